@@ -35,10 +35,13 @@ sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 from baselines import BASELINES, Pairs, recalls
 from methods_table import (
     JUDGED,
+    PEOPLE,
     RESULTS,
     SHORTEST_FIRST,
     SIDES,
+    WITHOUT_SEEDS,
     methods_of,
+    pairs_of,
     parts_of,
     print_table,
     read_lines,
@@ -52,10 +55,11 @@ from data_pipelines.records import SplitRecords
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.schema import Config
 from keras_xmr.evaluation.evaluate import evaluate_matrices, evaluate_split
+from keras_xmr.metrics.chance import chance
 from keras_xmr.metrics.functions import as_score_matrices
 from keras_xmr.pipeline import Run
 
-WITHOUT_SEEDS = ("ridge", "cca", SHORTEST_FIRST)
+ALONE = "crowd_alone"
 PLAIN = ("chance", *WITHOUT_SEEDS, "dual_encoder")
 METHODS = tuple(
     f"csv_pretrained_{name}"
@@ -94,9 +98,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     methods = methods_of(read_lines(options.results))
     rows = list(rows_of(methods))
     print_table(rows)
-    if parts := list(parts_of(methods)):
-        print()
-        print_table(parts)
+    for further in (list(pairs_of(methods)), list(parts_of(methods))):
+        if further:
+            print()
+            print_table(further)
     if options.csv:
         write_csv(rows, options.csv)
 
@@ -132,7 +137,8 @@ def _config(method: str, seed: int, options: argparse.Namespace, *last: str) -> 
     work = options.work
     sets = [
         f"data.source={{name: flickr8k, root: {json.dumps(str(options.flickr8k))}}}",
-        "evaluation.judgements=[crowd, experts]",
+        "evaluation.judgements=[crowd, experts, "
+        f"{{source: crowd, name: {ALONE}, annotated: false}}]",
         f"data.records={work / 'records'}",
         f"output={work / 'runs'}",
         f"name={method}-seed{seed}",
@@ -228,10 +234,15 @@ def _line(method: str, seed: int, val: float | None, evaluation: Any) -> dict[st
             }
             for metric in JUDGED
         }
-        for people in ("crowd", "experts")
+        for people in (*PEOPLE, ALONE)
+    }
+    expected = {
+        people: {side: chance(measured.extra[people])[f"{side}_r_precision"] for side in SIDES}
+        for people in PEOPLE
     }
     return {
         **{"method": method, "seed": seed, "val": val, "judged": judged},
+        **({"expected": expected} if method == "chance" else {}),
         "ranks": [side.astype(int).tolist() for side in ranks],
     }
 

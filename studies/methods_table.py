@@ -6,7 +6,7 @@ import csv
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,14 +17,16 @@ import numpy as np
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
 from baselines import recalls
-from real_tables import resampled_photos
 
-from keras_xmr.metrics.bootstrap import Difference, Estimate, mean_of_runs
+from keras_xmr.metrics import chance_from_counts
+from keras_xmr.metrics.bootstrap import Estimate, Seeds, resampled_means
 
 RESULTS = Path(__file__).parent / "results" / "flickr8k_methods.jsonl"
 SHORTEST_FIRST = "shortest_first"
 NO_MODEL = ("chance", SHORTEST_FIRST)
+WITHOUT_SEEDS = ("ridge", "cca", SHORTEST_FIRST)
 JUDGED = ("r_precision", "map_at_r")
+PEOPLE = ("crowd", "experts")
 SIDES = {"i2t": "image_to_text", "t2i": "text_to_image"}
 RECALLS = tuple(f"{side} R@{k}" for side in SIDES for k in (1, 5, 10))
 _LABELS = {
@@ -64,6 +66,37 @@ PARTS = (
     ("InfoNCE, not the hardest negative", "nt_xent", "vsepp"),
 )
 
+# Pairs of methods whose differences have a table: the first minus the second.
+PAIRS = (
+    ("pcmepp", "nt_xent"),
+    ("msrm", "pcmepp"),
+    ("msrm", "nt_xent"),
+    ("unfrozen", "pcmepp"),
+    ("smooth_ap", "vse0"),
+    ("vsepp", "vse0"),
+    ("saf", "nt_xent"),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """A metric of the runs of a method, in percent.
+
+    Attributes:
+        values: Of each run (runs,).
+        resampled: The same over photos that are resampled with their captions (resamples, runs).
+        random: Whether another seed would change it.
+    """
+
+    values: np.ndarray
+    resampled: np.ndarray
+    random: bool
+
+    @property
+    def mean(self) -> Estimate:
+        """The mean over runs, over photos alone."""
+        return Estimate(float(self.values.mean()), self.resampled.mean(axis=1))
+
 
 @dataclass(frozen=True, eq=False)
 class Method:
@@ -88,22 +121,71 @@ class Method:
         values = np.array([recalls(_ranks(line)) for line in self.lines])
         return np.c_[values, values.sum(axis=1)]
 
-    @cached_property
-    def rsum(self) -> Estimate:
-        """RSUM over photos that are resampled with their captions, and over seeds."""
-        resampled = [resampled_photos(*map(_hits, _ranks(line))) for line in self.lines]
-        return mean_of_runs(self.recalls[:, -1], np.stack(resampled, axis=1))
-
     @property
     def val(self) -> float | None:
         """Mean RSUM on the validation split; None of what chooses nothing."""
         values = [line["val"] for line in self.lines]
         return None if None in values else float(np.mean(values))
 
-    def judged(self, people: str, metric: str, side: str) -> float:
-        """The mean of a judged metric over queries and runs, in percent."""
-        values = [judged_values(line, people, metric, side) for line in self.lines]
-        return 100 * float(np.nanmean(values))
+
+def rsum_of(methods: Sequence[Method]) -> dict[str, Runs]:
+    """RSUM of methods, by their names."""
+    sides = []
+    for number in range(len(SIDES)):
+        ranks = [_ranks(line)[number] for method in methods for line in method.lines]
+        hits = np.stack(ranks, axis=1)[..., None] <= [1, 5, 10]
+        sides.append(100.0 * hits.sum(axis=-1))
+    return _over_photos(methods, sides)
+
+
+def r_precision_of(methods: Sequence[Method], people: str, side: str) -> dict[str, Runs]:
+    """R-Precision among the pairs that people judged."""
+    lines = [line for method in methods for line in method.lines]
+    values = [judged_values(line, people, "r_precision", side) for line in lines]
+    return _over_photos(methods, [100 * np.stack(values, axis=1)])
+
+
+def _over_photos(methods: Sequence[Method], sides: Sequence[np.ndarray]) -> dict[str, Runs]:
+    """The sum over sides of means of queries (queries, runs of all methods)."""
+    photos = len(methods[0].lines[0]["ranks"][0])
+    drawn, values = 0.0, 0.0
+    for side in sides:
+        drawn += resampled_means(side, np.arange(len(side)) * photos // len(side), photos)
+        values += np.nanmean(side, axis=0)
+    ends = np.cumsum([len(method.lines) for method in methods])[:-1]
+    parts = zip(methods, np.split(values, ends), np.split(drawn, ends, axis=1), strict=True)
+    return {m.name: Runs(*own, m.name not in (*WITHOUT_SEEDS, "chance")) for m, *own in parts}
+
+
+def pooled_seeds(all_runs: Iterable[Runs]) -> Seeds | None:
+    """The variance of one run over seeds, pooled over the methods that have several.
+
+    Returns:
+        None where no method has several.
+    """
+    several = [runs for runs in all_runs if runs.random and len(runs.values) > 1]
+    freedom = sum(len(runs.values) - 1 for runs in several)
+    if not freedom:
+        return None
+    variance = sum(runs.values.var() * len(runs.values) for runs in several) / freedom
+    # What seeds change on single photos: resamples of photos have it, too. By chance it can be
+    # estimated above the whole variance, of which it is a part.
+    on_photos = sum(
+        np.nanmean((runs.resampled - runs.values).var(axis=1)) * len(runs.values)
+        for runs in several
+    )
+    return Seeds(float(variance), min(float(on_photos) / freedom, float(variance)), float(freedom))
+
+
+def apart(pooled: Seeds | None, first: Runs, other: Runs | None = None) -> Estimate:
+    """The first, minus the other one, over photos and seeds."""
+    both = [first] if other is None else [first, other]
+    estimate = first.mean if other is None else first.mean - other.mean
+    share = sum(1 / len(runs.values) for runs in both if runs.random)
+    if pooled is None or not share:
+        return estimate
+    seeds = Seeds(pooled.variance * share, pooled.interaction * share, pooled.freedom)
+    return Estimate(estimate.value, estimate.resampled, (seeds,))
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -127,18 +209,19 @@ def methods_of(lines: Sequence[Mapping[str, Any]]) -> list[Method]:
     for line in lines:
         by_name[line["method"]].append(line)
     methods = [Method(name, own) for name, own in by_name.items()]
-    return sorted(methods, key=lambda method: -method.rsum.value)
+    return sorted(methods, key=lambda method: -method.recalls[:, -1].mean())
 
 
-def groups_of(methods: Sequence[Method]) -> list[int]:
+def groups_of(methods: Sequence[Method], rsum: Mapping[str, Runs]) -> list[int]:
     """The group of each method, which are in the order of RSUM.
 
     A method begins a new group if its difference from the first one of the group is significant.
     """
-    groups, first = [], None
+    groups, first, pooled = [], None, pooled_seeds(rsum.values())
     for method in methods:
-        if first is None or (first.rsum - method.rsum).difference().low > 0:
-            first = method
+        own = rsum[method.name]
+        if first is None or apart(pooled, first, own).difference().low > 0:
+            first = own
             groups.append(groups[-1] + 1 if groups else 1)
         else:
             groups.append(groups[-1])
@@ -147,42 +230,65 @@ def groups_of(methods: Sequence[Method]) -> list[int]:
 
 def rows_of(methods: Sequence[Method]) -> Iterator[dict[str, str]]:
     """A row per method, of cells by the title of their column."""
-    others = {method.name: method for method in methods}
-    for method, group in zip(methods, groups_of(methods), strict=True):
+    rsum = rsum_of(methods)
+    pooled = pooled_seeds(rsum.values())
+    judged = {
+        (people, side): r_precision_of(methods, people, side) for people in PEOPLE for side in SIDES
+    }
+    encoder = "dual_encoder"
+    for method, group in zip(methods, groups_of(methods, rsum), strict=True):
+        name = method.name
         row = {"group": str(group), "method": method.label}
-        row |= dict(zip(RECALLS, (f"{v:.1f}" for v in method.recalls.mean(axis=0)), strict=False))
-        row["RSUM"] = _cell(method.rsum.difference())
-        for name in ("cca", "dual_encoder"):
-            if name in others and name != method.name:
-                row[f"to {_LABELS[name]}"] = _cell(
-                    (method.rsum - others[name].rsum).difference(), "+"
-                )
-        for people in ("crowd", "experts"):
-            for side in SIDES:
-                row[f"{people} {side} R-P"] = f"{method.judged(people, 'r_precision', side):.1f}"
+        expected = method.lines[0].get("expected")
+        means = _chance_recalls(method) if expected else method.recalls.mean(axis=0)
+        row |= dict(zip(RECALLS, (f"{v:.1f}" for v in means), strict=False))
+        row["RSUM"] = f"{means[-1]:.1f}" if expected else _cell(apart(pooled, rsum[name]))
+        for other in ("cca", encoder):
+            if other in rsum and other != name and not expected:
+                row[f"to {_LABELS[other]}"] = _cell(apart(pooled, rsum[name], rsum[other]), "+")
+        for (people, side), runs in judged.items():
+            mean = 100 * expected[people][side] if expected else runs[name].mean.value
+            row[f"{people} {side} R-P"] = f"{mean:.1f}"
+            if people == "crowd" and encoder in runs and encoder != name and not expected:
+                found = apart(pooled_seeds(runs.values()), runs[name], runs[encoder])
+                row[f"crowd {side} R-P to dual encoder"] = _cell(found, "+")
         row["val RSUM"] = "" if method.val is None else f"{method.val:.1f}"
         row["CPU seconds"] = f"{np.mean([line['processor_s'] for line in method.lines]):.0f}"
-        row["seeds"] = str(len(method.lines))
+        row["seeds"] = "" if expected else str(len(method.lines))
         yield row
 
 
 def parts_of(methods: Sequence[Method]) -> Iterator[dict[str, str]]:
     """A row per part of a method that was measured with and without it."""
-    by_name = {method.name: method for method in methods}
+    rsum = rsum_of(methods)
     for part, *names in PARTS:
-        pair = [by_name.get(f"csv_pretrained_{name}") for name in names]
+        pair = [rsum.get(f"csv_pretrained_{name}") for name in names]
         if None in pair:
             continue
         with_it, without = pair
-        found = with_it.rsum - without.rsum
+        found = apart(pooled_seeds(rsum.values()), with_it, without)
         yield {
             "part": part,
-            "with": f"{with_it.rsum.value:.1f}",
-            "without": f"{without.rsum.value:.1f}",
-            "difference of RSUM": _cell(found.difference(), "+"),
+            "with": f"{with_it.mean.value:.1f}",
+            "without": f"{without.mean.value:.1f}",
+            "difference of RSUM": _cell(found, "+"),
             "visible from": f"{found.smallest_effect():.1f}",
-            "seeds": f"{len(with_it.lines)} and {len(without.lines)}",
+            "seeds": f"{len(with_it.values)} and {len(without.values)}",
         }
+
+
+def pairs_of(methods: Sequence[Method]) -> Iterator[dict[str, str]]:
+    """A row per pair of methods of `PAIRS`: differences of RSUM and of R-P by the crowd."""
+    metrics = {"RSUM": rsum_of(methods)} | {
+        f"crowd {side} R-P": r_precision_of(methods, "crowd", side) for side in SIDES
+    }
+    for names in PAIRS:
+        pair = [f"csv_pretrained_{name}" for name in names]
+        if all(name in metrics["RSUM"] for name in pair):
+            yield {"method": f"`{names[0]}` minus `{names[1]}`"} | {
+                title: _cell(apart(pooled_seeds(runs.values()), *map(runs.get, pair)), "+")
+                for title, runs in metrics.items()
+            }
 
 
 def print_table(rows: Sequence[Mapping[str, str]]) -> None:
@@ -208,7 +314,8 @@ def _columns(rows: Sequence[Mapping[str, str]]) -> list[str]:
     return list(dict.fromkeys(column for row in rows for column in row))
 
 
-def _cell(found: Difference, sign: str = "") -> str:
+def _cell(estimate: Estimate, sign: str = "") -> str:
+    found = estimate.difference()
     return f"{found.value:{sign}.1f} [{found.low:{sign}.1f}, {found.high:{sign}.1f}]"
 
 
@@ -217,6 +324,10 @@ def _ranks(line: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     return images, captions
 
 
-def _hits(ranks: np.ndarray) -> np.ndarray:
-    """The sum of R@1, R@5 and R@10 of each query, in percent."""
-    return 100.0 * (ranks[:, None] <= [1, 5, 10]).sum(axis=1)
+def _chance_recalls(method: Method) -> np.ndarray:
+    """Expected recalls and RSUM of a random order, in percent, (7,)."""
+    images, captions = map(len, method.lines[0]["ranks"])
+    right = np.full(images, captions // images), np.ones(captions, int)
+    summary = chance_from_counts(*right)
+    names = [f"{side}_recall_{k}" for side in SIDES for k in (1, 5, 10)]
+    return 100 * np.array([summary[name] for name in (*names, "rsum")])
