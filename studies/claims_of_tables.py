@@ -19,6 +19,7 @@ import argparse
 import csv
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,6 +87,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if verdict.startswith(("yes", "no,", "not observed")) or verdict == "no":
             shown = verdict.replace("yes", "**yes**") if "yes" in verdict else f"**{verdict}**"
             print(f"| {' | '.join([paper, text, metric, shown, *cells[:2]])} |")
+    places = [table[0].index(column) for column in COLUMNS]
+    counts = [Counter(row[place] for row in table[1:]) for place in places]
+    print(f"\n| verdicts | {' | '.join(COLUMNS)} |\n| --- | ---: | ---: |")
+    for verdict in sorted(set().union(*counts), key=lambda v: (-counts[0][v], v)):
+        print(f"| {verdict} | {' | '.join(str(count[verdict]) for count in counts)} |")
+    print(f"| together | {' | '.join(str(count.total()) for count in counts)} |")
 
 
 def rows_of_table() -> list[list[str]]:
