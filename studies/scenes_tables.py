@@ -6,7 +6,8 @@ resampled (studies/results/scenes_former_intervals.csv). The interval of several
 Student's t in a mixed model, as `compare` prints it, with the variance over queries that makes it
 the wider one: none, or all of that of the former interval. That of one seed is over queries
 alone and stays. The figure has the methods of the first table of the page; its other metrics
-have intervals over seeds alone.
+have intervals over seeds alone. Printed is Kendall's tau of the order by annotated RSUM with
+those by metrics of the exhaustive truth.
 
     python studies/scenes_tables.py --figure docs/results/comparison.png
 """
@@ -20,6 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from claims_of_tables import TABLES, estimate
+from scipy.stats import kendalltau
 
 from data_pipelines.files import atomic_write
 from keras_xmr.comparison.plots import Bar, draw_bars
@@ -46,8 +48,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
         atomic_write(path, with_intervals(path.read_text("utf-8"), table).encode())
     text = PAGE.read_text("utf-8")
     atomic_write(PAGE, page_with_intervals(text).encode())
+    shown = methods_of_page(text)
+    for methods in (shown, [method for method in TABLES["truth"] if method in TABLES["annotated"]]):
+        print_agreement([method for method in methods if TABLES["truth"][method]["runs"]])
     if options.figure:
-        draw(methods_of_page(text), options.figure)
+        draw(shown, options.figure)
+
+
+def print_agreement(methods: Sequence[str]) -> None:
+    """Prints Kendall's tau-b of orders of methods."""
+    values = [_values(methods, "annotated", "RSUM")]
+    values += [_values(methods, "truth", column) for column in ("RSUM", "i2t R-P", "t2i R-P")]
+    tau = [f"{kendalltau(values[0], other).statistic:.2f}" for other in values[1:]]
+    print(f"{len(methods)} methods, RSUM, i2t and t2i R-P: {', '.join(tau)}")
+
+
+def _values(methods: Sequence[str], table: str, column: str) -> list[float]:
+    return [float(TABLES[table][method][column].partition(" ")[0]) for method in methods]
 
 
 def intervals(table: str) -> dict[str, Difference]:
