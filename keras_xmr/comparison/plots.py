@@ -125,13 +125,13 @@ def _bars(table: SummaryTable, resampled: Resampled | None) -> Picture:
         for name, figures in table.rows.items():
             if known := figures.get(metric):
                 interval = _interval(known, metric, name, resampled)
-                numbers = [factor * n for n in (known.mean, interval.low, interval.high)]
+                value, low, high = factor * np.array([known.mean, interval.low, interval.high])
                 single = len(known.values) == 1 and table.runs > 1
-                bars[name] = Bar(*numbers, shown_mean(metric, figures), single)
-                rows.append((label, name, *numbers))
+                bars[name] = Bar(value, low, high, shown_mean(metric, figures), single)
+                rows.append((label, name, float(value), float(low), float(high)))
         if metric in table.chance:
-            chance[f"{label}{unit}"] = value = 100 * table.chance[metric]
-            rows.append((label, CHANCE, value, value, value))
+            random = chance[f"{label}{unit}"] = 100 * table.chance[metric]
+            rows.append((label, CHANCE, random, random, random))
     see = (
         "A panel per metric, a bar per method; thin lines are 95 % intervals over queries and "
         "runs (Student's t), for correlations over runs alone; hatched bars are of one run, with "
