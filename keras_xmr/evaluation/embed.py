@@ -20,7 +20,7 @@ from keras_xmr import embeddings
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.evaluation.results import Arrays, EmbeddedSplit
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.model.towers import tower_on_features
+from keras_xmr.model.towers import run_images, tower_on_features
 
 
 class Ragged:
@@ -224,7 +224,7 @@ def tower_graph(tower: keras.Model, spec: tf.TensorSpec) -> Callable[[tf.Tensor]
         # Not the tower itself, which would stay as long as its graphs.
         weak: Any = ref(tower)
         graphs[spec] = tf.function(
-            lambda inputs: embeddings.for_matching(weak()(inputs, training=False)),
+            lambda inputs: embeddings.for_matching(run_images(weak(), inputs)),
             input_signature=[spec],
             autograph=False,
         )

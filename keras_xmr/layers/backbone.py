@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import itertools
 import json
+from collections.abc import Callable
 from typing import Any, Literal
 
 import keras
@@ -138,6 +139,12 @@ class TextBackbone(Backbone):
         return super().get_config() | {"layers": self.layers, "pad": self.pad}
 
     def call(self, ids: Any, training: bool | None = None) -> tuple[Any, Any]:
+        # XLA knows the length of every batch, and has to compute the padding.
+        if training and self.trainable and self._length is None and ids.shape[1] is None:
+            return run_by_length(lambda part: self._features(part, True), ids, -1)
+        return self._features(ids, training)
+
+    def _features(self, ids: Any, training: bool | None) -> tuple[Any, Any]:
         mask = ids >= 0
         last = ops.maximum(ops.sum(ops.cast(mask, "int32"), axis=1) - 1, 0)[:, None]
         end = ops.maximum(ops.take_along_axis(ids, last, axis=1), 0)
@@ -172,6 +179,40 @@ class TextBackbone(Backbone):
 
 
 _LAYER = "transformer_layer_{}"
+
+
+def run_by_length(
+    encode: Callable[[Any], tuple[Any, Any]], ids: Any, padding: int
+) -> tuple[Any, Any]:
+    """Encodes captions of like length together, so that less of a batch is padding.
+
+    Args:
+        encode: Gives features (B, L, F) of ids, and their mask (B, L); padding changes neither.
+        ids: The ids int32 (B, L) of captions.
+        padding: The id behind the last one of a caption.
+
+    Returns:
+        The features of all captions, filled with zeros, and their mask.
+    """
+    lengths = ops.sum(ops.cast(ids != padding, "int32"), axis=1)
+    order, size, encoded = ops.argsort(lengths), ops.shape(ids)[0], []
+    for part in range(_PARTS):
+        rows = order[size * part // _PARTS : size * (part + 1) // _PARTS]
+        longest = ops.max(ops.take(lengths, rows), initial=1)
+        encoded.append(encode(ops.take(ids, rows, axis=0)[:, :longest]))
+    length = ops.max([ops.shape(mask)[1] for _, mask in encoded])
+    spare = [[0, length - ops.shape(mask)[1]] for _, mask in encoded]
+    features = [ops.pad(f, [[0, 0], s, [0, 0]]) for (f, _), s in zip(encoded, spare, strict=True)]
+    masks = [ops.pad(mask, [[0, 0], s]) for (_, mask), s in zip(encoded, spare, strict=True)]
+    back = ops.argsort(order)
+    return (
+        ops.take(ops.concatenate(features), back, axis=0),
+        ops.take(ops.concatenate(masks), back, axis=0),
+    )
+
+
+_PARTS = 4
+"""The parts of a batch that are padded to a length of their own."""
 
 
 def number_of_layers(backbone: Any) -> int:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Mapping
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from keras_xmr.config.registry import build
 from keras_xmr.config.schema import TowerOptions
@@ -72,6 +75,45 @@ def features_of(tower: keras.Model) -> keras.Model:
     Without a mask, the features are its only output. It shares its layers with the tower.
     """
     return keras.Model(tower.input, tower.get_layer("head").input, name="features")
+
+
+def run_images(network: keras.Model, images: tf.Tensor, training: bool = False) -> Any:
+    """Runs an encoder or a tower on a batch, within a graph, in the way that is fastest.
+
+    On a processor the large activations of one image fill the cache, and those of a batch go
+    through the main memory: EfficientNet at 352 pixels then takes twice the time. Such a network
+    sees one image at a time, with as many of them side by side as there are cores.
+    """
+    if training or not _is_convolutional(network) or tf.config.list_logical_devices("GPU"):
+        return network(images, training=training)
+    one = tf.function(
+        lambda image: tf.nest.map_structure(
+            lambda output: output[0], network(image[None], training=False)
+        ),
+        autograph=False,
+    ).get_concrete_function(tf.TensorSpec(images.shape[1:], images.dtype))
+    sizes = [
+        output.shape.num_elements() or 0
+        for operation in one.graph.get_operations()
+        if operation.type != "ReadVariableOp"
+        for output in operation.outputs
+    ]
+    if max(sizes) < _CACHED:
+        return network(images, training=False)
+    signature = tf.nest.map_structure(tf.TensorSpec.from_tensor, one.structured_outputs)
+    return tf.map_fn(one, images, fn_output_signature=signature, parallel_iterations=os.cpu_count())
+
+
+_CACHED = 2**20
+"""Values of an activation of one image that stay in the cache of a core."""
+
+
+def _is_convolutional(network: keras.Model) -> bool:
+    """True if many layers of a network convolve images that are not small."""
+    if len(network.input.shape) != 4 or math.prod(network.input.shape[1:3]) < 128 * 128:
+        return False
+    kinds = (keras.layers.Conv2D, keras.layers.DepthwiseConv2D)
+    return sum(isinstance(layer, kinds) for layer in all_layers(network)) > 10
 
 
 def tower_on_features(tower: keras.Model) -> keras.Model:

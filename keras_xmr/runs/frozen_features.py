@@ -37,7 +37,8 @@ from data_pipelines.sources import SPLITS, Split
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.schema import Config
 from keras_xmr.encoders import EncoderError
-from keras_xmr.model.towers import features_of
+from keras_xmr.layers.backbone import run_by_length
+from keras_xmr.model.towers import features_of, run_images
 
 _LOGGER = logging.getLogger(__name__)
 _BYTES = 2
@@ -194,7 +195,7 @@ class ImageEncoder:
         self.folder = records.folder / FEATURES / digest
         self.encode = tf.function(
             lambda pixels, training=False: tf.cast(
-                self._encoder(pixels, training=training), tf.float32
+                run_images(self._encoder, pixels, training), tf.float32
             ),
             reduce_retracing=True,
             autograph=False,
@@ -252,7 +253,9 @@ class CaptionEncoder:
         digest = _digest(config, "text", depends, self._encoder)
         self.folder = records.folder / CAPTION_FEATURES / digest
         self.encode = tf.function(
-            lambda ids, training=False: _with_mask(self._encoder(ids, training=training)),
+            lambda ids, training=False: run_by_length(
+                lambda part: _with_mask(self._encoder(part, training=training)), ids, tokenizer.pad
+            ),
             reduce_retracing=True,
             autograph=False,
         )

@@ -12,6 +12,7 @@ import keras_hub
 import numpy as np
 import presets
 import pytest
+import tensorflow as tf
 
 from data_pipelines.errors import UserError
 from keras_xmr.config.schema import TowerOptions
@@ -352,6 +353,24 @@ def test_frozen_backbones_work_as_in_inference(folder):
         for old, new in zip(before, model.get_weights(), strict=True):
             np.testing.assert_array_equal(old, new)
         assert not model.trainable_weights
+
+
+def test_a_trained_text_backbone_pads_captions_to_those_of_like_length(folder, tokenizer_of):
+    ids = tokenizer_of("bert")(CAPTIONS)
+    for options in ({"output": "tokens"}, {"output": "average", "layers": [1, 2]}):
+        model = text_model(KerasHubText(preset=str(folder("bert")), **options))
+        for layer in model.get_layer("encoder").network._flatten_layers():
+            if isinstance(layer, keras.layers.Dropout):
+                layer.rate = 0.0
+        train = tf.function(
+            lambda ids, model=model: model(ids, training=True),
+            input_signature=[tf.TensorSpec([None, None], tf.int32)],
+        )
+        features, mask = train(ids)
+        expected, expected_mask = model(ids, training=False)
+        np.testing.assert_array_equal(mask, expected_mask)
+        known = np.asarray(mask)[..., None]
+        np.testing.assert_allclose(features * known, expected * known, atol=1e-5)
 
 
 def test_what_is_not_used_is_not_trained(folder):
