@@ -115,10 +115,12 @@ class _Endpoints:
         self.tokenizer = tokenizer
         self.options = options
         self.takes_regions = model.image_tower.input.dtype != "uint8"
-        # Traced once for all endpoints, and never run operation by operation.
-        self.pixels = tf.function(
-            self._pixels, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False
-        )
+        # Each is traced once for all endpoints, and never run operation by operation.
+        shape, dtype = model.image_tower.input_shape[1:], model.image_tower.input.dtype
+        files, inputs = tf.TensorSpec([None], tf.string), tf.TensorSpec([None, *shape], dtype)
+        self.pixels = tf.function(self._pixels, [files], autograph=False)
+        self.embed_pixels = tf.function(self._embed_pixels, [inputs], autograph=False)
+        self.embed_some_text = tf.function(self._embed_some_text, [files], autograph=False)
 
     def all(self) -> dict[str, tuple[Callable[..., Tensors], list[tf.TensorSpec]]]:
         """Every endpoint: its function and its inputs."""
@@ -143,14 +145,14 @@ class _Endpoints:
         """Embeddings of images."""
         return self.embed_pixels(images if self.takes_regions else self.pixels(images))
 
-    def embed_pixels(self, pixels: tf.Tensor) -> Tensors:
+    def _embed_pixels(self, pixels: tf.Tensor) -> Tensors:
         """Embeddings of inputs of the image tower."""
         embedding = _add_uncertainty(self.model.image_tower(_pad_empty(pixels), training=False))
         return {name: value[: tf.shape(pixels)[0]] for name, value in embedding.items()}
 
     def embed_text(self, captions: tf.Tensor) -> Tensors:
         """Embeddings of captions."""
-        embedding = self._embed_some_text(captions)
+        embedding = self.embed_some_text(captions)
         return {name: value[: tf.size(captions)] for name, value in embedding.items()}
 
     def match(self, images: tf.Tensor, captions: tf.Tensor) -> Tensors:
@@ -159,7 +161,7 @@ class _Endpoints:
             tf.shape(captions)[0], tf.shape(images)[0], "match takes a list of captions per image"
         )
         different, places = tf.unique(tf.reshape(captions, [-1]))
-        scores = self.model.score(self.embed_image(images), self._embed_some_text(different))
+        scores = self.model.score(self.embed_image(images), self.embed_some_text(different))
         scores = tf.gather(scores, tf.reshape(places, tf.shape(captions)), batch_dims=1)
         if isinstance(self.model.matcher, LogitMatcher):
             return {"scores": scores, "probabilities": self.model.matcher.probability(scores)}
