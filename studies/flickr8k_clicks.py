@@ -12,7 +12,8 @@ products of the numbers of query and photo, which begins at zero, and Rocchio's 
 the clicked queries to those like them. Their strengths are chosen by the same cross-validation
 over clicked queries, which for Rocchio may choose none.
 
-Intervals are 95 %, by bootstrap over photos and draws. Writes a line for each result to `--output`;
+Intervals are 95 %: over photos (bootstrap) and draws (Student's t), those of clicked queries over
+draws alone. Writes a line for each result to `--output`;
 `--results` makes tables and figure of such files again.
 
     python studies/flickr8k_clicks.py --run=saved_models/flickr8k_pretrained
@@ -33,10 +34,12 @@ from typing import Any
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
+from intervals import half_width
 from scipy.optimize import minimize
 
 from keras_xmr.index.learning import Marked, choose, fit, order_shares, score_held_out
 from keras_xmr.judgements.flickr8k import read_ratings
+from keras_xmr.metrics.bootstrap import mean_of_runs, resampled_means
 from keras_xmr.vectors import unit_rows
 
 CLICKS = (10, 30, 100, 300)
@@ -311,33 +314,17 @@ def differences(results: Sequence[dict[str, Any]], model: str, method: str, clic
 
 
 def _interval(values: np.ndarray) -> Figure:
-    """The mean of values (draws, photos), photos and draws resampled."""
-    random = np.random.default_rng(0)
-    draws, photos = values.shape
-    found = [
-        np.nanmean(values[random.integers(0, draws, draws)].mean(axis=0)[_some(random, photos)])
-        for _ in range(_RESAMPLES)
-    ]
-    return Figure(float(np.nanmean(values)), *np.quantile(found, [0.025, 0.975]))
+    """The mean of values (draws, photos), with the variance over photos and over draws."""
+    resampled = resampled_means(values.T, resamples=_RESAMPLES)
+    d = mean_of_runs(np.nanmean(values, axis=1), resampled).difference()
+    return Figure(d.value, d.low, d.high)
 
 
 def _interval_of_draws(values: Sequence[np.ndarray]) -> Figure:
-    """The mean over all draws of values of different queries; draws and queries resampled."""
-    known = [each for each in values if len(each)]
-    if not known:
-        return Figure(*3 * [float("nan")])
-    random = np.random.default_rng(0)
-    found = [
-        np.concatenate(
-            [known[n][_some(random, len(known[n]))] for n in _some(random, len(known))]
-        ).mean()
-        for _ in range(_RESAMPLES)
-    ]
-    return Figure(float(np.concatenate(known).mean()), *np.quantile(found, [0.025, 0.975]))
-
-
-def _some(random: np.random.Generator, count: int) -> np.ndarray:
-    return random.integers(0, count, count)
+    """The mean over draws of the mean of values of different queries, by Student's t."""
+    means = np.array([each.mean() for each in values if len(each)])
+    value = float(means.mean()) if len(means) else np.nan
+    return Figure(value, value - half_width(means), value + half_width(means))
 
 
 def tables(results: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -379,7 +366,8 @@ def draw(results: Sequence[dict[str, Any]], path: Path) -> None:
             axis.axhline(0, color="black", linewidth=0.8)
             axis.set_xticks(CLICKS, map(str, CLICKS))
             axis.set_yscale("symlog", linthresh=2)
-    axes[0, 0].legend(fontsize="small")
+    handles = axes[0, 0].get_legend_handles_labels()
+    picture.legend(*handles, loc="outside lower center", ncols=len(METHODS))
     for axis in axes[-1]:
         axis.set_xlabel("clicks")
     picture.savefig(path, dpi=110)

@@ -4,8 +4,8 @@ Where a caption says dog, dogs, puppy or puppies, it is made to say "rex", which
 training does. Photos are right where three or more of their five captions say so. Clicks are for
 such queries on one half of the test photos, of the first ten photos each; measured on the other
 half are the part of right photos among the first ten of such queries, and the sum of recalls
-(caption to photo, at 1, 5 and 10) of captions that have nothing to do with it. Halves, clicks and
-intervals are those of `flickr8k_clicks.py`.
+(caption to photo, at 1, 5 and 10) of captions that have nothing to do with it. Halves and clicks
+are those of `flickr8k_clicks.py`; figures have standard errors over draws, and no intervals.
 
     python studies/flickr8k_name.py --run=saved_models/flickr8k_pretrained
 """

@@ -31,11 +31,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import t
+from intervals import half_width
 
 from data_pipelines.scenes.captions import DETAILED, EXACT, LOOSE, MIDDLING, describe
 from data_pipelines.scenes.language import truth_table
-from data_pipelines.scenes.world import BACKGROUNDS, VALUES, Scenes, sample_scene
+from data_pipelines.scenes.world import BACKGROUNDS, SHAPES, VALUES, Scenes, sample_scene
 
 RESULTS = Path(__file__).parent / "results" / "hardest_negative.jsonl"
 GRADES = (
@@ -67,12 +67,16 @@ class Split:
         words: Frequent words and pairs of words per caption, float32 (M, WORDS).
         image_of: The scene of each caption, int (M,).
         truth: Whether a caption is true of a scene, bool (N, M).
+        texts: The captions.
+        shapes: The kinds of shape in each scene, as the object labels of a photo.
     """
 
     things: np.ndarray
     words: np.ndarray
     image_of: np.ndarray
     truth: np.ndarray
+    texts: list[str]
+    shapes: list[tuple[int, ...]]
 
     @property
     def annotated(self) -> np.ndarray:
@@ -81,14 +85,15 @@ class Split:
 
 
 @functools.lru_cache(maxsize=1)
-def data(grade: int, seed: int) -> dict[str, Split]:
-    """The splits of a grade."""
+def data(grade: int | None, seed: int) -> dict[str, Split]:
+    """The splits of a grade; None for captions of all levels, as the built-in data set has."""
+    levels = None if grade is None else GRADES[grade]
     splits: dict[str, Split] = {}
     vocabulary: dict[str, int] = {}
     for number, (name, count) in enumerate(SIZES.items()):
         rng = np.random.default_rng([seed, number])
         scenes = [sample_scene(rng) for _ in range(count)]
-        said = [s for scene in scenes for s in describe(scene, CAPTIONS, rng, GRADES[grade])]
+        said = [s for scene in scenes for s in describe(scene, CAPTIONS, rng, levels)]
         terms = [_terms(statement.text) for statement in said]
         if not vocabulary:
             frequent = Counter(itertools.chain.from_iterable(terms)).most_common(WORDS)
@@ -99,7 +104,9 @@ def data(grade: int, seed: int) -> dict[str, Split]:
         packed = Scenes.from_scenes(scenes)
         image_of = np.repeat(np.arange(count), CAPTIONS)
         truth = truth_table(said, packed).toarray()
-        splits[name] = Split(_things(packed), words, image_of, truth)
+        texts = [statement.text for statement in said]
+        shapes = [tuple(sorted({SHAPES.index(t.shape) for t in s.things})) for s in scenes]
+        splits[name] = Split(_things(packed), words, image_of, truth, texts, shapes)
     return splits
 
 
@@ -221,9 +228,16 @@ LOSSES = {
 
 
 class Towers:
-    """Two towers: a sum over things of their hidden features, and a hidden layer of words."""
+    """Two towers: a sum over things of their hidden features, and a hidden layer of words.
 
-    def __init__(self, seed: int, features: int) -> None:
+    Args:
+        seed: Of the initial weights.
+        features: Number of features of a thing.
+        largest: Whether the largest value over things takes the place of their sum.
+    """
+
+    def __init__(self, seed: int, features: int, largest: bool = False) -> None:
+        self.largest = largest
         rng = np.random.default_rng([seed, 9])
         shapes = [(features, DIMENSION), (DIMENSION, DIMENSION)], [(WORDS, DIMENSION)]
         shapes[1].append((DIMENSION, DIMENSION))
@@ -241,7 +255,8 @@ class Towers:
         one, out, word, word_out, bias, word_bias, _ = self.weights
         thing = np.maximum(things @ one + bias, 0)
         caption = np.maximum(words @ word + word_bias, 0)
-        images, captions = thing.sum(axis=1) @ out, caption @ word_out
+        pooled = thing.max(axis=1) if self.largest else thing.sum(axis=1)
+        images, captions = pooled @ out, caption @ word_out
         lengths = [np.linalg.norm(v, axis=1, keepdims=True) + 1e-6 for v in (images, captions)]
         return thing, caption, images / lengths[0], captions / lengths[1], *lengths
 
@@ -264,11 +279,14 @@ class Towers:
             inside = (gradient * unit).sum(axis=1, keepdims=True)
             sides.append((gradient - unit * inside) / length)
         _, out, _, word_out, *_ = self.weights
-        of_thing = (sides[0] @ out.T)[:, None] * (thing > 0)
+        counts = thing > 0
+        if self.largest:
+            counts &= thing == thing.max(axis=1, keepdims=True)
+        of_thing = (sides[0] @ out.T)[:, None] * counts
         of_caption = (sides[1] @ word_out.T) * (caption > 0)
         gradients = [
             np.tensordot(things, of_thing, ([0, 1], [0, 1])),
-            thing.sum(axis=1).T @ sides[0],
+            (thing.max(axis=1) if self.largest else thing.sum(axis=1)).T @ sides[0],
             words.T @ of_caption,
             caption.T @ sides[1],
             of_thing.sum(axis=(0, 1)),
@@ -289,17 +307,16 @@ class Towers:
 class Task:
     """One training; `labels` are annotated, complete or wrong, `share` that of wrong captions."""
 
-    grade: int
+    grade: int | None
     loss: str
     labels: str
     wrong: float
     seed: int
 
 
-def train(task: Task) -> dict[str, Any]:
-    """Trains, and measures on other scenes."""
-    splits, started = data(task.grade, task.seed), time.process_time()
-    split = splits["train"]
+def fit(task: Task, largest: bool = False) -> Towers:
+    """Trains two towers; `largest` as in `Towers`."""
+    split = data(task.grade, task.seed)["train"]
     rng = np.random.default_rng([task.seed, 7])
     words, truth, image_of = split.words, split.truth, split.image_of
     epochs = -(-STEPS * BATCH // len(words))
@@ -310,13 +327,18 @@ def train(task: Task) -> dict[str, Any]:
         words = words.copy()
         words[exchanged] = words[np.roll(exchanged, 1)]
     matches = truth if task.labels == "complete" else split.annotated
-    towers = Towers(task.seed, split.things.shape[2])
+    towers = Towers(task.seed, split.things.shape[2], largest)
     for step, captions in enumerate(batches):
         images = image_of[captions]
         positives = matches[np.ix_(images, captions)]
         towers.step(step, split.things[images], words[captions], positives, LOSSES[task.loss])
-    test = splits["test"]
-    scores = _scores(towers, test)
+    return towers
+
+
+def train(task: Task) -> dict[str, Any]:
+    """Trains, and measures on other scenes."""
+    test, started = data(task.grade, task.seed)["test"], time.process_time()
+    scores = scores_of(fit(task), test)
     rng = np.random.default_rng(0)
     chance = rng.random(test.truth.shape)
     return {
@@ -332,7 +354,8 @@ def train(task: Task) -> dict[str, Any]:
     }
 
 
-def _scores(towers: Towers, split: Split) -> np.ndarray:
+def scores_of(towers: Towers, split: Split) -> np.ndarray:
+    """Cosines of scenes and captions (N, M)."""
     _, _, image, caption, *_ = towers.embed(split.things, split.words)
     return image @ caption.T
 
@@ -409,14 +432,6 @@ def gaps(lines: Sequence[dict[str, Any]], metric: str) -> Iterator[tuple[str, in
         )
 
 
-def half_width(differences: np.ndarray) -> float:
-    """Half of the 95 % interval of a mean by Student's t; NaN of a single seed."""
-    count = len(differences)
-    if count < 2:
-        return float("nan")
-    return float(t.ppf(0.975, count - 1) * differences.std(ddof=1) / np.sqrt(count))
-
-
 def print_table(lines: Sequence[dict[str, Any]]) -> None:
     """Prints differences to triplets on all negatives, in Markdown."""
     lines = [line for line in lines if line["labels"] == "annotated"]
@@ -437,28 +452,69 @@ def print_table(lines: Sequence[dict[str, Any]]) -> None:
     print(f"\nwhole seeds: {len(found[PLAIN, 0])}")
 
 
-def print_labels(lines: Sequence[dict[str, Any]]) -> None:
-    """Prints what RSUM by the truth gains by all true pairs, and loses by exchanged captions."""
+def label_gaps(
+    lines: Sequence[dict[str, Any]],
+) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    """By title of a column, RSUM by the truth of each loss minus that with annotated pairs.
+
+    With all true pairs, and with exchanged captions; of the seeds that have both.
+    """
     found = {
         (line["labels"], line["grade"], line["wrong"], line["loss"], line["seed"]): line["truth"]
         for line in lines
     }
-    columns = [("complete", grade, 0.0) for grade in COMPLETE]
-    columns += [("wrong", NOISY, share) for share in WRONG]
     shares = _shares(lines)
-    titles = [f"all true pairs, {100 * shares[grade]:.1f} %" for grade in COMPLETE]
-    titles += [f"{100 * share:.0f} % of captions exchanged" for share in WRONG]
-    print(f"\n| minus annotated pairs | {' | '.join(titles)} |\n| --- |{' ---: |' * len(titles)}")
-    for loss in LOSSES:
-        cells = []
-        for labels, grade, share in columns:
+    columns = [
+        (f"all true pairs, {100 * shares[grade]:.1f} %", ("complete", grade, 0.0))
+        for grade in COMPLETE
+    ]
+    columns += [
+        (f"{100 * share:.0f} % of captions exchanged", ("wrong", NOISY, share)) for share in WRONG
+    ]
+    for title, (labels, grade, share) in columns:
+        gaps_of: dict[str, np.ndarray] = {}
+        for loss in LOSSES:
             pairs = [
                 ((labels, grade, share, loss, seed), ("annotated", grade, 0.0, loss, seed))
                 for seed in SEEDS
             ]
             of = [found[a] - found[b] for a, b in pairs if a in found and b in found]
-            cells.append(_cell(np.array(of)) if of else "-")
+            if of:
+                gaps_of[loss] = np.array(of)
+        yield title, gaps_of
+
+
+def print_labels(lines: Sequence[dict[str, Any]]) -> None:
+    """Prints what RSUM by the truth gains by all true pairs, and loses by exchanged captions."""
+    columns = dict(label_gaps(lines))
+    print(f"\n| minus annotated pairs | {' | '.join(columns)} |\n| --- |{' ---: |' * len(columns)}")
+    for loss in LOSSES:
+        cells = (_cell(of[loss]) if loss in of else "-" for of in columns.values())
         print(f"| {loss} | {' | '.join(cells)} |")
+
+
+def draw_labels(lines: Sequence[dict[str, Any]], path: Path) -> None:
+    """Draws the same as `print_labels`, a row for each loss."""
+    import matplotlib.pyplot as plt
+
+    from keras_xmr.reporting.pictures import save_plot
+
+    plt.rcParams["font.size"] = 13
+    drawing, axis = plt.subplots(figsize=(6.2, 7))
+    for number, (title, of) in enumerate(label_gaps(lines)):
+        places = [list(LOSSES).index(loss) + 0.16 * (number - 1.5) for loss in of]
+        errors = np.nan_to_num([half_width(gap) for gap in of.values()])
+        values = [gap.mean() for gap in of.values()]
+        axis.errorbar(
+            values, places, xerr=errors, linestyle="", marker="os^D"[number], capsize=3, label=title
+        )
+    axis.axvline(0, color="black", linewidth=0.8)
+    axis.set_yticks(range(len(LOSSES)), [loss.replace(", ", ",\n") for loss in LOSSES])
+    axis.invert_yaxis()
+    axis.grid(alpha=0.3)
+    axis.set_xlabel("RSUM by the truth, minus annotated pairs")
+    axis.legend(loc="upper center", bbox_to_anchor=(0.4, -0.12), frameon=False)
+    save_plot(drawing, path)
 
 
 def _cell(differences: np.ndarray) -> str:
@@ -483,22 +539,31 @@ def draw(lines: Sequence[dict[str, Any]], path: Path) -> None:
 
     from keras_xmr.reporting.pictures import save_plot
 
-    drawing, axis = plt.subplots(figsize=(7, 4.2))
+    plt.rcParams["font.size"] = 13  # Readable on a phone, too.
+    drawing, axis = plt.subplots(figsize=(6.2, 7))
     shares = 100 * np.array(_shares(lines))
     found = {(loss, grade): of for loss, grade, of in gaps(lines, "truth")}
-    for number, loss in enumerate(LOSSES):
-        own = [found[loss, grade] for grade in range(len(GRADES))]
-        errors = np.nan_to_num([half_width(of) for of in own])
-        beside = shares * 1.03 ** (number - len(LOSSES) / 2)
-        axis.errorbar(beside, [of.mean() for of in own], errors, marker="o", label=loss)
     axis.axvspan(*FLICKR8K, color="0.9", label="Flickr8K, between bounds")
     axis.axvline(CUB, color="0.5", linestyle=":", label="CUB, by classes")
+    axis.axhline(0, color="black", label=PLAIN)
+    others = [loss for loss in LOSSES if loss != PLAIN]
+    for number, (loss, marker) in enumerate(zip(others, "os^Dv", strict=True)):
+        own = [found[loss, grade] for grade in range(len(GRADES))]
+        errors = np.nan_to_num([half_width(of) for of in own])
+        beside = shares * 1.09 ** (number - len(others) // 2)
+        values = [of.mean() for of in own]
+        axis.errorbar(beside, values, errors, marker=marker, capsize=3, label=loss)
     axis.set(
         xscale="log",
         xlabel="true pairs among those not annotated (%)",
-        ylabel=f"RSUM by the truth,\nminus {PLAIN}",
+        ylabel=f"RSUM by the truth, minus {PLAIN}",
     )
-    axis.legend(fontsize=7, loc="lower left")
+    ticks = (0.1, 0.3, 1, 3, 10)
+    axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.minorticks_off()
+    axis.legend(
+        loc="upper center", bbox_to_anchor=(0.45, -0.13), ncols=2, frameon=False, fontsize=12
+    )
     save_plot(drawing, path)
 
 
@@ -509,10 +574,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--table", action="store_true", help="prints what is there, as Markdown")
-    parser.add_argument("--figure", type=Path, help="draws what is there to a PNG file")
+    parser.add_argument("--figure", type=Path, help="draws losses by grade to a PNG file")
+    parser.add_argument("--labels-figure", type=Path, help="draws what labels cost to a PNG file")
     options = parser.parse_args(arguments)
     lines = read(options.results)
-    if options.table or options.figure:
+    if options.table or options.figure or options.labels_figure:
         if not any(len(differences) for *_, differences in gaps(lines, "truth")):
             parser.error(f"{options.results} has no whole seed yet")
         if options.table:
@@ -520,6 +586,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print_labels(lines)
         if options.figure:
             draw(lines, options.figure)
+        if options.labels_figure:
+            draw_labels(lines, options.labels_figure)
         return
     keys = tuple(Task.__dataclass_fields__)
     done = {tuple(line[key] for key in keys) for line in lines}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import rankdata
+from scipy.stats import rankdata, t
 
 from keras_xmr.metrics.bootstrap import resampled_means
 
@@ -65,10 +65,30 @@ def draws(count: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, count, (RESAMPLES, count))
 
 
-def statistic(of: Callable[[np.ndarray], float], count: int, resamples: int = RESAMPLES) -> Figure:
-    """Any statistic of items, by a function of the numbers of the items that count."""
-    drawn = draws(count)[:resamples]
-    return Figure.of(of(np.arange(count)), np.array([of(some) for some in drawn]), count)
+def half_width(values: np.ndarray) -> float:
+    """Half of the 95 % interval of the mean of independent draws, by Student's t; NaN of one."""
+    count = len(values)
+    if count < 2:
+        return float("nan")
+    return float(t.ppf(0.975, count - 1) * values.std(ddof=1) / np.sqrt(count))
+
+
+def statistic(
+    of: Callable[[np.ndarray], float], groups: np.ndarray, resamples: int = RESAMPLES
+) -> Figure:
+    """Any statistic of items, by a function of the numbers of the items that count.
+
+    Args:
+        of: The statistic.
+        groups: The group of each item, int (items,); those of one group are drawn together.
+        resamples: Number of draws.
+    """
+    order = np.argsort(groups, kind="stable")
+    sizes = np.unique(groups, return_counts=True)[1]
+    members = np.split(order, np.cumsum(sizes)[:-1])
+    drawn = draws(len(members))[:resamples]
+    found = [of(np.concatenate([members[n] for n in some])) for some in drawn]
+    return Figure.of(of(np.arange(len(groups))), np.array(found), len(groups))
 
 
 def correlations(columns: Mapping[str, np.ndarray], target: np.ndarray) -> dict[str, Figure]:

@@ -37,13 +37,21 @@ def agreement(crowd: Judged, experts: Judged) -> Iterator[tuple[str, str, Figure
         "mean kappa of two, quadratic weights": _mean_kappa,
         "two say the same": lambda s: pairwise_agreement(_counts(s)),
     }.items():
-        yield "experts", title, _of_pairs(lambda some, of=of: of(scores[some]), experts)
+        yield (
+            "experts",
+            title,
+            statistic(lambda some, of=of: of(scores[some]), experts.captions, _RESAMPLES),
+        )
     for title, of in {
         "Krippendorff's alpha, yes or no": alpha_of_counts,
         "two say the same": pairwise_agreement,
         "all say the same": lambda v: float((v.min(axis=1) == 0).mean()),
     }.items():
-        yield "crowd", title, _of_pairs(lambda some, of=of: of(votes[some]), crowd)
+        yield (
+            "crowd",
+            title,
+            statistic(lambda some, of=of: of(votes[some]), crowd.captions, _RESAMPLES),
+        )
     yield from _both(crowd, experts)
 
 
@@ -52,16 +60,17 @@ def _both(crowd: Judged, experts: Judged) -> Iterator[tuple[str, str, Figure]]:
     _, left, right = np.intersect1d(*places, return_indices=True)
     if not len(left):
         return
+    captions = np.unique(crowd.captions[left], return_inverse=True)[1]
     voted, scored = crowd.right[left], experts.right[right]
     share = crowd.values[left, 0] / crowd.values[left].sum(axis=1)
     who = "crowd and experts, pairs that both judged"
-    yield who, "both say right, or both wrong", mean((voted == scored).astype(float))
+    yield who, "both say right, or both wrong", mean((voted == scored).astype(float), captions)
     yield (
         who,
         "kappa of right or wrong",
         statistic(
             lambda some: weighted_kappa(voted[some].astype(int), scored[some].astype(int), "none"),
-            len(left),
+            captions,
             _RESAMPLES,
         ),
     )
@@ -71,7 +80,7 @@ def _both(crowd: Judged, experts: Judged) -> Iterator[tuple[str, str, Figure]]:
         ("right by experts, of those right by the crowd", scored, voted),
         ("right by the crowd, of those right by experts", voted, scored),
     ):
-        yield who, title, mean(np.where(of, some, np.nan))
+        yield who, title, mean(np.where(of, some, np.nan), captions)
 
 
 def one_against_others(
@@ -113,19 +122,6 @@ def one_against_others(
         sizes = known.sum(axis=0)
         per_query = np.where(known, stacked, 0).sum(axis=0) / np.where(sizes, sizes, np.nan)
         yield side, who, metric, mean(per_query)
-
-
-def _of_pairs(of, judged: Judged) -> Figure:
-    """A statistic of pairs, with those of a caption drawn together."""
-    captions = np.unique(judged.captions, return_inverse=True)[1]
-    order = np.argsort(captions, kind="stable")
-    members = np.split(order, np.cumsum(np.bincount(captions))[:-1])
-
-    def of_captions(some: np.ndarray) -> float:
-        return of(np.concatenate([members[n] for n in some]))
-
-    found = statistic(of_captions, len(members), _RESAMPLES)
-    return Figure(found.value, found.low, found.high, len(captions))
 
 
 def _mean_kappa(scores: np.ndarray) -> float:

@@ -81,18 +81,25 @@ def selective(
     """
     for truth, judgements in truths.items():
         for side, correct in right_answers(test, judgements).items():
-            for name, figure in _gains(uncertainties(test, side), correct):
+            photos = np.arange(len(correct)) if side == "image" else test.caption_image
+            for name, figure in _gains(uncertainties(test, side), correct, photos):
                 yield side, truth, name, figure
 
 
-def _gains(own: dict[str, np.ndarray], correct: np.ndarray) -> Iterator[tuple[str, Figure]]:
-    """The gain of each uncertainty, and that of sigma minus that of each other."""
+def _gains(
+    own: dict[str, np.ndarray], correct: np.ndarray, photos: np.ndarray
+) -> Iterator[tuple[str, Figure]]:
+    """The gain of each uncertainty, and that of sigma minus that of each other.
+
+    Captions of one photo are drawn together.
+    """
     known = ~np.isnan(correct)
     right, own = correct[known], {name: values[known] for name, values in own.items()}
+    photos = photos[known]
     for name, values in own.items():
         yield (
             name,
-            statistic(lambda some, u=values: _gain(u[some], right[some]), len(right), _AREAS),
+            statistic(lambda some, u=values: _gain(u[some], right[some]), photos, _AREAS),
         )
     if (sigma := own.pop(SIGMA, None)) is None:
         return
@@ -101,7 +108,7 @@ def _gains(own: dict[str, np.ndarray], correct: np.ndarray) -> Iterator[tuple[st
         def difference(some: np.ndarray, other: np.ndarray = values) -> float:
             return _gain(sigma[some], right[some]) - _gain(other[some], right[some])
 
-        yield f"{SIGMA} - {name}", statistic(difference, len(right), _AREAS)
+        yield f"{SIGMA} - {name}", statistic(difference, photos, _AREAS)
 
 
 def curves(test: SplitAnswers, judgements: Judgements, side: str) -> dict[str, RiskCoverage]:

@@ -17,17 +17,17 @@ from scipy.special import expit
 from scipy.stats import spearmanr
 
 from keras_xmr.metrics.bootstrap import resampled_means
-from keras_xmr.uncertainty import selective
+from keras_xmr.uncertainty import occlusion, selective
 from keras_xmr.uncertainty.reliability import Reliability
 from keras_xmr.uncertainty.sigma import correlation_interval, rank_correlation
 
 answer_sets = benchmark("answer_sets")
 clicks = benchmark("flickr8k_clicks", "studies")
-hardest_negative = benchmark("hardest_negative", "studies")
 intervals = benchmark("intervals", "studies")
 metric_ranking = benchmark("metric_ranking", "studies")
 posthoc = benchmark("posthoc_tables")
 real_tables = benchmark("real_tables")
+sigma_claims = benchmark("sigma_claims")
 verdict = benchmark("verdict", "studies")
 
 TAILS = [0.025, 0.975]
@@ -148,23 +148,86 @@ def test_the_mean_of_a_bin_of_queries(random, monkeypatch):
     assert 0.92 <= np.mean(hits) <= 0.97
 
 
-@pytest.mark.slow
-def test_a_gain_over_draws_of_clicks(random, clicks, monkeypatch):
-    """Photos and eight draws vary."""
-    monkeypatch.setattr(clicks, "_RESAMPLES", 400)
-    trials, hits = 400, 0
+@pytest.mark.parametrize("spread", [0.1, 1.0])
+def test_gains_over_draws_of_clicks(random, clicks, monkeypatch, spread):
+    """Photos and eight draws vary; clicked queries are others in each draw, and their number."""
+    monkeypatch.setattr(clicks, "_RESAMPLES", 100)
+    trials, hits = 800, np.zeros(2)
     for _ in range(trials):
-        values = random.normal(size=100) + 0.5 * random.normal(size=(8, 100))
-        figure = clicks._interval(values + 0.1 * random.normal(size=(8, 1)))
-        hits += figure.low <= 0 <= figure.high
+        draws = spread * random.normal(size=(8, 1))
+        values = random.normal(size=100) + 0.5 * random.normal(size=(8, 100)) + draws
+        clicked = [draw + random.normal(size=random.integers(5, 40)) for draw in draws]
+        figures = clicks._interval(values), clicks._interval_of_draws(clicked)
+        hits += [figure.low <= 0 <= figure.high for figure in figures]
+    assert all((hits / trials >= 0.92) & (hits / trials <= 0.97)), hits / trials
+
+
+@pytest.mark.parametrize("draws", [2, 3, 8])
+def test_a_mean_of_independent_draws(random, intervals, draws):
+    """Differences between trainings with the same seed, a few seeds of each."""
+    gaps = random.normal(size=(2_000, draws))
+    hits = [abs(row.mean()) <= intervals.half_width(row) for row in gaps]
+    assert 0.92 <= np.mean(hits) <= 0.97
+
+
+@pytest.mark.parametrize("noise", [0.3, 1.0])
+def test_a_mean_of_tau_over_seeds(random, intervals, metric_ranking, noise):
+    """Of twelve methods and eight seeds; tau is bounded and has few values."""
+    orders = random.normal(size=(600, 12))
+    noisy = orders + noise * random.normal(size=orders.shape)
+    taus = np.array([metric_ranking._tau(*pair) for pair in zip(orders, noisy, strict=True)])
+    drawn = taus[random.integers(0, len(taus), (2_000, 8))]
+    hits = [abs(row.mean() - taus.mean()) <= intervals.half_width(row) for row in drawn]
+    assert 0.92 <= np.mean(hits) <= 0.97
+
+
+def test_a_share_of_the_steps_of_a_few_chains(random, intervals):
+    """24 chains of three steps each, whose chances differ."""
+    trials, hits, chains = 500, 0, np.repeat(np.arange(24), 3)
+    for _ in range(trials):
+        chances = random.beta(3, 4, 24)[chains]
+        figure = intervals.mean((random.random(72) < chances).astype(float), chains)
+        hits += figure.low <= 3 / 7 <= figure.high
     assert 0.92 <= hits / trials <= 0.97
 
 
-@pytest.mark.parametrize("seeds", [2, 3])
-def test_a_paired_difference_over_a_few_seeds(random, hardest_negative, seeds):
-    gaps = random.normal(size=(4_000, seeds))
-    hits = [abs(row.mean()) <= hardest_negative.half_width(row) for row in gaps]
-    assert 0.92 <= np.mean(hits) <= 0.97
+def test_a_statistic_of_pairs_of_which_some_belong_together(random, intervals):
+    """The share of two people who say the same, of three pairs of each caption."""
+    trials, hits, captions = 400, 0, np.repeat(np.arange(40), 3)
+    for _ in range(trials):
+        chances = random.beta(4, 2, 40)[captions]
+        same = (random.random(120) < chances).astype(float)
+        figure = intervals.statistic(lambda some, s=same: s[some].mean(), captions, 100)
+        hits += figure.low <= 2 / 3 <= figure.high
+    assert 0.92 <= hits / trials <= 0.97
+
+
+def test_the_growth_of_sigma(random):
+    """A geometric mean over items, each of which grows by its own, skewed factor."""
+    trials, hits = 400, 0
+    for _ in range(trials):
+        growth = 0.1 * random.exponential(size=100)
+        steps = iter(np.array([0, *occlusion.SHARES[1:]])[:, None, None] * growth[:, None])
+        grown = occlusion._occlude(lambda share, s=steps: {"log_variance": 2 * next(s)}, None)
+        hits += grown.low[-1] <= np.exp(0.07) <= grown.high[-1]
+    assert 0.92 <= hits / trials <= 0.97
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_what_reports_of_several_runs_say_of_sigma(random, sigma_claims, monkeypatch, runs):
+    """All runs have the same queries, whose standard error each report has."""
+    monkeypatch.setattr(sigma_claims, "RESAMPLES", 1_000)
+    trials, hits = 1_500, 0
+    for _ in range(trials):
+        values = iter(random.normal() + (runs > 1) * random.normal(size=runs))
+        read = sigma_claims.Property("made up", 1.0, lambda folder, v=values: (next(v), 1.0))
+        monkeypatch.setitem(sigma_claims.PROPERTIES, "made up", read)
+        estimate = sigma_claims.over_runs("made up", [None] * runs)
+        if runs > 1:
+            hits += abs(estimate.value) <= estimate.half_width(0.05)
+        else:
+            hits += estimate.difference().low <= 0 <= estimate.difference().high
+    assert 0.92 <= hits / trials <= 0.97
 
 
 def _answers(random, count: int, slope: float) -> tuple[np.ndarray, np.ndarray]:
