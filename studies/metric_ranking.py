@@ -11,6 +11,9 @@ judgements of as many captions as so many labels pay for, with all photos judged
 and by the annotated pairs alone (0 labels). The reference is the order by people on the captions of
 the other half of the photos.
 
+Two rows are of captions as queries alone: nDCG@10 of photos as queries needs the ranks of all five
+captions, of which the runs keep the best.
+
     python studies/metric_ranking.py
     python studies/metric_ranking.py --labels
 """
@@ -31,7 +34,6 @@ from methods_table import (
     methods_of,
     read_lines,
 )
-from scipy.stats import kendalltau
 
 ANNOTATED = {"R@1": (1,), "R@5": (5,), "R@10": (10,), "RSUM": (1, 5, 10)}
 JUDGED = {
@@ -72,17 +74,23 @@ def rows_of(methods: Sequence[Method], draws: int = DRAWS) -> list[tuple[str, li
     judged = [_judged(methods, people, metric) for people, metric in JUDGED]
     photos = annotated["RSUM"].shape[2]
     random = np.random.default_rng(0)
-    weights = [
-        np.bincount(random.integers(0, photos, photos), minlength=photos) for _ in range(draws)
-    ]
+    drawn = random.integers(0, photos, (draws, photos))
+    weights = np.stack([np.bincount(row, minlength=photos) for row in drawn])
+    truths = [_with_draws(values, weights) for values in judged]
     rows = [
-        (name, [_cell(values, truth, weights, photos) for truth in judged])
+        (name, [_cell(_with_draws(values, weights), truth) for truth in truths])
         for name, values in annotated.items()
     ]
-    halves = [random.permutation(photos) < photos // 2 for _ in range(draws)]
+    # A caption has one photo, so its rank is all that nDCG reads.
+    gains = _per_photo([[_gains(line["ranks"]) for line in m.lines] for m in methods])
+    truths = [_with_draws(values[..., 1:], weights) for values in judged]
+    for name, values in (("R@10", annotated["R@10"]), ("nDCG@10", gains)):
+        own = _with_draws(values[..., 1:], weights)
+        rows.append((f"{name}, captions as queries", [_cell(own, truth) for truth in truths]))
+    halves = np.stack([random.permutation(photos) < photos // 2 for _ in range(draws)])
     reached = []
     for truth in judged:
-        taus = [_tau(_means(truth, half), _means(truth, ~half)) for half in halves]
+        taus = tau(_means(truth, halves), _means(truth, ~halves))
         low, high = np.quantile(taus, [0.025, 0.975])
         reached.append(f"{np.mean(taus):.2f} [{low:.2f}, {high:.2f}]")
     return [*rows, ("two halves of the photos", reached)]
@@ -108,39 +116,55 @@ def taus_of_labels(
     found = []
     for labels in LABELS:
         captions = round(labels / PER_CAPTION)
-        taus = []
-        for order in orders:
-            bought, reference = order[: len(known) // 2], order[len(known) // 2 :]
-            values, chosen = (judged, bought[:captions]) if labels else (annotated, bought)
-            of = [
-                _means(part, np.bincount(some, minlength=part.shape[2]))
-                for part, some in ((values, chosen), (judged, reference))
-            ]
-            taus.append(_tau(*of))
-        found.append((labels, captions, np.nan_to_num(np.array(taus))))
+        bought, reference = (np.zeros((draws, judged.shape[2]), bool) for _ in range(2))
+        for row, order in enumerate(orders):
+            half = order[: len(known) // 2]
+            bought[row, half[:captions] if labels else half] = True
+            reference[row, order[len(known) // 2 :]] = True
+        values = judged if labels else annotated
+        taus = tau(_means(values, bought), _means(judged, reference))
+        found.append((labels, captions, np.nan_to_num(taus)))
     return found
 
 
-def _cell(values: np.ndarray, truth: np.ndarray, weights: Sequence[np.ndarray], photos: int) -> str:
-    found = _tau(_means(values, np.ones(photos)), _means(truth, np.ones(photos)))
-    drawn = [_tau(_means(values, w), _means(truth, w)) for w in weights]
+def _gains(ranks: Sequence[Sequence[int]]) -> list[np.ndarray]:
+    """nDCG@10 of queries with one relevant item, by its rank (Järvelin and Kekäläinen 2002)."""
+    return [np.where(r <= 10, 1 / np.log2(1 + r), 0) for r in map(np.array, ranks)]
+
+
+def _with_draws(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The means of all photos in the first row, and of weighed ones, (1 + draws, methods)."""
+    return _means(values, np.concatenate([np.ones((1, weights.shape[1])), weights]))
+
+
+def _cell(values: np.ndarray, truth: np.ndarray) -> str:
+    first, *drawn = tau(values, truth)
     low, high = np.quantile(drawn, [0.025, 0.975])
-    return f"{found:.2f} [{low:.2f}, {high:.2f}]"
+    return f"{first:.2f} [{low:.2f}, {high:.2f}]"
 
 
-def _tau(left: np.ndarray, right: np.ndarray) -> float:
-    return float(kendalltau(left, right).statistic)
+def tau(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Kendall's tau-b of the last axis; NaN where one side has one value."""
+    one, other = np.triu_indices(left.shape[-1], 1)
+    signs = [np.sign(side[..., one] - side[..., other]) for side in (left, right)]
+    pairs = np.sqrt(np.prod([np.square(side).sum(axis=-1) for side in signs], axis=0))
+    agree = (signs[0] * signs[1]).sum(axis=-1)
+    return np.divide(agree, pairs, out=np.full_like(pairs, np.nan), where=pairs > 0)
 
 
 def _means(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The mean over weighed photos of each method, averaged over directions, (methods,).
+    """The mean over weighed photos of each method, averaged over directions, (draws, methods).
 
     Args:
         values: Sums and numbers of queries per photo (2, methods, photos, directions).
-        weights: How often each photo counts, (photos,).
+        weights: How often each photo counts in a draw, (draws, photos).
     """
-    sums, counts = np.einsum("kmpd,p->kmd", values, np.asarray(weights, np.float64))
-    return (sums / counts).mean(axis=1)
+    sums, counts = np.moveaxis(
+        np.asarray(weights, np.float64) @ values.swapaxes(-1, -2).reshape(-1, values.shape[2]).T,
+        -1,
+        0,
+    ).reshape(*values.shape[:2], values.shape[3], -1)
+    return (sums / counts).mean(axis=1).T
 
 
 def _annotated(methods: Sequence[Method], ks: Sequence[int]) -> np.ndarray:

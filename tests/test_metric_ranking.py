@@ -5,8 +5,30 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from benchmark_modules import benchmark
+from scipy.stats import kendalltau
 
 study = benchmark("metric_ranking", "studies")
+
+
+def test_tau_is_that_of_kendall(study, random):
+    left, right = random.integers(0, 5, (2, 4, 9)).astype(float)
+    expected = [kendalltau(*pair).statistic for pair in zip(left, right, strict=True)]
+    np.testing.assert_allclose(study.tau(left, right), expected)
+    assert np.isnan(study.tau(np.zeros(3), np.arange(3.0)))
+
+
+def test_means_are_over_queries_of_weighed_photos(study):
+    """Two methods, three photos, one image and two captions each, of which one has no answer."""
+    hits = [[[np.array([1.0, 0, 1]), np.array([1, 0, np.nan, 1, 0, 0])]]]
+    hits.append([[np.ones(3), np.ones(6)]])
+    means = study._means(study._per_photo(hits), np.array([[1, 1, 1], [2, 0, 0]]))
+    np.testing.assert_allclose(means, [[(2 / 3 + 2 / 5) / 2, 1], [(1 + 1 / 2) / 2, 1]])
+
+
+def test_the_gain_of_a_caption_follows_from_its_rank(study):
+    images, captions = study._gains([[1], [1, 3, 11]])
+    assert images.tolist() == [1]
+    assert captions.tolist() == [1, 0.5, 0]
 
 
 @pytest.mark.slow
