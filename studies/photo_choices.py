@@ -5,7 +5,8 @@ pairs of ridges counts, and the 1,000 photos of the validation split have the RS
 Test photos are not read. Differences from the first setting have 95 % intervals by paired bootstrap
 over the validation photos.
 
-A line per setting is appended to `--results`; what has a line is not computed again.
+A line per setting is appended to `--results`; what has a line is not computed again, and features
+are kept in `--work`, so that a study that was stopped goes on.
 
     python studies/photo_choices.py --flickr8k data/raw/flickr8k
     python studies/photo_choices.py --table
@@ -74,15 +75,25 @@ def _compute(options: argparse.Namespace) -> None:
     files, captions, train = _entries(options)
     count = np.array([len(each) for each in captions])
     image_ids = np.repeat(np.arange(len(files)), count)
-    words = _words([text for each in captions for text in each], options)
-    images: dict[int, np.ndarray] = {}
+    texts = [text for each in captions for text in each]
+    words = _kept(options.work / "words.npy", lambda: _words(texts, options))
     for size, layers, method in SETTINGS:
         name = f"{size} pixels, layers {layers} of words"
         name += ", no square roots" if method is cca else ""
         if name not in done:
-            images = images if size in images else {size: _images(files, size, options)}
-            chosen = words[:, LAYERS[layers]]
-            _append(name, method, images[size], chosen, image_ids, train, options)
+            path = options.work / f"photos_{size}.npy"
+            images = _kept(path, lambda size=size: _images(files, size, options))
+            _append(name, method, images, words[:, LAYERS[layers]], image_ids, train, options)
+
+
+def _kept(path: Path, compute: Callable[[], np.ndarray]) -> np.ndarray:
+    """Features, from a file if there is one, which is written otherwise."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name("draft.npy")
+        np.save(draft, compute())
+        draft.replace(path)
+    return np.load(path)
 
 
 def _append(

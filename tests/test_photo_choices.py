@@ -33,7 +33,7 @@ def test_settings_are_compared_with_the_first_one_and_computed_once(
     bench, made_up, tmp_path, capsys
 ):
     path = tmp_path / "choices.jsonl"
-    arguments = ["--flickr8k=somewhere", f"--results={path}"]
+    arguments = ["--flickr8k=somewhere", f"--results={path}", f"--work={tmp_path}"]
     bench.main(arguments)
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
     assert made_up == [352, 224, 288, 448]
@@ -41,8 +41,10 @@ def test_settings_are_compared_with_the_first_one_and_computed_once(
     assert lines[2].startswith("| 352 pixels, layers 4 and 6 of words | ")
     assert lines[2].endswith(" |  |")
     assert "[" in lines[3]
+    path.unlink()
     bench.main(arguments)
-    assert made_up == [352, 224, 288, 448]
+    assert made_up == [352, 224, 288, 448], "features are kept"
+    assert capsys.readouterr().out.splitlines()[-len(lines) :] == lines
 
 
 def test_photos_are_named(bench, tmp_path, capsys):
