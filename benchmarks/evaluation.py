@@ -18,13 +18,17 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
-from measuring import Peak, Row, compare
+from measuring import Elsewhere, Peak, Row, compare
+from released import released
 
 CAPTIONS_PER_IMAGE = 5
 TILE = (256, 1024)
+WAYS = ("i2t", "t2i")
 
 
 def made_up(images: int, dimension: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -95,6 +99,53 @@ def rows(smoke: bool = False) -> Iterator[Row]:
         ways["dense"],
         "from the whole matrix",
     )
+    yield from five_folds(images, dimension, smoke)
+
+
+def five_folds(images: int, dimension: int, smoke: bool) -> Iterator[Row]:
+    """Recalls, averaged over five folds, beside the programs of VSE-infinity and of PCME."""
+    from keras_xmr.evaluation.scoring import score_tiles
+    from keras_xmr.judgements import Judgements
+    from keras_xmr.matchers import Cosine
+    from keras_xmr.metrics import evaluate_scores
+
+    image, caption, owner = made_up(images, dimension)
+    part = images // 5, len(owner) // 5
+    judgements = Judgements.from_pairs(owner[: part[1]], part[0])
+
+    def ours() -> list[float]:
+        found = []
+        for fold in range(5):
+            sides = [
+                {"mean": side[fold * count : (fold + 1) * count]}
+                for side, count in zip((image, caption), part, strict=True)
+            ]
+            summary = evaluate_scores(score_tiles(Cosine(), *sides, TILE), judgements).summary
+            found.append([summary[f"{way}_recall_{k}"] for way in WAYS for k in (1, 5, 10)])
+        return np.mean(found, axis=0).tolist()
+
+    size = f"{part[0]:,} x {part[1]:,}, D {dimension}"
+    if smoke:
+        yield compare("scores and recalls of five folds", size, ours)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        np.savez(f"{folder}/arrays.npz", image=image, caption=caption)
+        for checkout, name in (("vse_infty", "folds"), ("pcme", "metrics of PCME")):
+            with released(checkout, name, arrays=f"{folder}/arrays.npz") as (ask, program):
+                if ask is None:
+                    continue
+                theirs = Elsewhere(lambda ask=ask: ask("folds"))
+                row = compare(
+                    "scores and recalls of five folds",
+                    size,
+                    ours,
+                    theirs,
+                    program,
+                    repeats=3,
+                    warm_up=False,
+                )
+                np.testing.assert_allclose(theirs.found, ours(), atol=1e-3)
+                yield replace(row, at_least=1.0)
 
 
 def in_a_process(way: str, images: int, dimension: int) -> dict[str, float]:

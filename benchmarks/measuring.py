@@ -7,18 +7,24 @@ A module of this folder with a function `rows(smoke)` is a part of the table tha
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import io
+import json
 import os
 import resource
+import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -157,15 +163,77 @@ class Elsewhere:
     """Work of another process, which measures itself.
 
     Attributes:
-        ask: Has it done, and returns the `seconds`, `cpu_seconds` and `bytes` of a `Peak`.
+        ask: Has it done, and returns the `seconds`, `cpu_seconds` and `bytes` of a `Peak`, and what
+            it has `found`.
+        found: What it has found the last time, if that is a list.
     """
 
     ask: Callable[[], Any]
+    found: list[Any] = field(default_factory=list)
+
+
+@contextmanager
+def other_process(
+    python: str, script: str, *arguments: str
+) -> Iterator[tuple[Callable[[str], SimpleNamespace], SimpleNamespace]]:
+    """Starts a script of this folder that calls `answer`.
+
+    Args:
+        python: The Python that runs it.
+        script: Its name.
+        *arguments: Of the script.
+
+    Yields:
+        A function that has a work of it done, by its name, and what it says of itself.
+    """
+    command, pipe = [python, str(ROOT / "benchmarks" / script), *arguments], subprocess.PIPE
+    with (
+        tempfile.TemporaryFile("w+") as says,
+        subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=says, text=True) as process,
+    ):
+        asked, answers = process.stdin, process.stdout
+
+        def hear() -> SimpleNamespace:
+            if line := answers.readline():
+                return SimpleNamespace(**json.loads(line))
+            says.seek(0)
+            raise RuntimeError(f"{script} {arguments[0]}: {says.read()[-2000:]}")
+
+        def ask(work: str) -> SimpleNamespace:
+            asked.write(f"{work}\n")
+            asked.flush()
+            return hear()
+
+        try:
+            yield ask, hear()
+        finally:
+            process.kill()
+
+
+def answer(make: Callable[[], Mapping[str, Callable[[], Any]]], **about: Any) -> None:
+    """Does works by the names that come in, one a line, and tells the measures of each.
+
+    Args:
+        make: Makes the works; what they print is not shown, and a list that one returns is told.
+        **about: What is said first.
+    """
+    answers = sys.stdout
+    with contextlib.redirect_stdout(io.StringIO()):
+        works = make()
+        print(json.dumps(about), file=answers, flush=True)
+        for line in sys.stdin:
+            with Peak() as peak:
+                found = works[line.strip()]()
+            told = {"seconds": peak.seconds, "cpu_seconds": peak.cpu_seconds, "bytes": peak.bytes}
+            told["found"] = found if isinstance(found, list) else None
+            print(json.dumps(told), file=answers, flush=True)
 
 
 def _measured(work: Callable[[], Any] | Elsewhere) -> Any:
     if isinstance(work, Elsewhere):
-        return work.ask()
+        told = work.ask()
+        work.found[:] = told.found or []
+        return told
     with Peak() as peak:
         work()
     return peak

@@ -21,15 +21,14 @@ import argparse
 import json
 import os
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from measuring import LEFT_OUT, ROOT, Elsewhere, Row, compare, show
+from measuring import LEFT_OUT, Elsewhere, Row, compare, other_process, show
 from steps import METHODS, Sizes, Step, sizes_of, told
 
 FOLDERS = {
@@ -61,16 +60,12 @@ def rows(smoke: bool = False, names: list[str] | None = None) -> Iterator[Row]:
         )
         return
     for name in names or (["VSE++"] if smoke else FOLDERS):
-        sizes, there = sizes_of(name, smoke), folder and Path(folder) / FOLDERS[name]
-        with ExitStack() as stack:
-            ask, program = None, ""
-            if there and python and there.exists():
-                ask, torch = stack.enter_context(_program(python, there, name, sizes))
-                program = f"{FOLDERS[name]} {_commit(there)}, PyTorch {torch.partition('+')[0]}"
-            elif not smoke:
-                print(f"{LEFT_OUT}{name}, {there} is not there", flush=True)
-                continue
-            yield from _beside(name, sizes, ask, program)
+        sizes = sizes_of(name, smoke)
+        with released(FOLDERS[name], name, **asdict(sizes)) as (ask, program):
+            if ask or smoke:
+                yield from _beside(name, sizes, ask, program)
+            else:
+                print(f"{LEFT_OUT}{name}, {folder}/{FOLDERS[name]} is not there", flush=True)
 
 
 def _beside(
@@ -178,34 +173,28 @@ def _scores(name: str, sizes: Sizes, matcher: Any) -> Callable[[], Any]:
 
 
 @contextmanager
-def _program(
-    python: str, folder: Path, name: str, sizes: Sizes
-) -> Iterator[tuple[Callable[[str], SimpleNamespace], str]]:
-    """Starts a released program; a function that has a work of it done, and PyTorch's version."""
-    script = ROOT / "benchmarks" / "released_torch.py"
-    command = [python, str(script), str(folder), name, json.dumps(asdict(sizes))]
-    pipe = subprocess.PIPE
-    with (
-        tempfile.TemporaryFile("w+") as says,
-        subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=says, text=True) as process,
-    ):
-        asked, answers = process.stdin, process.stdout
+def released(
+    checkout: str, program: str, **sizes: Any
+) -> Iterator[tuple[Callable[[str], SimpleNamespace] | None, str]]:
+    """Starts a released program.
 
-        def answer() -> SimpleNamespace:
-            if line := answers.readline():
-                return SimpleNamespace(**json.loads(line))
-            says.seek(0)
-            raise RuntimeError(f"{folder.name}: {says.read()[-2000:]}")
+    Args:
+        checkout: Its folder among those of RELEASED.
+        program: A name in `released_torch.PROGRAMS`.
+        **sizes: What it is measured on.
 
-        def ask(work: str) -> SimpleNamespace:
-            asked.write(f"{work}\n")
-            asked.flush()
-            return answer()
-
-        try:
-            yield ask, answer().torch
-        finally:
-            process.kill()
+    Yields:
+        A function that has a work of it done, and its commit with the version of PyTorch; None and
+        an empty text where it is not there.
+    """
+    python, there = os.environ.get("TORCH_PYTHON"), Path(os.environ.get("RELEASED", "")) / checkout
+    if not (python and os.environ.get("RELEASED") and there.exists()):
+        yield None, ""
+        return
+    arguments = str(there), program, json.dumps(sizes)
+    with other_process(python, "released_torch.py", *arguments) as (ask, about):
+        version = about.torch.partition("+")[0]
+        yield ask, f"{checkout} {_commit(there)}, PyTorch {version}"
 
 
 def _commit(folder: Path) -> str:

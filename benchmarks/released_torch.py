@@ -12,8 +12,6 @@ Reads the names of works, one a line, and answers each with seconds, processor s
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import sys
 from collections.abc import Callable
@@ -26,7 +24,7 @@ from unittest.mock import MagicMock
 
 import numpy as np
 import torch
-from measuring import Peak
+from measuring import answer
 from torch import nn
 
 Works = dict[str, Callable[[], Any]]
@@ -35,10 +33,12 @@ ABSENT = (
     *("torchvision", "torchtext", "transformers", "tensorboard_logger", "pycocotools", "apex"),
     *("nltk", "PIL", "wandb", "munch", "ujson", "fire", "h5py", "cv2", "ipdb", "pyciderevalcap"),
     *("eccv_caption", "imageio", "matplotlib", "lmdb", "tqdm", "adamp", "gulpio", "tensorboard"),
+    *("mpl_toolkits", "sklearn"),
 )
 """Libraries that the programs import and the measured parts do not use, if not installed."""
 
 CHANGES = {
+    "MTFN-RR-PyTorch-Code/rerank": (("np.load('flickr1_stage1_d.npy')", "np.eye(15, 75)"),),
     "SGRAF/model": (
         ("size(2)/2", "size(2)//2"),
         ("if torch.cuda.is_available():\n            I = mask.cuda()", "I = mask"),
@@ -117,12 +117,15 @@ class Program:
 
     Args:
         folder: The checkout.
-        sizes: As `steps.Sizes` has them.
+        sizes: As `steps.Sizes` has them, or `arrays`, a file of NumPy.
     """
 
     def __init__(self, folder: Path, sizes: dict[str, Any]) -> None:
         self.folder, self.sizes = folder, SimpleNamespace(**sizes)
         sys.path.insert(0, str(folder))
+        if "arrays" in sizes:  # Of metrics and re-rankers, which have no batch.
+            self.arrays = np.load(sizes["arrays"])
+            return
         s, random = self.sizes, np.random.default_rng(0)
         self.images = torch.from_numpy(random.random((s.batch, s.regions, s.width), np.float32))
         self.lengths = s.lengths
@@ -355,8 +358,7 @@ def _pcme(program: Program) -> Works:
     optimizer = torch.optim.Adam([w for w in weights if w.requires_grad], lr=1e-6)
     grid, lengths = _grid(program), torch.tensor(program.lengths)
     loss = lambda: criterion(**model(grid, program.captions, lengths))[0]  # noqa: E731
-    engine = sys.modules["engine"] = ModuleType("engine")  # Without the loaders that it imports.
-    engine.__path__ = [str(program.folder / "engine")]
+    _engine(program)
     evaluator = program.module("engine.eval_coco").MatchingProbModule(criterion.match_prob)
     images = torch.from_numpy(program.unit(s.scored[0], s.samples, s.dimension))
     captions = torch.from_numpy(program.unit(s.scored[1], s.samples, s.dimension))
@@ -443,6 +445,110 @@ def _dive(program: Program) -> Works:
     return {"step": _trained(program, model, optimizer, loss, 1.0), "score": score}
 
 
+def _folds(program: Program) -> Works:
+    """The recalls of five folds, as `evalrank` of the program has them: VSE-infinity."""
+    evaluation = program.module("lib.evaluation")
+    image, caption = program.arrays["image"], program.arrays["caption"]
+
+    def folds() -> list[float]:
+        found = []
+        for images, captions in zip(np.split(image, 5), np.split(caption, 5), strict=True):
+            scores = evaluation.compute_sim(images, captions)
+            sides = [way(len(images), scores)[:3] for way in (evaluation.i2t, evaluation.t2i)]
+            found.append([recall / 100 for side in sides for recall in side])
+        return np.mean(found, axis=0).tolist()
+
+    return {"folds": folds}
+
+
+def _engine(program: Program) -> None:
+    """The package `engine` of PCME, without the loaders of data that it imports."""
+    engine = sys.modules["engine"] = ModuleType("engine")
+    engine.__path__ = [str(program.folder / "engine")]
+
+
+def _pcme_metrics(program: Program) -> Works:
+    """The recalls of five folds, and plausible match R-precision, of PCME."""
+    datasets = sys.modules["datasets"] = ModuleType("datasets")
+    datasets.__path__ = []
+    sys.modules["datasets.coco"] = ModuleType("datasets.coco")
+    sys.modules["datasets.coco"].CocoCaptionsCap = None  # type: ignore[attr-defined]
+    arrays, pmrp = program.arrays, program.module("evaluate_pmrp_coco")
+    if "image" in arrays:
+        return {"folds": _pcme_folds(program)}
+    scores, codes, owner = arrays["scores"], arrays["labels"], arrays["owner"]
+    known = np.flatnonzero(codes.any(axis=1)).tolist()
+    apart = np.abs(codes[known, None] - codes[None, known]).sum(axis=2)
+    places = {image: number for number, image in enumerate(known)}
+    order = lambda values: np.argsort(-values, kind="stable").tolist()  # noqa: E731
+    images = {
+        image: {"retrieved": [{"image_id": int(owner[c])} for c in order(scores[image])]}
+        for image in arrays["images"].tolist()
+    }
+    captions = {
+        caption: {
+            "query": {"image_id": int(owner[caption])},
+            "retrieved": [{"id": image} for image in order(scores[:, caption])],
+        }
+        for caption in arrays["captions"].tolist()
+    }
+
+    def match() -> list[float]:
+        found = []
+        for modal, data in (("image", images), ("text", captions)):
+            precisions, _ = pmrp.evaluate_plausible_metrics(
+                data, modal, apart, places, set(known), max_thres=3
+            )
+            found += [float(np.mean(values)) for values in precisions.values()]
+        return found
+
+    return {"pmrp": match}
+
+
+def _pcme_folds(program: Program) -> Callable[[], list[float]]:
+    _engine(program)
+    evaluator = program.module("engine.eval_coco").COCOEvaluator(
+        "matmul", extract_device="cpu", eval_device="cpu"
+    )
+    evaluator.n_embeddings = 1
+    image, caption = (torch.from_numpy(program.arrays[side]) for side in ("image", "caption"))
+    features = {
+        "image_features": image[:, None],
+        "caption_features": caption[:, None],
+        "image_classes": torch.arange(len(image)),
+        "caption_classes": torch.arange(len(image)).repeat_interleave(len(caption) // len(image)),
+    }
+
+    def folds() -> list[float]:
+        sizes = len(image) // 5, len(caption) // 5
+        found = evaluator.evaluate_n_fold(features, 5, *sizes, 1024)
+        return [found[way][f"recall_{k}"] / 100 for way in ("i2t", "t2i") for k in (1, 5, 10)]
+
+    return folds
+
+
+def _reranking(program: Program) -> Works:
+    """Reciprocal neighbours of MTFN-RR, and multi-factor re-ranking of GaLR."""
+    scores, first = program.arrays["scores"], int(program.arrays["first"])
+    if program.folder.name == "GaLR":
+        rerank = program.module("postprocessing.rerank")
+
+        def factors() -> list[int]:
+            found = rerank.i2t_rerank_optim(scores, first, 0.3, 1.1)
+            rerank.t2i_rerank_optim(scores, first, 0.3, 1.1)
+            return np.argsort(-found, axis=1, kind="stable")[:, :first].ravel().tolist()
+
+        return {"rerank": factors}
+    rerank = program.module("rerank")
+
+    def neighbours() -> list[int]:
+        found = rerank.i2t_rerank(scores, first, 1)[:, :first]
+        rerank.t2i_rerank(scores, first, 1)
+        return found.ravel().tolist()
+
+    return {"rerank": neighbours}
+
+
 PROGRAMS: dict[str, Callable[[Program], Works]] = {
     "SAF": lambda program: _sgraf(program, "SAF"),
     "SGR": lambda program: _sgraf(program, "SGR"),
@@ -453,6 +559,9 @@ PROGRAMS: dict[str, Callable[[Program], Works]] = {
     "PCME++": _pcmepp,
     "VSRN": _vsrn,
     "DiVE": _dive,
+    "folds": _folds,
+    "metrics of PCME": _pcme_metrics,
+    "re-ranking": _reranking,
 }
 
 
@@ -463,15 +572,7 @@ def main(folder: Path, method: str, sizes: dict[str, Any]) -> None:
     torch.Tensor.cuda = nn.Module.cuda = lambda self, *given, **more: self  # type: ignore
     torch.cuda.synchronize = lambda *given: None  # type: ignore[assignment]
     torch.manual_seed(0)
-    answers, printed = sys.stdout, io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        works = PROGRAMS[method](Program(folder, sizes))
-        print(json.dumps({"torch": torch.__version__}), file=answers, flush=True)
-        for line in sys.stdin:
-            with Peak() as peak:
-                works[line.strip()]()
-            found = {"seconds": peak.seconds, "cpu_seconds": peak.cpu_seconds, "bytes": peak.bytes}
-            print(json.dumps(found), file=answers, flush=True)
+    answer(lambda: PROGRAMS[method](Program(folder, sizes)), torch=torch.__version__)
 
 
 if __name__ == "__main__":

@@ -16,13 +16,16 @@ from __future__ import annotations
 
 import argparse
 import os
+import tempfile
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from measuring import Row, by_memory, compare
+from measuring import Elsewhere, Row, by_memory, compare
+from released import released
 
 from data_pipelines.processors import in_threads
 from keras_xmr.judgements import Judgements
@@ -134,6 +137,38 @@ def rows(smoke: bool = False) -> Iterator[Row]:
             repeats=3,
             warm_up=False,
         )
+    if not smoke:
+        yield from released_rerankers()
+
+
+def released_rerankers() -> Iterator[Row]:
+    """Those of which there is a released program, beside it, at the size of a fold of COCO."""
+    scores, _ = made_up(1000)
+    scores = (1 + scores) / 2  # Multi-factor re-ranking has shares of them, so none is below 0.
+    for name, checkout, first, reranker in (
+        ("reciprocal neighbours", "MTFN-RR-PyTorch-Code", 15, ReciprocalNeighbours()),
+        ("multi-factor", "GaLR", 30, MultiFactor()),
+    ):
+        with tempfile.TemporaryDirectory() as folder:
+            np.savez(f"{folder}/arrays.npz", scores=scores, first=first)
+            with released(checkout, "re-ranking", arrays=f"{folder}/arrays.npz") as (ask, program):
+                if ask is None:
+                    continue
+                theirs = Elsewhere(lambda ask=ask: ask("rerank"))
+                row = compare(
+                    f"{name}, K = {first}, as released",
+                    f"{scores.shape[0]:,} x {scores.shape[1]:,}, both ways",
+                    lambda reranker=reranker: reranker(scores),
+                    theirs,
+                    program,
+                    repeats=3,
+                    warm_up=False,
+                )
+                order = np.argsort(-reranker(scores).image_to_text, axis=1, kind="stable")
+                # NumPy's quick sort, which they take, does not keep the order of equal places.
+                if np.mean(theirs.found == order[:, :first].ravel()) < 0.5:
+                    raise RuntimeError(f"{program} has another order than {name}")
+                yield replace(row, at_least=1.0)
 
 
 def reverse_places(scores: np.ndarray, query: int, count: int) -> np.ndarray:

@@ -93,12 +93,18 @@ def positive_ranks(scores: np.ndarray, judgements: Judgements) -> Ranks:
         raise ValueError(f"scores of shape {scores.shape}, judgements of {judgements.shape}")
     queries, candidates = map(np.arange, scores.shape)
     rows = np.split(queries, queries[_ROWS::_ROWS])
-    counter = RankCounter(judgements, rows, [candidates])
+    answered = np.diff(judgements.queries().indptr) > 0
+    ranked = [row[answered[row]] for row in rows]
+    counter = RankCounter(judgements, [*ranked, queries[~answered]], [candidates])
 
     def count(row: int) -> None:
-        block = np.ascontiguousarray(scores[row * _ROWS : (row + 1) * _ROWS])
+        block = scores[row * _ROWS : (row + 1) * _ROWS]
+        if len(ranked[row]) < len(rows[row]):
+            refuse_nan(block, "score", rows[row])
+            block = block[answered[rows[row]]]
+        block = np.ascontiguousarray(block)
         block = block if block.dtype.kind == "f" else block.astype(np.float64)
-        refuse_nan(block, "score", rows[row])
+        refuse_nan(block, "score", ranked[row])
         counter.count(row, 0, block)
 
     counter.note_all(scores)
