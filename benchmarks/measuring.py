@@ -158,6 +158,12 @@ class Peak:
             return int(file.read().split()[1]) * resource.getpagesize()
 
 
+def largest_resident(process: int | str = "self") -> int:
+    """The most bytes that a process has had in memory so far."""
+    status = Path(f"/proc/{process}/status").read_text("utf-8")
+    return 1024 * int(status.partition("VmHWM:")[2].split()[0])
+
+
 @dataclass(frozen=True)
 class Elsewhere:
     """Work of another process, which measures itself.
@@ -226,6 +232,7 @@ def answer(make: Callable[[], Mapping[str, Callable[[], Any]]], **about: Any) ->
                 found = works[line.strip()]()
             told = {"seconds": peak.seconds, "cpu_seconds": peak.cpu_seconds, "bytes": peak.bytes}
             told["found"] = found if isinstance(found, list) else None
+            told["whole"] = largest_resident()
             print(json.dumps(told), file=answers, flush=True)
 
 

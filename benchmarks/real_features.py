@@ -24,7 +24,7 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -319,8 +319,10 @@ def encoders_of(options: argparse.Namespace, method: str | None = None) -> tuple
     return image, text, config.data.image
 
 
-def image_features(files: Sequence[bytes], image: Any, crop: Any) -> np.ndarray:
-    """Features (N, R, F) of JPEG files, as `csv_pretrained` has them."""
+def image_features(
+    files: Sequence[bytes], image: Any, crop: Any, decode: Callable[[bytes, Any], Any] | None = None
+) -> np.ndarray:
+    """Features (N, R, F) of JPEG files, as `csv_pretrained` has them, or decoded another way."""
     import keras
 
     from data_pipelines.images import decode_for_evaluation
@@ -328,10 +330,10 @@ def image_features(files: Sequence[bytes], image: Any, crop: Any) -> np.ndarray:
 
     pixels = keras.Input((crop.size, crop.size, 3), dtype="uint8")
     features, _ = image.features(pixels, InputSpec(image_size=crop.size))
-    encoder = keras.Model(pixels, features)
+    encoder, decode = keras.Model(pixels, features), decode or decode_for_evaluation
     batches = (files[first : first + 32] for first in range(0, len(files), 32))
     made = [
-        encoder(np.stack([decode_for_evaluation(file, crop) for file in batch]), training=False)
+        encoder(np.stack([decode(file, crop) for file in batch]), training=False)
         for batch in batches
     ]
     return np.concatenate([np.asarray(batch) for batch in made]).astype(np.float16)

@@ -24,24 +24,36 @@ from __future__ import annotations
 import argparse
 import json
 import mmap
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from measuring import ROOT, Row, by_memory, bytes_a_second
+from measuring import (
+    LEFT_OUT,
+    ROOT,
+    Elsewhere,
+    Row,
+    by_memory,
+    bytes_a_second,
+    compare,
+    other_process,
+)
 from search_vectors import Embedded, Vectors, made_up, of_file
 
 from data_pipelines.tables import table
 from keras_xmr.index.backends import BACKENDS, Backend, BackendError, backend_class
 
 K = 10
+BREADTHS = (16, 32, 64, 128, 256, 512)
 RUN = ROOT / "saved_models/scenes_pcme"
 
 
@@ -180,7 +192,66 @@ def rows(smoke: bool = False) -> Iterator[Row]:
             )
 
     if not smoke:
+        yield from beside_others(make(100_000, 200))
         yield _of_a_million()
+
+
+def beside_others(made: Vectors, breadth: int = 64) -> Iterator[Row]:
+    """Exact search and the graph, beside faiss and hnswlib called directly, of the same recall."""
+    if not (python := os.environ.get("TORCH_PYTHON")):
+        print(f"{LEFT_OUT}set TORCH_PYTHON to one that has faiss and hnswlib", flush=True)
+        return
+    vectors, queries = made
+    size = f"{len(vectors):,} vectors of {vectors.shape[2]}"
+    options = {"neighbours": 32, "construction": 100}
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        np.save(folder / "vectors.npy", vectors)
+        np.save(folder / "queries.npy", queries)
+        numbers = map(str, options.values())
+        ask, versions = stack.enter_context(
+            other_process(python, "search_others.py", str(folder), *numbers)
+        )
+        asks = {}
+        for kind, chosen in (("exact", {}), ("faiss_hnsw", options)):
+            build(kind, chosen, vectors, folder / kind)
+            backend = backend_class(kind).open(folder / kind / "backend")
+            stack.callback(backend.close)
+            backend.options.update({"breadth": breadth} if chosen else {})
+            asks[kind] = plainly(backend)
+        expected = [asks["exact"](query[None]).tolist() for query in queries]
+
+        def recall(found: list[Any]) -> float:
+            return float(
+                np.mean([np.isin(e, f).mean() for e, f in zip(expected, found, strict=True)])
+            )
+
+        reached = recall([asks["faiss_hnsw"](query[None]) for query in queries])
+        works = {"exact": ["faiss"], "faiss_hnsw": []}
+        for library in ("faiss", "hnswlib"):
+            enough = [b for b in BREADTHS if recall(ask(f"{library} {b}").found) >= reached]
+            works["faiss_hnsw"].append(f"{library} {min(enough, default=BREADTHS[-1])}")
+        for kind, theirs in works.items():
+            for work in theirs:
+                library, _, kept = work.partition(" ")
+                other = Elsewhere(lambda work=work: ask(work))
+                row = compare(
+                    f"HNSW, breadth {breadth}: recall@10 {reached:.3f}" if kept else "exact",
+                    size,
+                    lambda kind=kind: [asks[kind](query[None]) for query in queries],
+                    other,
+                    items=len(queries),
+                )
+                told = f"breadth {kept}" if kept else "IndexFlatIP"
+                version = getattr(versions, library)
+                against = f"{library} {version}, {told}: recall@10 {recall(other.found):.3f}"
+                why = (
+                    "Both compute what faiss does; the rest is what a search does around it: ids "
+                    "of photos, those that were removed, and results in order."
+                    if library == "faiss" and kept
+                    else ""
+                )
+                yield replace(row, against=against, at_least=1.0, why=why)
 
 
 def _of_a_million() -> Row:

@@ -2,10 +2,10 @@
 
 Every figure is of a process of its own, from its start to its end. The model is that of the demo,
 as an export leaves it, without training: weights change no time. Of loading to the first embedding
-each part has a row, as a process tells it that does nothing else; beside it runs
-sentence-transformers where TORCH_PYTHON has it and SENTENCES names the folder of a model.
+each part has a row, as a process tells it that does nothing else. Beside it run
+sentence-transformers and open_clip where TORCH_PYTHON has both (`start_torch.py` makes models up).
 
-usage: python benchmarks/start.py
+usage: TORCH_PYTHON=PATH python benchmarks/start.py
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from measuring import ROOT, Row, compare, show
+from measuring import LEFT_OUT, ROOT, Row, compare, show
 
 _ASK = """
 import sys
@@ -35,11 +35,6 @@ for word in "red", "blue":
     run.embed_captions([f"a {word} circle left of a small square"])
     times.append(time.perf_counter())
 print(*(after - before for before, after in zip(times, times[1:])))
-"""
-_SENTENCES = """
-import sys
-from sentence_transformers import SentenceTransformer
-SentenceTransformer(sys.argv[1], device="cpu").encode(["a red circle left of a small blue square"])
 """
 _PARTS = (
     *("importing TensorFlow and Keras", "importing keras_xmr", "loading the model"),
@@ -64,24 +59,41 @@ def rows(smoke: bool = False) -> Iterator[Row]:
         libraries = compare("", "", _process("-c", _LIBRARIES), repeats=3).seconds
         says: list[str] = []
         ask = _process("-c", _ASK, str(run), says=says)
-        sentences, model = os.environ.get("TORCH_PYTHON"), os.environ.get("SENTENCES")
-        theirs = None
-        if sentences and model:
-            theirs = _process("-c", _SENTENCES, model, python=sentences)
-        against = "sentence-transformers, the model of SENTENCES, in PyTorch" if theirs else ""
-        found = compare(
-            "keras_xmr.load to the first embedding", "", ask, theirs, against, repeats=5
-        )
-        yield replace(
-            _of_child(found, libraries, "importing TensorFlow and Keras"),
-            at_most=AT_MOST,
-            at_least=1.0 if theirs else None,
-            why="Most of the rest is Keras, which builds both towers layer by layer to load their "
-            "weights, and the graph of the first embedding; the rows below have the parts.",
-        )
+        bound = "importing TensorFlow and Keras"
+        for library, theirs in _others(Path(folder)) or {"": None}.items():
+            against = f"{library}, a model of random weights, in PyTorch" if theirs else ""
+            found = compare(
+                "keras_xmr.load to the first embedding", "", ask, theirs, against, repeats=3
+            )
+            yield replace(
+                _of_child(found, libraries, bound),
+                at_most=AT_MOST,
+                at_least=1.0 if theirs else None,
+                why="Most of the rest is Keras, which builds both towers layer by layer to load "
+                "their weights, and the graph of the first embedding; the rows below have the "
+                "parts.",
+            )
         parts = np.median([[float(part) for part in line.split()] for line in says], axis=0)
         for name, seconds in zip(_PARTS, parts.tolist(), strict=True):
             yield Row(f"of it: {name}", "", seconds)
+
+
+def _others(folder: Path) -> dict[str, Callable[[], None] | None]:
+    """What the other libraries do, by their names; none where TORCH_PYTHON does not have them."""
+    if not (python := os.environ.get("TORCH_PYTHON")):
+        return {}
+    script = str(ROOT / "benchmarks" / "start_torch.py")
+    made = subprocess.run([python, script, "make", str(folder)], capture_output=True, text=True)
+    if made.returncode:
+        print(
+            f"{LEFT_OUT}sentence-transformers and open_clip, {made.stderr.splitlines()[-1]}",
+            flush=True,
+        )
+        return {}
+    return {
+        f"{name} {version}": _process(script, name, str(folder), python=python)
+        for name, version in (line.split(" ") for line in made.stdout.splitlines()[-2:])
+    }
 
 
 def _of_child(row: Row, bound: float, bound_by: str) -> Row:

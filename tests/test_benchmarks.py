@@ -15,7 +15,7 @@ PARTS = sorted(
     path.stem for path in (ROOT / "benchmarks").glob("*.py") if "\ndef rows(" in path.read_text()
 )
 HEAVY = ("workers",)
-SLOW = ("frozen_features", "pipelines", "records", "sgraf", "training")
+SLOW = ("frozen_features", "memory", "pipelines", "records", "sgraf", "training")
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +91,36 @@ def test_every_matcher_is_in_the_table(module):
     of_tokens = {"SAF", "SCAN", "SGR", "SGRAF"}
     known = {*module("matchers").PLAIN, *of_tokens, "Matcher", "LogitMatcher"}
     assert known == set(matchers.__all__)
+
+
+def test_another_process_does_works_and_tells_what_they_found(module, tmp_path, monkeypatch):
+    measuring = module("measuring")
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "works.py").write_text(
+        "import sys\n"
+        f"sys.path.insert(0, {str(ROOT / 'benchmarks')!r})\n"
+        "from measuring import answer\n"
+        "answer(lambda: {'add': lambda: [1 + int(sys.argv[1])], 'none': print}, version='3')\n"
+    )
+    monkeypatch.setattr(measuring, "ROOT", tmp_path)
+    with measuring.other_process(sys.executable, "works.py", "4") as (ask, about):
+        assert about.version == "3"
+        other = measuring.Elsewhere(lambda: ask("add"))
+        row = measuring.compare("a", "b", lambda: None, other, "works")
+        assert other.found == [5]
+        assert row.baseline > 0
+        assert ask("none").found is None
+        assert ask("add").whole > 1e6
+        with pytest.raises(RuntimeError, match="KeyError"):
+            ask("unknown")
+
+
+def test_shares_of_photos_average_to_rsum(module, random):
+    baselines, decoding = module("baselines"), module("decoding")
+    scores = random.normal(size=(30, 60))
+    image_ids = np.repeat(np.arange(30), 2)
+    rsum = baselines.recalls(baselines.ranks(scores, image_ids)).sum()
+    np.testing.assert_allclose(decoding.by_photo(scores, 2).mean(), rsum)
 
 
 def test_the_table_finds_its_parts_and_tells_what_failed(module, tmp_path):
