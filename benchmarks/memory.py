@@ -196,7 +196,7 @@ def _array(run: str, index: str) -> dict[str, Callable[[], None]]:
     vectors = np.concatenate([np.load(file) for file in files])[:, 0]
 
     def search() -> None:
-        embedded = model.embed_texts(TEXTS[:1])
+        embedded = model.prepare(model.embed_texts(TEXTS[:1]), "caption")
         query = opened.augmentation.query_vectors(embedded, None)[0, 0]
         scores = vectors @ query
         np.argpartition(-scores, 20)[:20]

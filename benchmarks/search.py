@@ -246,10 +246,11 @@ def beside_others(made: Vectors, breadth: int = 64) -> Iterator[Row]:
                 version = getattr(versions, library)
                 against = f"{library} {version}, {told}: recall@10 {recall(other.found):.3f}"
                 why = (
-                    "Both compute what faiss does; the rest is what a search does around it: ids "
-                    "of photos, those that were removed, and results in order."
-                    if library == "faiss" and kept
-                    else ""
+                    "The graph is that of faiss; around it are ids of photos, a filter of those "
+                    "that were removed, and results in order."
+                    if kept
+                    else "It reads files that are mapped, block by block in one thread of NumPy, "
+                    "and merges the best of each block."
                 )
                 yield replace(row, against=against, at_least=1.0, why=why)
 

@@ -207,6 +207,10 @@ def test_nan_and_wrong_shapes_are_refused():
     scores[1, 2] = np.nan
     with pytest.raises(ValueError, match="query 1 is NaN"):
         evaluate_scores(scores, judgements)
+    # Also where the image is no query, and is not ranked.
+    others = Judgements(judgements.grades, np.array([True, False, True]))
+    with pytest.raises(ValueError, match="query 1 is NaN"):
+        positive_ranks(scores, others)
     with pytest.raises(ValueError, match=r"\(3, 5\)"):
         evaluate_scores(np.zeros((3, 5), np.float32), judgements)
     with pytest.raises(ValueError, match="2 folds of one size"):
