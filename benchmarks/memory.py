@@ -72,7 +72,7 @@ def _row(what: str, size: str, ours: Any, theirs: Any, against: str) -> Row:
 def _asked(*work: str) -> SimpleNamespace:
     """What a process of this script takes for one of its works, the last time."""
     with other_process(sys.executable, "memory.py", *work) as (ask, _):
-        return [ask(work[0]) for _ in range(STEPS if work[0] == "training" else 1)][-1]
+        return [ask(work[0]) for _ in range(1 if work[0] == "ranks" else STEPS)][-1]
 
 
 def _training(name: str, smoke: str) -> dict[str, Callable[[], list[int]]]:
@@ -195,15 +195,11 @@ def _array(run: str, index: str) -> dict[str, Callable[[], None]]:
     files = sorted((Path(index) / "vectors").glob("*.vectors.npy"))
     vectors = np.concatenate([np.load(file) for file in files])[:, 0]
 
-    def search() -> None:
+    def array() -> None:
         embedded = model.prepare(model.embed_texts(TEXTS[:1]), "caption")
         query = opened.augmentation.query_vectors(embedded, None)[0, 0]
         scores = vectors @ query
         np.argpartition(-scores, 20)[:20]
-
-    def array() -> None:
-        for _ in TEXTS:
-            search()
 
     return {"array": array}
 
