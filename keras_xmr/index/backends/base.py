@@ -203,6 +203,8 @@ def best(ids: np.ndarray, scores: np.ndarray, k: int) -> Neighbours:
     best_ids = np.take_along_axis(ids, order, axis=1)
     best_scores = np.take_along_axis(scores, order, axis=1)
     best_ids = np.where(np.isneginf(best_scores), -1, best_ids)
+    if order.shape[1] == k:
+        return Neighbours(best_ids, best_scores)
     missing = ((0, 0), (0, k - order.shape[1]))
     return Neighbours(
         np.pad(best_ids, missing, constant_values=-1),

@@ -95,7 +95,9 @@ class _Faiss(Backend):
         scores, places = self._index.search(flat, wanted, params=parameters)
         ids = np.where(places < 0, -1, self._ids[places])
         scores = np.where(places < 0, -np.inf, scores).astype(np.float32)
-        return best_items(ids.reshape(num_queries, -1), scores.reshape(num_queries, -1), k)
+        # With a row of an item, and of a query, each item occurs once.
+        chosen = best if rows == self.shape[0] == 1 else best_items
+        return chosen(ids.reshape(num_queries, -1), scores.reshape(num_queries, -1), k)
 
     def _scan(self, queries: np.ndarray, k: int, places: np.ndarray) -> Neighbours:
         """Scores some rows exhaustively."""
