@@ -11,8 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from data_pipelines.batches import image_batches
-from data_pipelines.files import atomic_write, checksum
-from data_pipelines.locks import locked
+from data_pipelines.files import atomic_write, checksum, locked
 from data_pipelines.options import MANIFEST, ImageOptions
 from data_pipelines.progress import Progress
 from data_pipelines.records import WORDS, Records, SplitRecords, read_index

@@ -16,8 +16,7 @@ import numpy as np
 import scipy.sparse
 import tensorflow as tf
 
-from data_pipelines.files import atomic_write, checksum, replace_atomically
-from data_pipelines.locks import locked
+from data_pipelines.files import atomic_write, checksum, locked, replace_atomically
 from data_pipelines.options import MANIFEST, DataOptions
 from data_pipelines.processes import Processes
 from data_pipelines.processors import processor_count

@@ -13,7 +13,7 @@ from pathlib import Path
 import keras
 
 from data_pipelines.errors import UserError
-from data_pipelines.locks import locked
+from data_pipelines.files import locked
 from data_pipelines.prepare import check_plan, prepare
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.report import data_report

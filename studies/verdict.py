@@ -38,7 +38,6 @@ from data_pipelines.errors import UserError
 from data_pipelines.records import Records, SplitRecords
 from keras_xmr.index.calibration import embed_in_batches, embed_split_images, embed_texts
 from keras_xmr.index.run_model import RunModel
-from keras_xmr.index.short_queries import ShortQueries, short_queries
 from keras_xmr.index.verdict import (
     Background,
     SimilarityScale,
@@ -49,7 +48,7 @@ from keras_xmr.index.verdict import (
     likely_right,
     unit_vectors,
 )
-from keras_xmr.index.vocabulary import Vocabulary, split_words
+from keras_xmr.index.vocabulary import ShortQueries, Vocabulary, short_queries, split_words
 from keras_xmr.judgements.flickr8k import read_ratings
 from keras_xmr.runs.frozen_features import with_features
 from keras_xmr.vectors import Arrays, concatenate, select, split_items

@@ -6,8 +6,17 @@ from collections.abc import Callable, Container, Sequence
 
 import numpy as np
 
-from data_pipelines.scenes.geometry import PLACES, RELATIONS, Place, is_at, is_related
-from data_pipelines.scenes.language import Description, Meaning, Statement, say
+from data_pipelines.scenes.language import (
+    PLACES,
+    RELATIONS,
+    Description,
+    Meaning,
+    Place,
+    Statement,
+    is_at,
+    is_related,
+    say,
+)
 from data_pipelines.scenes.meanings import (
     Absent,
     Alike,

@@ -9,12 +9,13 @@ from typing import Literal
 
 import numpy as np
 
-from data_pipelines.scenes.geometry import Relation, is_related
 from data_pipelines.scenes.language import (
     RELATION_WORDS,
     Description,
     Meaning,
+    Relation,
     enumeration,
+    is_related,
     number_word,
     plural,
     with_article,

@@ -22,9 +22,9 @@ from data_pipelines.sources.base import (
     UnreadableError,
     inside,
 )
-from data_pipelines.sources.boxes import with_boxes
 from data_pipelines.sources.captions_file import is_split_file, read_captions_file
-from data_pipelines.sources.karpathy import karpathy_entries
+from data_pipelines.sources.flickr30k import karpathy_entries
+from data_pipelines.sources.regions import with_boxes
 
 if TYPE_CHECKING:
     import numpy as np

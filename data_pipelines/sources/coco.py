@@ -22,7 +22,7 @@ from data_pipelines.sources.base import (
     inside,
     read_image_file,
 )
-from data_pipelines.sources.karpathy import (
+from data_pipelines.sources.flickr30k import (
     fault,
     identifier,
     karpathy_entries,

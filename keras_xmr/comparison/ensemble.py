@@ -16,8 +16,7 @@ from keras_xmr.config.loader import ConfigError, dump_config
 from keras_xmr.config.schema import Config
 from keras_xmr.evaluation.embed import embed_split
 from keras_xmr.evaluation.evaluate import evaluate_matrices
-from keras_xmr.evaluation.plan import check_time
-from keras_xmr.evaluation.scoring import score_tiles
+from keras_xmr.evaluation.scoring import check_time, score_tiles
 from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.pipeline import Run, report
 from keras_xmr.runs.folder import RunFolder, load_run

@@ -22,7 +22,7 @@ from keras_xmr.comparison.results import Methods
 from keras_xmr.comparison.side_by_side import side_by_side
 from keras_xmr.comparison.summary_tables import ANNOTATED, SummaryTable, kind_title
 from keras_xmr.config.registry import summaries
-from keras_xmr.evaluation.core import tie_warning
+from keras_xmr.evaluation.results import tie_warning
 from keras_xmr.metrics import RSUM
 from keras_xmr.metrics.bootstrap import Difference
 from keras_xmr.reporting.glossary import glossary

@@ -11,8 +11,7 @@ import tensorflow as tf
 from data_pipelines.batches import finish
 from keras_xmr.errors import ArgumentError
 from keras_xmr.evaluation.embed import Arrays, embed_batches
-from keras_xmr.evaluation.plan import score_bytes
-from keras_xmr.evaluation.scoring import score_tiles
+from keras_xmr.evaluation.scoring import score_bytes, score_tiles
 from keras_xmr.judgements import Judgements, check_image_ids
 from keras_xmr.metrics import retrieval
 from keras_xmr.model.retriever import Retriever

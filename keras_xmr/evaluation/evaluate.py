@@ -16,12 +16,10 @@ from data_pipelines.text import Tokenizer
 from keras_xmr.config.registry import Choice, build, components
 from keras_xmr.config.schema import Config, EvaluationOptions, RelevanceOptions
 from keras_xmr.errors import ArgumentError
-from keras_xmr.evaluation.core import evaluate_split_scores
 from keras_xmr.evaluation.curves import set_similarity
 from keras_xmr.evaluation.embed import EmbeddedSplit, embed_split
-from keras_xmr.evaluation.plan import check_time, fits_in_memory
-from keras_xmr.evaluation.results import Evaluation
-from keras_xmr.evaluation.scoring import score_tiles
+from keras_xmr.evaluation.results import Evaluation, evaluate_split_scores
+from keras_xmr.evaluation.scoring import check_time, fits_in_memory, score_tiles
 from keras_xmr.judgements import (
     TRUTH,
     GroundTruth,

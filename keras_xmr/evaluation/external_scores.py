@@ -11,9 +11,8 @@ import yaml
 
 from data_pipelines.errors import UserError
 from data_pipelines.files import atomic_write, check_folder
-from keras_xmr.evaluation.core import evaluate_split_scores
 from keras_xmr.evaluation.files import write_figures
-from keras_xmr.evaluation.results import Evaluation
+from keras_xmr.evaluation.results import Evaluation, evaluate_split_scores
 from keras_xmr.evaluation.score_files import (
     DEPTH,
     Similarity,

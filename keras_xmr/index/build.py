@@ -18,11 +18,11 @@ import numpy as np
 from data_pipelines.errors import UserError
 from data_pipelines.files import (
     checksum,
+    locked,
     remove_stale_temporaries,
     replace_atomically,
     temporary_path,
 )
-from data_pipelines.locks import locked
 from data_pipelines.progress import Progress
 from data_pipelines.source_changes import data_change
 from keras_xmr.config.program import update_hint

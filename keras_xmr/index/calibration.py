@@ -18,7 +18,6 @@ from keras_xmr.evaluation.results import EmbeddedSplit
 from keras_xmr.index.answer_sets import AnswerSets, calibrate, standardise
 from keras_xmr.index.query_reranking import Reranking, tune
 from keras_xmr.index.run_model import RunModel
-from keras_xmr.index.short_queries import short_queries
 from keras_xmr.index.verdict import (
     FEWEST,
     SimilarityScale,
@@ -28,7 +27,7 @@ from keras_xmr.index.verdict import (
     likely_right,
     unit_vectors,
 )
-from keras_xmr.index.vocabulary import Vocabulary, split_words
+from keras_xmr.index.vocabulary import Vocabulary, short_queries, split_words
 from keras_xmr.runs.frozen_features import with_features
 from keras_xmr.uncertainty.sigma import bins, log_sigma
 from keras_xmr.vectors import Arrays, concatenate, select, split_items

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import NO_ARRAY, checksum
-from data_pipelines.locks import has_lock
+from data_pipelines.files import NO_ARRAY, checksum, has_lock
 from data_pipelines.sources import UnreadableError
 from data_pipelines.sources.base import inside
 from keras_xmr.index.answer_sets import AnswerSets

@@ -3,19 +3,24 @@
 from keras_xmr.layers.backbone import ImageBackbone, Preprocessing, TextBackbone
 from keras_xmr.layers.bag_of_words import BagOfWords
 from keras_xmr.layers.caption_decoder import CaptionDecoder
-from keras_xmr.layers.global_attention import GlobalAttention
-from keras_xmr.layers.graph_reasoning import GraphReasoning, HypergraphConvolution
 from keras_xmr.layers.gru import GRU
-from keras_xmr.layers.l2_normalize import L2Normalize, l2_normalize
-from keras_xmr.layers.local_attention import LocalAttention, LocalResidual
+from keras_xmr.layers.local_attention import (
+    GlobalAttention,
+    GraphReasoning,
+    HypergraphConvolution,
+    LocalAttention,
+    LocalResidual,
+    ReZero,
+)
 from keras_xmr.layers.normalization import (
     GroupNormalization,
+    L2Normalize,
     MaskedBatchNormalization,
     batch_normalization,
+    l2_normalize,
 )
 from keras_xmr.layers.prolip import ProlipImageTower, ProlipTextTower
 from keras_xmr.layers.region_mask import RegionMask, region_mask
-from keras_xmr.layers.rezero import ReZero
 from keras_xmr.layers.temperature import Temperature
 from keras_xmr.layers.transformer import TransformerBlock, sine_positions
 

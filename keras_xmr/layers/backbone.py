@@ -12,7 +12,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_xmr.layers.l2_normalize import l2_normalize
+from keras_xmr.layers.normalization import l2_normalize
 from keras_xmr.layers.part import RecordedLayer
 
 Output = Literal["tokens", "average", "pooled"]

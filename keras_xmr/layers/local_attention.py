@@ -1,14 +1,121 @@
-"""Local attention, and its residual of a global vector."""
+"""Global and local attention, and reasoning over graphs of regions or of alignments."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import keras
+import tensorflow as tf
+from keras import ops
 
-from keras_xmr.layers.l2_normalize import L2Normalize
+from keras_xmr.layers.normalization import L2Normalize, batch_normalization, l2_normalize
 from keras_xmr.layers.part import RecordedLayer
-from keras_xmr.layers.rezero import ReZero
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class ReZero(keras.layers.Layer):
+    """Multiplies a branch by one learned number that begins at 0 (Bachlechner et al. 2021).
+
+    A model begins as if it had no branch.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**({"dtype": "float32"} | kwargs))
+        self.supports_masking = True
+        self.factor = self.add_weight(name="factor", shape=(), initializer="zeros")
+
+    def build(self, input_shape: Any = None) -> None:
+        """Nothing is left to build."""
+
+    def call(self, branch: Any) -> Any:
+        return keras.ops.cast(branch, "float32") * self.factor
+
+
+class GlobalAttention(RecordedLayer):
+    """A mean of tokens, weighted by how they agree with their plain mean, on the unit sphere.
+
+    The weights are softmax(w (tanh(W1 token) * tanh(W2 mean))), from Diao et al. 2021, section
+    3.2. For images the released code batch-normalises both before tanh: W1 token with separate
+    statistics for each position in the list of regions. Where the number of regions varies, a
+    position means nothing, and all share their statistics.
+
+    Args:
+        dropout: Part of the numbers after tanh that are dropped in training.
+        batch_norm: Whether there is batch normalisation.
+        **kwargs: Passed on to `keras.layers.Layer`.
+
+    Raises:
+        ValueError: If, with batch normalisation, the number of tokens differs from a fixed one in
+            the first call.
+
+    Inputs are tokens (B, L, D), their mask float (B, L), and in training a stateless seed, int
+    (2,). The output is (B, D). They are those of the global batch, which every replica has, so
+    dropout must not draw from a state of the replica.
+    """
+
+    def __init__(self, dropout: float = 0.0, batch_norm: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.dropout = dropout
+        self.batch_norm = batch_norm
+        self.common = keras.layers.Dense(1, dtype=self.dtype_policy, name="common")
+        if batch_norm:
+            self.mean_norm = self._norm("mean_norm")
+
+    def _norm(self, name: str, **options: Any) -> keras.layers.BatchNormalization:
+        return batch_normalization(
+            name=name, synchronized=False, dtype=self.dtype_policy, **options
+        )
+
+    def build(self, tokens_shape: tuple[Any, ...]) -> None:
+        batch, self.length, width = tokens_shape
+        self.local = keras.layers.Dense(width, dtype=self.dtype_policy, name="local")
+        self.mean = keras.layers.Dense(width, dtype=self.dtype_policy, name="mean")
+        self.local.build(tokens_shape)
+        self.mean.build((batch, width))
+        self.common.build(tokens_shape)
+        if self.batch_norm and self.length is None:
+            self.local_norm = self._norm("local_norm", masked=True)
+            self.local_norm.build((*tokens_shape, 1))
+        elif self.batch_norm:
+            self.local_norm = self._norm("local_norm", axis=1)
+            self.local_norm.build(tokens_shape)
+        if self.batch_norm:
+            self.mean_norm.build((batch, width))
+
+    def call(self, tokens: Any, mask: Any, seed: Any = None) -> Any:
+        training = seed is not None
+        count = ops.maximum(ops.sum(mask, axis=1, keepdims=True), 1.0)
+        local = self.local(tokens)
+        mean = self.mean(ops.sum(tokens * mask[..., None], axis=1) / count)
+        if self.batch_norm:
+            local = self._normalize(local, mask, training)
+            mean = self.mean_norm(mean, training=training)
+        local, mean = ops.tanh(local), ops.tanh(mean)
+        if training and self.dropout:
+            seeds = tf.random.split(seed, 2)
+            local = _dropped(local, self.dropout, seeds[0])
+            mean = _dropped(mean, self.dropout, seeds[1])
+        logits = self.common(local * mean[:, None, :])[..., 0]
+        weights = ops.softmax(ops.where(mask > 0, logits, -1e9), axis=-1)
+        return l2_normalize(ops.sum(weights[..., None] * tokens, axis=1))
+
+    def _normalize(self, local: Any, mask: Any, training: bool) -> Any:
+        if self.length is None:
+            return self.local_norm(local[..., None], training=training, mask=mask > 0)[..., 0]
+        length = local.shape[1]
+        if length != self.length:
+            raise ValueError(
+                f"{self.name}: its batch normalisation has statistics for each of {self.length} "
+                f"regions, but images have {length or 'any number of'} regions; all images need "
+                "the same number"
+            )
+        # Keras squeezes the statistics of one region away where it has a mask; one always counts.
+        return self.local_norm(local, training=training, mask=mask if length > 1 else None)
+
+
+def _dropped(values: Any, share: float, seed: Any) -> Any:
+    kept = tf.random.stateless_uniform(tf.shape(values), seed) >= share
+    return ops.where(kept, values / (1.0 - share), 0.0)
 
 
 class LocalAttention(RecordedLayer):
@@ -110,3 +217,80 @@ class LocalResidual(RecordedLayer):
         if self.rezero:
             return self.l2(vectors + self.factor(residuals)), residuals
         return self.l2(self.norm(vectors + residuals)), residuals
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class GraphReasoning(keras.layers.Layer):
+    """A graph convolution over all pairs of regions, with a residual (Li et al. 2019, Eq. 2, 3).
+
+    out = BatchNorm(W (R g(v))) + v, where R = theta(v) phi(v)^T / N for N regions. Scale and
+    shift of the normalisation start at 0, so that the block starts as the identity.
+
+    Inputs are features (B, N, F) and a boolean mask (B, N) or None; outputs are features of that
+    shape. Masked regions do not affect the others.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.norm = batch_normalization(
+            masked=True, gamma_initializer="zeros", dtype=self.dtype_policy, name="norm"
+        )
+
+    def build(self, features_shape: tuple[Any, ...]) -> None:
+        self.theta = self._linear("theta", features_shape)
+        self.phi = self._linear("phi", features_shape)
+        self.g = self._linear("g", features_shape)
+        self.w = self._linear("w", features_shape)
+        self.norm.build(features_shape)
+
+    def _linear(self, name: str, features_shape: tuple[Any, ...]) -> keras.layers.Dense:
+        layer = keras.layers.Dense(features_shape[-1], dtype=self.dtype_policy, name=name)
+        layer.build(features_shape)
+        return layer
+
+    def call(self, features: Any, mask: Any = None, training: bool | None = None) -> Any:
+        affinity = ops.matmul(self.theta(features), ops.transpose(self.phi(features), (0, 2, 1)))
+        count = ops.cast(ops.shape(features)[1], affinity.dtype)
+        if mask is not None:
+            affinity = ops.where(mask[:, None, :], affinity, 0.0)
+            count = ops.sum(ops.cast(mask, affinity.dtype), axis=1)[:, None, None]
+        reasoned = self.w(ops.matmul(affinity / count, self.g(features)))
+        return self.norm(reasoned, training=training, mask=mask) + features
+
+
+class HypergraphConvolution(RecordedLayer):
+    """sigmoid(Dv^-1/2 H De^-1 H^T Dv^-1/2 U Theta), without a bias.
+
+    The convolution of HGNN (Feng et al. 2019, Eq. 11) with hyperedges of weight 1, as Wang et al.
+    2023, Eq. 10 have it. The degrees are the sums of the rows (Dv) and of the columns (De) of the
+    incidence matrix H, which can hold any nonnegative numbers.
+
+    Args:
+        residual: Whether the nodes are added to the output, with a tanh instead of the sigmoid.
+            The sigmoid gives all nodes a large common part, so that they are hardly
+            distinguishable after two layers.
+        **kwargs: Passed on to `keras.layers.Layer`.
+
+    Inputs are nodes (N, D) and their incidence (N, E) with the hyperedges. The output is nodes
+    (N, D).
+    """
+
+    def __init__(self, residual: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.residual = residual
+
+    def build(self, nodes_shape: Any, incidence_shape: Any = None) -> None:
+        width = nodes_shape[-1]
+        self.theta = self.add_weight(
+            name="theta", shape=(width, width), initializer="glorot_uniform"
+        )
+
+    def call(self, nodes: Any, incidence: Any) -> Any:
+        degrees = ops.sum(incidence, axis=1, keepdims=True)
+        inverse_root = 1.0 / ops.sqrt(ops.maximum(degrees, 1e-12))
+        sizes = ops.maximum(ops.sum(incidence, axis=0), 1e-12)[:, None]
+        edges = ops.matmul(ops.transpose(incidence), inverse_root * nodes) / sizes
+        nodes_again = inverse_root * ops.matmul(incidence, edges)
+        convolved = ops.matmul(nodes_again, self.theta)
+        return nodes + ops.tanh(convolved) if self.residual else ops.sigmoid(convolved)

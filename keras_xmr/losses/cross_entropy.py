@@ -11,8 +11,7 @@ from keras_xmr.config.contracts import LossContract
 from keras_xmr.config.option_types import PositiveFloat
 from keras_xmr.layers import Temperature
 from keras_xmr.losses.base import Relations
-from keras_xmr.losses.queries import LOWEST, query_weights
-from keras_xmr.losses.queries_base import Queries, QueriesLoss
+from keras_xmr.losses.queries_base import LOWEST, Queries, QueriesLoss, query_weights
 
 
 class _CrossEntropy(QueriesLoss):

@@ -9,8 +9,7 @@ from keras import ops
 from keras_xmr.config.contracts import LossContract
 from keras_xmr.config.option_types import NonNegativeFloat, NonNegativeInt
 from keras_xmr.losses.base import Relations
-from keras_xmr.losses.queries import switch_after_warm_up
-from keras_xmr.losses.queries_base import Queries, QueriesLoss
+from keras_xmr.losses.queries_base import Queries, QueriesLoss, switch_after_warm_up
 
 Tensor = Any
 

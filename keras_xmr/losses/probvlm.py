@@ -11,8 +11,7 @@ from keras import ops
 from keras_xmr.config.contracts import LossContract
 from keras_xmr.config.option_types import NonNegativeFloat
 from keras_xmr.embeddings.kinds import Embedding
-from keras_xmr.losses.queries import query_weights
-from keras_xmr.losses.queries_base import Queries, QueriesLoss
+from keras_xmr.losses.queries_base import Queries, QueriesLoss, query_weights
 
 Tensor = Any
 

@@ -9,8 +9,7 @@ from keras import ops
 from keras_xmr.config.contracts import LossContract
 from keras_xmr.config.option_types import PositiveFloat
 from keras_xmr.losses.base import Relations
-from keras_xmr.losses.queries import positive_pairs
-from keras_xmr.losses.queries_base import Queries, QueriesLoss
+from keras_xmr.losses.queries_base import Queries, QueriesLoss, positive_pairs
 
 
 class SmoothAP(QueriesLoss):

@@ -9,15 +9,16 @@ from keras import ops
 from keras_xmr.config.contracts import LossContract
 from keras_xmr.config.option_types import NonNegativeInt, PositiveFloat, Reduction
 from keras_xmr.losses.base import Relations
-from keras_xmr.losses.queries import (
+from keras_xmr.losses.queries_base import (
     LOWEST,
+    Queries,
+    QueriesLoss,
     hardest_negatives,
     mean_of_violating,
     number_of_pairs,
     positive_pairs,
     switch_after_warm_up,
 )
-from keras_xmr.losses.queries_base import Queries, QueriesLoss
 
 
 class Triplet(QueriesLoss):

@@ -11,14 +11,16 @@ from keras_xmr.config.option_types import NonNegativeInt, PositiveFloat, Reducti
 from keras_xmr.embeddings import distances
 from keras_xmr.embeddings.distances import root
 from keras_xmr.embeddings.kinds import points
-from keras_xmr.losses.queries import (
+from keras_xmr.losses.queries_base import (
     LOWEST,
+    Queries,
+    QueriesLoss,
+    compute_both_directions,
     hardest_negatives,
     mean_of_violating,
     number_of_pairs,
     switch_after_warm_up,
 )
-from keras_xmr.losses.queries_base import Queries, QueriesLoss, compute_both_directions
 
 
 class VarianceAwareWeighting(QueriesLoss):

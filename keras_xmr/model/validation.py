@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras_xmr.embeddings.validation import as_embedding, check_fit, described, shapes
 from keras_xmr.errors import ArgumentError
 from keras_xmr.losses import Loss
-from keras_xmr.losses.validation import check_loss
+from keras_xmr.losses.base import check_loss
 from keras_xmr.matchers import Matcher
 from keras_xmr.model.objective import Objective
 from keras_xmr.model.relations import MatchRule

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import replace_atomically
-from data_pipelines.locks import locked
+from data_pipelines.files import locked, replace_atomically
 from keras_xmr.config.schema import Config
 from keras_xmr.encoders.pretrained.presets import CLIP, SIGLIP, Preset, PresetError
 from keras_xmr.encoders.pretrained.prolip import ProlipError, ProlipFolder

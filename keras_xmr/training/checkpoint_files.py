@@ -1,15 +1,101 @@
-"""Checkpoint files in a folder, and which of them are readable."""
+"""Checkpoint files in a folder, which of them are readable, and frozen weights beside them."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import re
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
+import keras
 import tensorflow as tf
 
 from data_pipelines.errors import UserError
-from keras_xmr.training.external_weights import ExternalWeights, read_external_weights
+from data_pipelines.files import checksum
+from keras_xmr.config.registry import build
+from keras_xmr.config.schema import Config
+from keras_xmr.model.retriever import Retriever
+
+SIDES = ("image", "text")
+
+
+class ExternalWeights(tf.train.experimental.PythonState):
+    """The encoders with weights in files of a preset, as a checkpoint records them.
+
+    Attributes:
+        checksums: Checksum of the files of the encoder, by side, "image" or "text".
+    """
+
+    def __init__(self, checksums: Mapping[str, str] | None = None) -> None:
+        super().__init__()
+        self.checksums = dict(checksums or {})
+
+    def only(self, sides: Collection[str]) -> ExternalWeights:
+        """Selects those of some sides."""
+        return ExternalWeights(
+            {side: sum_ for side, sum_ in self.checksums.items() if side in sides}
+        )
+
+    def weights(self, model: Retriever) -> list[keras.Variable]:
+        """The weights of a model that checkpoints do not store.
+
+        The states of its random generators are not among them: they are in no preset.
+        """
+        towers = {"image": model.image_tower, "text": model.text_tower}
+        return [
+            weight
+            for side in sorted(self.checksums)
+            for weight in towers[side].get_layer("encoder").weights
+        ]
+
+    def serialize(self) -> str:
+        return json.dumps(self.checksums, sort_keys=True)
+
+    def deserialize(self, string_value: str) -> None:
+        self.checksums = json.loads(string_value)
+
+
+def find_external_weights(config: Config) -> ExternalWeights:
+    """Finds the encoders that checkpoints of a new training need not store.
+
+    They are frozen in the first phase, and their weights are in files that the config names. A
+    model that begins with the weights of a run has none.
+    """
+    if config.train.initial_weights is not None:
+        return ExternalWeights()
+    first = config.train.phases[:1]
+    frozen = [side for side in SIDES for phase in first if phase.freezes_encoder(side)]
+    digests = {side: _checksum(config, side) for side in frozen}
+    return ExternalWeights({side: digest for side, digest in digests.items() if digest})
+
+
+def read_external_weights(path: str) -> ExternalWeights:
+    """Reads which encoders a checkpoint does not store; none in checkpoints of early versions."""
+    external = ExternalWeights()
+    # Named as in the checkpoints of earlier versions.
+    tf.train.Checkpoint(left_out=external).read(path).expect_partial()
+    return external
+
+
+def describe_changes(external: ExternalWeights, config: Config) -> str:
+    """Describes how the files of external weights have changed; empty if they have not."""
+    for side, expected in external.checksums.items():
+        digest = _checksum(config, side)
+        if digest != expected:
+            wrong = "are other files now" if digest else "are not there now"
+            return f"of model.{side}.encoder, which are in the files of its preset: they {wrong}"
+    return ""
+
+
+def _checksum(config: Config, side: str) -> str:
+    """SHA-256 of all files of the weights of an encoder; empty if it has none."""
+    files = build("encoder", config.model.towers[side].encoder).weight_files()
+    if not files or not all(file.is_file() for file in files):
+        return ""
+    return hashlib.sha256("".join(map(checksum, files)).encode()).hexdigest()
+
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -23,9 +23,8 @@ from data_pipelines.files import (
 from data_pipelines.resources import disk_error_message
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.runs.folder import BEST_IN_PART
-from keras_xmr.training.checkpoint_files import CheckpointError, CheckpointFiles
+from keras_xmr.training.checkpoint_files import CheckpointError, CheckpointFiles, ExternalWeights
 from keras_xmr.training.distribution import Distribution
-from keras_xmr.training.external_weights import ExternalWeights
 
 _VARIABLES = "variables.json"
 _STATE = "checkpoint"

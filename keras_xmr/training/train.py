@@ -35,15 +35,16 @@ from keras_xmr.runs.loading import load_trained
 from keras_xmr.runs.termination import TerminationNotice
 from keras_xmr.training import callbacks
 from keras_xmr.training.cca_start import choose_weight, start_from_cca, weighted_poolings
-from keras_xmr.training.checkpoint_files import CheckpointError, CheckpointFiles
-from keras_xmr.training.checkpoints import Checkpoints, Progress
-from keras_xmr.training.distribution import Distribution
-from keras_xmr.training.external_weights import (
+from keras_xmr.training.checkpoint_files import (
     SIDES,
+    CheckpointError,
+    CheckpointFiles,
     ExternalWeights,
     describe_changes,
     find_external_weights,
 )
+from keras_xmr.training.checkpoints import Checkpoints, Progress
+from keras_xmr.training.distribution import Distribution
 from keras_xmr.training.initial_weights import load_initial_weights
 from keras_xmr.training.judged import Judged, judged_training
 from keras_xmr.training.phases import freeze, learning_rate_factors, phase_schedule

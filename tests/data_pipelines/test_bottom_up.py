@@ -17,7 +17,7 @@ from data_pipelines.records import parse
 from data_pipelines.samplers import PairSampler
 from data_pipelines.shards import RecordsError
 from data_pipelines.sources import SourceError
-from data_pipelines.sources.boxes import with_boxes
+from data_pipelines.sources.regions import with_boxes
 from data_pipelines.text import SPECIAL, WordTokenizer
 
 

@@ -11,10 +11,9 @@ from pathlib import Path
 import models
 import pytest
 
-from data_pipelines import locks
+from data_pipelines import files
 from data_pipelines.features import write_features
-from data_pipelines.files import temporary_path
-from data_pipelines.locks import LockedError, locked
+from data_pipelines.files import LockedError, locked, temporary_path
 from data_pipelines.prepare import prepare
 from data_pipelines.records import Records
 from keras_xmr.pipeline import Run, run
@@ -23,7 +22,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 HOLD = """
 import sys, pathlib
-from data_pipelines.locks import locked
+from data_pipelines.files import locked
 with locked(pathlib.Path(sys.argv[1])):
     print("has it", flush=True)
     sys.stdin.read()
@@ -74,7 +73,7 @@ def test_what_cannot_be_locked_says_so(tmp_path):
 
 
 def test_without_locks_of_the_system_work_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(locks, "fcntl", None)
+    monkeypatch.setattr(files, "fcntl", None)
     with locked(tmp_path / "run"), locked(tmp_path / "run"):
         (tmp_path / "run" / "made").touch()
 

@@ -13,8 +13,7 @@ from PIL import Image
 from pydantic import ValidationError
 
 from data_pipelines.scenes.captions import LEVELS, describe
-from data_pipelines.scenes.geometry import RELATION_MARGIN
-from data_pipelines.scenes.language import truth_table
+from data_pipelines.scenes.language import RELATION_MARGIN, truth_table
 from data_pipelines.scenes.render import RGB, draw, jpeg
 from data_pipelines.scenes.world import (
     BACKGROUNDS,

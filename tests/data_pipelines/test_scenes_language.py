@@ -9,8 +9,15 @@ import numpy as np
 import pytest
 
 from data_pipelines.scenes.captions import describe
-from data_pipelines.scenes.geometry import PLACES, RELATIONS
-from data_pipelines.scenes.language import Description, Meaning, Statement, say, truth_table
+from data_pipelines.scenes.language import (
+    PLACES,
+    RELATIONS,
+    Description,
+    Meaning,
+    Statement,
+    say,
+    truth_table,
+)
 from data_pipelines.scenes.meanings import (
     Absent,
     Alike,

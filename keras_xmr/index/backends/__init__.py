@@ -5,8 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from keras_xmr.index.backends.base import Backend, BackendError, DamagedError, Neighbours
-from keras_xmr.index.backends.exact import Exact
+from keras_xmr.index.backends.base import Backend, BackendError, DamagedError, Exact, Neighbours
 
 BACKENDS = ("exact", "faiss_hnsw", "faiss_ivf_pq", "milvus")
 """The names of all backends; all but the first need the extra `faiss` or `milvus`."""

@@ -18,7 +18,7 @@ from keras_xmr.config.loader import (
     packaged_configs,
 )
 from keras_xmr.config.reported_results import ReportedResults
-from keras_xmr.evaluation.reported_results import reported_as_dict
+from keras_xmr.evaluation.files import reported_as_dict
 from keras_xmr.evaluation.results import MatcherEvaluation, RerankedEvaluation
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import ScoreMatrices, all_metrics, measure, metric_names

@@ -13,8 +13,8 @@ from command_line import start
 from data_pipelines.errors import UserError
 from keras_xmr import cli
 from keras_xmr.comparison.runs import compare
-from keras_xmr.evaluation.core import evaluate_split_scores
 from keras_xmr.evaluation.external_scores import ExternalScores, run
+from keras_xmr.evaluation.results import evaluate_split_scores
 from keras_xmr.evaluation.score_files import load_matrix, similarity
 from keras_xmr.judgements import Judgements, JudgementsError, read_ground_truth
 from keras_xmr.metrics import ScoreMatrices, evaluate_scores, semantic_precision

@@ -20,8 +20,7 @@ from keras_xmr.evaluation import scoring
 from keras_xmr.evaluation.embed import join
 from keras_xmr.evaluation.evaluate import evaluate_split
 from keras_xmr.evaluation.files import read_figures_file
-from keras_xmr.evaluation.plan import check_time, fits_in_memory
-from keras_xmr.evaluation.scoring import score_tiles
+from keras_xmr.evaluation.scoring import check_time, fits_in_memory, score_tiles
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import ScoreMatrices, ScoreTiles, measure
 
@@ -197,7 +196,7 @@ class SlowTiles(ScoreTiles):
 
 def test_a_long_evaluation_is_announced_and_refused_beyond_its_limit(caplog, monkeypatch):
     clock = [0.0]
-    monkeypatch.setattr("keras_xmr.evaluation.plan.time.perf_counter", lambda: clock[-1])
+    monkeypatch.setattr("keras_xmr.evaluation.scoring.time.perf_counter", lambda: clock[-1])
     owner = np.arange(20) // 2
 
     def check(scores, streamed, hours):

@@ -14,7 +14,7 @@ import pytest
 from small_index import COLOURS, StubEmbedder, photo, small_index, write_photos
 
 from data_pipelines.errors import UserError
-from data_pipelines.locks import locked
+from data_pipelines.files import locked
 from keras_xmr.index import MAX_TEXT, Filters, PhotoIndex, Query, Searcher, search
 from keras_xmr.index.answer_sets import AnswerSets
 from keras_xmr.index.backends import Exact

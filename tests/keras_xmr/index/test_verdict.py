@@ -9,7 +9,6 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from keras_xmr.index.short_queries import short_queries
 from keras_xmr.index.verdict import (
     FEWEST,
     Background,
@@ -21,7 +20,7 @@ from keras_xmr.index.verdict import (
     likely_right,
     unit_vectors,
 )
-from keras_xmr.index.vocabulary import Vocabulary
+from keras_xmr.index.vocabulary import Vocabulary, short_queries
 
 REFERENCE = 256
 FOUR = np.full(1000, 4)

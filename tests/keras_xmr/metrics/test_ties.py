@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from finished_runs import CAPTIONS, IMAGES, ground_truth, scores
 
-from keras_xmr.evaluation.core import evaluate_split_scores, tied_share
+from keras_xmr.evaluation.results import evaluate_split_scores, tied_share
 from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.reporting.result_tables import verdict_line
 

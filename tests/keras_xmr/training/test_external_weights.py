@@ -17,14 +17,15 @@ from keras_xmr.encoders import KerasApplications, KerasHubImage, KerasHubText
 from keras_xmr.pipeline import Run
 from keras_xmr.runs.cluster import Cluster
 from keras_xmr.runs.folder import BEST_IN_PART
-from keras_xmr.training.checkpoint_files import CheckpointError, CheckpointFiles
-from keras_xmr.training.checkpoints import Checkpoints
-from keras_xmr.training.distribution import Distribution
-from keras_xmr.training.external_weights import (
+from keras_xmr.training.checkpoint_files import (
+    CheckpointError,
+    CheckpointFiles,
     ExternalWeights,
     describe_changes,
     find_external_weights,
 )
+from keras_xmr.training.checkpoints import Checkpoints
+from keras_xmr.training.distribution import Distribution
 
 HELD = ExternalWeights({"text": "of the preset"})
 
