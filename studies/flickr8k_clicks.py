@@ -35,6 +35,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 from intervals import half_width
+from judged import known_pairs
 from scipy.optimize import minimize
 
 from keras_xmr.index.learning import Marked, choose, fit, order_shares, score_held_out
@@ -259,25 +260,18 @@ def study(test: Test, model: str) -> Iterator[dict[str, Any]]:
 
 def embedded(run: Path) -> Test:
     """The test split by the model of a run, with the crowd's judgements."""
-    from data_pipelines.records import Records
     from keras_xmr.index.calibration import SplitQueries
     from keras_xmr.index.run_model import RunModel
-    from keras_xmr.runs.frozen_features import with_features
 
     model = RunModel(run)
-    records = with_features(
-        Records.open(model.config.data.records), model, model.tokenizer, model.config
-    )
-    part = records.split("test")
-    found = SplitQueries.embed(model, records, "test")
+    part = model.records.split("test")
+    found = SplitQueries.embed(model, model.records, "test")
     source: Any = model.config.data.source
     ratings = read_ratings(source.judgement_files()["crowd"])
-    images = {key: row for row, key in enumerate(part.image_keys)}
-    captions = {caption.key: row for row, caption in enumerate(part.captions)}
-    judged = np.full((len(captions), len(images)), np.nan, np.float32)
-    for (photo, caption), grade in zip(ratings.pairs, ratings.grades(), strict=True):
-        if photo in images and caption in captions:
-            judged[captions[caption], images[photo]] = grade > 0
+    keys = [caption.key for caption in part.captions]
+    number, photo, caption = known_pairs(ratings, part.image_keys, keys).T
+    judged = np.full((len(keys), len(part)), np.nan, np.float32)
+    judged[caption, photo] = ratings.grades()[number] > 0
     units = [unit_rows(np.asarray(e["mean"], np.float64)) for e in (found.images, found.captions)]
     return Test(*units, np.asarray(found.groups), judged)
 

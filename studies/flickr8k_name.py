@@ -101,8 +101,7 @@ def lines(results: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 def main() -> None:
     """Computes and prints the table."""
-    from data_pipelines.records import Records
-    from keras_xmr.index.learned import embed_texts
+    from keras_xmr.index.marked import embed_texts
     from keras_xmr.index.run_model import RunModel
     from keras_xmr.vectors import unit_rows
 
@@ -113,7 +112,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("flickr8k_name.jsonl"))
     options = parser.parse_args()
     model = RunModel(options.run)
-    captions = Records.open(model.config.data.records).split("test").captions
+    captions = model.records.split("test").captions
     texts = [caption.text for caption in captions]
     says = np.array([bool(WORD.search(text)) for text in texts])
     test = embedded(options.run)

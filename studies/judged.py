@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from model_answers import SplitAnswers
@@ -67,6 +69,23 @@ class Judged:
         return np.divide(sums, sizes, out=np.full(count, np.nan), where=sizes > 0)
 
 
+def known_pairs(ratings: Any, images: Sequence[Any], captions: Sequence[Any]) -> np.ndarray:
+    """Which ratings are of these images and captions, and of which, int (pairs, 3).
+
+    Args:
+        ratings: Ratings of pairs of ids.
+        images: Ids of images.
+        captions: Ids of captions.
+    """
+    rows, columns = ({str(id_): n for n, id_ in enumerate(ids)} for ids in (images, captions))
+    found = [
+        (number, rows[image], columns[caption])
+        for number, (image, caption) in enumerate(ratings.pairs)
+        if image in rows and caption in columns
+    ]
+    return np.array(found, int).reshape(-1, 3)
+
+
 def read_judged(path: Path, test: SplitAnswers) -> Judged:
     """The judgements of a file, as far as they are of the images and captions of a split.
 
@@ -74,19 +93,14 @@ def read_judged(path: Path, test: SplitAnswers) -> Judged:
         UserError: If there are none.
     """
     ratings = read_ratings(path)
-    images, captions = (
-        {str(id_): n for n, id_ in enumerate(ids)} for ids in (test.image_ids, test.caption_ids)
-    )
-    kept = np.array([p in images and c in captions for p, c in ratings.pairs])
-    if not kept.any():
+    kept, rows, columns = known_pairs(ratings, test.image_ids, test.caption_ids).T
+    if not len(kept):
         raise UserError(f"{path} judges none of the photos and captions of the test split")
-    pairs = [(images[p], captions[c]) for p, c in ratings.pairs if p in images and c in captions]
-    rows, columns = np.array(pairs).T
     return Judged(
         rows,
         columns,
         ratings.values[kept],
         ratings.grades()[kept],
         test.caption_image[columns] == rows,
-        (len(images), len(captions)),
+        (len(test.image_ids), len(test.caption_ids)),
     )

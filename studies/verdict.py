@@ -33,9 +33,10 @@ from typing import Any
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
+from judged import known_pairs
 
 from data_pipelines.errors import UserError
-from data_pipelines.records import Records, SplitRecords
+from data_pipelines.records import SplitRecords
 from keras_xmr.index.calibration import embed_in_batches, embed_split_images, embed_texts
 from keras_xmr.index.run_model import RunModel
 from keras_xmr.index.verdict import (
@@ -50,7 +51,6 @@ from keras_xmr.index.verdict import (
 )
 from keras_xmr.index.vocabulary import ShortQueries, Vocabulary, short_queries, split_words
 from keras_xmr.judgements.flickr8k import read_ratings
-from keras_xmr.runs.frozen_features import with_features
 from keras_xmr.vectors import Arrays, concatenate, select, split_items
 
 SIZES = (500, 2000, 7996)
@@ -274,8 +274,7 @@ def load(run: Path) -> Collection:
     """Embeds the photos and captions of all splits by the model of a run."""
     model = RunModel(run)
     config = model.config
-    records = with_features(Records.open(config.data.records), model, model.tokenizer, config)
-    parts = {name: records.split(name) for name in ("train", "val", "test")}
+    parts = {name: model.records.split(name) for name in ("train", "val", "test")}
     first = np.cumsum([0, *(len(part) for part in parts.values())])
     photo_of = [part.caption_image + at for part, at in zip(parts.values(), first, strict=False)]
     captions = [caption for part in parts.values() for caption in part.captions]
@@ -283,7 +282,7 @@ def load(run: Path) -> Collection:
     encoder: Any = config.model.text.encoder
     width = (features[0].shape[2] - encoder.bag_of_words) // len(encoder.layers)
     embedded = embed_in_batches(model.embed_caption_features, np.concatenate(features), model)
-    images = [embed_split_images(model, records, name) for name in parts]
+    images = [embed_split_images(model, model.records, name) for name in parts]
     plain = np.concatenate(features)[:, 0, : width * len(encoder.layers)][:, -width:]
     keys = [key for part in parts.values() for key in part.image_keys]
     return Collection(
@@ -312,13 +311,8 @@ def _caption_features(part: SplitRecords) -> np.ndarray:
 def read_crowd(source: Any, photos: list[str], captions: list[str]) -> np.ndarray:
     """Photo, caption and grade above 0 of each pair that the crowd judged, (pairs, 3)."""
     ratings = read_ratings(source.judgement_files()["crowd"])
-    rows = [{key: row for row, key in enumerate(keys)} for keys in (photos, captions)]
-    found = [
-        (rows[0][photo], rows[1][caption], grade > 0)
-        for (photo, caption), grade in zip(ratings.pairs, ratings.grades(), strict=True)
-        if photo in rows[0] and caption in rows[1]
-    ]
-    return np.array(found, int)
+    number, photo, caption = known_pairs(ratings, photos, captions).T
+    return np.stack([photo, caption, ratings.grades()[number] > 0], axis=1)
 
 
 class Scores:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import csv
 import io
 import json
 from collections.abc import Iterable, Iterator
@@ -19,6 +18,7 @@ from data_pipelines.sources.base import (
     check_file,
     file_bytes,
 )
+from data_pipelines.tables import read_csv
 
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -155,34 +155,19 @@ def csv_rows(
     Raises:
         SourceError: If it is missing, malformed, or without one of the columns.
     """
+    usual = ",".join(columns)
+    wanted = (
+        f". Write a first line such as {usual!r}, or name the columns of the file in the config"
+    )
     try:
-        with check_file(path).open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
-            header = next(reader, None) or []
-            missing = [column for column in columns if column not in header]
-            if missing:
-                raise SourceError(
-                    f"{path} has no column {missing[0]!r}: its first line is {','.join(header)!r}. "
-                    f"Write a first line such as {','.join(columns)!r}, or name the columns of "
-                    "the file in the config"
-                )
-            for row in reader:
-                if len(row) != len(header):
-                    problems.add(
-                        "malformed CSV row",
-                        f"{path}:{reader.line_num}: {len(row)} fields, not {len(header)}",
-                    )
-                else:
-                    yield reader.line_num, dict(zip(header, row, strict=True))
+        for line, fields in read_csv(check_file(path), columns, wanted, SourceError):
+            if isinstance(fields, str):
+                problems.add("malformed CSV row", fields)
+            else:
+                yield line, fields
     except FileNotFoundError:
-        holds = ",".join(columns)
-        raise MissingFileError(f"{path} does not exist; it should hold {holds}") from None
+        raise MissingFileError(f"{path} does not exist; it should hold {usual}") from None
     except OSError as error:
         raise SourceError(f"{path} cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:
         raise SourceError(f"{path} is not UTF-8 ({error}); save it as UTF-8") from None
-    except csv.Error as error:
-        raise SourceError(
-            f"{path}:{reader.line_num}: not valid CSV ({error}). A caption that holds a comma or "
-            "a quote must be in double quotes, with quotes inside it doubled"
-        ) from None

@@ -28,7 +28,6 @@ from keras_xmr.index.verdict import (
     unit_vectors,
 )
 from keras_xmr.index.vocabulary import Vocabulary, short_queries, split_words
-from keras_xmr.runs.frozen_features import with_features
 from keras_xmr.uncertainty.sigma import bins, log_sigma
 from keras_xmr.vectors import Arrays, concatenate, select, split_items
 
@@ -95,9 +94,7 @@ def calibrate_run(model: RunModel) -> Calibration:
     Args:
         model: Its model.
     """
-    records = Records.open(model.config.data.records)
-    with_kept = with_features(records, model, model.tokenizer, model.config)
-    return calibrate_split(model, with_kept, "val")
+    return calibrate_split(model, model.records, "val")
 
 
 def calibrate_split(model: RunModel, records: Records, split: Any) -> Calibration:

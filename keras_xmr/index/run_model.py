@@ -19,7 +19,7 @@ from data_pipelines.errors import UserError
 from data_pipelines.files import checksum
 from data_pipelines.images import decode_for_evaluation, to_jpeg
 from data_pipelines.progress import waiting
-from data_pipelines.records import SplitRecords
+from data_pipelines.records import Records, SplitRecords
 from data_pipelines.text import Tokenizer, split_words
 from keras_xmr import embeddings
 from keras_xmr.config.model_compatibility import why_not_indexed
@@ -34,6 +34,7 @@ from keras_xmr.model.build import PHOTOS, restore_tokenizer
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import image_tower, text_tower, tower_on_features
 from keras_xmr.runs.folder import RunFolder, load_run
+from keras_xmr.runs.frozen_features import with_features
 from keras_xmr.runs.loading import load_retriever, load_trained
 from keras_xmr.vectors import Arrays
 
@@ -83,6 +84,12 @@ class RunModel:
     def tokenizer(self) -> Tokenizer:
         """The tokenizer that the model was trained with."""
         return restore_tokenizer(self.config, self.folder.path)
+
+    @cached_property
+    def records(self) -> Records:
+        """The records of the run, with the features that it has kept."""
+        records = Records.open(self.config.data.records)
+        return with_features(records, self, self.tokenizer, self.config)
 
     @cached_property
     def image_tower(self) -> Any:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from data_pipelines.errors import UserError
 from data_pipelines.files import atomic_write
+from data_pipelines.tables import read_csv
 
 
 class JudgementsError(UserError):
@@ -82,29 +83,11 @@ def read_rows(
     Raises:
         JudgementsError: If a column is missing, or a row is malformed.
     """
-    with reading(path, f"CSV with {usual}"), path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, strict=True)
-        try:
-            header = next(reader, None) or []
-            _check_header(path, header, needed, usual)
-            for row in filter(None, reader):
-                if len(row) != len(header):
-                    raise JudgementsError(
-                        f"{path}:{reader.line_num}: {len(row)} fields, not {len(header)}"
-                    )
-                yield reader.line_num, dict(zip(header, row, strict=True))
-        except csv.Error as error:
-            raise JudgementsError(f"{path}:{reader.line_num}: not valid CSV ({error})") from None
-
-
-def _check_header(path: Path, header: Sequence[str], needed: Sequence[str], usual: str) -> None:
-    if missing := [column for column in needed if column not in header]:
-        raise JudgementsError(
-            f"{path} has no column {missing[0]!r}: its first line is {','.join(header)!r}, and "
-            f"should be {usual!r}"
-        )
-    if twice := [name for name in header if name and header.count(name) > 1]:
-        raise JudgementsError(f"{path} has two columns {twice[0]!r}; rename or remove one of them")
+    with reading(path, f"CSV with {usual}"):
+        for line, fields in read_csv(path, needed, f", and should be {usual!r}", JudgementsError):
+            if isinstance(fields, str):
+                raise JudgementsError(fields)
+            yield line, fields
 
 
 def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from keras_xmr.encoders.pretrained.weights import take
 from keras_xmr.layers.prolip import ProlipImageTower, ProlipTextTower, ProlipTower
-from keras_xmr.layers.transformer import TransformerBlock
 
 CONFIG, WEIGHTS, PIECES = "config.json", "model.safetensors", "spiece.model"
 
@@ -111,9 +110,12 @@ class ProlipFolder:
         tensors = _read(path, side)
         try:
             for name, part in names.items():
-                _take(getattr(tower, part), tensors, name)
+                take(getattr(tower, part), tensors, name)
             for number, block in enumerate(tower.blocks):
-                _take_block(block, tensors, f"transformer.resblocks.{number}")
+                prefix = f"transformer.resblocks.{number}"
+                for name, part in _BLOCK.items():
+                    take(getattr(block, part), tensors, f"{prefix}.{name}")
+                take(block.queries_keys_values, tensors, f"{prefix}.attn.in_proj", "_")
         except (KeyError, ValueError) as error:
             raise ProlipError(f"{path} does not fit {self.folder / CONFIG}: {error}") from None
         if tensors:
@@ -178,34 +180,3 @@ def _read(path: Path, side: str) -> dict[str, np.ndarray]:
             return {name.removeprefix(side): file.get_tensor(name) for name in names}
     except (OSError, SafetensorError, TypeError) as error:
         raise ProlipError(f"{path} cannot be read: {error}") from None
-
-
-def _take_block(block: TransformerBlock, tensors: dict[str, np.ndarray], prefix: str) -> None:
-    for name, part in _BLOCK.items():
-        _take(getattr(block, part), tensors, f"{prefix}.{name}")
-    name = f"{prefix}.attn.in_proj"
-    kernel, bias = _pop(tensors, f"{name}_weight"), _pop(tensors, f"{name}_bias")
-    block.queries_keys_values.set_weights([kernel.T, bias])
-
-
-def _take(part: Any, tensors: dict[str, np.ndarray], name: str) -> None:
-    """Puts tensors into a variable or a layer, in the layout of Keras."""
-    if isinstance(part, keras.Variable):
-        part.assign(_pop(tensors, name))
-        return
-    if name in tensors:  # a matrix without a bias, (in, out) already
-        part.set_weights([_pop(tensors, name)])
-        return
-    weight = _pop(tensors, f"{name}.weight")
-    if isinstance(part, keras.layers.Conv2D):
-        weight = np.transpose(weight, (2, 3, 1, 0))
-    elif isinstance(part, keras.layers.Dense):
-        weight = weight.T
-    bias = [_pop(tensors, f"{name}.bias")] if len(part.weights) > 1 else []
-    part.set_weights([weight, *bias])
-
-
-def _pop(tensors: dict[str, np.ndarray], name: str) -> np.ndarray:
-    if name not in tensors:
-        raise ValueError(f"it has no tensor {name}")
-    return tensors.pop(name)

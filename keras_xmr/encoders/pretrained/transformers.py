@@ -15,6 +15,7 @@ import keras
 import numpy as np
 import safetensors.numpy
 
+from keras_xmr.encoders.pretrained.weights import take
 from keras_xmr.layers.keras_compat import preset_file
 
 if TYPE_CHECKING:
@@ -267,28 +268,11 @@ def _inner(part: Any, name: str) -> Any:
 
 
 def _take(part: Any, tensors: dict[str, np.ndarray], name: str) -> None:
-    """Puts tensors into a variable or a layer, in the layout of Keras."""
-    if isinstance(part, keras.Variable):
-        part.assign(_pop(tensors, name).reshape(part.shape))
-    elif isinstance(part, keras.layers.MultiHeadAttention):
-        for ending in ("weight", "bias") if f"{name}.in_proj_weight" in tensors else ():
-            thirds = np.split(tensors.pop(f"{name}.in_proj_{ending}"), 3)
-            tensors |= {f"{name}.{n}.{ending}": t for n, t in zip(_ATTENTION, thirds, strict=False)}
-        for theirs, ours in _ATTENTION.items():
-            _take(getattr(part, ours), tensors, f"{name}.{theirs}")
-    else:
-        for variable, ending in zip(part.weights, ("weight", "bias"), strict=False):
-            value = _pop(tensors, f"{name}.{ending}")
-            if value.ndim == 4:
-                value = value.transpose(2, 3, 1, 0)
-            elif variable.name == "kernel":
-                value = value.T
-            # Attention of Keras has a separate axis for the heads.
-            is_split = value.ndim != len(variable.shape)
-            variable.assign(value.reshape(variable.shape) if is_split else value)
-
-
-def _pop(tensors: dict[str, np.ndarray], name: str) -> np.ndarray:
-    if name not in tensors:
-        raise ValueError(f"{WEIGHTS} has no tensor {name}")
-    return tensors.pop(name)
+    """Moves the tensors of a variable or a layer; those of attention may be in one."""
+    if not isinstance(part, keras.layers.MultiHeadAttention):
+        return take(part, tensors, name)
+    for ending in ("weight", "bias") if f"{name}.in_proj_weight" in tensors else ():
+        thirds = np.split(tensors.pop(f"{name}.in_proj_{ending}"), 3)
+        tensors |= {f"{name}.{n}.{ending}": t for n, t in zip(_ATTENTION, thirds, strict=False)}
+    for theirs, ours in _ATTENTION.items():
+        take(getattr(part, ours), tensors, f"{name}.{theirs}")

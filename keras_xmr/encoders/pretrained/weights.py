@@ -1,4 +1,4 @@
-"""Loads files of weights into networks, and says which layers do not fit."""
+"""Loads files of weights, and tensors of PyTorch, into networks, and says what does not fit."""
 
 from __future__ import annotations
 
@@ -8,15 +8,46 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import h5py
 import keras
+import numpy as np
 
 _NAMED = 5
 
 
 class WeightsError(ValueError):
     """A file of weights cannot be loaded; the message names the layers."""
+
+
+def take(part: Any, tensors: dict[str, np.ndarray], name: str, dot: str = ".") -> None:
+    """Moves tensors in the layouts of PyTorch into a variable or a layer.
+
+    Args:
+        part: The variable or the layer, which has been built.
+        tensors: Tensors by name; loses those of the part.
+        name: Its name among them.
+        dot: What stands between its name and `weight` or `bias`.
+
+    Raises:
+        ValueError: If a tensor is missing, or of another size.
+    """
+    # A matrix without a bias is (in, out) already.
+    is_one = isinstance(part, keras.Variable) or name in tensors
+    endings = ("",) if is_one else (f"{dot}weight", f"{dot}bias")
+    variables = [part] if isinstance(part, keras.Variable) else part.weights
+    for variable, ending in zip(variables, endings, strict=False):
+        if name + ending not in tensors:
+            raise ValueError(f"it has no tensor {name}{ending}")
+        value = tensors.pop(name + ending)
+        if value.ndim == 4:
+            value = value.transpose(2, 3, 1, 0)
+        elif variable.name == "kernel" and not is_one:
+            value = value.T
+        # Attention of Keras has a separate axis for the heads.
+        is_split = value.ndim != len(variable.shape)
+        variable.assign(value.reshape(variable.shape) if is_split else value)
 
 
 @dataclass(frozen=True)
