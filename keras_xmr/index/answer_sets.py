@@ -24,9 +24,7 @@ was measured.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -50,12 +48,6 @@ class AnswerSets:
     groups: int
     share: float = SHARE
     confidence: float = CONFIDENCE
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> AnswerSets:
-        """Restores it from the result of `dataclasses.asdict`."""
-        names = {field.name for field in fields(cls)}
-        return cls(**{name: value for name, value in content.items() if name in names})
 
 
 def calibrate(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from data_pipelines.errors import UserError
 from data_pipelines.files import NO_ARRAY, checksum, has_lock
@@ -34,6 +35,15 @@ REFERENCE, CAPTIONS, WORDS = "reference.npz", "captions.npz", "words.npz"
 UNFINISHED = "The index is not finished: run `index` again unless it is still running."
 
 _SAMPLE = 4096
+
+
+@dataclass(frozen=True)
+class _Calibration:
+    """What `dataclasses.asdict` made of the results of a calibration."""
+
+    answer_sets: AnswerSets | None
+    verdict: VerdictModel | None = None
+    reranking: Reranking | None = None
 
 
 class PhotoIndex:
@@ -68,12 +78,10 @@ class PhotoIndex:
         self.kind: str = content["kind"]
         self.backend: str = content["backend"]
         self.reduces: bool = content["reduces"]
-        answer_sets = content["answer_sets"]
-        self.answer_sets = None if answer_sets is None else AnswerSets.from_dict(answer_sets)
-        verdict = content.get("verdict")
-        self.verdict = None if verdict is None else VerdictModel.from_dict(verdict)
-        reranking = content.get("reranking")
-        self.reranking = None if reranking is None else Reranking(**reranking)
+        calibration = TypeAdapter(_Calibration).validate_python(content)
+        self.answer_sets = calibration.answer_sets
+        self.verdict = calibration.verdict
+        self.reranking = calibration.reranking
         self._learned_status = status(path)
 
     @classmethod

@@ -35,9 +35,8 @@ of the gallery through the models above: other sizes were measured.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -187,12 +186,6 @@ class VerdictModel:
     gallery: int
     queries: int
     complete: bool
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> VerdictModel:
-        """Restores it from the result of `dataclasses.asdict`."""
-        parts = {name: Logistic(**content[name]) for name in ("presence", "right")}
-        return cls(**(dict(content) | parts))
 
     def log_odds(self, best: np.ndarray, background: np.ndarray, gallery: int) -> np.ndarray:
         """Log-odds that the gallery holds a right photo, (queries,).

@@ -8,6 +8,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 import scipy.stats
+from pydantic import TypeAdapter
 
 from keras_xmr.index.answer_sets import (
     AnswerSets,
@@ -99,4 +100,4 @@ def test_standardised_scores_rank_alike(random):
 
 def test_it_is_kept_as_json(random):
     found = calibrate(*draw(random))
-    assert AnswerSets.from_dict(json.loads(json.dumps(asdict(found)))) == found
+    assert TypeAdapter(AnswerSets).validate_python(json.loads(json.dumps(asdict(found)))) == found

@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 
 from keras_xmr.index.verdict import (
     FEWEST,
@@ -126,7 +127,7 @@ def test_certain_photos_are_counted_certainly(model):
 
 
 def test_it_is_saved_as_json(model):
-    again = VerdictModel.from_dict(json.loads(json.dumps(asdict(model))))
+    again = TypeAdapter(VerdictModel).validate_python(json.loads(json.dumps(asdict(model))))
     assert again == model
     assert again.complete
     assert again.queries == 1000
