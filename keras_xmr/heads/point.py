@@ -1,14 +1,16 @@
-"""Heads of point embeddings."""
+"""Heads of point embeddings, and of token embeddings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import keras
+from keras import ops
 
 from keras_xmr.config.contracts import HeadContract
-from keras_xmr.heads.base import PooledHead
+from keras_xmr.heads.base import Head, PooledHead
+from keras_xmr.layers import GRU, L2Normalize
 from keras_xmr.pooling import Pooling
 
 
@@ -58,3 +60,63 @@ class PointWithFeatures(Point):
         if mask is not None:
             kept = kept * keras.ops.cast(mask, "float32")[..., None]
         return super().call(features, mask=mask) | {"features": kept}
+
+
+class Tokens(Head):
+    """One vector for every region, position or word, for matchers that compare them one by one.
+
+    As SCAN and SGRAF have them (Lee et al. 2018; Diao et al. 2021, section 3.1): regions pass a
+    linear layer, words a bidirectional GRU.
+
+    Args:
+        dimension: D.
+        pooling: None; there is no pooling.
+        context: The context of a token. "none": it passes a linear layer alone.
+            "bi_gru": the states of a bidirectional GRU at the token, its directions averaged.
+        normalize: Whether every token is divided by its norm.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    CONTRACT = HeadContract(kind="tokens", pools=False)
+
+    def __init__(
+        self,
+        dimension: int,
+        pooling: None = None,
+        *,
+        context: Literal["none", "bi_gru"] = "none",
+        normalize: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(dimension, pooling, **kwargs)
+        self.context = context
+        self.normalize = normalize
+        self.l2 = L2Normalize(dtype="float32", name="l2")
+        if context == "none":
+            self.linear = keras.layers.Dense(dimension, dtype=self.dtype_policy, name="linear")
+        else:
+            self.gru = keras.layers.Bidirectional(
+                GRU(dimension, return_sequences=True, dtype=self.dtype_policy),
+                merge_mode="ave",
+                dtype=self.dtype_policy,
+                name="gru",
+            )
+
+    def build(self, features_shape: tuple[Any, ...]) -> None:
+        if self.context == "none":
+            self.linear.build(features_shape)
+        else:
+            self.gru.build(features_shape)
+
+    def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
+        tokens = features
+        if self.context == "none":
+            tokens = self.linear(tokens)
+        if self.context == "bi_gru":
+            tokens = self.gru(tokens, mask=mask)
+        tokens = ops.cast(tokens, "float32")
+        tokens = self.l2(tokens) if self.normalize else tokens
+        if mask is None:
+            return {"tokens": tokens, "mask": ops.ones_like(tokens[..., 0])}
+        mask = ops.cast(mask, "float32")
+        return {"tokens": tokens * mask[..., None], "mask": mask}

@@ -31,9 +31,15 @@ from keras_xmr.metrics.chance import (
     rsum_difference,
     verdict,
 )
-from keras_xmr.metrics.files import write_queries
 from keras_xmr.metrics.functions import bpref, ndcg, recall, retrieval
-from keras_xmr.metrics.measure import Measured, all_metrics, by_positives, mean_over_folds, measure
+from keras_xmr.metrics.measure import (
+    Measured,
+    all_metrics,
+    by_positives,
+    mean_over_folds,
+    measure,
+    write_queries,
+)
 from keras_xmr.metrics.names import DIRECTIONS, METRICS, RSUM, Metric, metric_names, metric_title
 from keras_xmr.metrics.plausible_match import plausible_match
 from keras_xmr.metrics.ranking import (

@@ -4,8 +4,7 @@ It imports NumPy and SciPy alone.
 """
 
 from keras_xmr.relevance.batch import BatchRelevance
-from keras_xmr.relevance.functions import cider, cider_d, tf_idf
-from keras_xmr.relevance.matrix import RelevanceMatrix, relevance_matrix
+from keras_xmr.relevance.matrix import RelevanceMatrix, cider, cider_d, relevance_matrix, tf_idf
 from keras_xmr.relevance.ngrams import NGrams, count_ngrams
 from keras_xmr.relevance.tokenizers import (
     TOKENIZERS,

@@ -1,4 +1,4 @@
-"""Runs the server until it is stopped, and answers pending requests then."""
+"""The server: keeps its index current until it is stopped, and answers pending requests then."""
 
 from __future__ import annotations
 
@@ -6,18 +6,96 @@ import asyncio
 import logging
 import socket
 import threading
+import time
 from collections.abc import Callable
+from typing import Any
 
 import uvicorn
+from fastapi import FastAPI
 
 from data_pipelines.errors import UserError
+from keras_xmr.index.photos import find_photos
 from keras_xmr.runs.termination import TerminationNotice
-from keras_xmr.server.app import create_app
-from keras_xmr.server.index_refresh import keep_current
-from keras_xmr.server.middleware import hostname
+from keras_xmr.server import page, routes
+from keras_xmr.server.errors import add_error_handlers
+from keras_xmr.server.middleware import RequestGuard, hostname
 from keras_xmr.server.service import Service
 
 _LOG = logging.getLogger(__name__)
+
+CHECK_INTERVAL = 2.0
+"""Minimum seconds between two checks of the disk."""
+
+_SHARE = 10
+"""Minimum pause, in multiples of the time of a check of the folder of photos."""
+
+
+def keep_current(service: Service, watch: bool, stopped: threading.Event) -> None:
+    """Reopens the index whenever it has changed, until it is stopped.
+
+    Folders are polled: notifications of the system miss changes by other machines in a shared
+    folder.
+
+    Args:
+        service: The service.
+        watch: Whether the index is updated when photos are added, changed or removed.
+        stopped: Event that ends the loop.
+    """
+    known, reported, pause = None, "", 0.0
+    while not stopped.wait(pause):
+        pause = CHECK_INTERVAL
+        try:
+            if watch:
+                begin = time.monotonic()
+                photos = _photos(service)
+                pause = max(pause, _SHARE * (time.monotonic() - begin))
+                if photos != known:
+                    service.update()
+                    known = photos
+            service.refresh()
+            reported = ""
+        except UserError as error:
+            # The index is unchanged; the cause may be temporary: an unmounted disk, another writer.
+            if not stopped.is_set() and str(error) != reported:
+                reported = str(error)
+                _LOG.warning("the index is not updated: %s", error)
+        except Exception as error:
+            if repr(error) != reported:
+                reported = repr(error)
+                _LOG.exception("the index is not updated")
+
+
+def _photos(service: Service) -> dict[str, tuple[int, int]]:
+    """Size and time of change of all photos in the folder, by path."""
+    photos = find_photos(service.index.root, service.index.path.resolve())
+    return {path: (status.st_size, status.st_mtime_ns) for path, status in photos}
+
+
+# Newer versions of FastAPI would send requests where variables of the environment say; older ones
+# ignore this.
+_NO_TELEMETRY: Any = dict.fromkeys(
+    ("tracing", "metrics", "logs", "operation_spans", "auto_configure"), False
+)
+
+
+def create_app(service: Service) -> FastAPI:
+    """Creates the application of a service.
+
+    The pages of documentation of FastAPI are off, since they load scripts from elsewhere;
+    `/openapi.json` describes the requests.
+
+    Args:
+        service: The service of its routes.
+    """
+    app = FastAPI(title="keras_xmr", docs_url=None, redoc_url=None, telemetry=_NO_TELEMETRY)
+    app.state.service = service
+    app.include_router(routes.router)
+    app.include_router(page.router)
+    add_error_handlers(app)
+    app.add_middleware(RequestGuard, service=service)
+    return app
+
+
 _BACKLOG = 512
 _ACCEPT_LONGER = 1.0
 _UPDATE_TIMEOUT = 5.0

@@ -1,7 +1,9 @@
-"""Routes of the server, with JSON."""
+"""Routes of the server, with JSON, and what a query loses without each of its words."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from mimetypes import guess_type
 from typing import Annotated, Any
 
@@ -10,6 +12,7 @@ from fastapi.responses import FileResponse
 from starlette.concurrency import run_in_threadpool
 
 from data_pipelines.errors import UserError
+from keras_xmr.index import Searcher
 from keras_xmr.server.errors import NotFoundError
 from keras_xmr.server.prometheus import CONTENT_TYPE
 from keras_xmr.server.request_models import (
@@ -21,10 +24,57 @@ from keras_xmr.server.request_models import (
     Texts,
     WordsRequest,
     parse_search,
+    read_uploads,
 )
 from keras_xmr.server.service import Service
-from keras_xmr.server.uploads import read_uploads
-from keras_xmr.server.word_ablation import analyse
+
+MAX_WORDS = 24
+_Search = Callable[[list[str]], tuple[float | None, list[int]]]
+
+
+def analyse(service: Service, request: WordsRequest) -> dict[str, Any]:
+    """Drops the words of a text one by one.
+
+    Returns:
+        `uncertainty` (0 to 100) of the whole text, and `words`: for each its `word`, the
+        `uncertainty` of the text without it, and ids of photos that it has `gained` (hits
+        only with it) and `lost` (hits only without it).
+
+    Raises:
+        UserError: If the text has too few or too many words, or the uncertainty of this model is
+            not informative.
+    """
+    words = request.text.split()
+    if not 2 <= len(words) <= MAX_WORDS:
+        raise UserError(f"words can be dropped from a text of 2 to {MAX_WORDS} words")
+    search = partial(_search, service, service.searcher, request)
+    whole, hits = search(words)
+    if whole is None:
+        raise UserError("the uncertainty of this model is not informative")
+    return {
+        "uncertainty": whole,
+        "words": [_ablate_word(search, words, number, hits) for number in range(len(words))],
+    }
+
+
+def _ablate_word(search: _Search, words: list[str], number: int, hits: list[int]) -> dict[str, Any]:
+    uncertainty, hits_without = search(words[:number] + words[number + 1 :])
+    return {
+        "word": words[number],
+        "uncertainty": uncertainty,
+        "gained": [id_ for id_ in hits if id_ not in hits_without],
+        "lost": [id_ for id_ in hits_without if id_ not in hits],
+    }
+
+
+def _search(
+    service: Service, searcher: Searcher, request: WordsRequest, words: list[str]
+) -> tuple[float | None, list[int]]:
+    filters = request.model_dump(include={"folder", "since", "until", "tags"})
+    shortened = SearchRequest(texts=(" ".join(words),), count=request.count, **filters)
+    result = service.find(shortened, searcher=searcher)
+    return result.uncertainty, [hit.id for hit in result.hits]
+
 
 _LARGE = 1600
 

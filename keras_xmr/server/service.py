@@ -25,9 +25,8 @@ from keras_xmr.server.batching import BatchingEmbedder
 from keras_xmr.server.errors import NotFoundError
 from keras_xmr.server.prometheus import ServerMetrics
 from keras_xmr.server.relevance_feedback import RelevanceFeedback
-from keras_xmr.server.request_models import PhotosRequest, SearchRequest
+from keras_xmr.server.request_models import PhotosRequest, SearchRequest, Upload, check
 from keras_xmr.server.settings import Settings
-from keras_xmr.server.uploads import Upload, check
 
 _LOG = logging.getLogger(__name__)
 

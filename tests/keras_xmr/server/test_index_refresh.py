@@ -15,7 +15,7 @@ from keras_xmr.index import PhotoIndex, Searcher
 from keras_xmr.index.learned import LEARNED, Learned, forget
 from keras_xmr.index.learning import Change
 from keras_xmr.index.query import Query
-from keras_xmr.server import index_refresh, process
+from keras_xmr.server import process
 from keras_xmr.server.batching import BatchingEmbedder
 from keras_xmr.server.errors import OverloadedError
 from keras_xmr.server.request_models import SearchRequest
@@ -102,9 +102,9 @@ def test_answers_are_of_the_old_or_the_new_index(service, monkeypatch):
 
 
 def test_a_server_that_watches(service, monkeypatch, caplog):
-    monkeypatch.setattr(index_refresh, "CHECK_INTERVAL", 0.02)
+    monkeypatch.setattr(process, "CHECK_INTERVAL", 0.02)
     root, stopped = service.index.root, threading.Event()
-    thread = threading.Thread(target=index_refresh.keep_current, args=(service, True, stopped))
+    thread = threading.Thread(target=process.keep_current, args=(service, True, stopped))
     thread.start()
 
     def wait_for(condition) -> None:
@@ -139,13 +139,13 @@ def test_a_server_that_watches(service, monkeypatch, caplog):
 
 
 def test_without_watching_only_the_index_is_looked_at(service, monkeypatch):
-    monkeypatch.setattr(index_refresh, "CHECK_INTERVAL", 0.01)
+    monkeypatch.setattr(process, "CHECK_INTERVAL", 0.01)
     (service.index.root / "new.jpg").write_bytes(photo("red"))
     looks, stopped, before = [], threading.Event(), service.index
     monkeypatch.setattr(
         service, "refresh", lambda: looks.append(1) or len(looks) < 5 or stopped.set()
     )
-    index_refresh.keep_current(service, False, stopped)
+    process.keep_current(service, False, stopped)
     assert before.is_current()
 
 

@@ -23,9 +23,9 @@ from keras_xmr.index.build import build_with
 from keras_xmr.index.query_reranking import Reranking
 from keras_xmr.judgements.files import read_csv, read_judgements
 from keras_xmr.server import service as service_module
-from keras_xmr.server.app import create_app
 from keras_xmr.server.batching import Batcher, BatchingEmbedder
 from keras_xmr.server.errors import OverloadedError
+from keras_xmr.server.process import create_app
 from keras_xmr.server.relevance_feedback import RelevanceFeedback
 from keras_xmr.server.request_models import SearchRequest
 from keras_xmr.server.service import Service
