@@ -1,7 +1,8 @@
-"""Atomic writing of files, checksums, locks, and checks of output folders."""
+"""Files: atomic writing, checksums, locks, CSV, and checks of output folders."""
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import os
@@ -10,7 +11,7 @@ import shutil
 import sys
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from tokenize import TokenError
@@ -280,3 +281,45 @@ def _owner(descriptor: int) -> str:
         return f"process {owner['pid']} ({' '.join(owner['command'])[:200]})"
     except (ValueError, TypeError, KeyError):
         return "another process"
+
+
+def read_csv(
+    path: Path, columns: Sequence[str], wanted: str, error: type[UserError], once: bool = False
+) -> Iterator[tuple[int, dict[str, str] | str]]:
+    """Yields the line number and the fields, by column, of every row that is not blank.
+
+    Args:
+        path: The file, UTF-8.
+        columns: Required columns.
+        wanted: End of the message about a missing column.
+        error: Class of the errors.
+        once: Whether a column that is there twice is an error; otherwise the last one counts.
+
+    Yields:
+        For a row with too few fields, or too many, a message in place of the fields.
+
+    Raises:
+        UserError: Of the class `error`, if a column is missing, or if the file is not CSV.
+    """
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, strict=True)
+        try:
+            header = next(reader, None) or []
+            if missing := [column for column in columns if column not in header]:
+                first = ",".join(header)
+                raise error(
+                    f"{path} has no column {missing[0]!r}: its first line is {first!r}{wanted}"
+                )
+            if once and (twice := [c for c in header if c and header.count(c) > 1]):
+                raise error(f"{path} has two columns {twice[0]!r}; rename or remove one of them")
+            for row in filter(None, reader):
+                if len(row) == len(header):
+                    yield reader.line_num, dict(zip(header, row, strict=True))
+                else:
+                    message = f"{path}:{reader.line_num}: {len(row)} fields, not {len(header)}"
+                    yield reader.line_num, message
+        except csv.Error as fault:
+            raise error(
+                f"{path}:{reader.line_num}: not valid CSV ({fault}). A caption that holds a comma "
+                "or a quote must be in double quotes, with quotes inside it doubled"
+            ) from None

@@ -1,56 +1,10 @@
-"""Tables in CSV files and on the terminal."""
+"""Tables for the terminal."""
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 from rich.cells import cell_len
-
-from data_pipelines.errors import UserError
-
-
-def read_csv(
-    path: Path, columns: Sequence[str], wanted: str, error: type[UserError]
-) -> Iterator[tuple[int, dict[str, str] | str]]:
-    """Yields the line number and the fields, by column, of every row that is not blank.
-
-    Args:
-        path: The file, UTF-8.
-        columns: Required columns.
-        wanted: End of the message about a missing column.
-        error: Class of the errors.
-
-    Yields:
-        For a row with too few fields, or too many, a message in place of the fields.
-
-    Raises:
-        UserError: Of the class `error`, if a column is missing or there twice, or if the file is
-            not CSV.
-    """
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, strict=True)
-        try:
-            header = next(reader, None) or []
-            if missing := [column for column in columns if column not in header]:
-                first = ",".join(header)
-                raise error(
-                    f"{path} has no column {missing[0]!r}: its first line is {first!r}{wanted}"
-                )
-            if twice := [name for name in header if name and header.count(name) > 1]:
-                raise error(f"{path} has two columns {twice[0]!r}; rename or remove one of them")
-            for row in filter(None, reader):
-                if len(row) == len(header):
-                    yield reader.line_num, dict(zip(header, row, strict=True))
-                else:
-                    message = f"{path}:{reader.line_num}: {len(row)} fields, not {len(header)}"
-                    yield reader.line_num, message
-        except csv.Error as fault:
-            raise error(
-                f"{path}:{reader.line_num}: not valid CSV ({fault}). A caption that holds a comma "
-                "or a quote must be in double quotes, with quotes inside it doubled"
-            ) from None
 
 
 def on_one_line(text: str) -> str:

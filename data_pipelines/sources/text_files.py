@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from data_pipelines.files import read_csv
 from data_pipelines.json_entries import is_text
 from data_pipelines.sources.base import (
     Entry,
@@ -18,7 +19,6 @@ from data_pipelines.sources.base import (
     check_file,
     file_bytes,
 )
-from data_pipelines.tables import read_csv
 
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import atomic_write
-from data_pipelines.tables import read_csv
+from data_pipelines.files import atomic_write, read_csv
 
 
 class JudgementsError(UserError):
@@ -84,7 +83,8 @@ def read_rows(
         JudgementsError: If a column is missing, or a row is malformed.
     """
     with reading(path, f"CSV with {usual}"):
-        for line, fields in read_csv(path, needed, f", and should be {usual!r}", JudgementsError):
+        wanted = f", and should be {usual!r}"
+        for line, fields in read_csv(path, needed, wanted, JudgementsError, once=True):
             if isinstance(fields, str):
                 raise JudgementsError(fields)
             yield line, fields

@@ -168,13 +168,7 @@ class Loss(Part):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**({"dtype": "float32"} | kwargs))
 
-    def build(
-        self,
-        scores_shape: Any = None,
-        image_shape: Any = None,
-        caption_shape: Any = None,
-        relations_shape: Any = None,
-    ) -> None:
+    def build(self, *shapes: Any, **more_shapes: Any) -> None:
         """Makes the weights that depend on the embeddings; most losses have none."""
 
     def call(

@@ -25,9 +25,6 @@ class _CrossEntropy(QueriesLoss):
         self.learnable = learnable
         self.divide = Temperature(temperature, learnable, name="temperature")
 
-    def build(self, *shapes: Any, **more_shapes: Any) -> None:
-        """The temperature is there from the start."""
-
     @abstractmethod
     def entropy(self, logits: Any, positives: Any) -> Any:
         """The cross entropy of each candidate (column) of each query (row), if it is a positive."""
