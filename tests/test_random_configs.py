@@ -30,9 +30,9 @@ from data_pipelines.text import SPECIAL, Tokenizer, WordTokenizer
 from keras_xmr.config.loader import dump_config, packaged_ablations, packaged_configs
 from keras_xmr.config.registry import build
 from keras_xmr.config.schema import Config
-from keras_xmr.evaluation.evaluate import build_metrics, further_matcher
+from keras_xmr.evaluation.evaluate import build_metrics
 from keras_xmr.matchers import Matcher
-from keras_xmr.model.build import build_model, build_tokenizer
+from keras_xmr.model.build import build_model, build_tokenizer, further_matcher
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import features_of, tower_on_features
 from keras_xmr.relevance import BatchRelevance, weigh

@@ -13,7 +13,7 @@ from data_pipelines.errors import UserError
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.sources import Split
 from data_pipelines.text import Tokenizer
-from keras_xmr.config.registry import Choice, build, components
+from keras_xmr.config.registry import Choice, components
 from keras_xmr.config.schema import Config, EvaluationOptions, RelevanceOptions
 from keras_xmr.errors import ArgumentError
 from keras_xmr.evaluation.curves import set_similarity
@@ -28,11 +28,10 @@ from keras_xmr.judgements import (
     add_judgements,
     judge,
 )
-from keras_xmr.losses import Loss
-from keras_xmr.matchers import LogitMatcher, Matcher
 from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.metrics.base import QueryMetric
 from keras_xmr.metrics.names import CHOSEN, METRICS, Metric
+from keras_xmr.model.build import further_matcher
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.relevance import relevance_matrix
 from keras_xmr.reranking import build_rerankers
@@ -199,22 +198,6 @@ def _add_relevance(known: GroundTruth, options: RelevanceOptions) -> None:
     if options.measure != "tf_idf":
         by_words = relevance_matrix(*captions, "tf_idf", options.tokenizer)
         known.extra_relevance["tf_idf"] = by_words.dense()
-
-
-def further_matcher(choice: Choice, trained: Matcher, losses: Sequence[Loss]) -> Matcher:
-    """A matcher for evaluation only, with the trained scale and shift if it has them.
-
-    Args:
-        choice: The name and options of the matcher.
-        trained: The matcher that the model was trained with.
-        losses: The losses of the model.
-    """
-    matcher: Matcher = build("matcher", choice)
-    matcher.share_parameters_with(losses)
-    if isinstance(matcher, LogitMatcher) and isinstance(trained, LogitMatcher):
-        matcher.scale.assign(trained.scale)
-        matcher.shift.assign(trained.shift)
-    return matcher
 
 
 def _add_set_similarity(evaluation: Evaluation) -> None:

@@ -28,9 +28,8 @@ from keras_xmr.config.schema import Config
 from keras_xmr.encoders import InputSpec
 from keras_xmr.evaluation.attention import ImageAttention
 from keras_xmr.evaluation.embed import tower_graph
-from keras_xmr.evaluation.evaluate import further_matcher
 from keras_xmr.matchers.base import Matcher, Side
-from keras_xmr.model.build import PHOTOS, restore_tokenizer
+from keras_xmr.model.build import PHOTOS, further_matcher, restore_tokenizer
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import image_tower, text_tower, tower_on_features
 from keras_xmr.runs.folder import RunFolder, load_run

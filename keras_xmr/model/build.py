@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ from data_pipelines.text import (
 from keras_xmr.config.registry import Choice, build, contract_of
 from keras_xmr.config.schema import Config, weight_of
 from keras_xmr.encoders import InputSpec
+from keras_xmr.losses import Loss
+from keras_xmr.matchers import LogitMatcher, Matcher
 from keras_xmr.model.objective import Objective
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import image_tower, text_tower
@@ -140,3 +142,19 @@ def _words(choice: Choice, tokenizer: Tokenizer) -> dict[str, int]:
     if not contract_of("loss", choice).reads_words:
         return {}
     return {"vocabulary": len(tokenizer), "pad": tokenizer.pad}
+
+
+def further_matcher(choice: Choice, trained: Matcher, losses: Sequence[Loss]) -> Matcher:
+    """A matcher for evaluation only, with the trained scale and shift if it has them.
+
+    Args:
+        choice: The name and options of the matcher.
+        trained: The matcher that the model was trained with.
+        losses: The losses of the model.
+    """
+    matcher: Matcher = build("matcher", choice)
+    matcher.share_parameters_with(losses)
+    if isinstance(matcher, LogitMatcher) and isinstance(trained, LogitMatcher):
+        matcher.scale.assign(trained.scale)
+        matcher.shift.assign(trained.shift)
+    return matcher

@@ -15,12 +15,12 @@ from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.registry import components
 from keras_xmr.evaluation.attention import compute_attention
 from keras_xmr.evaluation.embed import embed_split
-from keras_xmr.evaluation.evaluate import further_matcher
 from keras_xmr.evaluation.scoring import score_matrices
 from keras_xmr.index import PhotoIndex, Query, Searcher, verdict
 from keras_xmr.index.build import build_index
 from keras_xmr.index.calibration import ScoredSplit, calibrate_split, coverage
 from keras_xmr.index.run_model import RunModel, is_independent
+from keras_xmr.model.build import further_matcher
 from keras_xmr.uncertainty.sigma import log_sigma
 
 

@@ -13,10 +13,10 @@ import tensorflow as tf
 from keras_xmr import matchers
 from keras_xmr.config.loader import ConfigError, find_config, load_config
 from keras_xmr.config.registry import components
-from keras_xmr.evaluation import evaluate
 from keras_xmr.layers import HypergraphConvolution
 from keras_xmr.losses import HypergraphContrastive, MahalanobisContrastive
 from keras_xmr.losses.msrm import match_loss, query_distances
+from keras_xmr.model.build import further_matcher
 from keras_xmr.model.retriever import Retriever
 
 DIRECTIONS = (("v2t", "image_to_text"), ("t2v", "text_to_image"))
@@ -279,7 +279,7 @@ def test_the_product_scores_with_what_the_losses_have_learned(random, tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras", safe_mode=True)
     choice = components("matcher")["mahalanobis_cosine"].options(name="mahalanobis_cosine")
-    extra = evaluate.further_matcher(choice, model.matcher, model.objective.losses_)
+    extra = further_matcher(choice, model.matcher, model.objective.losses_)
     image, caption = gaussians(random, 3), gaussians(random, 4)
     expected = matchers.MahalanobisCosine(temperature=0.7, cosine_scale=3.0)(image, caption)
     for matcher in (model.matcher, model.without_optimizer().matcher, loaded.matcher, extra):
