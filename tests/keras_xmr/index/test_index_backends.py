@@ -18,7 +18,7 @@ from keras_xmr.index.backends import (
     DamagedError,
     Exact,
     backend_class,
-    exact,
+    base,
 )
 from keras_xmr.index.manifests import read_manifest, write_manifest
 
@@ -223,7 +223,7 @@ def test_blocks_change_nothing(asked, tmp_path, monkeypatch):
     backend.remove(ids[:7])
     queries, allowed = vectors(asked, rows=2, seed=5), np.sort(ids)[::3]
     whole = [backend.search(queries, k, some) for k in (1, 30) for some in (None, allowed)]
-    monkeypatch.setattr(exact, "_BLOCK", 24 * 50)
+    monkeypatch.setattr(base, "_BLOCK", 24 * 50)
     parts = [backend.search(queries, k, some) for k in (1, 30) for some in (None, allowed)]
     for one, other in zip(whole, parts, strict=True):
         np.testing.assert_array_equal(one.ids, other.ids)
