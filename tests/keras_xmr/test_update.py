@@ -16,7 +16,7 @@ from small_index import StubEmbedder
 
 from data_pipelines.errors import UserError
 from data_pipelines.source_changes import data_change
-from keras_xmr.commands import _update as module
+from keras_xmr import update as module
 from keras_xmr.commands import update as command
 from keras_xmr.index import PhotoIndex, Query, Searcher
 from keras_xmr.index.build import build_with
