@@ -186,11 +186,14 @@ def train_otherwise(way: str) -> None:
         return sums, tf.unstack(values)
 
     def of_two(self: Any, x: Any, y: Any) -> tuple[Any, dict[str, Any], list[Any]]:
-        halves = [
-            plain(self, *tf.nest.map_structure(lambda t, part=part: t[part::2], (x, y)))
-            for part in (0, 1)
-        ]
-        (loss, log, gradients), (other_loss, other_log, others) = halves
+        first, second = (
+            tf.nest.map_structure(lambda t, part=part: t[part::2], (x, y)) for part in (0, 1)
+        )
+        loss, log, gradients = plain(self, *first)
+        # One after the other: workers must come to their rounds in one order.
+        with tf.control_dependencies(gradients):
+            second = tf.nest.map_structure(tf.identity, second)
+            other_loss, other_log, others = plain(self, *second)
         log = {name: (value + other_log[name]) / 2 for name, value in log.items()}
         both = zip(gradients, others, strict=True)
         return (loss + other_loss) / 2, log, [(first + second) / 2 for first, second in both]
