@@ -60,7 +60,7 @@ def rows(smoke: bool = False) -> Iterator[Row]:
         says: list[str] = []
         ask = _process("-c", _ASK, str(run), says=says)
         bound = "importing TensorFlow and Keras"
-        for library, theirs in _others(Path(folder)) or {"": None}.items():
+        for library, theirs in (_others(Path(folder)) or {"": None}).items():
             against = f"{library}, a model of random weights, in PyTorch" if theirs else ""
             found = compare(
                 "keras_xmr.load to the first embedding", "", ask, theirs, against, repeats=3

@@ -253,7 +253,7 @@ def rows_of(methods: Sequence[Method]) -> Iterator[dict[str, str]]:
                 found = apart(pooled_seeds(runs.values()), runs[name], runs[encoder])
                 row[f"crowd {side} R-P to dual encoder"] = _cell(found, "+")
         row["val RSUM"] = "" if method.val is None else f"{method.val:.1f}"
-        row["CPU seconds"] = f"{np.mean([line['processor_s'] for line in method.lines]):.0f}"
+        row["CPU seconds"] = f"{np.median([line['processor_s'] for line in method.lines]):.0f}"
         row["seeds"] = "" if expected else str(len(method.lines))
         yield row
 
