@@ -86,22 +86,28 @@ def run_images(network: keras.Model, images: tf.Tensor, training: bool = False) 
     """
     if training or not _is_convolutional(network) or tf.config.list_logical_devices("GPU"):
         return network(images, training=training)
-    one = tf.function(
+    whole = tf.function(
+        lambda images: network(images, training=False), autograph=False
+    ).get_concrete_function(tf.TensorSpec([None, *images.shape[1:]], images.dtype))
+    sizes = [
+        output.shape[1:].num_elements() or 0
+        for operation in whole.graph.get_operations()
+        if operation.type != "ReadVariableOp"
+        for output in operation.outputs
+        if output.shape.rank
+    ]
+    if max(sizes) < _CACHED:
+        return whole(images)
+    return tf.map_fn(
         lambda image: tf.nest.map_structure(
             lambda output: output[0], network(image[None], training=False)
         ),
-        autograph=False,
-    ).get_concrete_function(tf.TensorSpec(images.shape[1:], images.dtype))
-    sizes = [
-        output.shape.num_elements() or 0
-        for operation in one.graph.get_operations()
-        if operation.type != "ReadVariableOp"
-        for output in operation.outputs
-    ]
-    if max(sizes) < _CACHED:
-        return network(images, training=False)
-    signature = tf.nest.map_structure(tf.TensorSpec.from_tensor, one.structured_outputs)
-    return tf.map_fn(one, images, fn_output_signature=signature, parallel_iterations=os.cpu_count())
+        images,
+        fn_output_signature=tf.nest.map_structure(
+            lambda output: tf.TensorSpec(output.shape[1:], output.dtype), whole.structured_outputs
+        ),
+        parallel_iterations=os.cpu_count(),
+    )
 
 
 _CACHED = 2**20
