@@ -32,6 +32,7 @@ from typing import Any
 
 import numpy as np
 from intervals import half_width
+from methods_table import read_lines
 
 from data_pipelines.scenes.captions import DETAILED, EXACT, LOOSE, MIDDLING, describe
 from data_pipelines.scenes.language import truth_table
@@ -407,11 +408,6 @@ def tasks() -> Iterator[Task]:
             yield Task(NOISY, loss, "wrong", share, seed)
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """The lines of a file of results; none if there is no file."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
 def gaps(lines: Sequence[dict[str, Any]], metric: str) -> Iterator[tuple[str, int, np.ndarray]]:
     """By loss and grade its metric minus that of triplets on all negatives, of each whole seed.
 
@@ -577,7 +573,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--figure", type=Path, help="draws losses by grade to a PNG file")
     parser.add_argument("--labels-figure", type=Path, help="draws what labels cost to a PNG file")
     options = parser.parse_args(arguments)
-    lines = read(options.results)
+    lines = read_lines(options.results)
     if options.table or options.figure or options.labels_figure:
         if not any(len(differences) for *_, differences in gaps(lines, "truth")):
             parser.error(f"{options.results} has no whole seed yet")
