@@ -19,7 +19,7 @@ from keras_xmr.uncertainty.occlusion import Probes, drop_from_captions, erase_im
 from keras_xmr.vectors import select
 
 IMAGES, CAPTIONS = 64, 200
-"""Numbers of images and of captions that are damaged, drawn with a seed: images take 500 times."""
+"""Numbers of damaged images, which take far longer, and of damaged captions, drawn with a seed."""
 
 
 def probe(

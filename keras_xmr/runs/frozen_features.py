@@ -252,9 +252,15 @@ class CaptionEncoder:
         }
         digest = _digest(config, "text", depends, self._encoder)
         self.folder = records.folder / CAPTION_FEATURES / digest
+        # A graph of its own, which all parts of a batch share.
+        encode = tf.function(
+            lambda ids, training: _with_mask(self._encoder(ids, training=training)),
+            reduce_retracing=True,
+            autograph=False,
+        )
         self.encode = tf.function(
             lambda ids, training=False: run_by_length(
-                lambda part: _with_mask(self._encoder(part, training=training)), ids, tokenizer.pad
+                lambda part: encode(part, training), ids, tokenizer.pad
             ),
             reduce_retracing=True,
             autograph=False,
