@@ -32,6 +32,9 @@ _AT_ONCE = 4000
 _LOADS, _PAUSE = 5, 0.1
 """Maximum number of attempts to load a collection, and the first pause in seconds."""
 
+_BOUND = 10.0
+"""Seconds after which a search of "Bounded" consistency sees a change: the server has 5."""
+
 _OPEN: Counter[str] = Counter()
 _OPENING = Lock()
 
@@ -61,6 +64,7 @@ class Milvus(Backend):
         self._saves = 0
         self._name = f"photos_{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]}"
         self._client: Any = None
+        self._changed = 0.0
         self._stored = self._removed = np.empty(0, np.int64)
         self._new_ids = np.empty(0, np.int64)
         self._new = np.empty((0, *shape), np.float32)
@@ -134,13 +138,15 @@ class Milvus(Backend):
     ) -> tuple[np.ndarray, np.ndarray]:
         num_queries = len(queries)
         breadth = max(self.options["breadth"], limit)
+        recent = time.monotonic() - self._changed < _BOUND
         results = self._client.search(
             self._name,
             data=list(np.ascontiguousarray(queries.reshape(-1, self.shape[1]), np.float32)),
             filter="" if items is None else self._filter(items),
             limit=limit,
             search_params={"metric_type": "IP", "params": {"ef": breadth}},
-            consistency_level="Strong",
+            # A server waits 0.2 s and more for a search that must see the newest change.
+            consistency_level="Strong" if recent else "Bounded",
         )
         ids = np.full((len(results), limit), -1, np.int64)
         scores = np.full((len(results), limit), -np.inf, np.float32)
@@ -170,6 +176,7 @@ class Milvus(Backend):
             {"name": self._name, "items": len(ids), "saves": self._saves, "removed": removed}
         )
         self._delete(self._removed)
+        self._changed = time.monotonic()
         self._stored, self._removed = ids, self._removed[:0]
         self._new_ids, self._new = self._new_ids[:0], self._new[:0]
 
@@ -204,6 +211,8 @@ class Milvus(Backend):
         """Opens the collection, and creates it if it is missing."""
         if self._client is not None:
             return
+        # Another process may have changed it just now.
+        self._changed = time.monotonic()
         if not self.options["uri"] and find_spec("milvus_lite") is None:
             raise BackendError(
                 "the backend milvus without a server needs Milvus Lite: "

@@ -315,3 +315,26 @@ def test_milvus_is_asked_again_while_it_writes_a_graph(tmp_path, monkeypatch):
     backend.save()
     assert len(asked) == 3
     assert len(kind.open(tmp_path / "vectors")) == len(backend)
+
+
+def test_a_search_of_milvus_waits_for_recent_changes_alone(tmp_path, monkeypatch):
+    pymilvus = pytest.importorskip("pymilvus")
+    pytest.importorskip("milvus_lite")
+    now, levels, search = [0.0], [], pymilvus.MilvusClient.search
+
+    def record(client, name, *, consistency_level, **options):
+        levels.append(consistency_level)
+        return search(client, name, consistency_level=consistency_level, **options)
+
+    monkeypatch.setattr(pymilvus.MilvusClient, "search", record)
+    monkeypatch.setattr("keras_xmr.index.backends.milvus.time.monotonic", lambda: now[0])
+    backend, _ = filled(backend_class("milvus"), tmp_path, 20)
+    backend.save()
+    for number in range(3):
+        now[0] += 60.0 * (number == 1)
+        if number == 2:
+            backend.add(np.array([7000]), vectors(1, seed=9))
+            backend.save()
+        backend.search(vectors(1, seed=3), 3)
+    assert levels == ["Strong", "Bounded", "Strong"]
+    backend.close()
