@@ -12,6 +12,8 @@ and measured on other scenes by the truth and by the annotated pairs. A seed has
 initial weights and batches, which all losses share, so that differences are paired. All losses have
 one rate. Every training is a JSON line; what is there is not trained again. Gradients of losses are
 written in NumPy, so that a training takes a second; a test compares them with `keras_xmr.losses`.
+What labels cost is measured of DiVE and SAF, too, which scene_parts.py makes of parts of
+`keras_xmr`; they take ten seconds.
 
     OPENBLAS_NUM_THREADS=1 python studies/hardest_negative.py
     python studies/hardest_negative.py --table
@@ -227,6 +229,11 @@ LOSSES = {
 }
 """By name; those that begin with others do so for a third of the training."""
 
+PARTS = {"DiVE": (32, 250, 32, RATE), "SAF": (32, 250, 32, RATE)}
+"""Methods of scene_parts.py: dimension, steps, batch size and rate."""
+PARTS_SEEDS = SEEDS[:4]
+METHODS = (*LOSSES, *PARTS)
+
 
 class Towers:
     """Two towers: a sum over things of their hidden features, and a hidden layer of words.
@@ -315,31 +322,52 @@ class Task:
     seed: int
 
 
-def fit(task: Task, largest: bool = False) -> Towers:
-    """Trains two towers; `largest` as in `Towers`."""
+def batches_of(
+    task: Task, steps: int, size: int
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Things, words and positives of the batches of a training."""
     split = data(task.grade, task.seed)["train"]
     rng = np.random.default_rng([task.seed, 7])
     words, truth, image_of = split.words, split.truth, split.image_of
-    epochs = -(-STEPS * BATCH // len(words))
+    epochs = -(-steps * size // len(words))
     order = np.concatenate([rng.permutation(len(words)) for _ in range(epochs)])
-    batches = order[: STEPS * BATCH].reshape(STEPS, BATCH)
     if task.wrong:
         exchanged = rng.permutation(len(words))[: round(task.wrong * len(words))]
         words = words.copy()
         words[exchanged] = words[np.roll(exchanged, 1)]
     matches = truth if task.labels == "complete" else split.annotated
-    towers = Towers(task.seed, split.things.shape[2], largest)
-    for step, captions in enumerate(batches):
+    for captions in order[: steps * size].reshape(steps, size):
         images = image_of[captions]
-        positives = matches[np.ix_(images, captions)]
-        towers.step(step, split.things[images], words[captions], positives, LOSSES[task.loss])
+        yield split.things[images], words[captions], matches[np.ix_(images, captions)]
+
+
+def fit(task: Task, largest: bool = False) -> Towers:
+    """Trains two towers; `largest` as in `Towers`."""
+    towers = Towers(task.seed, data(task.grade, task.seed)["train"].things.shape[2], largest)
+    for step, batch in enumerate(batches_of(task, STEPS, BATCH)):
+        towers.step(step, *batch, LOSSES[task.loss])
     return towers
+
+
+@functools.cache
+def _parts(method: str, shapes: tuple[tuple[int, ...], ...]) -> Any:
+    from scene_parts import Parts  # Losses train without TensorFlow.
+
+    return Parts(method, shapes, *PARTS[method])
+
+
+def scores_with_parts(task: Task) -> np.ndarray:
+    """Trains DiVE or SAF, and scores the test scenes and captions (N, M)."""
+    test = data(task.grade, task.seed)["test"]
+    model = _parts(task.loss, (test.things.shape[1:], test.words.shape[1:]))
+    model.fit_to(task.seed, batches_of(task, *PARTS[task.loss][1:3]))
+    return model.scores(test.things, test.words)
 
 
 def train(task: Task) -> dict[str, Any]:
     """Trains, and measures on other scenes."""
     test, started = data(task.grade, task.seed)["test"], time.process_time()
-    scores = scores_of(fit(task), test)
+    scores = scores_with_parts(task) if task.loss in PARTS else scores_of(fit(task), test)
     rng = np.random.default_rng(0)
     chance = rng.random(test.truth.shape)
     return {
@@ -398,7 +426,10 @@ def hardest_true(scores: np.ndarray, split: Split, batches: int = 20) -> float:
 
 
 def tasks() -> Iterator[Task]:
-    """All trainings: annotated pairs seed by seed, then all true pairs and exchanged captions."""
+    """All trainings: annotated pairs seed by seed, then all true pairs and exchanged captions.
+
+    Last the methods of other parts, in the grades of the table of labels.
+    """
     for seed, grade, loss in itertools.product(SEEDS, range(len(GRADES)), LOSSES):
         yield Task(grade, loss, "annotated", 0.0, seed)
     for seed in SEEDS:
@@ -406,6 +437,14 @@ def tasks() -> Iterator[Task]:
             yield Task(grade, loss, "complete", 0.0, seed)
         for share, loss in itertools.product(WRONG, LOSSES):
             yield Task(NOISY, loss, "wrong", share, seed)
+    for seed, method in itertools.product(PARTS_SEEDS, PARTS):
+        for grade in (NOISY, COMPLETE[-1]):
+            yield Task(grade, method, "annotated", 0.0, seed)
+        yield Task(COMPLETE[-1], method, "complete", 0.0, seed)
+        yield from (Task(NOISY, method, "wrong", share, seed) for share in WRONG)
+    for seed, method in itertools.product(PARTS_SEEDS, PARTS):
+        for labels in ("annotated", "complete"):
+            yield Task(COMPLETE[0], method, labels, 0.0, seed)
 
 
 def gaps(lines: Sequence[dict[str, Any]], metric: str) -> Iterator[tuple[str, int, np.ndarray]]:
@@ -451,7 +490,7 @@ def print_table(lines: Sequence[dict[str, Any]]) -> None:
 def label_gaps(
     lines: Sequence[dict[str, Any]],
 ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-    """By title of a column, RSUM by the truth of each loss minus that with annotated pairs.
+    """By title of a column, RSUM by the truth of each method minus that with annotated pairs.
 
     With all true pairs, and with exchanged captions; of the seeds that have both.
     """
@@ -469,7 +508,7 @@ def label_gaps(
     ]
     for title, (labels, grade, share) in columns:
         gaps_of: dict[str, np.ndarray] = {}
-        for loss in LOSSES:
+        for loss in METHODS:
             pairs = [
                 ((labels, grade, share, loss, seed), ("annotated", grade, 0.0, loss, seed))
                 for seed in SEEDS
@@ -484,13 +523,13 @@ def print_labels(lines: Sequence[dict[str, Any]]) -> None:
     """Prints what RSUM by the truth gains by all true pairs, and loses by exchanged captions."""
     columns = dict(label_gaps(lines))
     print(f"\n| minus annotated pairs | {' | '.join(columns)} |\n| --- |{' ---: |' * len(columns)}")
-    for loss in LOSSES:
+    for loss in METHODS:
         cells = (_cell(of[loss]) if loss in of else "-" for of in columns.values())
         print(f"| {loss} | {' | '.join(cells)} |")
 
 
 def draw_labels(lines: Sequence[dict[str, Any]], path: Path) -> None:
-    """Draws the same as `print_labels`, a row for each loss."""
+    """Draws the same as `print_labels`, a row for each method."""
     import matplotlib.pyplot as plt
 
     from keras_xmr.reporting.pictures import save_plot
@@ -498,14 +537,14 @@ def draw_labels(lines: Sequence[dict[str, Any]], path: Path) -> None:
     plt.rcParams["font.size"] = 13
     drawing, axis = plt.subplots(figsize=(6.2, 7))
     for number, (title, of) in enumerate(label_gaps(lines)):
-        places = [list(LOSSES).index(loss) + 0.16 * (number - 1.5) for loss in of]
+        places = [METHODS.index(loss) + 0.16 * (number - 1.5) for loss in of]
         errors = np.nan_to_num([half_width(gap) for gap in of.values()])
         values = [gap.mean() for gap in of.values()]
         axis.errorbar(
             values, places, xerr=errors, linestyle="", marker="os^D"[number], capsize=3, label=title
         )
     axis.axvline(0, color="black", linewidth=0.8)
-    axis.set_yticks(range(len(LOSSES)), [loss.replace(", ", ",\n") for loss in LOSSES])
+    axis.set_yticks(range(len(METHODS)), [loss.replace(", ", ",\n") for loss in METHODS])
     axis.invert_yaxis()
     axis.grid(alpha=0.3)
     axis.set_xlabel("RSUM by the truth, minus annotated pairs")
@@ -522,7 +561,11 @@ def _shares(lines: Sequence[dict[str, Any]]) -> list[float]:
     return [
         float(
             np.mean(
-                [x["share"] for x in lines if (x["grade"], x["labels"]) == (grade, "annotated")]
+                [
+                    x["share"]
+                    for x in lines
+                    if (x["grade"], x["labels"], x["loss"]) == (grade, "annotated", PLAIN)
+                ]
             )
         )
         for grade in range(len(GRADES))

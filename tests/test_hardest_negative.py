@@ -78,3 +78,15 @@ def test_vaguer_captions_are_true_of_more_scenes_and_a_training_learns(study, mo
 def test_intervals_are_those_of_students_t(study):
     assert study.half_width(np.array([1.0, 3.0])) == pytest.approx(12.706, abs=1e-3)
     assert np.isnan(study.half_width(np.array([1.0])))
+
+
+@pytest.mark.parametrize("method", ["DiVE", "SAF"])
+def test_methods_of_other_parts_learn_and_begin_anew(study, monkeypatch, method):
+    monkeypatch.setattr(study, "SIZES", {"train": 60, "test": 60})
+    monkeypatch.setitem(study.PARTS, method, (16, 60, 16, 1e-2))
+    study.data.cache_clear()
+    task = study.Task(0, method, "annotated", 0.0, 1)
+    line = study.train(task)
+    assert line["truth"] > 1.5 * line["chance"]
+    assert study.train(task)["truth"] == pytest.approx(line["truth"])
+    study.data.cache_clear()
