@@ -1,7 +1,8 @@
 """DiVE and SAF on the things of a scene and the terms of a caption, made of parts of `keras_xmr`.
 
 A layer of the things, a vector for each term, and the head, the matcher and the losses of
-`configs/scenes_dive.yaml` and `configs/scenes_saf.yaml`. Local features have no order.
+`configs/scenes_dive.yaml` and `configs/scenes_saf.yaml`, but for smaller dimensions. Local features
+have no order.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from keras_xmr.pooling import Mean
 
 
 class Parts(keras.Model):
-    """A method, which trains anew on each call of `fit`, so that its graph is made once.
+    """A method, which trains anew on each call of `fit_to`, so that its graph is made once.
 
     Args:
         method: "DiVE" or "SAF".
