@@ -31,11 +31,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import milvus_server
 import numpy as np
 from measuring import (
     LEFT_OUT,
@@ -193,6 +195,7 @@ def rows(smoke: bool = False) -> Iterator[Row]:
 
     if not smoke:
         yield from beside_others(make(100_000, 200))
+        yield from of_a_server(make(100_000, 200))
         yield _of_a_million()
 
 
@@ -253,6 +256,44 @@ def beside_others(made: Vectors, breadth: int = 64) -> Iterator[Row]:
                     "and merges the best of each block."
                 )
                 yield replace(row, against=against, at_least=1.0, why=why)
+
+
+def of_a_server(made: Vectors, breadth: int = 64) -> Iterator[Row]:
+    """A server of Milvus as it is deployed, beside the same graph in this process."""
+    if not milvus_server.INSTALLED:
+        print(f"{LEFT_OUT}pip install milvus==2.3.5 for a server of Milvus", flush=True)
+        return
+    vectors, queries = made
+    size = f"{len(vectors):,} vectors of {vectors.shape[2]}"
+    graph = {"neighbours": 32, "construction": 200}
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        server = milvus_server.Server(folder / "server")
+        server.start()
+        stack.callback(server.kill)
+        built, works = {}, {}
+        for kind, where in (("milvus", {"uri": server.uri}), ("faiss_hnsw", {})):
+            begin = time.perf_counter()
+            build(kind, graph | where, vectors, folder / kind)
+            built[kind] = (time.perf_counter() - begin) / len(vectors)
+            np.save(folder / kind / "vectors.npy", vectors)
+            np.save(folder / kind / "queries.npy", queries)
+            works[kind] = {"folder": str(folder / kind), "kind": kind, "rescored": 0}
+            works[kind]["values"] = {"breadth": breadth}
+        yield Row("indexed by a server of Milvus, a vector", size, *built.values(), "faiss_hnsw")
+        flat = vectors.reshape(-1, vectors.shape[2])
+        best = [np.argsort(-(flat @ query[0]))[:K] for query in queries]
+        found = {kind: asked_apart(**work) for kind, work in works.items()}
+        recalls = {
+            kind: np.mean([np.isin(b, i).mean() for b, i in zip(best, each["ids"], strict=True)])
+            for kind, each in found.items()
+        }
+        alone, plain = (float(np.median(each["seconds"])) for each in found.values())
+        told = [f"breadth {breadth}: recall@10 {recall:.3f}" for recall in recalls.values()]
+        yield Row(f"a server of Milvus, {told[0]}", size, alone, plain, f"faiss_hnsw, {told[1]}")
+        with ThreadPoolExecutor() as pool:
+            both = list(pool.map(lambda _: asked_apart(**works["milvus"])["seconds"], range(2)))
+        yield Row("the same, two searchers at once", size, float(np.median(both)), alone, "one")
 
 
 def _of_a_million() -> Row:

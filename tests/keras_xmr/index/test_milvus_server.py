@@ -7,17 +7,13 @@ pytest -m heavy tests/keras_xmr/index/test_milvus_server.py
 from __future__ import annotations
 
 import json
-import os
-import signal
-import socket
 import subprocess
 import sys
-import time
-from contextlib import suppress
 from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from benchmark_modules import benchmark
 
 from keras_xmr.index.backends import backend_class
 
@@ -26,16 +22,6 @@ pytestmark = [
     pytest.mark.skipif(find_spec("milvus") is None, reason="the package milvus is not installed"),
 ]
 VECTORS, WIDTH, QUERIES, K = 100_000, 128, 20, 10
-SERVE = """
-import sys, time
-from milvus import MilvusServer
-server = MilvusServer()
-server.set_base_dir(sys.argv[1])
-server.listen_port = int(sys.argv[2])
-server.start()
-print("started", flush=True)
-time.sleep(3600)
-"""
 SEARCH = """
 import json, sys
 from pathlib import Path
@@ -47,38 +33,12 @@ print(json.dumps([backend.search(queries, int(sys.argv[3])).ids.tolist() for _ i
 backend.close()
 """
 
-
-class Server:
-    """A server on this machine, which can be killed and started again."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.uri = f"http://127.0.0.1:{self.port}"
-
-    def start(self):
-        """Waits until it answers."""
-        command = [sys.executable, "-c", SERVE, str(self.folder), str(self.port)]
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, text=True, start_new_session=True
-        )
-        assert any("started" in line for line in self.process.stdout)
-
-    def kill(self):
-        """Ends it and its child in the middle of their work, and waits until they are gone."""
-        with suppress(ProcessLookupError):
-            while True:
-                os.killpg(self.process.pid, signal.SIGKILL)
-                self.process.poll()
-                time.sleep(0.1)
-        self.process.stdout.close()
+bench = benchmark("milvus_server")
 
 
 @pytest.fixture
-def server(tmp_path):
-    server = Server(tmp_path / "milvus")
+def server(bench, tmp_path):
+    server = bench.Server(tmp_path / "milvus")
     server.start()
     yield server
     server.kill()

@@ -1,0 +1,66 @@
+"""A server of Milvus as it is deployed, from the package `milvus`, which the benchmarks start."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+INSTALLED = find_spec("milvus") is not None
+_SERVE = """
+import sys, time
+from milvus import MilvusServer
+server = MilvusServer()
+server.set_base_dir(sys.argv[1])
+server.listen_port = int(sys.argv[2])
+server.start()
+print("started", flush=True)
+time.sleep(3600)
+"""
+
+
+class Server:
+    """A server on this machine, which can be killed and started again.
+
+    Args:
+        folder: Where it keeps its data.
+
+    Attributes:
+        uri: Its address.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.uri = f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Waits until it answers.
+
+        Raises:
+            RuntimeError: If it ends before.
+        """
+        command = [sys.executable, "-c", _SERVE, str(self.folder), str(self.port)]
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+        if not any("started" in line for line in self.process.stdout or ()):
+            raise RuntimeError("the server of Milvus has ended")
+
+    def kill(self) -> None:
+        """Ends it and its child in the middle of their work, and waits until they are gone."""
+        with suppress(ProcessLookupError):
+            while True:
+                os.killpg(self.process.pid, signal.SIGKILL)
+                self.process.poll()
+                time.sleep(0.1)
+        if self.process.stdout:
+            self.process.stdout.close()
