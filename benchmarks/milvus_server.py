@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -23,6 +24,16 @@ server.start()
 print("started", flush=True)
 time.sleep(3600)
 """
+
+
+def wait_for_index(uri: str, folder: Path) -> None:
+    """Waits until a server has the graph of a saved backend, which it builds after the vectors."""
+    from pymilvus import connections, utility
+
+    name = json.loads((folder / "manifest.json").read_text("utf-8"))["name"]
+    connections.connect(uri=uri)
+    utility.wait_for_index_building_complete(name)
+    connections.disconnect("default")
 
 
 class Server:

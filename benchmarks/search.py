@@ -275,6 +275,8 @@ def of_a_server(made: Vectors, breadth: int = 64) -> Iterator[Row]:
         for kind, where in (("milvus", {"uri": server.uri}), ("faiss_hnsw", {})):
             begin = time.perf_counter()
             build(kind, graph | where, vectors, folder / kind)
+            if where:
+                milvus_server.wait_for_index(server.uri, folder / kind / "backend")
             built[kind] = (time.perf_counter() - begin) / len(vectors)
             np.save(folder / kind / "vectors.npy", vectors)
             np.save(folder / kind / "queries.npy", queries)
