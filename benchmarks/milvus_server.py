@@ -28,12 +28,13 @@ time.sleep(3600)
 
 def wait_for_index(uri: str, folder: Path) -> None:
     """Waits until a server has the graph of a saved backend, which it builds after the vectors."""
-    from pymilvus import connections, utility
+    from pymilvus import MilvusClient
 
-    name = json.loads((folder / "manifest.json").read_text("utf-8"))["name"]
-    connections.connect(uri=uri)
-    utility.wait_for_index_building_complete(name)
-    connections.disconnect("default")
+    name = json.loads((folder / "manifest.json").read_text("utf-8"))["content"]["name"]
+    client = MilvusClient(uri)
+    while client.describe_index(name, "vector")["pending_index_rows"]:
+        time.sleep(0.1)
+    client.close()
 
 
 class Server:
