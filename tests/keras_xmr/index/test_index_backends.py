@@ -7,6 +7,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -327,7 +329,8 @@ def test_a_search_of_milvus_waits_for_recent_changes_alone(tmp_path, monkeypatch
         return search(client, name, consistency_level=consistency_level, **options)
 
     monkeypatch.setattr(pymilvus.MilvusClient, "search", record)
-    monkeypatch.setattr("keras_xmr.index.backends.milvus.time.monotonic", lambda: now[0])
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=time.sleep)
+    monkeypatch.setattr("keras_xmr.index.backends.milvus.time", clock)
     backend, _ = filled(backend_class("milvus"), tmp_path, 20)
     backend.save()
     for number in range(3):
