@@ -57,15 +57,26 @@ class Server:
     def start(self) -> None:
         """Waits until it answers.
 
+        The package takes the next port where connections of a killed server still keep this one,
+        which they do for a minute; so they are waited for, too.
+
         Raises:
             RuntimeError: If it ends before.
         """
+        while not self._port_is_free():
+            time.sleep(1)
         command = [sys.executable, "-c", _SERVE, str(self.folder), str(self.port)]
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, text=True, start_new_session=True
         )
         if not any("started" in line for line in self.process.stdout or ()):
             raise RuntimeError("the server of Milvus has ended")
+
+    def _port_is_free(self) -> bool:
+        with socket.socket() as tried, suppress(OSError):
+            tried.bind(("127.0.0.1", self.port))
+            return True
+        return False
 
     def kill(self) -> None:
         """Ends it and its child in the middle of their work, and waits until they are gone."""
