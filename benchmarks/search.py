@@ -223,16 +223,12 @@ def beside_others(made: Vectors, breadth: int = 64) -> Iterator[Row]:
             backend.options.update({"breadth": breadth} if chosen else {})
             asks[kind] = plainly(backend)
         expected = [asks["exact"](query[None]).tolist() for query in queries]
-
-        def recall(found: list[Any]) -> float:
-            return float(
-                np.mean([np.isin(e, f).mean() for e, f in zip(expected, found, strict=True)])
-            )
-
-        reached = recall([asks["faiss_hnsw"](query[None]) for query in queries])
+        reached = recall(expected, [asks["faiss_hnsw"](query[None]) for query in queries])
         works = {"exact": ["faiss"], "faiss_hnsw": []}
         for library in ("faiss", "hnswlib"):
-            enough = [b for b in BREADTHS if recall(ask(f"{library} {b}").found) >= reached]
+            enough = [
+                b for b in BREADTHS if recall(expected, ask(f"{library} {b}").found) >= reached
+            ]
             works["faiss_hnsw"].append(f"{library} {min(enough, default=BREADTHS[-1])}")
         for kind, theirs in works.items():
             for work in theirs:
@@ -247,7 +243,9 @@ def beside_others(made: Vectors, breadth: int = 64) -> Iterator[Row]:
                 )
                 told = f"breadth {kept}" if kept else "IndexFlatIP"
                 version = getattr(versions, library)
-                against = f"{library} {version}, {told}: recall@10 {recall(other.found):.3f}"
+                against = (
+                    f"{library} {version}, {told}: recall@10 {recall(expected, other.found):.3f}"
+                )
                 why = (
                     "The graph is that of faiss; around it are ids of photos, a filter of those "
                     "that were removed, and results in order."
@@ -274,28 +272,23 @@ def of_a_server(made: Vectors, breadth: int = 64) -> Iterator[Row]:
         built, works = {}, {}
         for kind, where in (("milvus", {"uri": server.uri}), ("faiss_hnsw", {})):
             begin = time.perf_counter()
-            build(kind, graph | where, vectors, folder / kind)
+            prepare(kind, graph | where, made, folder / kind)
             if where:
                 milvus_server.wait_for_index(server.uri, folder / kind / "backend")
             built[kind] = (time.perf_counter() - begin) / len(vectors)
-            np.save(folder / kind / "vectors.npy", vectors)
-            np.save(folder / kind / "queries.npy", queries)
-            works[kind] = {"folder": str(folder / kind), "kind": kind, "rescored": 0}
-            works[kind]["values"] = {"breadth": breadth}
+            values = {"breadth": breadth}
+            works[kind] = {"folder": str(folder / kind), "kind": kind, "values": values}
         yield Row("indexed by a server of Milvus, a vector", size, *built.values(), "faiss_hnsw")
         flat = vectors.reshape(-1, vectors.shape[2])
         best = [np.argsort(-(flat @ query[0]))[:K] for query in queries]
-        found = {kind: asked_apart(**work) for kind, work in works.items()}
-        recalls = {
-            kind: np.mean([np.isin(b, i).mean() for b, i in zip(best, each["ids"], strict=True)])
-            for kind, each in found.items()
-        }
-        alone, plain = (float(np.median(each["seconds"])) for each in found.values())
-        told = [f"breadth {breadth}: recall@10 {recall:.3f}" for recall in recalls.values()]
+        found = [asked_apart(**work, rescored=0) for work in works.values()]
+        alone, plain = (float(np.median(each["seconds"])) for each in found)
+        told = [f"breadth {breadth}: recall@10 {recall(best, each['ids']):.3f}" for each in found]
         yield Row(f"a server of Milvus, {told[0]}", size, alone, plain, f"faiss_hnsw, {told[1]}")
         with ThreadPoolExecutor() as pool:
-            both = list(pool.map(lambda _: asked_apart(**works["milvus"])["seconds"], range(2)))
-        yield Row("the same, two searchers at once", size, float(np.median(both)), alone, "one")
+            both = list(pool.map(lambda _: asked_apart(**works["milvus"], rescored=0), range(2)))
+        seconds = float(np.median([each["seconds"] for each in both]))
+        yield Row("the same, two searchers at once", size, seconds, alone, "one")
 
 
 def _of_a_million() -> Row:
@@ -337,16 +330,13 @@ def measured(made: Vectors, names: list[str], apart: bool = True) -> Iterator[Me
         names: Of the backends.
         apart: Whether each way of asking has a process of its own.
     """
-    vectors, queries = made
     expected = None
     for kind, options, ways in KINDS:
         if kind not in names:
             continue
         folder = Path(tempfile.mkdtemp())
         try:
-            seconds = build(kind, options, vectors, folder)
-            np.save(folder / "vectors.npy", vectors)
-            np.save(folder / "queries.npy", queries)
+            seconds = prepare(kind, options, made, folder)
             for way in ways:
                 told = {"folder": str(folder), "kind": kind, "values": way.values}
                 found = (asked_apart if apart else asked_here)(**told, rescored=way.rescored)
@@ -366,6 +356,19 @@ def build(kind: str, options: dict[str, Any], vectors: np.ndarray, folder: Path)
     backend.save()
     backend.close()
     return time.process_time() - begin
+
+
+def prepare(kind: str, options: dict[str, Any], made: Vectors, folder: Path) -> float:
+    """Does `build`, and saves what `asked_here` reads."""
+    seconds = build(kind, options, made[0], folder)
+    for name, values in zip(("vectors", "queries"), made, strict=True):
+        np.save(folder / f"{name}.npy", values)
+    return seconds
+
+
+def recall(expected: list[Any], found: list[Any]) -> float:
+    """The mean share of the expected ids that were found."""
+    return float(np.mean([np.isin(e, f).mean() for e, f in zip(expected, found, strict=True)]))
 
 
 def asked_apart(**told: Any) -> dict[str, Any]:
@@ -446,11 +449,10 @@ def result(
     name: str, found: dict[str, Any], expected: list[list[int]], build: float, folder: Path
 ) -> Measured:
     """The measurements of a backend."""
-    pairs = zip(expected, found["ids"], strict=True)
-    recall = float(np.mean([np.isin(e, f).mean() for e, f in pairs]))
     disk = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     seconds = np.array(found["seconds"])
-    return Measured(name, recall, seconds, found["cpu"], build, found["memory"], disk)
+    reached = recall(expected, found["ids"])
+    return Measured(name, reached, seconds, found["cpu"], build, found["memory"], disk)
 
 
 if __name__ == "__main__":
