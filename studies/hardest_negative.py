@@ -13,7 +13,7 @@ initial weights and batches, which all losses share, so that differences are pai
 one rate. Every training is a JSON line; what is there is not trained again. Gradients of losses are
 written in NumPy, so that a training takes a second; a test compares them with `keras_xmr.losses`.
 What labels cost is measured of DiVE and SAF, too, which scene_parts.py makes of parts of
-`keras_xmr`; they take ten seconds.
+`keras_xmr`; they take 12 and 17 seconds.
 
     OPENBLAS_NUM_THREADS=1 python studies/hardest_negative.py
     python studies/hardest_negative.py --table
