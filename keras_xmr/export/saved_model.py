@@ -188,7 +188,8 @@ class _Endpoints:
         """Checks that a SavedModel gives the same numbers as the model."""
         loaded = tf.saved_model.load(str(folder))
         captions = tf.constant(["a dog runs on the grass", "two men", "雪 ❄ snow", ""])
-        images = self._some_images()
+        # Files of all kinds are decoded; embedding two of them shows the same as embedding all.
+        images = self._some_images()[:2]
         inputs = {
             "embed_image": [images],
             "embed_text": [captions],

@@ -193,12 +193,10 @@ class ImageEncoder:
         depends = {"shards": shards, **config.data.image.seen}
         digest = _digest(config, "image", depends, self._encoder)
         self.folder = records.folder / FEATURES / digest
-        self.encode = tf.function(
-            lambda pixels, training=False: tf.cast(
-                run_images(self._encoder, pixels, training), tf.float32
-            ),
-            reduce_retracing=True,
-            autograph=False,
+        inputs = tf.TensorSpec(self._encoder.input.shape, self._encoder.input.dtype)
+        self.encode, self._encode_in_training = (
+            tf.function(partial(self._features, training=training), [inputs], autograph=False)
+            for training in (False, True)
         )
 
     def check(self) -> None:
@@ -210,7 +208,15 @@ class ImageEncoder:
         split = self._records.split("train")
         with split.naming_damage():
             pixels = next(iter(image_batches(split, self._config.data.image, 2)))
-        _check_constant(self._config, "image", self._encoder, partial(self.encode, pixels))
+        _check_constant(
+            self._config,
+            "image",
+            self._encoder,
+            lambda training=False: (self._encode_in_training if training else self.encode)(pixels),
+        )
+
+    def _features(self, pixels: tf.Tensor, training: bool) -> tf.Tensor:
+        return tf.cast(run_images(self._encoder, pixels, training), tf.float32)
 
     def write(self, splits: Sequence[Split]) -> Records:
         """Computes the missing features of some splits; returns all that exist."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_xmr.uncertainty.sigma import log_sigma
 
-SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
+SHARES = (0.0, 0.1, 0.3, 0.5, 0.7)
 """Shares of an image that are erased, or of the words of a caption that are dropped."""
 
 GREY = 127
