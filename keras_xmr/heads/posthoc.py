@@ -82,7 +82,8 @@ class HeldOutRank(PooledHead):
     predicts the logarithm of the rank of the annotated item. Ranks of the training split itself
     would all be 1, so they are those of items that are held out: `train.start: cca` sets the
     function by CCA of the other folds and ridge regression, in closed form
-    (`keras_xmr.training.posthoc`). No loss moves it; losses train the point.
+    (`keras_xmr.training.posthoc`). That of captions is fitted to a random part of the words of each
+    caption, too, which is retrieved worse. No loss moves it; losses train the point.
 
     Args:
         dimension: D.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from data_pipelines.batches import caption_batches, caption_feature_batches, image_batches
 from data_pipelines.errors import UserError
+from data_pipelines.progress import Progress
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.schema import CCAOptions, Config
@@ -38,12 +39,14 @@ class Averages:
         captions: Of M captions (M, G).
         image_ids: The row of the image of each caption, (M,).
         judgements: The relevance judgements.
+        shortened: Of a random part of the words of each caption (M, G), if a head reads them.
     """
 
     images: np.ndarray
     captions: np.ndarray
     image_ids: np.ndarray
     judgements: Judgements
+    shortened: np.ndarray | None = None
 
 
 def start_from_cca(
@@ -71,7 +74,27 @@ def start_from_cca(
     if "val" in records.splits:
         validation = averages_of_split(model, records.split("val"), tokenizer, config)
     image, caption = (t.get_layer("head") for t in (model.image_tower, model.text_tower))
+    if isinstance(caption, HeldOutRank):
+        texts = shorten(records.split("train").texts)
+        batches = caption_batches(texts, tokenizer, config.evaluation.batch_size)
+        with Progress("computing features of shortened captions", len(texts), "captions") as bar:
+            parts = []
+            for averages in _tower_averages(model.text_tower, None, batches):
+                parts.append(averages)
+                bar.update(len(averages))
+        train = replace(train, shortened=np.concatenate(parts))
     begin_at_cca(image, caption, train, validation, config.train.cca)
+
+
+def shorten(texts: Iterable[str]) -> list[str]:
+    """Captions with a random 10 to 70 % of their words, at least one."""
+    random, shortened = np.random.default_rng(0), []
+    for text in texts:
+        words = text.split()
+        count = max(round(random.uniform(0.1, 0.7) * len(words)), 1)
+        kept = np.sort(random.permutation(len(words))[:count])
+        shortened.append(" ".join(words[word] for word in kept))
+    return shortened
 
 
 def begin_at_cca(
@@ -110,7 +133,7 @@ def begin_at_cca(
     captions = _begin(caption_head, train.captions, cca.caption_mean, best.caption)
     _fit(image_head, images, captions)
     _fit(caption_head, captions, images)
-    _predict_ranks(image_head, caption_head, images.inputs, captions.inputs, train, best)
+    _predict_ranks(image_head, caption_head, train, best)
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,8 +155,7 @@ def _begin(head: Head, vectors: np.ndarray, mean: np.ndarray, kernel: np.ndarray
     norm = np.linalg.norm((vectors - mean) @ kernel, axis=1).mean()
     pooling: Any = head.global_pooling
     pooling.begin_at(kernel / norm)
-    inputs = (vectors - mean) * float(pooling.scale)
-    return _LinearMap(inputs, pooling.kernel.numpy().astype(np.float64))
+    return _LinearMap(_inputs(pooling, vectors), pooling.kernel.numpy().astype(np.float64))
 
 
 def _fit(head: Head, inputs: _LinearMap, other: _LinearMap) -> None:
@@ -146,12 +168,7 @@ def _fit(head: Head, inputs: _LinearMap, other: _LinearMap) -> None:
 
 
 def _predict_ranks(
-    image_head: Head,
-    caption_head: Head,
-    image_inputs: np.ndarray,
-    caption_inputs: np.ndarray,
-    train: Averages,
-    best: Projections,
+    image_head: Head, caption_head: Head, train: Averages, best: Projections
 ) -> None:
     """Sets the variance of heads that predict the rank of their item."""
     heads = {"images": image_head, "captions": caption_head}
@@ -159,12 +176,18 @@ def _predict_ranks(
     if not folds:
         return
     fold_of = np.random.default_rng(0).permutation(len(train.images)) % max(folds)
+    items = {"images": train.images, "captions": train.captions}
     folds_of = {"images": fold_of, "captions": fold_of[train.image_ids]}
-    inputs = {"images": image_inputs, "captions": caption_inputs}
-    log_ranks = held_out_log_ranks(train.images, train.captions, train.image_ids, fold_of, best)
+    if train.shortened is not None:
+        items["captions"] = np.concatenate([train.captions, train.shortened])
+        folds_of["captions"] = np.tile(folds_of["captions"], 2)
+    log_ranks = held_out_log_ranks(
+        train.images, train.captions, train.image_ids, fold_of, best, train.shortened
+    )
     for (side, head), values in zip(heads.items(), log_ranks, strict=True):
         if isinstance(head, HeldOutRank):
-            slope, intercept, explained = predict(inputs[side], values, folds_of[side])
+            inputs = _inputs(head.global_pooling, items[side])
+            slope, intercept, explained = predict(inputs, values, folds_of[side])
             head.set_prediction(slope, intercept)
             _LOGGER.info(
                 "variance of %s: predicts %.0f %% of the variance of held-out log ranks",
@@ -260,9 +283,14 @@ def choose_weight(model: Retriever, records: Records, tokenizer: Tokenizer, conf
     )
 
 
+def _inputs(pooling: Any, averages: np.ndarray) -> np.ndarray:
+    """Standardised averages, the inputs of the linear map of a pooling `projection`."""
+    return (averages - pooling.centre.numpy()) * float(pooling.scale)
+
+
 def _parts(pooling: Pooling, averages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Both parts of the vectors of some averages, each on the unit sphere."""
-    inputs = (averages - pooling.centre.numpy()) * float(pooling.scale)
+    inputs = _inputs(pooling, averages)
     kernels = pooling.closed_form_kernel, pooling.kernel
     first, second = (unit_rows(inputs @ kernel.numpy()) for kernel in kernels)
     return first, second

@@ -119,6 +119,7 @@ def held_out_log_ranks(
     image_ids: np.ndarray,
     fold_of: np.ndarray,
     options: Projections,
+    shortened: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Logarithms of the ranks of annotated items, by CCA of the other folds.
 
@@ -130,11 +131,14 @@ def held_out_log_ranks(
         image_ids: The row of the image of each caption, (M,).
         fold_of: The fold of each image, (N,).
         options: The ridges, exponent and number of directions of the maps.
+        shortened: Vectors of the same captions with fewer words (M, G), which are queries alone.
 
     Returns:
-        Of images as queries (N,), NaN where an image has no caption, and of captions (M,).
+        Of images as queries (N,), NaN where an image has no caption, and of captions (M,), those
+        of the shortened ones behind.
     """
-    of_images, of_captions = np.full(len(images), np.nan), np.full(len(captions), np.nan)
+    queries = [captions] if shortened is None else [captions, shortened]
+    of_images, of_captions = np.full(len(images), np.nan), np.zeros((len(queries), len(captions)))
     for fold in np.unique(fold_of):
         held = fold_of == fold
         held_captions = held[image_ids]
@@ -143,16 +147,18 @@ def held_out_log_ranks(
         ridges = [options.image_ridge], [options.caption_ridge]
         size, exponents = options.image.shape[1], [options.exponent]
         maps = next(cca.projections(size, *ridges, exponents, [options.directions]))
-        scores = cca.scores(maps, images[held], captions[held_captions])
         own = _places(held)[image_ids[held_captions]]
-        annotated = scores[own, np.arange(len(own))]
+        # The last are those of whole captions, among which images are queries.
+        for ranks, texts in zip(reversed(of_captions), reversed(queries), strict=True):
+            scores = cca.scores(maps, images[held], texts[held_captions])
+            annotated = scores[own, np.arange(len(own))]
+            ranks[held_captions] = np.log((scores >= annotated).sum(axis=0))
         best = np.full(len(scores), -np.inf)
         np.maximum.at(best, own, annotated)
         is_other = own != np.arange(len(scores))[:, None]
         ranks = 1 + ((scores >= best[:, None]) & is_other).sum(axis=1)
         of_images[held] = np.where(np.isfinite(best), np.log(ranks), np.nan)
-        of_captions[held_captions] = np.log((scores >= annotated).sum(axis=0))
-    return of_images, of_captions
+    return of_images, of_captions.ravel()
 
 
 def predict(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import keras
 import numpy as np
 import pytest
@@ -12,8 +14,9 @@ from keras_xmr.evaluation.cca import CanonicalCorrelations
 from keras_xmr.heads import HeadError, HeldOutRank
 from keras_xmr.judgements import Judgements
 from keras_xmr.pooling import Mean, Projection
-from keras_xmr.training.cca_start import Averages, begin_at_cca
+from keras_xmr.training.cca_start import Averages, begin_at_cca, shorten
 from keras_xmr.training.posthoc import held_out_log_ranks, predict
+from keras_xmr.vectors import unit_rows
 
 HIDDEN, WIDTH = 6, 12
 
@@ -61,6 +64,14 @@ def test_ranks_are_those_of_maps_of_the_other_folds(random):
     options = next(CanonicalCorrelations(*arrays).projections(4, [1], [1], [0.5]))
     fold_of = np.arange(30) % 2
     of_images, of_captions = held_out_log_ranks(*arrays, fold_of, options)
+    shortened = random.normal(size=train.captions.shape)
+    again, of_all = held_out_log_ranks(*arrays, fold_of, options, shortened)
+    np.testing.assert_array_equal(again, of_images)
+    np.testing.assert_array_equal(of_all[: len(of_captions)], of_captions)
+    first = train.captions.copy()
+    _, of_same = held_out_log_ranks(*arrays, fold_of, options, first)
+    np.testing.assert_array_equal(of_same[len(of_captions) :], of_captions)
+    assert of_all[len(of_captions) :].mean() > of_captions.mean() + 0.3
     held = np.flatnonzero(fold_of == 1)
     kept = np.flatnonzero(fold_of[train.image_ids] == 0)
     cca = CanonicalCorrelations(
@@ -74,6 +85,36 @@ def test_ranks_are_those_of_maps_of_the_other_folds(random):
         own = cosines[held == train.image_ids[caption]]
         assert np.exp(of_captions[caption]) == pytest.approx((cosines >= own).sum())
     assert (of_images >= 0).all()
+
+
+def test_shortened_captions_have_a_larger_variance(random):
+    """They differ from whole ones in a direction in which those do not differ from each other."""
+    (train, _), (new, _) = averages(random), averages(random)
+    direction = np.linalg.svd(train.captions - train.captions.mean(axis=0))[2][-1]
+    image, caption = heads()
+    options = CCAOptions(image_ridges=(1,), caption_ridges=(1,))
+    shorter = [
+        unit_rows(part.captions + 3 * direction + 0.3 * random.normal(size=part.captions.shape))
+        for part in (train, new)
+    ]
+    grown = []
+    for shortened in (None, shorter[0]):
+        begin_at_cca(image, caption, replace(train, shortened=shortened), None, options)
+        before, after = (
+            np.asarray(caption(vectors[:, None].astype(np.float32))["log_variance"])[:, 0]
+            for vectors in (new.captions, shorter[1])
+        )
+        grown.append(after.mean() - before.mean())
+    assert grown[1] > 0.2 > 0 > grown[0]
+
+
+def test_shortened_captions_keep_words_in_order():
+    texts = ["one two three four five six seven eight nine ten"] * 50 + ["word", ""]
+    *shortened, one, none = shorten(texts)
+    places = [[texts[0].split().index(word) for word in text.split()] for text in shortened]
+    assert all(kept == sorted(kept) for kept in places)
+    assert {len(kept) for kept in places} == {1, 2, 3, 4, 5, 6, 7}
+    assert (one, none) == ("word", "")
 
 
 def test_the_strength_is_the_best_on_held_out_folds(random):
