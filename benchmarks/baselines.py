@@ -36,6 +36,13 @@ class Pairs:
     image_ids: np.ndarray
     layers: int = 1
 
+    def of_images(self, rows: np.ndarray) -> Pairs:
+        """Some of the images, with their captions."""
+        captions = [np.flatnonzero(self.image_ids == row) for row in rows]
+        image_ids = np.repeat(np.arange(len(rows)), list(map(len, captions)))
+        chosen = self.captions[np.concatenate(captions)]
+        return Pairs(self.images[rows], chosen, image_ids, self.layers)
+
     def own(self) -> np.ndarray:
         """The mean of the captions of each image, (N, G)."""
         total = np.zeros((len(self.images), self.captions.shape[1]))

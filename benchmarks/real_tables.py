@@ -24,6 +24,8 @@ _LABELS = {
     "cca_of_last_layer": "CCA, last layer of words",
     "cca": "CCA",
     "cca_of_roots": "CCA of square roots",
+    "cca_all_features": "CCA, all features",
+    "dual_encoder_all_features": "linear dual encoder, all features",
 }
 
 Answers = tuple[np.ndarray, np.ndarray]

@@ -7,10 +7,14 @@ measured once per run: recalls by the annotated pairs, and what the crowd and th
 
 A line per run is appended to `--results`; what has a line is not run again, so a study that was
 stopped goes on. Seeds come last: with fewer, all methods have as many. `--table` alone prints the
-table of the results, and `--csv` writes all figures of it.
+table of the results, and `--csv` writes all figures of it. `--train-sizes` measures CCA and the
+dual encoder on the same features with fewer photos instead: those that benchmarks/real_features.py
+draws, which makes tables of these results, too.
 
     python studies/flickr8k_methods.py --flickr8k data/raw/flickr8k --seeds 3
     python studies/flickr8k_methods.py --table
+    python studies/flickr8k_methods.py --flickr8k data/raw/flickr8k --train-sizes 200,500 \
+        --results studies/results/flickr8k_equal_features.jsonl
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ import numpy as np
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
-from baselines import BASELINES, Pairs, recalls
+from baselines import BASELINES, Pairs, ranks, recalls
 from methods_table import (
     JUDGED,
     PEOPLE,
@@ -49,6 +53,7 @@ from methods_table import (
     write_csv,
 )
 from plain_orders import shortest_first
+from real_tables import Result
 
 from data_pipelines.batches import caption_feature_batches, image_batches
 from data_pipelines.records import SplitRecords
@@ -93,6 +98,9 @@ METHODS = tuple(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs what is missing, and prints the tables."""
     options = _parser().parse_args(arguments)
+    if options.train_sizes:
+        _run_baselines_of_sizes(options)
+        return
     if options.flickr8k:
         _run_missing(options)
     methods = methods_of(read_lines(options.results))
@@ -180,14 +188,7 @@ def _lines_of_baselines(
     """Measures baselines on the features of all methods but the local ones."""
     if not names:
         return
-    # Nothing is trained: its poolings average the features, which the run computes.
-    config = _config(
-        "csv_pretrained_nt_xent", seed, options, f"name=features-seed{seed}", "train.phases=[]"
-    )
-    run = _prepared(config)
-    run.train()
-    splits = [run.embedded_records.split(name) for name in ("train", "val", "test")]
-    pairs = [_pairs(run, split) for split in splits]
+    run, splits, pairs = _features(seed, options)
     for name in names:
         begin = time.perf_counter(), time.process_time()
         if name == SHORTEST_FIRST:
@@ -196,9 +197,39 @@ def _lines_of_baselines(
             val, scores = BASELINES[name](*pairs, seed)
         seconds = _seconds(begin)
         matrices = as_score_matrices(scores.astype(np.float32))
-        evaluation = evaluate_matrices([(name, matrices)], run.records, splits[2], config)
+        evaluation = evaluate_matrices([(name, matrices)], run.records, splits[2], run.config)
         yield _line(name, seed, val, evaluation) | seconds
+
+
+def _features(
+    seed: int, options: argparse.Namespace
+) -> tuple[Run, list[SplitRecords], list[Pairs]]:
+    """The splits train, val and test, and the features of all methods but the local ones."""
+    # Nothing is trained: its poolings average the features, which the run computes.
+    config = _config(
+        "csv_pretrained_nt_xent", seed, options, f"name=features-seed{seed}", "train.phases=[]"
+    )
+    run = _prepared(config)
+    run.train()
+    splits = [run.embedded_records.split(name) for name in ("train", "val", "test")]
+    pairs = [_pairs(run, split) for split in splits]
     shutil.rmtree(config.folder)
+    return run, splits, pairs
+
+
+def _run_baselines_of_sizes(options: argparse.Namespace) -> None:
+    """Appends the ranks of CCA and of the dual encoder for each number of photos that train."""
+    _, _, (train, val, test) = _features(0, options)
+    # The draws of benchmarks/real_features.py, whose ranks have the order of the test photos.
+    order = np.random.default_rng(0).permutation(len(train.images))
+    for size in options.train_sizes:
+        part = train.of_images(order[:size])
+        for name in ("cca", "dual_encoder"):
+            dev, scores = BASELINES[name](part, val, test, 0)
+            found = Result(f"{name}_all_features", size, 0, 0, ranks(scores, test.image_ids))
+            with options.results.open("a") as file:
+                file.write(json.dumps(found.as_json() | {"dev": dev}) + "\n")
+            print(f"{found.name}: test RSUM {recalls(found.ranks).sum():.1f}", flush=True)
 
 
 def _seconds(begin: tuple[float, float]) -> dict[str, float]:
@@ -264,6 +295,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--methods", type=lambda text: text.split(","), default=METHODS)
     parser.add_argument("--seeds", type=int, default=3, metavar="N")
+    parser.add_argument("--train-sizes", type=lambda text: list(map(int, text.split(","))))
     parser.add_argument("--no-baselines", dest="baselines", action="store_false")
     parser.add_argument("--keep", action="store_true", help="keeps the folders of runs")
     parser.add_argument("--image-preset", default="efficientnet_lite0_ra_imagenet")

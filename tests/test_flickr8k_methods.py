@@ -127,3 +127,18 @@ def test_runs_are_measured_once_beside_baselines(bench, tables, tmp_path, capsys
     bench.main(arguments)
     again = capsys.readouterr().out
     assert again[again.index("| group") :] == first[first.index("| group") :]
+    sized = tmp_path / "sizes.jsonl"
+    bench.main([*arguments, "--train-sizes=2,3", f"--results={sized}"])
+    found = {line["name"]: line["ranks"] for line in map(json.loads, sized.open())}
+    names = [f"{kind}_all_features-n{n}-f0-s0" for n in (2, 3) for kind in ("cca", "dual_encoder")]
+    assert list(found) == names
+    assert all([len(side) for side in ranks] == [2, 10] for ranks in found.values())
+
+
+def test_some_photos_of_the_baselines_keep_their_captions(bench):
+    numbers = np.arange(5.0)
+    pairs = bench.Pairs(numbers[:3, None], numbers[:, None], np.array([0, 1, 1, 2, 0]))
+    part = pairs.of_images(np.array([2, 0]))
+    assert part.images.ravel().tolist() == [2, 0]
+    assert part.captions.ravel().tolist() == [3, 0, 4]
+    assert part.image_ids.tolist() == [0, 1, 1]
