@@ -96,8 +96,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             "\n".join(["", f"{size} photos train", "", *result_lines(found, size, options.against)])
         )
     if options.figure:
-        shown = [name for name in BASELINES if name != "chance"] + options.methods[:1]
-        draw_learning_curve(found, shown, options.figure)
+        found = [result for result in found if result.method != "chance"]
+        draw_learning_curve(found, list(dict.fromkeys(r.method for r in found)), options.figure)
 
 
 def compute(photos: Photos, options: argparse.Namespace, path: Path) -> None:
