@@ -193,10 +193,10 @@ class ImageEncoder:
         depends = {"shards": shards, **config.data.image.seen}
         digest = _digest(config, "image", depends, self._encoder)
         self.folder = records.folder / FEATURES / digest
+        # Of any number of images: the two of the check and whole batches share the graph.
         inputs = tf.TensorSpec(self._encoder.input.shape, self._encoder.input.dtype)
-        self.encode, self._encode_in_training = (
-            tf.function(partial(self._features, training=training), [inputs], autograph=False)
-            for training in (False, True)
+        self.encode = tf.function(
+            partial(self._features, training=False), [inputs], autograph=False
         )
 
     def check(self) -> None:
@@ -208,11 +208,12 @@ class ImageEncoder:
         split = self._records.split("train")
         with split.naming_damage():
             pixels = next(iter(image_batches(split, self._config.data.image, 2)))
+        in_training = tf.function(partial(self._features, training=True), autograph=False)
         _check_constant(
             self._config,
             "image",
             self._encoder,
-            lambda training=False: (self._encode_in_training if training else self.encode)(pixels),
+            lambda training=False: (in_training if training else self.encode)(pixels),
         )
 
     def _features(self, pixels: tf.Tensor, training: bool) -> tf.Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import features_of
 from keras_xmr.pooling import Pooling, Projection
 from keras_xmr.training.posthoc import held_out_log_ranks, last_layer_posterior, predict
+from keras_xmr.uncertainty.occlusion import shortened
 from keras_xmr.vectors import unit_rows
 
 _LOGGER = logging.getLogger(__name__)
@@ -75,7 +76,7 @@ def start_from_cca(
         validation = averages_of_split(model, records.split("val"), tokenizer, config)
     image, caption = (t.get_layer("head") for t in (model.image_tower, model.text_tower))
     if isinstance(caption, HeldOutRank):
-        texts = shorten(records.split("train").texts)
+        texts = shortened(records.split("train").texts)
         batches = caption_batches(texts, tokenizer, config.evaluation.batch_size)
         with Progress("computing features of shortened captions", len(texts), "captions") as bar:
             parts = []
@@ -84,17 +85,6 @@ def start_from_cca(
                 bar.update(len(averages))
         train = replace(train, shortened=np.concatenate(parts))
     begin_at_cca(image, caption, train, validation, config.train.cca)
-
-
-def shorten(texts: Iterable[str]) -> list[str]:
-    """Captions with a random 10 to 70 % of their words, at least one."""
-    random, shortened = np.random.default_rng(0), []
-    for text in texts:
-        words = text.split()
-        count = max(round(random.uniform(0.1, 0.7) * len(words)), 1)
-        kept = np.sort(random.permutation(len(words))[:count])
-        shortened.append(" ".join(words[word] for word in kept))
-    return shortened
 
 
 def begin_at_cca(
@@ -133,7 +123,7 @@ def begin_at_cca(
     captions = _begin(caption_head, train.captions, cca.caption_mean, best.caption)
     _fit(image_head, images, captions)
     _fit(caption_head, captions, images)
-    _predict_ranks(image_head, caption_head, train, best)
+    _predict_ranks(image_head, caption_head, images.inputs, captions.inputs, train, best)
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +158,12 @@ def _fit(head: Head, inputs: _LinearMap, other: _LinearMap) -> None:
 
 
 def _predict_ranks(
-    image_head: Head, caption_head: Head, train: Averages, best: Projections
+    image_head: Head,
+    caption_head: Head,
+    image_inputs: np.ndarray,
+    caption_inputs: np.ndarray,
+    train: Averages,
+    best: Projections,
 ) -> None:
     """Sets the variance of heads that predict the rank of their item."""
     heads = {"images": image_head, "captions": caption_head}
@@ -176,18 +171,18 @@ def _predict_ranks(
     if not folds:
         return
     fold_of = np.random.default_rng(0).permutation(len(train.images)) % max(folds)
-    items = {"images": train.images, "captions": train.captions}
+    inputs = {"images": image_inputs, "captions": caption_inputs}
     folds_of = {"images": fold_of, "captions": fold_of[train.image_ids]}
     if train.shortened is not None:
-        items["captions"] = np.concatenate([train.captions, train.shortened])
+        further = _inputs(caption_head.global_pooling, train.shortened)
+        inputs["captions"] = np.concatenate([caption_inputs, further])
         folds_of["captions"] = np.tile(folds_of["captions"], 2)
     log_ranks = held_out_log_ranks(
         train.images, train.captions, train.image_ids, fold_of, best, train.shortened
     )
     for (side, head), values in zip(heads.items(), log_ranks, strict=True):
         if isinstance(head, HeldOutRank):
-            inputs = _inputs(head.global_pooling, items[side])
-            slope, intercept, explained = predict(inputs, values, folds_of[side])
+            slope, intercept, explained = predict(inputs[side], values, folds_of[side])
             head.set_prediction(slope, intercept)
             _LOGGER.info(
                 "variance of %s: predicts %.0f %% of the variance of held-out log ranks",

@@ -137,8 +137,8 @@ def held_out_log_ranks(
         Of images as queries (N,), NaN where an image has no caption, and of captions (M,), those
         of the shortened ones behind.
     """
-    queries = [captions] if shortened is None else [captions, shortened]
-    of_images, of_captions = np.full(len(images), np.nan), np.zeros((len(queries), len(captions)))
+    of_images, of_captions = np.full(len(images), np.nan), np.full(len(captions), np.nan)
+    of_shortened = np.full(0 if shortened is None else len(shortened), np.nan)
     for fold in np.unique(fold_of):
         held = fold_of == fold
         held_captions = held[image_ids]
@@ -148,17 +148,22 @@ def held_out_log_ranks(
         size, exponents = options.image.shape[1], [options.exponent]
         maps = next(cca.projections(size, *ridges, exponents, [options.directions]))
         own = _places(held)[image_ids[held_captions]]
-        # The last are those of whole captions, among which images are queries.
-        for ranks, texts in zip(reversed(of_captions), reversed(queries), strict=True):
-            scores = cca.scores(maps, images[held], texts[held_captions])
-            annotated = scores[own, np.arange(len(own))]
-            ranks[held_captions] = np.log((scores >= annotated).sum(axis=0))
+        if shortened is not None:
+            scores = cca.scores(maps, images[held], shortened[held_captions])
+            of_shortened[held_captions] = _log_ranks(scores, own)
+        scores = cca.scores(maps, images[held], captions[held_captions])
+        of_captions[held_captions] = _log_ranks(scores, own)
         best = np.full(len(scores), -np.inf)
-        np.maximum.at(best, own, annotated)
+        np.maximum.at(best, own, scores[own, np.arange(len(own))])
         is_other = own != np.arange(len(scores))[:, None]
         ranks = 1 + ((scores >= best[:, None]) & is_other).sum(axis=1)
         of_images[held] = np.where(np.isfinite(best), np.log(ranks), np.nan)
-    return of_images, of_captions.ravel()
+    return of_images, np.concatenate([of_captions, of_shortened])
+
+
+def _log_ranks(scores: np.ndarray, own: np.ndarray) -> np.ndarray:
+    """Logarithms of the ranks of the image `own` of each caption among the rows of the scores."""
+    return np.log((scores >= scores[own, np.arange(len(own))]).sum(axis=0))
 
 
 def predict(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -130,9 +130,22 @@ def dropped(texts: Sequence[str], share: float, seed: int = 0) -> list[str]:
     for text in texts:
         words = text.split()
         order = random.permutation(len(words))
-        kept = np.sort(order[min(round(share * len(words)), max(len(words) - 1, 0)) :])
-        left.append(" ".join(words[word] for word in kept))
+        left.append(_keep(words, order[min(round(share * len(words)), max(len(words) - 1, 0)) :]))
     return left
+
+
+def shortened(texts: Iterable[str]) -> list[str]:
+    """Captions with a random 10 to 70 % of their words, at least one."""
+    random, left = np.random.default_rng(0), []
+    for text in texts:
+        words = text.split()
+        count = max(round(random.uniform(0.1, 0.7) * len(words)), 1)
+        left.append(_keep(words, random.permutation(len(words))[:count]))
+    return left
+
+
+def _keep(words: Sequence[str], places: np.ndarray) -> str:
+    return " ".join(words[place] for place in np.sort(places))
 
 
 def _occlude(

@@ -101,7 +101,7 @@ def test_every_image_and_caption_goes_through_a_frozen_encoder_once(tmp_path, mo
     assert seen == {"image": IMAGES + 4, "caption": CAPTIONS + 4}
     seen.clear()
     one.evaluate()
-    # What is damaged was never seen: 7 shares of the 12 photos and 24 captions of the test split,
+    # What is damaged was never seen: 4 shares of the 12 photos and 24 captions of the test split,
     # and of 6 pairs of photos the mixture, and the half.
     assert seen == {"image": 4 * 12 + 2 * 6, "caption": 4 * 24}
     seen.clear()

@@ -14,8 +14,9 @@ from keras_xmr.evaluation.cca import CanonicalCorrelations
 from keras_xmr.heads import HeadError, HeldOutRank
 from keras_xmr.judgements import Judgements
 from keras_xmr.pooling import Mean, Projection
-from keras_xmr.training.cca_start import Averages, begin_at_cca, shorten
+from keras_xmr.training.cca_start import Averages, begin_at_cca
 from keras_xmr.training.posthoc import held_out_log_ranks, predict
+from keras_xmr.uncertainty.occlusion import shortened
 from keras_xmr.vectors import unit_rows
 
 HIDDEN, WIDTH = 6, 12
@@ -64,12 +65,11 @@ def test_ranks_are_those_of_maps_of_the_other_folds(random):
     options = next(CanonicalCorrelations(*arrays).projections(4, [1], [1], [0.5]))
     fold_of = np.arange(30) % 2
     of_images, of_captions = held_out_log_ranks(*arrays, fold_of, options)
-    shortened = random.normal(size=train.captions.shape)
-    again, of_all = held_out_log_ranks(*arrays, fold_of, options, shortened)
+    others = random.normal(size=train.captions.shape)
+    again, of_all = held_out_log_ranks(*arrays, fold_of, options, others)
     np.testing.assert_array_equal(again, of_images)
     np.testing.assert_array_equal(of_all[: len(of_captions)], of_captions)
-    first = train.captions.copy()
-    _, of_same = held_out_log_ranks(*arrays, fold_of, options, first)
+    _, of_same = held_out_log_ranks(*arrays, fold_of, options, train.captions)
     np.testing.assert_array_equal(of_same[len(of_captions) :], of_captions)
     assert of_all[len(of_captions) :].mean() > of_captions.mean() + 0.3
     held = np.flatnonzero(fold_of == 1)
@@ -98,8 +98,8 @@ def test_shortened_captions_have_a_larger_variance(random):
         for part in (train, new)
     ]
     grown = []
-    for shortened in (None, shorter[0]):
-        begin_at_cca(image, caption, replace(train, shortened=shortened), None, options)
+    for fitted in (None, shorter[0]):
+        begin_at_cca(image, caption, replace(train, shortened=fitted), None, options)
         before, after = (
             np.asarray(caption(vectors[:, None].astype(np.float32))["log_variance"])[:, 0]
             for vectors in (new.captions, shorter[1])
@@ -110,8 +110,8 @@ def test_shortened_captions_have_a_larger_variance(random):
 
 def test_shortened_captions_keep_words_in_order():
     texts = ["one two three four five six seven eight nine ten"] * 50 + ["word", ""]
-    *shortened, one, none = shorten(texts)
-    places = [[texts[0].split().index(word) for word in text.split()] for text in shortened]
+    *several, one, none = shortened(texts)
+    places = [[texts[0].split().index(word) for word in text.split()] for text in several]
     assert all(kept == sorted(kept) for kept in places)
     assert {len(kept) for kept in places} == {1, 2, 3, 4, 5, 6, 7}
     assert (one, none) == ("word", "")
