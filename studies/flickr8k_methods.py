@@ -13,8 +13,7 @@ draws, which makes tables of these results, too.
 
     python studies/flickr8k_methods.py --flickr8k data/raw/flickr8k --seeds 3
     python studies/flickr8k_methods.py --table
-    python studies/flickr8k_methods.py --flickr8k data/raw/flickr8k --train-sizes 200,500 \
-        --results studies/results/flickr8k_equal_features.jsonl
+    python studies/flickr8k_methods.py --flickr8k data/raw/flickr8k --train-sizes 200,500
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ from methods_table import (
     write_csv,
 )
 from plain_orders import shortest_first
-from real_tables import Result
+from real_tables import Result, read_results
 
 from data_pipelines.batches import caption_feature_batches, image_batches
 from data_pipelines.records import SplitRecords
@@ -64,6 +63,7 @@ from keras_xmr.metrics.chance import chance
 from keras_xmr.metrics.functions import as_score_matrices
 from keras_xmr.pipeline import Run
 
+EQUAL_FEATURES = RESULTS.with_name("flickr8k_equal_features.jsonl")
 ALONE = "crowd_alone"
 PLAIN = ("chance", *WITHOUT_SEEDS, "dual_encoder")
 METHODS = tuple(
@@ -98,6 +98,10 @@ METHODS = tuple(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs what is missing, and prints the tables."""
     options = _parser().parse_args(arguments)
+    options.results = options.results or (EQUAL_FEATURES if options.train_sizes else RESULTS)
+    options.results.parent.mkdir(parents=True, exist_ok=True)
+    if options.train_sizes and not options.flickr8k:
+        _parser().error("--train-sizes measures photos: name their folder with --flickr8k")
     if options.train_sizes:
         _run_baselines_of_sizes(options)
         return
@@ -115,7 +119,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run_missing(options: argparse.Namespace) -> None:
-    options.results.parent.mkdir(parents=True, exist_ok=True)
     done = {(line["method"], line["seed"]) for line in read_lines(options.results)}
     for seed in range(options.seeds):
         missing = [m for m in options.methods if (m, seed) not in done]
@@ -219,12 +222,15 @@ def _features(
 
 def _run_baselines_of_sizes(options: argparse.Namespace) -> None:
     """Appends the ranks of CCA and of the dual encoder for each number of photos that train."""
+    done = {(result.method, result.size) for result in read_results([options.results])}
     _, _, (train, val, test) = _features(0, options)
     # The draws of benchmarks/real_features.py, whose ranks have the order of the test photos.
     order = np.random.default_rng(0).permutation(len(train.images))
     for size in options.train_sizes:
         part = train.of_images(order[:size])
         for name in ("cca", "dual_encoder"):
+            if (f"{name}_all_features", size) in done:
+                continue
             dev, scores = BASELINES[name](part, val, test, 0)
             found = Result(f"{name}_all_features", size, 0, 0, ranks(scores, test.image_ids))
             with options.results.open("a") as file:
@@ -284,6 +290,10 @@ def _known(values: np.ndarray) -> dict[str, list[float]]:
     return {"queries": queries.tolist(), "values": values[queries].round(4).tolist()}
 
 
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -291,11 +301,13 @@ def _parser() -> argparse.ArgumentParser:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--flickr8k", type=Path, help="folder of Flickr8K as released")
     what.add_argument("--table", action="store_true", help="the table of finished runs alone")
+    parser.add_argument(
+        "--train-sizes", type=_numbers, help="baselines of fewer photos instead, with --flickr8k"
+    )
     parser.add_argument("--work", type=Path, default=Path("data/flickr8k_methods"))
-    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--results", type=Path, help="a file of its own for each kind by default")
     parser.add_argument("--methods", type=lambda text: text.split(","), default=METHODS)
     parser.add_argument("--seeds", type=int, default=3, metavar="N")
-    parser.add_argument("--train-sizes", type=lambda text: list(map(int, text.split(","))))
     parser.add_argument("--no-baselines", dest="baselines", action="store_false")
     parser.add_argument("--keep", action="store_true", help="keeps the folders of runs")
     parser.add_argument("--image-preset", default="efficientnet_lite0_ra_imagenet")
