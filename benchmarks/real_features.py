@@ -34,7 +34,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np
 from baselines import BASELINES, Pairs, Ranks, ranks, recalls, unit
 from paper_claims import MATCHERS, RERANKERS
-from real_tables import Measures, Result, draw_learning_curve, read_results, result_lines
+from real_tables import LABELS, Measures, Result, draw_learning_curve, read_results, result_lines
 
 PARTS = 7
 CLOSED_FORM = ("ridge", "cca_of_last_layer", "cca", "cca_of_roots")
@@ -96,8 +96,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             "\n".join(["", f"{size} photos train", "", *result_lines(found, size, options.against)])
         )
     if options.figure:
-        found = [result for result in found if result.method != "chance"]
-        draw_learning_curve(found, list(dict.fromkeys(r.method for r in found)), options.figure)
+        shown = [name for name in LABELS if name != "chance"] + options.methods[:1]
+        draw_learning_curve(found, shown, options.figure)
 
 
 def compute(photos: Photos, options: argparse.Namespace, path: Path) -> None:

@@ -17,7 +17,7 @@ from keras_xmr.metrics.bootstrap import Difference, difference, resampled_means
 from keras_xmr.reporting.pictures import plt, save_plot
 
 _NAME = re.compile(r"(?P<method>.+)-n(?P<size>\d+)-f(?P<fold>\d+)-s(?P<seed>\d+)")
-_LABELS = {
+LABELS = {
     "chance": "chance",
     "ridge": "ridge regression",
     "dual_encoder": "linear dual encoder",
@@ -174,7 +174,7 @@ def draw_learning_curve(results: Sequence[Result], methods: Sequence[str], path:
 
 
 def _label(method: str) -> str:
-    return _LABELS.get(method, f"`{method}`")
+    return LABELS.get(method, f"`{method}`")
 
 
 def _hits(ranks: np.ndarray) -> np.ndarray:
