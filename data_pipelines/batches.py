@@ -139,10 +139,18 @@ def training_batches(
     return finish(dataset)
 
 
-def image_batches(records: SplitRecords, options: ImageOptions, batch: int) -> tf.data.Dataset:
+def image_batches(
+    records: SplitRecords, options: ImageOptions, batch: int, every: int = 1
+) -> tf.data.Dataset:
     """Builds batches of the images of a split in order: uint8 (B, H, W, 3) or float32 (B, R, F).
 
     Where the number of regions varies, R is the largest of the batch, and zeros fill the rest.
+
+    Args:
+        records: The records of the split.
+        options: How images are decoded.
+        batch: B.
+        every: 1 for all images, 2 for every second one from the first on, and so on.
     """
 
     def decode(record: tf.Tensor) -> tf.Tensor:
@@ -152,8 +160,9 @@ def image_batches(records: SplitRecords, options: ImageOptions, batch: int) -> t
         return parsed["regions"]
 
     dataset = tf.data.TFRecordDataset([str(shard) for shard in records.shards])
-    dataset = dataset.map(_plain(decode), **_PARALLEL)
-    dataset = dataset.apply(tf.data.experimental.assert_cardinality(len(records)))
+    dataset = dataset.shard(every, 0).map(_plain(decode), **_PARALLEL)
+    count = len(range(0, len(records), every))
+    dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
     return finish(dataset.padded_batch(batch))
 
 

@@ -83,7 +83,8 @@ def audit(config: Config, runs: Sequence[Path] = ()) -> None:
 
     models = [Run(load_run(run)) for run in runs] or [main]
     _check_memory(judged.shape, len(models), options.split)
-    scores = dict(scores_of_runs(main, models, split))
+    # Hubs are items that match much, which is what an audit looks for.
+    scores = dict(scores_of_runs(main, models, split, hubness=False))
     candidates = _find(scores, judged, options)
     if not len(candidates):
         raise UserError(

@@ -18,6 +18,7 @@ from keras_xmr.evaluation.embed import embed_split
 from keras_xmr.evaluation.evaluate import evaluate_matrices
 from keras_xmr.evaluation.scoring import check_time, score_tiles
 from keras_xmr.metrics import ScoreMatrices
+from keras_xmr.model.towers import ignore_hubness
 from keras_xmr.pipeline import Run, report
 from keras_xmr.runs.folder import RunFolder, load_run
 
@@ -71,7 +72,12 @@ def evaluate_ensemble(config: Config, runs: Sequence[Path], output: Path | None 
 
 
 def scores_of_runs(
-    main: Run, runs: Sequence[Run], split: SplitRecords, time_limit: float | None = None
+    main: Run,
+    runs: Sequence[Run],
+    split: SplitRecords,
+    time_limit: float | None = None,
+    *,
+    hubness: bool = True,
 ) -> Iterator[tuple[str, ScoreMatrices]]:
     """Yields the scores of every run by its matcher, one after another.
 
@@ -80,6 +86,7 @@ def scores_of_runs(
         runs: The runs.
         split: The split.
         time_limit: Maximum hours of scoring with one run; None for no limit.
+        hubness: Whether models that correct for hubness (CSLS) do so.
 
     Yields:
         The name of the run, or its folder where two have one name, and its scores.
@@ -101,6 +108,8 @@ def scores_of_runs(
                 f"than {main.folder.path}; an ensemble needs the same pairs in all runs"
             )
         options = run.config.evaluation
+        if not hubness:
+            ignore_hubness(run.model.image_tower, run.model.text_tower)
         embedded = embed_split(
             run.model,
             run.embedded_records.split(split.split),

@@ -88,7 +88,7 @@ class Contract(BaseModel):
         """Names of the options in the declaration."""
         named = {name for options, _ in self.when for name in options} | set(self.only_with)
         named |= {name for options in self.only_with.values() for name in options}
-        for field in ("width", "closed_form", "learned", "accepted_parameters"):
+        for field in ("width", "closed_form", "shared", "learned", "accepted_parameters"):
             value = getattr(self, field, None) or ()
             named |= {value} if isinstance(value, str) else set(value)
         return named
@@ -223,6 +223,8 @@ class PoolingContract(Contract):
         keeps_width: Whether the features must be as wide as its output.
         set_by: The `train.start` that sets its weights.
         closed_form: The option with the number of components that are set there and not trained.
+        shared: Options that must have the same value in both towers.
+        across: How many of the last numbers of a vector compare it with the other side alone.
     """
 
     even: bool = False
@@ -231,6 +233,8 @@ class PoolingContract(Contract):
     keeps_width: bool = False
     set_by: Literal["cca"] | None = None
     closed_form: str | None = None
+    shared: tuple[str, ...] = ()
+    across: int = 0
 
 
 class EncoderContract(Contract):

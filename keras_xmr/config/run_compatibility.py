@@ -175,14 +175,12 @@ def _start(config: Config) -> Iterator[Mistake]:
 
 def _closed_form(config: Config) -> Iterator[Mistake]:
     """A part of embeddings in closed form must be in both towers, and be set."""
-    options = {}
-    for side, tower in config.model.towers.items():
-        pooling = tower.pooling
-        option = pooling and contract_of("pooling", pooling).closed_form
-        options[side] = (option, getattr(pooling, option, 0)) if option else ("", 0)
-    for side, (option, width) in options.items():
-        key = ("model", side, "pooling", option)
-        if width >= config.model.dimension:
+    poolings = {side: tower.pooling for side, tower in config.model.towers.items()}
+    for side, pooling in poolings.items():
+        if pooling is None or not (option := contract_of("pooling", pooling).closed_form):
+            continue
+        key, width = ("model", side, "pooling", option), getattr(pooling, option, 0)
+        if width + contract_of("pooling", pooling).across >= config.model.dimension:
             yield (
                 key,
                 f"{width} leaves none of the {config.model.dimension} numbers of an embedding to "
@@ -190,13 +188,23 @@ def _closed_form(config: Config) -> Iterator[Mistake]:
             )
         if not width:
             continue
-        if len({width for _, width in options.values()}) > 1:
-            yield key, "both towers need the same number, since both parts are compared"
+        for shared in contract_of("pooling", pooling).shared:
+            if len({getattr(each, shared, 0) for each in poolings.values()}) > 1:
+                yield (
+                    ("model", side, "pooling", shared),
+                    "both towers need the same number, since their vectors are compared",
+                )
         if config.train.start != "cca" and config.train.initial_weights is None:
             yield key, "nothing sets the closed form; write train.start: cca"
         head = config.model.towers[side].head
         if contract_of("head", head).reads_pooling:
             yield key, f"{head.name!r} reads the whole matrix of its pooling; write 0"
+        if contract_of("pooling", pooling).across and contract_of("head", head).attends:
+            yield (
+                ("model", side, "head"),
+                "what it attends to would be added to numbers that only compare with the other "
+                "side; leave out its attention, or local_scaling of the pooling",
+            )
 
 
 def _gradient_caching(config: Config) -> Iterator[Mistake]:

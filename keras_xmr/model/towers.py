@@ -15,7 +15,7 @@ from keras_xmr.config.schema import TowerOptions
 from keras_xmr.encoders import EncoderError, InputSpec
 from keras_xmr.layers import region_mask
 from keras_xmr.layers.keras_compat import all_layers
-from keras_xmr.pooling import Pooling
+from keras_xmr.pooling import Pooling, Projection
 
 
 def image_tower(options: TowerOptions, dimension: int, spec: InputSpec) -> keras.Model:
@@ -67,6 +67,24 @@ def parts_of(tower: keras.Model) -> Mapping[str, list[keras.Layer]]:
         "head": [head],
         "log_variance": head.log_variance_layers,
     }
+
+
+def ignore_hubness(*towers: keras.Model) -> bool:
+    """Turns CSLS of their poolings off: then a score says how well a pair matches, however many do.
+
+    Returns:
+        Whether it was on.
+    """
+    poolings = [
+        layer
+        for tower in towers
+        for layer in all_layers(tower)
+        if isinstance(layer, Projection) and layer.local_scaling
+    ]
+    was_on = any(float(pooling.hubness_weight) for pooling in poolings)
+    for pooling in poolings:
+        pooling.hubness_weight.assign(0.0)
+    return was_on
 
 
 def features_of(tower: keras.Model) -> keras.Model:

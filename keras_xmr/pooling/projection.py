@@ -17,6 +17,14 @@ from keras_xmr.pooling.mean import masked_mean
 CLOSED_FORM_WEIGHT = 2 / 3
 """The weight of the closed form until the validation split chooses one."""
 
+NEIGHBOURS = 10
+"""Neighbours whose mean cosine is the hubness of an item (K of Conneau et al. 2018)."""
+
+_HUBNESS_SIZE = 4
+_OTHER_WAY_ROUND = np.eye(_HUBNESS_SIZE)[[1, 0, 3, 2]]
+_NOT_THERE = -2.0  # Below every cosine.
+_ROWS = 1024  # Items whose hubness is computed at once.
+
 
 class Projection(Pooling):
     """Average over the positions, standardised, then a linear map: for features of frozen towers.
@@ -33,6 +41,15 @@ class Projection(Pooling):
     on the unit sphere, so the cosine of two vectors is the weighted mean of the cosines of both
     parts; the weight is chosen on the validation split.
 
+    Some items are near everything, and are retrieved for too many queries: hubs. With
+    `local_scaling`, cosines c are those of CSLS (cross-domain similarity local scaling, Conneau et
+    al. 2018, section 2.3): c' = c / 2 - (r(image) + r(caption)) / 4, where r is the mean cosine
+    with the 10 nearest of some training items of the other side, less the mean of that over this
+    side. As c' is an inner product of unit vectors, with four more numbers, matchers, indexes and
+    exports need not know; but cosines are halved, and those of two images, or of two captions, are
+    near (c + 1) / 2. Training sees r = 0, and so do runs without a validation split, which decides
+    whether CSLS helps.
+
     Args:
         dimension: D.
         power: Exponent of the absolute values; signs are kept.
@@ -41,13 +58,21 @@ class Projection(Pooling):
             all of them.
         views: Number of views of an item in its positions, one after the other, as with `mirror` of
             an encoder. Training draws one of them at random; otherwise all are averaged.
+        local_scaling: Most training items of the other side that are kept for CSLS; 0 for none.
+            Four of the D numbers are its own.
         **kwargs: Passed on to `keras.layers.Layer`.
 
     Raises:
-        ValueError: If `closed_form` leaves nothing to learn.
+        ValueError: If `closed_form` and `local_scaling` leave nothing to learn.
     """
 
-    CONTRACT = PoolingContract(set_by="cca", closed_form="closed_form")
+    CONTRACT = PoolingContract(
+        set_by="cca",
+        closed_form="closed_form",
+        shared=("closed_form", "local_scaling"),
+        only_with={"local_scaling": {"closed_form": True}},
+        when=(({"local_scaling": True}, {"across": 4}),),
+    )
 
     def __init__(
         self,
@@ -57,15 +82,19 @@ class Projection(Pooling):
         dropout: BelowOne = 0.0,
         closed_form: NonNegativeInt = 0,
         views: PositiveInt = 1,
+        local_scaling: NonNegativeInt = 0,
         **kwargs: Any,
     ) -> None:
         super().__init__(dimension, **kwargs)
-        if closed_form >= dimension:
+        self.learned = dimension - closed_form - (_HUBNESS_SIZE if local_scaling else 0)
+        if self.learned < 1:
+            also = f", with {_HUBNESS_SIZE} of local_scaling," if local_scaling else ""
             raise ValueError(
-                f"closed_form: {closed_form} leaves none of the {dimension} numbers of an "
+                f"closed_form: {closed_form}{also} leaves none of the {dimension} numbers of an "
                 "embedding to learn; choose fewer, or a larger model.dimension"
             )
         self.closed_form = closed_form
+        self.local_scaling = local_scaling
         self.power = power
         self.views = views
         self.seed_generator = keras.random.SeedGenerator() if views > 1 else None
@@ -83,9 +112,8 @@ class Projection(Pooling):
         fixed = whole | {"trainable": False}
         self.centre = self.add_weight(name="centre", shape=(width,), initializer="zeros", **fixed)
         self.scale = self.add_weight(name="scale", shape=(), initializer="ones", **fixed)
-        learned = self.dimension - self.closed_form
         self.kernel = self.add_weight(
-            name="kernel", shape=(width, learned), initializer="orthogonal", **whole
+            name="kernel", shape=(width, self.learned), initializer="orthogonal", **whole
         )
         if self.closed_form:
             self.closed_form_kernel = self.add_weight(
@@ -98,6 +126,20 @@ class Projection(Pooling):
                 name="closed_form_weight",
                 shape=(),
                 initializer=keras.initializers.Constant(CLOSED_FORM_WEIGHT),
+                **fixed,
+            )
+        if self.local_scaling:
+            zeros = {"initializer": "zeros", **fixed}
+            shape = (self.local_scaling, self.closed_form + self.learned)
+            self.neighbours = self.add_weight(name="neighbours", shape=shape, **zeros)
+            self.num_neighbours = self.add_weight(name="num_neighbours", shape=(), **zeros)
+            self.mean_hubness = self.add_weight(name="mean_hubness", shape=(), **zeros)
+            self.hubness_weight = self.add_weight(name="hubness_weight", shape=(), **zeros)
+            # Which of the four numbers is which: the other way round for captions.
+            self.hubness_axes = self.add_weight(
+                name="hubness_axes",
+                shape=(_HUBNESS_SIZE, _HUBNESS_SIZE),
+                initializer="identity",
                 **fixed,
             )
 
@@ -123,7 +165,40 @@ class Projection(Pooling):
         fixed = ops.matmul(standardised, self.closed_form_kernel)
         weight = 0.0 if training else self.closed_form_weight
         parts = (fixed, weight), (learned, 1.0 - weight)
-        return ops.concatenate([l2_normalize(part) * share**0.5 for part, share in parts], axis=-1)
+        joined = ops.concatenate(
+            [l2_normalize(part) * share**0.5 for part, share in parts], axis=-1
+        )
+        if not self.local_scaling:
+            return joined
+        if training:
+            shift = ops.zeros_like(joined[:, 0])
+        else:
+            shift = self.hubness_weight * (self.hubness(joined) - self.mean_hubness)
+        return ops.concatenate([joined, self._shifting(shift)], axis=-1) * 0.5**0.5
+
+    def hubness(self, joined: Any) -> Any:
+        """Mean cosine with the nearest `NEIGHBOURS` of the other side, (B,).
+
+        Args:
+            joined: Both parts of the embeddings, on the unit sphere, (B, D - 4).
+        """
+        cosines = ops.matmul(joined, ops.transpose(self.neighbours))
+        there = ops.arange(self.local_scaling, dtype="float32") < self.num_neighbours
+        count = min(NEIGHBOURS, self.local_scaling)
+        nearest, _ = ops.top_k(ops.where(there, cosines, _NOT_THERE), count)
+        nearest = ops.where(there[:count], nearest, 0.0)
+        return ops.sum(nearest, axis=1) / ops.clip(self.num_neighbours, 1.0, count)
+
+    def _shifting(self, shift: Any) -> Any:
+        """Unit vectors (B, 4), whose inner products of two sides are - (shift + shift) / 2.
+
+        An image has (-a, s, rest, 0) and a caption (s, -a, 0, rest), with s^2 = 1/2, a = s shift.
+        """
+        half = 0.5**0.5
+        above = half * ops.clip(shift, -1.0, 1.0)
+        rest = ops.sqrt(ops.maximum(0.5 - above * above, 1e-12))
+        numbers = [-above, half * ops.ones_like(above), rest, ops.zeros_like(above)]
+        return ops.matmul(ops.stack(numbers, axis=-1), self.hubness_axes)
 
     def _one_view(self, features: Any, mask: Any) -> Any:
         """The mask (B, L) of one random view of each item."""
@@ -134,12 +209,39 @@ class Projection(Pooling):
 
     def for_variance(self) -> Projection:
         """A projection without a closed form."""
-        return Projection.from_config(self.get_config() | {"closed_form": 0})
+        return Projection.from_config(self.get_config() | {"closed_form": 0, "local_scaling": 0})
 
     def standardise(self, averages: np.ndarray, centre: np.ndarray) -> None:
         """Sets centre (F,), and scale by what `average` gives of the training split, (N, F)."""
         self.centre.assign(centre)
         self.scale.assign(1 / np.sqrt(np.square(averages - centre).mean()))
+
+    def reverse_hubness(self) -> None:
+        """Puts the four numbers of CSLS the other way round, as those of captions are."""
+        if self.local_scaling:
+            self.hubness_axes.assign(_OTHER_WAY_ROUND)
+
+    def scale_locally(self, neighbours: np.ndarray, own: np.ndarray) -> np.ndarray:
+        """Sets the training items of the other side, and the mean hubness of this one.
+
+        Args:
+            neighbours: Both parts of the embeddings of the other side (N, D - 4), of which no more
+                than `local_scaling` are kept.
+            own: Those of this side that the mean is over, (M, D - 4).
+
+        Returns:
+            The hubness of these, less its mean, (M,).
+        """
+        count = min(len(neighbours), self.local_scaling)
+        rest = self.local_scaling - count
+        self.neighbours.assign(np.pad(neighbours[:count], [(0, rest), (0, 0)]))
+        self.num_neighbours.assign(count)
+        rows = np.asarray(own, np.float32)
+        hubness = np.concatenate(
+            [self.hubness(rows[first : first + _ROWS]) for first in range(0, len(rows), _ROWS)]
+        )
+        self.mean_hubness.assign(hubness.mean())
+        return hubness - hubness.mean()
 
     def begin_at(self, kernel: np.ndarray) -> None:
         """Sets the linear map of centred, unscaled averages.

@@ -20,7 +20,7 @@ from keras_xmr.evaluation.cca import CanonicalCorrelations, Projections
 from keras_xmr.heads import Head, HeldOutRank, Laplace
 from keras_xmr.judgements import Judgements, judge
 from keras_xmr.layers.keras_compat import all_layers
-from keras_xmr.metrics import evaluate_scores
+from keras_xmr.metrics import RSUM, evaluate_scores
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import features_of
 from keras_xmr.pooling import Pooling, Projection
@@ -121,6 +121,8 @@ def begin_at_cca(
     )
     images = _begin(image_head, train.images, cca.image_mean, best.image)
     captions = _begin(caption_head, train.captions, cca.caption_mean, best.caption)
+    caption_pooling: Any = caption_head.global_pooling
+    caption_pooling.reverse_hubness()
     _fit(image_head, images, captions)
     _fit(caption_head, captions, images)
     _predict_ranks(image_head, caption_head, images.inputs, captions.inputs, train, best)
@@ -195,25 +197,31 @@ def averages_of_split(
     model: Retriever, split: SplitRecords, tokenizer: Tokenizer, config: Config
 ) -> Averages:
     """Computes the averaged features of both towers for a split."""
+    every = np.arange(split.num_captions)
+    images, captions = _averages(model, split, tokenizer, config, every)
+    judgements = judge(config.data.judgements, split.caption_image, split.labels, len(split))
+    return Averages(images, captions, split.caption_image, judgements)
+
+
+def _averages(
+    model: Retriever,
+    split: SplitRecords,
+    tokenizer: Tokenizer,
+    config: Config,
+    order: np.ndarray,
+    every: int = 1,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The averaged features of every image, or every second one and so on, and of some captions."""
     batch = config.evaluation.batch_size
-    images = image_batches(split, config.data.image, batch)
+    images = image_batches(split, config.data.image, batch, every)
     if split.caption_features is not None:
-        order = np.arange(split.num_captions)
         captions = caption_feature_batches(split.caption_features, order, batch)
     else:
-        texts = [caption.text for caption in split.captions]
-        captions = caption_batches(texts, tokenizer, batch)
-    judgements = judge(config.data.judgements, split.caption_image, split.labels, len(split))
+        captions = caption_batches([split.texts[caption] for caption in order], tokenizer, batch)
     with split.naming_damage():
-        image_averages = list(_tower_averages(model.image_tower, model.feature_tower, images))
-    return Averages(
-        np.concatenate(image_averages),
-        np.concatenate(
-            list(_tower_averages(model.text_tower, model.caption_feature_tower, captions))
-        ),
-        split.caption_image,
-        judgements,
-    )
+        of_images = list(_tower_averages(model.image_tower, model.feature_tower, images))
+    of_captions = list(_tower_averages(model.text_tower, model.caption_feature_tower, captions))
+    return np.concatenate(of_images), np.concatenate(of_captions)
 
 
 def _tower_averages(
@@ -247,9 +255,10 @@ def weighted_poolings(model: Retriever) -> list[Projection]:
 
 
 def choose_weight(model: Retriever, records: Records, tokenizer: Tokenizer, config: Config) -> None:
-    """Sets the weight of the closed form to the best one on the validation split.
+    """Sets the weight of the closed form, and then whether cosines are scaled locally (CSLS).
 
-    Compares the sums of recalls of the weighted mean of both cosines, whatever the matcher.
+    Each is that with the largest sum of recalls on the validation split. Compares cosines, whatever
+    the matcher.
 
     Args:
         model: The model, with the weights that its training ended with.
@@ -259,12 +268,11 @@ def choose_weight(model: Retriever, records: Records, tokenizer: Tokenizer, conf
     """
     poolings = weighted_poolings(model)
     split = averages_of_split(model, records.split("val"), tokenizer, config)
-    sides = [_parts(p, a) for p, a in zip(poolings, (split.images, split.captions), strict=True)]
+    vectors = split.images, split.captions
+    sides = [_parts(p, a) for p, a in zip(poolings, vectors, strict=True)]
     fixed, learned = (images @ captions.T for images, captions in zip(*sides, strict=True))
     sums = {
-        weight: evaluate_scores(weight * fixed + (1 - weight) * learned, split.judgements).summary[
-            "rsum"
-        ]
+        weight: _rsum(weight * fixed + (1 - weight) * learned, split.judgements)
         for weight in WEIGHTS
     }
     best = max(sums, key=lambda weight: sums[weight])
@@ -276,11 +284,57 @@ def choose_weight(model: Retriever, records: Records, tokenizer: Tokenizer, conf
         best,
         *(100 * sums[weight] for weight in (best, 1.0, 0.0)),
     )
+    if poolings[0].local_scaling:
+        scores = best * fixed + (1 - best) * learned
+        _scale_locally(model, records.split("train"), tokenizer, config, split, scores)
+
+
+def _scale_locally(
+    model: Retriever,
+    train: SplitRecords,
+    tokenizer: Tokenizer,
+    config: Config,
+    validation: Averages,
+    cosines: np.ndarray,
+) -> None:
+    """Gives both poolings training items of the other side, and decides whether CSLS is used.
+
+    A caption of each image is kept; of more images than poolings keep every second one, and so on.
+    """
+    poolings = weighted_poolings(model)
+    every = -(-len(train) // poolings[0].local_scaling)
+    averages = _averages(model, train, tokenizer, config, train.first_caption[:-1:every], every)
+    kept = [_joined(p, a) for p, a in zip(poolings, averages, strict=True)]
+    vectors = validation.images, validation.captions
+    own = [_joined(p, a) for p, a in zip(poolings, vectors, strict=True)]
+    of_images = poolings[0].scale_locally(kept[1], own[0])
+    of_captions = poolings[1].scale_locally(kept[0], own[1])
+    scaled, without = (
+        _rsum(scores, validation.judgements)
+        for scores in (cosines - (of_images[:, None] + of_captions) / 2, cosines)
+    )
+    for pooling in poolings:
+        pooling.hubness_weight.assign(float(scaled >= without))
+    _LOGGER.info(
+        "local scaling (CSLS): validation rsum %.1f, without %.1f", 100 * scaled, 100 * without
+    )
+
+
+def _rsum(scores: np.ndarray, judgements: Judgements) -> float:
+    return evaluate_scores(scores, judgements).summary[RSUM]
 
 
 def _inputs(pooling: Any, averages: np.ndarray) -> np.ndarray:
     """Standardised averages, the inputs of the linear map of a pooling `projection`."""
     return (averages - pooling.centre.numpy()) * float(pooling.scale)
+
+
+def _joined(pooling: Projection, averages: np.ndarray) -> np.ndarray:
+    """Both parts of the vectors of some averages, weighted, on the unit sphere: float32."""
+    weight = float(pooling.closed_form_weight)
+    shares = np.sqrt([weight, 1 - weight])
+    parts = zip(_parts(pooling, averages), shares, strict=True)
+    return np.concatenate([part * share for part, share in parts], axis=1).astype(np.float32)
 
 
 def _parts(pooling: Pooling, averages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
