@@ -45,8 +45,9 @@ class Marked:
     """Marks with the embeddings of their queries and photos.
 
     Attributes:
-        queries: Unit vectors of the queries (M, D), float64.
-        photos: Unit vectors of the photos (P, D), float64.
+        queries: Unit vectors of the queries (M, C), float64, of the first C of the D numbers of an
+            embedding, which compare items of one side, too.
+        photos: Unit vectors of the photos (P, C), float64, of the same.
         query_of: The row of the query of each mark, int (N,).
         photo_of: The row of its photo, int (N,).
         right: Whether the photo is right, bool (N,).
@@ -69,8 +70,8 @@ class Change:
     """A change of queries.
 
     Attributes:
-        queries: Unit vectors of marked queries (M, D), float32.
-        directions: The shift of queries that are similar to each of them (M, D), float32.
+        queries: Unit vectors of marked queries (M, C), float32, of the first C of D numbers.
+        directions: The shift of queries that are similar to each of them (M, C), float32.
         sharpness: The exponent by which similar queries move further.
     """
 
@@ -84,12 +85,14 @@ class Change:
         Args:
             embedding: Points or Gaussians, with `mean` (N, D). Only the means change.
         """
-        mean = np.asarray(embedding["mean"])
-        exact = mean.astype(np.float64)
+        mean, compared = np.asarray(embedding["mean"]), self.queries.shape[1]
+        exact = mean[:, :compared].astype(np.float64)
         length = np.linalg.norm(exact, axis=1, keepdims=True)
         rows = unit_rows(exact)
         moved = rows + _likeness(rows, self.queries, self.sharpness) @ self.directions
-        return {**embedding, "mean": (length * unit_rows(moved)).astype(mean.dtype)}
+        changed = np.array(mean)
+        changed[:, :compared] = length * unit_rows(moved)
+        return {**embedding, "mean": changed}
 
 
 @dataclass(frozen=True)

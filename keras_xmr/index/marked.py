@@ -74,7 +74,8 @@ def learn(index: PhotoIndex, model: Any, path: Path) -> Report:
     query_of = np.array([text_rows[text] for _, text in marks])
     right = np.array(list(marks.values())) > 0
     query_units, photo_units = (
-        unit_rows(np.asarray(each["mean"], np.float64)) for each in (queries, gallery)
+        unit_rows(np.asarray(each["mean"], np.float64)[:, : model.compared])
+        for each in (queries, gallery)
     )
     marked = Marked(query_units, photo_units, query_of, photo_of, right)
 

@@ -23,7 +23,7 @@ from data_pipelines.records import Records, SplitRecords
 from data_pipelines.text import Tokenizer, split_words
 from keras_xmr import embeddings
 from keras_xmr.config.model_compatibility import why_not_indexed
-from keras_xmr.config.registry import build, components
+from keras_xmr.config.registry import build, components, contract_of
 from keras_xmr.config.schema import Config
 from keras_xmr.encoders import InputSpec
 from keras_xmr.evaluation.attention import ImageAttention
@@ -114,6 +114,13 @@ class RunModel:
     @cached_property
     def _complete_model(self) -> Retriever:
         return load_retriever(self.config, PHOTOS, self.tokenizer)
+
+    @property
+    def compared(self) -> int:
+        """How many numbers of a vector, the first ones, compare it with its own side, too."""
+        pooling = self.config.model.text.pooling
+        across = 0 if pooling is None else contract_of("pooling", pooling).across
+        return self.config.model.dimension - across
 
     @property
     def kind(self) -> str:

@@ -366,7 +366,7 @@ class Searcher:
         self, scored: _Scored, answer: Answer | None, right: np.ndarray | None, count: int
     ) -> list[Hit]:
         top = scored.scores[:count]
-        chances = self._scorer.probability(top) if scored.num_parts == 1 else None
+        chances = self._scorer.probability(top) if scored.is_one_text else None
         sets, hits = self.index.answer_sets, []
         cutoff = -np.inf if sets is None else sets.cutoff
         known = right is not None and answer is not None and answer.right is not None

@@ -41,6 +41,7 @@ class StubEmbedder:
             data=SimpleNamespace(records=Path("nowhere"), is_prepared=False),
         )
         self.folder = SimpleNamespace(path=Path("stub_run"))
+        self.compared = 3
         self.embedded = 0
 
     def pixels(self, data: bytes, name: str) -> np.ndarray:

@@ -78,6 +78,15 @@ def test_a_change_keeps_lengths_and_all_but_the_means():
     assert found["mean"].dtype == np.float32
 
 
+def test_numbers_that_do_not_compare_queries_stay_as_they_are():
+    marked = marks_of(np.random.default_rng(5))
+    change = fit(marked, 1.0, 2.0)
+    asked = np.random.default_rng(6).normal(size=(4, 6))
+    found = change.apply({"mean": np.c_[asked, np.ones((4, 2))]})["mean"]
+    np.testing.assert_array_equal(found[:, :6], change.apply({"mean": asked})["mean"])
+    np.testing.assert_array_equal(found[:, 6:], 1)
+
+
 def test_sharper_changes_leave_less_near_queries_alone():
     marked = marks_of(np.random.default_rng(3), hidden=np.roll(np.eye(6), 1, axis=1))
     far = unit_rows(
