@@ -55,5 +55,7 @@ class BagOfWords(RecordedLayer):
         self.columns.assign(columns)
 
     def call(self, ids: Any) -> Any:
-        columns = ops.where(ids >= 0, ops.take(self.columns, ops.maximum(ids, 0)), -1)
+        columns = ops.take(self.columns, ops.maximum(ids, 0))
+        # ONNX counts negative numbers from the last one: what has no column is behind all.
+        columns = ops.where(ops.logical_and(ids >= 0, columns >= 0), columns, self.size)
         return l2_normalize(ops.max(ops.one_hot(columns, self.size, dtype="float32"), axis=1))

@@ -13,7 +13,8 @@ import tensorflow as tf
 from data_pipelines.errors import UserError
 from keras_xmr.export import onnx_export
 from keras_xmr.export.saved_model import ExportError, some_inputs
-from keras_xmr.pooling import BiGRU
+from keras_xmr.layers.bag_of_words import BagOfWords
+from keras_xmr.pooling import BiGRU, Projection
 
 SAMPLES = {
     "image": np.random.default_rng(0).normal(size=(3, 3, 4)).astype(np.float32),
@@ -53,6 +54,25 @@ def test_towers_are_written_and_give_the_same_numbers(tmp_path):
     expected = own.text_tower(longer, training=False)["mean"]
     found = session.run(["mean"], {"captions": longer})[0]
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("packages")
+def test_a_bag_of_words_and_local_scaling_give_the_same_numbers(tmp_path):
+    random, own = np.random.default_rng(0), model()
+    # As negative ids of the encoders do, and words that the bag has not.
+    ids = keras.Input((None,), dtype="int32", name="caption")
+    bag = BagOfWords(3, 7)
+    words = bag(ids)
+    pooling = Projection(10, closed_form=2, local_scaling=6)
+    own.text_tower = keras.Model(ids, {"mean": pooling(words[:, None])}, name="text_tower")
+    bag.columns.assign([-1, 0, 1, -1, 2, -1, -1])
+    pooling.begin_at(random.normal(size=(3, 2)))
+    neighbours = random.normal(size=(4, 6)).astype(np.float32)
+    pooling.scale_locally(neighbours, neighbours)
+    pooling.hubness_weight.assign(1)
+    samples = SAMPLES | {"text": np.array([[1, 2, -1], [3, 5, 6], [4, 1, 3]], np.int32)}
+    assert len(onnx_export.export_onnx(own, samples, tmp_path)) == 2
 
 
 @pytest.mark.slow
