@@ -84,6 +84,21 @@ def recalls(found: Ranks) -> np.ndarray:
     return np.array([100 * np.mean(side <= k) for side in found for k in (1, 5, 10)])
 
 
+def csls(
+    images: np.ndarray, captions: np.ndarray, train_images: np.ndarray, train_captions: np.ndarray
+) -> np.ndarray:
+    """Cosines, less half of the mean cosine of each item with its 10 nearest training items.
+
+    Cross-domain similarity local scaling (Conneau et al. 2018, section 2.3), (N, M) of unit
+    vectors; the neighbours of images are captions, and those of captions are images.
+    """
+    of_images, of_captions = (
+        np.partition(own @ others.T, -min(10, len(others)), axis=1)[:, -10:].mean(axis=1)
+        for own, others in ((images, train_captions), (captions, train_images))
+    )
+    return images @ captions.T - (of_images[:, None] + of_captions) / 2
+
+
 def ridge_regression(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> tuple[float, np.ndarray]:
     """Predicts the mean of an image's sentence embeddings from its features, in closed form."""
     return _best_maps(_ridge_maps(train), train, dev, test)
@@ -96,13 +111,19 @@ def cca(
     seed: int,
     exponents: Sequence[float] = EXPONENTS,
     dimensions: Sequence[int] = DIMENSIONS,
+    local_scaling: bool = False,
 ) -> tuple[float, np.ndarray]:
     """Regularised canonical correlation analysis, in closed form (Vinod 1976).
 
     Two ridges, the number of directions, and the power of its correlation that each is weighted
     with (Gong et al. 2014, section 3.1).
     """
-    return _best_maps(cca_maps(train, exponents, dimensions), train, dev, test)
+    return _best_maps(cca_maps(train, exponents, dimensions), train, dev, test, local_scaling)
+
+
+def cca_csls(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> tuple[float, np.ndarray]:
+    """The same, whose scores are those of `csls`."""
+    return cca(train, dev, test, seed, local_scaling=True)
 
 
 def cca_of_roots(
@@ -118,7 +139,12 @@ def cca_of_last_layer(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> tuple
 
 
 def dual_encoder(
-    train: Pairs, dev: Pairs, test: Pairs, seed: int, epochs: float = 1.0
+    train: Pairs,
+    dev: Pairs,
+    test: Pairs,
+    seed: int,
+    epochs: float = 1.0,
+    local_scaling: bool = False,
 ) -> tuple[float, np.ndarray]:
     """A linear map a side to 256 numbers, trained with symmetric InfoNCE and AdamW.
 
@@ -131,14 +157,22 @@ def dual_encoder(
         test: What is ranked.
         seed: Seed of weights, batches and dropout.
         epochs: Factor of the epochs of all settings.
+        local_scaling: Whether scores are those of `csls`.
     """
     rooted = tuple(_roots(pairs) for pairs in (train, dev, test))
     found = [
-        _train_dual_encoder(splits, setting, seed, epochs)
+        _train_dual_encoder(splits, setting, seed, epochs, local_scaling)
         for setting in SETTINGS
         for splits in ((train, dev, test), rooted)
     ]
     return max(found, key=lambda each: each[0])
+
+
+def dual_encoder_csls(
+    train: Pairs, dev: Pairs, test: Pairs, seed: int, epochs: float = 1.0
+) -> tuple[float, np.ndarray]:
+    """The same, whose scores are those of `csls`."""
+    return dual_encoder(train, dev, test, seed, epochs, local_scaling=True)
 
 
 @dataclass(frozen=True)
@@ -164,9 +198,13 @@ SETTINGS = (
 
 
 def _train_dual_encoder(
-    splits: tuple[Pairs, Pairs, Pairs], setting: Setting, seed: int, epochs: float
+    splits: tuple[Pairs, Pairs, Pairs],
+    setting: Setting,
+    seed: int,
+    epochs: float,
+    local_scaling: bool,
 ) -> tuple[float, np.ndarray]:
-    """The best RSUM on dev of any epoch, and the scores of test of that epoch."""
+    """RSUM on dev, and the scores of test, of the epoch whose cosines are the best on dev."""
     random = np.random.default_rng(seed)
     train, dev, test = splits
     (x, y), (dev_x, dev_y), (test_x, test_y) = (
@@ -177,7 +215,7 @@ def _train_dual_encoder(
     batch = min(setting.batch, len(x))
     steps = setting.steps or max(1, len(y) // batch)
     count = max(1, round(setting.epochs * epochs))
-    best = -1.0, np.empty(0)
+    best: tuple[float, Any, Any] = (-1.0, None, None)
     for epoch in range(count):
         for step in range(steps):
             images = random.permutation(len(x))[:batch]
@@ -189,8 +227,15 @@ def _train_dual_encoder(
         found = ranks(unit(dev_x @ left) @ unit(dev_y @ right).T, dev.image_ids)
         rsum = float(recalls(found).sum())
         if rsum > best[0]:
-            best = rsum, unit(test_x @ left) @ unit(test_y @ right).T
-    return best
+            best = rsum, left.copy(), right.copy()
+    _, left, right = best
+    one = y[[captions[0] for captions in captions_of]]
+    seen = [unit(x @ left), unit(one @ right)] if local_scaling else []
+    sides = [
+        _scores([unit(images @ left), unit(captions @ right)], seen)
+        for images, captions in ((dev_x, dev_y), (test_x, test_y))
+    ]
+    return float(recalls(ranks(sides[0], dev.image_ids)).sum()), sides[1]
 
 
 def chance(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> tuple[float, np.ndarray]:
@@ -204,8 +249,10 @@ BASELINES: dict[str, Baseline] = {
     "chance": chance,
     "ridge": ridge_regression,
     "dual_encoder": dual_encoder,
+    "dual_encoder_csls": dual_encoder_csls,
     "cca_of_last_layer": cca_of_last_layer,
     "cca": cca,
+    "cca_csls": cca_csls,
     "cca_of_roots": cca_of_roots,
 }
 
@@ -220,22 +267,34 @@ def _last_layer(pairs: Pairs) -> Pairs:
     return Pairs(pairs.images, unit(pairs.captions[:, -width:]), pairs.image_ids)
 
 
+def _scores(vectors: Sequence[np.ndarray], seen: Sequence[np.ndarray]) -> np.ndarray:
+    """Cosines of images and captions, or those of `csls` if there are training items."""
+    return csls(*vectors, *seen) if seen else vectors[0] @ vectors[1].T
+
+
 def _best_maps(
-    maps: Iterator[tuple[np.ndarray, np.ndarray]], train: Pairs, dev: Pairs, test: Pairs
+    maps: Iterator[tuple[np.ndarray, np.ndarray]],
+    train: Pairs,
+    dev: Pairs,
+    test: Pairs,
+    local_scaling: bool = False,
 ) -> tuple[float, np.ndarray]:
     """RSUM on dev, and scores of test, of the pair of linear maps that is best on dev."""
     means = train.images.mean(axis=0), train.captions.mean(axis=0)
+    one = np.unique(train.image_ids, return_index=True)[1]
 
-    def score(pairs: Pairs, image: np.ndarray, caption: np.ndarray) -> np.ndarray:
-        images = unit((pairs.images - means[0]) @ image)
-        captions = unit((pairs.captions - means[1]) @ caption)
-        return images @ captions.T
+    def mapped(images: np.ndarray, captions: np.ndarray, *maps: np.ndarray) -> list[np.ndarray]:
+        sides = zip((images, captions), means, maps, strict=True)
+        return [unit((side - mean) @ matrix) for side, mean, matrix in sides]
 
-    def rsum(maps: tuple[np.ndarray, np.ndarray]) -> float:
-        return float(recalls(ranks(score(dev, *maps), dev.image_ids)).sum())
+    def rsum(pair: tuple[np.ndarray, np.ndarray], seen: Sequence[np.ndarray] = ()) -> float:
+        scores = _scores(mapped(dev.images, dev.captions, *pair), seen)
+        return float(recalls(ranks(scores, dev.image_ids)).sum())
 
     reached, best = max(((rsum(pair), pair) for pair in maps), key=lambda each: each[0])
-    return reached, score(test, *best)
+    seen = mapped(train.images, train.captions[one], *best) if local_scaling else []
+    scores = _scores(mapped(test.images, test.captions, *best), seen)
+    return rsum(best, seen) if seen else reached, scores
 
 
 def _ridge_maps(train: Pairs) -> Iterator[tuple[np.ndarray, np.ndarray]]:

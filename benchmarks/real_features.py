@@ -37,7 +37,7 @@ from paper_claims import MATCHERS, RERANKERS
 from real_tables import LABELS, Measures, Result, draw_learning_curve, read_results, result_lines
 
 PARTS = 7
-CLOSED_FORM = ("ridge", "cca_of_last_layer", "cca", "cca_of_roots")
+CLOSED_FORM = ("ridge", "cca_of_last_layer", "cca", "cca_csls", "cca_of_roots")
 METHODS = (
     "csv_pretrained,csv_pretrained_mean_only,csv_pretrained_daa,csv_pretrained_pcmepp,"
     "csv_pretrained_nt_xent,csv_pretrained_vse0,csv_pretrained_vsepp,csv_pretrained_smooth_ap,"

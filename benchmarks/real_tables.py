@@ -21,11 +21,15 @@ LABELS = {
     "chance": "chance",
     "ridge": "ridge regression",
     "dual_encoder": "linear dual encoder",
+    "dual_encoder_csls": "linear dual encoder, CSLS",
     "cca_of_last_layer": "CCA, last layer of words",
     "cca": "CCA",
+    "cca_csls": "CCA, CSLS",
     "cca_of_roots": "CCA of square roots",
     "cca_all_features": "CCA, all features",
     "dual_encoder_all_features": "linear dual encoder, all features",
+    "cca_csls_all_features": "CCA, CSLS, all features",
+    "dual_encoder_csls_all_features": "linear dual encoder, CSLS, all features",
 }
 
 Answers = tuple[np.ndarray, np.ndarray]

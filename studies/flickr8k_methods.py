@@ -65,10 +65,11 @@ from keras_xmr.pipeline import Run
 
 EQUAL_FEATURES = RESULTS.with_name("flickr8k_equal_features.jsonl")
 ALONE = "crowd_alone"
-PLAIN = ("chance", *WITHOUT_SEEDS, "dual_encoder")
+PLAIN = ("chance", *WITHOUT_SEEDS, "dual_encoder", "dual_encoder_csls")
 METHODS = tuple(
-    f"csv_pretrained_{name}"
+    f"csv_pretrained{name and '_'}{name}"
     for name in (
+        "",
         "pcmepp",
         "nt_xent",
         "vse0",
@@ -228,7 +229,7 @@ def _run_baselines_of_sizes(options: argparse.Namespace) -> None:
     order = np.random.default_rng(0).permutation(len(train.images))
     for size in options.train_sizes:
         part = train.of_images(order[:size])
-        for name in ("cca", "dual_encoder"):
+        for name in ("cca", "cca_csls", "dual_encoder", "dual_encoder_csls"):
             if (f"{name}_all_features", size) in done:
                 continue
             dev, scores = BASELINES[name](part, val, test, 0)

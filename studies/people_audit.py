@@ -34,7 +34,7 @@ def audit_precision(
     images, captions, right = (a[asked] for a in (crowd.images, crowd.captions, crowd.right))
     orders = {
         name: np.argsort(-values[images, captions], kind="stable")
-        for name, values in beliefs(test.scores, annotated).items()
+        for name, values in beliefs(_audit_scores(test), annotated).items()
     }
     for n in (n for n in first if n <= len(right)):
         columns = {}
@@ -66,13 +66,17 @@ def judged_among_first(
 ) -> Iterator[tuple[str, str, Figure]]:
     """The number of judged pairs among the first N unlabelled pairs of the audit."""
     annotated = Judgements.from_pairs(test.caption_image, len(test.image_ids)).grades
-    belief = belief_matrix({"model": ScoreMatrices(test.scores)}, annotated, "mean")
+    belief = belief_matrix({"model": ScoreMatrices(_audit_scores(test))}, annotated, "mean")
     judged = np.zeros(belief.shape, bool)
     judged[crowd.images, crowd.captions] = True
     order = np.argsort(-belief, axis=None)[: max(first)]
     images = order // belief.shape[1]
     for n in (n for n in first if n <= len(order)):
         yield str(n), "judged at all", mean(judged.ravel()[order[:n]].astype(float), images[:n])
+
+
+def _audit_scores(test: SplitAnswers) -> np.ndarray:
+    return test.scores if test.audit_scores is None else test.audit_scores
 
 
 def answer_sets(answers: ModelAnswers) -> tuple[AnswerSets, np.ndarray]:

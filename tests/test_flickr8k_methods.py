@@ -106,8 +106,9 @@ def test_a_random_order_has_its_expectation(tables):
 @pytest.mark.slow
 def test_runs_are_measured_once_beside_baselines(bench, tables, tmp_path, capsys, monkeypatch):
     datasets.flickr8k(tmp_path / "raw")
-    encoder = functools.partial(bench.BASELINES["dual_encoder"], epochs=1 / 36)
-    monkeypatch.setitem(bench.BASELINES, "dual_encoder", encoder)
+    for name in ("dual_encoder", "dual_encoder_csls"):
+        encoder = functools.partial(bench.BASELINES[name], epochs=1 / 36)
+        monkeypatch.setitem(bench.BASELINES, name, encoder)
     arguments = [f"--flickr8k={tmp_path / 'raw'}", f"--work={tmp_path / 'work'}", "--seeds=1"]
     arguments += [f"--results={tmp_path / 'results.jsonl'}", f"--csv={tmp_path / 'table.csv'}"]
     arguments += [f"--image-preset={presets.resnet(tmp_path / 'resnet')}"]
@@ -130,7 +131,8 @@ def test_runs_are_measured_once_beside_baselines(bench, tables, tmp_path, capsys
     sized = tmp_path / "sizes.jsonl"
     bench.main([*arguments, "--train-sizes=2,3", f"--results={sized}"])
     found = {line["name"]: line["ranks"] for line in map(json.loads, sized.open())}
-    names = [f"{kind}_all_features-n{n}-f0-s0" for n in (2, 3) for kind in ("cca", "dual_encoder")]
+    kinds = [name + csls for name in ("cca", "dual_encoder") for csls in ("", "_csls")]
+    names = [f"{kind}_all_features-n{n}-f0-s0" for n in (2, 3) for kind in kinds]
     assert list(found) == names
     assert all([len(side) for side in ranks] == [2, 10] for ranks in found.values())
     bench.main([*arguments, "--train-sizes=3,2", f"--results={sized}"])

@@ -11,8 +11,8 @@ import presets
 import pytest
 from benchmark_modules import benchmark
 
-NAMES = ["chance", "ridge", "dual_encoder", "cca_of_last_layer", "cca", "cca_of_roots"]
-NAMES.append("csv_pretrained_nt_xent")
+NAMES = ["chance", "ridge", "dual_encoder", "dual_encoder_csls", "cca_of_last_layer", "cca"]
+NAMES += ["cca_csls", "cca_of_roots", "csv_pretrained_nt_xent"]
 
 
 bench = benchmark("real_features")
@@ -61,8 +61,9 @@ def rows(printed: str) -> dict[str, list[str]]:
 
 @pytest.mark.slow
 def test_table_has_a_row_for_all_and_finished_runs_are_read(bench, arguments, capsys, monkeypatch):
-    encoder = functools.partial(bench.BASELINES["dual_encoder"], epochs=1 / 36)
-    monkeypatch.setitem(bench.BASELINES, "dual_encoder", encoder)
+    for name in ("dual_encoder", "dual_encoder_csls"):
+        encoder = functools.partial(bench.BASELINES[name], epochs=1 / 36)
+        monkeypatch.setitem(bench.BASELINES, name, encoder)
     bench.main(arguments)
     first = capsys.readouterr().out
     table = first[first.index("75 photos train") :]
@@ -107,6 +108,42 @@ def test_ranks_count_ties_against(baselines):
     images, captions = baselines.ranks(scores, np.array([0, 0, 1, 1]))
     assert images.tolist() == [1, 3]
     assert captions.tolist() == [2, 1, 1, 1]
+
+
+def test_csls_subtracts_half_of_both_mean_cosines(baselines):
+    random = np.random.default_rng(0)
+    sides = [baselines.unit(random.standard_normal((n, 4))) for n in (3, 5, 12, 14)]
+    images, captions, train_images, train_captions = sides
+    found = baselines.csls(images, captions, train_images, train_captions)
+    image, caption = images[1], captions[4]
+    nearest = (
+        sorted(image @ train_captions.T)[-10:],
+        sorted(caption @ train_images.T)[-10:],
+    )
+    assert found.shape == (3, 5)
+    assert found[1, 4] == pytest.approx(image @ caption - sum(map(np.mean, nearest)) / 2)
+
+
+@pytest.mark.parametrize("name", ["cca", "dual_encoder"])
+def test_baselines_with_csls_rank_by_it(baselines, name):
+    random = np.random.default_rng(0)
+    own, ids = random.standard_normal((3, 30, 6)), np.repeat(np.arange(30), 2)
+    splits = tuple(
+        baselines.Pairs(baselines.unit(rows), baselines.unit(np.repeat(rows, 2, axis=0) + 0.5), ids)
+        for rows in own
+    )
+
+    def scores(local_scaling):
+        if name == "cca":
+            return baselines.cca(*splits, 0, local_scaling=local_scaling)[1]
+        setting = baselines.SETTINGS[0]
+        return baselines._train_dual_encoder(splits, setting, 0, 1 / 36, local_scaling)[1]
+
+    shift = scores(False) - scores(True)
+    # What an item loses is the same in all of its pairs.
+    rows, columns = shift[:, :1], shift[:1]
+    np.testing.assert_allclose(shift, rows + columns - shift[0, 0], atol=1e-5)
+    assert np.ptp(shift) > 0.01
 
 
 def test_gradients_of_info_nce_are_those_of_differences(baselines):
