@@ -159,7 +159,7 @@ def draw_learning_curve(results: Sequence[Result], methods: Sequence[str], path:
     """RSUM of some methods, with intervals, by the number of photos that trained."""
     sizes = sorted({result.size for result in results})
     tables = {size: by_fold(results, size) for size in sizes}
-    figure, axes = plt.subplots(figsize=(7, 4.5))
+    figure, axes = plt.subplots(figsize=(10, 4.5))
     for number, method in enumerate(methods):
         there = [size for size in sizes if method in tables[size]]
         if not there:
@@ -173,7 +173,8 @@ def draw_learning_curve(results: Sequence[Result], methods: Sequence[str], path:
     axes.set_xticks(sizes, [str(size) for size in sizes])
     axes.minorticks_off()
     axes.grid(alpha=0.3)
-    axes.legend()
+    # Ten lines leave no room for it within.
+    axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5))
     save_plot(figure, path)
 
 
