@@ -18,7 +18,7 @@ tables = benchmark("methods_table", "studies")
 SMALL = {
     "data.image.size": 32,
     "data.image.resize": 32,
-    "model.dimension": 6,
+    "model.dimension": 10,
     "model.image.pooling.closed_form": 2,
     "model.text.pooling.closed_form": 2,
     "model.image.encoder.levels": "null",
