@@ -43,6 +43,7 @@ from methods_table import (
     SHORTEST_FIRST,
     SIDES,
     WITHOUT_SEEDS,
+    config_name,
     methods_of,
     pairs_of,
     parts_of,
@@ -67,9 +68,9 @@ EQUAL_FEATURES = RESULTS.with_name("flickr8k_equal_features.jsonl")
 ALONE = "crowd_alone"
 PLAIN = ("chance", *WITHOUT_SEEDS, "dual_encoder", "dual_encoder_csls")
 METHODS = tuple(
-    f"csv_pretrained{name and '_'}{name}"
+    config_name(name)
     for name in (
-        "",
+        "csv_pretrained",
         "pcmepp",
         "nt_xent",
         "vse0",

@@ -276,7 +276,7 @@ def parts_of(methods: Sequence[Method]) -> Iterator[dict[str, str]]:
     """A row per part of a method that was measured with and without it."""
     rsum = rsum_of(methods)
     for part, *names in PARTS:
-        pair = [rsum.get(_config_name(name)) for name in names]
+        pair = [rsum.get(config_name(name)) for name in names]
         if None in pair:
             continue
         with_it, without = pair
@@ -297,7 +297,7 @@ def pairs_of(methods: Sequence[Method]) -> Iterator[dict[str, str]]:
         f"crowd {side} R-P": r_precision_of(methods, "crowd", side) for side in SIDES
     }
     for names in PAIRS:
-        pair = [_config_name(name) for name in names]
+        pair = [config_name(name) for name in names]
         if all(name in metrics["RSUM"] for name in pair):
             yield {"method": f"`{names[0]}` minus `{names[1]}`"} | {
                 title: _cell(apart(pooled_seeds(runs.values()), *map(runs.get, pair)), "+")
@@ -305,7 +305,8 @@ def pairs_of(methods: Sequence[Method]) -> Iterator[dict[str, str]]:
             }
 
 
-def _config_name(name: str) -> str:
+def config_name(name: str) -> str:
+    """The config of a method by its name in tables."""
     return name if name == "csv_pretrained" else f"csv_pretrained_{name}"
 
 

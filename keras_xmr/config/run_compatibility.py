@@ -177,10 +177,12 @@ def _closed_form(config: Config) -> Iterator[Mistake]:
     """A part of embeddings in closed form must be in both towers, and be set."""
     poolings = {side: tower.pooling for side, tower in config.model.towers.items()}
     for side, pooling in poolings.items():
-        if pooling is None or not (option := contract_of("pooling", pooling).closed_form):
+        contract = None if pooling is None else contract_of("pooling", pooling)
+        if contract is None or contract.closed_form is None:
             continue
-        key, width = ("model", side, "pooling", option), getattr(pooling, option, 0)
-        if width + contract_of("pooling", pooling).across >= config.model.dimension:
+        key = ("model", side, "pooling", contract.closed_form)
+        width = getattr(pooling, contract.closed_form, 0)
+        if width + contract.across >= config.model.dimension:
             yield (
                 key,
                 f"{width} leaves none of the {config.model.dimension} numbers of an embedding to "
@@ -188,7 +190,7 @@ def _closed_form(config: Config) -> Iterator[Mistake]:
             )
         if not width:
             continue
-        for shared in contract_of("pooling", pooling).shared:
+        for shared in contract.shared:
             if len({getattr(each, shared, 0) for each in poolings.values()}) > 1:
                 yield (
                     ("model", side, "pooling", shared),
@@ -197,9 +199,10 @@ def _closed_form(config: Config) -> Iterator[Mistake]:
         if config.train.start != "cca" and config.train.initial_weights is None:
             yield key, "nothing sets the closed form; write train.start: cca"
         head = config.model.towers[side].head
-        if contract_of("head", head).reads_pooling:
+        head_contract = contract_of("head", head)
+        if head_contract.reads_pooling:
             yield key, f"{head.name!r} reads the whole matrix of its pooling; write 0"
-        if contract_of("pooling", pooling).across and contract_of("head", head).attends:
+        if contract.across and head_contract.attends:
             yield (
                 ("model", side, "head"),
                 "what it attends to would be added to numbers that only compare with the other "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -268,8 +268,7 @@ def choose_weight(model: Retriever, records: Records, tokenizer: Tokenizer, conf
     """
     poolings = weighted_poolings(model)
     split = averages_of_split(model, records.split("val"), tokenizer, config)
-    vectors = split.images, split.captions
-    sides = [_parts(p, a) for p, a in zip(poolings, vectors, strict=True)]
+    sides = [_parts(p, a) for p, a in zip(poolings, (split.images, split.captions), strict=True)]
     fixed, learned = (images @ captions.T for images, captions in zip(*sides, strict=True))
     sums = {
         weight: _rsum(weight * fixed + (1 - weight) * learned, split.judgements)
@@ -285,39 +284,43 @@ def choose_weight(model: Retriever, records: Records, tokenizer: Tokenizer, conf
         *(100 * sums[weight] for weight in (best, 1.0, 0.0)),
     )
     if poolings[0].local_scaling:
-        scores = best * fixed + (1 - best) * learned
-        _scale_locally(model, records.split("train"), tokenizer, config, split, scores)
+        train = records.split("train")
+        # A caption of each image; of more images than are kept every second one, and so on.
+        every = -(-len(train) // poolings[0].local_scaling)
+        kept = _averages(model, train, tokenizer, config, train.first_caption[:-1:every], every)
+        hubness = _scale_locally(poolings, kept, [_joined(parts, best) for parts in sides])
+        scores = best * fixed + (1 - best) * learned - hubness
+        scaled = _rsum(scores, split.judgements)
+        for pooling in poolings:
+            pooling.hubness_weight.assign(float(scaled >= sums[best]))
+        _LOGGER.info(
+            "local scaling (CSLS): validation rsum %.1f, without %.1f",
+            *(100 * rsum for rsum in (scaled, sums[best])),
+        )
 
 
 def _scale_locally(
-    model: Retriever,
-    train: SplitRecords,
-    tokenizer: Tokenizer,
-    config: Config,
-    validation: Averages,
-    cosines: np.ndarray,
-) -> None:
-    """Gives both poolings training items of the other side, and decides whether CSLS is used.
+    poolings: Sequence[Projection],
+    kept: tuple[np.ndarray, np.ndarray],
+    own: Sequence[np.ndarray],
+) -> np.ndarray:
+    """Gives both poolings training items of the other side.
 
-    A caption of each image is kept; of more images than poolings keep every second one, and so on.
+    Args:
+        poolings: That of images, and that of captions, whose closed form has its weight.
+        kept: Averages of training images, and of a caption of each.
+        own: Both parts of the vectors of validation images, and of captions.
+
+    Returns:
+        The mean hubness of each pair of these (images, captions), which CSLS subtracts.
     """
-    poolings = weighted_poolings(model)
-    every = -(-len(train) // poolings[0].local_scaling)
-    averages = _averages(model, train, tokenizer, config, train.first_caption[:-1:every], every)
-    kept = [_joined(p, a) for p, a in zip(poolings, averages, strict=True)]
-    vectors = validation.images, validation.captions
-    own = [_joined(p, a) for p, a in zip(poolings, vectors, strict=True)]
-    of_images = poolings[0].scale_locally(kept[1], own[0])
-    of_captions = poolings[1].scale_locally(kept[0], own[1])
-    scaled, without = (
-        _rsum(scores, validation.judgements)
-        for scores in (cosines - (of_images[:, None] + of_captions) / 2, cosines)
+    images, captions = (
+        _joined(_parts(pooling, averages), float(pooling.closed_form_weight))
+        for pooling, averages in zip(poolings, kept, strict=True)
     )
-    for pooling in poolings:
-        pooling.hubness_weight.assign(float(scaled >= without))
-    _LOGGER.info(
-        "local scaling (CSLS): validation rsum %.1f, without %.1f", 100 * scaled, 100 * without
-    )
+    of_images = poolings[0].scale_locally(captions, own[0])
+    of_captions = poolings[1].scale_locally(images, own[1])
+    return (of_images[:, None] + of_captions) / 2
 
 
 def _rsum(scores: np.ndarray, judgements: Judgements) -> float:
@@ -329,12 +332,11 @@ def _inputs(pooling: Any, averages: np.ndarray) -> np.ndarray:
     return (averages - pooling.centre.numpy()) * float(pooling.scale)
 
 
-def _joined(pooling: Projection, averages: np.ndarray) -> np.ndarray:
-    """Both parts of the vectors of some averages, weighted, on the unit sphere: float32."""
-    weight = float(pooling.closed_form_weight)
+def _joined(parts: tuple[np.ndarray, np.ndarray], weight: float) -> np.ndarray:
+    """Both parts of some vectors, of which the closed form has a weight: float32."""
     shares = np.sqrt([weight, 1 - weight])
-    parts = zip(_parts(pooling, averages), shares, strict=True)
-    return np.concatenate([part * share for part, share in parts], axis=1).astype(np.float32)
+    weighted = [part * share for part, share in zip(parts, shares, strict=True)]
+    return np.concatenate(weighted, axis=1).astype(np.float32)
 
 
 def _parts(pooling: Pooling, averages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
