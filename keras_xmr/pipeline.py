@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
@@ -30,7 +30,7 @@ from keras_xmr.evaluation.embed import embed_split, embed_unknown
 from keras_xmr.evaluation.evaluate import evaluate_split, plan_memory
 from keras_xmr.evaluation.files import save_scores
 from keras_xmr.evaluation.gradients import count_gradients
-from keras_xmr.evaluation.results import Evaluation
+from keras_xmr.evaluation.results import Arrays, Evaluation
 from keras_xmr.evaluation.scoring import score_matrices
 from keras_xmr.evaluation.tuning import search_scales
 from keras_xmr.export import (
@@ -41,6 +41,8 @@ from keras_xmr.export import (
 )
 from keras_xmr.export.onnx_export import check_packages, export_onnx
 from keras_xmr.export.saved_model import some_inputs
+from keras_xmr.index.learned import Learned
+from keras_xmr.index.run_model import RunModel
 from keras_xmr.index.uncertainty_probes import probe
 from keras_xmr.judgements import judge
 from keras_xmr.model.build import (
@@ -126,6 +128,24 @@ def report(
     return "\n\n".join([verdict, *map(str, shown), *embedding_lines(evaluation)])
 
 
+def learned_change(config: Config) -> Callable[[Arrays], Arrays] | None:
+    """How the index under `evaluation.learned` has learned to change captions; None without one.
+
+    Raises:
+        UserError: If it has learned nothing, or by another model.
+    """
+    index = config.evaluation.learned
+    if index is None:
+        return None
+    learned = Learned.open(index)
+    if learned is None or learned.fingerprint != RunModel(config.folder).fingerprint:
+        raise UserError(
+            f"evaluation.learned: {index} has learned nothing from marks with this model; run "
+            "`learn` with that index first"
+        )
+    return learned.change.apply
+
+
 def _print(*paragraphs: str) -> None:
     print("\n" + "\n\n".join(paragraphs) + "\n", flush=True)
 
@@ -209,7 +229,12 @@ class Run:
         for split in self.config.evaluation.splits:
             _LOGGER.info("== evaluate: %s", split)
             evaluation = evaluate_split(
-                self.model, self.embedded_records, split, self.tokenizer, self.config
+                self.model,
+                self.embedded_records,
+                split,
+                self.tokenizer,
+                self.config,
+                change=learned_change(self.config),
             )
             part, kept = (r.split(split) for r in (self.records, self.embedded_records))
             add_baselines(evaluation, self.embedded_records, self.config)

@@ -118,6 +118,7 @@ def _evaluate_scores(arguments: argparse.Namespace) -> None:
     chosen, judgements = load_rerankers(arguments.rerank), load_judgements(arguments.judgements)
 
     from keras_xmr.evaluation import external_scores
+    from keras_xmr.reporting.result_tables import result_tables, verdict_line
     from keras_xmr.reranking import build_rerankers
 
     brought = external_scores.ExternalScores(
@@ -130,4 +131,5 @@ def _evaluate_scores(arguments: argparse.Namespace) -> None:
         trec=arguments.trec,
         trec_depth=arguments.trec_depth or external_scores.DEPTH,
     )
-    external_scores.run(brought, build_rerankers(chosen))
+    evaluation = external_scores.run(brought, build_rerankers(chosen))
+    print(f"\n{verdict_line(evaluation)}", *result_tables(evaluation), sep="\n\n", flush=True)

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import keras_xmr
 from data_pipelines.errors import UserError
 from data_pipelines.files import check_folder
 from keras_xmr.comparison.pairs import compare_pairs, wins
@@ -152,7 +151,7 @@ def _start(run: PlannedRun, step: str) -> str:
     Returns:
         The failure, or an empty text.
     """
-    paths = [str(Path(keras_xmr.__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
+    paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     command = [sys.executable, "-m", "keras_xmr", *run.arguments(step)]
     # The tables of single runs are in their reports; here they would hide those of all runs.

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import scipy.sparse
 
-from data_pipelines.errors import UserError
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.sources import Split
 from data_pipelines.text import Tokenizer
@@ -18,7 +15,7 @@ from keras_xmr.config.schema import Config, EvaluationOptions, RelevanceOptions
 from keras_xmr.errors import ArgumentError
 from keras_xmr.evaluation.curves import set_similarity
 from keras_xmr.evaluation.embed import EmbeddedSplit, embed_split
-from keras_xmr.evaluation.results import Evaluation, evaluate_split_scores
+from keras_xmr.evaluation.results import Arrays, Evaluation, evaluate_split_scores
 from keras_xmr.evaluation.scoring import check_time, fits_in_memory, score_tiles
 from keras_xmr.judgements import (
     TRUTH,
@@ -36,9 +33,6 @@ from keras_xmr.model.retriever import Retriever
 from keras_xmr.relevance import relevance_matrix
 from keras_xmr.reranking import build_rerankers
 from keras_xmr.uncertainty.sigma import bins, few_words, log_sigma, rank_correlation
-
-if TYPE_CHECKING:
-    from keras_xmr.index.learning import Change
 
 
 def ground_truth(
@@ -83,6 +77,7 @@ def evaluate_split(
     tokenizer: Tokenizer,
     config: Config,
     brief: bool = False,
+    change: Callable[[Arrays], Arrays] | None = None,
 ) -> Evaluation:
     """Embeds a split, scores it, and computes all metrics.
 
@@ -94,14 +89,14 @@ def evaluate_split(
         config: The config of the run.
         brief: Whether only the model's matcher is evaluated, on the whole split alone, as during
             training.
+        change: Changes the embeddings of captions, as an index that has learned does.
     """
     options = config.evaluation
     part = records.split(split)
     dense = plan_memory(config, records, part, brief)
     embedded = embed_split(model, part, tokenizer, config.data.image, options.batch_size)
-    if options.learned is not None and not brief:
-        change = _learned(options.learned, config)
-        embedded = replace(embedded, captions=change.apply(embedded.captions))
+    if change is not None:
+        embedded = replace(embedded, captions=change(embedded.captions))
     matchers = {config.model.matcher.name: model.matcher}
     for choice in () if brief else options.matchers:
         further = further_matcher(choice, model.matcher, model.objective.losses_)
@@ -115,24 +110,6 @@ def evaluate_split(
         check_time(name, matrices, part.caption_image, not dense, *limits)
     scores = ((name, matrices.dense() if dense else matrices) for name, matrices in tiles.items())
     return evaluate_matrices(scores, records, part, config, embedded, brief)
-
-
-def _learned(index: Path, config: Config) -> Change:
-    """How an index of the run has learned to change captions.
-
-    Raises:
-        UserError: If it has learned nothing, or by another model.
-    """
-    from keras_xmr.index.learned import Learned
-    from keras_xmr.index.run_model import RunModel
-
-    learned = Learned.open(index)
-    if learned is None or learned.fingerprint != RunModel(config.folder).fingerprint:
-        raise UserError(
-            f"evaluation.learned: {index} has learned nothing from marks with this model; run "
-            "`learn` with that index first"
-        )
-    return learned.change
 
 
 def plan_memory(config: Config, records: Records, part: SplitRecords, brief: bool = False) -> bool:

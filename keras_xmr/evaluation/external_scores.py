@@ -32,7 +32,6 @@ from keras_xmr.judgements import (
 )
 from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.relevance import relevance_matrix
-from keras_xmr.reporting.result_tables import result_tables, verdict_line
 from keras_xmr.reranking import Reranker
 from keras_xmr.runs.folder import EXTERNAL
 
@@ -100,7 +99,7 @@ class ExternalScores:
 
 
 def run(files: ExternalScores, rerankers: Mapping[str, Reranker] | None = None) -> Evaluation:
-    """Evaluates scores, prints tables, and writes the figures in the layout of a run.
+    """Evaluates scores, and writes the figures in the layout of a run.
 
     The command `compare` takes the folder as a run.
 
@@ -120,8 +119,6 @@ def run(files: ExternalScores, rerankers: Mapping[str, Reranker] | None = None) 
         evaluation = evaluate_split_scores(split, scores, truth, files.folds, rerankers)
     except ValueError as error:
         raise UserError(f"these scores cannot be evaluated: {error}") from None
-    tables = [str(table) for table in result_tables(evaluation)]
-    print("\n" + "\n\n".join([verdict_line(evaluation), *tables]) + "\n", flush=True)
     path = write_figures(evaluation, files.folder / "evaluation" / split)
     settings = yaml.safe_dump(files.as_dict(), sort_keys=False, allow_unicode=True)
     atomic_write(files.folder / EXTERNAL, settings.encode("utf-8"))

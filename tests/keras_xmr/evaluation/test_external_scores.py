@@ -18,6 +18,7 @@ from keras_xmr.evaluation.results import evaluate_split_scores
 from keras_xmr.evaluation.score_files import load_matrix, similarity
 from keras_xmr.judgements import Judgements, JudgementsError, read_ground_truth
 from keras_xmr.metrics import ScoreMatrices, evaluate_scores, semantic_precision
+from keras_xmr.reporting.result_tables import result_tables
 
 OWNER = np.array([0, 0, 1, 2, 2, 2, 3, 5])
 LABELS = {0: [5, 9], 1: [5, 9], 2: [9], 3: [5], 5: [5, 9]}
@@ -54,7 +55,7 @@ def test_every_metric_from_files(folder, random, capsys):
     np.savez(folder / "relevance.npz", relevance)
     np.save(folder / "other.npy", other)
     (folder / "mine.csv").write_text("image,caption,grade\n100,7,1\n104,0,2\n")
-    measured = run(
+    evaluation = run(
         ExternalScores(
             folder / "captions.json",
             scores=folder / "scores.npy",
@@ -64,7 +65,8 @@ def test_every_metric_from_files(folder, random, capsys):
             relevance=folder / "relevance.npz",
             folds=2,
         )
-    ).measured["scores"]
+    )
+    measured = evaluation.measured["scores"]
     summary = measured.metrics.summary
     judgements, both = Judgements.from_pairs(OWNER, 6), ScoreMatrices(scores, other)
     expected = evaluate_scores(both, judgements, [5, 10]).summary
@@ -74,12 +76,12 @@ def test_every_metric_from_files(folder, random, capsys):
     assert measured.folds["i2t_mean_rank"] >= 1
     assert np.nansum(measured.extra["mine"].image_to_text.positives) == 2
 
-    printed = capsys.readouterr().out
+    printed = "\n".join(map(str, result_tables(evaluation)))
     for text in ("R@1", "PMRP", "ASP", "relevant@5", "mine", "mean over folds", "released"):
         assert text in printed
     assert max(map(len, printed.splitlines())) < 200
     written = folder / "scores-evaluation" / "evaluation" / "test"
-    assert str(written / "metrics.json") in printed
+    assert str(written / "metrics.json") in capsys.readouterr().out
     figures = json.loads((written / "metrics.json").read_bytes())
     assert figures["matchers"]["scores"]["metrics"] == summary
     assert list(figures["matchers"]["scores"]["judgements"]) == ["mine"]

@@ -286,19 +286,22 @@ def test_fifty_marks_take_seconds():
 def test_an_evaluation_takes_what_an_index_of_its_run_has_learned(trained, tmp_path):
     from keras_xmr.evaluation.evaluate import evaluate_split
     from keras_xmr.index.run_model import RunModel
+    from keras_xmr.pipeline import learned_change
 
     options = trained.config.evaluation.model_copy(update={"learned": tmp_path})
     config = trained.config.model_copy(update={"evaluation": options})
-    arguments = trained.model, trained.records, "test", trained.tokenizer
+    arguments = trained.model, trained.records, "test", trained.tokenizer, config
+    assert learned_change(trained.config) is None
     with pytest.raises(UserError, match=r"evaluation\.learned: .* has learned nothing"):
-        evaluate_split(*arguments, config)
-    before = evaluate_split(*arguments, trained.config).embedded.captions["mean"]
+        learned_change(config)
+    before = evaluate_split(*arguments).embedded.captions["mean"]
     to = np.eye(before.shape[1], dtype=np.float32)[:1]
     change = Change(unit_rows(before[:1]).astype(np.float32), to, 1.0)
     Learned(change, RunModel(trained.folder.path).fingerprint, 1).save(tmp_path)
-    after = evaluate_split(*arguments, config).embedded.captions["mean"]
+    learned = learned_change(config)
+    after = evaluate_split(*arguments, change=learned).embedded.captions["mean"]
     np.testing.assert_allclose(after, change.apply({"mean": before})["mean"], rtol=1e-6)
     assert np.abs(after - before).max() > 0.01
     replace(Learned.open(tmp_path), fingerprint="other").save(tmp_path)
     with pytest.raises(UserError, match="has learned nothing"):
-        evaluate_split(*arguments, config)
+        learned_change(config)
