@@ -1,4 +1,4 @@
-"""Image-text retrieval with many right answers, in TensorFlow and Keras 3.
+"""Image-text retrieval with many relevant items per query, in TensorFlow and Keras 3.
 
 Every part can be imported on its own (`docs/how_to/python.md`). What stands in `__all__` here and
 in the rooms named there (`losses`, `matchers`, `heads`, `encoders`, `pooling`, `layers`,

@@ -104,7 +104,7 @@ def add_runs(options: Options) -> None:
     """Adds `--run`, which may be repeated, `--runs`, `--model`, `--config` and `--set`."""
     add_run_folders(options, _RUN)
     _add_model(options)
-    text = f"{_CONFIG}; instead of a run, or instead of the config of the first of several runs"
+    text = f"{_CONFIG}; instead of a run, or for an ensemble (default: the config of its first run)"
     options.add_argument("--config", metavar="FILE", help=text)
     add_set(options)
 
@@ -132,8 +132,8 @@ def add_run_or_model(parser: argparse.ArgumentParser) -> None:
 def add_index(parser: argparse.ArgumentParser) -> Options:
     """Adds `--index`, which may get alternatives, and `--run` for a run that was moved."""
     group = parser.add_mutually_exclusive_group(required=True)
-    add_path(group, "--index", "FOLDER", "index of the command `index`")
-    add_path(parser, "--run", "FOLDER", "run of the index, if it was moved since")
+    add_path(group, "--index", "FOLDER", "folder of an index, built by `index`")
+    add_path(parser, "--run", "FOLDER", "folder of the run of the index, if it was moved since")
     return group
 
 

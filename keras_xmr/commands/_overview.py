@@ -11,7 +11,7 @@ from keras_xmr.config.loader import packaged_configs
 from keras_xmr.config.program import adapt_help
 
 _OVERVIEW = """\
-Image-text retrieval with many right answers.
+Image-text retrieval with many relevant items per query.
 
 usage: keras-xmr COMMAND [--config=FILE] [--set key=value ...] ...
        keras-xmr --version

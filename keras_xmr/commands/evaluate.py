@@ -1,10 +1,10 @@
-"""Evaluates a trained model, several as one, or scores of any other model.
+"""Evaluates a trained model, an ensemble of several, or scores of any other model.
 
-Writes a report with tables and plots. Several runs are evaluated by the mean of their scores.
-Scores of another model need no config and no training, only a file of the images and captions. In
-files of COCO their order is that of the lists "images" and "annotations"; in a split file of
-Karpathy that of its images, with their captions one after another; in CSV that of first
-occurrence.
+Writes a report with tables and plots. The score of an ensemble is the mean of its models' scores.
+Scores of another model need no config and no training, only --ground-truth, a file of the images
+and captions. Rows and columns follow its order: in files of COCO that of the lists "images" and
+"annotations"; in a split file of Karpathy that of the images, and of the captions of each; in CSV
+that of the first occurrence.
 
 examples:
   keras-xmr evaluate --run=saved_models/scenes_pcme
@@ -40,7 +40,7 @@ _FILES = {
     "image-embeddings": "instead of scores: a row per image, in the same order",
     "caption-embeddings": "instead of scores: a row per caption",
     "labels": "instance annotations of COCO, for PMRP",
-    "relevance": ".npy or .npz of the shape of the scores, for ASP; default: the CIDEr of the "
+    "relevance": ".npy or .npz in the shape of the scores, for ASP; default: the CIDEr of the "
     "captions, and also their TF-IDF",
 }
 

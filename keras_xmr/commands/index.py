@@ -1,12 +1,12 @@
 """Builds or updates the index of a folder of photos.
 
 Only new and changed photos are embedded; an interrupted build is resumed. Broken photos are
-reported and skipped. Estimates of how many results of a search are right are calibrated on the
-validation split of the run (docs/how_to/search.md).
+reported and skipped. The estimated number of relevant results is calibrated on the validation split
+of the run (docs/how_to/search.md).
 
 examples:
-  keras-xmr index --run=saved_models/csv_pretrained --images=my_photos
-  keras-xmr index --run=saved_models/csv_pretrained --images=my_photos --tags=tags.csv
+  keras-xmr index --run=saved_models/csv_pretrained --images=my_photos/images
+  keras-xmr index --run=saved_models/csv_pretrained --images=my_photos/images --tags=tags.csv
   keras-xmr index --model=clip_vit_base_patch32 --images=my_photos
 """
 
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--uri", default="", metavar="URI", help=text)
     text = "CSV with image,tag: tags to filter by; by default those of an earlier call are kept"
     add_path(parser, "--tags", "FILE", text)
-    text = "skip the calibration of answer sets"
+    text = "skip calibration: no estimated counts, sigma, prediction sets or --rerank"
     parser.add_argument("--no-answer-sets", action="store_true", help=text)
 
 

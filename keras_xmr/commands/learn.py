@@ -1,6 +1,6 @@
-"""Improves the ranking of an index by photos that are marked as right or wrong.
+"""Improves the ranking of an index by relevance judgements ("marks") of users of its search page.
 
-The marks are those of the search page, judgements.csv in the folder of the index. Photos are not
+The marks are read from judgements.csv in the folder of the index. Photos are not
 embedded again: learned.npz in the folder of the index, which search and serve read, changes the
 queries. Cross-validation over the marked queries chooses the strength of the change. Without marks,
 or without a clear improvement, searches are those of the model.

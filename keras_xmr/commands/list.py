@@ -56,8 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     one.add_argument(
         "--paper",
         metavar="NAMEYEAR",
-        help="configs of a paper by its tables, with the published numbers and the runs for the "
-        "docs",
+        help="configs of a paper by its tables, with the published numbers and whether the docs "
+        "have a run",
     )
 
 

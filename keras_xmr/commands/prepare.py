@@ -1,4 +1,4 @@
-"""Writes the records of a config, and reports on its data.
+"""Converts the data of a config to TFRecord files (the records), and reports on the data.
 
 examples:
   keras-xmr prepare --config configs/csv_pcme.yaml --set data.source.root=my_photos

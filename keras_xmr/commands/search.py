@@ -1,7 +1,8 @@
 """Searches the photos of an index by texts and photos.
 
-Several texts and photos are one query: a photo should match all of them. Each answer estimates how
-many of the photos are right, or says that probably none is (docs/how_to/search.md).
+Several texts and photos are one query: a photo should match all of them. Each result says how many
+of its photos are probably relevant, or that probably none is, if the index is calibrated
+(docs/how_to/search.md).
 
 examples:
   keras-xmr search --index=saved_models/csv_pretrained/index "two dogs in the snow"
@@ -45,8 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help="instead of --index: http://HOST:PORT of `serve`, which has loaded the model",
     )
-    add_list(parser, "--image", "FILE", "photo that they should be similar to", type=Path)
-    add_list(parser, "--not", "TEXT", "description of what they should not show", dest="unlike")
+    add_list(parser, "--image", "FILE", "query photo, which results should resemble", type=Path)
+    add_list(parser, "--not", "TEXT", "description of what results should not show", dest="unlike")
     add_path(parser, "--queries", "FILE", "file with one query per line (instead of TEXT)")
     parser.add_argument(
         "--results",

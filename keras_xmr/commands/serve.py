@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "port (default 8000; 0 picks a free one)"
     parser.add_argument("--port", type=integer_from(0), default=8000, metavar="N", help=text)
     add_list(parser, "--allow-host", "NAME", "host name by which browsers may reach the server")
-    add_path(parser, "--marks", "FILE", "file of relevance marks (default INDEX/judgements.csv)")
+    add_path(parser, "--marks", "FILE", "file of the page's marks (default INDEX/judgements.csv)")
     text = "offer the original files, with their EXIF data, also to other machines"
     parser.add_argument("--originals", action="store_true", help=text)
     text = "update the index when photos are added, changed or removed"

@@ -1,4 +1,4 @@
-"""Searches the scales of fast re-ranking on the validation split of a run.
+"""Finds the best scales of fast re-ranking on the validation split of a run.
 
 examples:
   keras-xmr tune --run=saved_models/scenes_pcme

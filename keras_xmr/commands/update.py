@@ -1,9 +1,9 @@
 """Updates a run after changes of its photos and captions.
 
-Records, model, report and index are made again if needed, and an index that has learned from the
-marks of the page learns again. The new model replaces the old one when it is complete; search and
-the server use the old one until then. If only photos without captions
-have changed, only the index is updated.
+Records, model, report and index are rebuilt if needed. If `learn` has changed the index, it learns
+again from the marks for the new model. The new model replaces the old one when it is complete;
+search and the server use the old one until then. If only photos without captions have changed, only
+the index is updated.
 
 examples:
   keras-xmr update --run=saved_models/csv_pretrained

@@ -153,8 +153,8 @@ class PhaseOptions(Section):
     `decay_factor` at each of `decay_epochs`."""
 
     cosine_epochs: PositiveFloat | None = None
-    """For `schedule: cosine`: the epochs of the phase by which it would be at 0, no fewer than
-    the phase has; null falls to 0 at its end."""
+    """For `schedule: cosine`: the epoch at which the rate would reach 0, at least `epochs`; null is
+    the end of the phase."""
 
     decay_epochs: tuple[PositiveFloat, ...] = ()
     """For `schedule: step`: the epochs of the phase after which the learning rate falls."""
@@ -196,17 +196,16 @@ class CCAOptions(Section):
     split is taken; without that split, the first of each."""
 
     image_ridges: Annotated[tuple[PositiveFloat, ...], Field(min_length=1)] = (30, 10, 100, 3, 1)
-    """Ridges of the images, as multiples of the mean variance of a number."""
+    """Ridge penalties of the image features, as multiples of their mean variance."""
 
     caption_ridges: Annotated[tuple[PositiveFloat, ...], Field(min_length=1)] = (2, 0.5, 8)
-    """Ridges of the captions."""
+    """Ridge penalties of the caption features."""
 
     exponents: Annotated[tuple[NonNegativeFloat, ...], Field(min_length=1)] = (0.5,)
-    """Powers of its canonical correlation that a direction is weighted with."""
+    """Exponents p: each direction is weighted by its canonical correlation to the power p."""
 
     directions: tuple[PositiveInt, ...] = ()
-    """Numbers of first directions to keep, where the embedding has more; empty keeps all. Few
-    photos need few."""
+    """Numbers of leading directions to keep; empty keeps all. With few photos, fewer are better."""
 
     @property
     def grid(self) -> tuple[tuple[Any, ...], ...]:
@@ -222,9 +221,9 @@ class TrainOptions(Section):
     `images_with_all_captions`."""
 
     gradient_caching: PositiveInt | None = None
-    """Images, and captions, that a tower embeds at once (Gao et al. 2021); null embeds the whole
-    batch. Memory is then that of these items, and of the losses; a step computes embeddings twice.
-    The gradient is that of the whole batch, so no trained part may normalise by batches."""
+    """Number of images, or captions, that a tower embeds at once (Gao et al. 2021); null embeds the
+    whole batch. Memory is then that of these items, and of the losses; a step computes embeddings
+    twice. The gradient is that of the whole batch, so no trained part may normalise by batches."""
 
     sampler: Literal["pairs", "one_per_class", "images_with_all_captions"] = "pairs"
     """Sampling of batches: `pairs`, all pairs in random order; `one_per_class`, one random pair of
@@ -236,9 +235,9 @@ class TrainOptions(Section):
     """The optimizer."""
 
     phases: tuple[PhaseOptions, ...]
-    """The phases of training, one after another. With none, `[]`, nothing is trained: the command
-    `train` keeps the model as it begins, to evaluate published weights (zero-shot), or what
-    `start` computes."""
+    """The phases of training, one after another. An empty list, `[]`, trains nothing: `train` saves
+    the initial model, such as published weights (zero-shot), or the solution that `start`
+    computes."""
 
     precompute_features: bool = False
     """Whether the features of the images are computed once, and training reads them in place of
@@ -255,8 +254,8 @@ class TrainOptions(Section):
 
     start: Literal["random", "cca"] = "random"
     """Initial weights without pretraining: random, or, with `pooling: projection` in both towers,
-    regularised canonical correlation analysis of the training split. Heads need `rezero: true`
-    for that."""
+    regularised canonical correlation analysis of the training split. Heads that have the option
+    `rezero` then need `rezero: true`."""
 
     cca: CCAOptions = CCAOptions()
     """For `start: cca`: the hyperparameters to try."""
@@ -314,7 +313,7 @@ class TrainOptions(Section):
     text-to-image (t2i), or the sum of all recalls."""
 
     log_steps: PositiveInt = 20
-    """Steps between two looks at the losses, by TensorBoard and by the watchdog."""
+    """Number of steps between two entries of TensorBoard, and two checks of the watchdog."""
 
     watchdog: WatchdogOptions = WatchdogOptions()
     """Detection of faults in training."""
@@ -323,8 +322,9 @@ class TrainOptions(Section):
 class RelevanceOptions(Section):
     """Relevance of captions to images, by the captions that were written for the image.
 
-    Read where a loss learns from it, and by the command `relevance`. The captions of a split are
-    the references of its images, and n-grams are weighed by how rare they are in that split.
+    Used by losses that learn from relevance, by the evaluation (ASP), and by the command
+    `relevance`. The captions of a split are the references of its images, and n-grams are weighed
+    by how rare they are in that split.
     """
 
     measure: RelevanceMeasure = "cider"
@@ -426,9 +426,9 @@ class EvaluationOptions(Section):
 
     report_card: bool = True
     """Whether the report assesses the calibration of match probabilities and the informativeness of
-    sigma of Gaussian embeddings. For it, images and captions are embedded again: 200 with pixels
-    erased and words dropped, and at most 1,000 photos of the validation split, by which conformal
-    prediction sets are calibrated."""
+    sigma of Gaussian embeddings. This embeds again: 64 images with pixels erased, 200 captions with
+    words dropped, and up to 1,000 validation photos, on which conformal prediction sets are
+    calibrated."""
 
     save_scores: bool = False
     """Whether the scores of `model.matcher` are stored, as `scores-<split>.npy` next to the report,
@@ -436,9 +436,9 @@ class EvaluationOptions(Section):
     `evaluate --scores=... --ground-truth=...`."""
 
     learned: Path | None = None
-    """An index of the run whose `learn` has learned from marks: captions are then changed as its
-    searches change them, for all that goes by scores. What looks at single parts of photos and
-    captions, such as the report card, is of the model as it is."""
+    """Folder of an index of this run that `learn` has changed. The change is then applied to
+    caption embeddings for all that is computed from scores. Parts that embed again, such as the
+    report card, use the unchanged model."""
 
 
 class AuditOptions(Section):
@@ -457,9 +457,9 @@ class AuditOptions(Section):
     """The most pairs of one caption."""
 
     combine: Combination = "mean"
-    """Combination of the beliefs of several models: their mean, or the least of them. The belief
-    of a model grows with the score of a pair, and with how far it ranks it ahead of the annotated
-    ones in both directions."""
+    """How several models are combined: the mean or the minimum of their audit scores. A model's
+    audit score of a pair grows with its matching score, and with how far the pair is ranked ahead
+    of the annotated ones in both directions."""
 
     thumbnail: Annotated[int, Field(ge=16, le=2048)] = 480
     """The longer side of the pictures of the annotation page, in pixels. They are shown smaller,
@@ -507,7 +507,7 @@ class Config(Section):
     """The losses, each with its `weight`; their weighted sum is minimised."""
 
     relevance: RelevanceOptions = RelevanceOptions()
-    """Relevance of captions to images, where a loss learns from it."""
+    """Relevance of captions to images, for losses that learn from it, and for ASP."""
 
     train: TrainOptions
     """Options of the training."""
