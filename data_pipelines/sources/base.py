@@ -200,6 +200,17 @@ class Source(BaseModel, abc.ABC):
         return None
 
 
+class FolderSource(Source):
+    """A source of one folder, of photos in `photos_folder` unless it reads them otherwise."""
+
+    root: Path
+    """Folder that holds everything below."""
+
+    def read(self, entry: Entry) -> EncodedImage | Regions:
+        """Reads a photo; see `Source.read`."""
+        return read_image_file(self.photos_folder or self.root, entry.file)
+
+
 def inside(root: Path, name: str) -> Path:
     """Returns the path of `name` below `root`.
 

@@ -13,10 +13,10 @@ from data_pipelines.progress import Progress
 from data_pipelines.sources.base import (
     SPLITS,
     Entry,
+    FolderSource,
     MissingFileError,
     Problems,
     Regions,
-    Source,
     SourceError,
     Split,
     UnreadableError,
@@ -41,7 +41,7 @@ class _Row:
     features: np.ndarray
 
 
-class BottomUpSource(Source):
+class BottomUpSource(FolderSource):
     """Bottom-up attention (Anderson et al. 2018): one row per image, features in base64 float32.
 
     The columns are image_id, image_w, image_h, num_boxes, boxes and features, without a header. The
@@ -54,9 +54,6 @@ class BottomUpSource(Source):
     holds: ClassVar[Literal["images", "regions"]] = "regions"
 
     name: Literal["bottom_up"] = "bottom_up"
-
-    root: Path
-    """Folder that holds everything below."""
 
     features: tuple[str, ...] = ("trainval_resnet101_faster_rcnn_genome_36.tsv",)
     """The TSV files, under `root`. Images may be in any of them."""

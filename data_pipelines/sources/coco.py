@@ -13,9 +13,9 @@ from data_pipelines.sources.base import (
     Caption,
     EncodedImage,
     Entry,
+    FolderSource,
     MissingFileError,
     Problems,
-    Source,
     SourceError,
     Split,
     UnreadableError,
@@ -45,7 +45,7 @@ class _Annotated:
     labels: set[int] = field(default_factory=set)
 
 
-class CocoSource(Source):
+class CocoSource(FolderSource):
     """COCO Captions (Chen et al. 2015) with the splits of Karpathy and Fei-Fei (2015).
 
     Labels are the object categories of the instance annotations, numbered from 0 in the order
@@ -59,9 +59,6 @@ class CocoSource(Source):
     )
 
     name: Literal["coco"] = "coco"
-
-    root: Path
-    """Folder that holds everything below."""
 
     images: tuple[str, ...] = ("train2014", "val2014")
     """Folders of the photos, under `root`. Each photo is searched in all of them."""

@@ -9,11 +9,9 @@ from typing import Literal
 
 from data_pipelines.sources.base import (
     Caption,
-    EncodedImage,
     Entry,
     MissingFileError,
     Problems,
-    read_image_file,
 )
 from data_pipelines.sources.photo_folder import PhotoFolderSource, PhotosSource, hash_caption_id
 from data_pipelines.sources.text_files import csv_rows, json_rows
@@ -74,10 +72,6 @@ class CsvSource(PhotosSource):
             split = self.split_of(image, splits, problems)
             if split is not None:
                 yield Entry(image, split, tuple(its_captions), file=image)
-
-    def read(self, entry: Entry) -> EncodedImage:
-        """Reads the photo."""
-        return read_image_file(self.photos_folder, entry.file)
 
     @property
     def photos_folder(self) -> Path:

@@ -19,8 +19,8 @@ from data_pipelines.sources.base import (
     Caption,
     EncodedImage,
     Entry,
+    FolderSource,
     Problems,
-    Source,
     SourceError,
     Split,
     read_image_file,
@@ -90,7 +90,7 @@ def _parse(image: Any, key: str, restval: bool) -> Entry | None:
     return Entry(key, split, captions, file=str(karpathy_path(image)))
 
 
-class Flickr30kSource(Source):
+class Flickr30kSource(FolderSource):
     """Flickr30K (Young et al. 2014) with the splits of Karpathy and Fei-Fei (2015).
 
     Flickr8K in the same format (`dataset_flickr8k.json`) is read as well.
@@ -102,9 +102,6 @@ class Flickr30kSource(Source):
     )
 
     name: Literal["flickr30k"] = "flickr30k"
-
-    root: Path
-    """Folder that holds everything below."""
 
     images: str = "flickr30k-images"
     """Folder of the photos, under `root`."""

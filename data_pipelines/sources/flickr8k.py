@@ -9,16 +9,14 @@ from typing import Literal
 from data_pipelines.sources.base import (
     SPLITS,
     Caption,
-    EncodedImage,
     Entry,
+    FolderSource,
     Problems,
-    Source,
-    read_image_file,
 )
 from data_pipelines.sources.text_files import read_lines
 
 
-class Flickr8kSource(Source):
+class Flickr8kSource(FolderSource):
     """Flickr8K (Hodosh et al. 2013) with its official splits and human judgements.
 
     The file of captions has 8,092 photos. The 92 without a split are skipped; the file of one of
@@ -26,9 +24,6 @@ class Flickr8kSource(Source):
     """
 
     name: Literal["flickr8k"] = "flickr8k"
-
-    root: Path
-    """Folder that holds everything below."""
 
     images: str = "Flicker8k_Dataset"
     """Folder of the photos, under `root`."""
@@ -75,10 +70,6 @@ class Flickr8kSource(Source):
                 elif name:
                     seen.add(name)
                     yield Entry(name, split, tuple(captions.get(name, ())), file=name)
-
-    def read(self, entry: Entry) -> EncodedImage:
-        """Reads the photo."""
-        return read_image_file(self.photos_folder, entry.file)
 
     def _captions(self, problems: Problems) -> dict[str, list[Caption]]:
         """Returns the captions of each photo, in the order of the file."""

@@ -17,16 +17,14 @@ from data_pipelines.sources.base import (
     RAW_SUFFIXES,
     SPLITS,
     Caption,
-    EncodedImage,
     Entry,
+    FolderSource,
     Problems,
-    Source,
     SourceError,
     Split,
     UnreadableError,
     file_bytes,
     inside,
-    read_image_file,
 )
 from data_pipelines.sources.sharded import Share, draw_split
 from data_pipelines.sources.text_files import csv_rows, decode, lines_of
@@ -34,11 +32,8 @@ from data_pipelines.sources.text_files import csv_rows, decode, lines_of
 _SPLIT_NAMES: dict[str, Split] = {"valid": "val", "validation": "val", "dev": "val"}
 
 
-class PhotosSource(Source):
+class PhotosSource(FolderSource):
     """Base class of sources of photos as files under a folder."""
-
-    root: Path
-    """Folder that holds everything below."""
 
     splits: str | None = None
     """CSV file under `root` with the columns `image,split`, where split is train, val or test.
@@ -129,10 +124,6 @@ class PhotoFolderSource(PhotosSource):
                     yield Entry(photo, split, named, file=photo)
         for photo in sorted(missing):
             problems.add("missing photo of the split file", photo)
-
-    def read(self, entry: Entry) -> EncodedImage:
-        """Reads the photo."""
-        return read_image_file(self.root, entry.file)
 
     def _stems(self, problems: Problems) -> Iterator[tuple[list[str], str | None]]:
         """Yields the photos with the same stem, and the file of their captions.

@@ -13,8 +13,8 @@ from pydantic import Field
 from data_pipelines.sources.base import (
     SPLITS,
     Caption,
+    FolderSource,
     Problems,
-    Source,
     SourceError,
     Split,
     UnreadableError,
@@ -23,11 +23,8 @@ from data_pipelines.sources.base import (
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 
-class ShardedSource(Source):
+class ShardedSource(FolderSource):
     """Base class of data sets in many files, each with many images."""
-
-    root: Path
-    """Folder that holds everything below."""
 
     train: str
     """Pattern of the training files, under `root`."""

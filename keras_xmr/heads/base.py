@@ -15,6 +15,9 @@ from keras_xmr.layers import L2Normalize
 from keras_xmr.layers.part import Part
 from keras_xmr.pooling import Pooling
 
+PoolingMaker = Callable[[], Pooling] | dict[str, Any]
+"""Makes a new pooling at each call; or the config of a pooling."""
+
 
 class HeadError(UserError):
     """A head cannot be built on the features of an encoder."""
@@ -38,12 +41,7 @@ class Head(Part):
 
     CONTRACT = HeadContract()
 
-    def __init__(
-        self,
-        dimension: int,
-        pooling: Callable[[], Pooling] | dict[str, Any] | None,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, dimension: int, pooling: PoolingMaker | None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         self.dimension = dimension
@@ -161,9 +159,7 @@ class PooledHead(Head):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    def __init__(
-        self, dimension: int, pooling: Callable[[], Pooling] | dict[str, Any], **kwargs: Any
-    ) -> None:
+    def __init__(self, dimension: int, pooling: PoolingMaker, **kwargs: Any) -> None:
         super().__init__(dimension, pooling, **kwargs)
         self.pooling = self.new_pooling("pooling")
         self.l2 = L2Normalize(dtype="float32", name="l2")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, Literal
 
 import keras
 
 from keras_xmr.config.contracts import HeadContract
 from keras_xmr.config.option_types import PositiveFloat
-from keras_xmr.heads.base import Head, HeadError
+from keras_xmr.heads.base import Head, HeadError, PoolingMaker
 from keras_xmr.layers import L2Normalize, LocalAttention, ReZero
 from keras_xmr.pooling import BiGRU, Pooling
 from keras_xmr.pooling.mean import masked_mean
@@ -62,7 +61,7 @@ class Gaussian(Head):
     def __init__(
         self,
         dimension: int,
-        pooling: Callable[[], Pooling] | dict[str, Any],
+        pooling: PoolingMaker,
         *,
         local_attention: bool = True,
         initial_log_variance: float = 0.0,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -12,9 +11,8 @@ from keras import ops
 
 from keras_xmr.config.contracts import HeadContract
 from keras_xmr.config.option_types import BelowOne, PositiveFloat, PositiveInt
-from keras_xmr.heads.base import PooledHead
+from keras_xmr.heads.base import PooledHead, PoolingMaker
 from keras_xmr.layers import ReZero
-from keras_xmr.pooling import Pooling
 
 # Bounds of scale and shape in the released code, where it computes a variance.
 _SCALES = (1e-4, 5.0)
@@ -52,7 +50,7 @@ class GeneralizedGaussian(PooledHead):
     def __init__(
         self,
         dimension: int,
-        pooling: Callable[[], Pooling] | dict[str, Any],
+        pooling: PoolingMaker,
         *,
         hidden: PositiveInt = 256,
         dropout: BelowOne = 0.1,

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Literal
 
 import keras
 
 from keras_xmr.config.contracts import HeadContract
 from keras_xmr.config.option_types import BelowOne, PositiveInt
-from keras_xmr.heads.base import PooledHead
+from keras_xmr.heads.base import PooledHead, PoolingMaker
 from keras_xmr.layers import LocalResidual
-from keras_xmr.pooling import Pooling
 from keras_xmr.pooling.mean import masked_mean
 
 
@@ -58,7 +56,7 @@ class AttentivePoint(_LocalHead):
     def __init__(
         self,
         dimension: int,
-        pooling: Callable[[], Pooling] | dict[str, Any],
+        pooling: PoolingMaker,
         *,
         activation: Literal["sigmoid", "tanh", "relu", "linear"] = "sigmoid",
         rezero: bool = False,
@@ -94,7 +92,7 @@ class PIENet(_LocalHead):
     def __init__(
         self,
         dimension: int,
-        pooling: Callable[[], Pooling] | dict[str, Any],
+        pooling: PoolingMaker,
         *,
         set_size: PositiveInt = 4,
         dropout: BelowOne = 0.0,
@@ -138,7 +136,7 @@ class DynamicSubEmbeddings(_LocalHead):
     def __init__(
         self,
         dimension: int,
-        pooling: Callable[[], Pooling] | dict[str, Any],
+        pooling: PoolingMaker,
         *,
         set_size: PositiveInt = 6,
         activation: Literal["sigmoid", "tanh", "relu", "linear"] = "tanh",

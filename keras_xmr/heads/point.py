@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Literal
 
 import keras
 from keras import ops
 
 from keras_xmr.config.contracts import HeadContract
-from keras_xmr.heads.base import Head, PooledHead
+from keras_xmr.heads.base import Head, PooledHead, PoolingMaker
 from keras_xmr.layers import GRU, L2Normalize
-from keras_xmr.pooling import Pooling
 
 
 class Point(PooledHead):
@@ -30,7 +28,7 @@ class Point(PooledHead):
     def __init__(
         self,
         dimension: int,
-        pooling: Callable[[], Pooling] | dict[str, Any],
+        pooling: PoolingMaker,
         *,
         normalize: bool = True,
         absolute: bool = False,

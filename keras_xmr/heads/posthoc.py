@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,8 @@ from keras import ops
 from keras_xmr.config.contracts import HeadContract
 from keras_xmr.config.option_types import PositiveFloat, PositiveInt
 from keras_xmr.config.registry import snake_case
-from keras_xmr.heads.base import HeadError, PooledHead
-from keras_xmr.pooling import Pooling, Projection
+from keras_xmr.heads.base import HeadError, PooledHead, PoolingMaker
+from keras_xmr.pooling import Projection
 
 _LEAST = 1e-20
 
@@ -42,7 +41,7 @@ class Laplace(PooledHead):
     def __init__(
         self,
         dimension: int,
-        pooling: Callable[[], Pooling] | dict[str, Any],
+        pooling: PoolingMaker,
         *,
         temperature: PositiveFloat = 0.07,
         **kwargs: Any,
@@ -100,7 +99,7 @@ class HeldOutRank(PooledHead):
     def __init__(
         self,
         dimension: int,
-        pooling: Callable[[], Pooling] | dict[str, Any],
+        pooling: PoolingMaker,
         *,
         folds: PositiveInt = 5,
         **kwargs: Any,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Literal
 
 import keras
@@ -10,9 +9,8 @@ from keras import ops
 
 from keras_xmr.config.contracts import HeadContract
 from keras_xmr.config.option_types import PositiveInt
-from keras_xmr.heads.base import PooledHead
+from keras_xmr.heads.base import PooledHead, PoolingMaker
 from keras_xmr.layers import ReZero, sine_positions
-from keras_xmr.pooling import Pooling
 
 
 class SlotAttention(PooledHead):
@@ -49,7 +47,7 @@ class SlotAttention(PooledHead):
     def __init__(
         self,
         dimension: int,
-        pooling: Callable[[], Pooling] | dict[str, Any],
+        pooling: PoolingMaker,
         *,
         set_size: PositiveInt = 4,
         iterations: PositiveInt = 4,

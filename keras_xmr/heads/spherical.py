@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -11,9 +10,8 @@ from keras import ops
 
 from keras_xmr.config.contracts import HeadContract
 from keras_xmr.config.option_types import PositiveFloat, PositiveInt
-from keras_xmr.heads.base import PooledHead
+from keras_xmr.heads.base import PooledHead, PoolingMaker
 from keras_xmr.layers import ReZero
-from keras_xmr.pooling import Pooling
 
 # A concentration of e^12 is a point in any dimension that is in use.
 _LARGEST = 12.0
@@ -45,7 +43,7 @@ class Spherical(PooledHead):
     def __init__(
         self,
         dimension: int,
-        pooling: Callable[[], Pooling] | dict[str, Any],
+        pooling: PoolingMaker,
         *,
         hidden: PositiveInt = 256,
         hidden_layers: PositiveInt = 3,

@@ -12,8 +12,12 @@ from keras import ops
 from keras_xmr.config.contracts import LossContract
 from keras_xmr.config.option_types import PositiveFloat
 from keras_xmr.embeddings import distances
-from keras_xmr.embeddings.kinds import Embedding
-from keras_xmr.losses.queries_base import Queries, QueriesLoss, compute_both_directions
+from keras_xmr.losses.queries_base import (
+    Queries,
+    QueriesLoss,
+    compute_both_directions,
+    vectors_of,
+)
 
 Tensor = Any
 
@@ -252,7 +256,7 @@ class DAA(QueriesLoss):
         """Similarities (Q * J, C * J), where J is 1 without samples."""
         if self.similarity == "scores":
             return queries.scores
-        left, right = _vectors(queries.queries), _vectors(queries.candidates)
+        left, right = (vectors_of(e, "samples") for e in (queries.queries, queries.candidates))
         if self.similarity == "cosine":
             return distances.cosine(left, right)
         return ops.matmul(left, ops.transpose(right))
@@ -264,10 +268,3 @@ class DAA(QueriesLoss):
         ranks = smooth_ranks(relevance, self.relevance_temperature, copies)
         ranks = ops.repeat(ops.repeat(ranks, queries, axis=0), copies, axis=1)
         return 1.0 - ops.mean(smooth_asp(similarities, ranks, self.temperature))
-
-
-def _vectors(embedding: Embedding) -> Tensor:
-    """The samples of an embedding, one after another, or its means."""
-    if "samples" in embedding:
-        return ops.reshape(embedding["samples"], (-1, embedding["samples"].shape[-1]))
-    return embedding["mean"]

@@ -11,7 +11,7 @@ from keras_xmr.config.option_types import PositiveFloat, Reduction, TwoOrMore
 from keras_xmr.embeddings import distances
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.losses.base import Relations
-from keras_xmr.losses.queries_base import ItemsLoss, Queries, QueriesLoss
+from keras_xmr.losses.queries_base import ItemsLoss, Queries, QueriesLoss, vectors_of
 
 
 class SoftContrastive(QueriesLoss):
@@ -144,23 +144,15 @@ def _replica_share(log_sum: Any, totals: Any, log_pairs: Any) -> Any:
 
 
 def _concatenate_sides(image: Embedding, caption: Embedding) -> Any:
-    return ops.concatenate([_vectors(image), _vectors(caption)], axis=0)
+    return ops.concatenate([vectors_of(image), vectors_of(caption)], axis=0)
 
 
 def _places(rows: Queries, columns: Queries) -> Any:
     """Positions of the vectors of some images and captions among those of the batch."""
-    images = ops.shape(_vectors(columns.candidates))[0]
+    images = ops.shape(vectors_of(columns.candidates))[0]
     places = []
     for side, begin in ((rows, 0), (columns, images)):
-        size = ops.shape(_vectors(side.queries))[0]
+        size = ops.shape(vectors_of(side.queries))[0]
         each = size // ops.shape(next(iter(side.queries.values())))[0]
         places.append(ops.arange(size) + begin + side.first * each)
     return ops.concatenate(places)
-
-
-def _vectors(embedding: Embedding) -> Any:
-    """All vectors (N * J, D) of an embedding."""
-    for key in ("samples", "points"):
-        if key in embedding:
-            return ops.reshape(embedding[key], (-1, embedding[key].shape[-1]))
-    return embedding["mean"]

@@ -93,6 +93,16 @@ def hardest_negatives(scores: Tensor, positives: Tensor) -> Tensor:
     return ops.max(ops.where(positives, LOWEST, scores), axis=-1, keepdims=True)
 
 
+def vectors_of(embedding: Embedding, *keys: str) -> Tensor:
+    """All vectors (N * J, D) of an embedding: those of the first of `keys` that it has, or else its
+    means. Without keys, samples or points are meant.
+    """
+    for key in keys or ("samples", "points"):
+        if key in embedding:
+            return ops.reshape(embedding[key], (-1, embedding[key].shape[-1]))
+    return embedding["mean"]
+
+
 def switch_after_warm_up(
     step: Tensor | None,
     warmup_steps: int,

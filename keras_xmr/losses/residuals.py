@@ -11,7 +11,7 @@ from keras_xmr.config.option_types import NonNegativeFloat, PositiveFloat, Reduc
 from keras_xmr.embeddings.distances import root, squared_euclidean
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.losses.base import Loss, Relations
-from keras_xmr.losses.queries_base import ItemsLoss, Queries
+from keras_xmr.losses.queries_base import ItemsLoss, Queries, vectors_of
 
 
 class Diversity(ItemsLoss):
@@ -164,7 +164,7 @@ class MMD(Loss):
         self, scores: Any, image: Embedding, caption: Embedding, relations: Relations
     ) -> dict[str, Any]:
         del scores, relations
-        images, captions = _vectors(image), _vectors(caption)
+        images, captions = vectors_of(image, "points"), vectors_of(caption, "points")
         across = ops.exp(-self.gamma * root(squared_euclidean(images, captions)))
         within = self._within(images) + self._within(captions)
         return {"mmd": within - 2.0 * ops.mean(across)}
@@ -174,10 +174,3 @@ class MMD(Loss):
         # The distance of a vector to itself is 0, which rounding would not leave it.
         squares = ops.where(ops.eye(ops.shape(vectors)[0], dtype="bool"), 0.0, squares)
         return ops.mean(ops.exp(-self.gamma * root(squares)))
-
-
-def _vectors(embedding: Embedding) -> Any:
-    """All vectors (N * K, D) of an embedding."""
-    if "points" in embedding:
-        return ops.reshape(embedding["points"], (-1, embedding["points"].shape[-1]))
-    return embedding["mean"]
