@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -110,16 +110,6 @@ class _SkipBudget:
 def _is_missing(message: str) -> bool:
     """Whether an image cannot be used because its file does not exist."""
     return "does not exist" in message or " is in none of " in message
-
-
-class _Executor(Protocol):
-    """Writes shards, `slots` at a time: in this process, in several, or on a cluster."""
-
-    slots: int
-
-    def write(self, task: ShardTask, report: ReportProgress) -> Skipped: ...
-
-    def close(self) -> None: ...
 
 
 class _Threads:
@@ -253,7 +243,7 @@ def _write_all(plan: ShardPlan, options: DataOptions) -> None:
     allowance.check()
 
 
-def _executor(plan: ShardPlan, options: DataOptions) -> _Executor:
+def _executor(plan: ShardPlan, options: DataOptions) -> _Threads | Processes | RayCluster:
     if options.prepare.cluster != "local":
         return RayCluster(options)
     missing = [shard for shard in plan.shards if not shard.path.with_suffix(".json").exists()]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from data_pipelines.errors import UserError
 from data_pipelines.records import Records
@@ -53,28 +51,17 @@ def probe(
     if embedded is not None:
         whole_images = select(embedded.images, images)
         whole_captions = select(embedded.captions, captions)
-    embedder, pixels = _InBatches(again), again.decode_images(plain, images)
+    embed_pixels = partial(embed_in_batches, again.embed_pixels, model=again)
+    embed_texts = partial(embed_in_batches, again.embed_texts, model=again)
+    pixels = again.decode_images(plain, images)
     texts = [plain.texts[int(caption)] for caption in captions]
     growths = {
-        "image": erase_images(embedder, pixels, whole=whole_images),
-        "caption": drop_from_captions(embedder, texts, whole=whole_captions),
+        "image": erase_images(embed_pixels, pixels, whole_images),
+        "caption": drop_from_captions(embed_texts, texts, whole_captions),
     }
     other = split != "val" and len(records.split("val")) > 0
     return Probes(
         occlusion={side: growth for side, growth in growths.items() if growth is not None},
         coverage=measure_coverage(again, records, split, embedded) if other else None,
-        mixtures=mix_images(embedder, pixels, whole_images),
+        mixtures=mix_images(embed_pixels, pixels, whole_images),
     )
-
-
-class _InBatches:
-    """Embeds by a model in batches of the size of evaluation."""
-
-    def __init__(self, model: RunModel) -> None:
-        self._model = model
-
-    def embed_pixels(self, pixels: np.ndarray) -> Mapping[str, np.ndarray]:
-        return embed_in_batches(self._model.embed_pixels, pixels, self._model)
-
-    def embed_texts(self, texts: Sequence[str]) -> Mapping[str, np.ndarray]:
-        return embed_in_batches(self._model.embed_texts, texts, self._model)

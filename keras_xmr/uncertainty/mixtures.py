@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from keras_xmr.uncertainty.occlusion import GREY, Embedder
+from keras_xmr.uncertainty.occlusion import GREY, Embed
 
 PAIRS = {
     "halves, in their mixture": "mixture",
@@ -32,12 +32,12 @@ class Mixtures:
 
 
 def mix_images(
-    model: Embedder, pixels: np.ndarray, whole: Mapping[str, np.ndarray] | None = None
+    embed: Embed, pixels: np.ndarray, whole: Mapping[str, np.ndarray] | None = None
 ) -> Mixtures | None:
     """Puts halves of two images together, and erases the right half of the first.
 
     Args:
-        model: The embedder.
+        embed: Embeds pixels.
         pixels: Images uint8 (N, size, size, 3), of which every two are mixed.
         whole: The embeddings of the unchanged images, if known.
 
@@ -53,10 +53,10 @@ def mix_images(
     half[:, :, middle:] = GREY
     mixture[:, :, middle:] = second[:, :, middle:]
     if whole is None:
-        whole = model.embed_pixels(pixels[: 2 * count])
+        whole = embed(pixels[: 2 * count])
     if "log_variance" not in whole:
         return None
-    outer = {"mixture": model.embed_pixels(mixture), "half": model.embed_pixels(half)}
+    outer = {"mixture": embed(mixture), "half": embed(half)}
     a, b = 2 * np.arange(count), 2 * np.arange(count) + 1
     others = np.roll(a, 1)
     inner = [(a, b), (others, np.roll(b, 1)), (a,), (others,)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -17,14 +17,8 @@ GREY = 127
 """Colour of erased pixels."""
 
 
-class Embedder(Protocol):
-    """Interface of embedders of pixels and texts, such as `keras_xmr.index.run_model.RunModel`."""
-
-    def embed_pixels(self, pixels: np.ndarray) -> Mapping[str, np.ndarray]:
-        """The embeddings of pixels uint8 (N, size, size, 3)."""
-
-    def embed_texts(self, texts: Sequence[str]) -> Mapping[str, np.ndarray]:
-        """The embeddings of texts."""
+Embed = Callable[[Any], Mapping[str, np.ndarray]]
+"""Embeds pixels uint8 (N, size, size, 3), or texts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,44 +61,36 @@ class Probes:
 
 
 def erase_images(
-    model: Embedder,
-    pixels: np.ndarray,
-    seed: int = 0,
-    whole: Mapping[str, np.ndarray] | None = None,
+    embed: Embed, pixels: np.ndarray, whole: Mapping[str, np.ndarray] | None = None
 ) -> Occlusion | None:
     """Erases squares at random places, each larger one around the smaller.
 
     Args:
-        model: The embedder.
+        embed: Embeds pixels.
         pixels: Images uint8 (N, size, size, 3).
-        seed: Seed of where the squares lie.
         whole: The embeddings of the unchanged images, if known.
 
     Returns:
         The growth of sigma; None if the model has no sigma.
     """
-    centres = np.random.default_rng(seed).uniform(size=(len(pixels), 2))
-    return _occlude(lambda share: model.embed_pixels(erased(pixels, share, centres)), whole)
+    centres = np.random.default_rng(0).uniform(size=(len(pixels), 2))
+    return _occlude(lambda share: embed(erased(pixels, share, centres)), whole)
 
 
 def drop_from_captions(
-    model: Embedder,
-    texts: Sequence[str],
-    seed: int = 0,
-    whole: Mapping[str, np.ndarray] | None = None,
+    embed: Embed, texts: Sequence[str], whole: Mapping[str, np.ndarray] | None = None
 ) -> Occlusion | None:
     """Drops random words, and for a larger share the same ones and others.
 
     Args:
-        model: The embedder.
+        embed: Embeds texts.
         texts: Captions.
-        seed: Seed of the order in which words go.
         whole: The embeddings of the unchanged captions, if known.
 
     Returns:
         The growth of sigma; None if the model has no sigma.
     """
-    return _occlude(lambda share: model.embed_texts(dropped(texts, share, seed)), whole)
+    return _occlude(lambda share: embed(dropped(texts, share)), whole)
 
 
 def erased(pixels: np.ndarray, share: float, centres: np.ndarray) -> np.ndarray:

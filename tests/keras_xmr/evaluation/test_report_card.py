@@ -153,7 +153,7 @@ class Vague:
 
 def test_occlusion_is_what_it_says(random):
     pixels = random.integers(128, 256, (9, 20, 20, 3)).astype(np.uint8)
-    found = erase_images(Vague(), pixels)
+    found = erase_images(Vague().embed_pixels, pixels)
     sides = [round(20 * share**0.5) for share in SHARES]
     np.testing.assert_allclose(found.ratio, np.exp([side**2 / 400 for side in sides]))
     np.testing.assert_allclose(found.low, found.high)
@@ -170,7 +170,7 @@ def test_occlusion_is_what_it_says(random):
     for more, less in itertools.pairwise(left):
         assert set(less[0].split()) < set(more[0].split())
     assert not replace(found, low=1 + (found.low - 1) / 1000).grows
-    captions = drop_from_captions(Vague(), [text, text])
+    captions = drop_from_captions(Vague().embed_texts, [text, text])
     np.testing.assert_allclose(captions.ratio, np.exp(10 * np.array(SHARES)))
 
 

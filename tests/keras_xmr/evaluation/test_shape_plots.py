@@ -47,12 +47,12 @@ class Spread:
 def test_a_mixture_covers_its_halves(random):
     plain = np.repeat(random.integers(0, 255, (12, 1, 1, 1)), 3, axis=3)
     pixels = np.broadcast_to(plain, (12, 8, 8, 3)).astype(np.uint8)
-    found = mix_images(Spread(), pixels).divergence
+    found = mix_images(Spread().embed_pixels, pixels).divergence
     assert set(found) == set(PAIRS)
     halves, others, whole, others_of_half = (values.mean() for values in found.values())
     assert halves < others
     assert whole < others_of_half
-    assert mix_images(Spread(), pixels[:4]) is None
+    assert mix_images(Spread().embed_pixels, pixels[:4]) is None
 
 
 def test_the_plane(random):
