@@ -224,7 +224,7 @@ def both(
 ) -> tuple[Callable[[], np.ndarray], Callable[[int], np.ndarray]]:
     """Functions that score all pairs, and those of some images by the formula."""
     from keras_xmr import matchers
-    from keras_xmr.evaluation.scoring import score_matrices
+    from keras_xmr.evaluation.scoring import score_tiles
 
     matcher = getattr(matchers, name)()
     reads, formula = PLAIN[name]
@@ -235,7 +235,7 @@ def both(
     ]
 
     def ours() -> np.ndarray:
-        return np.asarray(score_matrices(matcher, *sides, (256, 1024)).image_to_text)
+        return np.asarray(score_tiles(matcher, *sides, (256, 1024)).dense().image_to_text)
 
     def plain(count: int) -> np.ndarray:
         return np.stack(

@@ -15,7 +15,7 @@ import tensorflow as tf
 from data_pipelines.caption_features import CaptionFeatures
 from data_pipelines.caption_ids import CaptionIds, Drop
 from data_pipelines.images import decode_for_evaluation, decode_for_training
-from data_pipelines.mixing import draw_mix, mix_image
+from data_pipelines.mixing import draw_mix, mix_pixels
 from data_pipelines.options import ImageOptions, TextOptions
 from data_pipelines.processors import processor_count
 from data_pipelines.records import SplitRecords, parse
@@ -120,7 +120,13 @@ def training_batches(
         if image.mixes:
             seed = tf.random.experimental.stateless_fold_in(seed, 1)
             mixed_in, ratio, box = (loaded[f"mix_{name}"] for name in ("record", "ratio", "box"))
-            pixels = mix_image(pixels, mixed_in, ratio, box, image, seed)
+
+            def mix() -> tf.Tensor:
+                other = decode_for_training(parse(mixed_in, None)["encoded"], image, seed)
+                return mix_pixels(pixels, other, ratio, box)
+
+            # The other image is decoded only where it is seen.
+            return {"image": tf.cond(ratio < 1, mix, lambda: pixels), "caption": caption}, y
         return {"image": pixels, "caption": caption}, y
 
     steps = tf.data.Dataset.range(start, np.iinfo(np.int64).max)

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from data_pipelines.images import decode_for_training, rectangle
+from data_pipelines.images import rectangle
 from data_pipelines.options import ImageOptions
-from data_pipelines.records import parse
 
 _STREAM = 7  # separates these random numbers from others of the same seed and step
 
@@ -60,35 +59,6 @@ def draw_mix(batch_size: int, options: ImageOptions, seed: int, step: int) -> Mi
         ratio=ratio.astype(np.float32),
         box=np.stack([*begin, height, width], axis=1),
     )
-
-
-def mix_image(
-    image: tf.Tensor,
-    record: tf.Tensor,
-    ratio: tf.Tensor,
-    box: tf.Tensor,
-    options: ImageOptions,
-    seed: tf.Tensor,
-) -> tf.Tensor:
-    """Mixes a training image with another, which is decoded only if the ratio is below 1.
-
-    Args:
-        image: Pixels uint8 (size, size, 3).
-        record: Record of the other image, a scalar string; arbitrary without mixing.
-        ratio: See `Mix`.
-        box: See `Mix`.
-        options: Cropping and augmentation of the other image.
-        seed: Stateless seed of that, int (2,).
-
-    Returns:
-        Pixels uint8 (size, size, 3).
-    """
-
-    def mix() -> tf.Tensor:
-        jpeg = parse(record, None)["encoded"]
-        return mix_pixels(image, decode_for_training(jpeg, options, seed), ratio, box)
-
-    return tf.cond(ratio < 1, mix, lambda: image)
 
 
 def mix_pixels(image: tf.Tensor, other: tf.Tensor, ratio: tf.Tensor, box: tf.Tensor) -> tf.Tensor:

@@ -412,17 +412,11 @@ class Records:
         index = self._index(name, shards)
         if name == "train":
             index = index.with_captions(self.more_captions)
-        return SplitRecords(
-            self.folder,
-            name,
-            shards,
-            index,
-            self.region_shape,
-            self.region_dtype,
-            None
-            if features is None
-            else CaptionFeatures.open(features, features_name(name, index.texts)),
-        )
+        opened = None
+        if features is not None:
+            opened = CaptionFeatures.open(features, features_name(name, index.texts))
+        shape, dtype = self.region_shape, self.region_dtype
+        return SplitRecords(self.folder, name, shards, index, shape, dtype, opened)
 
     def _index(self, split: Split, shards: Sequence[Mapping[str, Any]]) -> SplitIndex:
         """Opens the index of a split, or reads sidecars of older records without one."""

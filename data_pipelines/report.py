@@ -128,13 +128,12 @@ def data_report(
         vocabulary = len(words) - len(SPECIAL)
     else:
         tokenizer, vocabulary = pretrained_tokenizer, len(pretrained_tokenizer)
-    splits: dict[str, SplitRecords] = {}
-    for name in SPLITS:
-        if name in records.splits:
-            splits[name] = records.split(name)
+    splits = {name: records.split(name) for name in SPLITS if name in records.splits}
+    several = _duplicates(list(splits.values()))
+    leaks = [group for group in several if len({split for split, _ in group}) > 1]
     report = DataReport(
         splits={name: _split_report(split, tokenizer) for name, split in splits.items()},
-        leaks=_leaks(splits),
+        leaks=[[f"{split}: {key}" for split, key in group] for group in leaks],
         vocabulary=vocabulary,
         distinct_words=len(counts),
         pretrained_tokenizer=pretrained_tokenizer is not None,
@@ -181,14 +180,6 @@ def _count(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[np.ndarray, ...]
     is_known = pieces.flat_values.numpy() != tokenizer.unknown
     known = np.diff(np.concatenate([[0], np.cumsum(is_known)])[pieces.row_splits.numpy()])
     return words.row_lengths().numpy(), np.array(same), pieces.row_lengths().numpy(), known
-
-
-def _leaks(splits: dict[str, SplitRecords]) -> list[list[str]]:
-    return [
-        [f"{split}: {key}" for split, key in group]
-        for group in _duplicates(list(splits.values()))
-        if len({split for split, _ in group}) > 1
-    ]
 
 
 def _duplicates(splits: Sequence[SplitRecords]) -> list[list[tuple[Split, str]]]:

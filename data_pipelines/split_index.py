@@ -169,14 +169,9 @@ def _part(number: int, sidecar: Mapping[str, Any]) -> Columns:
     """Builds the columns of one shard; columns of offsets hold lengths."""
     items = sidecar["items"]
     captions = [caption for item in items for caption in item["captions"]]
-    keys, caption_keys, texts = (
-        [text.encode() for text in strings]
-        for strings in (
-            [item["key"] for item in items],
-            [key for key, _ in captions],
-            [text for _, text in captions],
-        )
-    )
+    keys = [item["key"].encode() for item in items]
+    caption_keys = [key.encode() for key, _ in captions]
+    texts = [text.encode() for _, text in captions]
     return {
         **{name: _numbers(item[name] for item in items) for name in ("offset", "length", "crc")},
         "digest": np.array([int(item["digest"], 16) for item in items], np.uint64),

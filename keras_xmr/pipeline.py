@@ -31,7 +31,7 @@ from keras_xmr.evaluation.evaluate import evaluate_split, plan_memory
 from keras_xmr.evaluation.files import save_scores
 from keras_xmr.evaluation.gradients import count_gradients
 from keras_xmr.evaluation.results import Arrays, Evaluation
-from keras_xmr.evaluation.scoring import score_matrices
+from keras_xmr.evaluation.scoring import score_tiles
 from keras_xmr.evaluation.tuning import search_scales
 from keras_xmr.export import (
     export_keras,
@@ -264,7 +264,7 @@ class Run:
             self.model, split, self.tokenizer, self.config.data.image, options.batch_size
         )
         matcher = self.model.matcher
-        scores = score_matrices(matcher, embedded.images, embedded.captions, options.tile)
+        scores = score_tiles(matcher, embedded.images, embedded.captions, options.tile).dense()
         judgements = judge(
             self.config.data.judgements, split.caption_image, split.labels, len(split)
         )

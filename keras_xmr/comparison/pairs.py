@@ -77,12 +77,8 @@ def compare_pairs(compared: Sequence[Resampled]) -> list[Pair]:
     Args:
         compared: The metrics of the methods over resamples, per kind of judgements.
     """
-    return [
-        pair
-        for of_kind in compared
-        for metric in of_kind.estimates
-        for pair in _test(of_kind, metric)
-    ]
+    tested = [(of_kind, metric) for of_kind in compared for metric in of_kind.estimates]
+    return [pair for each in tested for pair in _test(*each)]
 
 
 def _test(compared: Resampled, metric: str) -> Iterator[Pair]:

@@ -329,22 +329,18 @@ def _phases(config: Config) -> Iterator[Mistake]:
             )
         if phase.schedule == "step" and not phase.decay_epochs:
             yield (*key, "decay_epochs"), "schedule 'step' needs the epochs of its steps"
-        if phase.cosine_epochs and phase.schedule != "cosine":
-            yield (
-                (*key, "cosine_epochs"),
-                f"has no effect with schedule {phase.schedule!r}; write schedule: cosine",
-            )
-        elif phase.cosine_epochs and phase.cosine_epochs < phase.epochs:
+        if phase.schedule == "cosine" and (phase.cosine_epochs or phase.epochs) < phase.epochs:
             yield (
                 (*key, "cosine_epochs"),
                 f"{phase.cosine_epochs} is less than the {phase.epochs} epochs of the phase, the "
                 "last of which would have a learning rate of 0",
             )
-        if phase.schedule != "step" and phase.decay_epochs:
-            yield (
-                (*key, "decay_epochs"),
-                f"has no effect with schedule {phase.schedule!r}; write schedule: step",
-            )
+        for name, schedule in (("cosine_epochs", "cosine"), ("decay_epochs", "step")):
+            if getattr(phase, name) and phase.schedule != schedule:
+                yield (
+                    (*key, name),
+                    f"has no effect with schedule {phase.schedule!r}; write schedule: {schedule}",
+                )
 
 
 LARGEST = 2**31 - 1

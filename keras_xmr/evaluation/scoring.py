@@ -95,13 +95,6 @@ def score_tiles(
     return ScoreMatrices(*(MatcherScores(matcher, images, captions, tile, s) for s in sides))
 
 
-def score_matrices(
-    matcher: Matcher, images: Arrays, captions: Arrays, tile: tuple[int, int]
-) -> ScoreMatrices:
-    """The same as `score_tiles`, as arrays."""
-    return score_tiles(matcher, images, captions, tile).dense()
-
-
 def score_matrix(
     matcher: Matcher,
     images: Arrays,

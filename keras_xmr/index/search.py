@@ -471,11 +471,6 @@ class _Scored:
     parts: Mapping[str, np.ndarray]
     certified: bool | None = None
 
-    @property
-    def num_parts(self) -> int:
-        """The number of parts of the query."""
-        return len(next(iter(self.parts.values())))
-
 
 def _join(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     """Concatenates the embeddings of the parts of a query.

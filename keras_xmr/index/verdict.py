@@ -304,7 +304,6 @@ class _Drawn:
         scores: The best standardised scores, descending.
         right: The probabilities that these photos are right.
         best_absent: The best score without right photos; None without photos.
-        absent_gallery: The number of photos without right ones.
     """
 
     query: int
@@ -312,7 +311,6 @@ class _Drawn:
     scores: np.ndarray
     right: np.ndarray
     best_absent: float | None
-    absent_gallery: int
 
 
 def _draw(
@@ -337,16 +335,8 @@ def _draw(
             values = scores[query, gallery]
             top = np.argsort(-values)[:_TOP]
             left = values[wrong[query, gallery]]
-            drawn.append(
-                _Drawn(
-                    query,
-                    size,
-                    values[top],
-                    right[query, gallery[top]],
-                    float(left.max()) if len(left) else None,
-                    len(left),
-                )
-            )
+            best = float(left.max()) if len(left) else None
+            drawn.append(_Drawn(query, size, values[top], right[query, gallery[top]], best))
     return drawn
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -68,23 +67,6 @@ def find_layout(header: Sequence[str]) -> Layout:
         if layout.image in header and layout.caption in header:
             return layout
     return OWN
-
-
-def circo_pairs(content: Any) -> Iterator[tuple[str, str]]:
-    """The ids of image and query of each relevant pair in annotations of CIRCO.
-
-    A query is an image and a text on the wanted changes (Baldrati et al. 2023); its id is that of
-    the annotation.
-
-    Args:
-        content: The content of `annotations/val.json`; the test split has no answers.
-
-    Raises:
-        KeyError, TypeError: If the content has another structure.
-    """
-    for annotation in content:
-        for image in annotation["gt_img_ids"]:
-            yield str(image), str(annotation["id"])
 
 
 EXTENDED_COCO = ("eccv_caption", "cxc")

@@ -19,7 +19,6 @@ from keras_xmr.judgements.benchmarks import (
     EXTENDED_COCO,
     OWN,
     Layout,
-    circo_pairs,
     extended_coco,
     find_layout,
 )
@@ -198,12 +197,17 @@ def _read_benchmark(
 
 
 def _read_circo(path: Path) -> Iterator[tuple[int, tuple[str, str], float]]:
-    """The relevant pairs of CIRCO, as `read_csv` yields them."""
+    """The relevant pairs of CIRCO, as `read_csv` yields them.
+
+    A query is an image and a text on the wanted changes (Baldrati et al. 2023); its id is that of
+    the annotation in `annotations/val.json`. The test split has no answers.
+    """
     with reading(path, "JSON"):
         content = json.loads(path.read_bytes())
     try:
-        for number, ids in enumerate(circo_pairs(content)):
-            yield number, ids, 1.0
+        for number, annotation in enumerate(content):
+            for image in annotation["gt_img_ids"]:
+                yield number, (str(image), str(annotation["id"])), 1.0
     except (KeyError, TypeError) as error:
         raise JudgementsError(
             f"{path} has no annotations of CIRCO's validation split: {fault(error)}"

@@ -191,7 +191,6 @@ class LocalResidual(RecordedLayer):
         self.dimension = dimension
         self.heads = heads
         self.activation = activation
-        self.dropout_rate = dropout
         self.rezero = rezero
         self.attention = LocalAttention(heads=heads, dtype=self.dtype_policy, name="attention")
         self.linear = keras.layers.Dense(

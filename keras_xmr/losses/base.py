@@ -28,42 +28,6 @@ from keras_xmr.matchers import Matcher
 Tensor = Any
 
 
-def validate_inputs(
-    loss: Any,
-    images: Any,
-    captions: Any,
-    image_ids: Any,
-    positives: Any,
-    relevance: Any,
-    matcher: Any,
-) -> tuple[Tensor, Embedding, Embedding, dict[str, Tensor]]:
-    """Converts the arguments of `Loss.compute` to those of `Loss.call`.
-
-    Raises:
-        ArgumentError: If shapes do not fit, or the loss needs something else.
-    """
-    image, caption = as_embedding(images, "images"), as_embedding(captions, "captions")
-    if 0 in (items(image), items(caption)):
-        raise ArgumentError("a loss needs at least one image and one caption")
-    if matcher is not None:
-        if not isinstance(matcher, Matcher):
-            raise ArgumentError(f"matcher is one of keras_xmr.matchers, not {matcher!r}")
-        check_fit(matcher, image, caption)
-    check_loss(loss, image, caption, matcher)
-    if loss.contract.reads_words:
-        raise ArgumentError(
-            f"{_name(loss)} reads the words of captions, and trains in a model only"
-        )
-    relations = {"positives": _positives(image_ids, positives, items(image), items(caption))}
-    if loss.contract.reads_relevance:
-        relations["relevance"] = _relevance(loss, relevance, relations["positives"].shape)
-    elif relevance is not None:
-        raise ArgumentError(f"{_name(loss)} does not use relevance; remove the argument")
-    if matcher is not None:
-        image, caption = matcher.prepare(image, "image"), matcher.prepare(caption, "caption")
-    return _scores(loss, matcher, image, caption), image, caption, relations
-
-
 def check_loss(loss: Any, image: Embedding, caption: Embedding, matcher: Any) -> None:
     """Checks that a loss works on two embeddings, and on the scores of a matcher, or of none.
 
@@ -264,8 +228,27 @@ class Loss(Part):
             ArgumentError: If shapes do not fit, or the loss needs another kind of embedding, a
                 relevance, or a matcher.
         """
-        inputs = validate_inputs(self, images, captions, image_ids, positives, relevance, matcher)
-        return sum(self(*inputs).values())
+        image, caption = as_embedding(images, "images"), as_embedding(captions, "captions")
+        if 0 in (items(image), items(caption)):
+            raise ArgumentError("a loss needs at least one image and one caption")
+        if matcher is not None:
+            if not isinstance(matcher, Matcher):
+                raise ArgumentError(f"matcher is one of keras_xmr.matchers, not {matcher!r}")
+            check_fit(matcher, image, caption)
+        check_loss(self, image, caption, matcher)
+        if self.contract.reads_words:
+            raise ArgumentError(
+                f"{_name(self)} reads the words of captions, and trains in a model only"
+            )
+        relations = {"positives": _positives(image_ids, positives, items(image), items(caption))}
+        if self.contract.reads_relevance:
+            relations["relevance"] = _relevance(self, relevance, relations["positives"].shape)
+        elif relevance is not None:
+            raise ArgumentError(f"{_name(self)} does not use relevance; remove the argument")
+        if matcher is not None:
+            image, caption = matcher.prepare(image, "image"), matcher.prepare(caption, "caption")
+        scores = _scores(self, matcher, image, caption)
+        return sum(self(scores, image, caption, relations).values())
 
     @property
     def is_sum_over_queries(self) -> bool:

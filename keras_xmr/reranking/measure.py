@@ -69,19 +69,14 @@ def measure_reranked(
         "%s: %d x %d scores re-ranked in %.1f s", type(reranker).__name__, *scores.shape, seconds
     )
     measured = measure(reranked, truth)
-    if folds:
-        measured.folds = _folds(reranker, scores, truth, folds)
-    return measured
 
-
-def _folds(
-    reranker: Reranker, scores: ScoreMatrices, truth: GroundTruth, folds: int
-) -> dict[str, float]:
     def measure_fold(images: np.ndarray, captions: np.ndarray) -> RetrievalMetrics:
         reranked = _rerank(reranker, scores.select(images, captions))
         return all_metrics(reranked, truth.select(images, captions))
 
-    return mean_over_folds(truth, folds, measure_fold)
+    if folds:
+        measured.folds = mean_over_folds(truth, folds, measure_fold)
+    return measured
 
 
 def _rerank(reranker: Reranker, scores: ScoreMatrices) -> ScoreMatrices:

@@ -17,7 +17,7 @@ from keras_xmr.comparison.ensemble import evaluate_ensemble, mean_scores
 from keras_xmr.comparison.results import read_runs
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.evaluation.embed import embed_split
-from keras_xmr.evaluation.scoring import score_matrices
+from keras_xmr.evaluation.scoring import score_tiles
 from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.pipeline import Run
 
@@ -56,7 +56,7 @@ def scores_of(run: Run) -> np.ndarray:
     """The scores of one run alone."""
     part = run.records.split("test")
     embedded = embed_split(run.model, part, run.tokenizer, run.config.data.image, 8)
-    scores = score_matrices(run.model.matcher, embedded.images, embedded.captions, (5, 7))
+    scores = score_tiles(run.model.matcher, embedded.images, embedded.captions, (5, 7)).dense()
     assert scores.other is None
     return scores.image_to_text
 

@@ -15,7 +15,7 @@ from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.registry import components
 from keras_xmr.evaluation.attention import compute_attention
 from keras_xmr.evaluation.embed import embed_split
-from keras_xmr.evaluation.scoring import score_matrices
+from keras_xmr.evaluation.scoring import score_tiles
 from keras_xmr.index import PhotoIndex, Query, Searcher, verdict
 from keras_xmr.index.build import build_index
 from keras_xmr.index.calibration import ScoredSplit, calibrate_split, coverage
@@ -52,9 +52,9 @@ def index(trained, photos, tmp_path_factory):
 def test_photos_are_scored_as_evaluation_scores_them(trained, index):
     part = trained.records.split("test")
     embedded = embed_split(trained.model, part, trained.tokenizer, trained.config.data.image, 16)
-    scores = score_matrices(
+    scores = score_tiles(
         trained.model.matcher, embedded.images, embedded.captions, trained.config.evaluation.tile
-    )
+    ).dense()
     searcher = Searcher(index)
     for caption in (0, 7):
         found = searcher.search(Query(texts=(part.captions[caption].text,)), count=len(part))
@@ -130,7 +130,7 @@ def test_another_matcher_scores_as_evaluation_does(trained, index, model):
     embedded = embed_split(trained.model, part, trained.tokenizer, trained.config.data.image, 16)
     choice = components("matcher")["wasserstein"].options(name="wasserstein")
     other = further_matcher(choice, trained.model.matcher, ())
-    scores = score_matrices(other, embedded.images, embedded.captions, (64, 64)).image_to_text
+    scores = score_tiles(other, embedded.images, embedded.captions, (64, 64)).dense().image_to_text
     searcher = Searcher(index, embedder=model, matcher="wasserstein")
     found = searcher.search(Query(texts=(part.captions[3].text,)), count=len(part))
     own = {int(hit.path[:3]): hit.score for hit in found.hits}
