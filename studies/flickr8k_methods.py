@@ -71,6 +71,7 @@ METHODS = tuple(
     config_name(name)
     for name in (
         "csv_pretrained",
+        "pcmepp_csls",
         "pcmepp",
         "nt_xent",
         "vse0",

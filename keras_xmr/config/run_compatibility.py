@@ -134,7 +134,7 @@ def _start(config: Config) -> Iterator[Mistake]:
     for side, tower in config.model.towers.items():
         head = tower.head
         needed = contract_of("head", head).needs_start
-        if needed not in (None, config.train.start):
+        if needed not in (None, config.train.start) and config.train.initial_weights is None:
             yield (
                 ("model", side, "head", "name"),
                 f"{head.name!r} is computed where training starts; write train.start: {needed}",

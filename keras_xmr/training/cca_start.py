@@ -40,14 +40,15 @@ class Averages:
         captions: Of M captions (M, G).
         image_ids: The row of the image of each caption, (M,).
         judgements: The relevance judgements.
-        shortened: Of a random part of the words of each caption (M, G), if a head reads them.
+        shortened: Of a random part of the words of a caption of each image that has one (K, G), and
+            the rows of these images (K,), if a head reads them.
     """
 
     images: np.ndarray
     captions: np.ndarray
     image_ids: np.ndarray
     judgements: Judgements
-    shortened: np.ndarray | None = None
+    shortened: tuple[np.ndarray, np.ndarray] | None = None
 
 
 def start_from_cca(
@@ -76,14 +77,8 @@ def start_from_cca(
         validation = averages_of_split(model, records.split("val"), tokenizer, config)
     image, caption = (t.get_layer("head") for t in (model.image_tower, model.text_tower))
     if isinstance(caption, HeldOutRank):
-        texts = shortened(records.split("train").texts)
-        batches = caption_batches(texts, tokenizer, config.evaluation.batch_size)
-        with Progress("computing features of shortened captions", len(texts), "captions") as bar:
-            parts = []
-            for averages in _tower_averages(model.text_tower, None, batches):
-                parts.append(averages)
-                bar.update(len(averages))
-        train = replace(train, shortened=np.concatenate(parts))
+        shorter = _shortened(model, records.split("train"), tokenizer, config)
+        train = replace(train, shortened=shorter)
     begin_at_cca(image, caption, train, validation, config.train.cca)
 
 
@@ -176,9 +171,10 @@ def _predict_ranks(
     inputs = {"images": image_inputs, "captions": caption_inputs}
     folds_of = {"images": fold_of, "captions": fold_of[train.image_ids]}
     if train.shortened is not None:
-        further = _inputs(caption_head.global_pooling, train.shortened)
+        averages, image_ids = train.shortened
+        further = _inputs(caption_head.global_pooling, averages)
         inputs["captions"] = np.concatenate([caption_inputs, further])
-        folds_of["captions"] = np.tile(folds_of["captions"], 2)
+        folds_of["captions"] = np.append(folds_of["captions"], fold_of[image_ids])
     log_ranks = held_out_log_ranks(
         train.images, train.captions, train.image_ids, fold_of, best, train.shortened
     )
@@ -201,6 +197,22 @@ def averages_of_split(
     images, captions = _averages(model, split, tokenizer, config, every)
     judgements = judge(config.data.judgements, split.caption_image, split.labels, len(split))
     return Averages(images, captions, split.caption_image, judgements)
+
+
+def _shortened(
+    model: Retriever, split: SplitRecords, tokenizer: Tokenizer, config: Config
+) -> tuple[np.ndarray, np.ndarray]:
+    """`Averages.shortened` of a split."""
+    order = np.random.default_rng(0).permutation(split.num_captions)
+    images, first = np.unique(split.caption_image[order], return_index=True)
+    texts = shortened(split.texts[caption] for caption in order[first])
+    batches = caption_batches(texts, tokenizer, config.evaluation.batch_size)
+    parts = []
+    with Progress("computing features of shortened captions", len(texts), "captions") as bar:
+        for averages in _tower_averages(model.text_tower, None, batches):
+            parts.append(averages)
+            bar.update(len(averages))
+    return np.concatenate(parts), images
 
 
 def _averages(

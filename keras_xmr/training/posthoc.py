@@ -119,7 +119,7 @@ def held_out_log_ranks(
     image_ids: np.ndarray,
     fold_of: np.ndarray,
     options: Projections,
-    shortened: np.ndarray | None = None,
+    further: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Logarithms of the ranks of annotated items, by CCA of the other folds.
 
@@ -131,14 +131,15 @@ def held_out_log_ranks(
         image_ids: The row of the image of each caption, (M,).
         fold_of: The fold of each image, (N,).
         options: The ridges, exponent and number of directions of the maps.
-        shortened: Vectors of the same captions with fewer words (M, G), which are queries alone.
+        further: Vectors of captions that are queries alone (K, G), and rows of their images (K,).
 
     Returns:
-        Of images as queries (N,), NaN where an image has no caption, and of captions (M,), those
-        of the shortened ones behind.
+        Of images as queries (N,), NaN where an image has no caption, and of captions (M + K,).
     """
-    of_images, of_captions = np.full(len(images), np.nan), np.full(len(captions), np.nan)
-    of_shortened = np.full(0 if shortened is None else len(shortened), np.nan)
+    queries, owners = captions, image_ids
+    if further is not None:
+        queries, owners = np.concatenate([captions, further[0]]), np.append(image_ids, further[1])
+    of_images, of_queries = np.full(len(images), np.nan), np.full(len(queries), np.nan)
     for fold in np.unique(fold_of):
         held = fold_of == fold
         held_captions = held[image_ids]
@@ -147,23 +148,18 @@ def held_out_log_ranks(
         ridges = [options.image_ridge], [options.caption_ridge]
         size, exponents = options.image.shape[1], [options.exponent]
         maps = next(cca.projections(size, *ridges, exponents, [options.directions]))
-        own = _places(held)[image_ids[held_captions]]
-        if shortened is not None:
-            scores = cca.scores(maps, images[held], shortened[held_captions])
-            of_shortened[held_captions] = _log_ranks(scores, own)
-        scores = cca.scores(maps, images[held], captions[held_captions])
-        of_captions[held_captions] = _log_ranks(scores, own)
+        held_queries = held[owners]
+        own = _places(held)[owners[held_queries]]
+        scores = cca.scores(maps, images[held], queries[held_queries])
+        known = scores >= scores[own, np.arange(len(own))]
+        of_queries[held_queries] = np.log(known.sum(axis=0))
+        scores, own = scores[:, : held_captions.sum()], own[: held_captions.sum()]
         best = np.full(len(scores), -np.inf)
         np.maximum.at(best, own, scores[own, np.arange(len(own))])
         is_other = own != np.arange(len(scores))[:, None]
         ranks = 1 + ((scores >= best[:, None]) & is_other).sum(axis=1)
         of_images[held] = np.where(np.isfinite(best), np.log(ranks), np.nan)
-    return of_images, np.concatenate([of_captions, of_shortened])
-
-
-def _log_ranks(scores: np.ndarray, own: np.ndarray) -> np.ndarray:
-    """Logarithms of the ranks of the image `own` of each caption among the rows of the scores."""
-    return np.log((scores >= scores[own, np.arange(len(own))]).sum(axis=0))
+    return of_images, of_queries
 
 
 def predict(

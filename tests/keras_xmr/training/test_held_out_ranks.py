@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from keras_xmr.config.loader import ConfigError, find_config, load_config
 from keras_xmr.config.schema import CCAOptions
 from keras_xmr.evaluation.cca import CanonicalCorrelations
 from keras_xmr.heads import HeadError, HeldOutRank
@@ -66,10 +67,10 @@ def test_ranks_are_those_of_maps_of_the_other_folds(random):
     fold_of = np.arange(30) % 2
     of_images, of_captions = held_out_log_ranks(*arrays, fold_of, options)
     others = random.normal(size=train.captions.shape)
-    again, of_all = held_out_log_ranks(*arrays, fold_of, options, others)
+    again, of_all = held_out_log_ranks(*arrays, fold_of, options, (others, train.image_ids))
     np.testing.assert_array_equal(again, of_images)
     np.testing.assert_array_equal(of_all[: len(of_captions)], of_captions)
-    _, of_same = held_out_log_ranks(*arrays, fold_of, options, train.captions)
+    _, of_same = held_out_log_ranks(*arrays, fold_of, options, arrays[1:])
     np.testing.assert_array_equal(of_same[len(of_captions) :], of_captions)
     assert of_all[len(of_captions) :].mean() > of_captions.mean() + 0.3
     held = np.flatnonzero(fold_of == 1)
@@ -98,7 +99,7 @@ def test_shortened_captions_have_a_larger_variance(random):
         for part in (train, new)
     ]
     grown = []
-    for fitted in (None, shorter[0]):
+    for fitted in (None, (shorter[0], train.image_ids)):
         begin_at_cca(image, caption, replace(train, shortened=fitted), None, options)
         before, after = (
             np.asarray(caption(vectors[:, None].astype(np.float32))["log_variance"])[:, 0]
@@ -147,3 +148,11 @@ def test_what_it_needs_is_said():
         HeldOutRank(4, lambda: Mean(4))
     with pytest.raises(HeadError, match="write 2 or more"):
         HeldOutRank(4, lambda: Projection(4), folds=1)
+
+
+def test_its_start_is_that_of_cca_or_of_a_finished_run(tmp_path):
+    random_start = [f"data.source.root={tmp_path}", "train.start=random"]
+    with pytest.raises(ConfigError, match="'held_out_rank' is computed where training starts"):
+        load_config(find_config("csv_pretrained"), random_start)
+    continued = [*random_start, "train.initial_weights=saved_models/csv_pretrained"]
+    assert load_config(find_config("csv_pretrained"), continued).train.start == "random"
