@@ -73,6 +73,8 @@ PARTS = (
         "vsrn_nt_xent",
         "vsrn_nt_xent_average",
     ),
+    ("VSRN: Smooth-AP, not InfoNCE", "vsrn_smooth_ap", "vsrn_nt_xent"),
+    ("VSRN: the hardest negative, not all", "vsrn_hardest", "vsrn_triplet"),
     ("Hardest negative, not all", "vsepp", "vse0"),
     ("Smooth-AP, not the hardest negative", "smooth_ap", "vsepp"),
     ("InfoNCE, not the hardest negative", "nt_xent", "vsepp"),
