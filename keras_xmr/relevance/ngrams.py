@@ -95,3 +95,19 @@ def averaging(image_of_caption: np.ndarray, num_images: int) -> scipy.sparse.csr
     weights = (1.0 / size[images]).astype(np.float32)
     shape = (num_images, len(image_of_caption))
     return scipy.sparse.csr_array((weights, (images, captions)), shape=shape)
+
+
+def document_frequencies(
+    counts: scipy.sparse.csr_array, documents: scipy.sparse.csr_array
+) -> np.ndarray:
+    """Number of documents per n-gram.
+
+    Args:
+        counts: Counts (captions, n-grams).
+        documents: (documents, captions), not 0 where a caption is part of a document.
+
+    Returns:
+        int64 (n-grams,). An n-gram counts once per document.
+    """
+    documents_with = documents @ counts
+    return np.bincount(documents_with.indices, minlength=counts.shape[1])

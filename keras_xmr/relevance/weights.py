@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy.sparse
 
-from keras_xmr.relevance.ngrams import NGrams, averaging, count_ngrams
+from keras_xmr.relevance.ngrams import NGrams, averaging, count_ngrams, document_frequencies
 
 if TYPE_CHECKING:
     from keras_xmr.config.option_types import RelevanceMeasure
@@ -124,8 +124,7 @@ _MEASURES: dict[str, Callable[[NGrams, scipy.sparse.csr_array], WeightedCaptions
 def _log_idf(ngrams: NGrams, documents: scipy.sparse.csr_array) -> np.ndarray:
     """log(M / max(1, df)), float64 (n-grams,), where M counts the images that have references."""
     num = int((np.diff(documents.indptr) > 0).sum())
-    with_ngram = (documents @ ngrams.counts).indices  # An n-gram counts once per document.
-    frequencies = np.bincount(with_ngram, minlength=ngrams.counts.shape[1])
+    frequencies = document_frequencies(ngrams.counts, documents)
     return np.log(max(num, 1)) - np.log(np.maximum(frequencies, 1))
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import keras
 import numpy as np
@@ -45,9 +45,21 @@ _BYTES = 2
 CAPTION_FEATURES = "caption_features"
 
 
+class Towers(Protocol):
+    """An object with two trained towers, such as `Retriever`; they may be loaded on access."""
+
+    @property
+    def image_tower(self) -> Any:
+        """The image tower."""
+
+    @property
+    def text_tower(self) -> Any:
+        """The text tower."""
+
+
 def with_features(
     records: Records,
-    towers: Any,
+    towers: Towers,
     tokenizer: Tokenizer,
     config: Config,
     splits: Sequence[Split] = (),
@@ -59,8 +71,7 @@ def with_features(
 
     Args:
         records: The records.
-        towers: An object with two trained towers, `image_tower` and `text_tower`, such as
-            `Retriever`; they may be loaded on access.
+        towers: The trained towers.
         tokenizer: Makes word ids of the captions.
         config: The config of the run.
         splits: Splits to compute missing features for, if the folder of the records is
@@ -83,7 +94,7 @@ def with_features(
 
 
 def kept_image_features(
-    records: Records, towers: Any, config: Config, splits: Sequence[Split] = ()
+    records: Records, towers: Towers, config: Config, splits: Sequence[Split] = ()
 ) -> Records | None:
     """The features of images alone, of `splits` and of all splits that have them; None if none."""
     if not (config.train.precompute_features and _is_frozen(config, "image")):
@@ -96,7 +107,7 @@ def _is_frozen(config: Config, side: Literal["image", "text"]) -> bool:
     return all(phase.freezes_encoder(side) for phase in config.train.phases)
 
 
-def frozen_features(model: Any, records: Records, config: Config) -> Records:
+def frozen_features(model: Towers, records: Records, config: Config) -> Records:
     """Computes the features of images that a training reads in place of the images.
 
     Missing ones are computed; an interrupted computation is resumed.
@@ -122,7 +133,7 @@ def frozen_features(model: Any, records: Records, config: Config) -> Records:
 
 
 def frozen_caption_features(
-    model: Any, records: Records, tokenizer: Tokenizer, config: Config
+    model: Towers, records: Records, tokenizer: Tokenizer, config: Config
 ) -> Path:
     """Computes the features of captions that a training reads in place of word ids.
 
