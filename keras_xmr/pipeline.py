@@ -226,6 +226,7 @@ class Run:
 
     def _evaluations(self, is_brief: bool = False) -> Iterator[str]:
         """Evaluates the trained model, writes reports, and gives what to print of each split."""
+        change = learned_change(self.config)
         for split in self.config.evaluation.splits:
             _LOGGER.info("== evaluate: %s", split)
             evaluation = evaluate_split(
@@ -234,7 +235,7 @@ class Run:
                 split,
                 self.tokenizer,
                 self.config,
-                change=learned_change(self.config),
+                change=change,
             )
             part, kept = (r.split(split) for r in (self.records, self.embedded_records))
             add_baselines(evaluation, self.embedded_records, self.config)

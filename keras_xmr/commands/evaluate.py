@@ -17,6 +17,7 @@ examples:
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from keras_xmr.commands._options import (
     Form,
@@ -30,6 +31,9 @@ from keras_xmr.commands._options import (
 )
 from keras_xmr.commands._steps import do
 from keras_xmr.config.loader import ConfigError, load_judgements, load_rerankers
+
+if TYPE_CHECKING:
+    from keras_xmr.evaluation.results import Evaluation
 
 _FILES = {
     "ground-truth": "images and captions: captions of COCO (JSON), a split file of Karpathy "
@@ -131,5 +135,9 @@ def _evaluate_scores(arguments: argparse.Namespace) -> None:
         trec=arguments.trec,
         trec_depth=arguments.trec_depth or external_scores.DEPTH,
     )
-    evaluation = external_scores.run(brought, build_rerankers(chosen))
-    print(f"\n{verdict_line(evaluation)}", *result_tables(evaluation), sep="\n\n", flush=True)
+
+    def show(evaluation: Evaluation) -> None:
+        tables = map(str, result_tables(evaluation))
+        print("\n" + "\n\n".join([verdict_line(evaluation), *tables]) + "\n", flush=True)
+
+    external_scores.run(brought, build_rerankers(chosen), show)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,7 +98,11 @@ class ExternalScores:
         }
 
 
-def run(files: ExternalScores, rerankers: Mapping[str, Reranker] | None = None) -> Evaluation:
+def run(
+    files: ExternalScores,
+    rerankers: Mapping[str, Reranker] | None = None,
+    show: Callable[[Evaluation], None] = lambda evaluation: None,
+) -> Evaluation:
     """Evaluates scores, and writes the figures in the layout of a run.
 
     The command `compare` takes the folder as a run.
@@ -106,6 +110,7 @@ def run(files: ExternalScores, rerankers: Mapping[str, Reranker] | None = None) 
     Args:
         files: The files and options.
         rerankers: Re-rankers by name; the scores are measured after each in addition.
+        show: Shows the evaluation before anything is written, which can fail.
 
     Raises:
         UserError: If a file is missing, two do not fit together, or the folder of the output
@@ -119,6 +124,7 @@ def run(files: ExternalScores, rerankers: Mapping[str, Reranker] | None = None) 
         evaluation = evaluate_split_scores(split, scores, truth, files.folds, rerankers)
     except ValueError as error:
         raise UserError(f"these scores cannot be evaluated: {error}") from None
+    show(evaluation)
     path = write_figures(evaluation, files.folder / "evaluation" / split)
     settings = yaml.safe_dump(files.as_dict(), sort_keys=False, allow_unicode=True)
     atomic_write(files.folder / EXTERNAL, settings.encode("utf-8"))

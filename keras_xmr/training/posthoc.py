@@ -151,11 +151,12 @@ def held_out_log_ranks(
         held_queries = held[owners]
         own = _places(held)[owners[held_queries]]
         scores = cca.scores(maps, images[held], queries[held_queries])
-        known = scores >= scores[own, np.arange(len(own))]
-        of_queries[held_queries] = np.log(known.sum(axis=0))
-        scores, own = scores[:, : held_captions.sum()], own[: held_captions.sum()]
+        own_scores = scores[own, np.arange(len(own))]
+        of_queries[held_queries] = np.log((scores >= own_scores).sum(axis=0))
+        count = held_captions.sum()
+        scores, own = scores[:, :count], own[:count]
         best = np.full(len(scores), -np.inf)
-        np.maximum.at(best, own, scores[own, np.arange(len(own))])
+        np.maximum.at(best, own, own_scores[:count])
         is_other = own != np.arange(len(scores))[:, None]
         ranks = 1 + ((scores >= best[:, None]) & is_other).sum(axis=1)
         of_images[held] = np.where(np.isfinite(best), np.log(ranks), np.nan)
