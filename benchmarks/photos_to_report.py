@@ -24,7 +24,7 @@ import keras
 
 from data_pipelines.batches import caption_batches, image_batches
 from keras_xmr.config.loader import find_config, load_config
-from keras_xmr.pipeline import Run
+from keras_xmr.pipeline.run import Run
 from keras_xmr.runs.frozen_features import CaptionEncoder, ImageEncoder
 
 _BATCHES = 6

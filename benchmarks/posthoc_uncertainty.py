@@ -278,8 +278,8 @@ def _epochs(model: Retriever, train: Split, config: Config) -> Iterator[None]:
 
 def _freeze_at(model: Retriever, base: Retriever) -> None:
     """Gives a model the means of another one, for good."""
+    from keras_xmr.heads.pooling import Projection
     from keras_xmr.layers.keras_compat import all_layers
-    from keras_xmr.pooling import Projection
 
     for head, other in zip(_heads(model), _heads(base), strict=True):
         for layer in all_layers(head):

@@ -40,7 +40,7 @@ def main() -> None:
     from keras_xmr.evaluation.embed import embed_split
     from keras_xmr.evaluation.evaluate import split_truth
     from keras_xmr.evaluation.scoring import score_matrix
-    from keras_xmr.pipeline import Run
+    from keras_xmr.pipeline.run import Run
     from keras_xmr.runs.folder import load_run
     from keras_xmr.uncertainty.sigma import log_sigma
 

@@ -175,7 +175,7 @@ def train(
 
     from keras_xmr.config.loader import find_config, load_config
     from keras_xmr.evaluation.evaluate import evaluate_split
-    from keras_xmr.pipeline import Run
+    from keras_xmr.pipeline.run import Run
 
     per_image = len((folder / "dev_caps.txt").read_text("utf-8").splitlines())
     per_image //= len(np.load(folder / "dev_ims.npy", mmap_mode="r"))

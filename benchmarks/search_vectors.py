@@ -70,9 +70,9 @@ class Embedded:
 
     def __init__(self, run: Path, photos: int) -> None:
         from data_pipelines.records import Records
+        from data_pipelines.vectors import concatenate
         from keras_xmr.index.calibration import embed_split_images, embed_texts
         from keras_xmr.index.run_model import RunModel
-        from keras_xmr.vectors import concatenate
 
         self.model = RunModel(run)
         data = self.model.config.data

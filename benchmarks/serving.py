@@ -173,7 +173,7 @@ def _exported(folder: Path) -> dict[str, Asked]:
     from start import untrained_run
 
     import keras_xmr
-    from keras_xmr.export import export_saved_model
+    from keras_xmr.export.saved_model import export_saved_model
 
     run = keras_xmr.load(untrained_run(folder))
     path = folder / "serving" / "1"

@@ -47,7 +47,7 @@ from keras_xmr.matchers.base import Side
 from keras_xmr.model.build import build_tokenizer
 from keras_xmr.model.relations import relations
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.pipeline import Run
+from keras_xmr.pipeline.run import Run
 from keras_xmr.relevance import relevance_matrix
 from keras_xmr.uncertainty.sigma import few_words, log_sigma, rank_correlation
 

@@ -210,7 +210,7 @@ def train(name: str, setting: Setting, work: Path) -> float:
     import keras
 
     from keras_xmr.config.loader import find_config, load_config
-    from keras_xmr.pipeline import Run
+    from keras_xmr.pipeline.run import Run
 
     sets = [
         f"name=tuned-{os.getpid()}",
@@ -231,7 +231,7 @@ def train(name: str, setting: Setting, work: Path) -> float:
 def _prepare() -> None:
     """Writes the records, which all methods share."""
     from keras_xmr.config.loader import find_config, load_config
-    from keras_xmr.pipeline import Run
+    from keras_xmr.pipeline.run import Run
 
     config = load_config(find_config(METHODS[0].config))
     if not config.data.is_prepared:

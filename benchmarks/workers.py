@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import runpy
 import socket
 import subprocess
 import sys
@@ -174,7 +175,6 @@ def train_otherwise(way: str) -> None:
     """Runs the command line with gradients that are sent in one of the ways of `SENT`."""
     import tensorflow as tf
 
-    from keras_xmr.cli import main
     from keras_xmr.model import retriever
 
     plain_sum, plain = retriever.sum_over_replicas, retriever.Retriever._plain_gradients
@@ -205,7 +205,7 @@ def train_otherwise(way: str) -> None:
         retriever.sum_over_replicas = in_half
     else:
         retriever.Retriever._plain_gradients = of_two
-    main()
+    runpy.run_path(str(ROOT / "main.py"), run_name="__main__")
 
 
 def _logged(folder: Path) -> float:

@@ -1,4 +1,4 @@
-"""Base class of errors that a user can fix."""
+"""Errors that a user can fix."""
 
 
 class UserError(Exception):
@@ -6,3 +6,7 @@ class UserError(Exception):
 
     The command line prints the message alone, without a traceback.
     """
+
+
+class ArgumentError(UserError, ValueError):
+    """What a function was given does not fit; the message says what does."""

@@ -1,11 +1,11 @@
 """Image-text retrieval with many relevant items per query, in TensorFlow and Keras 3.
 
 Every part can be imported on its own (`docs/how_to/python.md`). What stands in `__all__` here and
-in the rooms named there (`losses`, `matchers`, `heads`, `encoders`, `pooling`, `layers`,
-`optimizers`, `embeddings`, `metrics`, `relevance`, `reranking`) is stable: from one minor version
-to the next it keeps its names and its results, or the changelog says what to write instead. So are
-the command line, the keys of configs, and what a run leaves in its folder. Everything else, and
-every name that begins with `_`, may change at any time.
+in the packages named there (`losses`, `matchers`, `heads`, `heads.pooling`, `encoders`, `layers`,
+`training.optimizers`, `embeddings`, `metrics`, `relevance`, `reranking`) is stable: from one minor
+version to the next it keeps its names and its results, or the changelog says what to write instead.
+So are the command line, the keys of configs, and what a run leaves in its folder. Everything else,
+and every name that begins with `_`, may change at any time.
 
 `import keras_xmr` imports neither TensorFlow nor Keras, and neither do `metrics`, `relevance` and
 `reranking`. It makes all classes known to Keras, in either order of import, so that
@@ -15,9 +15,10 @@ every name that begins with `_`, may change at any time.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from keras_xmr.registration import register
+from keras_xmr.config.registration import register
 
 if TYPE_CHECKING:
+    from data_pipelines.errors import ArgumentError
     from keras_xmr import (
         embeddings,
         encoders,
@@ -26,18 +27,15 @@ if TYPE_CHECKING:
         losses,
         matchers,
         metrics,
-        optimizers,
-        pooling,
         relevance,
         reranking,
     )
     from keras_xmr.comparison.scores import compare
-    from keras_xmr.errors import ArgumentError
     from keras_xmr.evaluation.arrays import evaluate
-    from keras_xmr.inference import LoadedRun, load, pretrained
     from keras_xmr.judgements import Judgements
     from keras_xmr.model.objective import Objective
     from keras_xmr.model.retriever import Retriever
+    from keras_xmr.pipeline.inference import LoadedRun, load, pretrained
 
 __version__ = "0.1.0"
 
@@ -57,23 +55,21 @@ __all__ = [
     "losses",
     "matchers",
     "metrics",
-    "optimizers",
-    "pooling",
     "pretrained",
     "relevance",
     "reranking",
 ]
 
 _FROM = {
-    "ArgumentError": "errors",
-    "Judgements": "judgements",
-    "LoadedRun": "inference",
-    "Objective": "model.objective",
-    "Retriever": "model.retriever",
-    "compare": "comparison.scores",
-    "evaluate": "evaluation.arrays",
-    "load": "inference",
-    "pretrained": "inference",
+    "ArgumentError": "data_pipelines.errors",
+    "Judgements": "keras_xmr.judgements",
+    "LoadedRun": "keras_xmr.pipeline.inference",
+    "Objective": "keras_xmr.model.objective",
+    "Retriever": "keras_xmr.model.retriever",
+    "compare": "keras_xmr.comparison.scores",
+    "evaluate": "keras_xmr.evaluation.arrays",
+    "load": "keras_xmr.pipeline.inference",
+    "pretrained": "keras_xmr.pipeline.inference",
 }
 
 
@@ -83,7 +79,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name not in _FROM:
         return import_module(f"{__name__}.{name}")
-    return getattr(import_module(f"{__name__}.{_FROM[name]}"), name)
+    return getattr(import_module(_FROM[name]), name)
 
 
 def __dir__() -> list[str]:

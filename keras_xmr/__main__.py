@@ -1,6 +1,6 @@
 """`python -m keras_xmr` is the command line."""
 
-from keras_xmr.cli import main
+from keras_xmr.commands._cli import main
 
 if __name__ == "__main__":
     main()

@@ -38,10 +38,10 @@ from intervals import half_width
 from judged import known_pairs
 from scipy.optimize import minimize
 
+from data_pipelines.vectors import unit_rows
 from keras_xmr.index.learning import Marked, choose, fit, order_shares, score_held_out
 from keras_xmr.judgements.flickr8k import read_ratings
 from keras_xmr.metrics.bootstrap import mean_of_runs, resampled_means
-from keras_xmr.vectors import unit_rows
 
 CLICKS = (10, 30, 100, 300)
 DRAWS = 8

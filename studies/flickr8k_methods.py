@@ -62,7 +62,7 @@ from keras_xmr.config.schema import Config
 from keras_xmr.evaluation.evaluate import evaluate_matrices, evaluate_split
 from keras_xmr.metrics.chance import chance
 from keras_xmr.metrics.functions import as_score_matrices
-from keras_xmr.pipeline import Run
+from keras_xmr.pipeline.run import Run
 
 EQUAL_FEATURES = RESULTS.with_name("flickr8k_equal_features.jsonl")
 ALONE = "crowd_alone"

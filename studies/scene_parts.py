@@ -15,10 +15,10 @@ import tensorflow as tf
 
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.heads import SlotAttention, Tokens
+from keras_xmr.heads.pooling import Mean
 from keras_xmr.losses import MMD, SetUniformity, Triplet
 from keras_xmr.matchers import SAF, SmoothChamfer
 from keras_xmr.model.objective import Objective
-from keras_xmr.pooling import Mean
 
 
 class Parts(keras.Model):

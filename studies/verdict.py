@@ -37,6 +37,7 @@ from judged import known_pairs
 
 from data_pipelines.errors import UserError
 from data_pipelines.records import SplitRecords
+from data_pipelines.vectors import Arrays, concatenate, select, split_items
 from keras_xmr.index.calibration import embed_in_batches, embed_split_images, embed_texts
 from keras_xmr.index.run_model import RunModel
 from keras_xmr.index.verdict import (
@@ -51,7 +52,6 @@ from keras_xmr.index.verdict import (
 )
 from keras_xmr.index.vocabulary import ShortQueries, Vocabulary, short_queries, split_words
 from keras_xmr.judgements.flickr8k import read_ratings
-from keras_xmr.vectors import Arrays, concatenate, select, split_items
 
 SIZES = (500, 2000, 7996)
 SIMULATED = 100_000

@@ -22,7 +22,7 @@ import setuptools
 import yaml
 from small_index import small_index
 
-from keras_xmr import cli
+from keras_xmr.commands import _cli as cli
 from keras_xmr.commands import load_command
 from keras_xmr.server.process import DRAIN
 

@@ -18,7 +18,7 @@ import keras_xmr
 from data_pipelines.errors import UserError
 from data_pipelines.plugins import remove_plugins
 from keras_xmr.config.loader import find_config, load_config
-from keras_xmr.export import export_keras
+from keras_xmr.export.saved_model import export_keras
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "how_to" / "add_a_method.md"

@@ -13,7 +13,7 @@ from benchmark_modules import benchmark
 from tiny_runs import untrained
 
 from data_pipelines.errors import UserError
-from keras_xmr.pipeline import Run
+from keras_xmr.pipeline.run import Run
 
 PHOTOS, PER_PHOTO = 40, 2
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from benchmark_modules import benchmark
 
-from keras_xmr.vectors import unit_rows
+from data_pipelines.vectors import unit_rows
 
 study = benchmark("verdict", "studies")
 

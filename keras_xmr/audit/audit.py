@@ -36,14 +36,14 @@ from keras_xmr.audit.labels import (
     write_judgements,
     write_labels,
 )
-from keras_xmr.comparison.ensemble import scores_of_runs
 from keras_xmr.config.program import program
 from keras_xmr.config.schema import AuditOptions, Config
 from keras_xmr.evaluation.evaluate import ground_truth
 from keras_xmr.index.photos import thumbnail
 from keras_xmr.judgements import GroundTruth
 from keras_xmr.metrics import ScoreMatrices
-from keras_xmr.pipeline import Run
+from keras_xmr.pipeline.ensemble import scores_of_runs
+from keras_xmr.pipeline.run import Run
 from keras_xmr.reporting.pages import data_url, render
 from keras_xmr.reporting.table import to_csv
 from keras_xmr.runs.folder import load_run

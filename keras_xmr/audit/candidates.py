@@ -14,8 +14,8 @@ import numpy as np
 import scipy.sparse
 from scipy.stats import rankdata
 
+from data_pipelines.option_types import Combination
 from data_pipelines.processors import in_threads
-from keras_xmr.config.option_types import Combination
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.reporting.table import Table

@@ -17,7 +17,7 @@ def do(config: Config, step: str) -> None:
 
     Args:
         config: The config of the run.
-        step: The name of a method of `keras_xmr.pipeline.Run`.
+        step: The name of a method of `keras_xmr.pipeline.run.Run`.
 
     Raises:
         UserError: If a folder cannot be written to, or as the step raises it.
@@ -25,7 +25,7 @@ def do(config: Config, step: str) -> None:
     if cluster_of().is_chief:
         _check_folders(config, step)
 
-    from keras_xmr.pipeline import run
+    from keras_xmr.pipeline.run import run
 
     run(config, step)
 

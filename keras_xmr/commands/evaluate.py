@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace) -> None:
         return
     config, runs = read_runs(arguments)
     if len(runs) > 1:
-        from keras_xmr.comparison.ensemble import evaluate_ensemble
+        from keras_xmr.pipeline.ensemble import evaluate_ensemble
 
         evaluate_ensemble(config, runs, arguments.output)
         return

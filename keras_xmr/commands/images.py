@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> None:
     check_folder(arguments.output)
 
     from data_pipelines.image_files import write_images
-    from keras_xmr.pipeline import Run
+    from keras_xmr.pipeline.run import Run
 
     count = write_images(Run(config).records.split(arguments.split), arguments.output)
     print(f"{arguments.output}: {count:,} images", flush=True)

@@ -78,8 +78,8 @@ def run(arguments: argparse.Namespace) -> None:
         _print(_answers_of_server(arguments), arguments.json)
         return
 
+    from keras_xmr.commands._results_page import write_page
     from keras_xmr.index import Filters, PhotoIndex, Searcher
-    from keras_xmr.index.results_page import write_page
 
     if arguments.html and arguments.html.is_dir():
         raise ConfigError(f"--html={arguments.html} is a folder; name a file, such as page.html")
@@ -112,7 +112,7 @@ def _answers_of_server(arguments: argparse.Namespace) -> list[tuple[str, SearchR
     """The results of a running server for the queries."""
     from pydantic import TypeAdapter, ValidationError
 
-    from keras_xmr.http_client import post_json
+    from keras_xmr.export.http_client import post_json
     from keras_xmr.index import SearchResult
 
     address = arguments.server.rstrip("/")
@@ -143,7 +143,7 @@ def _answers_of_server(arguments: argparse.Namespace) -> list[tuple[str, SearchR
 
 
 def _print(answers: Sequence[tuple[str, SearchResult]], as_json: bool) -> None:
-    from keras_xmr.index.results_page import results_table
+    from keras_xmr.commands._results_page import results_table
 
     if as_json:
         results = [{"query": title, **asdict(result)} for title, result in answers]

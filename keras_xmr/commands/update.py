@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> None:
             f"`{program()} index --run={config.folder} --images=FOLDER`"
         )
 
-    from keras_xmr.update import update
+    from keras_xmr.pipeline.update import update
 
     report = update(config, arguments.index)
     print("\n".join(report_lines(report)) if report else f"{config.folder} is up to date")

@@ -16,8 +16,7 @@ from data_pipelines.files import NO_ARRAY
 from keras_xmr.comparison.plan import check_comparable, method_name
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.config.yaml_file import read_yaml
-from keras_xmr.evaluation.files import read_figures_file
-from keras_xmr.runs.folder import EXTERNAL
+from keras_xmr.evaluation.files import EXTERNAL, read_figures_file
 
 _AGAIN = "evaluate this run again (the command `evaluate`)"
 _ARRAYS = ("image_ids", "caption_ids", "caption_image", "captions")

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from data_pipelines.errors import ArgumentError
 from keras_xmr.comparison.resampling import estimate_means
-from keras_xmr.errors import ArgumentError
 from keras_xmr.judgements import as_judgements, check_image_ids
 from keras_xmr.judgements.relation import Judgements
 from keras_xmr.metrics.bootstrap import (

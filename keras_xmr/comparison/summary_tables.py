@@ -11,11 +11,11 @@ import numpy as np
 from keras_xmr.comparison.results import Methods, RunResult
 from keras_xmr.metrics import DIRECTIONS, METRICS, RSUM, chance_from_counts, metric_title
 from keras_xmr.metrics.bootstrap import Difference
+from keras_xmr.metrics.names import metric_value
 from keras_xmr.reporting.metric_tables import (
     CHANCE,
     CONDENSED,
     best_cell,
-    cell,
     judgements_title,
     reranked_title,
 )
@@ -134,7 +134,7 @@ class SummaryTable:
         return Table(title, header, [*rows, *chance], known)
 
     def _chance_row(self, second: list[str]) -> list[list[str]]:
-        cells = (cell(metric, self.chance.get(metric)) for metric in self.columns)
+        cells = (metric_value(metric, self.chance.get(metric)) for metric in self.columns)
         return [[CHANCE, *second, *cells]] if self.chance else []
 
     def _best(self, metric: str) -> str | None:
@@ -225,7 +225,7 @@ def shown_mean(metric: str, figures: Mapping[str, Figure]) -> str:
     mean = figures[metric].mean if metric in figures else None
     if metric == UNCERTAINTY and mean is not None:
         return f"{mean:+.2f}"
-    return cell(metric, mean)
+    return metric_value(metric, mean)
 
 
 def _with_spread(metric: str, figures: Mapping[str, Figure]) -> str:

@@ -23,6 +23,7 @@ from typing import Annotated, Any, Literal, Union
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from data_pipelines.errors import UserError
+from data_pipelines.option_types import ALIASES
 from data_pipelines.plugins import (
     Classes,
     PluginError,
@@ -33,7 +34,6 @@ from data_pipelines.plugins import (
 )
 from keras_xmr.config.contracts import CONTRACTS, Contract, SearchContract, derived_contract
 from keras_xmr.config.messages import nearest
-from keras_xmr.config.option_types import ALIASES
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Family:
     """Interchangeable components.
 
     Attributes:
-        folder: The folder of `keras_xmr` that holds them.
+        folder: The package in `keras_xmr` that holds them.
         base: The class in its `base.py` that all of them derive from.
     """
 
@@ -51,11 +51,11 @@ class Family:
 
 FAMILIES: Mapping[str, Family] = {
     "encoder": Family("encoders", "Encoder"),
-    "pooling": Family("pooling", "Pooling"),
+    "pooling": Family("heads.pooling", "Pooling"),
     "head": Family("heads", "Head"),
     "matcher": Family("matchers", "Matcher"),
     "loss": Family("losses", "Loss"),
-    "optimizer": Family("optimizers", "PartwiseLearningRates"),
+    "optimizer": Family("training.optimizers", "PartwiseLearningRates"),
     "reranker": Family("reranking", "Reranker"),
     "metric": Family("metrics", "QueryMetric"),
 }
@@ -195,7 +195,7 @@ def import_plugins() -> None:
 
 def _classes_of_folder(folder: str) -> Classes:
     root = Path(__file__).parent.parent
-    paths = sorted((root / folder).glob("*.py"))
+    paths = sorted(root.joinpath(*folder.split(".")).glob("*.py"))
     try:
         return read_classes({f"{root.name}.{folder}.{path.stem}": path for path in paths})
     except SyntaxError as error:

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from data_pipelines.option_types import PositiveInt
 from data_pipelines.options import Section
 from keras_xmr.config.messages import cut, nearest
-from keras_xmr.config.option_types import PositiveInt
 from keras_xmr.metrics import metric_names
 
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ByteSize, Field, create_model
 
-from data_pipelines.options import DataOptions, Section
-from keras_xmr.config.option_types import (
+from data_pipelines.option_types import (
     Combination,
     Fraction,
     NonNegativeFloat,
@@ -20,6 +19,7 @@ from keras_xmr.config.option_types import (
     RelevanceMeasure,
     RelevanceTokenizer,
 )
+from data_pipelines.options import DataOptions, Section
 from keras_xmr.config.registry import FAMILIES, Choice, components
 from keras_xmr.config.reported_results import ReportedResults
 from keras_xmr.judgements.extra import JudgementOptions

@@ -10,8 +10,8 @@ from typing import Any, Literal
 import keras
 import numpy as np
 
+from data_pipelines.option_types import PositiveInt
 from keras_xmr.config.contracts import EncoderContract
-from keras_xmr.config.option_types import PositiveInt
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec, synchronize
 from keras_xmr.encoders.pretrained.presets import Preset, PresetError, weight_files
 from keras_xmr.layers import ImageBackbone

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from keras import ops
 
+from data_pipelines.option_types import NonNegativeInt, PositiveInt
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.contracts import EncoderContract
-from keras_xmr.config.option_types import NonNegativeInt, PositiveInt
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec
 from keras_xmr.encoders.pretrained.presets import SIGLIP, Preset, PresetError, weight_files
 from keras_xmr.layers import BagOfWords, TextBackbone

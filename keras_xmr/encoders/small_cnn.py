@@ -7,8 +7,8 @@ from typing import Any
 
 import keras
 
+from data_pipelines.option_types import MultipleOfEight, PositiveInt
 from keras_xmr.config.contracts import EncoderContract
-from keras_xmr.config.option_types import MultipleOfEight, PositiveInt
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec
 from keras_xmr.layers import GroupNormalization, batch_normalization
 

@@ -12,9 +12,9 @@ import keras
 import numpy as np
 
 from data_pipelines.errors import UserError
+from data_pipelines.option_types import BelowOne, PositiveInt
 from data_pipelines.progress import Progress
 from keras_xmr.config.contracts import EncoderContract
-from keras_xmr.config.option_types import BelowOne, PositiveInt
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec
 
 

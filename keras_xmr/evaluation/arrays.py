@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from data_pipelines.batches import finish
-from keras_xmr.errors import ArgumentError
+from data_pipelines.errors import ArgumentError
 from keras_xmr.evaluation.embed import Arrays, embed_batches
 from keras_xmr.evaluation.scoring import score_bytes, score_tiles
 from keras_xmr.judgements import Judgements, check_image_ids

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
+from data_pipelines.vectors import unit_rows
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import RSUM, evaluate_scores
-from keras_xmr.vectors import unit_rows
 
 # Below this share of the largest square, a square is rounding.
 _NOTHING = 1e-13

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import scipy.sparse
 
+from data_pipelines.errors import ArgumentError
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.sources import Split
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.registry import Choice, components
 from keras_xmr.config.schema import Config, EvaluationOptions, RelevanceOptions
-from keras_xmr.errors import ArgumentError
 from keras_xmr.evaluation.curves import set_similarity
 from keras_xmr.evaluation.embed import EmbeddedSplit, embed_split
 from keras_xmr.evaluation.results import Arrays, Evaluation, evaluate_split_scores

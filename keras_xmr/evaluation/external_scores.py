@@ -11,7 +11,7 @@ import yaml
 
 from data_pipelines.errors import UserError
 from data_pipelines.files import atomic_write, check_folder
-from keras_xmr.evaluation.files import write_figures
+from keras_xmr.evaluation.files import EXTERNAL, write_figures
 from keras_xmr.evaluation.results import Evaluation, evaluate_split_scores
 from keras_xmr.evaluation.score_files import (
     DEPTH,
@@ -33,7 +33,6 @@ from keras_xmr.judgements import (
 from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.relevance import relevance_matrix
 from keras_xmr.reranking import Reranker
-from keras_xmr.runs.folder import EXTERNAL
 
 _SPLIT = "test"
 """Name of the split if the ground truth has none."""

@@ -17,6 +17,9 @@ from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.judgements import write_ground_truth
 from keras_xmr.metrics import METRICS, write_queries
 
+EXTERNAL = "external_scores.yaml"
+"""The file in the folder of an evaluation of external scores that replaces a config."""
+
 
 @dataclass(frozen=True)
 class Compared:

@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 import keras
 
+from data_pipelines.option_types import PositiveFloat
 from keras_xmr.config.contracts import HeadContract
-from keras_xmr.config.option_types import PositiveFloat
 from keras_xmr.heads.base import Head, HeadError, PoolingMaker
+from keras_xmr.heads.pooling import BiGRU, Pooling
+from keras_xmr.heads.pooling.mean import masked_mean
 from keras_xmr.layers import L2Normalize, LocalAttention, ReZero
-from keras_xmr.pooling import BiGRU, Pooling
-from keras_xmr.pooling.mean import masked_mean
 
 
 class Gaussian(Head):

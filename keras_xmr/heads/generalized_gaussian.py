@@ -9,8 +9,8 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from data_pipelines.option_types import BelowOne, PositiveFloat, PositiveInt
 from keras_xmr.config.contracts import HeadContract
-from keras_xmr.config.option_types import BelowOne, PositiveFloat, PositiveInt
 from keras_xmr.heads.base import PooledHead, PoolingMaker
 from keras_xmr.layers import ReZero
 

@@ -6,11 +6,11 @@ from typing import Any, Literal
 
 import keras
 
+from data_pipelines.option_types import BelowOne, PositiveInt
 from keras_xmr.config.contracts import HeadContract
-from keras_xmr.config.option_types import BelowOne, PositiveInt
 from keras_xmr.heads.base import PooledHead, PoolingMaker
+from keras_xmr.heads.pooling.mean import masked_mean
 from keras_xmr.layers import LocalResidual
-from keras_xmr.pooling.mean import masked_mean
 
 
 class _LocalHead(PooledHead):

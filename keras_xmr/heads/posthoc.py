@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from data_pipelines.option_types import PositiveFloat, PositiveInt
 from keras_xmr.config.contracts import HeadContract
-from keras_xmr.config.option_types import PositiveFloat, PositiveInt
 from keras_xmr.config.registry import snake_case
 from keras_xmr.heads.base import HeadError, PooledHead, PoolingMaker
-from keras_xmr.pooling import Projection
+from keras_xmr.heads.pooling import Projection
 
 _LEAST = 1e-20
 

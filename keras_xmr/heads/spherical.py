@@ -8,8 +8,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from data_pipelines.option_types import PositiveFloat, PositiveInt
 from keras_xmr.config.contracts import HeadContract
-from keras_xmr.config.option_types import PositiveFloat, PositiveInt
 from keras_xmr.heads.base import PooledHead, PoolingMaker
 from keras_xmr.layers import ReZero
 

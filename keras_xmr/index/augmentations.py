@@ -39,7 +39,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from keras_xmr.vectors import Arrays, unit_rows
+from data_pipelines.vectors import Arrays, unit_rows
 
 
 @dataclass(frozen=True, eq=False)

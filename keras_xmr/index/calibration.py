@@ -13,6 +13,7 @@ import numpy as np
 from data_pipelines.options import MANIFEST
 from data_pipelines.progress import Progress
 from data_pipelines.records import Records, SplitRecords
+from data_pipelines.vectors import Arrays, concatenate, select, split_items
 from keras_xmr.evaluation.evaluate import ground_truth
 from keras_xmr.evaluation.results import EmbeddedSplit
 from keras_xmr.index.answer_sets import AnswerSets, calibrate, standardise
@@ -29,7 +30,6 @@ from keras_xmr.index.verdict import (
 )
 from keras_xmr.index.vocabulary import Vocabulary, short_queries, split_words
 from keras_xmr.uncertainty.sigma import bins, log_sigma
-from keras_xmr.vectors import Arrays, concatenate, select, split_items
 
 REFERENCE = 256
 """Number of training photos in the reference of scores."""

@@ -25,7 +25,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from keras_xmr.vectors import Arrays, unit_rows
+from data_pipelines.vectors import Arrays, unit_rows
 
 PENALTIES = (1.0, 3.0, 10.0)
 SHARPNESSES = (1.0, 2.0, 4.0)

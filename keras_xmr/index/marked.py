@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from data_pipelines.errors import UserError
+from data_pipelines.vectors import concatenate, unit_rows
 from keras_xmr.index.learned import Learned, forget
 from keras_xmr.index.learning import MOST, Change, Choice, Marked, choose, fit
 from keras_xmr.index.photo_index import PhotoIndex
 from keras_xmr.judgements.files import read_csv
 from keras_xmr.judgements.reading import known_name, one_line
-from keras_xmr.vectors import concatenate, unit_rows
 
 _BATCH = 64
 

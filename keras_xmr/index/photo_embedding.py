@@ -19,10 +19,10 @@ from data_pipelines.processors import processor_count
 from data_pipelines.progress import Progress
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.sources import SPLITS, UnreadableError
+from data_pipelines.vectors import concatenate
 from keras_xmr.index.photos import check_root, find_photos, read_photo
 from keras_xmr.index.run_model import RunModel
 from keras_xmr.runs.frozen_features import kept_image_features
-from keras_xmr.vectors import concatenate
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -16,6 +16,7 @@ from data_pipelines.errors import UserError
 from data_pipelines.files import NO_ARRAY, checksum, has_lock
 from data_pipelines.sources import UnreadableError
 from data_pipelines.sources.base import inside
+from data_pipelines.vectors import select
 from keras_xmr.index.answer_sets import AnswerSets
 from keras_xmr.index.augmentations import AUGMENTATIONS, Augmentation
 from keras_xmr.index.backends import Backend, backend_class
@@ -25,7 +26,6 @@ from keras_xmr.index.photos import Photo, find_photos, read_photo, thumbnail
 from keras_xmr.index.query_reranking import Reranking
 from keras_xmr.index.verdict import VerdictModel
 from keras_xmr.index.vocabulary import Vocabulary
-from keras_xmr.vectors import select
 
 VERSION = 1
 

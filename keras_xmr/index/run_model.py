@@ -21,6 +21,7 @@ from data_pipelines.images import decode_for_evaluation, to_jpeg
 from data_pipelines.progress import waiting
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.text import Tokenizer, split_words
+from data_pipelines.vectors import Arrays
 from keras_xmr import embeddings
 from keras_xmr.config.model_compatibility import why_not_indexed
 from keras_xmr.config.registry import build, components, contract_of
@@ -35,7 +36,6 @@ from keras_xmr.model.towers import image_tower, text_tower, tower_on_features
 from keras_xmr.runs.folder import RunFolder, load_run
 from keras_xmr.runs.frozen_features import with_features
 from keras_xmr.runs.loading import load_retriever, load_trained
-from keras_xmr.vectors import Arrays
 
 
 class RunModel:

@@ -14,6 +14,7 @@ import numpy as np
 
 from data_pipelines.errors import UserError
 from data_pipelines.sources import UnreadableError
+from data_pipelines.vectors import concatenate, select
 from keras_xmr.index.augmentations import Reference
 from keras_xmr.index.photo_index import UNFINISHED, PhotoIndex
 from keras_xmr.index.query import (
@@ -30,7 +31,6 @@ from keras_xmr.index.query import (
 from keras_xmr.index.query_reranking import FIRST, RERANKERS
 from keras_xmr.index.verdict import Background
 from keras_xmr.index.vocabulary import split_words
-from keras_xmr.vectors import concatenate, select
 
 if TYPE_CHECKING:
     from keras_xmr.index.run_model import RunModel

@@ -8,13 +8,13 @@ from typing import Any
 
 from data_pipelines.errors import UserError
 from data_pipelines.records import Records
+from data_pipelines.vectors import select
 from keras_xmr.evaluation.results import EmbeddedSplit
 from keras_xmr.index.calibration import draw, embed_in_batches, measure_coverage
 from keras_xmr.index.run_model import RunModel
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.uncertainty.mixtures import mix_images
 from keras_xmr.uncertainty.occlusion import Probes, drop_from_captions, erase_images
-from keras_xmr.vectors import select
 
 IMAGES, CAPTIONS = 64, 200
 """Numbers of damaged images, which take far longer, and of damaged captions, drawn with a seed."""

@@ -40,8 +40,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from data_pipelines.vectors import unit_rows
 from keras_xmr.index.answer_sets import centre_and_scale, group_weights, low_quantile
-from keras_xmr.vectors import unit_rows
 
 LEVEL = 0.9
 """The share of counts within their interval, and of present queries that are not absent."""

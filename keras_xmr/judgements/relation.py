@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from keras_xmr.errors import ArgumentError
+from data_pipelines.errors import ArgumentError
 
 _ROWS = 256
 

@@ -7,8 +7,8 @@ from typing import Any, Literal
 import tensorflow as tf
 from keras import ops
 
+from data_pipelines.option_types import PositiveFloat
 from keras_xmr.config.contracts import LossContract
-from keras_xmr.config.option_types import PositiveFloat
 from keras_xmr.embeddings import distances
 from keras_xmr.embeddings.kinds import Embedding, log_sigma
 from keras_xmr.losses.base import Relations

@@ -10,7 +10,8 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from keras_xmr.config.contracts import LossContract
+from data_pipelines.errors import ArgumentError
+from keras_xmr.config.contracts import LossContract, MatcherContract
 from keras_xmr.embeddings import distances
 from keras_xmr.embeddings.kinds import Embedding, points
 from keras_xmr.embeddings.validation import (
@@ -20,10 +21,8 @@ from keras_xmr.embeddings.validation import (
     described,
     items,
 )
-from keras_xmr.errors import ArgumentError
 from keras_xmr.judgements.relation import as_array, check_image_ids
 from keras_xmr.layers.part import Part
-from keras_xmr.matchers import Matcher
 
 Tensor = Any
 
@@ -232,7 +231,7 @@ class Loss(Part):
         if 0 in (items(image), items(caption)):
             raise ArgumentError("a loss needs at least one image and one caption")
         if matcher is not None:
-            if not isinstance(matcher, Matcher):
+            if not isinstance(getattr(matcher, "contract", None), MatcherContract):
                 raise ArgumentError(f"matcher is one of keras_xmr.matchers, not {matcher!r}")
             check_fit(matcher, image, caption)
         check_loss(self, image, caption, matcher)

@@ -7,8 +7,8 @@ from typing import Any
 
 from keras import ops
 
+from data_pipelines.option_types import PositiveFloat
 from keras_xmr.config.contracts import LossContract
-from keras_xmr.config.option_types import PositiveFloat
 from keras_xmr.layers import Temperature
 from keras_xmr.losses.base import Relations
 from keras_xmr.losses.queries_base import LOWEST, Queries, QueriesLoss, query_weights

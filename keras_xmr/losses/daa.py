@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from data_pipelines.option_types import PositiveFloat
 from keras_xmr.config.contracts import LossContract
-from keras_xmr.config.option_types import PositiveFloat
 from keras_xmr.embeddings import distances
 from keras_xmr.losses.queries_base import (
     Queries,

@@ -11,8 +11,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from data_pipelines.option_types import NonNegativeFloat, PositiveFloat, PositiveInt
 from keras_xmr.config.contracts import LossContract
-from keras_xmr.config.option_types import NonNegativeFloat, PositiveFloat, PositiveInt
 from keras_xmr.embeddings import distances
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.layers import HypergraphConvolution

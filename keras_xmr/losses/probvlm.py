@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 from keras import ops
 
+from data_pipelines.option_types import NonNegativeFloat
 from keras_xmr.config.contracts import LossContract
-from keras_xmr.config.option_types import NonNegativeFloat
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.losses.queries_base import Queries, QueriesLoss, query_weights
 

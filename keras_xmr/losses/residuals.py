@@ -6,8 +6,8 @@ from typing import Any
 
 from keras import ops
 
+from data_pipelines.option_types import NonNegativeFloat, PositiveFloat, Reduction
 from keras_xmr.config.contracts import LossContract
-from keras_xmr.config.option_types import NonNegativeFloat, PositiveFloat, Reduction
 from keras_xmr.embeddings.distances import root, squared_euclidean
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.losses.base import Loss, Relations

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from keras import ops
 
+from data_pipelines.option_types import NonNegativeInt, PositiveFloat, Reduction
 from keras_xmr.config.contracts import LossContract
-from keras_xmr.config.option_types import NonNegativeInt, PositiveFloat, Reduction
 from keras_xmr.embeddings import distances
 from keras_xmr.embeddings.distances import root
 from keras_xmr.embeddings.kinds import points

@@ -7,8 +7,9 @@ from typing import Any, Literal
 
 import keras
 
+from data_pipelines.errors import ArgumentError
+from data_pipelines.option_types import PositiveInt
 from keras_xmr.config.contracts import MatcherContract
-from keras_xmr.config.option_types import PositiveInt
 from keras_xmr.embeddings.kinds import Embedding, kind, sample, sample_with_common_noise
 from keras_xmr.embeddings.validation import (
     as_embedding,
@@ -18,7 +19,6 @@ from keras_xmr.embeddings.validation import (
     items,
     shapes,
 )
-from keras_xmr.errors import ArgumentError
 from keras_xmr.layers.part import Part
 
 Tensor = Any

@@ -6,8 +6,8 @@ from typing import Any
 
 from keras import ops
 
+from data_pipelines.option_types import PositiveInt
 from keras_xmr.config.contracts import MatcherContract, SearchContract
-from keras_xmr.config.option_types import PositiveInt
 from keras_xmr.embeddings import distances
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.matchers.base import LogitMatcher, Matcher, SampledMatcher

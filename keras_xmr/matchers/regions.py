@@ -8,8 +8,8 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from data_pipelines.option_types import BelowOne, PositiveFloat, PositiveInt
 from keras_xmr.config.contracts import MatcherContract, SearchContract
-from keras_xmr.config.option_types import BelowOne, PositiveFloat, PositiveInt
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.layers import GlobalAttention, l2_normalize
 from keras_xmr.matchers.alignment import attend, linear, score_in_tiles

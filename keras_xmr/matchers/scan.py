@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from keras import ops
 
+from data_pipelines.option_types import PositiveFloat, PositiveInt
 from keras_xmr.config.contracts import MatcherContract, SearchContract
-from keras_xmr.config.option_types import PositiveFloat, PositiveInt
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.layers import l2_normalize
 from keras_xmr.matchers.alignment import attend, score_in_tiles

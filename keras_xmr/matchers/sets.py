@@ -7,8 +7,8 @@ from typing import Any
 
 from keras import ops
 
+from data_pipelines.option_types import PositiveFloat
 from keras_xmr.config.contracts import MatcherContract, SearchContract
-from keras_xmr.config.option_types import PositiveFloat
 from keras_xmr.embeddings import distances
 from keras_xmr.embeddings.kinds import Embedding, points
 from keras_xmr.matchers.base import Matcher

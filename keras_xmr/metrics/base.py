@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from keras_xmr.errors import ArgumentError
+from data_pipelines.errors import ArgumentError
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics.ranking import QueryMetrics
 from keras_xmr.metrics.retrieval import RetrievalMetrics

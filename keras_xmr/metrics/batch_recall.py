@@ -7,7 +7,7 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
-from keras_xmr.errors import ArgumentError
+from data_pipelines.errors import ArgumentError
 
 Tensor = Any
 

@@ -11,7 +11,7 @@ from keras_xmr.metrics.base import QueryMetric
 from keras_xmr.metrics.ranking import ndcg_at, positive_ranks
 
 if TYPE_CHECKING:
-    from keras_xmr.config.option_types import PositiveInt
+    from data_pipelines.option_types import PositiveInt
 
 
 class DiscountedGain(QueryMetric):

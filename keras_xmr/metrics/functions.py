@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_xmr.errors import ArgumentError
+from data_pipelines.errors import ArgumentError
 from keras_xmr.judgements.relation import as_array, as_judgements
 from keras_xmr.metrics.names import DIRECTIONS
 from keras_xmr.metrics.ranking import (

@@ -104,3 +104,24 @@ def metric_title(name: str) -> str:
     side, _, short = name.partition("_")
     metric = find_metric(short)
     return f"{side}\n{metric.title if metric else short}"
+
+
+def metric_value(name: str, value: float | None) -> str:
+    """The text of a value, as in tables: in percent, if it is a fraction.
+
+    Args:
+        name: The metric, with or without the direction: `i2t_recall_1` or `recall_1`.
+        value: The value; None if there is none.
+    """
+    if value is None:
+        return "-"
+    unit = metric_unit(name)
+    if unit == "fraction":
+        return f"{100 * value:.1f}"
+    return f"{value:.1f}" if unit == "rank" else f"{value:.2f}"
+
+
+def metric_unit(name: str) -> str:
+    """The unit of a metric, with or without the direction; `rsum` is a sum of fractions."""
+    metric = find_metric(name) or find_metric(name.partition("_")[2])
+    return metric.unit if metric else "fraction"

@@ -8,8 +8,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from data_pipelines.errors import ArgumentError
 from keras_xmr.embeddings.kinds import Embedding
-from keras_xmr.errors import ArgumentError
 from keras_xmr.layers.keras_compat import all_layers
 
 Tensor = Any

@@ -9,9 +9,9 @@ from typing import Any
 
 import keras
 
+from data_pipelines.errors import ArgumentError
 from keras_xmr.config.registry import snake_case
 from keras_xmr.embeddings.kinds import Embedding, for_matching
-from keras_xmr.errors import ArgumentError
 from keras_xmr.losses import Loss, Relations
 from keras_xmr.losses.queries_base import Queries, QueriesLoss
 

@@ -193,3 +193,16 @@ def collect_scalar(value: Tensor) -> Tensor:
     is_this = tf.one_hot(context.replica_id_in_sync_group, replicas, on_value=True, off_value=False)
     places = tf.where(is_this, tf.stop_gradient(value), tf.zeros([replicas]))
     return context.all_reduce(tf.distribute.ReduceOp.SUM, places)
+
+
+def accept_summed_gradients(optimizer: Any) -> None:
+    """Makes an optimizer accept gradients as sums over all replicas, without summing them again.
+
+    Keras has no option for it. Its `LossScaleOptimizer` even relies on it: by the gradients of
+    one replica it decides for all whether a step is skipped, and only then they are summed.
+
+    Args:
+        optimizer: Any optimizer of Keras, or one in a `LossScaleOptimizer`.
+    """
+    inner: Any = getattr(optimizer, "inner_optimizer", optimizer)
+    inner._all_reduce_sum_gradients = list

@@ -9,9 +9,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from data_pipelines.errors import ArgumentError
 from keras_xmr import embeddings
+from keras_xmr.config.registration import check_backend
 from keras_xmr.embeddings.kinds import Embedding
-from keras_xmr.errors import ArgumentError, check_backend
 from keras_xmr.losses import Loss
 from keras_xmr.losses.queries_base import Queries
 from keras_xmr.matchers import Matcher
@@ -20,6 +21,7 @@ from keras_xmr.model.gradient_caching import Chunks, check_towers, dense
 from keras_xmr.model.objective import Objective
 from keras_xmr.model.relations import MatchRule, relations, targets_read
 from keras_xmr.model.replicas import (
+    accept_summed_gradients,
     collect_scalar,
     gather_batch,
     num_replicas,
@@ -36,7 +38,6 @@ from keras_xmr.model.validation import (
     check_pairs,
     check_parts,
 )
-from keras_xmr.optimizers import accept_summed_gradients
 
 Tensor = Any
 

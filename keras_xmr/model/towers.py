@@ -13,9 +13,9 @@ import tensorflow as tf
 from keras_xmr.config.registry import build
 from keras_xmr.config.schema import TowerOptions
 from keras_xmr.encoders import EncoderError, InputSpec
+from keras_xmr.heads.pooling import Pooling, Projection
 from keras_xmr.layers import region_mask
 from keras_xmr.layers.keras_compat import all_layers
-from keras_xmr.pooling import Pooling, Projection
 
 
 def image_tower(options: TowerOptions, dimension: int, spec: InputSpec) -> keras.Model:

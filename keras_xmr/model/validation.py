@@ -9,8 +9,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from data_pipelines.errors import ArgumentError
 from keras_xmr.embeddings.validation import as_embedding, check_fit, described, shapes
-from keras_xmr.errors import ArgumentError
 from keras_xmr.losses import Loss
 from keras_xmr.losses.base import check_loss
 from keras_xmr.matchers import Matcher

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse
 
-from keras_xmr.errors import ArgumentError
+from data_pipelines.errors import ArgumentError
 from keras_xmr.judgements.relation import check_image_ids
 from keras_xmr.relevance.tokenizers import TOKENIZERS
 from keras_xmr.relevance.weights import WeightedCaptions, weigh
 
 if TYPE_CHECKING:
-    from keras_xmr.config.option_types import RelevanceMeasure, RelevanceTokenizer
+    from data_pipelines.option_types import RelevanceMeasure, RelevanceTokenizer
 
 
 FREQUENT = 256

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from data_pipelines.errors import UserError
 
 if TYPE_CHECKING:
-    from keras_xmr.config.option_types import RelevanceTokenizer
+    from data_pipelines.option_types import RelevanceTokenizer
 
 Tokenize = Callable[[Iterable[str]], list[list[str]]]
 """Makes of each caption the list of its words."""

@@ -12,7 +12,7 @@ import scipy.sparse
 from keras_xmr.relevance.ngrams import NGrams, averaging, count_ngrams, document_frequencies
 
 if TYPE_CHECKING:
-    from keras_xmr.config.option_types import RelevanceMeasure
+    from data_pipelines.option_types import RelevanceMeasure
 
 PENALTY_WIDTH = 6.0
 """Deviation, in words, of the Gaussian by which CIDEr-D punishes a difference in length."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from keras_xmr.metrics.chance import chance
 from keras_xmr.metrics.measure import SHOWN, Measured, by_positives
-from keras_xmr.metrics.names import CHOSEN, METRICS, RSUM, find_metric, metric_title
+from keras_xmr.metrics.names import CHOSEN, METRICS, RSUM, metric_title, metric_unit, metric_value
 from keras_xmr.metrics.retrieval import RetrievalMetrics
 from keras_xmr.reporting.table import Table
 
@@ -85,7 +85,7 @@ def _main_table(title: str, summaries: Mapping[str, Mapping[str, float]], first:
     place = len(table.header)
     table.header.append(metric_title(RSUM))
     for row, summary in zip(table.rows, summaries.values(), strict=True):
-        row.append(cell(RSUM, summary[RSUM]))
+        row.append(metric_value(RSUM, summary[RSUM]))
     best = best_cell(RSUM, _compared(summaries, RSUM))
     return replace(table, best={**table.best, **({} if best is None else {place: best})})
 
@@ -106,7 +106,11 @@ def _table(
         header += [f"{direction}\n{label}" for label in labels.values()]
     rows = [
         [name]
-        + [cell(key, summary.get(f"{side}_{key}")) for side in ("i2t", "t2i") for key in labels]
+        + [
+            metric_value(key, summary.get(f"{side}_{key}"))
+            for side in ("i2t", "t2i")
+            for key in labels
+        ]
         for name, summary in summaries.items()
     ]
     columns = [f"{side}_{key}" for side in ("i2t", "t2i") for key in labels]
@@ -129,10 +133,10 @@ def best_cell(metric: str, values: Sequence[float]) -> str | None:
         metric: Its name, with or without the direction.
         values: The figure of each row.
     """
-    shown = {cell(metric, value): value for value in values}
+    shown = {metric_value(metric, value): value for value in values}
     if len(shown) < 2:
         return None
-    return (min if _unit(metric) == "rank" else max)(shown, key=lambda text: shown[text])
+    return (min if metric_unit(metric) == "rank" else max)(shown, key=lambda text: shown[text])
 
 
 def _titles(table: str, summaries: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
@@ -150,7 +154,7 @@ def _curve_table(
 ) -> Table:
     """Both directions in one column of rows, since there are many columns."""
     rows = [
-        [f"{name} {side}", *(cell(key, summary.get(f"{side}_{key}")) for key in curve)]
+        [f"{name} {side}", *(metric_value(key, summary.get(f"{side}_{key}")) for key in curve)]
         for name, summary in summaries.items()
         for side in ("i2t", "t2i")
     ]
@@ -168,28 +172,10 @@ def _breakdown(title: str, metrics: RetrievalMetrics) -> Table | None:
     for side, bins in sides.items():
         for part in bins:
             answers = f"{part.least} to {part.most}" if part.least < part.most else str(part.most)
-            cells = [cell(name, part.means[name]) for name in SHOWN]
+            cells = [metric_value(name, part.means[name]) for name in SHOWN]
             by_chance = part.positives / candidates[side] if metrics.fully_judged else None
-            rows.append([side, answers, f"{part.queries:,}", *cells, cell("recall_1", by_chance)])
+            rows.append(
+                [side, answers, f"{part.queries:,}", *cells, metric_value("recall_1", by_chance)]
+            )
     titles = [*(METRICS[name].title for name in SHOWN), f"R@1 by {CHANCE}"]
     return Table(title, ["", "relevant items", "queries", *titles], rows)
-
-
-def cell(metric: str, value: float | None) -> str:
-    """A figure as in tables: in percent, if it is a fraction.
-
-    Args:
-        metric: Its name, with or without the direction: `i2t_recall_1` or `recall_1`.
-        value: The figure; None if there is none.
-    """
-    if value is None:
-        return "-"
-    unit = _unit(metric)
-    if unit == "fraction":
-        return f"{100 * value:.1f}"
-    return f"{value:.1f}" if unit == "rank" else f"{value:.2f}"
-
-
-def _unit(metric: str) -> str:
-    known = find_metric(metric) or find_metric(metric.partition("_")[2])
-    return known.unit if known else "fraction"

@@ -15,10 +15,10 @@ from keras_xmr.metrics import (
     rsum_difference,
     verdict,
 )
+from keras_xmr.metrics.names import metric_value
 from keras_xmr.metrics.ranking import RECALL_AT
 from keras_xmr.reporting.metric_tables import (
     CHANCE,
-    cell,
     judgements_title,
     measured_tables,
     reranked_title,
@@ -67,7 +67,7 @@ def summary_table(evaluation: Evaluation) -> Table:
             shown[f"  {name}"] = _against(simpler, kind).summary
         shown[f"  {CHANCE}"] = chance(metrics)
         for first, summary in shown.items():
-            rows.append([first, *(cell(name, summary.get(name)) for name in names)])
+            rows.append([first, *(metric_value(name, summary.get(name)) for name in names)])
     size = f"{evaluation.images:,} images, {evaluation.captions:,} captions"
     title = f"{evaluation.split}: {size}, {evaluation.matchers[0].name}"
     return Table(title, ["in percent", *(metric_title(name) for name in names)], rows)
@@ -87,7 +87,7 @@ def plain_lines(evaluation: Evaluation) -> list[str]:
     lines = []
     for side, query, answer, answers in sides:
         (first, by_chance), (ten, ten_by_chance) = (
-            [cell(name, summary[name]) for summary in (known, random)]
+            [metric_value(name, summary[name]) for summary in (known, random)]
             for name in (f"{side}_recall_1", f"{side}_recall_10")
         )
         lines.append(
@@ -98,7 +98,7 @@ def plain_lines(evaluation: Evaluation) -> list[str]:
     for name, simpler in evaluation.baselines.items():
         gap = rsum_difference(metrics, simpler.metrics, image_of)
         place = "above" if gap.low > 0 else "below" if gap.high < 0 else "level with"
-        rsum = cell(RSUM, simpler.metrics.summary[RSUM])
+        rsum = metric_value(RSUM, simpler.metrics.summary[RSUM])
         lines.append(
             f"The model is {place} a {name} on the same features, whose RSUM is {rsum} (difference "
             f"{100 * gap.value:+.1f}, 95 % interval {100 * gap.low:+.1f} to {100 * gap.high:+.1f})."
@@ -202,5 +202,5 @@ def _table(title: str, group: list[Compared]) -> Table:
 
 
 def _cell(kind: str, name: str, value: float | None) -> str:
-    text = cell(name, value)
+    text = metric_value(name, value)
     return f"+{text}" if kind == "difference" and value is not None and value > 0 else text

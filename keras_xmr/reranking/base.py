@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_xmr.errors import ArgumentError
+from data_pipelines.errors import ArgumentError
 from keras_xmr.judgements.relation import as_array
 
 

@@ -47,9 +47,6 @@ _EDITABLE_KEYS = (
     *("data.training_judgements", "train.initial_weights"),
 )
 
-EXTERNAL = "external_scores.yaml"
-"""The file in the folder of an evaluation of external scores that replaces a config."""
-
 BEST_IN_PART = "best.npz"
 """The best weights next to checkpoints while a model trains, without external weights."""
 

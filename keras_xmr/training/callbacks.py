@@ -25,8 +25,8 @@ from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.judgements import GroundTruth
 from keras_xmr.matchers import LogitMatcher
 from keras_xmr.metrics import RetrievalMetrics, verdict
+from keras_xmr.metrics.names import metric_value
 from keras_xmr.model.retriever import GRADIENT
-from keras_xmr.reporting.metric_tables import cell
 from keras_xmr.runs.termination import TerminatedError, TerminationNotice
 from keras_xmr.training.checkpoints import Checkpoints
 from keras_xmr.uncertainty.sigma import log_sigma
@@ -155,8 +155,8 @@ class Validation(StepCallback):
                 "where the loss does not fall either, change the learning rate",
                 self.step,
                 self.step // self.steps_per_epoch,
-                cell("rsum", against_chance.rsum),
-                cell("rsum", against_chance.chance),
+                metric_value("rsum", against_chance.rsum),
+                metric_value("rsum", against_chance.chance),
             )
 
     def _keep_best(self, value: float) -> None:
@@ -168,7 +168,7 @@ class Validation(StepCallback):
             progress.best, progress.best_step = value, self.step
             self.checkpoints.save_best(self.weights)
             word = ", the best so far"
-        shown = cell(self.monitor, value)
+        shown = metric_value(self.monitor, value)
         _LOGGER.info("step %d: validation %s %s%s", self.step, self.monitor, shown, word)
 
 

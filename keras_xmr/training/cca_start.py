@@ -15,18 +15,18 @@ from data_pipelines.errors import UserError
 from data_pipelines.progress import Progress
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.text import Tokenizer
+from data_pipelines.vectors import unit_rows
 from keras_xmr.config.schema import CCAOptions, Config
 from keras_xmr.evaluation.cca import CanonicalCorrelations, Projections
 from keras_xmr.heads import Head, HeldOutRank, Laplace
+from keras_xmr.heads.pooling import Pooling, Projection
 from keras_xmr.judgements import Judgements, judge
 from keras_xmr.layers.keras_compat import all_layers
 from keras_xmr.metrics import RSUM, evaluate_scores
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import features_of
-from keras_xmr.pooling import Pooling, Projection
 from keras_xmr.training.posthoc import held_out_log_ranks, last_layer_posterior, predict
 from keras_xmr.uncertainty.occlusion import shortened
-from keras_xmr.vectors import unit_rows
 
 _LOGGER = logging.getLogger(__name__)
 

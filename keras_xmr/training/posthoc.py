@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import softmax
 
+from data_pipelines.vectors import unit_rows
 from keras_xmr.evaluation.cca import CanonicalCorrelations, Projections
-from keras_xmr.vectors import unit_rows
 
 # Precisions of the prior that are tried.
 _PRECISIONS = np.geomspace(1e-6, 1e8, 141)

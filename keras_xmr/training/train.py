@@ -21,13 +21,13 @@ from keras_xmr.config.registry import components
 from keras_xmr.config.schema import Config, PhaseOptions, RelevanceOptions
 from keras_xmr.evaluation.evaluate import evaluate_split
 from keras_xmr.evaluation.results import Evaluation
+from keras_xmr.heads.pooling import Adapter
 from keras_xmr.layers import BagOfWords
 from keras_xmr.layers.keras_compat import all_layers
 from keras_xmr.model.build import build_model
 from keras_xmr.model.gradient_caching import check_towers
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import tower_on_features
-from keras_xmr.pooling import Adapter
 from keras_xmr.relevance import TOKENIZERS, BatchRelevance, weigh
 from keras_xmr.runs.folder import RunFolder
 from keras_xmr.runs.frozen_features import frozen_caption_features, frozen_features

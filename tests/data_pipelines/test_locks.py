@@ -16,7 +16,7 @@ from data_pipelines.features import write_features
 from data_pipelines.files import LockedError, locked, temporary_path
 from data_pipelines.prepare import prepare
 from data_pipelines.records import Records
-from keras_xmr.pipeline import Run, run
+from keras_xmr.pipeline.run import Run, run
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -15,7 +15,7 @@ import two_towers
 
 import keras_xmr
 from data_pipelines.errors import UserError
-from keras_xmr.cli import main
+from keras_xmr.commands._cli import main
 from keras_xmr.config.loader import load_config
 from keras_xmr.config.model_compatibility import further_matchers
 from keras_xmr.index import PhotoIndex, Query, Searcher

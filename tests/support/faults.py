@@ -18,8 +18,7 @@ import time
 import traceback
 from pathlib import Path
 
-from keras_xmr import cli
-from keras_xmr import pipeline as pipeline  # Imports TensorFlow before the first fork.
+from keras_xmr.commands import _cli as cli
 from keras_xmr.config.loader import load_config
 
 STEPS = ("prepare", "train", "evaluate", "export")

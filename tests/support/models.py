@@ -12,6 +12,7 @@ from keras_xmr.config.contracts import LossContract
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.schema import Config
 from keras_xmr.heads import Gaussian
+from keras_xmr.heads.pooling import Mean
 from keras_xmr.layers import L2Normalize
 from keras_xmr.losses import (
     DAA,
@@ -27,7 +28,6 @@ from keras_xmr.losses import (
 from keras_xmr.matchers import ClosedFormSampled, Cosine, Matcher, MatchProbability
 from keras_xmr.model.objective import Objective
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.pooling import Mean
 
 
 def tower(width: int, name: str, dimension: int = 6) -> keras.Model:

@@ -12,7 +12,7 @@ import models
 from filelock import FileLock
 
 from keras_xmr.model.build import build_model, build_tokenizer
-from keras_xmr.pipeline import Run
+from keras_xmr.pipeline.run import Run
 
 RECURRENT = "model.text.pooling=bi_gru"
 

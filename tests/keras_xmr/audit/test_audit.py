@@ -40,7 +40,7 @@ from keras_xmr.config.loader import ConfigError, dump_config
 from keras_xmr.index.photos import thumbnail
 from keras_xmr.judgements import Judgements, JudgementsError, read_judgements
 from keras_xmr.metrics import ScoreMatrices
-from keras_xmr.pipeline import Run
+from keras_xmr.pipeline.run import Run
 from keras_xmr.reporting.pages import data_url
 from keras_xmr.runs.folder import load_run
 

@@ -16,7 +16,8 @@ from command_line import ROOT, start
 from PIL import Image
 
 import keras_xmr
-from keras_xmr import cli, commands
+from keras_xmr import commands
+from keras_xmr.commands import _cli as cli
 from keras_xmr.commands import command_names, load_command
 from keras_xmr.commands._overview import overview
 from keras_xmr.config.loader import dump_config, find_config, load_config, packaged_configs
@@ -217,7 +218,7 @@ def test_a_finished_run_needs_no_config_again(tmp_path, monkeypatch, name):
     made.folder.mkdir()
     (made.folder / "config.yaml").write_text(dump_config(made))
     asked = []
-    monkeypatch.setattr("keras_xmr.pipeline.run", lambda *arguments: asked.append(arguments))
+    monkeypatch.setattr("keras_xmr.pipeline.run.run", lambda *arguments: asked.append(arguments))
     cli.main(["main.py", name, f"--run={made.folder}", "--set=evaluation.folds=2"])
     ((config, step),) = asked
     assert step == {"tune": "tune_reranker"}.get(name, name)

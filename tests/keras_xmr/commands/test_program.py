@@ -13,7 +13,7 @@ from keras_xmr.config import program
 from keras_xmr.config.program import adapt_help
 
 ROOT = Path(__file__).parents[3]
-SCRIPT = f"#!{sys.executable}\nfrom keras_xmr.cli import main\nmain()\n"
+SCRIPT = f"#!{sys.executable}\nfrom keras_xmr.commands._cli import main\nmain()\n"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from data_pipelines.errors import UserError
 from data_pipelines.sources import Problems, SourceError
 from data_pipelines.sources.captions_file import read_captions_file
 from keras_xmr.config.schema import RelevanceOptions
-from keras_xmr.pipeline import Run
+from keras_xmr.pipeline.run import Run
 from keras_xmr.relevance import RelevanceMatrix, ptb_tokenize, weigh, write
 from keras_xmr.relevance.write import PairCounts, write_file_relevance, write_relevance
 

@@ -23,7 +23,7 @@ from tiny_runs import RECURRENT, copy_of
 
 from data_pipelines.errors import UserError
 from data_pipelines.prepare import prepare
-from keras_xmr import cli
+from keras_xmr.commands import _cli as cli
 from keras_xmr.comparison.pairs import compare_pairs, wins
 from keras_xmr.comparison.plan import plan_runs
 from keras_xmr.comparison.report import Comparison

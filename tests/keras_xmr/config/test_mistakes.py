@@ -24,7 +24,7 @@ from keras_xmr.heads import Head
 from keras_xmr.losses import Loss
 from keras_xmr.matchers import Matcher
 from keras_xmr.metrics import QueryMetric
-from keras_xmr.pooling import Pooling
+from keras_xmr.heads.pooling import Pooling
 from keras_xmr.reranking import Reranker
 """
 LOSS = """

@@ -16,7 +16,8 @@ from data_pipelines import plugins
 from data_pipelines.plugins import PluginError, add_plugins, remove_plugins
 from data_pipelines.sources import Problems
 from data_pipelines.text import SPECIAL, WordTokenizer
-from keras_xmr import cli, commands
+from keras_xmr import commands
+from keras_xmr.commands import _cli as cli
 from keras_xmr.config.explain import explain
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.registry import FAMILIES, components, import_plugins
@@ -210,7 +211,7 @@ def test_an_heir_with_other_options_meets_no_rule_of_theirs(package):
     text = """
 from keras_xmr.encoders import SmallCNN
 from keras_xmr.losses import Triplet
-from keras_xmr.pooling import GPO
+from keras_xmr.heads.pooling import GPO
 
 class Narrow(SmallCNN):
     def __init__(self):

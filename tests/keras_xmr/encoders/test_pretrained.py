@@ -19,9 +19,9 @@ from keras_xmr.config.schema import TowerOptions
 from keras_xmr.encoders import EncoderError, InputSpec, KerasHubImage, KerasHubText
 from keras_xmr.encoders.pretrained.weights import WeightsError, load_weights
 from keras_xmr.heads import Gaussian, HeadError
+from keras_xmr.heads.pooling import Mean
 from keras_xmr.layers import TextBackbone
 from keras_xmr.model.towers import parts_of, text_tower
-from keras_xmr.pooling import Mean
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ from keras_xmr.evaluation.evaluate import evaluate_split
 from keras_xmr.evaluation.scoring import score_matrix, score_tiles
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import ScoreMatrices, evaluate_scores
-from keras_xmr.pipeline import Run
+from keras_xmr.pipeline.run import Run
 
 MSRM = (
     "model.matcher={name: mahalanobis_cosine}",

@@ -24,7 +24,7 @@ from keras_xmr.evaluation.evaluate import evaluate_split
 from keras_xmr.evaluation.external_scores import ExternalScores
 from keras_xmr.evaluation.external_scores import run as run_external_scores
 from keras_xmr.evaluation.scoring import score_matrix
-from keras_xmr.pipeline import Run
+from keras_xmr.pipeline.run import Run
 from keras_xmr.reporting.result_tables import result_tables
 from keras_xmr.uncertainty.sigma import bins, rank_correlation
 

@@ -11,7 +11,7 @@ import scipy.sparse
 from command_line import start
 
 from data_pipelines.errors import UserError
-from keras_xmr import cli
+from keras_xmr.commands import _cli as cli
 from keras_xmr.comparison.runs import compare
 from keras_xmr.evaluation.external_scores import ExternalScores, run
 from keras_xmr.evaluation.results import evaluate_split_scores

@@ -23,7 +23,7 @@ from keras_xmr.index.calibration import ScoredSplit, coverage
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import METRICS, measure, metric_names
 from keras_xmr.metrics.score_matrices import ScoreMatrices
-from keras_xmr.pipeline import Run
+from keras_xmr.pipeline.run import Run
 from keras_xmr.reporting.curve_plots import curve_pictures
 from keras_xmr.reporting.glossary import glossary
 from keras_xmr.reporting.result_tables import summary_table

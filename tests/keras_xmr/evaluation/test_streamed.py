@@ -13,7 +13,7 @@ from tiny_runs import copy_of
 
 from data_pipelines.errors import UserError
 from keras_xmr import matchers
-from keras_xmr.cli import main
+from keras_xmr.commands._cli import main
 from keras_xmr.config.contracts import MatcherContract
 from keras_xmr.config.schema import EvaluationOptions
 from keras_xmr.evaluation import scoring

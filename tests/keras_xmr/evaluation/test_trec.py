@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from keras_xmr import cli
+from keras_xmr.commands import _cli as cli
 from keras_xmr.evaluation.external_scores import ExternalScores, run
 from keras_xmr.evaluation.score_files import ScoresError, read_run, write_run
 from keras_xmr.judgements import (

@@ -13,8 +13,8 @@ import tensorflow as tf
 from data_pipelines.errors import UserError
 from keras_xmr.export import onnx_export
 from keras_xmr.export.saved_model import ExportError, some_inputs
+from keras_xmr.heads.pooling import BiGRU, Projection
 from keras_xmr.layers.bag_of_words import BagOfWords
-from keras_xmr.pooling import BiGRU, Projection
 
 SAMPLES = {
     "image": np.random.default_rng(0).normal(size=(3, 3, 4)).astype(np.float32),

@@ -29,7 +29,7 @@ from keras_xmr.export.saved_model import (
     image_files,
     versions,
 )
-from keras_xmr.pipeline import Run
+from keras_xmr.pipeline.run import Run
 
 pytestmark = pytest.mark.slow
 

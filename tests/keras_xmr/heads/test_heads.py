@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 import torch_layout
 
-from keras_xmr import pooling as poolings
 from keras_xmr.encoders import VSRN, InputSpec
 from keras_xmr.heads import Gaussian, Point
+from keras_xmr.heads import pooling as poolings
 from keras_xmr.layers import LocalAttention
 
 

@@ -10,10 +10,10 @@ import tensorflow as tf
 
 from keras_xmr.config.loader import ConfigError, find_config, load_config
 from keras_xmr.heads import GeneralizedGaussian, Laplace, Point, Spherical
+from keras_xmr.heads.pooling import Projection
 from keras_xmr.losses import GeneralizedGaussianLikelihood, SphericalLikelihood
 from keras_xmr.matchers import Cosine
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.pooling import Projection
 
 HEADS = {
     GeneralizedGaussian: {"hidden": 8, "dropout": 0.0},

@@ -14,8 +14,8 @@ from keras_xmr.heads import (
     PIENet,
     SlotAttention,
 )
+from keras_xmr.heads.pooling import Mean, Projection
 from keras_xmr.layers import ReZero
-from keras_xmr.pooling import Mean, Projection
 
 MASK = np.arange(4) < np.array([4, 2, 3])[:, None]
 SLOTS = {"heads": 2, "head_dimension": 4, "iterations": 2}

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_xmr import pooling as poolings
 from keras_xmr.heads import AttentivePoint, DynamicSubEmbeddings, PIENet, Point, SlotAttention
+from keras_xmr.heads import pooling as poolings
 from keras_xmr.losses import DynamicOrthogonality, VarianceAwareWeighting
 from keras_xmr.matchers import MaxCosine, MeanCosine
 

@@ -15,6 +15,7 @@ from small_index import COLOURS, StubEmbedder, photo, small_index, write_photos
 
 from data_pipelines.errors import UserError
 from data_pipelines.files import locked
+from keras_xmr.commands._results_page import lines, results_table
 from keras_xmr.index import MAX_TEXT, Filters, PhotoIndex, Query, Searcher, search
 from keras_xmr.index.answer_sets import AnswerSets
 from keras_xmr.index.backends import Exact
@@ -22,7 +23,6 @@ from keras_xmr.index.build import build_with
 from keras_xmr.index.manifests import write_manifest
 from keras_xmr.index.query import sentence
 from keras_xmr.index.query_reranking import Reranking
-from keras_xmr.index.results_page import lines, results_table
 from keras_xmr.index.verdict import Count, Logistic, VerdictModel
 from keras_xmr.index.vocabulary import Vocabulary
 from keras_xmr.reranking import FastReranking

@@ -286,7 +286,7 @@ def test_fifty_marks_take_seconds():
 def test_an_evaluation_takes_what_an_index_of_its_run_has_learned(trained, tmp_path):
     from keras_xmr.evaluation.evaluate import evaluate_split
     from keras_xmr.index.run_model import RunModel
-    from keras_xmr.pipeline import learned_change
+    from keras_xmr.pipeline.run import learned_change
 
     options = trained.config.evaluation.model_copy(update={"learned": tmp_path})
     config = trained.config.model_copy(update={"evaluation": options})

@@ -8,17 +8,17 @@ import pytest
 import tensorflow as tf
 import torch_layout
 
+from data_pipelines.errors import ArgumentError
 from keras_xmr.config.loader import ConfigError, find_config, load_config
 from keras_xmr.embeddings.kinds import for_matching
 from keras_xmr.encoders import VSRN, InputSpec
-from keras_xmr.errors import ArgumentError
 from keras_xmr.heads import Point, PointWithFeatures
+from keras_xmr.heads.pooling import Mean
 from keras_xmr.losses import Captioning
 from keras_xmr.losses.queries_base import Queries
 from keras_xmr.matchers import Cosine
 from keras_xmr.model.replicas import Part, shares
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.pooling import Mean
 
 
 class Weights:

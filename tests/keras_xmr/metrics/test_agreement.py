@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from keras_xmr.errors import ArgumentError
+from data_pipelines.errors import ArgumentError
 from keras_xmr.metrics import (
     alpha_of_counts,
     krippendorff_alpha,

@@ -11,8 +11,8 @@ import pytest
 import scipy.sparse
 from folds import evaluate_folds
 
+from data_pipelines.errors import ArgumentError
 from keras_xmr import reranking
-from keras_xmr.errors import ArgumentError
 from keras_xmr.evaluation.evaluate import build_metrics
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import (

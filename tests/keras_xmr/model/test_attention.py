@@ -20,8 +20,8 @@ from keras_xmr.heads import (
     Point,
     SlotAttention,
 )
-from keras_xmr.pooling import Attention as AttentionPooling
-from keras_xmr.pooling import Mean
+from keras_xmr.heads.pooling import Attention as AttentionPooling
+from keras_xmr.heads.pooling import Mean
 from keras_xmr.reporting.curve_plots import attention_picture
 from keras_xmr.reporting.heat import overlay
 

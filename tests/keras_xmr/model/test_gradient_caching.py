@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_xmr.errors import ArgumentError
+from data_pipelines.errors import ArgumentError
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.training.train import _check_phases
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import keras_xmr
+from data_pipelines.errors import ArgumentError
 from keras_xmr import losses, matchers
-from keras_xmr.errors import ArgumentError
 from keras_xmr.metrics import Recall, retrieval
 
 PAIRS = 24

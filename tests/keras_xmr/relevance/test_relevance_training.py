@@ -15,7 +15,7 @@ from data_pipelines.errors import UserError
 from data_pipelines.samplers import PairSampler
 from keras_xmr.model.build import build_model, build_tokenizer
 from keras_xmr.model.objective import Objective
-from keras_xmr.pipeline import Run
+from keras_xmr.pipeline.run import Run
 from keras_xmr.relevance import RelevanceMatrix, ptb_tokenize, weigh
 
 

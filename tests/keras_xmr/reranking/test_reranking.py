@@ -7,8 +7,8 @@ import oracles
 import pytest
 import scipy.special
 
+from data_pipelines.errors import ArgumentError
 from keras_xmr import reranking
-from keras_xmr.errors import ArgumentError
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import ScoreMatrices, evaluate_scores
 from keras_xmr.reranking import FastReranking, MultiFactor, ReciprocalNeighbours, fast, neighbours

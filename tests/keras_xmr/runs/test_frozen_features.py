@@ -23,7 +23,7 @@ from keras_xmr.encoders import EncoderError, InputSpec, SmallCNN
 from keras_xmr.model.build import build_model, build_tokenizer
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import features_of, image_tower, tower_on_features
-from keras_xmr.pipeline import Run
+from keras_xmr.pipeline.run import Run
 from keras_xmr.runs.frozen_features import frozen_features
 from keras_xmr.training.phases import freeze
 

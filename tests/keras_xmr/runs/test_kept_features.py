@@ -23,7 +23,7 @@ from keras_xmr.evaluation.embed import embed_split
 from keras_xmr.index.calibration import calibrate_run
 from keras_xmr.index.photo_embedding import embed_folder
 from keras_xmr.index.run_model import RunModel
-from keras_xmr.pipeline import Run
+from keras_xmr.pipeline.run import Run
 from keras_xmr.runs.frozen_features import with_features
 
 IMAGES, CAPTIONS = 40 + 12 + 12, 2 * (40 + 12 + 12)

@@ -11,6 +11,7 @@ import pytest
 from small_index import StubEmbedder, photo, small_index
 
 from data_pipelines.errors import UserError
+from data_pipelines.vectors import unit_rows
 from keras_xmr.index import PhotoIndex, Searcher
 from keras_xmr.index.learned import LEARNED, Learned, forget
 from keras_xmr.index.learning import Change
@@ -21,7 +22,6 @@ from keras_xmr.server.errors import OverloadedError
 from keras_xmr.server.request_models import SearchRequest
 from keras_xmr.server.service import Service
 from keras_xmr.server.settings import Settings
-from keras_xmr.vectors import unit_rows
 
 ASKED = SearchRequest(texts=("red",), count=100)
 

@@ -82,7 +82,7 @@ def test_sigterm_lets_it_answer_what_was_asked(index):
 def test_a_search_by_the_command_line_asks_a_running_server_without_tensorflow(index):
     script = """
 import sys
-from keras_xmr.cli import main
+from keras_xmr.commands._cli import main
 main()
 assert "tensorflow" not in sys.modules and "keras" not in sys.modules
 """

@@ -17,7 +17,7 @@ from data_pipelines.batches import image_batches
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.model.build import build_tokenizer
 from keras_xmr.model.towers import features_of
-from keras_xmr.pipeline import Run
+from keras_xmr.pipeline.run import Run
 from keras_xmr.training.cca_start import start_from_cca
 
 RIDGES = (

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from data_pipelines.vectors import unit_rows
 from keras_xmr.config.loader import ConfigError, find_config, load_config
 from keras_xmr.config.schema import CCAOptions
 from keras_xmr.evaluation.cca import CanonicalCorrelations
 from keras_xmr.heads import HeadError, HeldOutRank
+from keras_xmr.heads.pooling import Mean, Projection
 from keras_xmr.judgements import Judgements
-from keras_xmr.pooling import Mean, Projection
 from keras_xmr.training.cca_start import Averages, begin_at_cca
 from keras_xmr.training.posthoc import held_out_log_ranks, predict
 from keras_xmr.uncertainty.occlusion import shortened
-from keras_xmr.vectors import unit_rows
 
 HIDDEN, WIDTH = 6, 12
 

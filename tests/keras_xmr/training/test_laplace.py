@@ -8,8 +8,8 @@ import pytest
 
 from keras_xmr.config.schema import CCAOptions
 from keras_xmr.heads import HeadError, Laplace
+from keras_xmr.heads.pooling import Mean, Projection
 from keras_xmr.judgements import Judgements
-from keras_xmr.pooling import Mean, Projection
 from keras_xmr.training.cca_start import Averages, begin_at_cca
 from keras_xmr.training.posthoc import curvature, last_layer_posterior
 

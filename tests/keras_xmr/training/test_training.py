@@ -32,7 +32,7 @@ from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import evaluate_scores
 from keras_xmr.model.build import build_model, build_tokenizer
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.pipeline import Run
+from keras_xmr.pipeline.run import Run
 from keras_xmr.runs.cluster import Cluster
 from keras_xmr.training import callbacks
 from keras_xmr.training.checkpoints import CheckpointError, Checkpoints, Progress

@@ -23,7 +23,7 @@ from interruptions import last_weights
 
 from data_pipelines.errors import UserError
 from keras_xmr.config.loader import ConfigError, dump_config
-from keras_xmr.pipeline import Run
+from keras_xmr.pipeline.run import Run
 from keras_xmr.runs.cluster import TF_CONFIG, Cluster, cluster_of
 from keras_xmr.training.distribution import LOST, lost_worker, make_strategy
 

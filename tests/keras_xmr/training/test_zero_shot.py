@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 from tiny_runs import RECURRENT
 
-from keras_xmr.pipeline import Run
+from keras_xmr.pipeline.run import Run
 from keras_xmr.training.callbacks import Validation
 from keras_xmr.training.checkpoints import Progress
 

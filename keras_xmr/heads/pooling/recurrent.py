@@ -6,11 +6,11 @@ from typing import Any, Literal
 
 import keras
 
+from data_pipelines.option_types import PositiveInt
 from keras_xmr import layers
 from keras_xmr.config.contracts import PoolingContract
-from keras_xmr.config.option_types import PositiveInt
+from keras_xmr.heads.pooling.base import Pooling
 from keras_xmr.layers import GraphReasoning, L2Normalize, batch_normalization
-from keras_xmr.pooling.base import Pooling
 
 
 class GRU(Pooling):

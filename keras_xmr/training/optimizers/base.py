@@ -1,11 +1,9 @@
-"""Learning rates per part of a model, and gradients summed over replicas."""
+"""Learning rates per part of a model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
-
-import keras
 
 
 class PartwiseLearningRates:
@@ -33,16 +31,3 @@ class PartwiseLearningRates:
     def factor(self, variable: Any) -> float:
         """The factor of a variable of the model."""
         return self._factor_by_index[self._get_variable_index(variable)]  # type: ignore[attr-defined]
-
-
-def accept_summed_gradients(optimizer: keras.optimizers.Optimizer) -> None:
-    """Makes an optimizer accept gradients as sums over all replicas, without summing them again.
-
-    Keras has no option for it. Its `LossScaleOptimizer` even relies on it: by the gradients of
-    one replica it decides for all whether a step is skipped, and only then they are summed.
-
-    Args:
-        optimizer: Any optimizer of Keras, or one in a `LossScaleOptimizer`.
-    """
-    inner: Any = getattr(optimizer, "inner_optimizer", optimizer)
-    inner._all_reduce_sum_gradients = list

@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 from data_pipelines.errors import UserError
-from keras_xmr.tf_serving_client import ServingClient
+from keras_xmr.export.tf_serving_client import ServingClient
 
 PHOTO = datasets.encoded(datasets.picture(1))
 
@@ -154,7 +154,7 @@ def test_lists_of_captions_fit_the_images():
 
 def test_rest_needs_no_tensorflow():
     script = (
-        "import sys; from keras_xmr.tf_serving_client import ServingClient;"
+        "import sys; from keras_xmr.export.tf_serving_client import ServingClient;"
         "ServingClient('http://a', 'b');"
         "sys.exit(bool({'tensorflow', 'keras', 'grpc'} & sys.modules.keys()))"
     )

@@ -8,8 +8,8 @@ import keras
 
 from data_pipelines.errors import UserError
 from keras_xmr.config.contracts import PoolingContract
+from keras_xmr.heads.pooling.base import Pooling
 from keras_xmr.layers import l2_normalize
-from keras_xmr.pooling.base import Pooling
 
 
 class Mean(Pooling):

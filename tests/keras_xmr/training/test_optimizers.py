@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_xmr.optimizers import Adam, AdamP, AdamW
+from keras_xmr.training.optimizers import Adam, AdamP, AdamW
 
 NAMES = ("conv", "dense", "dense_si", "dense_layer", "bias", "conv_si")
 

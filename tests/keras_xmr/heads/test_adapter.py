@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 
 from data_pipelines.errors import UserError
-from keras_xmr.pooling import Adapter
+from keras_xmr.heads.pooling import Adapter
 
 
 def test_it_begins_as_the_average_and_is_its_formula(random):

@@ -7,10 +7,10 @@ from typing import Any
 import keras
 
 from data_pipelines.errors import UserError
+from data_pipelines.option_types import PositiveInt
 from keras_xmr.config.contracts import PoolingContract
-from keras_xmr.config.option_types import PositiveInt
-from keras_xmr.pooling.base import Pooling
-from keras_xmr.pooling.mean import masked_mean
+from keras_xmr.heads.pooling.base import Pooling
+from keras_xmr.heads.pooling.mean import masked_mean
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")

@@ -19,7 +19,7 @@ from keras_xmr.evaluation.evaluate import evaluate_matrices
 from keras_xmr.evaluation.scoring import check_time, score_tiles
 from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.model.towers import ignore_hubness
-from keras_xmr.pipeline import Run, report
+from keras_xmr.pipeline.run import Run, report
 from keras_xmr.runs.folder import RunFolder, load_run
 
 _LOGGER = logging.getLogger(__name__)

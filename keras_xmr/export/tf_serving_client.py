@@ -11,7 +11,7 @@ import numpy as np
 from data_pipelines.errors import UserError
 from data_pipelines.pixels import naming, open_image
 from data_pipelines.sources import UnreadableError
-from keras_xmr.http_client import post_json
+from keras_xmr.export.http_client import post_json
 
 Image = Path | str | bytes
 """The path of an image file, or its bytes."""

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from data_pipelines.batches import finish
-from data_pipelines.errors import UserError
+from data_pipelines.errors import ArgumentError, UserError
 from data_pipelines.images import crop_for_evaluation
 from data_pipelines.pixels import read_pixels
 from data_pipelines.sources import UnreadableError
@@ -20,7 +20,6 @@ from data_pipelines.sources.text_files import has_words
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.registry import import_plugins
 from keras_xmr.config.schema import Config
-from keras_xmr.errors import ArgumentError
 from keras_xmr.evaluation.arrays import TILE
 from keras_xmr.evaluation.embed import Arrays, embed_batches, embed_captions
 from keras_xmr.evaluation.scoring import score_matrix

@@ -6,10 +6,10 @@ from typing import Any
 
 import keras
 
+from data_pipelines.option_types import PositiveInt
 from keras_xmr.config.contracts import PoolingContract
-from keras_xmr.config.option_types import PositiveInt
+from keras_xmr.heads.pooling.base import Pooling
 from keras_xmr.layers import LocalAttention
-from keras_xmr.pooling.base import Pooling
 
 
 class Attention(Pooling):

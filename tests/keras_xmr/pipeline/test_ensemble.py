@@ -12,14 +12,14 @@ from command_line import start
 from tiny_runs import untrained
 
 from data_pipelines.errors import UserError
-from keras_xmr import cli
-from keras_xmr.comparison.ensemble import evaluate_ensemble, mean_scores
+from keras_xmr.commands import _cli as cli
 from keras_xmr.comparison.results import read_runs
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.evaluation.embed import embed_split
 from keras_xmr.evaluation.scoring import score_tiles
 from keras_xmr.metrics import ScoreMatrices
-from keras_xmr.pipeline import Run
+from keras_xmr.pipeline.ensemble import evaluate_ensemble, mean_scores
+from keras_xmr.pipeline.run import Run
 
 TOKENS = (
     "model.image.pooling=null",
@@ -133,7 +133,7 @@ def test_means_of_scores_by_direction(random):
 def test_the_command_line_asks_the_first_run_what_to_measure(members, folder, monkeypatch):
     called = []
     monkeypatch.setattr(
-        "keras_xmr.comparison.ensemble.evaluate_ensemble",
+        "keras_xmr.pipeline.ensemble.evaluate_ensemble",
         lambda *arguments: called.append(arguments),
     )
     paths = [str(run.folder.path) for run in members]

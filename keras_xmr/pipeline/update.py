@@ -16,7 +16,7 @@ from keras_xmr.index.manifests import MANIFEST
 from keras_xmr.index.marked import learn
 from keras_xmr.index.photo_index import PhotoIndex
 from keras_xmr.index.run_model import RunModel
-from keras_xmr.pipeline import Run, run
+from keras_xmr.pipeline.run import Run, run
 from keras_xmr.runs.folder import RunFolder
 
 _LOGGER = logging.getLogger(__name__)

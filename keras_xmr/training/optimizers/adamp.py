@@ -8,8 +8,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_xmr.config.option_types import BelowOne, Fraction, NonNegativeFloat, PositiveFloat
-from keras_xmr.optimizers.base import PartwiseLearningRates
+from data_pipelines.option_types import BelowOne, Fraction, NonNegativeFloat, PositiveFloat
+from keras_xmr.training.optimizers.base import PartwiseLearningRates
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")

@@ -33,14 +33,14 @@ from keras_xmr.evaluation.gradients import count_gradients
 from keras_xmr.evaluation.results import Arrays, Evaluation
 from keras_xmr.evaluation.scoring import score_tiles
 from keras_xmr.evaluation.tuning import search_scales
-from keras_xmr.export import (
+from keras_xmr.export.onnx_export import check_packages, export_onnx
+from keras_xmr.export.saved_model import (
     export_keras,
     export_saved_model,
     next_version,
     remove_old_versions,
+    some_inputs,
 )
-from keras_xmr.export.onnx_export import check_packages, export_onnx
-from keras_xmr.export.saved_model import some_inputs
 from keras_xmr.index.learned import Learned
 from keras_xmr.index.run_model import RunModel
 from keras_xmr.index.uncertainty_probes import probe

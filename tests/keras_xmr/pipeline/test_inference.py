@@ -8,11 +8,11 @@ import pytest
 from keras import ops
 
 from data_pipelines.errors import UserError
-from keras_xmr import inference
 from keras_xmr.config.contracts import LossContract
 from keras_xmr.losses import Loss
 from keras_xmr.matchers import Cosine
 from keras_xmr.model.retriever import Retriever
+from keras_xmr.pipeline import inference
 from keras_xmr.runs.folder import RunFolder
 
 

@@ -7,6 +7,7 @@ at once if Keras is imported already, and otherwise when it is.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -18,9 +19,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from keras_xmr.errors import check_backend
+from data_pipelines.errors import UserError
 
-_PACKAGE = Path(__file__).parent
+_PACKAGE = Path(__file__).parents[1]
 _DECORATED = re.compile(
     r'^@keras\.saving\.register_keras_serializable\(package="keras_xmr"(?:, name="(\w+)")?\)\n'
     r"class (\w+)",
@@ -29,6 +30,27 @@ _DECORATED = re.compile(
 _CLASS = re.compile(r"^()class (\w+)\((?!keras\.)", re.M)
 _RECORDED = ("heads", "layers", "losses", "matchers", "pooling")
 """Folders of classes that derive from `RecordedLayer`, which registers them."""
+
+
+class BackendError(UserError, ImportError):
+    """Keras is set to another backend than TensorFlow."""
+
+
+def check_backend() -> None:
+    """Checks that Keras is not set to another backend than TensorFlow, without importing it.
+
+    Raises:
+        BackendError: If it is.
+    """
+    keras = sys.modules.get("keras")
+    chosen = os.environ.get("KERAS_BACKEND") or "tensorflow"
+    if keras is not None and hasattr(keras, "config"):
+        chosen = keras.config.backend()
+    if chosen != "tensorflow":
+        raise BackendError(
+            f"keras_xmr runs on TensorFlow only, and Keras is set to {chosen!r}; unset "
+            "KERAS_BACKEND, or set it to tensorflow"
+        ) from None  # Not from the error of Keras, if there is one.
 
 
 class StandIn:

@@ -8,8 +8,8 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_xmr.config.option_types import BelowOne, NonNegativeFloat, PositiveFloat
-from keras_xmr.optimizers.base import PartwiseLearningRates
+from data_pipelines.option_types import BelowOne, NonNegativeFloat, PositiveFloat
+from keras_xmr.training.optimizers.base import PartwiseLearningRates
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")

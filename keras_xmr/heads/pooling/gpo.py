@@ -9,10 +9,10 @@ import keras
 from keras import ops
 
 from data_pipelines.errors import UserError
+from data_pipelines.option_types import EvenInt, PositiveInt
 from keras_xmr.config.contracts import PoolingContract
-from keras_xmr.config.option_types import EvenInt, PositiveInt
+from keras_xmr.heads.pooling.base import Pooling
 from keras_xmr.layers import GRU
-from keras_xmr.pooling.base import Pooling
 
 _TEMPERATURE = 0.1
 

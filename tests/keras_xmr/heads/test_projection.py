@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_xmr.pooling import Projection
+from keras_xmr.heads.pooling import Projection
 
 
 @pytest.fixture

@@ -1,0 +1,22 @@
+"""From local features (B, L, F) to one global vector (B, D). One file per pooling."""
+
+from keras_xmr.heads.pooling.adapter import Adapter
+from keras_xmr.heads.pooling.attention import Attention
+from keras_xmr.heads.pooling.base import Pooling
+from keras_xmr.heads.pooling.gpo import GPO
+from keras_xmr.heads.pooling.mean import Mean, RectifiedMean
+from keras_xmr.heads.pooling.projection import Projection
+from keras_xmr.heads.pooling.recurrent import GRU, VSRN, BiGRU
+
+__all__ = [
+    "GPO",
+    "GRU",
+    "VSRN",
+    "Adapter",
+    "Attention",
+    "BiGRU",
+    "Mean",
+    "Pooling",
+    "Projection",
+    "RectifiedMean",
+]
