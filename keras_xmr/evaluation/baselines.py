@@ -104,7 +104,7 @@ def _linear_scores(tested: Vectors, records: Records, config: Config) -> np.ndar
     rooted = bool(min(train[0].min(), tested[0].min()) >= 0)
     cca = CanonicalCorrelations(*_unit(train, rooted), part.caption_image)
     best = _choose(cca, records, config, rooted)
-    return cca.scores(best, *_unit(tested, rooted)).astype(np.float32)
+    return cca.scores(best, *_unit(tested, rooted))
 
 
 def _choose(

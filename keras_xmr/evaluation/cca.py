@@ -114,9 +114,10 @@ class CanonicalCorrelations:
                         )
 
     def scores(self, maps: Projections, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-        """Cosines (N, M) of projected images (N, F) and captions (M, G)."""
+        """Cosines (N, M), float32, of projected images (N, F) and captions (M, G)."""
         left = unit_rows((images - self.image_mean) @ maps.image)
-        return left @ unit_rows((captions - self.caption_mean) @ maps.caption).T
+        right = unit_rows((captions - self.caption_mean) @ maps.caption)
+        return left.astype(np.float32) @ right.astype(np.float32).T
 
     def best(
         self,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.linalg
 from scipy.special import softmax
 
 from data_pipelines.vectors import unit_rows
@@ -178,26 +179,39 @@ def predict(
     """
     known = ~np.isnan(values)
     inputs, values, fold_of = inputs[known], values[known], fold_of[known]
+    centre, mean = inputs.mean(axis=0), values.mean()
+    inputs, values = inputs - centre, values - mean
+    # Sums over a fold and over all: those over the others are their difference.
+    folds = [fold_of == fold for fold in np.unique(fold_of)]
+    sums = [_sums(inputs[held], values[held]) for held in folds]
+    total = [np.sum(each, axis=0) for each in zip(*sums, strict=True)]
     errors = np.zeros(len(STRENGTHS))
-    for fold in np.unique(fold_of):
-        held = fold_of == fold
-        fits = _ridges(inputs[~held], values[~held])
+    for held, own in zip(folds, sums, strict=True):
+        fits = _ridges(*(every - part for every, part in zip(total, own, strict=True)))
         for number, (slope, intercept) in enumerate(fits):
             errors[number] += np.square(inputs[held] @ slope + intercept - values[held]).sum()
     best = int(errors.argmin())
-    slope, intercept = list(_ridges(inputs, values))[best]
-    total = np.square(values - values.mean()).sum()
-    return slope, intercept, float(1 - errors[best] / total) if total else 0.0
+    slope, intercept = list(_ridges(*total))[best]
+    spread = np.square(values).sum()
+    explained = float(1 - errors[best] / spread) if spread else 0.0
+    return slope, float(intercept + mean - centre @ slope), explained
 
 
-def _ridges(inputs: np.ndarray, values: np.ndarray) -> Iterator[tuple[np.ndarray, float]]:
-    """Slope and intercept for each of `STRENGTHS`."""
-    centre, mean = inputs.mean(axis=0), values.mean()
-    centred = inputs - centre
-    squares, axes = np.linalg.eigh(centred.T @ centred)
-    target = axes.T @ (centred.T @ (values - mean))
+def _sums(inputs: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Number of rows, and sums of inputs, of values and of their products."""
+    parts = (len(inputs), inputs.sum(axis=0), values.sum(), inputs.T @ inputs, inputs.T @ values)
+    return tuple(map(np.asarray, parts))
+
+
+def _ridges(
+    count: np.ndarray, inputs: np.ndarray, values: np.ndarray, squares: np.ndarray, both: np.ndarray
+) -> Iterator[tuple[np.ndarray, float]]:
+    """Slope and intercept for each of `STRENGTHS`, by the sums of some rows."""
+    centre, mean = inputs / count, values / count
+    squares, target = squares - np.outer(centre, inputs), both - centre * values
     for strength in STRENGTHS:
-        slope = axes @ (target / (np.maximum(squares, 0) + strength * squares.mean()))
+        ridge = strength * np.trace(squares) / len(squares)
+        slope = scipy.linalg.solve(squares + ridge * np.eye(len(squares)), target, assume_a="pos")
         yield slope, float(mean - centre @ slope)
 
 
