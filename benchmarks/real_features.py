@@ -326,17 +326,19 @@ def image_features(
     import keras
 
     from data_pipelines.images import decode_for_evaluation
+    from data_pipelines.progress import Progress
     from keras_xmr.encoders import InputSpec
 
     pixels = keras.Input((crop.size, crop.size, 3), dtype="uint8")
     features, _ = image.features(pixels, InputSpec(image_size=crop.size))
     encoder, decode = keras.Model(pixels, features), decode or decode_for_evaluation
-    batches = (files[first : first + 32] for first in range(0, len(files), 32))
-    made = [
-        encoder(np.stack([decode(file, crop) for file in batch]), training=False)
-        for batch in batches
-    ]
-    return np.concatenate([np.asarray(batch) for batch in made]).astype(np.float16)
+    made = []
+    with Progress("computing features", len(files), "photos") as bar:
+        for first in range(0, len(files), 32):
+            batch = np.stack([decode(file, crop) for file in files[first : first + 32]])
+            made.append(np.asarray(encoder(batch, training=False)).astype(np.float16))
+            bar.update(len(batch))
+    return np.concatenate(made)
 
 
 def sentence_features(texts: list[str], text: Any) -> np.ndarray:
@@ -345,6 +347,7 @@ def sentence_features(texts: list[str], text: Any) -> np.ndarray:
 
     from data_pipelines.batches import caption_batches
     from data_pipelines.options import TextOptions
+    from data_pipelines.progress import Progress
     from keras_xmr.encoders import InputSpec
 
     tokenizer = text.tokenizer(TextOptions().max_words)
@@ -352,10 +355,12 @@ def sentence_features(texts: list[str], text: Any) -> np.ndarray:
     outputs = text.features(ids, InputSpec(vocabulary=tokenizer.vocabulary))
     model = keras.Model(ids, list(outputs))
     averages = []
-    for batch in caption_batches(texts, tokenizer, 100):
-        words, mask = (np.asarray(each) for each in model(batch, training=False))
-        weights = mask.astype(np.float32)[:, :, None]
-        averages.append((words * weights).sum(axis=1) / weights.sum(axis=1))
+    with Progress("computing features", len(texts), "captions") as bar:
+        for batch in caption_batches(texts, tokenizer, 100):
+            words, mask = (np.asarray(each) for each in model(batch, training=False))
+            weights = mask.astype(np.float32)[:, :, None]
+            averages.append((words * weights).sum(axis=1) / weights.sum(axis=1))
+            bar.update(len(words))
     return np.concatenate(averages)
 
 
