@@ -336,7 +336,7 @@ def image_features(
     with Progress("computing features", len(files), "photos") as bar:
         for first in range(0, len(files), 32):
             batch = np.stack([decode(file, crop) for file in files[first : first + 32]])
-            made.append(np.asarray(encoder(batch, training=False)).astype(np.float16))
+            made.append(encoder.predict_on_batch(batch).astype(np.float16))
             bar.update(len(batch))
     return np.concatenate(made)
 
