@@ -15,7 +15,7 @@ and every name that begins with `_`, may change at any time.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from keras_xmr.config.registration import register
+from keras_xmr.model.registration import register
 
 if TYPE_CHECKING:
     from data_pipelines.errors import ArgumentError

@@ -28,7 +28,7 @@ from keras_xmr.commands._quiet import quiet_tensorflow
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.config.messages import cut, nearest
 from keras_xmr.config.program import NAME, adapt_help, program
-from keras_xmr.config.registration import check_backend
+from keras_xmr.model.registration import check_backend
 from keras_xmr.runs.cluster import TF_CONFIG, cluster_of
 from keras_xmr.runs.termination import EXIT_CODE, TerminatedError
 

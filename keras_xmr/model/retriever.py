@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from data_pipelines.errors import ArgumentError
 from keras_xmr import embeddings
-from keras_xmr.config.registration import check_backend
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.losses import Loss
 from keras_xmr.losses.queries_base import Queries
@@ -19,6 +18,7 @@ from keras_xmr.matchers import Matcher
 from keras_xmr.metrics import Recall
 from keras_xmr.model.gradient_caching import Chunks, check_towers, dense
 from keras_xmr.model.objective import Objective
+from keras_xmr.model.registration import check_backend
 from keras_xmr.model.relations import MatchRule, relations, targets_read
 from keras_xmr.model.replicas import (
     accept_summed_gradients,
