@@ -357,7 +357,7 @@ def sentence_features(texts: list[str], text: Any) -> np.ndarray:
     averages = []
     with Progress("computing features", len(texts), "captions") as bar:
         for batch in caption_batches(texts, tokenizer, 100):
-            words, mask = (np.asarray(each) for each in model(batch, training=False))
+            words, mask = model.predict_on_batch(batch)
             weights = mask.astype(np.float32)[:, :, None]
             averages.append((words * weights).sum(axis=1) / weights.sum(axis=1))
             bar.update(len(words))
