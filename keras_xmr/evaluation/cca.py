@@ -113,11 +113,18 @@ class CanonicalCorrelations:
                             min(count, len(values)),
                         )
 
-    def scores(self, maps: Projections, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-        """Cosines (N, M), float32, of projected images (N, F) and captions (M, G)."""
+    def project(
+        self, maps: Projections, images: np.ndarray, captions: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Unit vectors (N, D) and (M, D), float32, of images (N, F) and captions (M, G)."""
         left = unit_rows((images - self.image_mean) @ maps.image)
         right = unit_rows((captions - self.caption_mean) @ maps.caption)
-        return left.astype(np.float32) @ right.astype(np.float32).T
+        return left.astype(np.float32), right.astype(np.float32)
+
+    def scores(self, maps: Projections, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        """Cosines (N, M), float32, of projected images (N, F) and captions (M, G)."""
+        left, right = self.project(maps, images, captions)
+        return left @ right.T
 
     def best(
         self,

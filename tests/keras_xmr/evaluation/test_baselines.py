@@ -49,7 +49,7 @@ def evaluate(random, monkeypatch):
     monkeypatch.setattr(baselines, "_has_features", lambda split: True)
     monkeypatch.setattr(baselines, "_means_of_split", lambda split, config: split.vectors)
 
-    def run(noise: float, names=("train", "val", "test"), encoder=None):
+    def run(noise: float, names=("train", "val", "test"), encoder=None, pooling=None):
         maps = random.normal(size=(8, 20)), random.normal(size=(8, 12))
         records = Records()
         for name in names:
@@ -69,7 +69,7 @@ def evaluate(random, monkeypatch):
             split="test", matchers=[own], baselines={}, ground_truth=truth, images=40, captions=80
         )
         options = SimpleNamespace(folds=0)
-        tower = SimpleNamespace(encoder=encoder)
+        tower = SimpleNamespace(encoder=encoder, pooling=pooling)
         config = SimpleNamespace(
             evaluation=options,
             data=SimpleNamespace(judgements="pairs", image=None),
@@ -92,6 +92,21 @@ def test_it_finds_what_is_linear(evaluate):
     lines = plain_lines(evaluation)
     assert lines[0].startswith("A caption as the query: the first image of 40 is relevant for")
     assert f"The model is below a {baselines.LINEAR} on the same features" in lines[-1]
+
+
+def test_it_is_corrected_for_hubs_where_the_model_is(evaluate):
+    evaluation = evaluate(1.0, pooling=SimpleNamespace(local_scaling=25))
+    assert list(evaluation.baselines) == [baselines.LINEAR, baselines.LINEAR_CSLS]
+    plain, corrected = (found.metrics.summary["rsum"] for found in evaluation.baselines.values())
+    assert plain != corrected > 1
+    assert str(summary_table(evaluation)).count("CSLS") == 1
+
+
+def test_hubness_is_the_mean_cosine_with_the_nearest():
+    others = np.eye(12)[:, :3] * 2
+    found = baselines._hubness(np.array([[3.0, 1, 0]]), others)
+    np.testing.assert_allclose(found, [(6 + 2) / 10])
+    np.testing.assert_allclose(baselines._hubness(np.ones((1, 3)), others[:4]), [6 / 4])
 
 
 def test_it_finds_nothing_in_noise(evaluate):
