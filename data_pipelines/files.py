@@ -307,6 +307,8 @@ def read_csv(
             header = next(reader, None) or []
             if missing := [column for column in columns if column not in header]:
                 first = ",".join(header)
+                if set(columns) <= set(re.split("[;\t]", first)):
+                    wanted = "; separate the columns by commas"
                 raise error(
                     f"{path} has no column {missing[0]!r}: its first line is {first!r}{wanted}"
                 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +18,11 @@ from data_pipelines.sources.photo_folder import PhotoFolderSource, PhotosSource,
 from data_pipelines.sources.text_files import csv_rows, json_rows
 
 _JSON = (".json", ".jsonl")
+
+_OWN_COLUMNS = (
+    ", or name the columns of the file: --set data.source.image_column=... "
+    "--set data.source.caption_column=..."
+)
 
 
 class CsvSource(PhotosSource):
@@ -56,7 +62,7 @@ class CsvSource(PhotosSource):
         captions: dict[str, list[Caption]] = {}
         id_columns = () if self.id_column is None else (self.id_column,)
         hashed: Counter[str] = Counter()
-        read = json_rows if path.suffix.lower() in _JSON else csv_rows
+        read = json_rows if path.suffix.lower() in _JSON else partial(csv_rows, advice=_OWN_COLUMNS)
         for _, row in read(path, (self.image_column, self.caption_column, *id_columns), problems):
             image, text = row[self.image_column].strip(), row[self.caption_column]
             key = row.get(self.id_column or "caption_id", "").strip()
@@ -112,8 +118,10 @@ class CsvSource(PhotosSource):
             has_captions = has_captions or bool(entry.captions)
             yield entry
         if not has_captions:
+            near = (self.root.parent / self.captions, self.root / self.captions.capitalize())
+            others = "".join(f". There is {path}" for path in near if path.is_file())
             raise MissingFileError(
                 f"{self.root / self.captions} does not exist; it should hold "
-                f"{self.image_column},{self.caption_column}. Neither has a photo in "
+                f"{self.image_column},{self.caption_column}{others}. Neither has a photo in "
                 f"{self.photos_folder} a caption in a text file (photo.txt), or in its metadata"
             )

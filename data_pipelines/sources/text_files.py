@@ -143,7 +143,7 @@ def json_rows(
 
 
 def csv_rows(
-    path: Path, columns: tuple[str, ...], problems: Problems
+    path: Path, columns: tuple[str, ...], problems: Problems, advice: str = ""
 ) -> Iterator[tuple[int, dict[str, str]]]:
     """Yields the line number and the fields, by column, of every complete row of a CSV file.
 
@@ -151,14 +151,13 @@ def csv_rows(
         path: The file, UTF-8.
         columns: Required columns.
         problems: Counts incomplete rows.
+        advice: End of the message about a missing column.
 
     Raises:
         SourceError: If it is missing, malformed, or without one of the columns.
     """
     usual = ",".join(columns)
-    wanted = (
-        f". Write a first line such as {usual!r}, or name the columns of the file in the config"
-    )
+    wanted = f". Write a first line such as {usual!r}{advice}"
     try:
         for line, fields in read_csv(check_file(path), columns, wanted, SourceError):
             if isinstance(fields, str):

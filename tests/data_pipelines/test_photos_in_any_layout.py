@@ -148,6 +148,10 @@ def test_a_folder_without_any_caption_is_an_error(tmp_path):
         captions_of(tmp_path)
     with pytest.raises(MissingFileError, match=r"mine\.csv does not exist; it should hold"):
         captions_of(tmp_path, captions="mine.csv")
+    (tmp_path / "images").mkdir()
+    (tmp_path / "captions.csv").write_text("image,caption\n", "utf-8")
+    with pytest.raises(MissingFileError, match=r"There is .*captions\.csv\. Neither"):
+        captions_of(tmp_path / "images")
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "WEBP", "TIFF"])

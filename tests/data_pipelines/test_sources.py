@@ -173,10 +173,15 @@ def test_csv_columns_can_be_named(tmp_path):
     section = datasets.csv_photos(tmp_path)
     path = tmp_path / "captions.csv"
     path.write_text(path.read_text("utf-8").replace("image,caption", "datei,text", 1), "utf-8")
-    with pytest.raises(SourceError, match=r"no column 'image': its first line is 'datei,text'"):
+    with pytest.raises(
+        SourceError, match=r"no column 'image': its first line is 'datei,text'.*image_column="
+    ):
         read(section)
     _, splits, _ = read(section | {"image_column": "datei", "caption_column": "text"})
     assert len(splits["train"]) == 16
+    path.write_text("image;caption\na.jpg;a dog\n", "utf-8")
+    with pytest.raises(SourceError, match=r"'image;caption'; separate the columns by commas"):
+        read(section)
 
 
 def test_csv_captions_keep_their_ids_when_rows_are_added(tmp_path):

@@ -436,8 +436,12 @@ def test_a_damaged_manifest_is_named(folder, tmp_path):
     write_manifest(tmp_path, 99, {})
     with pytest.raises(UserError, match="has version 99, not 1"):
         PhotoIndex.open(tmp_path)
-    with pytest.raises(UserError, match="holds no index"):
+    with pytest.raises(UserError, match=r"holds no index .*; `index` builds one"):
         PhotoIndex.open(tmp_path / "nowhere")
+    (tmp_path / "run" / "index").mkdir(parents=True)
+    write_manifest(tmp_path / "run" / "index", 99, {})
+    with pytest.raises(UserError, match=r"run holds no index .*run/index does"):
+        PhotoIndex.open(tmp_path / "run")
 
 
 def test_opening_an_index_imports_no_tensorflow(folder):
