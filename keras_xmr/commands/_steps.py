@@ -33,8 +33,6 @@ def do(config: Config, step: str) -> None:
 def _check_folders(config: Config, step: str) -> None:
     if step != "prepare":
         check_folder(config.folder)
-    if step in ("all", "train"):
-        RunFolder(config).check(config)
     prepares = step == "all" or (step == "evaluate" and is_as_published(config))
     if step == "prepare" or (prepares and not config.data.is_prepared):
         check_folder(config.data.records)
@@ -44,3 +42,6 @@ def _check_folders(config: Config, step: str) -> None:
                 f"{root} does not exist; data.source.root names the folder of the data. "
                 f"{config.data.source.origin}"
             )
+    # Last: of a wrong folder of data it would only say that another run had another one.
+    if step in ("all", "train"):
+        RunFolder(config).check(config)

@@ -420,7 +420,7 @@ class Searcher:
         if self.index.has_vocabulary:
             texts = (*query.texts, *query.unlike)
             notes += dict.fromkeys(filter(None, map(self.index.vocabulary.foreign, texts)))
-        if self.index.answer_sets is None or (self.index.verdict is None and query.is_one_text):
+        if self.index.answer_sets is None or self.index.verdict is None:
             notes.append(
                 "This index is not calibrated: how many of these photos are right is not known."
             )

@@ -120,7 +120,8 @@ class RunFolder:
             raise ConfigError(
                 f"{self.path} holds a run with another config:\n  "
                 + "\n  ".join(changes[:10])
-                + "\nGive this run another name (--set name=...), or delete the folder"
+                + "\nContinue it with its own settings, give this run another name "
+                "(--set name=...), or delete the folder"
             )
         self.check_trained(config)
 
