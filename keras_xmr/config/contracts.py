@@ -11,6 +11,7 @@ class: both are checked by `keras_xmr.config.contracts`. Needs no TensorFlow.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import product
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
@@ -56,7 +57,7 @@ class Contract(BaseModel):
         changes: dict[str, Any] = {}
         for conditions, fields in self.when:
             if _hold(conditions, options):
-                changes |= dict(type(self).model_validate(fields).written_fields())
+                changes |= type(self).model_validate(fields).written_fields()
         return self.model_copy(update=changes) if changes else self
 
     def options_for(self, field: str) -> dict[str, Any]:
@@ -96,10 +97,6 @@ class Contract(BaseModel):
     def written_fields(self) -> dict[str, Any]:
         """The explicit fields."""
         return {name: getattr(self, name) for name in self.model_fields_set}
-
-    def derived(self, heir: Contract | None) -> Self:
-        """Merges the declaration of a subclass into this one."""
-        return self if heir is None else type(self)(**self.written_fields() | heir.written_fields())
 
 
 def _hold(conditions: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
@@ -284,11 +281,9 @@ class Declared:
 
 def derived_contract(declared: Sequence[Contract | None]) -> Any:
     """Merges the declarations of a class and its base classes, nearest first."""
-    merged: Any = None
-    for contract in reversed(declared):
-        if contract is not None:
-            merged = contract if merged is None else merged.derived(contract)
-    return merged
+    known = [contract for contract in declared if contract is not None]
+    fields = ChainMap(*(contract.written_fields() for contract in known))
+    return type(known[-1])(**fields) if known else None
 
 
 SIDES: tuple[Literal["image", "text"], ...] = ("image", "text")

@@ -218,21 +218,6 @@ def _kind_mistake(
     )
 
 
-def _key_mistake(
-    config: Config, loss: Choice, mismatch: Mismatch, key: tuple[str | int, ...]
-) -> Mistake:
-    contract: LossContract = contract_of("loss", loss)
-    sides = sides_with_keys(contract)
-    heads = components("head").items()
-    names = [n for n, h in heads if set(contract.keys) <= set(h.contract.keys)]
-    heads_of_sides = [config.model.towers[side].head.name for side in sides]
-    return (
-        key,
-        f"{loss.name!r} {mismatch.text}, which the heads for {' and '.join(sides)} "
-        f"({', '.join(heads_of_sides)}) do not give; heads that do: {', '.join(names)}",
-    )
-
-
 def _heads_for(accepts: tuple[tuple[str, str], ...], kinds: tuple[str, str]) -> str:
     """Advice on missing or unsupported token embeddings."""
     if ("tokens", "tokens") in accepts:
@@ -254,7 +239,14 @@ def _losses(config: Config) -> Iterator[Mistake]:
             if mismatch.about == "kinds":
                 yield _kind_mistake(loss, mismatch, "loss", made, key)
             elif mismatch.about == "keys":
-                yield _key_mistake(config, loss, mismatch, (*key, "name"))
+                sides, heads = sides_with_keys(contract), components("head").items()
+                names = [n for n, h in heads if set(contract.keys) <= set(h.contract.keys)]
+                heads_of_sides = [config.model.towers[side].head.name for side in sides]
+                yield (
+                    (*key, "name"),
+                    f"{loss.name!r} {mismatch.text}, which the heads for {' and '.join(sides)} "
+                    f"({', '.join(heads_of_sides)}) do not give; heads that do: {', '.join(names)}",
+                )
             else:
                 names = [n for n, m in components("matcher").items() if m.contract.log_odds]
                 yield (

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union
+from typing import Annotated, Any, Literal, NamedTuple, Union
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
@@ -36,8 +36,7 @@ from keras_xmr.config.contracts import CONTRACTS, Contract, SearchContract, deri
 from keras_xmr.config.messages import nearest
 
 
-@dataclass(frozen=True)
-class Family:
+class Family(NamedTuple):
     """Interchangeable components.
 
     Attributes:
@@ -164,7 +163,7 @@ def components(family: str) -> Mapping[str, Component]:
         KeyError: If the family is unknown.
         PluginError: If a component cannot be read, or has a name that is taken.
     """
-    folder, base = FAMILIES[family].folder, FAMILIES[family].base
+    folder, base = FAMILIES[family]
     builtin, plugins = _classes_of_folder(folder), plugin_classes()
     # Base classes, such as those of base.py and queries_base.py, are not components.
     modules = [module for module in builtin if not module.endswith("base")]
@@ -204,7 +203,7 @@ def _classes_of_folder(folder: str) -> Classes:
 
 def why_not_found(family: str, name: str) -> str:
     """Why a class of a plugin is not a component of a family; empty if there is no such class."""
-    folder, base = FAMILIES[family].folder, FAMILIES[family].base
+    folder, base = FAMILIES[family]
     for module, classes in plugin_classes().items():
         for class_name in classes:
             if snake_case(class_name) == name:
@@ -292,12 +291,10 @@ def _read_contract(nodes: Sequence[ast.ClassDef], name: str, kind: type[Contract
     Raises:
         ValueError: If it is not a literal, or has a field that it does not know.
     """
-    contracts = []
-    for node in nodes:
-        value = dict(_assignments(node)).get(name)
-        if value is not None and kind is not None:
-            contracts.append(_literal_contract(value, name, kind))
-    return derived_contract(contracts)
+    if kind is None:
+        return None
+    values = [dict(_assignments(node)).get(name) for node in nodes]
+    return derived_contract([_literal_contract(v, name, kind) for v in values if v is not None])
 
 
 def _literal_contract(value: ast.expr, name: str, kind: type[Contract]) -> Contract:

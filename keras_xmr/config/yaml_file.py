@@ -13,6 +13,7 @@ import copy
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -222,18 +223,12 @@ def _construct(
         return result
     if isinstance(node, yaml.SequenceNode) and node.tag == _TAG + "seq":
         return [_construct(n, where, (*key, i), places) for i, n in enumerate(node.value)]
-    try:
-        return _scalar(node)
-    except ValueError as error:
-        raise ConfigError(f"{where(node)}: {dotted(key)}: {error}") from None
+    return _scalar(node, f"{where(node)}: {dotted(key)}")
 
 
 def _name(node: yaml.Node, where: Callable[[yaml.Node], str]) -> str:
     """The name of a key."""
-    try:
-        name = _scalar(node)
-    except ValueError as error:
-        raise ConfigError(f"{where(node)}: a key: {error}") from None
+    name = _scalar(node, f"{where(node)}: a key")
     if not isinstance(name, str):
         raise ConfigError(f"{where(node)}: keys are words; got {cut(repr(name))}")
     if name == "<<":
@@ -244,28 +239,26 @@ def _name(node: yaml.Node, where: Callable[[yaml.Node], str]) -> str:
     return name
 
 
-def _scalar(node: yaml.Node) -> Any:
+def _scalar(node: yaml.Node, about: str) -> Any:
     """A word, a number, a truth value or null; unlike YAML 1.1, `1e-5` is a number.
 
     Raises:
-        ValueError: If it is none of them.
+        ConfigError: If it is none of them; the message begins with `about`.
     """
+    kind = node.tag.removeprefix(_TAG)
     if not isinstance(node, yaml.ScalarNode) or node.tag not in _SCALARS:
-        kind = node.tag.removeprefix(_TAG)
-        raise ValueError(f"values of the type {cut(repr(kind))} are not supported")
+        raise ConfigError(f"{about}: values of the type {cut(repr(kind))} are not supported")
     try:
         value = _Loader("").construct_object(node, deep=True)
     except (ValueError, LookupError):
-        kind = node.tag.removeprefix(_TAG)
-        raise ValueError(f"{cut(repr(node.value))} is not a valid {kind}") from None
+        raise ConfigError(f"{about}: {cut(repr(node.value))} is not a valid {kind}") from None
     if isinstance(value, str):
         if _NO_TEXT.search(value):
-            raise ValueError(f"got {cut(repr(value))}, which has control or surrogate characters")
+            shown = cut(repr(value))
+            raise ConfigError(f"{about}: got {shown}, which has control or surrogate characters")
         if node.style is None and "e" in value.lower():
-            try:
+            with suppress(ValueError):
                 return float(value)
-            except ValueError:
-                return value
     return value
 
 
@@ -273,15 +266,10 @@ def _merge(base: Draft, other: Draft) -> None:
     def merge(mine: dict[str, Any], theirs: Mapping[str, Any], key: Key) -> None:
         for name, value in theirs.items():
             here = (*key, name)
-            old = mine.get(name)
+            old: Any = mine.get(name)
+            are_sections = isinstance(old, dict) and isinstance(value, dict)
             # A section that chooses another component drops the options of the old one.
-            same = not (
-                isinstance(old, dict)
-                and isinstance(value, dict)
-                and "name" in value
-                and old.get("name") != value["name"]
-            )
-            if isinstance(old, dict) and isinstance(value, dict) and same:
+            if are_sections and old.get("name") == value.get("name", old.get("name")):
                 merge(old, value, here)
             else:
                 base.forget(here)
