@@ -37,10 +37,6 @@ def check_loss(loss: Any, image: Embedding, caption: Embedding, matcher: Any) ->
     check_dimensions(image, caption)
 
 
-def _name(loss: Any) -> str:
-    return type(loss).__name__
-
-
 def _positives(image_ids: Any, positives: Any, images: int | None, captions: int | None) -> Tensor:
     """Matching pairs, boolean (N, M)."""
     if positives is not None:
@@ -77,8 +73,9 @@ def _numbers(values: Any, name: str) -> Any:
 def _relevance(loss: Any, relevance: Any, shape: Any) -> Tensor:
     if relevance is None:
         raise ArgumentError(
-            f"{_name(loss)} learns from how relevant captions are to images: give relevance, float "
-            f"{tuple(shape)}, such as keras_xmr.relevance.cider(captions, image_ids)"
+            f"{type(loss).__name__} learns from how relevant captions are to images: give "
+            f"relevance, float {tuple(shape)}, such as keras_xmr.relevance.cider(captions, "
+            "image_ids)"
         )
     tensor = ops.convert_to_tensor(_numbers(relevance, "relevance"), "float32")
     if tuple(tensor.shape) != tuple(shape):
@@ -237,13 +234,15 @@ class Loss(Part):
         check_loss(self, image, caption, matcher)
         if self.contract.reads_words:
             raise ArgumentError(
-                f"{_name(self)} reads the words of captions, and trains in a model only"
+                f"{type(self).__name__} reads the words of captions, and trains in a model only"
             )
         relations = {"positives": _positives(image_ids, positives, items(image), items(caption))}
         if self.contract.reads_relevance:
             relations["relevance"] = _relevance(self, relevance, relations["positives"].shape)
         elif relevance is not None:
-            raise ArgumentError(f"{_name(self)} does not use relevance; remove the argument")
+            raise ArgumentError(
+                f"{type(self).__name__} does not use relevance; remove the argument"
+            )
         if matcher is not None:
             image, caption = matcher.prepare(image, "image"), matcher.prepare(caption, "caption")
         scores = _scores(self, matcher, image, caption)

@@ -17,32 +17,18 @@ from keras_xmr.embeddings import distances
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.layers import HypergraphConvolution
 from keras_xmr.losses.base import Relations
-from keras_xmr.losses.queries_base import Queries, QueriesLoss
+from keras_xmr.losses.queries_base import DirectionsLoss, Queries
 
 Tensor = Any
 
 
-class _QueryLoss(QueriesLoss):
+class _QueryLoss(DirectionsLoss):
     """The sum of one loss for images as queries, and one for captions."""
 
     CONTRACT = LossContract(
-        parts=("image_to_text", "text_to_image"),
         accepts=(("gaussian", "gaussian"), ("point", "point")),
         reads_scores=False,
     )
-
-    def sum_over_queries(self, rows: Queries, columns: Queries, step: Tensor) -> dict[str, Tensor]:
-        del step
-        return {
-            part: side.share * self.one_way(side.queries, side.candidates, side.positives, part)
-            for part, side in zip(self.CONTRACT.parts, (rows, columns), strict=True)
-        }
-
-    def one_way(
-        self, queries: Embedding, candidates: Embedding, positives: Tensor, direction: str
-    ) -> Tensor:
-        """The mean loss of N queries with M candidates; positives are (N, M)."""
-        raise NotImplementedError
 
     def learned(self, name: str, start: float) -> keras.Variable:
         """A learned scalar that stays at or above 0."""
@@ -54,11 +40,9 @@ class _QueryLoss(QueriesLoss):
         )
 
     def trivial_value(self, scores: Tensor, relations: Relations) -> Tensor:
-        i2t = match_loss(ops.zeros_like(scores), relations["positives"])
-        t2i = match_loss(
-            ops.zeros_like(ops.transpose(scores)), ops.transpose(relations["positives"])
-        )
-        return i2t + t2i
+        zeros, positives = ops.zeros_like(scores), relations["positives"]
+        back = match_loss(ops.transpose(zeros), ops.transpose(positives))
+        return match_loss(zeros, positives) + back
 
 
 class MahalanobisContrastive(_QueryLoss):
@@ -80,12 +64,9 @@ class MahalanobisContrastive(_QueryLoss):
         super().__init__(**kwargs)
         self.temperature = self.learned("temperature", temperature)
 
-    def one_way(
-        self, queries: Embedding, candidates: Embedding, positives: Tensor, direction: str
-    ) -> Tensor:
-        del direction
-        logits = -self.temperature * query_distances(queries, candidates)
-        return match_loss(logits, positives)
+    def one_way(self, queries: Queries, direction: str, step: Tensor) -> Tensor:
+        logits = -self.temperature * query_distances(queries.queries, queries.candidates)
+        return queries.share * match_loss(logits, queries.positives)
 
 
 class HypergraphContrastive(_QueryLoss):
@@ -156,16 +137,14 @@ class HypergraphContrastive(_QueryLoss):
         for convolution in self.text_to_image:
             convolution.build(image_shape["mean"])
 
-    def one_way(
-        self, queries: Embedding, candidates: Embedding, positives: Tensor, direction: str
-    ) -> Tensor:
-        distance = query_distances(queries, candidates)
-        relation = ops.where(positives, 1.0, ops.exp(-self.alpha * distance))
-        nodes = candidates["mean"]
+    def one_way(self, queries: Queries, direction: str, step: Tensor) -> Tensor:
+        distance = query_distances(queries.queries, queries.candidates)
+        relation = ops.where(queries.positives, 1.0, ops.exp(-self.alpha * distance))
+        nodes = queries.candidates["mean"]
         for convolution in getattr(self, direction):
             nodes = convolution(nodes, ops.transpose(relation))
-        logits = self.cosine_scale * distances.cosine(queries["mean"], nodes)
-        return match_loss(logits, positives)
+        logits = self.cosine_scale * distances.cosine(queries.queries["mean"], nodes)
+        return queries.share * match_loss(logits, queries.positives)
 
 
 def query_distances(queries: Embedding, candidates: Embedding) -> Tensor:

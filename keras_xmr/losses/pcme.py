@@ -38,9 +38,7 @@ class SoftContrastive(QueriesLoss):
         positive = ops.where(rows.positives, ops.softplus(-rows.scores), 0.0)
         negative = ops.where(rows.positives, 0.0, ops.softplus(rows.scores))
         parts = {"positive": positive, "negative": negative}
-        if self.reduction == "sum":
-            return {part: 2.0 * ops.sum(values) for part, values in parts.items()}
-        return {part: 2.0 * rows.share * ops.mean(values) for part, values in parts.items()}
+        return {part: 2.0 * rows.reduced(v, self.reduction) for part, v in parts.items()}
 
     def trivial_value(self, scores: Any, relations: Relations) -> Any:
         share = ops.mean(ops.cast(relations["positives"], "float32"))
@@ -70,9 +68,7 @@ class KLDivergence(ItemsLoss):
         divergence = 0.5 * ops.sum(
             mean * mean + ops.exp(log_variance) - 1.0 - log_variance, axis=-1
         )
-        if self.reduction == "sum":
-            return ops.sum(divergence)
-        return items.share * ops.mean(divergence)
+        return items.reduced(divergence, self.reduction)
 
 
 class Uniformity(QueriesLoss):

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
+from data_pipelines.option_types import Reduction
 from keras_xmr.config.contracts import LossContract
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.losses.base import Loss, Relations
@@ -175,6 +176,10 @@ class Queries:
         """Matching pairs, boolean (Q, C)."""
         return self.relations["positives"]
 
+    def reduced(self, values: Tensor, reduction: Reduction) -> Tensor:
+        """The sum of values of these queries, or their share of the mean over the batch."""
+        return ops.sum(values) if reduction == "sum" else self.share * ops.mean(values)
+
     def transposed(self) -> Queries:
         """The queries of the other side; only if these are all queries of their side."""
         relations = {
@@ -220,6 +225,31 @@ class QueriesLoss(Loss):
     ) -> dict[str, Tensor]:
         rows = Queries(lambda: scores, image, caption, relations)
         return self.sum_over_queries(rows, rows.transposed(), step)
+
+
+class DirectionsLoss(QueriesLoss):
+    """A loss with one part for images as queries, and another for captions.
+
+    A subclass implements `one_way` in place of `sum_over_queries`.
+    """
+
+    CONTRACT = LossContract(parts=("image_to_text", "text_to_image"))
+
+    def one_way(self, queries: Queries, direction: str, step: Tensor | None) -> Tensor:
+        """Sums the terms of these queries.
+
+        Args:
+            queries: Some images, or some captions, and all items of the other side.
+            direction: The name of the part.
+            step: Number of steps trained before, for a loss that reads it.
+        """
+        raise NotImplementedError
+
+    def sum_over_queries(
+        self, rows: Queries, columns: Queries, step: Tensor | None
+    ) -> dict[str, Tensor]:
+        parts = zip(self.CONTRACT.parts, (rows, columns), strict=True)
+        return {part: self.one_way(queries, part, step) for part, queries in parts}
 
 
 class ItemsLoss(QueriesLoss):

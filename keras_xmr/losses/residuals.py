@@ -131,10 +131,7 @@ class DynamicOrthogonality(ItemsLoss):
             vectors = ops.normalize(vectors, axis=-1, order=2, epsilon=1e-12)
         products = ops.abs(ops.matmul(vectors, ops.transpose(vectors, (0, 2, 1))))
         others = ops.sum(products * (1.0 - ops.eye(vectors.shape[1])), axis=(1, 2))
-        hinges = ops.relu(others - self.beta)
-        if self.reduction == "sum":
-            return ops.sum(hinges)
-        return items.share * ops.mean(hinges)
+        return items.reduced(ops.relu(others - self.beta), self.reduction)
 
 
 class MMD(Loss):

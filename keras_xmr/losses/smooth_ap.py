@@ -7,12 +7,11 @@ from typing import Any
 from keras import ops
 
 from data_pipelines.option_types import PositiveFloat
-from keras_xmr.config.contracts import LossContract
 from keras_xmr.losses.base import Relations
-from keras_xmr.losses.queries_base import Queries, QueriesLoss, positive_pairs
+from keras_xmr.losses.queries_base import DirectionsLoss, Queries, positive_pairs
 
 
-class SmoothAP(QueriesLoss):
+class SmoothAP(DirectionsLoss):
     """1 - average precision with smooth ranks, mean of both directions (Brown et al. 2020).
 
     The rank of a positive is 1 + the sum over all other candidates of sigmoid((their score - its
@@ -26,24 +25,17 @@ class SmoothAP(QueriesLoss):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    CONTRACT = LossContract(parts=("image_to_text", "text_to_image"))
-
     def __init__(self, *, temperature: PositiveFloat = 0.01, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.temperature = temperature
 
-    def sum_over_queries(self, rows: Queries, columns: Queries, step: Any) -> dict[str, Any]:
-        del step
-        parts = zip(self.CONTRACT.parts, (rows, columns), strict=True)
-        return {part: 0.5 * self._direction(queries) for part, queries in parts}
-
-    def _direction(self, queries: Queries) -> Any:
+    def one_way(self, queries: Queries, direction: str, step: Any) -> Any:
         pairs = positive_pairs(queries.scores, queries.positives, queries.batch_positives)
         above = ops.sigmoid((pairs.scores - pairs.positive_scores) / self.temperature)
         # The positive itself is among the candidates too, with a sigmoid of one half.
         rank = 0.5 + ops.sum(above, axis=1)
         rank_in_positives = 0.5 + ops.sum(ops.where(pairs.positives, above, 0.0), axis=1)
-        return ops.sum(pairs.weight * (1.0 - rank_in_positives / rank))
+        return 0.5 * ops.sum(pairs.weight * (1.0 - rank_in_positives / rank))
 
     def trivial_value(self, scores: Any, relations: Relations) -> Any:
         return sum(self(ops.zeros_like(scores), {}, {}, relations).values())

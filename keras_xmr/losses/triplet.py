@@ -11,8 +11,8 @@ from keras_xmr.config.contracts import LossContract
 from keras_xmr.losses.base import Relations
 from keras_xmr.losses.queries_base import (
     LOWEST,
+    DirectionsLoss,
     Queries,
-    QueriesLoss,
     hardest_negatives,
     mean_of_violating,
     number_of_pairs,
@@ -21,7 +21,7 @@ from keras_xmr.losses.queries_base import (
 )
 
 
-class Triplet(QueriesLoss):
+class Triplet(DirectionsLoss):
     """Hinge loss of a query, one of its positives and a negative, in both directions.
 
     max(0, margin + s(query, negative) - s(query, positive)) for every pair of a query and one of
@@ -44,7 +44,6 @@ class Triplet(QueriesLoss):
     """
 
     CONTRACT = LossContract(
-        parts=("image_to_text", "text_to_image"),
         reads_step=True,
         only_with={"warmup_steps": {"mining": "hardest"}},
         # XLA must know the shapes in each branch of a graph, and matches are counted there.
@@ -67,23 +66,15 @@ class Triplet(QueriesLoss):
         self.reduction = reduction
         self.warmup_steps = warmup_steps
 
-    def sum_over_queries(self, rows: Queries, columns: Queries, step: Any) -> dict[str, Any]:
-        parts = zip(self.CONTRACT.parts, (rows, columns), strict=True)
-        return {part: self._direction(queries, step) for part, queries in parts}
-
-    def _direction(self, queries: Queries, step: Any) -> Any:
+    def one_way(self, queries: Queries, direction: str, step: Any) -> Any:
         scores, positives = queries.scores, queries.positives
+        totals = {
+            "sum": lambda: self._over_all(scores, positives),
+            "mean": lambda: _over_violating(scores, positives, self.margin),
+            "hardest": lambda: _over_hardest(scores, positives, self.margin),
+        }
+        total = switch_after_warm_up(step, self.warmup_steps, totals["sum"], totals[self.mining])
         pairs = 1.0 if self.reduction == "sum" else number_of_pairs(queries.batch_positives)
-        if self.mining == "sum":
-            return self._over_all(scores, positives) / pairs
-        if self.mining == "mean":
-            return _over_violating(scores, positives, self.margin) / pairs
-        total = switch_after_warm_up(
-            step,
-            self.warmup_steps,
-            lambda: self._over_all(scores, positives),
-            lambda: _over_hardest(scores, positives, self.margin),
-        )
         return total / pairs
 
     def _over_all(self, scores: Any, positives: Any) -> Any:

@@ -145,13 +145,11 @@ class VarianceAwareWeighting(QueriesLoss):
         def over_hardest() -> Any:
             return _weighted(hinges(hardest_negatives(scores, positives))[..., 0], weight)
 
-        if self.mining == "mean":
-            total = ops.sum(over_all())
-        else:
-            total = ops.sum(switch_after_warm_up(step, self.warmup_steps, over_all, over_hardest))
-        return (
-            total if self.reduction == "sum" else total / number_of_pairs(queries.batch_positives)
-        )
+        then = over_all if self.mining == "mean" else over_hardest
+        total = ops.sum(switch_after_warm_up(step, self.warmup_steps, over_all, then))
+        if self.reduction == "sum":
+            return total
+        return total / number_of_pairs(queries.batch_positives)
 
 
 def _weighted(hinges: Any, sigma: Any) -> Any:
