@@ -2,7 +2,8 @@
 
 Every function takes N items on the left and M on the right and returns (N, M). Memory follows
 the answer: sums over the dimension that separate become matrix products, the others are added
-up in slices of the dimension. `mean` and `log_variance` are float32 (N, D).
+up in slices of the dimension. Gaussians are embeddings with `mean` and `log_variance`, float32
+(N, D).
 """
 
 from __future__ import annotations
@@ -103,31 +104,27 @@ def over_samples(reduce: Callable[..., Tensor], values: Tensor) -> Tensor:
     return reduce(reduce(values, axis=0), axis=1)
 
 
-def wasserstein_squared(
-    mean_1: Tensor, log_variance_1: Tensor, mean_2: Tensor, log_variance_2: Tensor
-) -> Tensor:
+def wasserstein_squared(left: Embedding, right: Embedding) -> Tensor:
     """Squared 2-Wasserstein distance: |mu1 - mu2|^2 + |sigma1 - sigma2|^2."""
-    sigma_1, sigma_2 = ops.exp(0.5 * log_variance_1), ops.exp(0.5 * log_variance_2)
-    return squared_euclidean(mean_1, mean_2) + squared_euclidean(sigma_1, sigma_2)
+    sigmas = [ops.exp(0.5 * side["log_variance"]) for side in (left, right)]
+    return squared_euclidean(left["mean"], right["mean"]) + squared_euclidean(*sigmas)
 
 
-def closed_form_sampled(
-    mean_1: Tensor, log_variance_1: Tensor, mean_2: Tensor, log_variance_2: Tensor
-) -> Tensor:
+def closed_form_sampled(left: Embedding, right: Embedding) -> Tensor:
     """Expected squared distance of samples: |mu1 - mu2|^2 + sum(var1 + var2).
 
     The closed-form sampled distance (CSD) of Chun 2024, Eq. 1.
     """
-    trace_1 = ops.sum(ops.exp(log_variance_1), axis=1)[:, None]
-    trace_2 = ops.sum(ops.exp(log_variance_2), axis=1)[None, :]
-    return squared_euclidean(mean_1, mean_2) + trace_1 + trace_2
+    trace_1 = ops.sum(ops.exp(left["log_variance"]), axis=1)[:, None]
+    trace_2 = ops.sum(ops.exp(right["log_variance"]), axis=1)[None, :]
+    return squared_euclidean(left["mean"], right["mean"]) + trace_1 + trace_2
 
 
-def mahalanobis_squared(mean_1: Tensor, mean_2: Tensor, log_variance_2: Tensor) -> Tensor:
+def mahalanobis_squared(means: Tensor, gaussians: Embedding) -> Tensor:
     """Squared Mahalanobis distance of means (N, D) to Gaussians (M, D), with their variances."""
-    center = ops.stop_gradient(ops.mean(mean_2, axis=0, keepdims=True))
-    mean_1, mean_2 = mean_1 - center, mean_2 - center
-    precision = ops.exp(-log_variance_2)
+    center = ops.stop_gradient(ops.mean(gaussians["mean"], axis=0, keepdims=True))
+    mean_1, mean_2 = means - center, gaussians["mean"] - center
+    precision = ops.exp(-gaussians["log_variance"])
     product = ops.matmul(
         ops.concatenate([mean_1 * mean_1, -2.0 * mean_1], axis=1),
         ops.transpose(ops.concatenate([precision, mean_2 * precision], axis=1)),
@@ -135,29 +132,22 @@ def mahalanobis_squared(mean_1: Tensor, mean_2: Tensor, log_variance_2: Tensor) 
     return ops.relu(product + ops.sum(mean_2 * mean_2 * precision, axis=1)[None, :])
 
 
-def kl_divergence(
-    mean_1: Tensor, log_variance_1: Tensor, mean_2: Tensor, log_variance_2: Tensor
-) -> Tensor:
+def kl_divergence(left: Embedding, right: Embedding) -> Tensor:
     """KL(1 || 2), from the left Gaussian to the right one."""
-    dimension = mean_1.shape[-1]
-    ratio = ops.matmul(ops.exp(log_variance_1), ops.transpose(ops.exp(-log_variance_2)))
-    log_ratio = ops.sum(log_variance_2, axis=1)[None, :] - ops.sum(log_variance_1, axis=1)[:, None]
-    distance = mahalanobis_squared(mean_1, mean_2, log_variance_2)
+    dimension = left["mean"].shape[-1]
+    log_1, log_2 = left["log_variance"], right["log_variance"]
+    ratio = ops.matmul(ops.exp(log_1), ops.transpose(ops.exp(-log_2)))
+    log_ratio = ops.sum(log_2, axis=1)[None, :] - ops.sum(log_1, axis=1)[:, None]
+    distance = mahalanobis_squared(left["mean"], right)
     return 0.5 * (distance + ratio + log_ratio - dimension)
 
 
-def symmetric_kl(
-    mean_1: Tensor, log_variance_1: Tensor, mean_2: Tensor, log_variance_2: Tensor
-) -> Tensor:
+def symmetric_kl(left: Embedding, right: Embedding) -> Tensor:
     """(KL(1 || 2) + KL(2 || 1)) / 2."""
-    there = kl_divergence(mean_1, log_variance_1, mean_2, log_variance_2)
-    back = kl_divergence(mean_2, log_variance_2, mean_1, log_variance_1)
-    return 0.5 * (there + ops.transpose(back))
+    return 0.5 * (kl_divergence(left, right) + ops.transpose(kl_divergence(right, left)))
 
 
-def log_expected_likelihood(
-    mean_1: Tensor, log_variance_1: Tensor, mean_2: Tensor, log_variance_2: Tensor
-) -> Tensor:
+def log_expected_likelihood(left: Embedding, right: Embedding) -> Tensor:
     """Logarithm of the expected likelihood kernel, the integral of the product of the densities.
 
     A similarity: larger is nearer.
@@ -167,23 +157,20 @@ def log_expected_likelihood(
         variance = variance_1 + variance_2
         return delta * delta / variance + ops.log(variance)
 
-    total = _sum_over_dimension(term, mean_1, log_variance_1, mean_2, log_variance_2)
-    return -0.5 * (total + mean_1.shape[-1] * _LOG_TWO_PI)
+    total = _sum_over_dimension(term, left, right)
+    return -0.5 * (total + left["mean"].shape[-1] * _LOG_TWO_PI)
 
 
-def bhattacharyya(
-    mean_1: Tensor, log_variance_1: Tensor, mean_2: Tensor, log_variance_2: Tensor
-) -> Tensor:
+def bhattacharyya(left: Embedding, right: Embedding) -> Tensor:
     """Bhattacharyya distance."""
 
     def term(delta: Tensor, variance_1: Tensor, variance_2: Tensor) -> Tensor:
         variance = 0.5 * (variance_1 + variance_2)
         return 0.125 * delta * delta / variance + 0.5 * ops.log(variance)
 
-    total = _sum_over_dimension(term, mean_1, log_variance_1, mean_2, log_variance_2)
-    own_1 = 0.25 * ops.sum(log_variance_1, axis=1)[:, None]
-    own_2 = 0.25 * ops.sum(log_variance_2, axis=1)[None, :]
-    return total - own_1 - own_2
+    own_1 = 0.25 * ops.sum(left["log_variance"], axis=1)[:, None]
+    own_2 = 0.25 * ops.sum(right["log_variance"], axis=1)[None, :]
+    return _sum_over_dimension(term, left, right) - own_1 - own_2
 
 
 def log_jensen_shannon_shortfall(left: Embedding, right: Embedding) -> Tensor:
@@ -211,7 +198,7 @@ def _log_shortfall(left: Embedding, right: Embedding) -> Tensor:
     deviations = samples - left["mean"][:, None]
     deviations = ops.sum(deviations * deviations * ops.exp(-left["log_variance"])[:, None], axis=-1)
     log_left = -0.5 * (deviations + ops.sum(left["log_variance"], axis=1)[:, None])
-    other = mahalanobis_squared(flat, right["mean"], right["log_variance"])
+    other = mahalanobis_squared(flat, right)
     log_right = -0.5 * (other + ops.sum(right["log_variance"], axis=1)[None, :])
     log_ratio = ops.reshape(log_right, (n, j, -1)) - log_left[..., None]
     return ops.logsumexp(_log_softplus(log_ratio), axis=1) - math.log(j)
@@ -228,18 +215,14 @@ _LOG_TWO_PI = 1.8378770664093453
 
 
 def _sum_over_dimension(
-    term: Callable[[Tensor, Tensor, Tensor], Tensor],
-    mean_1: Tensor,
-    log_variance_1: Tensor,
-    mean_2: Tensor,
-    log_variance_2: Tensor,
+    term: Callable[[Tensor, Tensor, Tensor], Tensor], left: Embedding, right: Embedding
 ) -> Tensor:
     """Sum over d of term(mu1 - mu2, var1, var2), in slices of the dimension."""
-    variance_1, variance_2 = ops.exp(log_variance_1), ops.exp(log_variance_2)
+    variance_1, variance_2 = (ops.exp(side["log_variance"]) for side in (left, right))
     total = 0.0
-    for start in range(0, mean_1.shape[-1], _SLICE):
+    for start in range(0, left["mean"].shape[-1], _SLICE):
         part = slice(start, start + _SLICE)
-        delta = mean_1[:, None, part] - mean_2[None, :, part]
+        delta = left["mean"][:, None, part] - right["mean"][None, :, part]
         values = term(delta, variance_1[:, None, part], variance_2[None, :, part])
         total = total + ops.sum(values, axis=-1)
     return total

@@ -149,9 +149,8 @@ class HypergraphContrastive(_QueryLoss):
 
 def query_distances(queries: Embedding, candidates: Embedding) -> Tensor:
     """Squared Mahalanobis distances of candidates (M) to the Gaussians of queries (N): (N, M)."""
-    means = queries["mean"]
-    log_variances = queries["log_variance"] if "log_variance" in queries else ops.zeros_like(means)
-    return ops.transpose(distances.mahalanobis_squared(candidates["mean"], means, log_variances))
+    gaussians = {"log_variance": ops.zeros_like(queries["mean"])} | queries
+    return ops.transpose(distances.mahalanobis_squared(candidates["mean"], gaussians))
 
 
 def match_loss(logits: Tensor, positives: Tensor) -> Tensor:

@@ -92,10 +92,7 @@ class ClosedFormSampled(LogitMatcher):
         super().__init__(scale=scale, shift=shift, **kwargs)
 
     def call(self, image: Embedding, caption: Embedding) -> Any:
-        distance = distances.closed_form_sampled(
-            image["mean"], image["log_variance"], caption["mean"], caption["log_variance"]
-        )
-        return self.logits(distance)
+        return self.logits(distances.closed_form_sampled(image, caption))
 
 
 class AverageL2(SampledMatcher):
@@ -127,18 +124,17 @@ class JensenShannon(SampledMatcher):
 
 
 class _ClosedForm(Matcher):
-    """A matcher with a closed form in the means and the log-variances."""
+    """A matcher with a closed form in the means and the log-variances.
+
+    A subclass has the `distance` (N, M) of images (left) and captions (right).
+    """
 
     CONTRACT = MatcherContract(accepts=("gaussian",))
 
-    def score(self, mean_1: Any, log_variance_1: Any, mean_2: Any, log_variance_2: Any) -> Any:
-        """Scores (N, M) of images (left) and captions (right)."""
-        raise NotImplementedError
+    distance: Any
 
     def call(self, image: Embedding, caption: Embedding) -> Any:
-        return self.score(
-            image["mean"], image["log_variance"], caption["mean"], caption["log_variance"]
-        )
+        return -self.distance(image, caption)
 
 
 class ELK(_ClosedForm):
@@ -146,26 +142,22 @@ class ELK(_ClosedForm):
 
     SEARCH = SearchContract(augmentation="smoothed_mahalanobis")
 
-    def score(self, *gaussians: Any) -> Any:
-        return distances.log_expected_likelihood(*gaussians)
+    def distance(self, image: Embedding, caption: Embedding) -> Any:
+        return -distances.log_expected_likelihood(image, caption)
 
 
 class Wasserstein(_ClosedForm):
     """Minus the squared 2-Wasserstein distance."""
 
     SEARCH = SearchContract(augmentation="wasserstein", exact=True)
-
-    def score(self, *gaussians: Any) -> Any:
-        return -distances.wasserstein_squared(*gaussians)
+    distance = staticmethod(distances.wasserstein_squared)
 
 
 class KL(_ClosedForm):
     """Minus the Kullback-Leibler divergence from the image to the caption."""
 
     SEARCH = SearchContract(augmentation="kl_to_query", exact=True)
-
-    def score(self, *gaussians: Any) -> Any:
-        return -distances.kl_divergence(*gaussians)
+    distance = staticmethod(distances.kl_divergence)
 
 
 class ReverseKL(_ClosedForm):
@@ -173,9 +165,8 @@ class ReverseKL(_ClosedForm):
 
     SEARCH = SearchContract(augmentation="kl_from_query", exact=True)
 
-    def score(self, mean_1: Any, log_variance_1: Any, mean_2: Any, log_variance_2: Any) -> Any:
-        back = distances.kl_divergence(mean_2, log_variance_2, mean_1, log_variance_1)
-        return -ops.transpose(back)
+    def distance(self, image: Embedding, caption: Embedding) -> Any:
+        return ops.transpose(distances.kl_divergence(caption, image))
 
 
 class SymmetricKL(_ClosedForm):
@@ -185,15 +176,11 @@ class SymmetricKL(_ClosedForm):
     """
 
     SEARCH = SearchContract(augmentation="kl_both", exact=True)
-
-    def score(self, *gaussians: Any) -> Any:
-        return -distances.symmetric_kl(*gaussians)
+    distance = staticmethod(distances.symmetric_kl)
 
 
 class Bhattacharyya(_ClosedForm):
     """Minus the Bhattacharyya distance."""
 
     SEARCH = SearchContract(augmentation="smoothed_mahalanobis")
-
-    def score(self, *gaussians: Any) -> Any:
-        return -distances.bhattacharyya(*gaussians)
+    distance = staticmethod(distances.bhattacharyya)

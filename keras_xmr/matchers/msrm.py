@@ -94,8 +94,5 @@ class _SharedScalars:
 def _mahalanobis(image: Embedding, caption: Embedding, query: Side) -> Any:
     """Squared distances (images, captions) with the variances of one side."""
     if query == "caption":
-        return distances.mahalanobis_squared(
-            image["mean"], caption["mean"], caption["log_variance"]
-        )
-    squares = distances.mahalanobis_squared(caption["mean"], image["mean"], image["log_variance"])
-    return keras.ops.transpose(squares)
+        return distances.mahalanobis_squared(image["mean"], caption)
+    return keras.ops.transpose(distances.mahalanobis_squared(caption["mean"], image))

@@ -18,7 +18,7 @@ def gaussians(random):
     def make(count):
         mean = random.normal(size=(count, 40)).astype(np.float32)
         log_variance = random.normal(size=(count, 40)).astype(np.float32)
-        return mean, log_variance
+        return {"mean": mean, "log_variance": log_variance}
 
     return make(6), make(8)
 
@@ -31,26 +31,28 @@ def pairwise(function, left, right):
             mean.astype(np.float64), np.exp(0.5 * log_variance.astype(np.float64))
         )
 
-    rows = [distribution(m, v) for m, v in zip(*left, strict=True)]
-    columns = [distribution(m, v) for m, v in zip(*right, strict=True)]
+    rows = [distribution(m, v) for m, v in zip(*left.values(), strict=True)]
+    columns = [distribution(m, v) for m, v in zip(*right.values(), strict=True)]
     return np.array([[function(p, q) for q in columns] for p in rows])
 
 
 def test_closed_forms_match_golden(golden):
     case = golden("distances")
-    left = case.f32("in_mu1"), 2 * case.f32("in_logsigma1")
-    right = case.f32("in_mu2"), 2 * case.f32("in_logsigma2")
+    left = {"mean": case.f32("in_mu1"), "log_variance": 2 * case.f32("in_logsigma1")}
+    right = {"mean": case.f32("in_mu2"), "log_variance": 2 * case.f32("in_logsigma2")}
     found = {
-        "out_true_kl_12": distances.kl_divergence(*left, *right),
-        "out_true_kl_21": tf.transpose(distances.kl_divergence(*right, *left)),
-        "out_true_sym_kl_half": distances.symmetric_kl(*left, *right),
-        "out_true_w2_squared": distances.wasserstein_squared(*left, *right),
-        "out_true_bhattacharyya": distances.bhattacharyya(*left, *right),
-        "out_true_log_elk": distances.log_expected_likelihood(*left, *right),
-        "out_true_sq_l2": distances.squared_euclidean(left[0], right[0]),
-        "out_true_csd": distances.closed_form_sampled(*left, *right),
-        "out_mahalanobis_sq_query2": distances.mahalanobis_squared(left[0], *right),
-        "out_mahalanobis_sq_query1": tf.transpose(distances.mahalanobis_squared(right[0], *left)),
+        "out_true_kl_12": distances.kl_divergence(left, right),
+        "out_true_kl_21": tf.transpose(distances.kl_divergence(right, left)),
+        "out_true_sym_kl_half": distances.symmetric_kl(left, right),
+        "out_true_w2_squared": distances.wasserstein_squared(left, right),
+        "out_true_bhattacharyya": distances.bhattacharyya(left, right),
+        "out_true_log_elk": distances.log_expected_likelihood(left, right),
+        "out_true_sq_l2": distances.squared_euclidean(left["mean"], right["mean"]),
+        "out_true_csd": distances.closed_form_sampled(left, right),
+        "out_mahalanobis_sq_query2": distances.mahalanobis_squared(left["mean"], right),
+        "out_mahalanobis_sq_query1": tf.transpose(
+            distances.mahalanobis_squared(right["mean"], left)
+        ),
     }
     for key, value in found.items():
         np.testing.assert_allclose(value, case[key], rtol=1e-4, atol=1e-4, err_msg=key)
@@ -65,7 +67,7 @@ def test_average_l2_matches_golden(golden):
 
 def test_kl_divergence_equals_tfp(gaussians):
     expected = pairwise(tfd.kl_divergence, *gaussians)
-    found = distances.kl_divergence(*gaussians[0], *gaussians[1])
+    found = distances.kl_divergence(*gaussians)
     np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
@@ -76,16 +78,16 @@ def test_expected_likelihood_is_the_density_of_the_difference(gaussians):
         return tfd.MultivariateNormalDiag(p.mean(), deviation).log_prob(q.mean())
 
     expected = pairwise(log_elk, *gaussians)
-    found = distances.log_expected_likelihood(*gaussians[0], *gaussians[1])
+    found = distances.log_expected_likelihood(*gaussians)
     np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
 def test_bhattacharyya_of_equal_gaussians_is_zero_and_symmetric(gaussians):
     left, right = gaussians
-    own = distances.bhattacharyya(*left, *left)
+    own = distances.bhattacharyya(left, left)
     np.testing.assert_allclose(np.diag(own), 0, atol=1e-4)
-    there = distances.bhattacharyya(*left, *right)
-    back = distances.bhattacharyya(*right, *left)
+    there = distances.bhattacharyya(left, right)
+    back = distances.bhattacharyya(right, left)
     np.testing.assert_allclose(there, np.transpose(back), rtol=1e-4)
 
 
@@ -100,7 +102,7 @@ def test_squared_euclidean_keeps_its_digits_far_from_the_origin(random):
 
 def test_jensen_shannon_lies_between_zero_and_log_two(gaussians):
     matcher = matchers.JensenShannon(test_samples=500)
-    left, right = ({"mean": m, "log_variance": v} for m, v in gaussians)
+    left, right = gaussians
     near = {"mean": left["mean"] + 0.05, "log_variance": left["log_variance"]}
     image = matcher.prepare(left, "image")
     far = np.log(2) - np.exp(matcher(image, matcher.prepare(right, "caption")))
@@ -113,7 +115,7 @@ def test_jensen_shannon_lies_between_zero_and_log_two(gaussians):
 def test_jensen_shannon_equals_the_plain_estimate(gaussians):
     matcher = matchers.JensenShannon(test_samples=7)
     sides = zip(("image", "caption"), gaussians, strict=True)
-    pair = [matcher.prepare({"mean": 0.1 * m, "log_variance": v}, side) for side, (m, v) in sides]
+    pair = [matcher.prepare(own | {"mean": 0.1 * own["mean"]}, side) for side, own in sides]
     left, right = [{k: np.asarray(v, np.float64) for k, v in own.items()} for own in pair]
 
     def to_mixture(one, other):

@@ -44,7 +44,7 @@ def test_matches_golden(golden, tag):
             for side in (inputs[:2], inputs[2:])
         )
         if tag == "wdist":
-            scores = matcher.logits(distances.wasserstein_squared(*inputs))
+            scores = matcher.logits(distances.wasserstein_squared(image, caption))
         else:
             scores = matcher(image, caption)
         parts = ProbabilisticMatching(pseudo_positives=alpha)(scores, image, caption, known)
