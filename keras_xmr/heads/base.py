@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import keras
@@ -45,12 +46,9 @@ class Head(Part):
         super().__init__(**kwargs)
         self.supports_masking = True
         self.dimension = dimension
-        self._make_pooling: Callable[[], Pooling] | None
         if isinstance(pooling, dict):
-            config = pooling
-            self._make_pooling = lambda: keras.saving.deserialize_keras_object(config)
-        else:
-            self._make_pooling = pooling
+            pooling = partial(keras.saving.deserialize_keras_object, pooling)
+        self._make_pooling = pooling
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The embedding; see `call`.

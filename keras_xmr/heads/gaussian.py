@@ -86,17 +86,15 @@ class Gaussian(Head):
         if not keep_mean:
             self.mean_pooling = self.new_pooling("mean_pooling")
             if not rezero:
-                self.mean_norm = keras.layers.LayerNormalization(
-                    epsilon=1e-5, dtype="float32", name="mean_norm"
-                )
+                self.mean_norm = self.new_norm("mean_norm")
         # Initial weights are drawn in the order in which layers are made: a seed depends on it.
         self.log_variance_pooling = self._variance_pooling("log_variance_pooling")
         if local_attention and not keep_mean:
             self.mean_attention = self._attention("mean_attention")
-            self.mean_linear = self._linear("mean_linear")
+            self.mean_linear = self.new_dense(dimension, "mean_linear")
         if local_attention:
             self.log_variance_attention = self._attention("log_variance_attention")
-            self.log_variance_linear = self._linear("log_variance_linear")
+            self.log_variance_linear = self.new_dense(dimension, "log_variance_linear")
         if rezero and local_attention and not keep_mean:
             self.mean_factor = ReZero(name="mean_factor")
         if rezero:
@@ -121,9 +119,6 @@ class Gaussian(Head):
 
     def _attention(self, name: str) -> LocalAttention:
         return LocalAttention(dtype=self.dtype_policy, name=name)
-
-    def _linear(self, name: str) -> keras.layers.Dense:
-        return keras.layers.Dense(self.dimension, dtype=self.dtype_policy, name=name)
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
         pooled = (features_shape[0], features_shape[-1])

@@ -152,13 +152,8 @@ class DynamicSubEmbeddings(_LocalHead):
     def build(self, features_shape: tuple[Any, ...]) -> None:
         super().build(features_shape)
         # A weight of the head itself: a frozen layer would be trained again in the next phase.
-        self.mask_projection = self.add_weight(
-            name="mask_projection",
-            shape=(features_shape[-1], self.dimension),
-            initializer="glorot_uniform",
-            dtype="float32",
-            trainable=False,
-        )
+        shape = (features_shape[-1], self.dimension)
+        self.mask_projection = self.add_fixed("mask_projection", shape, "glorot_uniform")
 
     def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
         pooled = self.pooling(features, mask=mask)

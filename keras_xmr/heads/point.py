@@ -91,7 +91,7 @@ class Tokens(Head):
         self.normalize = normalize
         self.l2 = L2Normalize(dtype="float32", name="l2")
         if context == "none":
-            self.linear = keras.layers.Dense(dimension, dtype=self.dtype_policy, name="linear")
+            self.linear = self.new_dense(dimension, "linear")
         else:
             self.gru = keras.layers.Bidirectional(
                 GRU(dimension, return_sequences=True, dtype=self.dtype_policy),
@@ -101,17 +101,12 @@ class Tokens(Head):
             )
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
-        if self.context == "none":
-            self.linear.build(features_shape)
-        else:
-            self.gru.build(features_shape)
+        layer = self.linear if self.context == "none" else self.gru
+        layer.build(features_shape)
 
     def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
-        tokens = features
-        if self.context == "none":
-            tokens = self.linear(tokens)
-        if self.context == "bi_gru":
-            tokens = self.gru(tokens, mask=mask)
+        is_alone = self.context == "none"
+        tokens = self.linear(features) if is_alone else self.gru(features, mask=mask)
         tokens = ops.cast(tokens, "float32")
         tokens = self.l2(tokens) if self.normalize else tokens
         if mask is None:

@@ -52,13 +52,9 @@ class Laplace(PooledHead):
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
         super().build(features_shape)
-        width, fixed = features_shape[-1], {"trainable": False, "dtype": "float32"}
-        self.input_covariance = self.add_weight(
-            name="input_covariance", shape=(width, width), initializer="identity", **fixed
-        )
-        self.output_variance = self.add_weight(
-            name="output_variance", shape=(self.dimension,), initializer="ones", **fixed
-        )
+        shape = (features_shape[-1], features_shape[-1])
+        self.input_covariance = self.add_fixed("input_covariance", shape, "identity")
+        self.output_variance = self.add_fixed("output_variance", (self.dimension,), "ones")
 
     def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
         mean = ops.stop_gradient(self.pooled(features, mask))
@@ -112,9 +108,8 @@ class HeldOutRank(PooledHead):
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
         super().build(features_shape)
-        fixed = {"trainable": False, "dtype": "float32", "initializer": "zeros"}
-        self.slope = self.add_weight(name="slope", shape=(features_shape[-1],), **fixed)
-        self.intercept = self.add_weight(name="intercept", shape=(), **fixed)
+        self.slope = self.add_fixed("slope", (features_shape[-1],))
+        self.intercept = self.add_fixed("intercept", ())
 
     def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
         mean = self.l2(self.pooled(features, mask))

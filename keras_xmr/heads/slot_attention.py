@@ -67,26 +67,20 @@ class SlotAttention(PooledHead):
         self.positions = positions
         inner = heads * head_dimension
         self.rezero = rezero
-        self.features_norm = self._norm("features_norm")
-        self.keys = self._linear("keys", inner, use_bias=False)
-        self.values = self._linear("values", inner, use_bias=False)
-        self.slots_norm = self._norm("slots_norm")
-        self.queries = self._linear("queries", inner, use_bias=False)
-        self.update = self._linear("update", dimension)
-        self.hidden_norm = self._norm("hidden_norm")
-        self.hidden = self._linear("hidden", expansion * dimension, activation="gelu")
-        self.output_linear = self._linear("output", dimension)
-        self.residual_norm = self._norm("residual_norm")
+        self.features_norm = self.new_norm("features_norm")
+        self.keys = self.new_dense(inner, "keys", use_bias=False)
+        self.values = self.new_dense(inner, "values", use_bias=False)
+        self.slots_norm = self.new_norm("slots_norm")
+        self.queries = self.new_dense(inner, "queries", use_bias=False)
+        self.update = self.new_dense(dimension, "update")
+        self.hidden_norm = self.new_norm("hidden_norm")
+        self.hidden = self.new_dense(expansion * dimension, "hidden", activation="gelu")
+        self.output_linear = self.new_dense(dimension, "output")
+        self.residual_norm = self.new_norm("residual_norm")
         if rezero:
             self.factor = ReZero(name="factor")
         else:
-            self.pooled_norm = self._norm("pooled_norm")
-
-    def _norm(self, name: str) -> keras.layers.LayerNormalization:
-        return keras.layers.LayerNormalization(epsilon=1e-5, dtype="float32", name=name)
-
-    def _linear(self, name: str, units: int, **options: Any) -> keras.layers.Dense:
-        return keras.layers.Dense(units, dtype=self.dtype_policy, name=name, **options)
+            self.pooled_norm = self.new_norm("pooled_norm")
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
         batch = features_shape[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import itertools
 import json
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from keras_xmr.layers.part import RecordedLayer
 Output = Literal["tokens", "average", "pooled"]
 
 
-class Backbone(keras.layers.Layer):
+class Backbone(RecordedLayer):
     """Base class of backbones for text and for images.
 
     While it is frozen it works as in inference: without dropout, and with the pretrained
@@ -48,6 +47,8 @@ class Backbone(keras.layers.Layer):
         serialized = keras.saving.serialize_keras_object(backbone)
         # As text, because Keras would track the parts of a dictionary.
         self._serialized = json.dumps(serialized)
+        # Its config is recorded, and not the backbone itself, of which parts may be needed alone.
+        del self._arguments["backbone"]
         self.kind = serialized["class_name"]
         self.output_kind = output
         self.projection = projection
@@ -56,13 +57,14 @@ class Backbone(keras.layers.Layer):
             {tensor.name: tensor for tensor in backbone.inputs}, self.features_of(backbone)
         )
         if projection is not None:
-            self.linear = keras.layers.Dense(
-                projection, use_bias=False, dtype=self.dtype_policy, name="projection"
-            )
+            self.linear = self.new_dense(projection, "projection", use_bias=False)
 
-    @abc.abstractmethod
     def features_of(self, backbone: Any) -> Any:
         """The symbolic output of the backbone that is needed."""
+        pools = type(backbone).__name__ in ("SigLIPTextEncoder", "SigLIPVisionEncoder")
+        if pools and self.output_kind != "pooled":
+            return backbone.post_layer_norm.output
+        return backbone.output
 
     def option(self, name: str) -> Any:
         """An argument that the backbone was made with."""
@@ -83,14 +85,9 @@ class Backbone(keras.layers.Layer):
         return vector[:, None]
 
     def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "backbone": json.loads(self._serialized),
-            "output": self.output_kind,
-            "projection": self.projection,
-        }
+        return super().get_config() | {"backbone": json.loads(self._serialized)}
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class TextBackbone(Backbone):
     """A backbone that reads tokens.
 
@@ -125,18 +122,11 @@ class TextBackbone(Backbone):
             self._length = self.option("max_sequence_length")
 
     def features_of(self, backbone: Any) -> Any:
-        if type(backbone).__name__ == "SigLIPTextEncoder":
-            return (
-                backbone.output if self.output_kind == "pooled" else backbone.post_layer_norm.output
-            )
         if self.layers is not None:
             outputs = [backbone.get_layer(_LAYER.format(n - 1)).output for n in self.layers]
             return outputs[0] if len(outputs) == 1 else ops.concatenate(outputs, axis=-1)
-        output = backbone.output
+        output = super().features_of(backbone)
         return output["sequence_output"] if isinstance(output, dict) else output
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"layers": self.layers, "pad": self.pad}
 
     def call(self, ids: Any, training: bool | None = None) -> tuple[Any, Any]:
         # XLA knows the length of every batch, and has to compute the padding.
@@ -233,7 +223,6 @@ _POOL_FIRST = (
 )
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class ImageBackbone(Backbone):
     """A backbone that sees pixels.
 
@@ -275,13 +264,9 @@ class ImageBackbone(Backbone):
             self._class_token = self.option("use_class_token")
 
     def features_of(self, backbone: Any) -> Any:
-        if type(backbone).__name__ == "SigLIPVisionEncoder":
-            return (
-                backbone.output if self.output_kind == "pooled" else backbone.post_layer_norm.output
-            )
         if self.levels is not None:
             return [backbone.pyramid_outputs[f"P{level}"] for level in self.levels]
-        return backbone.output
+        return super().features_of(backbone)
 
     def call(self, pixels: Any, training: bool | None = None) -> Any:
         prepared = ops.cast(pixels, "float32")
@@ -314,15 +299,6 @@ class ImageBackbone(Backbone):
             shape = features.shape
             features = ops.reshape(features, (-1, shape[1] * shape[2], shape[3]))
         return features
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "scale": self.scale,
-            "offset": self.offset,
-            "grid": self.grid,
-            "levels": self.levels,
-            "mirror": self.mirror,
-        }
 
 
 def _averaged(features: Any, grid: int) -> Any:

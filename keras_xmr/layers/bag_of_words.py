@@ -30,13 +30,8 @@ class BagOfWords(RecordedLayer):
         self.vocabulary_size = vocabulary_size
 
     def build(self, input_shape: tuple[Any, ...]) -> None:
-        self.columns = self.add_weight(
-            name="columns",
-            shape=(self.vocabulary_size,),
-            dtype="int32",
-            initializer=keras.initializers.Constant(-1),
-            trainable=False,
-        )
+        none = keras.initializers.Constant(-1)
+        self.columns = self.add_fixed("columns", (self.vocabulary_size,), none, dtype="int32")
 
     def adapt(self, ids: np.ndarray) -> None:
         """Selects the tokens in most captions, except tokens in all captions.

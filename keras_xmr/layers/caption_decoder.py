@@ -32,8 +32,8 @@ class CaptionDecoder(RecordedLayer):
         self.vocabulary = vocabulary
         self.units = units
         self.word_dimension = word_dimension
-        dense, dtype = keras.layers.Dense, self.dtype_policy
-        self.region_linear = dense(units, dtype=dtype, name="region_linear")
+        dtype = self.dtype_policy
+        self.region_linear = self.new_dense(units, "region_linear")
         self.region_gru = GRU(
             units, return_sequences=True, return_state=True, dtype=dtype, name="region_gru"
         )
@@ -41,11 +41,11 @@ class CaptionDecoder(RecordedLayer):
             vocabulary, word_dimension, dtype=dtype, name="embedding"
         )
         # Both halves of one layer: computed once for the regions, and per word for the state.
-        self.attention_regions = dense(units, dtype=dtype, name="attention_regions")
-        self.attention_state = dense(units, use_bias=False, dtype=dtype, name="attention_state")
-        self.attention_scores = dense(1, use_bias=False, dtype=dtype, name="attention_scores")
+        self.attention_regions = self.new_dense(units, "attention_regions")
+        self.attention_state = self.new_dense(units, "attention_state", use_bias=False)
+        self.attention_scores = self.new_dense(1, "attention_scores", use_bias=False)
         self.word_cell = keras.layers.GRUCell(units, dtype=dtype, name="word_cell")
-        self.word_linear = dense(vocabulary, dtype=dtype, name="word_linear")
+        self.word_linear = self.new_dense(vocabulary, "word_linear")
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
         states = (None, None, self.units)

@@ -12,8 +12,7 @@ from keras_xmr.layers.normalization import L2Normalize, batch_normalization, l2_
 from keras_xmr.layers.part import RecordedLayer
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
-class ReZero(keras.layers.Layer):
+class ReZero(RecordedLayer):
     """Multiplies a branch by one learned number that begins at 0 (Bachlechner et al. 2021).
 
     A model begins as if it had no branch.
@@ -57,7 +56,7 @@ class GlobalAttention(RecordedLayer):
         super().__init__(**kwargs)
         self.dropout = dropout
         self.batch_norm = batch_norm
-        self.common = keras.layers.Dense(1, dtype=self.dtype_policy, name="common")
+        self.common = self.new_dense(1, "common")
         if batch_norm:
             self.mean_norm = self._norm("mean_norm")
 
@@ -68,8 +67,8 @@ class GlobalAttention(RecordedLayer):
 
     def build(self, tokens_shape: tuple[Any, ...]) -> None:
         batch, self.length, width = tokens_shape
-        self.local = keras.layers.Dense(width, dtype=self.dtype_policy, name="local")
-        self.mean = keras.layers.Dense(width, dtype=self.dtype_policy, name="mean")
+        self.local = self.new_dense(width, "local")
+        self.mean = self.new_dense(width, "mean")
         self.local.build(tokens_shape)
         self.mean.build((batch, width))
         self.common.build(tokens_shape)
@@ -193,14 +192,12 @@ class LocalResidual(RecordedLayer):
         self.activation = activation
         self.rezero = rezero
         self.attention = LocalAttention(heads=heads, dtype=self.dtype_policy, name="attention")
-        self.linear = keras.layers.Dense(
-            dimension, activation=activation, dtype=self.dtype_policy, name="linear"
-        )
+        self.linear = self.new_dense(dimension, "linear", activation=activation)
         self.dropout = keras.layers.Dropout(dropout, dtype="float32", name="dropout")
         if rezero:
             self.factor = ReZero(name="factor")
         else:
-            self.norm = keras.layers.LayerNormalization(epsilon=1e-5, dtype="float32", name="norm")
+            self.norm = self.new_norm("norm")
         self.l2 = L2Normalize(dtype="float32", name="l2")
 
     def build(self, features_shape: tuple[Any, ...], pooled_shape: Any = None) -> None:
@@ -218,8 +215,7 @@ class LocalResidual(RecordedLayer):
         return self.l2(self.norm(vectors + residuals)), residuals
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
-class GraphReasoning(keras.layers.Layer):
+class GraphReasoning(RecordedLayer):
     """A graph convolution over all pairs of regions, with a residual (Li et al. 2019, Eq. 2, 3).
 
     out = BatchNorm(W (R g(v))) + v, where R = theta(v) phi(v)^T / N for N regions. Scale and
@@ -237,16 +233,11 @@ class GraphReasoning(keras.layers.Layer):
         )
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
-        self.theta = self._linear("theta", features_shape)
-        self.phi = self._linear("phi", features_shape)
-        self.g = self._linear("g", features_shape)
-        self.w = self._linear("w", features_shape)
-        self.norm.build(features_shape)
-
-    def _linear(self, name: str, features_shape: tuple[Any, ...]) -> keras.layers.Dense:
-        layer = keras.layers.Dense(features_shape[-1], dtype=self.dtype_policy, name=name)
-        layer.build(features_shape)
-        return layer
+        width = features_shape[-1]
+        self.theta, self.phi = self.new_dense(width, "theta"), self.new_dense(width, "phi")
+        self.g, self.w = self.new_dense(width, "g"), self.new_dense(width, "w")
+        for layer in (self.theta, self.phi, self.g, self.w, self.norm):
+            layer.build(features_shape)
 
     def call(self, features: Any, mask: Any = None, training: bool | None = None) -> Any:
         affinity = ops.matmul(self.theta(features), ops.transpose(self.phi(features), (0, 2, 1)))

@@ -21,7 +21,7 @@ class RecordedLayer(keras.layers.Layer):
     Subclasses are registered with Keras under the name of their package.
     """
 
-    _arguments: Mapping[str, Any]
+    _arguments: dict[str, Any]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -34,8 +34,25 @@ class RecordedLayer(keras.layers.Layer):
         object.__setattr__(layer, "_arguments", _arguments(cls, args, kwargs))
         return layer
 
+    def new_dense(self, units: int, name: str, **options: Any) -> keras.layers.Dense:
+        """Makes a linear layer in the precision of this one."""
+        return keras.layers.Dense(units, dtype=self.dtype_policy, name=name, **options)
+
+    def new_norm(
+        self, name: str, epsilon: float = 1e-5, dtype: Any = "float32"
+    ) -> keras.layers.LayerNormalization:
+        """Makes a layer normalisation over the last axis."""
+        return keras.layers.LayerNormalization(epsilon=epsilon, dtype=dtype, name=name)
+
+    def add_fixed(
+        self, name: str, shape: tuple[int, ...], initializer: Any = "zeros", **options: Any
+    ) -> keras.Variable:
+        """Adds a weight that is not trained, in float32 unless `dtype` is given."""
+        options = {"dtype": "float32", **options}
+        return self.add_weight(shape, initializer, trainable=False, name=name, **options)
+
     def get_config(self) -> dict[str, Any]:
-        return super().get_config() | dict(self._arguments)
+        return super().get_config() | self._arguments
 
 
 class Part(Declared, RecordedLayer):

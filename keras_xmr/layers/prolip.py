@@ -64,30 +64,14 @@ class ProlipTower(RecordedLayer):
             )
             for number in range(blocks)
         ]
-        self.final_norm = self.norm("final_norm")
-        self.log_variance = keras.layers.Dense(
-            dimension,
-            kernel_initializer=keras.initializers.RandomNormal(stddev=width**-0.5),
-            bias_initializer=keras.initializers.Constant(_LOG_VARIANCE),
-            dtype=self.dtype_policy,
-            name="log_variance",
-        )
+        self.final_norm = self.new_norm("final_norm", epsilon, self.dtype_policy)
+        constant = keras.initializers.Constant(_LOG_VARIANCE)
+        self.log_variance = self.linear("log_variance", bias_initializer=constant)
 
-    def norm(self, name: str) -> keras.layers.LayerNormalization:
-        """A LayerNorm with the epsilon of the tower."""
-        return keras.layers.LayerNormalization(
-            epsilon=self.epsilon, dtype=self.dtype_policy, name=name
-        )
-
-    def linear(self, bias: bool) -> keras.layers.Dense:
-        """The linear layer into the joint space."""
-        return keras.layers.Dense(
-            self.dimension,
-            use_bias=bias,
-            kernel_initializer=keras.initializers.RandomNormal(stddev=self.width**-0.5),
-            dtype=self.dtype_policy,
-            name="projection",
-        )
+    def linear(self, name: str, **options: Any) -> keras.layers.Dense:
+        """A linear layer into the joint space."""
+        normal = keras.initializers.RandomNormal(stddev=self.width**-0.5)
+        return self.new_dense(self.dimension, name, kernel_initializer=normal, **options)
 
     def vectors(self, name: str, deviation: float, *shape: int) -> Any:
         """Learned vectors (..., F)."""
@@ -141,8 +125,8 @@ class ProlipImageTower(ProlipTower):
             dtype=self.dtype_policy,
             name="patches",
         )
-        self.first_norm = self.norm("first_norm")
-        self.projection = self.linear(bias=False)
+        self.first_norm = self.new_norm("first_norm", self.epsilon, self.dtype_policy)
+        self.projection = self.linear("projection", use_bias=False)
 
     def build(self, shape: tuple[Any, ...]) -> None:
         length = (shape[1] // self.patch) * (shape[2] // self.patch) + 2
@@ -190,7 +174,7 @@ class ProlipTextTower(ProlipTower):
             dtype=self.dtype_policy,
             name="embedding",
         )
-        self.projection = self.linear(bias=True)
+        self.projection = self.linear("projection")
 
     def build(self, shape: tuple[Any, ...]) -> None:
         self.class_token = self.vectors("class_token", 0.01)

@@ -6,9 +6,10 @@ from typing import Any
 
 import keras
 
+from keras_xmr.layers.part import RecordedLayer
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
-class RegionMask(keras.layers.Layer):
+
+class RegionMask(RecordedLayer):
     """True for regions with any nonzero number: zeros pad images with fewer regions than others.
 
     The input is float (B, R, F), the output boolean (B, R).

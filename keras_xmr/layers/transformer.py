@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any, Literal
 
-import keras
 from keras import ops
 
 from keras_xmr.layers.part import RecordedLayer
@@ -40,24 +39,15 @@ class TransformerBlock(RecordedLayer):
         self.heads = heads
         self.hidden = hidden
         self.activation = activation
-        self.epsilon = epsilon
-        self.attention_norm = self._norm("attention_norm")
-        self.hidden_norm = self._norm("hidden_norm")
-        self.hidden_linear = self._linear(hidden, "hidden_linear")
-
-    def _norm(self, name: str) -> keras.layers.LayerNormalization:
-        return keras.layers.LayerNormalization(
-            epsilon=self.epsilon, dtype=self.dtype_policy, name=name
-        )
-
-    def _linear(self, width: int, name: str) -> keras.layers.Dense:
-        return keras.layers.Dense(width, dtype=self.dtype_policy, name=name)
+        self.attention_norm = self.new_norm("attention_norm", epsilon, self.dtype_policy)
+        self.hidden_norm = self.new_norm("hidden_norm", epsilon, self.dtype_policy)
+        self.hidden_linear = self.new_dense(hidden, "hidden_linear")
 
     def build(self, shape: tuple[Any, ...]) -> None:
         width = shape[-1]
-        self.queries_keys_values = self._linear(3 * width, "queries_keys_values")
-        self.attention_linear = self._linear(width, "attention_linear")
-        self.output_linear = self._linear(width, "output_linear")
+        self.queries_keys_values = self.new_dense(3 * width, "queries_keys_values")
+        self.attention_linear = self.new_dense(width, "attention_linear")
+        self.output_linear = self.new_dense(width, "output_linear")
         for layer in (self.attention_norm, self.queries_keys_values, self.attention_linear):
             layer.build(shape)
         self.hidden_norm.build(shape)

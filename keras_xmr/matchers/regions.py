@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
 import tensorflow as tf
 from keras import ops
 
@@ -69,12 +68,9 @@ class _Similarity(Matcher):
         self.caption_attention = GlobalAttention(
             self.dropout, dtype=self.dtype_policy, name="caption_attention"
         )
-        self.local_similarity = self._dense(self.similarity_dimension, "local_similarity")
-        self.global_similarity = self._dense(self.similarity_dimension, "global_similarity")
-        self.evaluation = self._dense(1, "evaluation")
-
-    def _dense(self, width: int, name: str) -> keras.layers.Dense:
-        return keras.layers.Dense(width, dtype=self.dtype_policy, name=name)
+        self.local_similarity = self.new_dense(self.similarity_dimension, "local_similarity")
+        self.global_similarity = self.new_dense(self.similarity_dimension, "global_similarity")
+        self.evaluation = self.new_dense(1, "evaluation")
 
     def build(self, image_shape: Any, caption_shape: Any) -> None:
         image, caption = image_shape["tokens"], caption_shape["tokens"]
@@ -147,14 +143,15 @@ class _Similarity(Matcher):
             whole = _between(image["global"], caption["global"])
             return self.score(weights, local, whole, caption["mask"], training)
 
+        return self.score_pairs(score, self.pair_weights(), image, caption, training)
+
+    def score_pairs(
+        self, score: Any, weights: Any, image: Embedding, caption: Embedding, training: bool
+    ) -> Tensor:
+        """Scores all pairs in tiles, and in training keeps statistics; see `score_in_tiles`."""
+        count = self.STATISTICS if training else 0
         scores, *statistics = score_in_tiles(
-            score,
-            self.pair_weights(),
-            image,
-            caption,
-            self.captions_at_once,
-            training,
-            self.STATISTICS if training else 0,
+            score, weights, image, caption, self.captions_at_once, training, count
         )
         if training:
             self.keep(statistics)
@@ -175,7 +172,7 @@ class SAF(_Similarity):
 
     def add_layers(self) -> None:
         super().add_layers()
-        self.gate = self._dense(1, "gate")
+        self.gate = self.new_dense(1, "gate")
 
     def build(self, image_shape: Any, caption_shape: Any) -> None:
         super().build(image_shape, caption_shape)
@@ -257,7 +254,7 @@ class SGR(_Similarity):
         )
         self.steps = steps
         self.step_layers = [
-            self._dense(similarity_dimension, f"{name}_{step}")
+            self.new_dense(similarity_dimension, f"{name}_{step}")
             for step in range(steps)
             for name in ("query", "key", "graph")
         ]
@@ -362,18 +359,8 @@ class SGRAF(Matcher):
             ]
             return [0.5 * (scored[0][0] + scored[1][0]), *scored[0][1:]]
 
-        scores, *statistics = score_in_tiles(
-            score,
-            [self.saf.pair_weights(), self.sgr.pair_weights()],
-            image,
-            caption,
-            self.saf.captions_at_once,
-            training,
-            self.saf.STATISTICS if training else 0,
-        )
-        if training:
-            self.saf.keep(statistics)
-        return scores
+        weights = [self.saf.pair_weights(), self.sgr.pair_weights()]
+        return self.saf.score_pairs(score, weights, image, caption, training)
 
 
 def _tensors(*variables: Any) -> list[Tensor]:

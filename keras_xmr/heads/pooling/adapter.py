@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
-
-from data_pipelines.errors import UserError
 from data_pipelines.option_types import PositiveInt
 from keras_xmr.config.contracts import PoolingContract
 from keras_xmr.heads.pooling.base import Pooling
 from keras_xmr.heads.pooling.mean import masked_mean
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class Adapter(Pooling):
     """Average over the positions plus up(gelu(down(average))), where `up` begins at 0.
 
@@ -31,17 +27,12 @@ class Adapter(Pooling):
 
     def __init__(self, dimension: int, *, width: PositiveInt = 64, **kwargs: Any) -> None:
         super().__init__(dimension, **kwargs)
-        policy = self.dtype_policy
         self.width = width
-        self.down = keras.layers.Dense(width, "gelu", dtype=policy, name="down")
-        self.up = keras.layers.Dense(dimension, kernel_initializer="zeros", dtype=policy, name="up")
+        self.down = self.new_dense(width, "down", activation="gelu")
+        self.up = self.new_dense(dimension, "up", kernel_initializer="zeros")
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
-        if features_shape[-1] != self.dimension:
-            raise UserError(
-                f"adapter keeps the width of the features, {features_shape[-1]}, but the "
-                f"dimension is {self.dimension}; set model.dimension: {features_shape[-1]}"
-            )
+        self.check_width(features_shape, "adapter", f"set model.dimension: {features_shape[-1]}")
         self.down.build((features_shape[0], self.dimension))
         self.up.build((features_shape[0], self.width))
 

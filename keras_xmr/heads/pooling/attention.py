@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
-
 from data_pipelines.option_types import PositiveInt
 from keras_xmr.config.contracts import PoolingContract
 from keras_xmr.heads.pooling.base import Pooling
@@ -27,7 +25,7 @@ class Attention(Pooling):
         super().__init__(dimension, **kwargs)
         self.hidden = hidden
         self.attention = LocalAttention(hidden, dtype=self.dtype_policy, name="attention")
-        self.linear = keras.layers.Dense(dimension, dtype=self.dtype_policy, name="linear")
+        self.linear = self.new_dense(dimension, "linear")
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
         self.attention.build(features_shape)

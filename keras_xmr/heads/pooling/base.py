@@ -45,6 +45,23 @@ class Pooling(Part):
             )
         return pooled
 
+    def check_width(self, features_shape: tuple[Any, ...], name: str, remedy: str) -> None:
+        """Checks that features are D wide, for a pooling that keeps their width.
+
+        Args:
+            features_shape: The shape of the features.
+            name: The pooling, with the option that makes it keep the width.
+            remedy: What else to do, for the message.
+
+        Raises:
+            UserError: If they have another width.
+        """
+        if features_shape[-1] != self.dimension:
+            raise UserError(
+                f"{name} keeps the width of the features, {features_shape[-1]}, but the dimension "
+                f"is {self.dimension}; {remedy}"
+            )
+
     def attention_weights(self, features: Any, mask: Any = None) -> Any:
         """Weights of the positions, float32 (B, 1, L), sums of 1; None if it does not attend.
 

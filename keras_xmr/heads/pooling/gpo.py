@@ -8,7 +8,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from data_pipelines.errors import UserError
 from data_pipelines.option_types import EvenInt, PositiveInt
 from keras_xmr.config.contracts import PoolingContract
 from keras_xmr.heads.pooling.base import Pooling
@@ -54,25 +53,20 @@ class GPO(Pooling):
         self.encoding = encoding
         self.hidden = hidden
         if projection:
-            self.linear = keras.layers.Dense(dimension, dtype=self.dtype_policy, name="linear")
+            self.linear = self.new_dense(dimension, "linear")
         self.gru = keras.layers.Bidirectional(
             GRU(hidden, return_sequences=True, dtype=self.dtype_policy),
             merge_mode="ave",
             dtype=self.dtype_policy,
             name="gru",
         )
-        self.rank_score = keras.layers.Dense(
-            1, use_bias=False, dtype=self.dtype_policy, name="rank_score"
-        )
+        self.rank_score = self.new_dense(1, "rank_score", use_bias=False)
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
         if self.projection:
             self.linear.build((features_shape[0], features_shape[-1]))
-        elif features_shape[-1] != self.dimension:
-            raise UserError(
-                f"gpo without projection keeps the width of the features, {features_shape[-1]}, "
-                f"but the dimension is {self.dimension}; set projection: true"
-            )
+        else:
+            self.check_width(features_shape, "gpo without projection", "set projection: true")
         self.gru.build((None, None, self.encoding))
         self.rank_score.build((None, None, self.hidden))
 

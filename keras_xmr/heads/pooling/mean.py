@@ -6,7 +6,6 @@ from typing import Any
 
 import keras
 
-from data_pipelines.errors import UserError
 from keras_xmr.config.contracts import PoolingContract
 from keras_xmr.heads.pooling.base import Pooling
 from keras_xmr.layers import l2_normalize
@@ -33,16 +32,13 @@ class Mean(Pooling):
         self.projection = projection
         self.normalize = normalize
         if projection:
-            self.linear = keras.layers.Dense(dimension, dtype=self.dtype_policy, name="linear")
+            self.linear = self.new_dense(dimension, "linear")
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
         if self.projection:
             self.linear.build((features_shape[0], features_shape[-1]))
-        elif features_shape[-1] != self.dimension:
-            raise UserError(
-                f"mean without projection keeps the width of the features, {features_shape[-1]}, "
-                f"but the dimension is {self.dimension}; set projection: true"
-            )
+        else:
+            self.check_width(features_shape, "mean without projection", "set projection: true")
 
     def call(self, features: Any, mask: Any = None) -> Any:
         mean = masked_mean(features, mask)
@@ -68,7 +64,7 @@ class RectifiedMean(Pooling):
 
     def __init__(self, dimension: int, **kwargs: Any) -> None:
         super().__init__(dimension, **kwargs)
-        self.linear = keras.layers.Dense(dimension, dtype=self.dtype_policy, name="linear")
+        self.linear = self.new_dense(dimension, "linear")
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
         self.linear.build(features_shape)

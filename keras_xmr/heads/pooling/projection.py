@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import keras
@@ -108,40 +109,24 @@ class Projection(Pooling):
                 f"{self.views} views; write 1, or another encoder (mirror: true makes two views)"
             )
         # Also in mixed precision: little is left after centring, and half precision would lose it.
-        whole = {"dtype": "float32", "autocast": False}
-        fixed = whole | {"trainable": False}
-        self.centre = self.add_weight(name="centre", shape=(width,), initializer="zeros", **fixed)
-        self.scale = self.add_weight(name="scale", shape=(), initializer="ones", **fixed)
+        add_fixed = partial(self.add_fixed, autocast=False)
+        self.centre = add_fixed("centre", (width,))
+        self.scale = add_fixed("scale", (), "ones")
         self.kernel = self.add_weight(
-            name="kernel", shape=(width, self.learned), initializer="orthogonal", **whole
+            (width, self.learned), "orthogonal", "float32", autocast=False, name="kernel"
         )
         if self.closed_form:
-            self.closed_form_kernel = self.add_weight(
-                name="closed_form_kernel",
-                shape=(width, self.closed_form),
-                initializer="zeros",
-                **fixed,
-            )
-            self.closed_form_weight = self.add_weight(
-                name="closed_form_weight",
-                shape=(),
-                initializer=keras.initializers.Constant(CLOSED_FORM_WEIGHT),
-                **fixed,
-            )
+            constant = keras.initializers.Constant(CLOSED_FORM_WEIGHT)
+            self.closed_form_kernel = add_fixed("closed_form_kernel", (width, self.closed_form))
+            self.closed_form_weight = add_fixed("closed_form_weight", (), constant)
         if self.local_scaling:
-            zeros = {"initializer": "zeros", **fixed}
             shape = (self.local_scaling, self.closed_form + self.learned)
-            self.neighbours = self.add_weight(name="neighbours", shape=shape, **zeros)
-            self.num_neighbours = self.add_weight(name="num_neighbours", shape=(), **zeros)
-            self.mean_hubness = self.add_weight(name="mean_hubness", shape=(), **zeros)
-            self.hubness_weight = self.add_weight(name="hubness_weight", shape=(), **zeros)
+            self.neighbours = add_fixed("neighbours", shape)
+            self.num_neighbours = add_fixed("num_neighbours", ())
+            self.mean_hubness = add_fixed("mean_hubness", ())
+            self.hubness_weight = add_fixed("hubness_weight", ())
             # Which of the four numbers is which: the other way round for captions.
-            self.hubness_axes = self.add_weight(
-                name="hubness_axes",
-                shape=(_HUBNESS_SIZE, _HUBNESS_SIZE),
-                initializer="identity",
-                **fixed,
-            )
+            self.hubness_axes = add_fixed("hubness_axes", (_HUBNESS_SIZE,) * 2, "identity")
 
     def average(self, features: Any, mask: Any = None) -> Any:
         """The average of the features (B, L, F), on the unit sphere: float32 (B, F)."""

@@ -118,7 +118,7 @@ class VSRN(Pooling):
         super().__init__(dimension, **kwargs)
         self.blocks = blocks
         policy = self.dtype_policy
-        self.linear = keras.layers.Dense(dimension, dtype=policy, name="linear")
+        self.linear = self.new_dense(dimension, "linear")
         # The square of a norm overflows half precision.
         self.normalize = L2Normalize(dtype="float32", name="normalize")
         self.reasoning = [
