@@ -13,7 +13,7 @@ import numpy as np
 from data_pipelines.option_types import PositiveInt
 from keras_xmr.config.contracts import EncoderContract
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec, synchronize
-from keras_xmr.encoders.pretrained.presets import Preset, PresetError, weight_files
+from keras_xmr.encoders.pretrained.presets import Preset, weight_files
 from keras_xmr.layers import ImageBackbone
 
 _KEY = "model.image.encoder"
@@ -59,17 +59,11 @@ class KerasHubImage(Encoder):
 
     def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:
         """Pixels (B, H, W, 3) to features (B, L, F) or (B, 1, F), without a mask."""
-        try:
-            preset = Preset(self.preset, "image")
-            whole = preset.backbone(self.weights if spec.pretrained else None)
-            backbone, linear = _image_part(whole, self.preset)
-            converter = preset.image_converter()
-        except PresetError as error:
-            raise EncoderError(f"{_KEY}.{error}") from None
-        try:
-            backbone = at_resolution(backbone, tuple(inputs.shape[1:]))
-        except ResolutionError as error:
-            raise EncoderError(f"{_KEY}.preset: {self.preset}: {error}") from None
+        preset = Preset(self.preset, "image")
+        whole = preset.backbone(self.weights if spec.pretrained else None)
+        backbone, linear = _image_part(whole, self.preset)
+        converter = preset.image_converter()
+        backbone = _at_resolution(backbone, self.preset, tuple(inputs.shape[1:]))
         projects = self.output == "pooled" and linear is not None
         self._check_maps(backbone)
         layer = ImageBackbone(
@@ -140,11 +134,7 @@ def _numbers(value: Any) -> float | list[float] | None:
     return [float(number) for number in value]
 
 
-class ResolutionError(ValueError):
-    """A backbone cannot see images of this size."""
-
-
-def at_resolution(backbone: Any, shape: tuple[int, int, int]) -> Any:
+def _at_resolution(backbone: Any, preset: str, shape: tuple[int, int, int]) -> Any:
     """A backbone of KerasHub with the same weights for images of another size.
 
     Embeddings of positions are resized as an image would be, bicubically; those of class tokens
@@ -152,26 +142,30 @@ def at_resolution(backbone: Any, shape: tuple[int, int, int]) -> Any:
 
     Args:
         backbone: The backbone.
+        preset: Its preset, for messages.
         shape: (H, W, 3).
 
     Raises:
-        ResolutionError: If it cannot see such images.
+        EncoderError: If it cannot see such images.
     """
     before = tuple(backbone.inputs[0].shape[1:])
     if before == shape:
         return backbone
     config = backbone.get_config()
-    advice = f"it sees images of {_size(before)}, not of {_size(shape)}; set data.image.size"
+    advice = (
+        f"{_KEY}.preset: {preset}: it sees images of {_size(before)}, not of {_size(shape)}; set "
+        f"data.image.size to {before[0]}"
+    )
     if "image_shape" not in config:
         if None in before:
             return backbone
-        raise ResolutionError(f"{advice} to {before[0]}")
+        raise EncoderError(advice)
     try:
         resized = type(backbone).from_config({**config, "image_shape": shape})
         for old, new in zip(backbone.weights, resized.weights, strict=True):
             new.assign(_moved(old, new))
     except ValueError as error:
-        raise ResolutionError(f"{advice} to {before[0]} ({error})") from None
+        raise EncoderError(f"{advice} ({error})") from None
     return resized
 
 

@@ -13,7 +13,7 @@ from data_pipelines.option_types import NonNegativeInt, PositiveInt
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.contracts import EncoderContract
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec
-from keras_xmr.encoders.pretrained.presets import SIGLIP, Preset, PresetError, weight_files
+from keras_xmr.encoders.pretrained.presets import SIGLIP, Preset, weight_files
 from keras_xmr.layers import BagOfWords, TextBackbone
 from keras_xmr.layers.backbone import number_of_layers
 
@@ -60,10 +60,7 @@ class KerasHubText(Encoder):
 
     def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:
         """Ids (B, L), padded with -1, to features (B, L, F) or (B, 1, F), and their mask."""
-        try:
-            whole = Preset(self.preset, "text").backbone(self.weights if spec.pretrained else None)
-        except PresetError as error:
-            raise EncoderError(f"{_KEY}.{error}") from None
+        whole = Preset(self.preset, "text").backbone(self.weights if spec.pretrained else None)
         backbone, linear = _text_part(whole, self.preset)
         if len(spec.vocabulary) > backbone.vocabulary_size:
             raise EncoderError(
@@ -115,14 +112,11 @@ class KerasHubText(Encoder):
         """The tokenizer of the preset."""
         from keras_xmr.encoders.pretrained.subwords import SubwordTokenizer
 
-        try:
-            preset = Preset(self.preset, "text")
-            tokenizer = preset.tokenizer()
-            is_gemma = type(tokenizer).__name__ == "GemmaTokenizer"
-            siglip2 = is_gemma and preset.kind == SIGLIP
-            return SubwordTokenizer(tokenizer, max_words, preset.max_tokens(), siglip2)
-        except PresetError as error:
-            raise EncoderError(f"{_KEY}.{error}") from None
+        preset = Preset(self.preset, "text")
+        tokenizer = preset.tokenizer()
+        is_gemma = type(tokenizer).__name__ == "GemmaTokenizer"
+        siglip2 = is_gemma and preset.kind == SIGLIP
+        return SubwordTokenizer(tokenizer, max_words, preset.max_tokens(), siglip2)
 
     def restore_tokenizer(self, run: Path, max_words: int) -> Tokenizer:
         """The tokenizer in the folder of a run."""

@@ -11,7 +11,7 @@ from typing import Any
 from data_pipelines.errors import UserError
 from data_pipelines.files import locked, replace_atomically
 from keras_xmr.config.schema import Config
-from keras_xmr.encoders.pretrained.presets import CLIP, SIGLIP, Preset, PresetError
+from keras_xmr.encoders.pretrained.presets import CLIP, SIGLIP, Preset
 from keras_xmr.encoders.pretrained.prolip import ProlipError, ProlipFolder
 from keras_xmr.model.build import PHOTOS, build_model, build_tokenizer
 from keras_xmr.runs.folder import RunFolder, load_run
@@ -102,18 +102,15 @@ _PAIRS = {"name": "probabilistic_matching", "pseudo_positives": 0}
 
 
 def _two_towers(model: str) -> _Parts:
-    try:
-        preset = Preset(model, "both")
-        if preset.kind not in (CLIP, SIGLIP):
-            raise UserError(
-                f"{model} is a {preset.kind}, which does not embed photos and texts in one space; "
-                "take a CLIP or a SigLIP, such as clip_vit_base_patch32 or siglip2_base_patch16_224"
-            )
-        converter, backbone = preset.image_converter(), preset.backbone("preset")
-        words = preset.max_tokens()
-        preset.tokenizer()
-    except PresetError as error:
-        raise UserError(f"--model: {str(error).partition(': ')[2]}") from None
+    preset = Preset(model, "both")
+    if preset.kind not in (CLIP, SIGLIP):
+        raise UserError(
+            f"{model} is a {preset.kind}, which does not embed photos and texts in one space; "
+            "take a CLIP or a SigLIP, such as clip_vit_base_patch32 or siglip2_base_patch16_224"
+        )
+    converter, backbone = preset.image_converter(), preset.backbone("preset")
+    words = preset.max_tokens()
+    preset.tokenizer()
     side = backbone.vision_encoder.image_shape[0]
     image = {
         "size": side,

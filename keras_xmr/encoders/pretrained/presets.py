@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import keras
 
+from keras_xmr.encoders.base import EncoderError
 from keras_xmr.encoders.pretrained.transformers import TwoTowers
 from keras_xmr.encoders.pretrained.weights import WeightsError, differences, load_weights, whole
 from keras_xmr.layers.keras_compat import all_layers, preset_loader
@@ -31,10 +32,6 @@ _PARTS = {"text": ["tokenizers.Tokenizer"], "image": ["layers.ImageConverter"]}
 _PARTS["both"] = _PARTS["text"] + _PARTS["image"]
 
 
-class PresetError(ValueError):
-    """A preset, or a part of it, cannot be loaded; the message begins with the option."""
-
-
 class Preset:
     """A preset of KerasHub.
 
@@ -42,10 +39,10 @@ class Preset:
         name: A name of KerasHub, an address such as `hf://user/model` or `kaggle://...`, or a
             folder: as `save_to_preset` writes it, or with the `config.json` and
             `model.safetensors` of `transformers`.
-        side: "text", "image" or "both"; selects the parts that error messages name.
+        side: "text", "image" or "both", for `--model`; selects what error messages name.
 
     Raises:
-        PresetError: If the preset does not exist.
+        EncoderError: If the preset does not exist.
     """
 
     def __init__(self, name: str, side: str) -> None:
@@ -60,8 +57,8 @@ class Preset:
         elif (self.folder / CONFIG).is_file():
             self.source = str(self.folder)
         elif self.folder.is_dir():
-            raise PresetError(
-                f"preset: the folder {name} has no {CONFIG}. It should be as `save_to_preset` of "
+            raise self._error(
+                f"the folder {name} has no {CONFIG}. It should be as `save_to_preset` of "
                 f"KerasHub writes it, or hold the {CONFIG} and model.safetensors of transformers"
             )
         elif name in known:
@@ -70,9 +67,14 @@ class Preset:
         else:
             near = get_close_matches(name, known, 4, 0.5)
             hint = f"; the nearest names are {', '.join(near)}" if near else ""
-            raise PresetError(
-                f"preset: KerasHub has no {name!r}, and there is no such folder{hint}"
-            )
+            raise self._error(f"KerasHub has no {name!r}, and there is no such folder{hint}")
+
+    def _error(self, text: str, option: str = "preset") -> EncoderError:
+        """An error that begins with the key of the option, or with `--model`."""
+        both = self.side == "both"
+        return EncoderError(
+            f"{'--model' if both else f'model.{self.side}.encoder.{option}'}: {text}"
+        )
 
     def backbone(self, weights: str | None) -> keras_hub.models.Backbone:
         """The backbone, in the precision that is set.
@@ -82,7 +84,7 @@ class Preset:
                 random, and reads only the architecture.
 
         Raises:
-            PresetError: If it, or its weights, cannot be loaded.
+            EncoderError: If it, or its weights, cannot be loaded.
         """
         if weights == "preset":
             return self._load("weights", self._pretrained)
@@ -92,7 +94,7 @@ class Preset:
             try:
                 load_weights(backbone, Path(weights).expanduser())
             except WeightsError as error:
-                raise PresetError(f"weights: {error}") from None
+                raise self._error(str(error), "weights") from None
         return backbone
 
     def _pretrained(self) -> keras_hub.models.Backbone:
@@ -120,11 +122,11 @@ class Preset:
         """The tokenizer.
 
         Raises:
-            PresetError: If it cannot be loaded.
+            EncoderError: If it cannot be loaded.
         """
         if importlib.util.find_spec("tensorflow_text") is None:
-            raise PresetError(
-                f"preset: the tokenizer of {self.name} needs tensorflow-text, which is not "
+            raise self._error(
+                f"the tokenizer of {self.name} needs tensorflow-text, which is not "
                 "installed and has no wheels for Windows; use Linux, macOS or WSL, or the encoder "
                 "word_embedding with a file of GloVe vectors"
             )
@@ -141,7 +143,7 @@ class Preset:
         """The preprocessing of pixels for the backbone.
 
         Raises:
-            PresetError: If it cannot be loaded.
+            EncoderError: If it cannot be loaded.
         """
         import keras_hub
 
@@ -152,14 +154,14 @@ class Preset:
 
         converter = self._load("preset", load)
         if converter is None:
-            raise PresetError(f"preset: {self.name} does not say how its pixels are scaled")
+            raise self._error(f"{self.name} does not say how its pixels are scaled")
         return converter
 
     def max_tokens(self) -> int | None:
         """Maximum number of tokens of the text backbone; None for no maximum.
 
         Raises:
-            PresetError: If the description of the backbone cannot be loaded.
+            EncoderError: If the description of the backbone cannot be loaded.
         """
 
         # KerasHub provides it for a built backbone only, which takes seconds and gigabytes.
@@ -185,7 +187,7 @@ class Preset:
         """The name of the class of its backbone.
 
         Raises:
-            PresetError: If the description of the backbone cannot be loaded.
+            EncoderError: If the description of the backbone cannot be loaded.
         """
 
         def read() -> str:
@@ -204,12 +206,14 @@ class Preset:
             if host := re.search(r"host='([^']+)'.*Max retries exceeded", reason):
                 reason = f"no connection to {host[1]}"
             if self.folder is None:
-                raise PresetError(
-                    f"{option}: the preset {self.name!r} cannot be fetched ({reason}). Where "
+                text = (
+                    f"the preset {self.name!r} cannot be fetched ({reason}). Where "
                     f"there is internet, {self._how_to_save()} writes it into a folder; name "
                     f"that folder {'as --model' if self.side == 'both' else 'here as the preset'}"
-                ) from None
-            raise PresetError(f"{option}: {self.folder}: {self._why(reason, option)}") from None
+                )
+            else:
+                text = f"{self.folder}: {self._why(reason, option)}"
+            raise self._error(text, option) from None
 
     def _how_to_save(self) -> str:
         if self.name.startswith("hf://"):
