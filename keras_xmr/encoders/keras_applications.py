@@ -87,9 +87,8 @@ class KerasApplications(Encoder):
         backbone.name = "encoder"
         pixels = Preprocessing(_family(self.architecture), name="preprocessing")(inputs)
         feature_map = backbone(pixels)
-        return keras.layers.Reshape((-1, feature_map.shape[-1]), name="positions")(
-            feature_map
-        ), None
+        positions = keras.layers.Reshape((-1, feature_map.shape[-1]), name="positions")
+        return positions(feature_map), None
 
     def weight_files(self) -> list[Path]:
         """The file of weights, if one is named."""

@@ -44,8 +44,7 @@ class SmallCNN(Encoder):
 
     def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:
         """Pixels (B, H, W, 3) to features (B, h * w, C), without a mask."""
-        network = self._network(inputs.shape[1:])
-        return network(inputs), None
+        return self._network(inputs.shape[1:])(inputs), None
 
     def _network(self, shape: tuple[int, ...]) -> keras.Model:
         layers = keras.layers

@@ -100,12 +100,8 @@ class ProlipFolder:
         Raises:
             ProlipError: If the file is missing, or its tensors are not those of the tower.
         """
-        if isinstance(tower, ProlipImageTower):
-            self._load(tower, "visual.", _IMAGE)
-        else:
-            self._load(tower, "text.", _TEXT)
-
-    def _load(self, tower: ProlipTower, side: str, names: Mapping[str, str]) -> None:
+        is_image = isinstance(tower, ProlipImageTower)
+        side, names = ("visual.", _IMAGE) if is_image else ("text.", _TEXT)
         path = self.folder / WEIGHTS
         tensors = _read(path, side)
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -193,11 +194,9 @@ class TwoTowers:
             ("spiece.model", "SigLIPTokenizer"),
             ("tokenizer.model", "GemmaTokenizer"),
         ):
-            try:
+            with suppress(FileNotFoundError):
                 pieces = preset_file(self.source, name).read_bytes()
-            except FileNotFoundError:
-                continue
-            return getattr(keras_hub.tokenizers, kind)(pieces)
+                return getattr(keras_hub.tokenizers, kind)(pieces)
         raise FileNotFoundError(
             "it has no model of SentencePiece: spiece.model of SigLIP, or tokenizer.model of "
             "SigLIP 2"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import keras
@@ -50,8 +49,7 @@ def take(part: Any, tensors: dict[str, np.ndarray], name: str, dot: str = ".") -
         variable.assign(value.reshape(variable.shape) if is_split else value)
 
 
-@dataclass(frozen=True)
-class _Layer:
+class _Layer(NamedTuple):
     """A layer with weights: its name, and the shapes of its weights."""
 
     name: str
@@ -77,9 +75,8 @@ def load_weights(network: keras.Model, path: Path) -> None:
             with whole(lambda: differences(network, path)):
                 network.load_weights(path)
     except (ValueError, OSError, KeyError, TypeError) as error:
-        raise WeightsError(
-            f"{path} does not fit {network.name}: {differences(network, path) or _short(error)}"
-        ) from None
+        reason = differences(network, path) or str(error).strip().split("\n")[0]
+        raise WeightsError(f"{path} does not fit {network.name}: {reason}") from None
 
 
 @contextmanager
@@ -105,10 +102,7 @@ def whole(missing: Callable[[], str]) -> Iterator[None]:
 def differences(network: keras.Model, path: Path) -> str:
     """The layers in which a file of weights differs from a network; empty if unknown."""
     try:
-        saved = _saved_layers(path)
-        with tempfile.TemporaryDirectory() as folder:
-            # The network looks for the names that it would write.
-            layers = _network_layers(network, path, Path(folder))
+        saved, layers = _saved_and_own(path, network)
     except (ValueError, OSError, KeyError, TypeError):
         return ""
     wrong = [
@@ -129,28 +123,22 @@ def differences(network: keras.Model, path: Path) -> str:
     return "; ".join(parts) if wrong or missing else ""
 
 
-def _saved_layers(path: Path) -> Mapping[str, _Layer]:
+def _saved_and_own(path: Path, network: keras.Model) -> tuple[dict[str, _Layer], dict[str, _Layer]]:
+    """The layers of a file and of a network, by their places in such a file."""
     if path.suffix == ".keras":
-        return _match_by_order(keras.saving.load_model(path, compile=False))
+        saved_model = keras.saving.load_model(path, compile=False)
+        return _match_by_order(saved_model), _match_by_order(network)
     with h5py.File(path) as file:
-        return _legacy(file) if _is_legacy(file) else _modern(file)
-
-
-def _network_layers(network: keras.Model, path: Path, folder: Path) -> Mapping[str, _Layer]:
-    if path.suffix == ".keras":
-        return _match_by_order(network)
-    with h5py.File(path) as file:
-        if _is_legacy(file):
-            return _match_by_order(network)
-    saved = folder / "network.weights.h5"
-    network.save_weights(saved)
-    with h5py.File(saved) as file:
-        return _modern(file)
-
-
-def _is_legacy(file: h5py.File) -> bool:
-    """Whether a file has the layout of Keras 2, in which layers go by their order."""
-    return "layer_names" in file.attrs or "model_weights" in file
+        # In the layout of Keras 2, layers go by their order.
+        if "layer_names" in file.attrs or "model_weights" in file:
+            return _legacy(file), _match_by_order(network)
+        saved = _modern(file)
+    with tempfile.TemporaryDirectory() as folder:
+        # The network looks for the names that it would write.
+        written = Path(folder) / "network.weights.h5"
+        network.save_weights(written)
+        with h5py.File(written) as file:
+            return saved, _modern(file)
 
 
 def _match_by_order(network: keras.Model) -> dict[str, _Layer]:
@@ -198,7 +186,3 @@ def _shapes(layer: _Layer) -> str:
 def _listed(names: list[str]) -> str:
     more = len(names) - _NAMED
     return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-def _short(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]
