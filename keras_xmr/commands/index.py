@@ -83,21 +83,16 @@ def report_lines(report: Report) -> list[str]:
     lines = [f"{report.photos:,} {photos} ({counts or 'nothing new'}) in {report.path}"]
     if report.duplicates:
         lines.append(f"near-duplicates of an earlier one: {report.duplicates:,}")
-    if report.broken:
-        lines.append(f"skipped, since they cannot be read: {len(report.broken):,}")
-        lines += _shorten(list(report.broken.values()))
-    if report.damaged:
-        lines.append(f"damaged files of the index, replaced or removed: {len(report.damaged):,}")
-        lines += _shorten([str(path) for path in report.damaged])
-    if report.tagged:
-        lines.append(f"in the tags, but not in the index: {len(report.tagged):,}")
-        lines += _shorten(report.tagged)
+    for text, names in (
+        ("skipped, since they cannot be read", list(report.broken.values())),
+        ("damaged files of the index, replaced or removed", report.damaged),
+        ("in the tags, but not in the index", report.tagged),
+    ):
+        lines += [f"{text}: {len(names):,}"] if names else []
+        lines += [f"  {on_one_line(str(name))}" for name in names[:_SHOWN]]
+        if len(names) > _SHOWN:
+            lines.append(f"  and {len(names) - _SHOWN:,} more")
     if not report.photos:
         return lines
     index, query = shlex.quote(str(report.path)), shlex.quote(report.example or "your query")
     return [*lines, *next_commands([f"search --index={index} {query}", f"serve --index={index}"])]
-
-
-def _shorten(lines: list[str]) -> list[str]:
-    more = [f"  and {len(lines) - _SHOWN:,} more"] if len(lines) > _SHOWN else []
-    return [*(f"  {on_one_line(line)}" for line in lines[:_SHOWN]), *more]

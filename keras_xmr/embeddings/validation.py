@@ -155,14 +155,11 @@ def _is_numeric(value: Any) -> bool:
 
 
 def _describe_dtype(value: Any) -> str:
-    if isinstance(value, str) or (isinstance(value, list | tuple) and value):
-        first = value if isinstance(value, str) else value[0]
-        if isinstance(first, str | bytes):
-            return "texts"
-    dtype = getattr(value, "dtype", None)
-    if dtype is None:
-        return type(value).__name__
-    return "texts" if "str" in str(dtype) or str(dtype).startswith("<U") else str(dtype)
+    first = value[0] if isinstance(value, list | tuple) and value else value
+    dtype = str(getattr(value, "dtype", ""))
+    if isinstance(first, str | bytes) or "str" in dtype or dtype.startswith("<U"):
+        return "texts"
+    return dtype or type(value).__name__
 
 
 def described(value: Any) -> str:

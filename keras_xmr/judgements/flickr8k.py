@@ -72,15 +72,16 @@ def read_ratings(path: Path) -> Ratings:
     """
     pairs: dict[tuple[str, str], int] = {}
     values: list[tuple[int, ...]] = []
-    for number, fields in _rows(path):
+    for number, line in read_lines(path, _LAYOUTS):
+        fields = [field.strip() for field in line.split("\t")]
         ratings = _scores(fields[2:]) or _votes(fields[2:])
         if ratings is None or (values and len(ratings) != len(values[0])):
             raise JudgementsError(
                 f"{path}:{number}: {' '.join(fields)[:80]!r} is not a line of {_LAYOUTS}"
             )
-        if (line := pairs.setdefault((fields[0], fields[1]), number)) != number:
+        if (first := pairs.setdefault((fields[0], fields[1]), number)) != number:
             raise JudgementsError(
-                f"{path}:{number}: the pair of {fields[0]} and {fields[1]} is in line {line} too"
+                f"{path}:{number}: the pair of {fields[0]} and {fields[1]} is in line {first} too"
             )
         values.append(ratings)
     if not values:
@@ -95,11 +96,6 @@ def read_grades(path: Path) -> Iterator[tuple[int, tuple[str, str], float]]:
         _LOGGER.info("%s: %d pairs with as many yes as no count as wrong", path, ratings.ties)
     for number, (pair, grade) in enumerate(zip(ratings.pairs, ratings.grades(), strict=True)):
         yield number, pair, float(grade)
-
-
-def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    for number, line in read_lines(path, _LAYOUTS):
-        yield number, [field.strip() for field in line.split("\t")]
 
 
 def _scores(fields: Sequence[str]) -> tuple[int, ...] | None:

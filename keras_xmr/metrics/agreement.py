@@ -106,13 +106,11 @@ def weighted_kappa(
             "two raters give each item a whole number, but these are "
             f"{left.dtype} of shape {left.shape} and {right.dtype} of shape {right.shape}"
         )
-    if weights not in (known := ("none", "linear", "quadratic")):
+    if weights not in (known := {"none": 0, "linear": 1, "quadratic": 2}):
         raise ArgumentError(f"the weights are {', '.join(known)}, not {weights!r}")
     values = np.unique(np.concatenate([left, right]))
     apart = np.abs(np.subtract.outer(values, values)).astype(np.float64)
-    apart = {"none": (apart > 0).astype(np.float64), "linear": apart, "quadratic": apart**2}[
-        weights
-    ]
+    apart = (apart > 0) * apart ** known[weights]
     a, b = np.searchsorted(values, left), np.searchsorted(values, right)
     counts = [np.bincount(ratings, minlength=len(values)) / len(ratings) for ratings in (a, b)]
     expected = (np.outer(*counts) * apart).sum()

@@ -86,17 +86,13 @@ def chance_from_counts(
         judged: Number of judged candidates per image and per caption, for condensed lists; None if
             all were judged.
     """
-    candidates = [
-        np.full(len(queries), len(others)) if known is None else known
-        for queries, others, known in zip(
-            (images, captions), (captions, images), judged, strict=True
-        )
-    ]
+    sides = zip((images, captions), (captions, images), further, judged, strict=True)
     i2t, t2i = (
-        _expected(right, number, known is None) | _means(values)
-        for right, number, values, known in zip(
-            (images, captions), candidates, further, judged, strict=True
+        _expected(
+            right, np.full(len(right), len(others)) if known is None else known, known is None
         )
+        | _means(values)
+        for right, others, values, known in sides
     )
     summary = both_directions(i2t, t2i)
     return summary | {"rsum": rsum(summary)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -211,17 +211,11 @@ def write_queries(path: Path, measured: Mapping[str, Measured], truth: GroundTru
 
 
 def _arrays(prefix: str, metrics: RetrievalMetrics) -> dict[str, np.ndarray]:
-    directions = {"i2t": metrics.image_to_text, "t2i": metrics.text_to_image}
-    return {
-        f"{prefix}/{direction}_{name}": values.astype(np.float32)
-        for direction, queries in directions.items()
-        for name, values in _with_counts(queries)
-    }
-
-
-def _with_counts(queries: QueryMetrics) -> Iterator[tuple[str, np.ndarray]]:
-    yield from queries.values.items()
-    yield "positives", queries.positives
-    yield from ((f"{name}_chance", values) for name, values in queries.chance.items())
-    if queries.judged is not None:
-        yield "judged", queries.judged
+    arrays: dict[str, np.ndarray] = {}
+    for direction, queries in (("i2t", metrics.image_to_text), ("t2i", metrics.text_to_image)):
+        values = queries.values | {"positives": queries.positives}
+        values |= {f"{name}_chance": mean for name, mean in queries.chance.items()}
+        if queries.judged is not None:
+            values["judged"] = queries.judged
+        arrays |= {f"{prefix}/{direction}_{n}": v.astype(np.float32) for n, v in values.items()}
+    return arrays

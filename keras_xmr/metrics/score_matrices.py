@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -54,8 +55,7 @@ class ScoreTiles(abc.ABC):
 
     def places(self) -> Iterator[Place]:
         """The places of all tiles, row after row."""
-        for row in range(len(self.images)):
-            yield from ((row, column) for column in range(len(self.captions)))
+        return product(range(len(self.images)), range(len(self.captions)))
 
     def for_each(self, work: TileWork, places: Iterable[Place], description: str) -> None:
         """Computes tiles, and calls `work` with the row, the column and the scores of each.

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -29,16 +30,8 @@ from keras_xmr.model.objective import Objective
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import image_tower, text_tower
 
-
-class _Photos:
-    """The properties of records that a model of photos needs."""
-
-    holds = "images"
-    region_shape = None
-
-
-PHOTOS: Any = _Photos()
-"""Replaces the records of a model of photos, which needs none."""
+PHOTOS: Any = SimpleNamespace(holds="images", region_shape=None)
+"""Replaces the records of a model of photos, of which it needs these properties alone."""
 
 
 def encoder_tokenizer(config: Config) -> Tokenizer | None:
@@ -116,17 +109,15 @@ def build_model(
         vocabulary=tokenizer.vocabulary,
         seed=config.seed,
     )
-
-    def side_spec(side: str) -> InputSpec:
-        loads = pretrained if isinstance(pretrained, bool) else side in pretrained
-        return replace(spec, pretrained=loads)
-
+    if isinstance(pretrained, bool):
+        pretrained = ("image", "text") if pretrained else ()
+    image, text = (replace(spec, pretrained=side in pretrained) for side in ("image", "text"))
     options = config.model
     losses = [build("loss", choice, **_words(choice, tokenizer)) for choice in config.objective]
     weights = [weight_of(choice) for choice in config.objective]
     return Retriever(
-        image_tower(options.image, options.dimension, side_spec("image")),
-        text_tower(options.text, options.dimension, side_spec("text")),
+        image_tower(options.image, options.dimension, image),
+        text_tower(options.text, options.dimension, text),
         build("matcher", options.matcher, name="matcher"),
         Objective(losses, weights),
         judgements=config.data.judgements,

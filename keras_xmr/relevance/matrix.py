@@ -94,17 +94,13 @@ class RelevanceMatrix:
         weights.data *= penalty[differences]
         return weights
 
-    def tiles(self, size: int = TILE) -> Iterator[tuple[int, np.ndarray]]:
-        """Yields the first image of each tile, and its rows; with a progress bar.
-
-        Args:
-            size: Images per tile.
-        """
+    def tiles(self) -> Iterator[tuple[int, np.ndarray]]:
+        """Yields the first image of each tile, and its rows; with a progress bar."""
         from data_pipelines.progress import Progress  # Relevance imports without tqdm.
 
         with Progress("relevance", total=self.shape[0], unit="image") as bar:
-            for start in range(0, self.shape[0], size):
-                tile = self.rows(start, min(start + size, self.shape[0]))
+            for start in range(0, self.shape[0], TILE):
+                tile = self.rows(start, min(start + TILE, self.shape[0]))
                 bar.update(len(tile))
                 yield start, tile
 
