@@ -88,7 +88,6 @@ class Encoder(Declared, abc.ABC):
         Raises:
             EncoderError: If it cannot be loaded.
         """
-        del max_words
         return None
 
     def restore_tokenizer(self, run: Path, max_words: int) -> Tokenizer | None:
@@ -101,7 +100,6 @@ class Encoder(Declared, abc.ABC):
         Raises:
             UserError: If the folder does not have it.
         """
-        del run, max_words
         return None
 
 

@@ -42,6 +42,5 @@ class Prolip(Head):
             )
 
     def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
-        del mask
         features = keras.ops.cast(features, "float32")
         return {"mean": self.l2(features[:, 0]), "log_variance": features[:, 1]}

@@ -68,7 +68,6 @@ class SphericalLikelihood(NTXent):
 
     def trivial_value(self, scores: Tensor, relations: Relations) -> None:
         """None is known: normalizers differ where scores are equal."""
-        del scores, relations
 
 
 def von_mises_fisher_normalizer(kappa: Tensor, dimension: int) -> Tensor:

@@ -72,7 +72,6 @@ class Captioning(QueriesLoss):
     def sum_over_queries(
         self, rows: Queries, columns: Queries, step: Tensor | None
     ) -> dict[str, Tensor]:
-        del step
         images = self.decoder.read(rows.queries["features"])
         # A caption and its image are on one replica, which lacks the features of other images.
         here = columns.positives[:, rows.first : rows.first + ops.shape(images[1])[0]]

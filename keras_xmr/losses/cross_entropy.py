@@ -34,7 +34,6 @@ class _CrossEntropy(QueriesLoss):
         return rows.scores, columns.scores
 
     def sum_over_queries(self, rows: Queries, columns: Queries, step: Any) -> dict[str, Any]:
-        del step
         parts = zip(
             self.CONTRACT.parts, self.compared_scores(rows, columns), (rows, columns), strict=True
         )
@@ -100,5 +99,4 @@ class SupervisedContrastive(_CrossEntropy):
         super().__init__(temperature, learnable, **kwargs)
 
     def entropy(self, logits: Any, positives: Any) -> Any:
-        del positives
         return -ops.log_softmax(logits, axis=1)

@@ -241,7 +241,6 @@ class DAA(QueriesLoss):
         self.directions = directions
 
     def sum_over_queries(self, rows: Queries, columns: Queries, step: Tensor) -> dict[str, Tensor]:
-        del step
         similarities = compute_both_directions(rows, columns, self._similarities)
         parts = {}
         for part, matrix, side in zip(

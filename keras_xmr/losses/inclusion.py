@@ -52,7 +52,6 @@ class Inclusion(QueriesLoss):
         self.reading = reading
 
     def sum_over_queries(self, rows: Queries, columns: Queries, step: Tensor) -> dict[str, Tensor]:
-        del rows, step
         images = ops.argmax(ops.cast(columns.positives, "int32"), axis=1)
         image = {
             key: ops.take(columns.candidates[key], images, axis=0)
@@ -62,7 +61,6 @@ class Inclusion(QueriesLoss):
         return {"inclusion": columns.share * ops.mean(ops.softplus(-self.scale * included))}
 
     def trivial_value(self, scores: Tensor, relations: Relations) -> Tensor:
-        del scores, relations
         return ops.log(2.0)
 
 

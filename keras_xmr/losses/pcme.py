@@ -34,7 +34,6 @@ class SoftContrastive(QueriesLoss):
         self.reduction = reduction
 
     def sum_over_queries(self, rows: Queries, columns: Queries, step: Any) -> dict[str, Any]:
-        del columns, step
         positive = ops.where(rows.positives, ops.softplus(-rows.scores), 0.0)
         negative = ops.where(rows.positives, 0.0, ops.softplus(rows.scores))
         parts = {"positive": positive, "negative": negative}
@@ -109,7 +108,6 @@ class Uniformity(QueriesLoss):
         return self.max_vectors is None
 
     def sum_over_queries(self, rows: Queries, columns: Queries, step: Any) -> dict[str, Any]:
-        del step
         vectors = _concatenate_sides(columns.candidates, rows.candidates)
         count = ops.shape(vectors)[0]
         if self.max_vectors is not None:

@@ -61,7 +61,6 @@ class GeneralizedGaussianLikelihood(QueriesLoss):
     def sum_over_queries(
         self, rows: Queries, columns: Queries, step: Tensor | None
     ) -> dict[str, Tensor]:
-        del step
         sides = [side for side in (rows, columns) if set(self.CONTRACT.keys) <= side.queries.keys()]
         cross = sum((self._cross(side) for side in sides), ops.zeros(()))
         return {

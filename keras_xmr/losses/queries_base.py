@@ -272,7 +272,6 @@ class ItemsLoss(QueriesLoss):
     def sum_over_queries(
         self, rows: Queries, columns: Queries, step: Tensor | None
     ) -> dict[str, Tensor]:
-        del step
         return {"image": self.sum_over_items(rows), "caption": self.sum_over_items(columns)}
 
 

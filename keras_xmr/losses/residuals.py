@@ -160,7 +160,6 @@ class MMD(Loss):
     def call(
         self, scores: Any, image: Embedding, caption: Embedding, relations: Relations
     ) -> dict[str, Any]:
-        del scores, relations
         images, captions = vectors_of(image, "points"), vectors_of(caption, "points")
         across = ops.exp(-self.gamma * root(squared_euclidean(images, captions)))
         within = self._within(images) + self._within(captions)

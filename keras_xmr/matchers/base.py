@@ -108,7 +108,6 @@ class Matcher(Part):
             ArgumentError: If the matcher draws something, and this is not an embedding of a kind
                 that it takes.
         """
-        del side, seed
         return embedding
 
     def checked(self, embedding: Any, side: Side) -> Embedding:
@@ -141,7 +140,6 @@ class Matcher(Part):
         Returns:
             A bound for each query (M,); None if none is known.
         """
-        del similarity, image, caption
         return None
 
     def share_parameters_with(self, losses: Iterable[Any]) -> None:

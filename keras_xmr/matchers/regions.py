@@ -113,7 +113,6 @@ class _Similarity(Matcher):
 
     def keep(self, statistics: list[Tensor]) -> None:
         """Stores the statistics (M,) of the captions of a training step, if any."""
-        del statistics
 
     def score(
         self, weights: Weights, local: Tensor, whole: Tensor, mask: Tensor, training: bool

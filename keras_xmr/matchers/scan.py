@@ -61,7 +61,6 @@ class SCAN(Matcher):
 
     def call(self, image: Embedding, caption: Embedding, training: bool = False) -> Tensor:
         def score(weights: Any, image: Embedding, caption: Embedding) -> list[Tensor]:
-            del weights
             return [self._score(image, caption)]
 
         image, caption = self.checked(image, "image"), self.checked(caption, "caption")

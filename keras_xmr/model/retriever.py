@@ -247,7 +247,6 @@ class Retriever(StepLogs):
         Under a strategy Keras would take a batch of the data away for this, and average its
         parts, which fails where they differ in size (keras-team/keras#20585).
         """
-        del iterator, data_batch
         if self.compiled and not self.optimizer.built:
             with self.distribute_strategy.scope():
                 self.optimizer.build(self.trainable_variables)
@@ -273,7 +272,6 @@ class Retriever(StepLogs):
 
         Its gradients, summed over the replicas, are those of one device.
         """
-        del sample_weight
         loss, log = self._objective(y_pred, x, y, training)
         self._add_up(loss, log)
         return loss

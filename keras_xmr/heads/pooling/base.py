@@ -69,7 +69,6 @@ class Pooling(Part):
             features: Local features (B, L, F).
             mask: True for valid positions, boolean (B, L), or None.
         """
-        del features, mask
 
     def for_variance(self) -> Pooling:
         """A pooling for a log-variance: the same, without parts that only embeddings need."""
