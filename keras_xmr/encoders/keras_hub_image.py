@@ -129,9 +129,7 @@ def _image_part(backbone: Any, preset: str) -> tuple[Any, Any]:
 
 def _numbers(value: Any) -> float | list[float] | None:
     """One number, or one for each channel, of a config."""
-    if value is None or isinstance(value, int | float):
-        return value
-    return [float(number) for number in value]
+    return None if value is None else np.asarray(value, np.float64).tolist()
 
 
 def _at_resolution(backbone: Any, preset: str, shape: tuple[int, int, int]) -> Any:

@@ -11,7 +11,6 @@ from typing import Any
 import keras
 import numpy as np
 
-from data_pipelines.errors import UserError
 from data_pipelines.option_types import BelowOne, PositiveInt
 from data_pipelines.progress import Progress
 from keras_xmr.config.contracts import EncoderContract
@@ -44,12 +43,8 @@ class WordEmbedding(Encoder):
         )
         features = layer(inputs)
         if self.vectors is not None and spec.pretrained:
-            try:
-                vectors = initial_vectors(
-                    Path(self.vectors), spec.vocabulary, self.dimension, spec.seed
-                )
-            except WordVectorsError as error:
-                raise EncoderError(f"model.text.encoder.vectors: {error}") from None
+            file = Path(self.vectors)
+            vectors = initial_vectors(file, spec.vocabulary, self.dimension, spec.seed)
             layer.set_weights([vectors])
         if self.dropout:
             features = keras.layers.Dropout(self.dropout, seed=spec.seed, name="dropout")(features)
@@ -59,10 +54,7 @@ class WordEmbedding(Encoder):
 _LOGGER = logging.getLogger(__name__)
 
 _INITIAL_RANGE = 0.1
-
-
-class WordVectorsError(UserError):
-    """A file of word vectors cannot be used; the message says why."""
+_KEY = "model.text.encoder.vectors"
 
 
 def initial_vectors(path: Path, vocabulary: Sequence[str], dimension: int, seed: int) -> np.ndarray:
@@ -83,7 +75,7 @@ def initial_vectors(path: Path, vocabulary: Sequence[str], dimension: int, seed:
         Vectors float32 (words, dimension).
 
     Raises:
-        WordVectorsError: If the file is missing, or a vector in it has another length.
+        EncoderError: If the file is missing, or a vector in it has another length.
     """
     vectors = np.random.default_rng(seed).uniform(
         -_INITIAL_RANGE, _INITIAL_RANGE, (len(vocabulary), dimension)
@@ -113,7 +105,9 @@ def initial_vectors(path: Path, vocabulary: Sequence[str], dimension: int, seed:
         100 * hits / len(vocabulary),
     )
     if not hits:
-        raise WordVectorsError(f"{path} has no word of the vocabulary; is it a file of vectors?")
+        raise EncoderError(
+            f"{_KEY}: {path} has no word of the vocabulary; is it a file of vectors?"
+        )
     return vectors.astype(np.float32)
 
 
@@ -128,7 +122,7 @@ def _lines(path: Path, wanted: set[str], dimension: int) -> Iterator[tuple[str, 
         size = path.stat().st_size
         file = path.open("rb")
     except OSError as error:
-        raise WordVectorsError(f"{path} cannot be read: {error.strerror}") from None
+        raise EncoderError(f"{_KEY}: {path} cannot be read: {error.strerror}") from None
     with file, Progress(f"reading {path.name}", size, "B", unit_scale=True) as bar:
         for number, line in enumerate(file, 1):
             bar.update(len(line))
@@ -140,14 +134,15 @@ def _lines(path: Path, wanted: set[str], dimension: int) -> Iterator[tuple[str, 
                 continue  # The header of word2vec and fastText: how many words, how many numbers.
             if len(numbers) > dimension and number > 2:
                 continue  # Some entries of GloVe's largest file are phrases, "at name@domain.com".
+            place = f"{_KEY}: {path}:{number}"
             if len(numbers) != dimension:
-                raise WordVectorsError(
-                    f"{path}:{number}: a vector of {len(numbers)} numbers, but the dimension of "
+                raise EncoderError(
+                    f"{place}: a vector of {len(numbers)} numbers, but the dimension of "
                     f"the word embedding is {dimension}"
                 )
             try:
                 vector = np.array(numbers, np.float64)
             except ValueError:
-                raise WordVectorsError(f"{path}:{number}: not numbers: {line[:60]!r}") from None
+                raise EncoderError(f"{place}: not numbers: {line[:60]!r}") from None
             if word in encoded:
                 yield word.decode(), vector

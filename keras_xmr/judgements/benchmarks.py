@@ -61,12 +61,8 @@ BENCHMARKS = (
 
 def find_layout(header: Sequence[str]) -> Layout:
     """The layout of a CSV file by its first line: `OWN`, unless it is that of a benchmark."""
-    if OWN.image in header and OWN.caption in header:
-        return OWN
-    for layout in BENCHMARKS:
-        if layout.image in header and layout.caption in header:
-            return layout
-    return OWN
+    layouts = (OWN, *BENCHMARKS)
+    return next((one for one in layouts if {one.image, one.caption} <= set(header)), OWN)
 
 
 EXTENDED_COCO = ("eccv_caption", "cxc")

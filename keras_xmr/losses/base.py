@@ -120,10 +120,13 @@ class Loss(Part):
 
     Attributes:
         warmup_steps: Number of first steps of a training in which it differs from later steps.
+        is_sum_over_queries: Whether its parts are sums over queries, which replicas can share; see
+            `QueriesLoss`.
     """
 
     CONTRACT = LossContract()
     warmup_steps: int = 0
+    is_sum_over_queries: bool = False
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**({"dtype": "float32"} | kwargs))
@@ -247,11 +250,6 @@ class Loss(Part):
             image, caption = matcher.prepare(image, "image"), matcher.prepare(caption, "caption")
         scores = _scores(self, matcher, image, caption)
         return sum(self(scores, image, caption, relations).values())
-
-    @property
-    def is_sum_over_queries(self) -> bool:
-        """Whether its parts are sums over queries, which replicas can share; see `QueriesLoss`."""
-        return False
 
     def trivial_value(self, scores: Tensor, relations: Relations) -> Tensor | None:
         """The value at which the loss gets stuck if the model learns nothing.

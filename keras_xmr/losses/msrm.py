@@ -96,10 +96,8 @@ class HypergraphContrastive(_QueryLoss):
 
     CONTRACT = LossContract(shared_parameters=("cosine_scale",))
 
-    @property
-    def is_sum_over_queries(self) -> bool:
-        # Convolved candidates depend on all queries.
-        return False
+    # Convolved candidates depend on all queries.
+    is_sum_over_queries = False
 
     def __init__(
         self,

@@ -101,11 +101,8 @@ class Uniformity(QueriesLoss):
         super().__init__(**kwargs)
         self.temperature = temperature
         self.max_vectors = max_vectors
-
-    @property
-    def is_sum_over_queries(self) -> bool:
         # Of a few vectors of the batch, all replicas would have other parts.
-        return self.max_vectors is None
+        self.is_sum_over_queries = max_vectors is None
 
     def sum_over_queries(self, rows: Queries, columns: Queries, step: Any) -> dict[str, Any]:
         vectors = _concatenate_sides(columns.candidates, rows.candidates)

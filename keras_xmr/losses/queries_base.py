@@ -199,9 +199,7 @@ class QueriesLoss(Loss):
     2 / R of the work and of the memory.
     """
 
-    @property
-    def is_sum_over_queries(self) -> bool:
-        return True
+    is_sum_over_queries = True
 
     def sum_over_queries(
         self, rows: Queries, columns: Queries, step: Tensor | None

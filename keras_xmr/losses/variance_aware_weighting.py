@@ -90,11 +90,8 @@ class VarianceAwareWeighting(QueriesLoss):
         self.stop_gradient = stop_gradient
         self.reduction = reduction
         self.warmup_steps = warmup_steps
-
-    @property
-    def is_sum_over_queries(self) -> bool:
         # A deviation that both directions share is over all captions of every image.
-        return self.sigma != "shared"
+        self.is_sum_over_queries = sigma != "shared"
 
     def sum_over_queries(self, rows: Queries, columns: Queries, step: Any) -> dict[str, Any]:
         cosines, t2i = compute_both_directions(

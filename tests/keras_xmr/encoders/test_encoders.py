@@ -9,7 +9,7 @@ import pytest
 from data_pipelines.text import SPECIAL
 from keras_xmr.config.schema import TowerOptions
 from keras_xmr.encoders import EncoderError, InputSpec, KerasApplications, Regions, SmallCNN
-from keras_xmr.encoders.word_embedding import WordVectorsError, initial_vectors
+from keras_xmr.encoders.word_embedding import initial_vectors
 from keras_xmr.model.towers import image_tower, parts_of, text_tower
 
 VOCABULARY = [*SPECIAL, "dog", "t-shirt", "zebra", "'s"]
@@ -67,7 +67,7 @@ def test_header_of_word2vec_is_passed_over(glove):
     ],
 )
 def test_wrong_vectors_are_named(glove, lines, says):
-    with pytest.raises(WordVectorsError, match=says):
+    with pytest.raises(EncoderError, match=says):
         initial_vectors(glove(*lines), VOCABULARY, 3, 0)
 
 
