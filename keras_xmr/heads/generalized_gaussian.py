@@ -63,10 +63,10 @@ class GeneralizedGaussian(PooledHead):
         self.dropout = dropout
         self.initial_scale = initial_scale
         self.initial_shape = initial_shape
-        self.trunk = _network("trunk", hidden, hidden, dimension, dropout=dropout)
-        self.reconstruct = _network("reconstruct", dimension, dimension)
-        self.scale_network = _network("scale_network", dimension, dimension)
-        self.shape_network = _network("shape_network", dimension, dimension)
+        self.trunk = linear_layers("trunk", hidden, hidden, dimension, dropout=dropout)
+        self.reconstruct = linear_layers("reconstruct", dimension, dimension)
+        self.scale_network = linear_layers("scale_network", dimension, dimension)
+        self.shape_network = linear_layers("shape_network", dimension, dimension)
         self.scale_factor = ReZero(name="scale_factor")
         self.shape_factor = ReZero(name="shape_factor")
 
@@ -108,7 +108,7 @@ def log_variance(log_scale: Any, log_shape: Any) -> Any:
     return 2.0 * log_scale + tf.math.lgamma(3.0 * inverse) - tf.math.lgamma(inverse)
 
 
-def _network(name: str, *widths: int, dropout: float = 0.0) -> keras.Sequential:
+def linear_layers(name: str, *widths: int, dropout: float = 0.0) -> keras.Sequential:
     """Linear layers of these widths, with a ReLU between them, and dropout before the last."""
     layers = [
         keras.layers.Dense(width, activation="relu", dtype="float32") for width in widths[:-1]

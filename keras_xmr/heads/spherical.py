@@ -11,6 +11,7 @@ from keras import ops
 from data_pipelines.option_types import PositiveFloat, PositiveInt
 from keras_xmr.config.contracts import HeadContract
 from keras_xmr.heads.base import PooledHead, PoolingMaker
+from keras_xmr.heads.generalized_gaussian import linear_layers
 from keras_xmr.layers import ReZero
 
 # A concentration of e^12 is a point in any dimension that is in use.
@@ -53,10 +54,7 @@ class Spherical(PooledHead):
         super().__init__(dimension, pooling, **kwargs)
         self.hidden = hidden
         self.initial_concentration = initial_concentration
-        widths = [keras.layers.Dense(hidden, "relu", dtype="float32") for _ in range(hidden_layers)]
-        self.network = keras.Sequential(
-            [*widths, keras.layers.Dense(1, dtype="float32")], name="network"
-        )
+        self.network = linear_layers("network", *[hidden] * hidden_layers, 1)
         self.factor = ReZero(name="factor")
 
     @property

@@ -13,6 +13,7 @@ from keras import ops
 
 from keras_xmr.layers.normalization import l2_normalize
 from keras_xmr.layers.part import RecordedLayer
+from keras_xmr.layers.transformer import filled, last_positions
 
 Output = Literal["tokens", "average", "pooled"]
 
@@ -48,7 +49,7 @@ class Backbone(RecordedLayer):
         # As text, because Keras would track the parts of a dictionary.
         self._serialized = json.dumps(serialized)
         # Its config is recorded, and not the backbone itself, of which parts may be needed alone.
-        del self._arguments["backbone"]
+        self._arguments.pop("backbone", None)
         self.kind = serialized["class_name"]
         self.output_kind = output
         self.projection = projection
@@ -135,16 +136,8 @@ class TextBackbone(Backbone):
         return self._features(ids, training)
 
     def _features(self, ids: Any, training: bool | None) -> tuple[Any, Any]:
-        mask = ids >= 0
-        last = ops.maximum(ops.sum(ops.cast(mask, "int32"), axis=1) - 1, 0)[:, None]
-        end = ops.maximum(ops.take_along_axis(ids, last, axis=1), 0)
-        if self.pad is not None:
-            end = ops.full_like(end, self.pad)
-        tokens = ops.where(mask, ids, end)
-        length = ops.shape(ids)[1]
-        if self._length is not None:
-            spare = ops.tile(end, (1, self._length))
-            tokens = ops.concatenate([tokens, spare], axis=1)[:, : self._length]
+        mask, length = ids >= 0, ops.shape(ids)[1]
+        tokens = filled(ids, self._length, self.pad)
         tensors = {
             "token_ids": tokens,
             "segment_ids": ops.zeros_like(tokens),
@@ -164,7 +157,8 @@ class TextBackbone(Backbone):
         if len(features.shape) == 3 and self.kind.removesuffix("Backbone") in _POOL_FIRST:
             features = features[:, 0]
         elif len(features.shape) == 3:
-            features = ops.take_along_axis(features, last[..., None], axis=1)[:, 0]
+            last = last_positions(mask)[..., None]
+            features = ops.take_along_axis(features, last, axis=1)[:, 0]
         return self.one(features), ops.ones_like(mask[:, :1])
 
 

@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from keras_xmr.layers.part import RecordedLayer
-from keras_xmr.layers.transformer import Activation, TransformerBlock
+from keras_xmr.layers.transformer import Activation, TransformerBlock, filled
 
 # Of the pixels that CLIP was trained with, from 0 to 1.
 _PIXEL_MEAN = (0.48145466, 0.4578275, 0.40821073)
@@ -191,15 +191,6 @@ class ProlipTextTower(ProlipTower):
         tokens = self.transformed(tokens + ops.cast(self.positions, tokens.dtype))
         mean = self.projection(self.final_norm(tokens[:, -1]))
         return ops.stack([mean, self.log_variance(mean)], axis=1)
-
-
-def filled(ids: Any, length: int) -> Any:
-    """Ids (B, L), with -1 behind each caption, as (B, length): filled with the last of each."""
-    known = ids >= 0
-    last = ops.maximum(ops.sum(ops.cast(known, "int32"), axis=1) - 1, 0)[:, None]
-    end = ops.maximum(ops.take_along_axis(ids, last, axis=1), 0)
-    spare = ops.tile(end, (1, length))
-    return ops.concatenate([ops.where(known, ids, end), spare], axis=1)[:, :length]
 
 
 def _normalized(pixels: Any) -> Any:

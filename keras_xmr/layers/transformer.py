@@ -75,6 +75,28 @@ def activate(hidden: Any, activation: Activation) -> Any:
     return hidden * ops.sigmoid(1.702 * hidden)
 
 
+def last_positions(mask: Any) -> Any:
+    """The last valid position of each item, int32 (B, 1), by a mask (B, L); 0 without any."""
+    return ops.maximum(ops.sum(ops.cast(mask, "int32"), axis=1) - 1, 0)[:, None]
+
+
+def filled(ids: Any, length: int | None = None, pad: int | None = None) -> Any:
+    """Ids (B, L), with -1 behind each caption, filled up with the last one of each.
+
+    Args:
+        ids: The ids.
+        length: Number of ids of the output, (B, length); None for L.
+        pad: The id that takes the place of the last one; None for none.
+    """
+    known = ids >= 0
+    end = ops.maximum(ops.take_along_axis(ids, last_positions(known), axis=1), 0)
+    end = end if pad is None else ops.full_like(end, pad)
+    ids = ops.where(known, ids, end)
+    if length is None:
+        return ids
+    return ops.concatenate([ids, ops.tile(end, (1, length))], axis=1)[:, :length]
+
+
 def sine_positions(mask: Any, width: int) -> Any:
     """Sines (even numbers) and cosines (odd ones) of positions, float32 (B, L, width).
 

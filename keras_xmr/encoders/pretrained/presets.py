@@ -71,10 +71,8 @@ class Preset:
 
     def _error(self, text: str, option: str = "preset") -> EncoderError:
         """An error that begins with the key of the option, or with `--model`."""
-        both = self.side == "both"
-        return EncoderError(
-            f"{'--model' if both else f'model.{self.side}.encoder.{option}'}: {text}"
-        )
+        key = "--model" if self.side == "both" else f"model.{self.side}.encoder.{option}"
+        return EncoderError(f"{key}: {text}")
 
     def backbone(self, weights: str | None) -> keras_hub.models.Backbone:
         """The backbone, in the precision that is set.
