@@ -90,7 +90,6 @@ class Component:
     """One class of a family, as read from its source text.
 
     Attributes:
-        family: For instance "loss".
         name: Its name in a config, for instance "soft_contrastive".
         module: The module that defines it.
         class_name: Its name in that module.
@@ -100,7 +99,6 @@ class Component:
         search: The declaration `SEARCH` of a matcher, or None.
     """
 
-    family: str
     name: str
     module: str
     class_name: str
@@ -234,7 +232,6 @@ def _read_class(nodes: Sequence[ast.ClassDef], family: str, module: str) -> Comp
                 f"{nearest(name, options.model_fields)}"
             )
         return Component(
-            family=family,
             name=snake_case(node.name),
             module=module,
             class_name=node.name,
