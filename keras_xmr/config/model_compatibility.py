@@ -113,11 +113,8 @@ def _positions(side: str, tower: TowerOptions) -> Iterator[Mistake]:
     count = contract_of("head", tower.head).positions
     if count is None or contract_of("encoder", tower.encoder).positions == count:
         return
-    names = [
-        name
-        for name, encoder in components("encoder").items()
-        if encoder.contract.side == side and encoder.contract.positions == count
-    ]
+    known = {n: c.contract for n, c in components("encoder").items()}
+    names = [n for n, c in known.items() if (c.side, c.positions) == (side, count)]
     yield (
         ("model", side, "head", "name"),
         f"{tower.head.name!r} reads {count} features of an item, which {tower.encoder.name!r} does "
@@ -223,7 +220,7 @@ def _heads_for(accepts: tuple[tuple[str, str], ...], kinds: tuple[str, str]) -> 
     if ("tokens", "tokens") in accepts:
         return ": it compares single regions with single words, so both heads must be 'tokens'"
     if "tokens" in kinds:
-        names = [n for n, m in components("matcher").items() if kinds in m.contract.accepts]
+        names = _matchers_of(kinds)
         one_by_one = ", ".join(names) or "none, as both heads must make them"
         return f": it works on one vector per item; matchers of tokens are: {one_by_one}"
     return ""
@@ -348,9 +345,9 @@ def further_matchers(config: Config) -> list[str]:
     kinds = embedding_kinds(config)
     if "tokens" in kinds:
         return []
-    trained = config.model.matcher.name
-    return [
-        name
-        for name, matcher in components("matcher").items()
-        if kinds in matcher.contract.accepts and name != trained
-    ]
+    return [name for name in _matchers_of(kinds) if name != config.model.matcher.name]
+
+
+def _matchers_of(kinds: tuple[str, str]) -> list[str]:
+    """The matchers that score an image and a caption of these kinds."""
+    return [n for n, m in components("matcher").items() if kinds in m.contract.accepts]

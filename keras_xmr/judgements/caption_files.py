@@ -67,6 +67,7 @@ def write_ground_truth(path: Path, truth: GroundTruth) -> None:
     `judgements`: "pairs", or "classes" if all captions of a class are relevant.
     """
     labels = truth.labels or [()] * len(truth.image_ids)
+    captions = zip(truth.caption_ids, truth.caption_image.tolist(), truth.texts, strict=True)
     content = {
         "judgements": truth.kind,
         "images": [
@@ -75,9 +76,7 @@ def write_ground_truth(path: Path, truth: GroundTruth) -> None:
         ],
         "annotations": [
             {"id": id_, "image_id": truth.image_ids[image], "caption": text}
-            for id_, image, text in zip(
-                truth.caption_ids, truth.caption_image.tolist(), truth.texts, strict=True
-            )
+            for id_, image, text in captions
         ],
     }
     atomic_write(path, json.dumps(content, ensure_ascii=False).encode("utf-8"))

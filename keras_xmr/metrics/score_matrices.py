@@ -170,13 +170,13 @@ class ScoreMatrices:
     def select(self, images: np.ndarray, captions: np.ndarray) -> ScoreMatrices:
         """The scores of some images with some captions, in their order."""
         members = np.ix_(images, captions)
-        return self._map(
-            lambda scores: (
-                scores.select(images, captions)
-                if isinstance(scores, ScoreTiles)
-                else scores[members]
-            )
-        )
+
+        def choose(scores: Matrix) -> Matrix:
+            if isinstance(scores, ScoreTiles):
+                return scores.select(images, captions)
+            return scores[members]
+
+        return self._map(choose)
 
     def _map(self, change: Callable[[Matrix], Matrix]) -> ScoreMatrices:
         return ScoreMatrices(

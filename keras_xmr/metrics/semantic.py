@@ -78,14 +78,9 @@ def precision_by_relevance(scores: ScoreMatrices, truth: GroundTruth) -> Retriev
     metrics = [] if truth.relevance is None else [semantic_precision(scores, truth.relevance)]
     for name, relevance in truth.extra_relevance.items():
         further = semantic_precision(scores, relevance, ())
-        metrics.append(
-            RetrievalMetrics.from_queries(
-                *(
-                    QueryMetrics({f"asp_{name}": queries.values["asp"]}, queries.positives)
-                    for queries in (further.image_to_text, further.text_to_image)
-                )
-            )
-        )
+        sides = (further.image_to_text, further.text_to_image)
+        i2t, t2i = (QueryMetrics({f"asp_{name}": q.values["asp"]}, q.positives) for q in sides)
+        metrics.append(RetrievalMetrics.from_queries(i2t, t2i))
     return functools.reduce(RetrievalMetrics.and_also, metrics) if metrics else None
 
 

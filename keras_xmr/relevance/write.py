@@ -137,6 +137,7 @@ class PairCounts:
 
     def __str__(self) -> str:
         header = ["relevance\nabove", "pairs\n", "captions\nper image", "annotated\n", "others\n"]
+        columns = zip(self.thresholds, self.pairs, self.annotated, strict=True)
         rows = [
             [
                 f"{threshold:g}",
@@ -145,9 +146,7 @@ class PairCounts:
                 f"{annotated:,}",
                 f"{pairs - annotated:,}",
             ]
-            for threshold, pairs, annotated in zip(
-                self.thresholds, self.pairs, self.annotated, strict=True
-            )
+            for threshold, pairs, annotated in columns
         ]
         return table(header, rows)
 
