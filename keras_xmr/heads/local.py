@@ -14,7 +14,7 @@ from keras_xmr.layers import LocalResidual
 
 
 class _LocalHead(PooledHead):
-    """A head that combines a pooled vector with K-headed local attention.
+    """A head that combines a pooled vector with K-headed local attention: a set of K embeddings.
 
     A subclass makes the layer `residual` by `local_residual`.
     """
@@ -31,6 +31,11 @@ class _LocalHead(PooledHead):
     def build(self, features_shape: tuple[Any, ...]) -> None:
         super().build(features_shape)
         self.residual.build(features_shape)
+
+    def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
+        pooled = self.pooling(features, mask=mask)
+        points, residuals = self.residual(features, pooled, mask=mask)
+        return {"points": points, "residuals": residuals}
 
     def attention_maps(self, features: Any, mask: Any = None) -> dict[str, Any]:
         _, weights = self.residual.attention(features, mask=mask)
@@ -68,8 +73,7 @@ class AttentivePoint(_LocalHead):
         self.residual = self.local_residual(activation=activation, rezero=rezero)
 
     def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
-        points, _ = self.residual(features, self.pooling(features, mask=mask), mask=mask)
-        return {"mean": points[:, 0]}
+        return {"mean": super().call(features, mask=mask)["points"][:, 0]}
 
 
 class PIENet(_LocalHead):
@@ -104,11 +108,6 @@ class PIENet(_LocalHead):
         self.dropout = dropout
         self.rezero = rezero
         self.residual = self.local_residual(set_size, dropout=dropout, rezero=rezero)
-
-    def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
-        pooled = self.pooling(features, mask=mask)
-        points, residuals = self.residual(features, pooled, mask=mask)
-        return {"points": points, "residuals": residuals}
 
 
 class DynamicSubEmbeddings(_LocalHead):
@@ -156,9 +155,7 @@ class DynamicSubEmbeddings(_LocalHead):
         self.mask_projection = self.add_fixed("mask_projection", shape, "glorot_uniform")
 
     def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
-        pooled = self.pooling(features, mask=mask)
-        points, residuals = self.residual(features, pooled, mask=mask)
-        return {"points": points, "residuals": residuals, "mask": self._mask(features, mask)}
+        return super().call(features, mask=mask) | {"mask": self._mask(features, mask)}
 
     def _mask(self, features: Any, mask: Any) -> Any:
         """The dynamic mask, 0 or 1, float32 (B, D)."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 from typing import Any
 
 import keras
@@ -22,7 +21,8 @@ _LOG_VARIANCE = -10.0
 class ProlipTower(RecordedLayer):
     """Base class of both towers: a transformer with a [CLS] and an [UNC] token.
 
-    The output (B, 2, D) is the unnormalised mean and the log-variance, in this order.
+    The output (B, 2, D) is the unnormalised mean and the log-variance, in this order. A subclass
+    makes the tokens, the positions and the layers in `build`.
 
     Args:
         width: F of its tokens.
@@ -80,10 +80,6 @@ class ProlipTower(RecordedLayer):
             shape=(*shape, self.width),
             initializer=keras.initializers.RandomNormal(stddev=deviation),
         )
-
-    @abc.abstractmethod
-    def build(self, shape: tuple[Any, ...]) -> None:
-        """Makes the tokens, the positions and the layers."""
 
     def build_parts(self, length: int) -> None:
         """Builds the layers that both towers have."""

@@ -151,12 +151,9 @@ class Objective(keras.layers.Layer):
 
     def trivial_values(self, scores: Tensor, relations: Relations) -> dict[str, float]:
         """For each loss that knows it, the value at which it gets stuck; see `Loss`."""
-        values = {}
-        for name, loss in zip(self._loss_names, self.losses_, strict=True):
-            value = loss.trivial_value(scores, relations)
-            if value is not None:
-                values[name] = float(value)
-        return values
+        named = zip(self._loss_names, self.losses_, strict=True)
+        values = {name: loss.trivial_value(scores, relations) for name, loss in named}
+        return {name: float(value) for name, value in values.items() if value is not None}
 
     def get_config(self) -> dict[str, Any]:
         losses = [keras.saving.serialize_keras_object(loss) for loss in self.losses_]
