@@ -64,26 +64,24 @@ class Contract(BaseModel):
         """The options that change a field; empty if none do."""
         return next((options for options, fields in self.when if field in fields), {})
 
-    def ineffective(self, options: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
-        """Options that were set and have no effect, with advice, as `name: text`.
+    def ineffective(
+        self, options: Mapping[str, Any], defaults: Mapping[str, Any]
+    ) -> Iterator[tuple[str, str]]:
+        """Yields the names of options that were set and have no effect, with advice.
 
         Args:
             options: The options.
             defaults: Their defaults.
         """
-        texts = []
         for name, others in self.only_with.items():
             if options.get(name) == defaults.get(name) or _hold(others, options):
                 continue
             other, wanted = next((n, w) for n, w in others.items() if not _hold({n: w}, options))
             if wanted is True:
-                texts.append(f"{name}: has no effect without {other}; give it a value above 0")
+                yield name, f"has no effect without {other}; give it a value above 0"
             else:
-                texts.append(
-                    f"{name}: has no effect with {other} {options.get(other)!r}; write "
-                    f"{other}: {wanted}"
-                )
-        return texts
+                value = options.get(other)
+                yield name, f"has no effect with {other} {value!r}; write {other}: {wanted}"
 
     def named_options(self) -> set[str]:
         """Names of the options in the declaration."""

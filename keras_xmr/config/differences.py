@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import yaml
-
-from keras_xmr.config.loader import dump_config, load_config, packaged_ablations, packaged_configs
+from keras_xmr.config.loader import load_config, packaged_ablations, packaged_configs
 from keras_xmr.config.schema import Config
 
 _PARTS = ("encoder", "pooling", "head")
@@ -44,7 +42,7 @@ def _is_option(name: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) ->
 
 def _described(config: Config) -> dict[str, Any]:
     """The relevant keys of a config, by name; options of a part after a dot."""
-    content = yaml.safe_load(dump_config(config))
+    content = config.model_dump(mode="json")
     model, train = content["model"], content["train"]
     phases = train["phases"]
     keys = {"data": content["data"]["source"]["name"]}

@@ -263,8 +263,7 @@ def _ineffective(config: Config) -> Iterator[Mistake]:
         parts.append((("model", side, "encoder"), "encoder", tower.encoder))
         parts += [(("model", side, family), family, part) for family, part in _parts(tower)]
     for key, family, part in parts:
-        for text in contract_of(family, part).ineffective(part.options(), part.defaults()):
-            name, _, why = text.partition(": ")
+        for name, why in contract_of(family, part).ineffective(part.options(), part.defaults()):
             yield (*key, name), why
 
 

@@ -107,8 +107,8 @@ def _check_options(cls: Any, options: Mapping[str, Any]) -> None:
             f"{mistake['msg'][:1].lower()}{mistake['msg'][1:]}"
         ) from None
     defaults = {n: p.default for n, p in inspect.signature(cls.__init__).parameters.items()}
-    for mistake in cls.CONTRACT.ineffective(options, defaults):
-        raise ArgumentError(f"{cls.__name__}: {mistake}")
+    for name, why in cls.CONTRACT.ineffective(options, defaults):
+        raise ArgumentError(f"{cls.__name__}: {name}: {why}")
 
 
 @cache

@@ -242,10 +242,8 @@ class DAA(QueriesLoss):
 
     def sum_over_queries(self, rows: Queries, columns: Queries, step: Tensor) -> dict[str, Tensor]:
         similarities = compute_both_directions(rows, columns, self._similarities)
-        parts = {}
-        for part, matrix, side in zip(
-            self.CONTRACT.parts, similarities, (rows, columns), strict=True
-        ):
+        parts, sides = {}, (rows, columns)
+        for part, matrix, side in zip(self.CONTRACT.parts, similarities, sides, strict=True):
             parts[part] = ops.zeros(())
             if self.directions in ("both", part):
                 parts[part] = side.share * self._one_way(matrix, side.relations["relevance"])

@@ -122,10 +122,8 @@ class Objective(keras.layers.Layer):
 
         The matcher reads them, or a loss that is not a sum over queries.
         """
-        names = set(for_matching(embedding))
-        for loss in self.losses_:
-            if not loss.is_sum_over_queries:
-                names |= set(loss.contract.keys)
+        whole = [loss.contract.keys for loss in self.losses_ if not loss.is_sum_over_queries]
+        names = set(for_matching(embedding)).union(*whole)
         return {name: tensor for name, tensor in embedding.items() if name in names}
 
     def _added(
