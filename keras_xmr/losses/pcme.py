@@ -113,10 +113,8 @@ class Uniformity(QueriesLoss):
             count = kept
         queries, places = vectors, ops.arange(count)
         if not rows.whole:
-            queries, places = (
-                _concatenate_sides(rows.queries, columns.queries),
-                _places(rows, columns),
-            )
+            queries = _concatenate_sides(rows.queries, columns.queries)
+            places = _places(rows, columns)
         kernel = -self.temperature * distances.squared_euclidean(queries, vectors)
         # Every pair occurs twice; a vector with itself is not a pair.
         itself = places[:, None] == ops.arange(count)[None, :]

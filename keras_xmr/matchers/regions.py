@@ -212,9 +212,8 @@ class SAF(_Similarity):
         """Moves the statistics as if the captions had come one after another."""
         count = ops.cast(ops.shape(statistics[0])[0], "float32")
         weights = ops.power(_MOMENTUM, count - 1.0 - ops.arange(count))
-        for moving, values in zip(
-            (self.moving_mean, self.moving_variance), statistics, strict=True
-        ):
+        kept = (self.moving_mean, self.moving_variance)
+        for moving, values in zip(kept, statistics, strict=True):
             moved = (1.0 - _MOMENTUM) * ops.sum(weights * ops.stop_gradient(values))
             moving.assign(ops.power(_MOMENTUM, count) * moving + moved)
 
@@ -277,9 +276,8 @@ class SGR(_Similarity):
             # (s Wq + bq) (s Wk + bk)^T, up to terms that softmax cancels: half of the work.
             (query, bias), (key, _) = weights[f"query_{step}"], weights[f"key_{step}"]
             key = ops.transpose(key)
-            query_nodes = linear(
-                query_nodes, [ops.matmul(query, key), ops.matmul(bias[None], key)[0]]
-            )
+            both = [ops.matmul(query, key), ops.matmul(bias[None], key)[0]]
+            query_nodes = linear(query_nodes, both)
             edges = ops.matmul(query_nodes, ops.transpose(nodes, (0, 1, 3, 2)))
             edges = ops.where(counts[:, None, :] > 0, edges, -1e9)
             nodes = ops.matmul(ops.softmax(edges, axis=-1), nodes)

@@ -80,9 +80,8 @@ class Recall(keras.metrics.Metric):
             hits / ops.maximum(queries, 1.0)
             for hits, queries in zip(self.hits, self.queries, strict=True)
         )
-        return {"both": (i2t + t2i) / 2.0, "image_to_text": i2t, "text_to_image": t2i}[
-            self.direction
-        ]
+        results = {"both": (i2t + t2i) / 2.0, "image_to_text": i2t, "text_to_image": t2i}
+        return results[self.direction]
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"k": self.k, "direction": self.direction}

@@ -136,10 +136,9 @@ def as_score_matrices(scores: Any) -> ScoreMatrices:
     """Both score matrices of an argument; a tuple may be two of them, or rows of one."""
     if isinstance(scores, ScoreMatrices):
         return scores
-    is_pair = isinstance(scores, tuple) and [
-        as_array(matrix, "scores").ndim for matrix in scores
-    ] == [2, 2]
-    matrices = [as_array(matrix, "scores") for matrix in (scores if is_pair else (scores,))]
+    parts = [as_array(part, "scores") for part in scores] if isinstance(scores, tuple) else []
+    is_pair = [part.ndim for part in parts] == [2, 2]
+    matrices = parts if is_pair else [as_array(scores, "scores")]
     for matrix in matrices:
         if matrix.dtype.kind not in "biuf":
             raise ArgumentError(f"scores must be numbers, got {matrix.dtype}")

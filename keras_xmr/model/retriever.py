@@ -340,10 +340,8 @@ class Retriever(StepLogs):
             select_gathered(image), select_gathered(caption), y
         )
         whole = self._whole(images, captions, y, training)
-        scores = None
-        if self.matcher.contract.tileable and not (
-            self.recalls or self.objective.reads_whole_scores
-        ):
+        scores, reads_whole = None, self.recalls or self.objective.reads_whole_scores
+        if self.matcher.contract.tileable and not reads_whole:
             scores = partial(self.matcher, training=training)
         return whole, *shares(whole, parts, (image, caption), scores, collect_scalar)
 

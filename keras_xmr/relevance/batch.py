@@ -46,9 +46,8 @@ class BatchRelevance:
             return self._products(rows, rows.indptr[starts], captions)
         products = self._products(rows, rows.indptr, captions)
         lengths = weighted.lengths
-        products *= weighted.length_penalty[
-            np.abs(lengths[references][:, None] - lengths[captions])
-        ]
+        differences = np.abs(lengths[references][:, None] - lengths[captions])
+        products *= weighted.length_penalty[differences]
         return (
             scipy.sparse.csr_array(
                 (averaging.data, np.arange(len(references)), starts),

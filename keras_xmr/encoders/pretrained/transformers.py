@@ -246,14 +246,13 @@ class TwoTowers:
 def _tower(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of towers of both sides."""
     activation = options["hidden_act"]
+    activation = {"gelu_pytorch_tanh": "gelu_approximate"}.get(activation, activation)
     return {
         "hidden_dim": options["hidden_size"],
         "num_layers": options["num_hidden_layers"],
         "num_heads": options["num_attention_heads"],
         "intermediate_dim": options["intermediate_size"],
-        "intermediate_activation": {"gelu_pytorch_tanh": "gelu_approximate"}.get(
-            activation, activation
-        ),
+        "intermediate_activation": activation,
     }
 
 
