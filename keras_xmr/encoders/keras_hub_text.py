@@ -14,6 +14,7 @@ from data_pipelines.text import Tokenizer
 from keras_xmr.config.contracts import EncoderContract
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec
 from keras_xmr.encoders.pretrained.presets import SIGLIP, Preset, weight_files
+from keras_xmr.encoders.pretrained.subwords import SubwordTokenizer
 from keras_xmr.layers import BagOfWords, TextBackbone
 from keras_xmr.layers.backbone import number_of_layers
 
@@ -110,8 +111,6 @@ class KerasHubText(Encoder):
 
     def tokenizer(self, max_words: int) -> Tokenizer:
         """The tokenizer of the preset."""
-        from keras_xmr.encoders.pretrained.subwords import SubwordTokenizer
-
         preset = Preset(self.preset, "text")
         tokenizer = preset.tokenizer()
         is_gemma = type(tokenizer).__name__ == "GemmaTokenizer"
@@ -120,8 +119,6 @@ class KerasHubText(Encoder):
 
     def restore_tokenizer(self, run: Path, max_words: int) -> Tokenizer:
         """The tokenizer in the folder of a run."""
-        from keras_xmr.encoders.pretrained.subwords import SubwordTokenizer
-
         return SubwordTokenizer.restore(run, max_words)
 
 

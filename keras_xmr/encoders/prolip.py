@@ -11,6 +11,7 @@ from data_pipelines.text import Tokenizer
 from keras_xmr.config.contracts import EncoderContract
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec
 from keras_xmr.encoders.pretrained.prolip import ProlipError, ProlipFolder, weight_files
+from keras_xmr.encoders.pretrained.subwords import SubwordTokenizer
 from keras_xmr.layers.prolip import ProlipTower
 
 
@@ -102,14 +103,10 @@ class ProlipText(_ProlipEncoder):
         """The tokenizer of SigLIP."""
         import keras_hub
 
-        from keras_xmr.encoders.pretrained.subwords import SubwordTokenizer
-
         with self.read() as folder:
             tokenizer = keras_hub.tokenizers.SigLIPTokenizer(folder.pieces())
         return SubwordTokenizer(tokenizer, max_words, folder.length)
 
     def restore_tokenizer(self, run: Path, max_words: int) -> Tokenizer:
         """The tokenizer in the folder of a run."""
-        from keras_xmr.encoders.pretrained.subwords import SubwordTokenizer
-
         return SubwordTokenizer.restore(run, max_words)
