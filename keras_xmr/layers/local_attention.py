@@ -72,13 +72,11 @@ class GlobalAttention(RecordedLayer):
         self.local.build(tokens_shape)
         self.mean.build((batch, width))
         self.common.build(tokens_shape)
-        if self.batch_norm and self.length is None:
-            self.local_norm = self._norm("local_norm", masked=True)
-            self.local_norm.build((*tokens_shape, 1))
-        elif self.batch_norm:
-            self.local_norm = self._norm("local_norm", axis=1)
-            self.local_norm.build(tokens_shape)
         if self.batch_norm:
+            varies = self.length is None
+            options: dict[str, Any] = {"masked": True} if varies else {"axis": 1}
+            self.local_norm = self._norm("local_norm", **options)
+            self.local_norm.build((*tokens_shape, 1) if varies else tokens_shape)
             self.mean_norm.build((batch, width))
 
     def call(self, tokens: Any, mask: Any, seed: Any = None) -> Any:
