@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 from data_pipelines.errors import UserError
@@ -57,7 +58,8 @@ class RayCluster:
 
     def write(self, task: ShardTask, report: ReportProgress) -> Skipped:
         """Writes a shard on the cluster; see `write_shard`. Called from up to `slots` threads."""
-        reference = self._remote.remote(self._options, task_to_json(_absolute(task)))
+        task = replace(task, path=task.path.absolute())
+        reference = self._remote.remote(self._options, task_to_json(task))
         self._pending.add(reference)
         while not self._ray.wait([reference], timeout=_SECONDS)[0]:
             report(0)
@@ -84,7 +86,3 @@ class RayCluster:
 def _perform(options: str, task: str) -> dict[str, Any]:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     return write_from_json(options, task, lambda count: None)
-
-
-def _absolute(task: ShardTask) -> ShardTask:
-    return ShardTask(task.path.absolute(), task.entries, task.fingerprint, task.limit)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import tempfile
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
+from pydantic import TypeAdapter
 
-from data_pipelines.sources import SPLITS, Caption, Entry, Problems, Split
+from data_pipelines.sources import SPLITS, Entry, Problems, Split
+
+_ENTRY, _ENTRIES = TypeAdapter(Entry), TypeAdapter(list[Entry])
 
 
 @dataclass(frozen=True)
@@ -58,8 +60,7 @@ class ShardPlan:
     def entries(self, shard: PlannedShard) -> list[Entry]:
         """Reads the entries of a shard. Thread-safe."""
         offset, length = self._places[shard.path]
-        items = json.loads(os.pread(self._file.fileno(), length, offset))
-        return [entry_from_json(shard.split, item) for item in items]
+        return _ENTRIES.validate_json(os.pread(self._file.fileno(), length, offset))
 
 
 def plan_shards(
@@ -82,21 +83,8 @@ def plan_shards(
     with tempfile.TemporaryFile(dir=folder) as raw:
         repeated = _write_entries(entries, raw)
         raw.seek(0)
-        written = (entry_from_json(*json.loads(line)) for line in raw)
-        usable = _usable(written, repeated, problems)
+        usable = _usable(map(_ENTRY.validate_json, raw), repeated, problems)
         return _divide(usable, folder, images_per_shard)
-
-
-def entry_to_json(entry: Entry) -> list[Any]:
-    """Converts an entry without its split to JSON."""
-    captions = [[caption.key, caption.text] for caption in entry.captions]
-    return [entry.key, captions, list(entry.labels), entry.file, entry.position]
-
-
-def entry_from_json(split: Split, item: Sequence[Any]) -> Entry:
-    """Converts the result of `entry_to_json` back to an entry."""
-    key, captions, labels, file, position = item
-    return Entry(key, split, tuple(Caption(*c) for c in captions), tuple(labels), file, position)
 
 
 def _write_entries(entries: Iterable[Entry], file: IO[bytes]) -> set[int]:
@@ -105,7 +93,7 @@ def _write_entries(entries: Iterable[Entry], file: IO[bytes]) -> set[int]:
     for entry in entries:
         images.append(hash(entry.key))
         captions.extend(hash(caption.key) for caption in entry.captions)
-        file.write(json.dumps([entry.split, entry_to_json(entry)]).encode() + b"\n")
+        file.write(_ENTRY.dump_json(entry) + b"\n")
     return _repeated(images) | _repeated(captions)
 
 
@@ -152,11 +140,7 @@ def _divide(entries: Iterable[Entry], folder: Path, size: int) -> ShardPlan:
         content = repr([(e.key, e.captions, e.labels) for e in part]).encode()
         fingerprint = hashlib.sha256(content).hexdigest()[:16]
         shards[split].append(PlannedShard(path, split, len(part), fingerprint))
-        offset = file.tell()
-        places[path] = (
-            offset,
-            file.write(json.dumps([entry_to_json(entry) for entry in part]).encode()),
-        )
+        places[path] = (file.tell(), file.write(_ENTRIES.dump_json(part)))
 
     for entry in entries:
         waiting[entry.split].append(entry)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -116,6 +117,39 @@ def test_plugins_come_along(options, tmp_path, monkeypatch):
         assert json.loads(options_to_json(made))["plugins"] == ["plugin_of_a_worker"]
     finally:
         remove_plugins(["plugin_of_a_worker"])
+
+
+PLUGIN = """
+from typing import Literal
+from data_pipelines.sources import Caption, Entry, Source, UnreadableError
+
+class Nowhere(Source):
+    name: Literal["nowhere"] = "nowhere"
+
+    def entries(self, problems):
+        yield Entry("a", "train", (Caption("a#0", "a dog"),))
+
+    def read(self, entry):
+        raise UnreadableError(f"{entry.key} is nowhere")
+"""
+
+
+@pytest.mark.slow
+def test_a_worker_knows_the_sources_of_plugins(options, tmp_path):
+    (tmp_path / "plugin_of_a_source.py").write_text(PLUGIN)
+    made = options()
+    made.records.mkdir()
+    common = json.loads(options_to_json(made)) | {"plugins": ["plugin_of_a_source"]}
+    common["options"]["source"] = {"name": "nowhere"}
+    worker = subprocess.run(
+        processes._COMMAND,
+        input=f"{json.dumps(common)}\n{task_to_json(task_of(made, limit=5))}\n",
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+    )
+    skipped = json.loads(worker.stdout.splitlines()[-1])["skipped"]
+    assert skipped[0] == ["unreadable image", "photo_000.jpg is nowhere"]
 
 
 class TestProcesses:
