@@ -30,7 +30,7 @@ from measuring import Peak, Row, compare
 from PIL import Image
 
 from data_pipelines.batches import training_batches
-from data_pipelines.caption_ids import CaptionIds, Drop
+from data_pipelines.caption_ids import CaptionIds
 from data_pipelines.images import decode_for_training
 from data_pipelines.options import DataOptions, ImageOptions
 from data_pipelines.prepare import prepare
@@ -121,7 +121,7 @@ def rows(smoke: bool = False) -> Iterator[Row]:
         yield compare(
             "captions of a batch, words dropped",
             "a caption of 15 words",
-            lambda: ids.batch(chosen, Drop(0.1, np.random.rand(batch, 2, ids.longest))),
+            lambda: ids.batch(chosen, 0.1, np.random.rand(batch, 2, ids.longest)),
             _stream(texts, lambda text, number: tokenizer(text[None]), batch),
             "split and looked up one by one",
             items=batch,

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from data_pipelines.caption_features import CaptionFeatures
-from data_pipelines.caption_ids import CaptionIds, Drop
+from data_pipelines.caption_ids import CaptionIds
 from data_pipelines.images import decode_for_evaluation, decode_for_training
 from data_pipelines.mixing import draw_mix, mix_pixels
 from data_pipelines.options import ImageOptions, TextOptions
@@ -93,10 +93,10 @@ def training_batches(
     """
     if captions is None and records.caption_features is None:
         captions = CaptionIds.from_texts(records.texts, tokenizer)
-    words = None if captions is None else _Words(captions, text.drop_words, sampler)
     optional = {"relevance": relevance, "judged": judged}
     pairwise = {name: function for name, function in optional.items() if function is not None}
-    loader = _Loader(records, sampler, image, part, pairwise, words, _cache_pixels(records, image))
+    pixels, drop = _cache_pixels(records, image), text.drop_words
+    loader = _Loader(records, sampler, image, part, pairwise, captions, drop, pixels)
     if loader.size % pieces:
         raise ValueError(f"a part of {loader.size} does not split into {pieces} pieces")
 
@@ -250,30 +250,6 @@ def _pad_to_multiple(
     return x | padded, y
 
 
-class _Words:
-    """Augmented caption ids of a batch.
-
-    Dropped words are drawn for the whole batch, so they do not depend on which worker loads a part.
-    """
-
-    def __init__(self, captions: CaptionIds, share: float, sampler: Sampler) -> None:
-        self._captions = captions
-        self._share = share
-        self._sampler = sampler
-
-    def __call__(self, batch: np.ndarray, part: slice, step: int) -> np.ndarray:
-        """Returns ids int32 (N, L), or (N, captions, L), of the captions of a part of a batch."""
-        numbers = self._sampler.captions(batch)
-        drop = None
-        if self._share:
-            random = np.random.default_rng([self._sampler.seed, step, _STREAM])
-            shape = (*numbers.shape, 2, self._captions.longest)
-            draws = random.random(shape, np.float32)[part]
-            drop = Drop(self._share, draws.reshape(-1, *shape[-2:]))
-        ids = self._captions.batch(numbers[part].ravel(), drop)
-        return ids.reshape(*numbers[part].shape, -1)
-
-
 _STREAM = 11  # sets these random numbers apart from others of the same seed and step
 
 
@@ -295,7 +271,8 @@ class _Loader:
         image: ImageOptions,
         part: tuple[int, int],
         pairwise: Mapping[str, Relevance],
-        words: _Words | None,
+        captions: CaptionIds | None,
+        drop_words: float,
         pixels: np.ndarray | None,
     ) -> None:
         number, parts = part
@@ -307,11 +284,12 @@ class _Loader:
         self._sampler = sampler
         self._image = image
         self._pairwise = pairwise
-        self._words = words
+        self._captions = captions
+        self._drop_words = drop_words
         self._pixels = pixels
         self._epoch = lru_cache(maxsize=2)(sampler.epoch)
-        captions = [None] if sampler.SEVERAL else []
-        self._types = _ITEM | {"caption_id": (tf.int64, captions)}
+        several = [None] if sampler.SEVERAL else []
+        self._types = _ITEM | {"caption_id": (tf.int64, several)}
         if pixels is None:
             self._types |= {"record": (tf.string, [])}
         else:
@@ -321,8 +299,8 @@ class _Loader:
         for prefix in ("", "mix_") if self._most_labels else ():
             if image.mixes or not prefix:
                 self._types |= {f"{prefix}labels": (tf.int64, width)}
-        if words is not None:
-            self._types |= {"words": (tf.int32, [*captions, None])}
+        if captions is not None:
+            self._types |= {"words": (tf.int32, [*several, None])}
         if image.mixes:
             self._types |= _MIX
         whole = None if sampler.SEVERAL else sampler.batch_size
@@ -350,8 +328,8 @@ class _Loader:
             loaded["record"] = np.array([records.read(image) for image in images], object)
         else:
             loaded["pixels"] = self._pixels[images]
-        if self._words is not None:
-            loaded["words"] = self._words(batch, self._part, int(step))
+        if self._captions is not None:
+            loaded["words"] = self._load_words(self._captions, batch, int(step))
         if self._image.mixes:
             loaded |= self._load_mix(batch, int(step))
         for prefix in ("", "mix_"):
@@ -363,6 +341,21 @@ class _Loader:
             captions = whole[whole >= 0]
             loaded |= {name: values(images, captions) for name, values in self._pairwise.items()}
         return tuple(loaded[name] for name in self._types)
+
+    def _load_words(self, captions: CaptionIds, batch: np.ndarray, step: int) -> np.ndarray:
+        """Returns augmented ids int32 (N, L), or (N, captions, L), of the captions of the part.
+
+        Dropped words are drawn for the whole batch, so they do not depend on which worker loads a
+        part.
+        """
+        numbers, draws = self._sampler.captions(batch), None
+        if self._drop_words:
+            random = np.random.default_rng([self._sampler.seed, step, _STREAM])
+            shape = (*numbers.shape, 2, captions.longest)
+            draws = random.random(shape, np.float32)[self._part].reshape(-1, *shape[-2:])
+        numbers = numbers[self._part]
+        ids = captions.batch(numbers.ravel(), self._drop_words, draws)
+        return ids.reshape(*numbers.shape, -1)
 
     def _load_mix(self, batch: np.ndarray, step: int) -> dict[str, np.ndarray]:
         mix = draw_mix(len(batch), self._image, self._sampler.seed, step)

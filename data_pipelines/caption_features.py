@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy as np
 
 from data_pipelines.columns import Strings
 from data_pipelines.errors import UserError
-from data_pipelines.files import NO_ARRAY, atomic_write, replace_atomically
+from data_pipelines.files import NO_ARRAY, replace_atomically
 from data_pipelines.resources import disk_message
 
 
@@ -96,10 +95,9 @@ def write_caption_features(
                 half = _half(features[mask], folder)
                 file.write(half.tobytes())
                 lengths.append(mask.sum(axis=1))
-        starts = io.BytesIO()
         ends = np.cumsum(np.concatenate(lengths), dtype=np.int64)
-        np.savez(starts, first=np.concatenate([[0], ends]), width=half.shape[1])
-        atomic_write(first, starts.getvalue())
+        with replace_atomically(first, ".npz") as temporary:
+            np.savez(temporary, first=np.concatenate([[0], ends]), width=half.shape[1])
     except OSError as error:
         raise CaptionFeaturesError(disk_message(folder, error)) from error
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from data_pipelines.text import Tokenizer
-
-_BATCH = 8192
+from data_pipelines.text import AT_ONCE, Tokenizer
+from data_pipelines.vectors import chunks
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,22 +30,25 @@ class CaptionIds:
     def from_texts(cls, texts: Sequence[str], tokenizer: Tokenizer) -> CaptionIds:
         """Tokenises captions: some 10 us each, against 240 us one by one."""
         parts, lengths = [np.zeros(0, np.int32)], [np.zeros(1, np.int64)]
-        for begin in range(0, len(texts), _BATCH):
-            words = tokenizer.words(texts[begin : begin + _BATCH])
+        for chunk in chunks(texts, AT_ONCE):
+            words = tokenizer.words(chunk)
             parts.append(words.flat_values.numpy())
             lengths.append(words.row_lengths().numpy())
         return cls(np.concatenate(parts), np.cumsum(np.concatenate(lengths)), tokenizer)
 
-    def batch(self, captions: np.ndarray, drop: Drop | None = None) -> np.ndarray:
+    def batch(
+        self, captions: np.ndarray, share: float = 0.0, draws: np.ndarray | None = None
+    ) -> np.ndarray:
         """Returns ids int32 (N, L) of captions with start, end and padding of the tokenizer.
 
         Args:
             captions: Indices of captions, int64 (N,); -1 gives padding alone.
-            drop: Random word dropping; None drops no words.
+            share: See `drop_words`.
+            draws: Likewise; None drops no words.
         """
         ids, lengths = self._words(captions)
-        if drop is not None:
-            ids, lengths = drop_words(ids, lengths, drop, self.tokenizer.mask_id)
+        if draws is not None:
+            ids, lengths = drop_words(ids, lengths, share, draws, self.tokenizer.mask_id)
         enclosed = self._enclosed(ids, lengths)
         enclosed[captions < 0] = self.tokenizer.pad
         return enclosed
@@ -77,21 +79,8 @@ class CaptionIds:
         return enclosed
 
 
-@dataclass(frozen=True, eq=False)
-class Drop:
-    """Random word dropping of a batch of captions.
-
-    Attributes:
-        share: Probability that a word is masked, and share of the words removed after that.
-        draws: Two uniform random numbers per word, float (N, 2, L) for at least L words.
-    """
-
-    share: float
-    draws: np.ndarray
-
-
 def drop_words(
-    ids: np.ndarray, lengths: np.ndarray, drop: Drop, mask_id: int | None
+    ids: np.ndarray, lengths: np.ndarray, share: float, draws: np.ndarray, mask_id: int | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Random caption word dropping, as in the released code of Chun et al. 2021.
 
@@ -101,19 +90,20 @@ def drop_words(
     Args:
         ids: Ids (N, L) of captions.
         lengths: Number of words per caption, int (N,).
-        drop: The random numbers.
+        share: Probability that a word is masked, and share of the words removed after that.
+        draws: Two uniform random numbers per word, float (N, 2, L) for at least L words.
         mask_id: `<unk>`, or the mask of a vocabulary that has one; None only removes words.
 
     Returns:
         Ids (N, L) of the remaining words, in order, and their numbers (N,).
     """
-    share, length = np.float32(drop.share), ids.shape[1]
+    rate, length = np.float32(share), ids.shape[1]
     mask = np.arange(length) < lengths[:, None]
     if mask_id is not None:
-        ids = np.where(drop.draws[:, 0, :length] < share, np.int32(mask_id), ids)
-    order = np.argsort(np.where(mask, drop.draws[:, 1, :length], np.inf), axis=1)
+        ids = np.where(draws[:, 0, :length] < rate, np.int32(mask_id), ids)
+    order = np.argsort(np.where(mask, draws[:, 1, :length], np.inf), axis=1)
     rank = np.argsort(order, axis=1)
-    removed = np.floor(share * lengths.astype(np.float32)).astype(lengths.dtype)
+    removed = np.floor(rate * lengths.astype(np.float32)).astype(lengths.dtype)
     kept = mask & (rank >= removed[:, None])
     front = np.argsort(~kept, axis=1, kind="stable")
     return np.take_along_axis(ids, front, axis=1), lengths - removed

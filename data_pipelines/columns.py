@@ -11,8 +11,8 @@ import json
 import operator
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Generic, TypeVar, overload
@@ -28,8 +28,13 @@ _ALIGNED = 8
 _CHUNK = 4096
 
 
-class ColumnsWriter:
-    """Context manager that writes columns part by part; only one part is in memory.
+Append = Callable[[Mapping[str, np.ndarray]], None]
+"""Appends a part to each named column."""
+
+
+@contextmanager
+def write_columns(path: Path, columns: Mapping[str, str]) -> Iterator[Append]:
+    """Yields a function that appends parts to columns; only one part is in memory.
 
     The file appears whole at the end of the block, or not at all.
 
@@ -41,49 +46,32 @@ class ColumnsWriter:
     Raises:
         OSError: If the disk is full or cannot be written.
     """
+    with ExitStack() as stack:
+        folder = path.parent
+        files = {name: stack.enter_context(tempfile.TemporaryFile(dir=folder)) for name in columns}
 
-    def __init__(self, path: Path, columns: Mapping[str, str]) -> None:
-        self._path = path
-        self._columns = columns
+        def append(parts: Mapping[str, np.ndarray]) -> None:
+            for name, part in parts.items():
+                files[name].write(np.ascontiguousarray(part, _TYPES[columns[name]]).data)
 
-    def __enter__(self) -> ColumnsWriter:
-        self._files = {}
-        with ExitStack() as stack:
-            for name in self._columns:
-                file = tempfile.TemporaryFile(dir=self._path.parent)
-                self._files[name] = stack.enter_context(file)
-            self._stack = stack.pop_all()
-        return self
-
-    def append(self, **parts: np.ndarray) -> None:
-        """Appends a part to each named column."""
-        for name, part in parts.items():
-            dtype = _TYPES[self._columns[name]]
-            self._files[name].write(np.ascontiguousarray(part, dtype).data)
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        with self._stack:
-            if kind is None:
-                self._join()
-
-    def _join(self) -> None:
+        yield append
         header, end = {}, 0
-        for name, file in self._files.items():
+        for name, file in files.items():
             begin, end = end, end + file.tell()
-            dtype = self._columns[name]
+            dtype = columns[name]
             shape = [(end - begin) // np.dtype(_TYPES[dtype]).itemsize]
             header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
         text = json.dumps(header).encode()
         text += b" " * (-len(text) % _ALIGNED)
-        with replace_atomically(self._path) as temporary, temporary.open("wb") as whole:
+        with replace_atomically(path) as temporary, temporary.open("wb") as whole:
             whole.write(len(text).to_bytes(8, "little") + text)
-            for file in self._files.values():
+            for file in files.values():
                 file.seek(0)
                 shutil.copyfileobj(file, whole, 1 << 20)
 
 
 def map_columns(path: Path) -> dict[str, np.ndarray]:
-    """Maps the columns of a file of `ColumnsWriter`, whose checksum was verified before.
+    """Maps the columns of a file of `write_columns`, whose checksum was verified before.
 
     Args:
         path: The file.

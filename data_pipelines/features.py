@@ -16,9 +16,9 @@ from data_pipelines.options import MANIFEST, ImageOptions
 from data_pipelines.progress import Progress
 from data_pipelines.records import WORDS, Records, SplitRecords, read_index
 from data_pipelines.resources import disk_message
-from data_pipelines.shards import RecordsError, ShardWriter, read_sidecar
+from data_pipelines.shards import RecordsError, ShardWriter, finished_sidecar, read_sidecar
 from data_pipelines.sources import Entry, Regions, Split
-from data_pipelines.split_index import SplitIndexWriter, index_file
+from data_pipelines.split_index import index_file, write_index
 
 Encode = Callable[[tf.Tensor], np.ndarray]
 """Maps pixels uint8 (B, H, W, 3) to features (B, L, F) of any float type."""
@@ -177,13 +177,11 @@ def _finish(
 def _write_index(folder: Path, split: Split, shards: Sequence[Any]) -> list[dict[str, Any]]:
     """Writes the index of a split; returns the entries of its shards in the manifest."""
     entries = []
-    with SplitIndexWriter(folder / index_file(split)) as index:
+    with write_index(folder / index_file(split)) as append:
         for shard in shards:
             path = folder / shard["file"]
-            sidecar = read_sidecar(path)
-            if sidecar is None:
-                raise RecordsError(f"{path} was removed while other shards were written")
-            index.append(sidecar)
+            sidecar = finished_sidecar(path)
+            append(sidecar)
             changed = {name: sidecar[name] for name in ("bytes", "sha256")}
             changed["sidecar"] = checksum(path.with_suffix(".json"))
             entries.append(shard | changed)

@@ -53,6 +53,17 @@ def checksum(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def verify(path: Path, sha256: str | None) -> None:
+    """Compares a file with its checksum.
+
+    Raises:
+        ValueError: If it has another.
+        OSError: If it cannot be read.
+    """
+    if checksum(path) != sha256:
+        raise ValueError(f"{path.name} does not have its checksum")
+
+
 _TEMPORARY = re.compile(r"\..+\.(?P<process>\d+)\.\d+(\.[a-z0-9.]+)?")
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
-
 import tensorflow as tf
 from PIL import Image
 
 from data_pipelines.image_headers import JPEG, Frame, Header, read_header
 from data_pipelines.options import ImageOptions
-from data_pipelines.pixels import is_plain_jpeg, naming, open_image, pixels_of
+from data_pipelines.pixels import encode, is_plain_jpeg, naming, open_image, pixels_of
 from data_pipelines.sources import UnreadableError
 
 # The mean of ImageNet, so that erased pixels are about zero after its subtraction.
@@ -38,9 +36,7 @@ def to_jpeg(data: bytes, name: str, store_side: int | None = None) -> bytes:
             if store_side is not None and shrinks:
                 sides = [round(side * store_side / min(pixels.size)) for side in pixels.size]
                 pixels = pixels.resize((sides[0], sides[1]), Image.Resampling.LANCZOS)
-            buffer = io.BytesIO()
-            pixels.save(buffer, "JPEG", quality=95, subsampling=0)
-            return buffer.getvalue()
+            return encode(pixels, quality=95, subsampling=0)
     try:
         tf.io.decode_jpeg(data, channels=3)
     except tf.errors.InvalidArgumentError:

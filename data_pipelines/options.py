@@ -14,6 +14,9 @@ from data_pipelines.sources import AnySource
 MANIFEST = "manifest.json"
 """File in a folder of records that is written last."""
 
+_Share = Annotated[float, Field(gt=0, le=1)]
+_Part = Annotated[float, Field(gt=0, lt=1)]
+
 
 class Section(BaseModel):
     """A section of a config: typed, frozen, no unknown keys; its docstrings are its help."""
@@ -49,10 +52,7 @@ class ImageOptions(Section):
     crop: Literal["random_resized", "center"] = "random_resized"
     """Cropping of training images."""
 
-    crop_area: tuple[
-        Annotated[float, Field(gt=0, le=1)],
-        Annotated[float, Field(gt=0, le=1)],
-    ] = (0.08, 1.0)
+    crop_area: tuple[_Share, _Share] = (0.08, 1.0)
     """Smallest and largest share of the image that a random resized crop covers."""
 
     flip: bool = True
@@ -61,10 +61,7 @@ class ImageOptions(Section):
     cutout: Annotated[float, Field(ge=0, le=1)] = 0.2
     """Probability that a rectangle of a training image is erased (Cutout, random erasing)."""
 
-    cutout_area: tuple[
-        Annotated[float, Field(gt=0, lt=1)],
-        Annotated[float, Field(gt=0, lt=1)],
-    ] = (0.02, 1 / 3)
+    cutout_area: tuple[_Part, _Part] = (0.02, 1 / 3)
     """Smallest and largest share of the image that is erased."""
 
     mixup: Annotated[float, Field(ge=0, le=1)] = 0

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import PurePath
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
@@ -174,6 +174,19 @@ def on_white(pixels: np.ndarray) -> np.ndarray:
     """Blends pixels with opacity, uint8 (H, W, 4), with white, to uint8 (H, W, 3)."""
     colour, opacity = pixels[..., :3].astype(np.uint16), pixels[..., 3:].astype(np.uint16)
     return ((colour * opacity + 255 * (255 - opacity) + 127) // 255).astype(np.uint8)
+
+
+def encode(image: Image.Image, kind: str = "JPEG", **options: Any) -> bytes:
+    """Encodes an image as a file.
+
+    Args:
+        image: The image.
+        kind: Format of the file.
+        **options: Options of Pillow for this format.
+    """
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
 
 
 def orientation(exif: bytes) -> int:

@@ -6,7 +6,7 @@ import json
 import math
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import closing
 from pathlib import Path
@@ -33,11 +33,17 @@ from data_pipelines.shard_tasks import (
     TooManyError,
     write_shard,
 )
-from data_pipelines.shards import VERSION, RecordsError, check_version, parse_object, read_sidecar
+from data_pipelines.shards import (
+    VERSION,
+    RecordsError,
+    check_version,
+    finished_sidecar,
+    parse_object,
+)
 from data_pipelines.source_changes import note_comparison
-from data_pipelines.sources import Entry, MissingFileError, Problems, Source, SourceError, Split
+from data_pipelines.sources import MissingFileError, Problems, Source, SourceError, Split
 from data_pipelines.sources.text_files import only_text
-from data_pipelines.split_index import SplitIndexWriter, index_file, open_index
+from data_pipelines.split_index import index_file, open_index, write_index
 from data_pipelines.tables import on_one_line
 from data_pipelines.text import count_words
 
@@ -157,8 +163,9 @@ def prepare(options: DataOptions) -> Records:
 def _prepare(options: DataOptions) -> Records:
     folder, begin = options.records, time.time_ns()
     problems = Problems()
-    with Progress("reading annotations", unit="images") as bar:
-        entries = only_text(_count_entries(options.source.entries(problems), bar), problems)
+    annotated = options.source.entries(problems)
+    with Progress("reading annotations", unit="images", iterable=annotated) as bar:
+        entries = only_text(bar, problems)
         plan = plan_shards(entries, folder, options.images_per_shard, problems)
     if not any(shard.split == "train" for shard in plan.shards):
         why = f"\n{problems}" if problems.total else ""
@@ -169,12 +176,6 @@ def _prepare(options: DataOptions) -> Records:
     records = finish_records(folder, plan, options.source, problems)
     note_comparison(folder, begin)
     return records
-
-
-def _count_entries(entries: Iterable[Entry], bar: Progress) -> Iterable[Entry]:
-    for entry in entries:
-        bar.update()
-        yield entry
 
 
 def check_plan(options: DataOptions) -> None:
@@ -273,10 +274,10 @@ def finish_records(folder: Path, plan: ShardPlan, source: Source, problems: Prob
     num_labels = 0
     for split in dict.fromkeys(shard.split for shard in plan.shards):
         entry = splits[split] = {"shards": [], "images": 0, "captions": 0}
-        with SplitIndexWriter(folder / index_file(split)) as index:
+        with write_index(folder / index_file(split)) as append:
             for shard in (shard for shard in plan.shards if shard.split == split):
-                sidecar = _sidecar(shard)
-                index.append(sidecar)
+                sidecar = finished_sidecar(shard.path)
+                append(sidecar)
                 _add_shard(entry, shard, sidecar)
                 for reason, example in sidecar["skipped"]:
                     problems.add(reason, example)
@@ -300,13 +301,6 @@ def finish_records(folder: Path, plan: ShardPlan, source: Source, problems: Prob
     manifest["files"] = {path.name: checksum(path) for path in files}
     atomic_write(folder / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False).encode())
     return Records(folder, manifest)
-
-
-def _sidecar(shard: PlannedShard) -> dict[str, Any]:
-    sidecar = read_sidecar(shard.path)
-    if sidecar is None:
-        raise RecordsError(f"{shard.path} was removed while the records were written")
-    return sidecar
 
 
 def _add_shard(split: dict[str, Any], shard: PlannedShard, sidecar: dict[str, Any]) -> None:

@@ -59,5 +59,4 @@ def in_threads(work: Callable[[int], None], count: int, step: int) -> None:
     NumPy lets go of the interpreter while it computes and sorts, so that threads are enough.
     """
     with ThreadPoolExecutor(processor_count()) as pool:
-        for _ in pool.map(work, range(0, count, step)):
-            pass
+        list(pool.map(work, range(0, count, step)))

@@ -35,8 +35,8 @@ from data_pipelines.shards import (
     RecordsError,
     check_version,
     command_for,
+    finished_sidecar,
     parse_object,
-    read_sidecar,
 )
 from data_pipelines.sources import Split
 from data_pipelines.split_index import SplitIndex, index_file, open_index
@@ -276,18 +276,9 @@ def read_index(folder: Path, shards: Sequence[Mapping[str, Any]]) -> SplitIndex:
     Raises:
         RecordsError: If a sidecar is missing or has changed.
     """
-
-    def sidecars() -> Iterator[Mapping[str, Any]]:
-        for shard in shards:
-            path = folder / shard["file"]
-            sidecar = read_sidecar(path, shard["sidecar"])
-            if sidecar is None:
-                raise RecordsError(
-                    f"{path} or its sidecar is missing; run the command `{command_for(folder)}`"
-                )
-            yield sidecar
-
-    return SplitIndex.from_sidecars(sidecars())
+    return SplitIndex.from_sidecars(
+        finished_sidecar(folder / shard["file"], shard["sidecar"]) for shard in shards
+    )
 
 
 class _Shard(BaseModel):
@@ -409,7 +400,10 @@ class Records:
                 f"{self.folder} has no split {name!r}; it has {', '.join(self.splits)}"
             )
         features, shards = self.caption_features, self.manifest["splits"][name]["shards"]
-        index = self._index(name, shards)
+        if index_file(name) in self.manifest["files"]:
+            index = open_index(self.file(index_file(name)))
+        else:  # Older records have no index.
+            index = read_index(self.folder, shards)
         if name == "train":
             index = index.with_captions(self.more_captions)
         opened = None
@@ -417,13 +411,6 @@ class Records:
             opened = CaptionFeatures.open(features, features_name(name, index.texts))
         shape, dtype = self.region_shape, self.region_dtype
         return SplitRecords(self.folder, name, shards, index, shape, dtype, opened)
-
-    def _index(self, split: Split, shards: Sequence[Mapping[str, Any]]) -> SplitIndex:
-        """Opens the index of a split, or reads sidecars of older records without one."""
-        name = index_file(split)
-        if name in self.manifest["files"]:
-            return open_index(self.file(name))
-        return read_index(self.folder, shards)
 
     def file(self, name: str) -> Path:
         """Returns the path of a file other than shards, after verifying its checksum.

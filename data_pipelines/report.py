@@ -16,13 +16,14 @@ from data_pipelines.records import Records, SplitRecords
 from data_pipelines.sources import SPLITS, Problems, Split
 from data_pipelines.tables import on_one_line, table
 from data_pipelines.text import (
+    AT_ONCE,
     SPECIAL,
     Tokenizer,
     WordTokenizer,
-    chunks,
     make_vocabulary,
     split_words,
 )
+from data_pipelines.vectors import chunks
 
 REPORT = "report.json"
 
@@ -146,7 +147,7 @@ def data_report(
 
 
 def _split_report(split: SplitRecords, tokenizer: Tokenizer) -> SplitReport:
-    words = [_count(chunk, tokenizer) for chunk in chunks(split.texts)]
+    words = [_count(chunk, tokenizer) for chunk in chunks(split.texts, AT_ONCE)]
     lengths, same, pieces, known = map(np.concatenate, zip(*words, strict=True))
     _, repeated = np.unique(same, return_counts=True)
     per_image = np.diff(split.first_caption)

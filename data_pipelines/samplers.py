@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 from typing import ClassVar
 
 import numpy as np
@@ -11,8 +10,8 @@ from data_pipelines.errors import UserError
 from data_pipelines.records import SplitRecords
 
 
-class Sampler(abc.ABC):
-    """Base class of samplers. The order is a function of seed and epoch.
+class Sampler:
+    """Base class of samplers. The order is a function of seed and epoch: random, by default.
 
     Subclasses declare the unit of `batch_size` in `UNIT`, and in `SEVERAL` whether an image comes
     with any number of captions. Otherwise batches consist of pairs: as many images as captions.
@@ -40,16 +39,17 @@ class Sampler(abc.ABC):
         count, unit = (
             (len(records), "images") if self.SEVERAL else (records.num_captions, "captions")
         )
-        self.steps = count // batch_size
+        self._count, self.steps = count, count // batch_size
         if self.steps == 0:
             raise UserError(
                 f"train.batch_size: {batch_size} is more than the {count} {unit} of the training "
                 f"split; --set train.batch_size={count} trains with all of them at once"
             )
 
-    @abc.abstractmethod
     def epoch(self, number: int) -> np.ndarray:
         """Returns the captions, or with `SEVERAL` the images: int64 (steps, batch_size)."""
+        order = self._random(number).permutation(self._count)
+        return order[: self.steps * self.batch_size].reshape(self.steps, self.batch_size)
 
     def images(self, batch: np.ndarray) -> np.ndarray:
         """Returns the images of a batch, or of a part of one: int64 (N,)."""
@@ -69,11 +69,6 @@ class Sampler(abc.ABC):
 
 class PairSampler(Sampler):
     """All captions in random order, each with its image, without an incomplete last batch."""
-
-    def epoch(self, number: int) -> np.ndarray:
-        """Returns a permutation of the captions."""
-        order = self._random(number).permutation(len(self.caption_image))
-        return order[: self.steps * self.batch_size].reshape(self.steps, self.batch_size)
 
 
 class OnePerClassSampler(Sampler):
@@ -119,11 +114,6 @@ class ImageSampler(Sampler):
 
     UNIT = "images"
     SEVERAL = True
-
-    def epoch(self, number: int) -> np.ndarray:
-        """Returns a permutation of the images."""
-        order = self._random(number).permutation(len(self.first_caption) - 1)
-        return order[: self.steps * self.batch_size].reshape(self.steps, self.batch_size)
 
     def images(self, batch: np.ndarray) -> np.ndarray:
         """Returns the batch."""

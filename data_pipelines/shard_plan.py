@@ -28,29 +28,29 @@ class PlannedShard:
         split: Its split.
         images: Number of images.
         fingerprint: Hash of their keys, captions and labels.
+        offset: Offset of its entries in the file of the plan.
+        length: Their length, in bytes.
     """
 
     path: Path
     split: Split
     images: int
     fingerprint: str
+    offset: int
+    length: int
 
 
+@dataclass(frozen=True, eq=False)
 class ShardPlan:
     """Shards of a data set, split by split, with their entries in an unnamed temporary file.
 
-    Args:
+    Attributes:
         shards: The shards, in order.
-        places: Offset and length of the entries of each shard in the file.
         file: The file.
     """
 
-    def __init__(
-        self, shards: Sequence[PlannedShard], places: dict[Path, tuple[int, int]], file: IO[bytes]
-    ) -> None:
-        self.shards = shards
-        self._places = places
-        self._file = file
+    shards: Sequence[PlannedShard]
+    file: IO[bytes]
 
     @property
     def images(self) -> int:
@@ -59,8 +59,7 @@ class ShardPlan:
 
     def entries(self, shard: PlannedShard) -> list[Entry]:
         """Reads the entries of a shard. Thread-safe."""
-        offset, length = self._places[shard.path]
-        return _ENTRIES.validate_json(os.pread(self._file.fileno(), length, offset))
+        return _ENTRIES.validate_json(os.pread(self.file.fileno(), shard.length, shard.offset))
 
 
 def plan_shards(
@@ -132,15 +131,14 @@ def _divide(entries: Iterable[Entry], folder: Path, size: int) -> ShardPlan:
     file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (the plan keeps it)
     shards: dict[Split, list[PlannedShard]] = {split: [] for split in SPLITS}
     waiting: dict[Split, list[Entry]] = {split: [] for split in SPLITS}
-    places: dict[Path, tuple[int, int]] = {}
 
     def plan(split: Split) -> None:
         part, waiting[split] = waiting[split], []
         path = folder / f"{split}-{len(shards[split]):05d}.tfrecord"
         content = repr([(e.key, e.captions, e.labels) for e in part]).encode()
         fingerprint = hashlib.sha256(content).hexdigest()[:16]
-        shards[split].append(PlannedShard(path, split, len(part), fingerprint))
-        places[path] = (file.tell(), file.write(_ENTRIES.dump_json(part)))
+        place = file.tell(), file.write(_ENTRIES.dump_json(part))
+        shards[split].append(PlannedShard(path, split, len(part), fingerprint, *place))
 
     for entry in entries:
         waiting[entry.split].append(entry)
@@ -150,4 +148,4 @@ def _divide(entries: Iterable[Entry], folder: Path, size: int) -> ShardPlan:
         if waiting[split]:
             plan(split)
     file.flush()
-    return ShardPlan([shard for split in SPLITS for shard in shards[split]], places, file)
+    return ShardPlan([shard for split in SPLITS for shard in shards[split]], file)

@@ -228,6 +228,16 @@ def read_sidecar(shard: Path, sha256: str | None = None) -> dict[str, Any] | Non
     return {"skipped": [], **sidecar}
 
 
+def finished_sidecar(shard: Path, sha256: str | None = None) -> dict[str, Any]:
+    """Reads the sidecar of a shard that must be finished; see `read_sidecar`."""
+    sidecar = read_sidecar(shard, sha256)
+    if sidecar is None:
+        raise RecordsError(
+            f"{shard} or its sidecar is missing; run the command `{command_for(shard.parent)}`"
+        )
+    return sidecar
+
+
 def command_for(folder: Path) -> str:
     """Returns the name of the command that writes the records of a folder."""
     return "train" if folder.parent.name == FEATURES else "prepare"

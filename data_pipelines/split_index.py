@@ -6,7 +6,9 @@ of which only the used part is in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from data_pipelines.columns import ColumnsWriter, Lazy, Strings, Tuples, map_columns
+from data_pipelines.columns import Lazy, Strings, Tuples, map_columns, write_columns
 from data_pipelines.sources import Caption
 
 _COLUMNS = {
@@ -130,34 +132,27 @@ class SplitIndex:
         return Captions(keys, self.texts)
 
 
-class SplitIndexWriter:
-    """Context manager that writes the index of a split, shard by shard, as `ColumnsWriter` does.
+@contextmanager
+def write_index(path: Path) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """Yields a function that appends a shard, by its sidecar, to the index of a split.
+
+    The file appears whole at the end of the block, or not at all.
 
     Args:
         path: The file.
     """
+    ends, shards = dict.fromkeys(_STARTS, 0), itertools.count()
+    with write_columns(path, _COLUMNS) as append_columns:
+        append_columns({name: np.zeros(1, np.int64) for name in _STARTS})
 
-    def __init__(self, path: Path) -> None:
-        self._writer = ColumnsWriter(path, _COLUMNS)
-        self._ends = dict.fromkeys(_STARTS, 0)
-        self._shards = 0
+        def append(sidecar: Mapping[str, Any]) -> None:
+            part = _part(next(shards), sidecar)
+            for name, end in ends.items():
+                part[name] = end + np.cumsum(part[name], dtype=np.int64)
+                ends[name] = int(part[name][-1]) if len(part[name]) else end
+            append_columns(part)
 
-    def __enter__(self) -> SplitIndexWriter:
-        self._writer.__enter__()
-        self._writer.append(**{name: np.zeros(1, np.int64) for name in _STARTS})
-        return self
-
-    def append(self, sidecar: Mapping[str, Any]) -> None:
-        """Appends a shard."""
-        part = _part(self._shards, sidecar)
-        self._shards += 1
-        for name, end in self._ends.items():
-            part[name] = end + np.cumsum(part[name], dtype=np.int64)
-            self._ends[name] = int(part[name][-1]) if len(part[name]) else end
-        self._writer.append(**part)
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self._writer.__exit__(kind, error, trace)
+        yield append
 
 
 def open_index(path: Path) -> SplitIndex:

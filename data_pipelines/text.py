@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import abc
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
+from data_pipelines.vectors import chunks
+
 PAD, UNKNOWN, START, END = "<pad>", "<unk>", "<start>", "<end>"
 SPECIAL = (PAD, UNKNOWN, START, END)
 """First words of every vocabulary; `<pad>` has the id 0."""
 
-_AT_ONCE = 8192
+AT_ONCE = 8192
+"""Number of captions that are split at once."""
 
 VOCABULARY = "vocabulary.txt"
 """File of a run with its vocabulary."""
@@ -51,16 +54,10 @@ def split_words(texts: tf.Tensor | Sequence[str]) -> tf.RaggedTensor:
     return tf.strings.split(text)
 
 
-def chunks(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Captions, some thousands at a time."""
-    for begin in range(0, len(texts), _AT_ONCE):
-        yield texts[begin : begin + _AT_ONCE]
-
-
 def count_words(texts: Sequence[str]) -> Counter[str]:
     """Counts the words of captions."""
     counts: Counter[str] = Counter()
-    for chunk in chunks(texts):
+    for chunk in chunks(texts, AT_ONCE):
         words, _, occurrences = tf.unique_with_counts(split_words(chunk).flat_values)
         for word, count in zip(words.numpy(), occurrences.numpy().tolist(), strict=True):
             counts[word.decode("utf-8")] += count

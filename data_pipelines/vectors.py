@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,11 @@ def concatenate(parts: Sequence[Arrays]) -> dict[str, np.ndarray]:
             arrays = [_pad(array, longest) for array in arrays]
         joined[name] = np.concatenate(arrays)
     return joined
+
+
+def chunks(items: Any, size: int) -> Iterator[Any]:
+    """Yields slices of at most `size` items of a sequence or an array, in order."""
+    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def split_items(embedding: Arrays, size: int) -> list[dict[str, np.ndarray]]:

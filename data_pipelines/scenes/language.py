@@ -133,13 +133,8 @@ PLACE_WORDS: dict[Place, tuple[str, ...]] = {
     "in the bottom right corner": ("in the bottom right corner", "in the bottom right"),
 }
 
-_NUMBERS = ("zero", "one", "two", "three", "four")
+NUMBER_WORDS = ("zero", "one", "two", "three", "four")
 _PLURALS = {"cross": "crosses"}
-
-
-def number_word(number: int) -> str:
-    """The word for a number from 0 to 4."""
-    return _NUMBERS[number]
 
 
 def plural(noun: str) -> str:
@@ -150,12 +145,6 @@ def plural(noun: str) -> str:
 def with_article(phrase: str) -> str:
     """The phrase after "a" or "an"."""
     return f"an {phrase}" if phrase[0] in "aeiou" else f"a {phrase}"
-
-
-def enumeration(phrases: Sequence[str]) -> str:
-    """The phrases as a list: "this", "this and that", "this, that and those"."""
-    *most, last = phrases
-    return f"{', '.join(most)} and {last}" if most else last
 
 
 def generic_noun(rng: np.random.Generator) -> str:

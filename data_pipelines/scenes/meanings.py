@@ -10,13 +10,12 @@ from typing import Literal
 import numpy as np
 
 from data_pipelines.scenes.language import (
+    NUMBER_WORDS,
     RELATION_WORDS,
     Description,
     Meaning,
     Relation,
-    enumeration,
     is_related,
-    number_word,
     plural,
     with_article,
 )
@@ -89,7 +88,7 @@ class Count(Meaning):
         if self.number == 1:
             return self.description.singular(rng, pick(rng, ("exactly one", "a single")))
         lead = pick(rng, ("", "", "exactly ", "there are "))
-        return self.description.plural(rng, lead + number_word(self.number))
+        return self.description.plural(rng, lead + NUMBER_WORDS[self.number])
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,8 +231,8 @@ class Without(Meaning):
 
 def _list_of(descriptions: Sequence[Description], rng: np.random.Generator) -> str:
     """The descriptions as a list, in which "another" tells a repeated one from the first."""
-    phrases = [
+    *most, last = (
         description.singular(rng, "another" if description in descriptions[:position] else None)
         for position, description in enumerate(descriptions)
-    ]
-    return enumeration(phrases)
+    )
+    return f"{', '.join(most)} and {last}" if most else last

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import math
 
 from PIL import Image, ImageDraw
 
+from data_pipelines.pixels import encode
 from data_pipelines.scenes.world import REACH, Background, Colour, Scene, Shape, Thing
 
 RGB: dict[Colour | Background, tuple[int, int, int]] = {
@@ -75,10 +75,8 @@ def draw(scene: Scene, image_size: int) -> Image.Image:
 
 def jpeg(scene: Scene, image_size: int) -> bytes:
     """The picture of a scene as a JPEG file; the same scene always gives the same bytes."""
-    stream = io.BytesIO()
     # Full chroma resolution: the usual halving smears the colours of things ten pixels wide.
-    draw(scene, image_size).save(stream, "JPEG", quality=_JPEG_QUALITY, subsampling=0)
-    return stream.getvalue()
+    return encode(draw(scene, image_size), quality=_JPEG_QUALITY, subsampling=0)
 
 
 def _draw_thing(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -30,15 +30,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 _COLUMNS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Row:
-    """A decoded row of a TSV file."""
-
-    size: tuple[int, int]
-    boxes: np.ndarray
-    features: np.ndarray
 
 
 class BottomUpSource(FolderSource):
@@ -81,9 +72,7 @@ class BottomUpSource(FolderSource):
         for entry in captioned:
             names = (entry.key, Path(entry.file).name, Path(entry.file).stem)
             file, position = next((rows[name] for name in names if name in rows), ("", 0))
-            yield Entry(
-                entry.key, entry.split, entry.captions, entry.labels, file, position=position
-            )
+            yield replace(entry, file=file, position=position)
 
     def read(self, entry: Entry) -> Regions:
         """Decodes the row of one image."""
@@ -95,12 +84,11 @@ class BottomUpSource(FolderSource):
             file.seek(entry.position)
             line = file.readline()
         try:
-            row = _decode(line)
-            features = row.features
+            size, boxes, features = _decode(line)
             if not (np.isfinite(features).all() and features.any()):
                 raise ValueError("its features are not finite, or all 0")
             if self.boxes:
-                features = with_boxes(features, row.boxes, row.size)
+                features = with_boxes(features, boxes, size)
         except ValueError as error:  # Includes `binascii.Error`.
             raise UnreadableError(
                 f"{entry.key}: its row in {entry.file} (byte {entry.position}) is broken: {error}"
@@ -159,8 +147,8 @@ def _lines(path: Path) -> Iterable[tuple[int, bytes]]:
         raise SourceError(f"{path} cannot be read ({error.strerror})") from None
 
 
-def _decode(line: bytes) -> _Row:
-    """Decodes a row.
+def _decode(line: bytes) -> tuple[tuple[int, int], np.ndarray, np.ndarray]:
+    """Decodes a row to the size of its image, its boxes and its features.
 
     Raises:
         ValueError: If it is broken.
@@ -176,7 +164,7 @@ def _decode(line: bytes) -> _Row:
         raise ValueError(f"{boxes.size} numbers for {count} boxes")
     if not features.size or features.size % count:
         raise ValueError(f"{features.size} numbers for the features of {count} boxes")
-    return _Row((width, height), boxes.reshape(count, 4), features.reshape(count, -1))
+    return (width, height), boxes.reshape(count, 4), features.reshape(count, -1)
 
 
 def _floats(column: bytes) -> np.ndarray:

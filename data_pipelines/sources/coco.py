@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from data_pipelines.documentation import page
 from data_pipelines.sources.base import (
+    SPLITS,
     Caption,
     EncodedImage,
     Entry,
@@ -102,8 +103,7 @@ class CocoSource(FolderSource):
 
     def _read_captions(self, problems: Problems) -> dict[str, _Annotated]:
         annotated: dict[str, _Annotated] = {}
-        splits: tuple[Split, ...] = ("train", "val", "test")
-        for name, split in zip(self.captions, splits, strict=False):
+        for name, split in zip(self.captions, SPLITS, strict=False):
             path = self.root / name
             content = _annotation_file(path, "caption annotations")
             for key, file_name in _parsed(content, "images", _image, path, problems):

@@ -75,9 +75,9 @@ class CubSource(Source):
     def entries(self, problems: Problems) -> Iterator[Entry]:
         """Yields the images in the order of `images.txt`."""
         labels = self._labels("image_class_labels.txt")
-        train = self._class_names(self.train_classes)
-        val = set() if self.val_classes is None else self._class_names(self.val_classes)
-        test = self._class_names(self.test_classes)
+        train = set(self._lines(self.train_classes))
+        val = set() if self.val_classes is None else set(self._lines(self.val_classes))
+        test = set(self._lines(self.test_classes))
         if both := train & test:
             raise SourceError(
                 f"{self.root}: classes are in both {self.train_classes} and "
@@ -110,7 +110,7 @@ class CubSource(Source):
             SourceError: If there is such a list.
         """
         for list_name in filter(None, (self.train_classes, self.val_classes, self.test_classes)):
-            names = self._class_names(list_name)
+            names = set(self._lines(list_name))
             if not names:
                 raise SourceError(f"{self.root / list_name} names no class")
             if without := sorted(names - image_classes):
@@ -149,9 +149,6 @@ class CubSource(Source):
             return ()
         texts = [line.strip() for line in lines_of(text)]
         return tuple(Caption(f"{name}#{i}", text) for i, text in enumerate(texts) if text)
-
-    def _class_names(self, name: str) -> set[str]:
-        return set(self._lines(name))
 
     def _lines(self, name: str) -> list[str]:
         holds = (

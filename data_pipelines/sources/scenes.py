@@ -58,9 +58,8 @@ class ScenesSource(Source):
     def entries(self, problems: Problems) -> Iterator[Entry]:
         """Yields the scenes of all splits."""
         del problems
-        counts: dict[Split, int] = {"train": self.train, "val": self.val, "test": self.test}
-        for split, count in counts.items():
-            for position in range(count):
+        for split in SPLITS:
+            for position in range(getattr(self, split)):
                 yield self._entry(split, position)
 
     def read(self, entry: Entry) -> EncodedImage:

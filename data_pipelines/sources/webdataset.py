@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import IO, Any, Literal
 
 from data_pipelines.sources.base import (
-    Caption,
     EncodedImage,
     Entry,
     Problems,
+    Split,
     UnreadableError,
     check_file,
     inside,
@@ -43,20 +43,12 @@ class WebDatasetSource(ShardedSource):
     def entries(self, problems: Problems) -> Iterator[Entry]:
         """Yields the images file by file."""
         for split, path in self.files():
-            name = str(path.relative_to(self.root))
             try:
                 with tarfile.open(check_file(path), "r:") as tar:
                     for key, members in groupby(filter(tarfile.TarInfo.isreg, tar), _key):
-                        entry = self._entry(tar, key, list(members), path, problems)
+                        entry = self._entry(tar, split, path, key, members, problems)
                         if entry is not None:
-                            image, captions = entry
-                            yield Entry(
-                                key,
-                                self.split_of(key, split),
-                                captions,
-                                file=name,
-                                position=image.offset_data,
-                            )
+                            yield entry
                     if fault := _fault(path, tar.offset):
                         problems.add("damaged tar file", f"{path} {fault}")
             except (tarfile.TarError, OSError, EOFError) as error:
@@ -76,18 +68,21 @@ class WebDatasetSource(ShardedSource):
     def _entry(
         self,
         tar: tarfile.TarFile,
-        key: str,
-        members: list[tarfile.TarInfo],
+        split: Split,
         path: Path,
+        key: str,
+        members: Iterable[tarfile.TarInfo],
         problems: Problems,
-    ) -> tuple[tarfile.TarInfo, tuple[Caption, ...]] | None:
+    ) -> Entry | None:
         by_kind = {member.name.rpartition(".")[2].lower(): member for member in members}
         image = next((by_kind[kind] for kind in _IMAGES if kind in by_kind), None)
         if image is None:
             problems.add("item without an image", f"{key} in {path}")
             return None
         try:
-            return image, parse_captions(key, self._caption(tar, by_kind), problems)
+            captions = parse_captions(key, self._caption(tar, by_kind), problems)
+            file = str(path.relative_to(self.root))
+            return Entry(key, self.split_of(key, split), captions, (), file, image.offset_data)
         except (ValueError, KeyError, RecursionError) as error:
             problems.add("malformed caption", f"{key} in {path}: {error}")
             return None

@@ -14,7 +14,7 @@ from data_pipelines.columns import Strings
 from data_pipelines.options import DataOptions
 from data_pipelines.prepare import prepare
 from data_pipelines.records import Records, read_index
-from data_pipelines.split_index import SplitIndex, SplitIndexWriter, index_file
+from data_pipelines.split_index import SplitIndex, index_file, write_index
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_records_without_an_index_open_as_before(records):
 
 
 def test_opening_reads_no_sidecar(records, monkeypatch):
-    monkeypatch.setattr("data_pipelines.records.read_sidecar", None)
+    monkeypatch.setattr("data_pipelines.records.finished_sidecar", None)
     records.split("train")
 
 
@@ -99,8 +99,8 @@ def test_strings_are_a_sequence():
 
 def test_nothing_is_left_behind_by_an_interruption(records, tmp_path):
     def interrupted():
-        with SplitIndexWriter(tmp_path / "index") as writer:
-            writer.append(sidecars(records, "train")[0])
+        with write_index(tmp_path / "index") as append:
+            append(sidecars(records, "train")[0])
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from data_pipelines.caption_ids import CaptionIds, Drop, drop_words
+from data_pipelines.caption_ids import CaptionIds, drop_words
 from data_pipelines.text import (
     SPECIAL,
     WordTokenizer,
@@ -68,17 +68,15 @@ def test_vocabulary_files_are_checked(tmp_path):
 def test_dropping_replaces_and_removes_in_order():
     ids, lengths = np.tile(np.arange(4, 44), (200, 1)), np.full(200, 40)
     draws = np.random.default_rng(3).random((200, 2, 40))
-    kept, left = drop_words(ids, lengths, Drop(0.25, draws), 1)
+    kept, left = drop_words(ids, lengths, 0.25, draws, 1)
     kept = kept[:, :30]
     assert (left == 30).all()
     assert 0.22 < (kept == 1).mean() < 0.28
     for k in kept:
         assert (np.diff(k[k != 1]) > 0).all()
-    removed = np.setdiff1d(
-        np.arange(4, 44), drop_words(ids, lengths, Drop(0.25, draws), None)[0][0, :30]
-    )
+    removed = np.setdiff1d(np.arange(4, 44), drop_words(ids, lengths, 0.25, draws, None)[0][0, :30])
     np.testing.assert_array_equal(removed, 4 + np.sort(np.argsort(draws[0, 1])[:10]))
-    _, left = drop_words(ids, np.arange(200) % 41, Drop(0.1, draws), 1)
+    _, left = drop_words(ids, np.arange(200) % 41, 0.1, draws, 1)
     np.testing.assert_array_equal(left, [n - n // 10 for n in np.arange(200) % 41])
 
 
