@@ -7,6 +7,7 @@ pipeline that starts at a later step continues exactly as an unbroken one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 
 import numpy as np
@@ -105,9 +106,9 @@ def training_batches(
         if "pixels" in loaded:
             pixels = loaded["pixels"]
         elif records.holds == "images":
-            pixels = decode_for_training(parse(loaded["record"], None)["encoded"], image, seed)
+            pixels = decode_for_training(parse(loaded["record"], None), image, seed)
         else:
-            pixels = parse(loaded["record"], records.region_shape, records.region_dtype)["regions"]
+            pixels = parse(loaded["record"], records.region_shape, records.region_dtype)
         y = {name: loaded[name] for name in _IN_Y if name in loaded}
         if sampler.SEVERAL:
             y["caption_id"] = tf.boolean_mask(y["caption_id"], y["caption_id"] >= 0)
@@ -122,7 +123,7 @@ def training_batches(
             mixed_in, ratio, box = (loaded[f"mix_{name}"] for name in ("record", "ratio", "box"))
 
             def mix() -> tf.Tensor:
-                other = decode_for_training(parse(mixed_in, None)["encoded"], image, seed)
+                other = decode_for_training(parse(mixed_in, None), image, seed)
                 return mix_pixels(pixels, other, ratio, box)
 
             # The other image is decoded only where it is seen.
@@ -161,9 +162,7 @@ def image_batches(
 
     def decode(record: tf.Tensor) -> tf.Tensor:
         parsed = parse(record, records.region_shape, records.region_dtype)
-        if records.holds == "images":
-            return decode_for_evaluation(parsed["encoded"], options)
-        return parsed["regions"]
+        return decode_for_evaluation(parsed, options) if records.holds == "images" else parsed
 
     dataset = tf.data.TFRecordDataset([str(shard) for shard in records.shards])
     dataset = dataset.shard(every, 0).map(_plain(decode), **_PARALLEL)
@@ -253,6 +252,7 @@ def _pad_to_multiple(
 _STREAM = 11  # sets these random numbers apart from others of the same seed and step
 
 
+@dataclass(eq=False)
 class _Loader:
     """Loads the inputs of a step, for one part of the batch, with NumPy.
 
@@ -264,29 +264,22 @@ class _Loader:
     labels, those of the images.
     """
 
-    def __init__(
-        self,
-        records: SplitRecords,
-        sampler: Sampler,
-        image: ImageOptions,
-        part: tuple[int, int],
-        pairwise: Mapping[str, Relevance],
-        captions: CaptionIds | None,
-        drop_words: float,
-        pixels: np.ndarray | None,
-    ) -> None:
-        number, parts = part
+    records: SplitRecords
+    sampler: Sampler
+    image: ImageOptions
+    part: tuple[int, int]
+    pairwise: Mapping[str, Relevance]
+    captions: CaptionIds | None
+    drop_words: float
+    pixels: np.ndarray | None
+
+    def __post_init__(self) -> None:
+        sampler, pixels = self.sampler, self.pixels
+        number, parts = self.part
         if sampler.batch_size % parts:
             raise ValueError(f"a batch of {sampler.batch_size} does not split into {parts} parts")
         self.size = sampler.batch_size // parts
-        self._part = slice(number * self.size, (number + 1) * self.size)
-        self._records = records
-        self._sampler = sampler
-        self._image = image
-        self._pairwise = pairwise
-        self._captions = captions
-        self._drop_words = drop_words
-        self._pixels = pixels
+        self._slice = slice(number * self.size, (number + 1) * self.size)
         self._epoch = lru_cache(maxsize=2)(sampler.epoch)
         several = [None] if sampler.SEVERAL else []
         self._types = _ITEM | {"caption_id": (tf.int64, several)}
@@ -294,17 +287,17 @@ class _Loader:
             self._types |= {"record": (tf.string, [])}
         else:
             self._types |= {"pixels": (tf.uint8, [*pixels.shape[1:]])}
-        self._most_labels = records.labels.longest
+        self._most_labels = self.records.labels.longest
         width: list[int | None] = [self._most_labels]
         for prefix in ("", "mix_") if self._most_labels else ():
-            if image.mixes or not prefix:
+            if self.image.mixes or not prefix:
                 self._types |= {f"{prefix}labels": (tf.int64, width)}
-        if captions is not None:
+        if self.captions is not None:
             self._types |= {"words": (tf.int32, [*several, None])}
-        if image.mixes:
+        if self.image.mixes:
             self._types |= _MIX
         whole = None if sampler.SEVERAL else sampler.batch_size
-        self._types |= {name: (tf.float32, [whole]) for name in pairwise}
+        self._types |= {name: (tf.float32, [whole]) for name in self.pairwise}
 
     def __call__(self, step: tf.Tensor) -> dict[str, tf.Tensor]:
         types = [dtype for dtype, _ in self._types.values()]
@@ -315,31 +308,31 @@ class _Loader:
         }
 
     def _load(self, step: np.int64) -> tuple[np.ndarray, ...]:
-        records, sampler = self._records, self._sampler
+        records, sampler = self.records, self.sampler
         batch = self._epoch(int(step) // sampler.steps)[int(step) % sampler.steps]
-        images = sampler.images(batch[self._part])
-        first = step * sampler.batch_size + self._part.start
+        images = sampler.images(batch[self._slice])
+        first = step * sampler.batch_size + self._slice.start
         loaded = {
             "position": first + np.arange(self.size),
             "image_id": images,
-            "caption_id": sampler.captions(batch[self._part]),
+            "caption_id": sampler.captions(batch[self._slice]),
         }
-        if self._pixels is None:
+        if self.pixels is None:
             loaded["record"] = np.array([records.read(image) for image in images], object)
         else:
-            loaded["pixels"] = self._pixels[images]
-        if self._captions is not None:
-            loaded["words"] = self._load_words(self._captions, batch, int(step))
-        if self._image.mixes:
+            loaded["pixels"] = self.pixels[images]
+        if self.captions is not None:
+            loaded["words"] = self._load_words(self.captions, batch, int(step))
+        if self.image.mixes:
             loaded |= self._load_mix(batch, int(step))
         for prefix in ("", "mix_"):
             if f"{prefix}labels" in self._types:
                 ids = loaded[f"{prefix}image_id"]
                 loaded[f"{prefix}labels"] = records.labels.padded(ids, self._most_labels)
-        if self._pairwise:
+        if self.pairwise:
             whole = sampler.captions(batch)
             captions = whole[whole >= 0]
-            loaded |= {name: values(images, captions) for name, values in self._pairwise.items()}
+            loaded |= {name: values(images, captions) for name, values in self.pairwise.items()}
         return tuple(loaded[name] for name in self._types)
 
     def _load_words(self, captions: CaptionIds, batch: np.ndarray, step: int) -> np.ndarray:
@@ -348,28 +341,28 @@ class _Loader:
         Dropped words are drawn for the whole batch, so they do not depend on which worker loads a
         part.
         """
-        numbers, draws = self._sampler.captions(batch), None
-        if self._drop_words:
-            random = np.random.default_rng([self._sampler.seed, step, _STREAM])
+        numbers, draws = self.sampler.captions(batch), None
+        if self.drop_words:
+            random = np.random.default_rng([self.sampler.seed, step, _STREAM])
             shape = (*numbers.shape, 2, captions.longest)
-            draws = random.random(shape, np.float32)[self._part].reshape(-1, *shape[-2:])
-        numbers = numbers[self._part]
-        ids = captions.batch(numbers.ravel(), self._drop_words, draws)
+            draws = random.random(shape, np.float32)[self._slice].reshape(-1, *shape[-2:])
+        numbers = numbers[self._slice]
+        ids = captions.batch(numbers.ravel(), self.drop_words, draws)
         return ids.reshape(*numbers.shape, -1)
 
     def _load_mix(self, batch: np.ndarray, step: int) -> dict[str, np.ndarray]:
-        mix = draw_mix(len(batch), self._image, self._sampler.seed, step)
-        others = self._sampler.images(batch[mix.partner[self._part]])
-        ratio = mix.ratio[self._part]
+        mix = draw_mix(len(batch), self.image, self.sampler.seed, step)
+        others = self.sampler.images(batch[mix.partner[self._slice]])
+        ratio = mix.ratio[self._slice]
         read = [
-            self._records.read(other) if part < 1 else b""
+            self.records.read(other) if part < 1 else b""
             for other, part in zip(others, ratio, strict=True)
         ]
         return {
             "mix_record": np.array(read, object),
             "mix_image_id": others,
             "mix_ratio": ratio,
-            "mix_box": mix.box[self._part],
+            "mix_box": mix.box[self._slice],
         }
 
 

@@ -115,8 +115,6 @@ class Lazy(Sequence[T], Generic[T]):
             return NotImplemented
         return len(self) == len(other) and all(map(operator.eq, self, other))
 
-    __hash__ = None  # type: ignore[assignment]
-
 
 class _Concatenated(Lazy[T]):
     def __init__(self, content: np.ndarray, first: np.ndarray) -> None:

@@ -78,7 +78,9 @@ def decode_for_evaluation(jpeg: tf.Tensor, options: ImageOptions) -> tf.Tensor:
     """
     if _scales_whole(options):
         return _scaled_whole(tf.io.decode_jpeg(jpeg, channels=3, dct_method=DCT), options)
-    return _to_uint8(_decode_center(jpeg, options))
+    top, left, side = _center_window(tf.io.extract_jpeg_shape(jpeg), options)
+    window = tf.stack([top, left, side, side])
+    return _to_uint8(_resize(_decode_jpeg(jpeg, window), options.size))
 
 
 def decode_any_for_evaluation(
@@ -180,12 +182,6 @@ def _center_window(
     side = tf.cast(tf.round(short * options.size / options.resize), tf.int32)
     side = tf.maximum(side, 1)
     return (shape[0] - side) // 2, (shape[1] - side) // 2, side
-
-
-def _decode_center(jpeg: tf.Tensor, options: ImageOptions) -> tf.Tensor:
-    top, left, side = _center_window(tf.io.extract_jpeg_shape(jpeg), options)
-    window = tf.stack([top, left, side, side])
-    return _resize(_decode_jpeg(jpeg, window), options.size)
 
 
 def _decode_jpeg(jpeg: tf.Tensor, window: tf.Tensor) -> tf.Tensor:

@@ -76,7 +76,7 @@ def base_name(base: ast.expr) -> str:
 GROUP = "keras_xmr.components"
 """Group of entry points; their values are names of modules."""
 
-_added: dict[str, dict[str, Path]] = {}
+_added: dict[str, Classes] = {}
 
 
 class PluginError(UserError):
@@ -92,11 +92,8 @@ def add_plugins(names: Iterable[str]) -> list[str]:
     Raises:
         PluginError: If one does not exist or cannot be read.
     """
-    new = {name: _files_of(name) for name in names if name not in {**_added, **_installed()}}
-    for files in new.values():
-        _read(files)
+    new = {name: _read(name) for name in names if name not in {**_added, **_installed()}}
     _added.update(new)
-    plugin_classes.cache_clear()
     return list(new)
 
 
@@ -109,19 +106,19 @@ def remove_plugins(names: Iterable[str]) -> None:
     """Removes added plugins."""
     for name in names:
         _added.pop(name, None)
-    plugin_classes.cache_clear()
 
 
-@cache
 def plugin_classes() -> Classes:
     """Returns the classes of all plugins, by module."""
     classes: dict[str, Any] = {}
-    for files in {**_installed(), **_added}.values():
-        classes |= _read(files)
+    for plugin in {**_installed(), **_added}.values():
+        classes |= plugin
     return classes
 
 
-def _read(files: Mapping[str, Path]) -> Classes:
+def _read(name: str) -> Classes:
+    """Reads the classes of a package or module."""
+    files = _files_of(name)
     try:
         return read_classes(files)
     except (SyntaxError, UnicodeDecodeError, OSError) as error:
@@ -129,14 +126,12 @@ def _read(files: Mapping[str, Path]) -> Classes:
 
 
 @cache
-def _installed() -> dict[str, dict[str, Path]]:
+def _installed() -> dict[str, Classes]:
     """Returns the plugins with entry points. A broken one is omitted with a warning."""
     plugins = {}
     for name in sorted({point.value for point in entry_points(group=GROUP)}):
         try:
-            files = _files_of(name)
-            _read(files)
-            plugins[name] = files
+            plugins[name] = _read(name)
         except PluginError as error:
             warnings.warn(f"entry point of {GROUP}: {error}", stacklevel=2)
     return plugins

@@ -67,8 +67,6 @@ class Progress(tqdm):
         self, description: str, total: int | None = None, unit: str = "it", **kwargs: Any
     ) -> None:
         self._terminal = sys.stderr.isatty()
-        self._silent = _is_silent()
-        self._closed = False
         if not self._terminal:
             kwargs = {"mininterval": 5.0, "maxinterval": 5.0, "ncols": 100} | kwargs
         super().__init__(
@@ -78,14 +76,12 @@ class Progress(tqdm):
             file=sys.stderr,
             smoothing=0.1,
             miniters=1,
-            disable=self._silent,
+            disable=_is_silent(),
             **kwargs,
         )
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:
         """Draws the bar, or writes it as a line."""
-        if self._silent:
-            return
         if self._terminal:
             super().display(msg, pos)
         elif self.n or self.total == 0:
@@ -96,6 +92,6 @@ class Progress(tqdm):
         """Closes the bar; in a log, writes its final state."""
         if self._terminal:
             super().close()
-        elif not self._closed:
-            self._closed = True
+        elif not self.disable:
+            self.disable = True
             self.display()

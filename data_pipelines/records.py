@@ -33,6 +33,7 @@ from data_pipelines.shards import (
     HEADER,
     Count,
     RecordsError,
+    check_size,
     check_version,
     command_for,
     finished_sidecar,
@@ -108,7 +109,7 @@ def parse(
     serialized: tf.Tensor,
     region_shape: tuple[int | None, int] | None,
     region_dtype: str = "float32",
-) -> dict[str, tf.Tensor]:
+) -> tf.Tensor:
     """Parses the image of one record.
 
     Args:
@@ -117,19 +118,18 @@ def parse(
         region_dtype: Stored type of regions: "float32" or "float16".
 
     Returns:
-        `encoded`, a scalar string, or `regions`, float32 (R, F).
+        The image file, a scalar string, or its regions, float32 (R, F).
     """
     scalar = tf.io.FixedLenFeature([], tf.string)
     if region_shape is None:
-        encoded = tf.io.parse_single_example(serialized, {"image/encoded": scalar})
-        return {"encoded": encoded["image/encoded"]}
+        return tf.io.parse_single_example(serialized, {"image/encoded": scalar})["image/encoded"]
     shape = tf.io.FixedLenFeature([2], tf.int64)
     example = tf.io.parse_single_example(
         serialized, {"image/regions": scalar, "image/regions_shape": shape}
     )
     flat = tf.io.decode_raw(example["image/regions"], tf.as_dtype(region_dtype))
     regions = tf.reshape(tf.cast(flat, tf.float32), example["image/regions_shape"])
-    return {"regions": tf.ensure_shape(regions, region_shape)}
+    return tf.ensure_shape(regions, region_shape)
 
 
 class SplitRecords:
@@ -178,7 +178,7 @@ class SplitRecords:
         self.shards = [folder / shard["file"] for shard in shards]
         self._checksums = [shard["sha256"] for shard in shards]
         for path, shard in zip(self.shards, shards, strict=True):
-            _check_size(path, shard["bytes"])
+            check_size(path, shard["bytes"])
         self._files = OpenFiles()
 
     @property
@@ -242,28 +242,13 @@ class SplitRecords:
 
     def encoded(self, image: int) -> bytes:
         """Reads the image file in a record; the records must hold images."""
-        encoded: bytes = parse(tf.constant(self.read(image)), None)["encoded"].numpy()
+        encoded: bytes = parse(tf.constant(self.read(image)), None).numpy()
         return encoded
 
     def regions(self, images: np.ndarray) -> np.ndarray:
         """Reads regions of images with the same number of regions: float32 (N, R, F)."""
         read = (tf.constant(self.read(int(image))) for image in images)
-        regions = [parse(data, self.region_shape, self.region_dtype)["regions"] for data in read]
-        return np.stack(regions)
-
-
-def _check_size(shard: Path, size: int) -> None:
-    try:
-        actual = shard.stat().st_size
-    except FileNotFoundError:
-        raise RecordsError(
-            f"{shard} is missing; run the command `{command_for(shard.parent)}`"
-        ) from None
-    if actual != size:
-        raise RecordsError(
-            f"{shard} is damaged: it has {actual} bytes, not {size}; delete it and run the command "
-            f"`{command_for(shard.parent)}`, which writes it again"
-        )
+        return np.stack([parse(data, self.region_shape, self.region_dtype) for data in read])
 
 
 def read_index(folder: Path, shards: Sequence[Mapping[str, Any]]) -> SplitIndex:
@@ -375,7 +360,7 @@ class Records:
         return int(self.manifest["num_labels"])
 
     @property
-    def splits(self) -> list[str]:
+    def splits(self) -> list[Split]:
         """Names of the splits."""
         return list(self.manifest["splits"])
 

@@ -213,7 +213,7 @@ def read_sidecar(shard: Path, sha256: str | None = None) -> dict[str, Any] | Non
     path = shard.with_suffix(".json")
     try:
         content = path.read_bytes()
-        size = shard.stat().st_size
+        shard.stat()
     except FileNotFoundError:
         return None
     command = command_for(shard.parent)
@@ -221,11 +221,22 @@ def read_sidecar(shard: Path, sha256: str | None = None) -> dict[str, Any] | Non
     sidecar = parse_object(path, content, hint, Sidecar)
     if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
         raise RecordsError(f"{path} is not as it was written; {hint}")
-    if size != sidecar.get("bytes"):
-        raise RecordsError(
-            f"{shard} is damaged: it has {size} bytes, not {sidecar.get('bytes')}; {hint}"
-        )
+    check_size(shard, sidecar["bytes"])
     return {"skipped": [], **sidecar}
+
+
+def check_size(shard: Path, size: int) -> None:
+    """Rejects a shard that is missing, or does not have its size."""
+    command = command_for(shard.parent)
+    try:
+        actual = shard.stat().st_size
+    except FileNotFoundError:
+        raise RecordsError(f"{shard} is missing; run the command `{command}`") from None
+    if actual != size:
+        raise RecordsError(
+            f"{shard} is damaged: it has {actual} bytes, not {size}; delete it and run the command "
+            f"`{command}`, which writes it again"
+        )
 
 
 def finished_sidecar(shard: Path, sha256: str | None = None) -> dict[str, Any]:

@@ -83,7 +83,9 @@ class ScenesSource(Source):
         for entry in entries:
             scene, made = self._described(entry.split, entry.position)
             scenes.append(scene)
-            statements.extend(made[_number(caption)] for caption in entry.captions)
+            statements.extend(
+                made[int(caption.key.rpartition("/")[2])] for caption in entry.captions
+            )
         return truth_table(statements, Scenes.from_scenes(scenes))
 
     def _entry(self, split: Split, position: int) -> Entry:
@@ -113,8 +115,3 @@ def _described(
     rng = np.random.default_rng([seed, split, position])
     scene = sample_scene(rng)
     return scene, tuple(describe(scene, captions, rng))
-
-
-def _number(caption: Caption) -> int:
-    """Returns the index of a caption among those of its image."""
-    return int(caption.key.rpartition("/")[2])

@@ -45,7 +45,7 @@ def judged_training(config: Config, folder: RunFolder, records: Records) -> Judg
         return Judged(records)
     if folder.has_begun and folder.training_judgements.exists():
         path = folder.training_judgements
-    others = [records.split(s) for s in records.splits if s != "train"]  # type: ignore[arg-type]
+    others = [records.split(s) for s in records.splits if s != "train"]
     split = records.split("train")
     judgements = read_training_judgements(
         path,

@@ -41,7 +41,7 @@ def columns(root, name, row):
 
 
 def kept(split, number):
-    return parse(tf.constant(split.read(number)), split.region_shape)["regions"].numpy()
+    return parse(tf.constant(split.read(number)), split.region_shape).numpy()
 
 
 def test_rows_are_found_in_any_file_and_keep_their_numbers(options, tmp_path):

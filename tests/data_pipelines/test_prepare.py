@@ -60,7 +60,7 @@ def test_records_hold_everything(options):
     assert split.captions == [caption for entry in entries for caption in entry.captions]
     for number in (0, 7, 15):
         parsed = parse(tf.constant(split.read(number)), None)
-        assert parsed["encoded"].numpy() == made.source.read(entries[number]).data
+        assert parsed.numpy() == made.source.read(entries[number]).data
         kept = tf.train.Example.FromString(split.read(number)).features.feature["caption/texts"]
         texts = [text.decode() for text in kept.bytes_list.value]
         assert texts == [caption.text for caption in entries[number].captions]
@@ -72,7 +72,7 @@ def test_records_hold_everything(options):
 def test_photos_are_stored_small_where_that_is_asked_for(options):
     small = {"size": 16, "resize": 16, "store_side": 30}
     split = prepare(options(image=small)).split("train")
-    encoded = parse(tf.constant(split.read(0)), None)["encoded"]
+    encoded = parse(tf.constant(split.read(0)), None)
     assert min(tf.io.decode_jpeg(encoded).shape[:2]) == 30
 
 
@@ -83,7 +83,7 @@ def test_regions_are_kept_exactly(options, tmp_path):
     features = np.load(tmp_path / "features" / "train_ims.npy")
     train = records.split("train")
     parsed = parse(tf.constant(train.read(5)), records.region_shape)
-    np.testing.assert_array_equal(parsed["regions"], features[5])
+    np.testing.assert_array_equal(parsed, features[5])
     # Layers are built from what is known of a shape.
     batches = image_batches(train, made.image, 2)
     assert batches.element_spec.shape.as_list() == [None, 4, 7]
