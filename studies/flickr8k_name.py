@@ -102,7 +102,7 @@ def lines(results: Sequence[dict[str, Any]]) -> Iterator[str]:
 def main() -> None:
     """Computes and prints the table."""
     from data_pipelines.vectors import unit_rows
-    from keras_xmr.index.marked import embed_texts
+    from keras_xmr.index.calibration import embed_texts
     from keras_xmr.index.run_model import RunModel
 
     parser = argparse.ArgumentParser(

@@ -50,13 +50,7 @@ class AnswerSets:
     confidence: float = CONFIDENCE
 
 
-def calibrate(
-    scores: np.ndarray,
-    right: np.ndarray,
-    groups: np.ndarray,
-    share: float = SHARE,
-    confidence: float = CONFIDENCE,
-) -> AnswerSets:
+def calibrate(scores: np.ndarray, right: np.ndarray, groups: np.ndarray) -> AnswerSets:
     """Calibrates on queries whose right photos are known.
 
     Args:
@@ -64,21 +58,17 @@ def calibrate(
         right: Bool (queries, photos); queries without a right photo are left out.
         groups: The photo that each query was written for, int (queries,): queries with the same
             number are not independent.
-        share: The guaranteed share of the right photos of a query.
-        confidence: The share of queries with that guarantee.
     """
     answerable = right.any(axis=1)
     scores, right, groups = scores[answerable], right[answerable], groups[answerable]
     weights = group_weights(groups)
     ranked = -np.sort(np.where(right, -scores, np.inf), axis=1)
-    last = np.ceil(share * right.sum(axis=1) - 1e-9).astype(int) - 1
+    last = np.ceil(SHARE * right.sum(axis=1) - 1e-9).astype(int) - 1
     reached = ranked[np.arange(len(ranked)), last]
     return AnswerSets(
-        cutoff=low_quantile(reached, weights, 1.0 - confidence),
+        cutoff=low_quantile(reached, weights, 1.0 - CONFIDENCE),
         queries=len(scores),
         groups=len(np.unique(groups)),
-        share=share,
-        confidence=confidence,
     )
 
 

@@ -25,6 +25,7 @@ from data_pipelines.files import (
 )
 from data_pipelines.progress import Progress
 from data_pipelines.source_changes import data_change
+from data_pipelines.vectors import chunks
 from keras_xmr.config.program import update_hint
 from keras_xmr.index.augmentations import AUGMENTATIONS
 from keras_xmr.index.backends import Backend, DamagedError, backend_class
@@ -320,12 +321,9 @@ class _Builder:
         self._remove([number for path, number in gone.items() if path not in paths])
         if not new:
             return
-        with (
-            Progress("embedding photos", len(new), "photos") as bar,
-            PhotoEmbedder(self.root, self.model) as embedder,
-        ):
-            for start in range(0, len(new), _PART):
-                part = new[start : start + _PART]
+        embedder = PhotoEmbedder(self.root, self.model)
+        with Progress("embedding photos", len(new), "photos") as bar:
+            for part in chunks(new, _PART):
                 statuses = dict(part)
                 items, broken, arrays = embedder.embed(
                     list(statuses), bar, partial(self._describe, statuses)
@@ -375,8 +373,7 @@ class _Builder:
         if small <= _SMALL_PARTS and len(self.content["removed"]) <= len(index):
             return
         parts = []
-        for start in range(0, len(index), _PART):
-            ids = index.ids[start : start + _PART]
+        for ids in chunks(index.ids, _PART):
             items = [index.photo(number) for number in ids.tolist()]
             parts.append(self._write_part(items, index.embeddings(ids)))
         self._name_parts(parts)
@@ -410,8 +407,7 @@ class _Builder:
             vectors.remove(np.setdiff1d(vectors.ids, index.ids))
         stored = np.empty(0, np.int64) if vectors is None else vectors.ids
         missing = np.setdiff1d(index.ids, stored)
-        for start in range(0, len(missing), 1 << 16):
-            ids = missing[start : start + (1 << 16)]
+        for ids in chunks(missing, 1 << 16):
             added = self._compute_vectors(index, ids)
             if vectors is None:
                 options = {"uri": self.uri} if self.uri else {}
@@ -438,11 +434,10 @@ class _Builder:
         return self._compute_vectors(index, np.sort(drawn))
 
     def _compute_vectors(self, index: PhotoIndex, ids: np.ndarray) -> np.ndarray:
-        parts = []
-        for start in range(0, len(ids), 1024):
-            embedded = index.embeddings(ids[start : start + 1024])
-            parts.append(self.augmentation.gallery_vectors(self.model.prepare(embedded, "image")))
-        return np.concatenate(parts)
+        embedded = (
+            self.model.prepare(index.embeddings(part), "image") for part in chunks(ids, 1024)
+        )
+        return np.concatenate([self.augmentation.gallery_vectors(part) for part in embedded])
 
 
 def _checksums(part: Path) -> dict[str, str]:

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from data_pipelines.options import MANIFEST
 from data_pipelines.progress import Progress
 from data_pipelines.records import Records, SplitRecords
-from data_pipelines.vectors import Arrays, concatenate, select, split_items
+from data_pipelines.vectors import Arrays, chunks, concatenate, select, split_items
 from keras_xmr.evaluation.evaluate import ground_truth
 from keras_xmr.evaluation.results import EmbeddedSplit
 from keras_xmr.index.answer_sets import AnswerSets, calibrate, standardise
@@ -70,22 +69,16 @@ class Calibration:
 
 def has_validation(model: RunModel) -> bool:
     """Whether the run has records with a validation split."""
-    records = _records(model)
-    return records is not None and "val" in records.splits
+    data = model.config.data
+    return data.is_prepared and "val" in Records.open(data.records).splits
 
 
 def example_caption(model: RunModel) -> str:
     """A short caption of the training split; empty without the records of the run."""
-    records = _records(model)
-    if records is None:
+    data = model.config.data
+    if not data.is_prepared:
         return ""
-    captions = records.split("train").captions
-    return min((captions[n].text for n in range(min(len(captions), _TRIED))), key=len, default="")
-
-
-def _records(model: RunModel) -> Records | None:
-    folder = model.config.data.records
-    return Records.open(folder) if (folder / MANIFEST).exists() else None
+    return min(Records.open(data.records).split("train").texts[:_TRIED], key=len, default="")
 
 
 def calibrate_run(model: RunModel) -> Calibration:
@@ -105,11 +98,10 @@ def calibrate_split(model: RunModel, records: Records, split: Any) -> Calibratio
     against = model.score(reference, queries.captions).T
     answer_sets = calibrate(standardise(scores, against), right, queries.groups)
     sigma = log_sigma(captions) if _is_informative(queries, scores) else None
-    train = records.split("train").captions
     return Calibration(
         answer_sets,
         calibrate_split_verdict(model, queries, scores, reference),
-        Vocabulary.count(train[number].text for number in range(len(train))),
+        Vocabulary.count(records.split("train").texts),
         reference,
         captions,
         None if sigma is None else np.sort(sigma).tolist(),
@@ -131,11 +123,8 @@ def calibrate_split_verdict(
         scores: Its scores, (captions, photos).
         reference: The photos of the reference.
     """
-    texts, photo_of, against = (
-        queries.texts,
-        queries.groups,
-        model.score(reference, queries.captions).T,
-    )
+    texts, photo_of = queries.texts, queries.groups
+    against = model.score(reference, queries.captions).T
     if queries.is_complete:
         right, wrong = queries.right.astype(np.float32), ~queries.right
     else:
@@ -149,8 +138,7 @@ def calibrate_split_verdict(
         )
         against = np.concatenate([against, model.score(reference, embedded).T])
         right, wrong = (
-            np.concatenate([labels[0], short.right]),
-            np.concatenate([labels[1], short.wrong]),
+            np.concatenate(pair) for pair in zip(labels, (short.right, short.wrong), strict=True)
         )
         texts, photo_of = [*texts, *short.texts], np.concatenate([photo_of, short.photos])
     is_caption = np.arange(len(texts)) < len(queries.texts)
@@ -236,7 +224,7 @@ class SplitQueries:
         right, annotated = (
             each.grades[images][:, captions].toarray().T > 0 for each in (truth, known.judgements)
         )
-        words = [part.captions[int(c)].text for c in captions]
+        words = [part.texts[int(c)] for c in captions]
         if embedded is not None:
             photos, texts = select(embedded.images, images), select(embedded.captions, captions)
         else:
@@ -306,8 +294,7 @@ def embed_in_batches(
     """Embeds items in batches of the size of evaluation; a description shows the progress."""
     size, parts = model.config.evaluation.batch_size, []
     with Progress(description, len(items), unit) if description else nullcontext() as bar:
-        for start in range(0, len(items), size):
-            batch = items[start : start + size]
+        for batch in chunks(items, size):
             parts.append(embed(batch))
             if bar is not None:
                 bar.update(len(batch))

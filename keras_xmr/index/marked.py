@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from data_pipelines.errors import UserError
-from data_pipelines.vectors import concatenate, unit_rows
+from data_pipelines.vectors import chunks, concatenate, unit_rows
 from keras_xmr.index.learned import Learned, forget
 from keras_xmr.index.learning import MOST, Change, Choice, Marked, choose, fit
 from keras_xmr.index.photo_index import PhotoIndex
@@ -68,7 +68,8 @@ def learn(index: PhotoIndex, model: Any, path: Path) -> Report:
         return Report(0, 0, 0, unknown, None)
     texts = list(dict.fromkeys(text for _, text in marks))
     photos = list(dict.fromkeys(id_ for id_, _ in marks))
-    queries, gallery = embed_texts(model, texts), index.embeddings(photos)
+    queries = concatenate([model.embed_texts(batch) for batch in chunks(texts, _BATCH)])
+    gallery = index.embeddings(photos)
     photo_rows, text_rows = ({item: n for n, item in enumerate(items)} for items in (photos, texts))
     photo_of = np.array([photo_rows[id_] for id_, _ in marks])
     query_of = np.array([text_rows[text] for _, text in marks])
@@ -107,9 +108,3 @@ def _read(
         else:
             unknown[name] = None
     return dict(list(marks.items())[-MOST:]), tuple(unknown)
-
-
-def embed_texts(model: Any, texts: list[str]) -> dict[str, np.ndarray]:
-    """Embeddings of texts, computed in batches."""
-    starts = range(0, len(texts), _BATCH)
-    return concatenate([model.embed_texts(texts[start : start + _BATCH]) for start in starts])

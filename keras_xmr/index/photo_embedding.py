@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,12 +15,11 @@ import numpy as np
 
 from data_pipelines.errors import UserError
 from data_pipelines.files import replace_atomically
-from data_pipelines.options import MANIFEST
 from data_pipelines.processors import processor_count
 from data_pipelines.progress import Progress
 from data_pipelines.records import Records, SplitRecords
-from data_pipelines.sources import SPLITS, UnreadableError
-from data_pipelines.vectors import concatenate
+from data_pipelines.sources import UnreadableError
+from data_pipelines.vectors import chunks, concatenate
 from keras_xmr.index.photos import check_root, find_photos, read_photo
 from keras_xmr.index.run_model import RunModel
 from keras_xmr.runs.frozen_features import kept_image_features
@@ -30,7 +30,7 @@ Item = TypeVar("Item")
 
 
 class PhotoEmbedder:
-    """Embeds photos of a folder, which threads read. A context manager.
+    """Embeds photos of a folder, which threads read.
 
     A photo with the same bytes as one of the records of the run is embedded by the features that
     are stored there, where they are.
@@ -43,7 +43,6 @@ class PhotoEmbedder:
     def __init__(self, root: Path, model: RunModel) -> None:
         self._root, self._model = root, model
         self._stored = _stored_features(model)
-        self._pool = ThreadPoolExecutor(max(2, processor_count()))
 
     def embed(
         self,
@@ -67,22 +66,22 @@ class PhotoEmbedder:
         items: list[Item] = []
         broken: dict[str, str] = {}
         embeddings = []
-        for start in range(0, len(paths), size):
-            batch = paths[start : start + size]
-            files, pixels = [], []
-            for path, photo in zip(batch, self._pool.map(self._read, batch), strict=True):
-                try:
-                    if isinstance(photo, UnreadableError):
-                        raise photo
-                    items.append(describe(path, *photo))
-                except UnreadableError as error:
-                    broken[path] = str(error)
-                    continue
-                files.append(photo[0])
-                pixels.append(photo[1])
-            if files:
-                embeddings.append(self._embed(files, pixels))
-            bar.update(len(batch))
+        with ThreadPoolExecutor(max(2, processor_count())) as pool:
+            for batch in chunks(paths, size):
+                files, pixels = [], []
+                for path, photo in zip(batch, pool.map(self._read, batch), strict=True):
+                    try:
+                        if isinstance(photo, UnreadableError):
+                            raise photo
+                        items.append(describe(path, *photo))
+                    except UnreadableError as error:
+                        broken[path] = str(error)
+                        continue
+                    files.append(photo[0])
+                    pixels.append(photo[1])
+                if files:
+                    embeddings.append(self._embed(files, pixels))
+                bar.update(len(batch))
         return items, broken, concatenate(embeddings) if embeddings else {}
 
     def _read(self, path: str) -> tuple[bytes, np.ndarray] | UnreadableError:
@@ -96,7 +95,8 @@ class PhotoEmbedder:
         """Embeds photos, by stored features those that have them, in order."""
         rows: dict[SplitRecords | None, list[tuple[int, int]]] = {}
         for row, data in enumerate(files):
-            split, number = self._stored.get(_digest(data), (None, row))
+            digest = int(hashlib.sha256(data).hexdigest()[:16], 16)  # As records store it.
+            split, number = self._stored.get(digest, (None, row))
             rows.setdefault(split, []).append((row, number))
         parts, order = [], []
         for split, places in rows.items():
@@ -109,34 +109,21 @@ class PhotoEmbedder:
         back = np.argsort(order)
         return {name: values[back] for name, values in concatenate(parts).items()}
 
-    def __enter__(self) -> PhotoEmbedder:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
-
 
 def _stored_features(model: RunModel) -> dict[int, tuple[SplitRecords, int]]:
     """Splits with stored features, and the number of the image there, by digest of the image."""
     places: dict[int, tuple[SplitRecords, int]] = {}
+    if not model.config.data.is_prepared:
+        return places
     try:
-        if not (model.config.data.records / MANIFEST).exists():
-            return places
         records = Records.open(model.config.data.records)
         features = kept_image_features(records, model, model.config)
-        for name in SPLITS if features is not None else ():
-            if features is not None and name in features.splits:
-                digests = records.split(name).index.columns["digest"].tolist()
-                split = features.split(name)
-                places |= {digest: (split, number) for number, digest in enumerate(digests)}
+        for split in [] if features is None else map(features.split, features.splits):
+            digests = records.split(split.split).index.columns["digest"].tolist()
+            places |= {digest: (split, number) for number, digest in enumerate(digests)}
     except UserError as error:
         _LOGGER.warning("photos of the records are embedded from their pixels: %s", error)
     return places
-
-
-def _digest(data: bytes) -> int:
-    """Digest of the bytes of an image, as records store it."""
-    return int(hashlib.sha256(data).hexdigest()[:16], 16)
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,41 +156,30 @@ def embed_folder(run: Path, images: Path, output: Path) -> EmbeddedPhotos:
     Raises:
         UserError: If the run is not finished, or nothing could be read or written.
     """
-    write = _writer(output)
+    if output.suffix != ".npz" and find_spec("pyarrow") is None:
+        raise UserError(f"{output} needs pyarrow: pip install pyarrow, or take .npz")
     root, model = check_root(images), RunModel(run)
     paths = [path for path, _ in find_photos(root)]
-    with (
-        Progress("embedding photos", len(paths), "photos") as bar,
-        PhotoEmbedder(root, model) as embedder,
-    ):
+    embedder = PhotoEmbedder(root, model)
+    with Progress("embedding photos", len(paths), "photos") as bar:
         embedded = EmbeddedPhotos(*embedder.embed(paths, bar, lambda path, *_: path))
     if not embedded.paths:
         raise UserError(f"{images} has no photo that can be read")
     output.parent.mkdir(parents=True, exist_ok=True)
     with replace_atomically(output, output.suffix) as temporary:
-        write(temporary, embedded, model.fingerprint)
+        _write(temporary, embedded, model.fingerprint)
     return embedded
 
 
-def _writer(output: Path) -> Any:
-    """The function that writes a file of this format; checked before any photo is embedded."""
-    if output.suffix == ".npz":
-        return _write_npz
-    try:
-        import pyarrow as arrow
-        import pyarrow.parquet as parquet
-    except ImportError:
-        raise UserError(f"{output} needs pyarrow: pip install pyarrow, or take .npz") from None
+def _write(path: Path, embedded: EmbeddedPhotos, fingerprint: str) -> None:
+    if path.suffix == ".npz":
+        arrays: dict[str, Any] = {"paths": np.array(embedded.paths), **embedded.arrays}
+        np.savez(path, fingerprint=fingerprint, **arrays)
+        return
+    import pyarrow as arrow
+    import pyarrow.parquet as parquet
 
-    def write(path: Path, embedded: EmbeddedPhotos, fingerprint: str) -> None:
-        columns: dict[str, Any] = {"path": embedded.paths}
-        columns |= {name: list(v.reshape(len(v), -1)) for name, v in embedded.arrays.items()}
-        metadata = {"fingerprint": fingerprint}
-        parquet.write_table(arrow.table(columns).replace_schema_metadata(metadata), path)
-
-    return write
-
-
-def _write_npz(path: Path, embedded: EmbeddedPhotos, fingerprint: str) -> None:
-    arrays: dict[str, Any] = {"paths": np.array(embedded.paths), **embedded.arrays}
-    np.savez(path, fingerprint=fingerprint, **arrays)
+    columns: dict[str, Any] = {"path": embedded.paths}
+    columns |= {name: list(v.reshape(len(v), -1)) for name, v in embedded.arrays.items()}
+    metadata = {"fingerprint": fingerprint}
+    parquet.write_table(arrow.table(columns).replace_schema_metadata(metadata), path)

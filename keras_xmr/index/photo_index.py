@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import NO_ARRAY, checksum, has_lock
+from data_pipelines.files import NO_ARRAY, has_lock, verify
 from data_pipelines.sources import UnreadableError
 from data_pipelines.sources.base import inside
 from data_pipelines.vectors import select
@@ -229,8 +229,8 @@ class PhotoIndex:
         # An index of an earlier version has no checksums.
         expected = self.content.get("calibration_checksums", {}).get(name)
         try:
-            if expected is not None and checksum(path) != expected:
-                raise ValueError("it does not have its checksum")
+            if expected is not None:
+                verify(path, expected)
             with np.load(path) as arrays:
                 return dict(arrays)
         except (*NO_ARRAY, TypeError) as error:
@@ -327,6 +327,11 @@ class PhotoIndex:
         """Reasons for photos that could not be read, by path."""
         return {path: entry["why"] for path, entry in self.content["broken"].items()}
 
+    def files(self) -> dict[str, tuple[int, int]]:
+        """Size and time of change of all photos that are in the folder now, by path."""
+        photos = find_photos(self.root, self.path.resolve())
+        return {path: (status.st_size, status.st_mtime_ns) for path, status in photos}
+
     def changes(self) -> str:
         """A sentence on changes of the folder of photos since the build; empty without changes.
 
@@ -335,10 +340,9 @@ class PhotoIndex:
         """
         if not self.root.is_dir():
             return ""
-        photos = dict(find_photos(self.root, self.path.resolve()))
         known = {photo.path: (photo.bytes, photo.modified) for photo in self.photos()}
         known |= {path: tuple(entry["status"]) for path, entry in self.content["broken"].items()}
-        now = {path: (status.st_size, status.st_mtime_ns) for path, status in photos.items()}
+        now = self.files()
         counts = {
             "new": len(now.keys() - known.keys()),
             "changed": sum(known[path] != now[path] for path in now.keys() & known.keys()),
@@ -392,8 +396,8 @@ class Part:
         Raises:
             UserError: If the file is damaged.
         """
-        self._check(ITEMS)
         try:
+            self._check(ITEMS)
             return [Photo(**fields) for fields in json.loads((self.folder / ITEMS).read_bytes())]
         except (OSError, ValueError, TypeError) as error:
             raise self._damaged(error) from None
@@ -407,8 +411,8 @@ class Part:
         """
         files = {path.name for path in self.folder.glob("*.npy")}
         names = sorted(files | self._checksums.keys() - {ITEMS})
-        self._check(*names)
         try:
+            self._check(*names)
             arrays = {name: np.load(self.folder / name, mmap_mode="r") for name in names}
         except NO_ARRAY as error:
             raise self._damaged(error) from None
@@ -427,12 +431,7 @@ class Part:
     def _check(self, *names: str) -> None:
         """Compares files with their checksums, if these are known."""
         for name in names if self._checksums else ():
-            try:
-                is_whole = checksum(self.folder / name) == self._checksums.get(name)
-            except OSError as error:
-                raise self._damaged(error) from None
-            if not is_whole:
-                raise self._damaged(f"{name} does not have its checksum")
+            verify(self.folder / name, self._checksums.get(name))
 
     def _damaged(self, reason: object) -> UserError:
         return UserError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -18,7 +17,7 @@ from PIL import Image
 
 from data_pipelines.errors import UserError
 from data_pipelines.json_entries import is_text
-from data_pipelines.pixels import naming, open_image, orientation, pixels_of
+from data_pipelines.pixels import encode, naming, open_image, orientation, pixels_of
 from data_pipelines.sources import UnreadableError
 from data_pipelines.sources.base import PHOTO_SUFFIXES, file_bytes, inside
 from keras_xmr.judgements.reading import read_rows
@@ -175,9 +174,7 @@ def thumbnail(data: bytes, name: str, size: int) -> bytes:
         image.draft(None, tuple(max(1, int(shrink * side)) for side in image.size))
         small = Image.fromarray(pixels_of(image, data))
     small.thumbnail((size, size))
-    buffer = io.BytesIO()
-    small.save(buffer, "JPEG", quality=80)
-    return buffer.getvalue()
+    return encode(small, quality=80)
 
 
 def _taken(image: Image.Image) -> str:

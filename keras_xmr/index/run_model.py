@@ -14,6 +14,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from scipy.special import expit
 
 from data_pipelines.errors import UserError
 from data_pipelines.files import checksum
@@ -92,28 +93,56 @@ class RunModel:
 
     @cached_property
     def image_tower(self) -> Any:
-        """The trained image tower."""
+        """The trained image tower.
+
+        Raises:
+            UserError: If its weights are missing or damaged; likewise below.
+        """
         if "_complete_model" in self.__dict__:
             return self._complete_model.image_tower
-        return load_image_tower(self.config, self.folder)
+        with waiting("loading the model"):
+            options = self.config.model
+            tower = image_tower(options.image, options.dimension, self._spec(()))
+            return self._load(image_entrance=tower)
 
     @cached_property
     def text_tower(self) -> Any:
         """The trained text tower."""
         if "_complete_model" in self.__dict__:
             return self._complete_model.text_tower
-        return load_text_tower(self.config, self.folder, self.tokenizer)
+        with waiting("loading the model"):
+            options, words = self.config.model, self.tokenizer.vocabulary
+            tower = text_tower(options.text, options.dimension, self._spec(words))
+            return self._load(caption_entrance=tower)
 
     @cached_property
     def matcher(self) -> Matcher:
         """The trained matcher."""
-        if is_independent(self.config):
-            return load_matcher(self.config, self.folder)
-        return self._complete_model.matcher
+        if not is_independent(self.config):
+            return self._complete_model.matcher
+        matcher: Matcher = build("matcher", self.config.model.matcher, name="matcher")
+        self._load(matcher=matcher)
+        return matcher
 
     @cached_property
     def _complete_model(self) -> Retriever:
         return load_retriever(self.config, PHOTOS, self.tokenizer)
+
+    def _spec(self, vocabulary: Any) -> InputSpec:
+        keras.config.set_dtype_policy(self.config.train.precision)
+        return InputSpec(
+            image_size=self.config.data.image.size,
+            regions=None,
+            vocabulary=vocabulary,
+            pretrained=False,
+            seed=self.config.seed,
+        )
+
+    def _load(self, **part: Any) -> Any:
+        """Loads the trained weights of a part, and returns it."""
+        holder: Any = _Holder(**part)
+        load_trained(holder, self.config, self.folder)
+        return next(iter(part.values()))
 
     @property
     def compared(self) -> int:
@@ -235,7 +264,7 @@ class RunModel:
         """Probabilities of a match, if scores are log-odds."""
         if not self.log_odds:
             return None
-        return np.exp(-np.logaddexp(0.0, -scores.astype(np.float64)))
+        return np.asarray(expit(scores.astype(np.float64)))
 
     @cached_property
     def _decode(self) -> Any:
@@ -329,40 +358,6 @@ def _tensors(embedding: Arrays) -> dict[str, Any]:
     return {name: tf.constant(values) for name, values in embedding.items()}
 
 
-@waiting("loading the model")
-def load_image_tower(config: Config, folder: RunFolder) -> keras.Model:
-    """Loads the trained image tower of a run on photos.
-
-    Raises:
-        UserError: If its weights are missing or damaged.
-    """
-    options = config.model
-    tower = image_tower(options.image, options.dimension, _spec(config, ()))
-    return _loaded(config, folder, image_entrance=tower)
-
-
-@waiting("loading the model")
-def load_text_tower(config: Config, folder: RunFolder, tokenizer: Tokenizer) -> keras.Model:
-    """Loads the trained text tower of a run.
-
-    Raises:
-        UserError: If its weights are missing or damaged.
-    """
-    options = config.model
-    tower = text_tower(options.text, options.dimension, _spec(config, tokenizer.vocabulary))
-    return _loaded(config, folder, caption_entrance=tower)
-
-
-def load_matcher(config: Config, folder: RunFolder) -> Matcher:
-    """Loads the trained matcher of a run, if it `is_independent`.
-
-    Raises:
-        UserError: If its weights are missing or damaged.
-    """
-    matcher = build("matcher", config.model.matcher, name="matcher")
-    return _loaded(config, folder, matcher=matcher)
-
-
 def is_independent(config: Config) -> bool:
     """Whether the weights of the matcher are independent of the rest of the model.
 
@@ -377,24 +372,6 @@ def is_independent(config: Config) -> bool:
         and all(head.contract.kind != "tokens" for head in heads)
         and not any(loss.contract.shared_parameters for loss in losses)
     )
-
-
-def _spec(config: Config, vocabulary: Any) -> InputSpec:
-    keras.config.set_dtype_policy(config.train.precision)
-    return InputSpec(
-        image_size=config.data.image.size,
-        regions=None,
-        vocabulary=vocabulary,
-        pretrained=False,
-        seed=config.seed,
-    )
-
-
-def _loaded(config: Config, folder: RunFolder, **part: Any) -> Any:
-    """Loads the weights of a part."""
-    holder: Any = _Holder(**part)
-    load_trained(holder, config, folder)
-    return next(iter(part.values()))
 
 
 class _Holder(keras.Model):

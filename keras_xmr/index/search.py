@@ -14,7 +14,7 @@ import numpy as np
 
 from data_pipelines.errors import UserError
 from data_pipelines.sources import UnreadableError
-from data_pipelines.vectors import concatenate, select
+from data_pipelines.vectors import chunks, concatenate, select
 from keras_xmr.index.augmentations import Reference
 from keras_xmr.index.photo_index import UNFINISHED, PhotoIndex
 from keras_xmr.index.query import (
@@ -95,8 +95,12 @@ class Searcher:
                 from keras_xmr.index.run_model import RunModel
 
                 self._embedder = RunModel(self._run, self._compiled)
-            if not self._checked:
-                self._check()
+            if not self._checked and self._embedder.fingerprint != self.index.fingerprint:
+                raise UserError(
+                    f"{self.index.path} was made by another model than that of {self._run}; build "
+                    "it again with this run, or use --run with the run of the index"
+                )
+            self._checked = True
             model: RunModel = self._embedder
             return model
 
@@ -104,15 +108,6 @@ class Searcher:
     def _scorer(self) -> RunModel:
         """The model with the matcher that scores."""
         return self.model.with_matcher(self._matcher) if self._matcher else self.model
-
-    def _check(self) -> None:
-        """Refuses another model than that of the index."""
-        if self._embedder.fingerprint != self.index.fingerprint:
-            raise UserError(
-                f"{self.index.path} was made by another model than that of {self._run}; build it "
-                "again with this run, or use --run with the run of the index"
-            )
-        self._checked = True
 
     def search(
         self,
@@ -213,13 +208,10 @@ class Searcher:
             ids, similarities = self._candidates(parts, wanted, allowed, searched)
             scored = self._score(query, parts, ids, searched)
             scored.certified = self._certify(scored, similarities, count)
-            if len(ids) == searched or wanted >= _MOST or not self._is_short(scored):
+            is_short = scored.certified is False or 0 < len(scored.ids) == self._set_size(scored)
+            if len(ids) == searched or wanted >= _MOST or not is_short:
                 return scored
             wanted *= 4
-
-    def _is_short(self, scored: _Scored) -> bool:
-        """Whether more candidates are needed."""
-        return scored.certified is False or 0 < len(scored.ids) == self._set_size(scored)
 
     def _parts(self, query: Query) -> dict[str, np.ndarray]:
         """The embeddings of all parts of a query; texts not to match are last."""
@@ -276,7 +268,7 @@ class Searcher:
         self, query: Query, parts: Mapping[str, np.ndarray], ids: np.ndarray, searched: int
     ) -> _Scored:
         """Scores photos by all parts of a query, the best first."""
-        tiles = [self.index.embeddings(ids[i : i + _TILE]) for i in range(0, len(ids), _TILE)]
+        tiles = map(self.index.embeddings, chunks(ids, _TILE))
         count = len(next(iter(parts.values())))
         scores = np.concatenate(
             [np.empty((0, count), np.float32), *(self._scorer.score(t, parts) for t in tiles)]

@@ -39,6 +39,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import expit, logsumexp
 
 from data_pipelines.vectors import unit_rows
 from keras_xmr.index.answer_sets import centre_and_scale, group_weights, low_quantile
@@ -130,7 +131,7 @@ class Logistic:
         penalty = np.diag([ridge] * features.shape[1] + [1e-9])
         solution = np.zeros(x.shape[1])
         for _ in range(50):
-            chance = sigmoid(x @ solution)
+            chance = expit(x @ solution)
             slope = x.T @ (weights * (chance - labels)) + penalty @ solution
             curve = (x * (weights * chance * (1 - chance))[:, None]).T @ x + penalty
             step = np.linalg.solve(curve, slope)
@@ -218,7 +219,7 @@ class VerdictModel:
             background: `Background.features` of the query, (5,).
             gallery: The number of photos.
         """
-        return sigmoid(self.right(_right_features(scores, background, gallery, self.share)))
+        return expit(self.right(_right_features(scores, background, gallery, self.share)))
 
     def count(self, probabilities: np.ndarray, level: float = LEVEL) -> Count:
         """The number of right photos by their probabilities.
@@ -243,7 +244,6 @@ def calibrate_verdict(
     photo_of: np.ndarray,
     is_caption: np.ndarray,
     complete: bool = False,
-    seed: int = 0,
 ) -> VerdictModel | None:
     """Calibrates on queries and photos of a split; None with fewer than `FEWEST` photos.
 
@@ -257,7 +257,6 @@ def calibrate_verdict(
         is_caption: Whether a query is a whole caption, bool (queries,). Captions alone calibrate
             the presence of a right photo: too many parts of captions are vague.
         complete: Whether `right` is a complete truth.
-        seed: Of the galleries.
     """
     if scores.shape[1] < FEWEST:
         return None
@@ -265,7 +264,7 @@ def calibrate_verdict(
     standard = (scores - background.mean[:, None]) / background.deviation[:, None]
     others = right.sum(axis=1) - right[np.arange(len(right)), photo_of]
     share = float(max(others.mean() / max(right.shape[1] - 1, 1), 1e-6))
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     drawn = _draw(standard, right, wrong, photo_of, random)
     whole = [each for each in drawn if is_caption[each.query]]
     features, weights = background.features, group_weights(photo_of)
@@ -275,7 +274,9 @@ def calibrate_verdict(
     presence = Logistic.fit(rows, labels, weights[np.concatenate([present[1], absent[1]])])
     of_captions = np.zeros(len(photo_of))
     of_captions[is_caption] = group_weights(photo_of[is_caption])
-    kept = _shared(of_captions, present[1])
+    queries = present[1]
+    # The weight of a query is shared by its rows.
+    kept = of_captions[queries] / np.bincount(queries)[queries]
     cutoff = low_quantile(presence(present[0]), kept, 1.0 - LEVEL)
     rows, labels, number = _right_rows(drawn, features, share)
     queries = np.array([each.query for each in drawn])
@@ -287,11 +288,6 @@ def calibrate_verdict(
     return VerdictModel(
         presence, cutoff, right_model, spread, share, scores.shape[1], len(scores), complete
     )
-
-
-def _shared(weights: np.ndarray, queries: np.ndarray) -> np.ndarray:
-    """The weight of a query, shared by its rows."""
-    return np.asarray(weights[queries] / np.bincount(queries, minlength=len(weights))[queries])
 
 
 @dataclass(frozen=True, eq=False)
@@ -329,9 +325,8 @@ def _draw(
             # Another gallery for every query: a rotation of the same order.
             start = int(random.integers(photos))
             gallery = order[np.arange(start, start + size) % photos]
-            gallery = (
-                gallery if photo_of[query] in gallery else np.append(gallery[1:], photo_of[query])
-            )
+            if photo_of[query] not in gallery:
+                gallery = np.append(gallery[1:], photo_of[query])
             values = scores[query, gallery]
             top = np.argsort(-values)[:_TOP]
             left = values[wrong[query, gallery]]
@@ -369,15 +364,14 @@ def _right_rows(
 
 def _spread(model: Logistic, rows: np.ndarray, labels: np.ndarray, number: np.ndarray) -> float:
     """Fits the shift of the log-odds of a query, by maximum likelihood on a grid."""
-    chance, likelihoods = sigmoid(model(rows)), []
+    chance, likelihoods = expit(model(rows)), []
     candidates = np.arange(0.0, 3.01, 0.1)
     for spread in candidates:
         moved, parts = _shifted(chance, spread)
         moved = np.clip(moved, 1e-9, 1 - 1e-9)
         each = labels * np.log(moved) + (1 - labels) * np.log1p(-moved)
         total = np.array([np.bincount(number, row) for row in each])
-        highest = total.max(axis=0)
-        likelihoods.append(np.sum(highest + np.log(parts @ np.exp(total - highest))))
+        likelihoods.append(logsumexp(total, axis=0, b=parts[:, None]).sum())
     return float(candidates[int(np.argmax(likelihoods))])
 
 
@@ -389,7 +383,7 @@ def _shifted(chance: np.ndarray, spread: float) -> tuple[np.ndarray, np.ndarray]
     nodes, parts = _NODES
     log_odds = np.log(np.clip(chance, 1e-9, 1 - 1e-9) / np.clip(1 - chance, 1e-9, 1))
     wider = np.sqrt(1 + (16 * np.sqrt(3) / (15 * np.pi)) ** 2 * spread**2)
-    return sigmoid(log_odds * wider + spread * nodes[:, None]), parts / parts.sum()
+    return expit(log_odds * wider + spread * nodes[:, None]), parts / parts.sum()
 
 
 def count_distribution(probabilities: np.ndarray, spread: float = 0.0) -> np.ndarray:
@@ -425,11 +419,6 @@ def _right_features(
     prior = np.log(share + 1 / max(gallery, 1))
     same = np.broadcast_to([prior, *background], (len(scores), 1 + len(background)))
     return np.column_stack([scores, same])
-
-
-def sigmoid(values: np.ndarray) -> np.ndarray:
-    """1 / (1 + exp(-x))."""
-    return np.asarray(0.5 * (1 + np.tanh(0.5 * values)))
 
 
 def caption_similarity(
@@ -495,7 +484,7 @@ def likely_right(similarity: np.ndarray, scale: SimilarityScale) -> tuple[np.nda
         scale: The scale between captions of one photo.
     """
     deviations = (similarity - scale.mean) / scale.deviation
-    right = np.where(deviations < _FARTHEST, 0.0, sigmoid(_OFFSET + _SLOPE * deviations))
+    right = np.where(deviations < _FARTHEST, 0.0, expit(_OFFSET + _SLOPE * deviations))
     return right, deviations < _ABSENT
 
 

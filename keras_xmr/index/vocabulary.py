@@ -31,12 +31,11 @@ class Vocabulary:
     @classmethod
     def count(cls, captions: Iterable[str]) -> Vocabulary:
         """Counts the words of captions."""
-        counts: dict[str, int] = {}
+        counts: Counter[str] = Counter()
         total = 0
         for caption in captions:
             total += 1
-            for word in set(split_words(caption)):
-                counts[word] = counts.get(word, 0) + 1
+            counts.update(set(split_words(caption)))
         return cls({w: n for w, n in sorted(counts.items()) if n >= cls._RARE}, total)
 
     def as_arrays(self) -> dict[str, np.ndarray]:

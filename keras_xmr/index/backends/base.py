@@ -12,7 +12,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import NO_ARRAY, checksum, remove_stale_temporaries, replace_atomically
+from data_pipelines.files import (
+    NO_ARRAY,
+    checksum,
+    remove_stale_temporaries,
+    replace_atomically,
+    verify,
+)
 from keras_xmr.index.manifests import read_manifest, write_manifest
 
 _VERSION = 1
@@ -168,11 +174,10 @@ class Backend(abc.ABC):
         """
         path = self.folder / name
         try:
-            if checksum(path) == sha256:
-                return path
-        except OSError as error:
-            raise DamagedError(path, error.strerror) from None
-        raise DamagedError(path, "it does not have its checksum")
+            verify(path, sha256)
+        except (OSError, ValueError) as error:
+            raise DamagedError(path, error) from None
+        return path
 
     def remove_other_files(self, pattern: str, kept: Container[str]) -> None:
         """Removes files of earlier states. Readers keep a mapped file until they close it."""
@@ -180,11 +185,11 @@ class Backend(abc.ABC):
             if path.name not in kept and not path.name.startswith("."):
                 path.unlink(missing_ok=True)
 
-    def check_new(self, ids: np.ndarray, vectors: np.ndarray, shape: tuple[int, ...]) -> None:
-        """Validates new items; `shape` is (K, D) of the others."""
-        if vectors.shape[1:] != shape:
+    def check_new(self, ids: np.ndarray, vectors: np.ndarray) -> None:
+        """Validates new items."""
+        if vectors.shape[1:] != self.shape:
             raise BackendError(
-                f"items have the shape {vectors.shape[1:]}, and those of the index {shape}"
+                f"items have the shape {vectors.shape[1:]}, and those of the index {self.shape}"
             )
         if not np.isfinite(vectors).all():
             raise BackendError("a vector has a number that is not finite")
@@ -289,7 +294,7 @@ class Exact(Backend):
         return np.sort(ids[~np.isin(ids, self._removed)])
 
     def add(self, ids: np.ndarray, vectors: np.ndarray) -> None:
-        self.check_new(ids, vectors, self.shape)
+        self.check_new(ids, vectors)
         known = np.concatenate([np.empty(0, np.int64), *(s.ids for s in self._segments)])
         if np.isin(ids, known).any():
             raise BackendError("an id of a removed item cannot be reused")

@@ -66,7 +66,7 @@ class _Faiss(Backend):
         return np.unique(self._ids[self._kept])
 
     def add(self, ids: np.ndarray, vectors: np.ndarray) -> None:
-        self.check_new(ids, vectors, self.shape)
+        self.check_new(ids, vectors)
         if not len(ids):
             return
         order = np.argsort(ids)

@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 from pymilvus import DataType, MilvusClient, MilvusException
 
+from data_pipelines.vectors import chunks
 from keras_xmr.index.backends.base import Backend, BackendError, Neighbours, best_items
 
 _MOST = 16_384
@@ -79,7 +80,7 @@ class Milvus(Backend):
         return np.union1d(np.setdiff1d(self._stored, self._removed), self._new_ids)
 
     def add(self, ids: np.ndarray, vectors: np.ndarray) -> None:
-        self.check_new(ids, vectors, self.shape)
+        self.check_new(ids, vectors)
         if np.isin(ids, self._stored).any():
             raise BackendError("an id of a removed item cannot be reused")
         self._new_ids = np.concatenate([self._new_ids, np.asarray(ids, np.int64)])
@@ -96,7 +97,7 @@ class Milvus(Backend):
         parts = [seen]
         if allowed is not None:
             keep, seen = np.isin(self._new_ids, allowed), np.intersect1d(seen, allowed)
-            parts = [seen[i : i + _AT_ONCE] for i in range(0, len(seen), _AT_ONCE)]
+            parts = list(chunks(seen, _AT_ONCE))
         results = [self._scan(queries, keep)]
         results += [
             self._search(queries, k, part, allowed is not None) for part in parts if len(part)
@@ -265,9 +266,8 @@ class Milvus(Backend):
             self._delete(np.union1d(stored[~saved, 0], np.intersect1d(stored[:, 0], removed)))
 
     def _delete(self, items: np.ndarray) -> None:
-        for start in range(0, len(items), _AT_ONCE):
-            condition = self._filter(items[start : start + _AT_ONCE])
-            self._client.delete(self._name, filter=condition)
+        for part in chunks(items, _AT_ONCE):
+            self._client.delete(self._name, filter=self._filter(part))
 
     def _keys(self, items: np.ndarray) -> np.ndarray:
         """The keys of the rows of items, one item after another."""

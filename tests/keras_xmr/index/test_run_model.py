@@ -35,7 +35,7 @@ def photos(trained, tmp_path_factory):
     root = tmp_path_factory.mktemp("photos")
     records = trained.records.split("test")
     for number in range(len(records)):
-        encoded = parse(records.read(number), None)["encoded"]
+        encoded = parse(records.read(number), None)
         (root / f"{number:03d}.jpg").write_bytes(encoded.numpy())
     return root
 
