@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from data_pipelines.vectors import chunks, concatenate
 from keras_xmr.server.errors import OverloadedError
 
 _LOG = logging.getLogger(__name__)
@@ -171,13 +172,13 @@ class BatchingEmbedder:
             OverloadedError: If it was closed.
         """
         parts = []
-        for start in range(0, len(pixels), _AT_ONCE):
+        for batch in chunks(pixels, _AT_ONCE):
             if self._closed:
                 raise OverloadedError("the server is stopping")
             with self._turn:
-                parts.append(self._embedder().embed_pixels(pixels[start : start + _AT_ONCE]))
+                parts.append(self._embedder().embed_pixels(batch))
             time.sleep(_PAUSE)
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        return concatenate(parts)
 
     @property
     def waiting(self) -> int:

@@ -31,10 +31,25 @@ class OverloadedError(UserError):
 
 def add_error_handlers(app: FastAPI) -> None:
     """Converts every error to a JSON object with a sentence under `error`."""
-    app.add_exception_handler(UserError, _user_error)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(Exception, _internal_error)
+
+    @app.exception_handler(UserError)
+    def user_error(request: Request, error: UserError) -> JSONResponse:
+        return error_response(getattr(error, "status", 422), str(error))
+
+    @app.exception_handler(RequestValidationError)
+    def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+        return error_response(422, validation_sentence(error.errors()))
+
+    @app.exception_handler(HTTPException)
+    def http(request: Request, error: HTTPException) -> JSONResponse:
+        return error_response(
+            error.status_code, _MESSAGES.get(error.status_code, str(error.detail))
+        )
+
+    @app.exception_handler(Exception)
+    def internal_error(request: Request, error: Exception) -> JSONResponse:
+        _LOG.exception("%s %s failed", request.method, request.url.path, exc_info=error)
+        return error_response(500, "internal error; see the server log")
 
 
 def error_response(status: int, sentence: str) -> JSONResponse:
@@ -44,31 +59,8 @@ def error_response(status: int, sentence: str) -> JSONResponse:
     return JSONResponse({"error": text}, status, headers)
 
 
-def _user_error(request: Request, error: Exception) -> JSONResponse:
-    return error_response(getattr(error, "status", 422), str(error))
-
-
-def _invalid(request: Request, error: Exception) -> JSONResponse:
-    """Reports the first invalid field, without its value."""
-    details = error.errors() if isinstance(error, RequestValidationError) else []
-    return error_response(422, validation_sentence(details))
-
-
 def validation_sentence(details: Sequence[Any]) -> str:
-    """The first error of pydantic: the field, and the reason."""
-    if not details:
-        return "the request cannot be read"
+    """The first error of pydantic: the field, and the reason, without the value."""
     first = details[0]
-    where = [str(part) for part in first.get("loc", ()) if part not in ("body", "query", "path")]
-    return f"{'.'.join(where)[:100] or 'the request'}: {first.get('msg', 'not valid')}"
-
-
-def _http(request: Request, error: Exception) -> JSONResponse:
-    status = error.status_code if isinstance(error, HTTPException) else 500
-    detail = error.detail if isinstance(error, HTTPException) else ""
-    return error_response(status, _MESSAGES.get(status, str(detail)))
-
-
-def _internal_error(request: Request, error: Exception) -> JSONResponse:
-    _LOG.exception("%s %s failed", request.method, request.url.path, exc_info=error)
-    return error_response(500, "internal error; see the server log")
+    where = [str(part) for part in first["loc"] if part not in ("body", "query", "path")]
+    return f"{'.'.join(where)[:100] or 'the request'}: {first['msg']}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import time
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -95,7 +95,7 @@ class RequestGuard:
                 "allow a name"
             )
         origin = headers.get("origin")
-        if scope["method"] not in ("GET", "HEAD") and origin and origin_host(origin) != host:
+        if scope["method"] not in ("GET", "HEAD") and origin and _split(origin).netloc != host:
             return 403, "requests from pages of another site are not allowed"
         length = headers.get("content-length", "0")
         if not length.isdecimal() or len(length) > 18 or int(length) > limit:
@@ -135,18 +135,15 @@ class _Body:
 
 def hostname(host: str) -> str:
     """The name or address in a `Host` header, without its port; may be empty."""
-    try:
-        return (urlsplit(f"//{host}").hostname or "").rstrip(".")
-    except ValueError:
-        return ""
+    return (_split(f"//{host}").hostname or "").rstrip(".")
 
 
-def origin_host(origin: str) -> str:
-    """Name and port of an `Origin` header; empty if it is invalid."""
+def _split(address: str) -> SplitResult:
+    """The parts of an address; empty if it is invalid."""
     try:
-        return urlsplit(origin).netloc
+        return urlsplit(address)
     except ValueError:
-        return ""
+        return urlsplit("")
 
 
 def _size_message(limit: int) -> str:

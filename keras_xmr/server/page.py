@@ -51,7 +51,7 @@ def _facts(service: Service) -> dict[str, Any]:
         "first_day": first_day,
         "last_day": last_day,
         "originals": service.settings.originals,
-        "marks": service.feedback.is_enabled,
+        "marks": service.settings.marks is not None,
         "attends": service.attends,
         "matcher": index.matcher,
         "matchers": service.matchers,

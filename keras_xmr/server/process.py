@@ -14,7 +14,6 @@ import uvicorn
 from fastapi import FastAPI
 
 from data_pipelines.errors import UserError
-from keras_xmr.index.photos import find_photos
 from keras_xmr.runs.termination import TerminationNotice
 from keras_xmr.server import page, routes
 from keras_xmr.server.errors import add_error_handlers
@@ -47,7 +46,7 @@ def keep_current(service: Service, watch: bool, stopped: threading.Event) -> Non
         try:
             if watch:
                 begin = time.monotonic()
-                photos = _photos(service)
+                photos = service.index.files()
                 pause = max(pause, _SHARE * (time.monotonic() - begin))
                 if photos != known:
                     service.update()
@@ -63,12 +62,6 @@ def keep_current(service: Service, watch: bool, stopped: threading.Event) -> Non
             if repr(error) != reported:
                 reported = repr(error)
                 _LOG.exception("the index is not updated")
-
-
-def _photos(service: Service) -> dict[str, tuple[int, int]]:
-    """Size and time of change of all photos in the folder, by path."""
-    photos = find_photos(service.index.root, service.index.path.resolve())
-    return {path: (status.st_size, status.st_mtime_ns) for path, status in photos}
 
 
 # Newer versions of FastAPI would send requests where variables of the environment say; older ones

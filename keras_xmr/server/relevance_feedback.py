@@ -26,11 +26,6 @@ class RelevanceFeedback:
         self._path = path
         self._lock = threading.Lock()
 
-    @property
-    def is_enabled(self) -> bool:
-        """Whether marks can be set."""
-        return self._path is not None
-
     def grades(self, caption: str) -> dict[str, float]:
         """The grades of images for a caption, by image."""
         caption = one_line(caption)
@@ -52,7 +47,11 @@ class RelevanceFeedback:
             marks.pop((image, one_line(caption)), None)
             if grade is not None:
                 marks[image, one_line(caption)] = grade
-            self._write(self._path, marks)
+            rows = ((*pair, f"{grade:g}") for pair, grade in marks.items())
+            try:
+                write_rows(self._path, COLUMNS, rows)
+            except OSError as error:
+                raise UserError(f"{self._path} cannot be written: {error.strerror}") from None
         return len(marks)
 
     def _read(self) -> dict[tuple[str, str], float]:
@@ -61,9 +60,3 @@ class RelevanceFeedback:
         # Names of photos may begin or end with a blank, captions do not.
         rows = read_csv(self._path)
         return {(image, caption.strip()): grade for _, (image, caption), grade in rows}
-
-    def _write(self, path: Path, marks: dict[tuple[str, str], float]) -> None:
-        try:
-            write_rows(path, COLUMNS, ((*pair, f"{grade:g}") for pair, grade in marks.items()))
-        except OSError as error:
-            raise UserError(f"{path} cannot be written: {error.strerror}") from None

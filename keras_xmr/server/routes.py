@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from mimetypes import guess_type
 from typing import Annotated, Any
 
@@ -12,7 +10,6 @@ from fastapi.responses import FileResponse
 from starlette.concurrency import run_in_threadpool
 
 from data_pipelines.errors import UserError
-from keras_xmr.index import Searcher
 from keras_xmr.server.errors import NotFoundError
 from keras_xmr.server.prometheus import CONTENT_TYPE
 from keras_xmr.server.request_models import (
@@ -29,7 +26,6 @@ from keras_xmr.server.request_models import (
 from keras_xmr.server.service import Service
 
 MAX_WORDS = 24
-_Search = Callable[[list[str]], tuple[float | None, list[int]]]
 
 
 def analyse(service: Service, request: WordsRequest) -> dict[str, Any]:
@@ -47,33 +43,23 @@ def analyse(service: Service, request: WordsRequest) -> dict[str, Any]:
     words = request.text.split()
     if not 2 <= len(words) <= MAX_WORDS:
         raise UserError(f"words can be dropped from a text of 2 to {MAX_WORDS} words")
-    search = partial(_search, service, service.searcher, request)
+    searcher, options = service.searcher, request.model_dump(exclude={"text"})
+
+    def search(words: list[str]) -> tuple[float | None, list[int]]:
+        shortened = SearchRequest(texts=(" ".join(words),), **options)
+        result = service.find(shortened, searcher=searcher)
+        return result.uncertainty, [hit.id for hit in result.hits]
+
     whole, hits = search(words)
     if whole is None:
         raise UserError("the uncertainty of this model is not informative")
-    return {
-        "uncertainty": whole,
-        "words": [_ablate_word(search, words, number, hits) for number in range(len(words))],
-    }
-
-
-def _ablate_word(search: _Search, words: list[str], number: int, hits: list[int]) -> dict[str, Any]:
-    uncertainty, hits_without = search(words[:number] + words[number + 1 :])
-    return {
-        "word": words[number],
-        "uncertainty": uncertainty,
-        "gained": [id_ for id_ in hits if id_ not in hits_without],
-        "lost": [id_ for id_ in hits_without if id_ not in hits],
-    }
-
-
-def _search(
-    service: Service, searcher: Searcher, request: WordsRequest, words: list[str]
-) -> tuple[float | None, list[int]]:
-    filters = request.model_dump(include={"folder", "since", "until", "tags"})
-    shortened = SearchRequest(texts=(" ".join(words),), count=request.count, **filters)
-    result = service.find(shortened, searcher=searcher)
-    return result.uncertainty, [hit.id for hit in result.hits]
+    effects = []
+    for number, word in enumerate(words):
+        uncertainty, hits_without = search(words[:number] + words[number + 1 :])
+        gained = [id_ for id_ in hits if id_ not in hits_without]
+        lost = [id_ for id_ in hits_without if id_ not in hits]
+        effects.append({"word": word, "uncertainty": uncertainty, "gained": gained, "lost": lost})
+    return {"uncertainty": whole, "words": effects}
 
 
 _LARGE = 1600

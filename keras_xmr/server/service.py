@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import threading
 from bisect import bisect_left
@@ -16,6 +15,7 @@ import numpy as np
 from PIL import Image
 
 from data_pipelines.errors import UserError
+from data_pipelines.pixels import encode
 from data_pipelines.sources import UnreadableError
 from keras_xmr.config.model_compatibility import attends, further_matchers
 from keras_xmr.index import Filters, Photo, PhotoIndex, Searcher, SearchResult
@@ -346,10 +346,7 @@ def render_attention(pixels: np.ndarray, maps: Mapping[str, np.ndarray]) -> dict
     """
     side = max(_LEAST, len(pixels))
     seen = np.asarray(Image.fromarray(pixels).resize((side, side), Image.Resampling.BICUBIC))
-    return {name: _jpeg(overlay(seen, weights)) for name, weights in named_maps(maps).items()}
-
-
-def _jpeg(pixels: np.ndarray) -> bytes:
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, "JPEG", quality=85)
-    return buffer.getvalue()
+    return {
+        name: encode(Image.fromarray(overlay(seen, weights)), quality=85)
+        for name, weights in named_maps(maps).items()
+    }
