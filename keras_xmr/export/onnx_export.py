@@ -15,14 +15,12 @@ import tensorflow as tf
 
 from data_pipelines.errors import UserError
 from data_pipelines.files import replace_atomically
-from keras_xmr.export.saved_model import ExportError
+from keras_xmr.export.saved_model import ExportError, check_equal
 from keras_xmr.layers.gru import disable_packed_gru
 from keras_xmr.model.retriever import Retriever
 
 INPUTS = {"image": "images", "text": "captions"}
 """The towers, and the name of the input of each."""
-
-_TOLERANCE = 1e-4
 
 
 def check_packages() -> None:
@@ -97,13 +95,7 @@ def _compare(tower: keras.Model, side: str, sample: np.ndarray, path: Path) -> N
     for items in (sample[:1], sample):
         outputs = dict(zip(names, session.run(None, {INPUTS[side]: items}), strict=True))
         for name, value in tower(items, training=False).items():
-            expected = np.asarray(value)
-            gap = float(np.max(np.abs(expected - outputs[name]), initial=0.0))
-            if not gap <= _TOLERANCE * float(np.max(np.abs(expected), initial=1.0)):
-                raise ExportError(
-                    f"the {side} tower in ONNX is not equal to the model: {name} differs by "
-                    f"{gap:.3g}"
-                )
+            check_equal(f"the {side} tower in ONNX", name, np.asarray(value), outputs[name])
 
 
 @contextmanager

@@ -9,7 +9,6 @@ of TF Serving; the tests read them with the messages of `tensorflow-serving-api`
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,7 +23,7 @@ from data_pipelines.errors import UserError
 from data_pipelines.files import remove_stale_temporaries, replace_atomically, temporary_path
 from data_pipelines.images import crop_for_evaluation, decode_any_for_evaluation
 from data_pipelines.options import ImageOptions
-from data_pipelines.pixels import read_pixels
+from data_pipelines.pixels import encode, read_pixels
 from data_pipelines.text import Tokenizer
 from keras_xmr import embeddings
 from keras_xmr.matchers import LogitMatcher
@@ -43,6 +42,23 @@ _LEVELS = 2
 
 class ExportError(UserError):
     """A model cannot be exported, or the export is not equal to it."""
+
+
+def check_equal(what: str, name: str, expected: np.ndarray, exported: np.ndarray) -> None:
+    """Checks that an exported model gives the same numbers as the model.
+
+    Args:
+        what: The exported part, for the message.
+        name: Name of the tensor.
+        expected: The tensor of the model.
+        exported: That of the exported model.
+
+    Raises:
+        ExportError: If they differ by more than rounding.
+    """
+    gap = float(np.max(np.abs(expected - exported), initial=0.0))
+    if not gap <= _TOLERANCE * float(np.max(np.abs(expected), initial=1.0)):
+        raise ExportError(f"{what} is not equal to the model: {name} differs by {gap:.3g}")
 
 
 def export_keras(model: Retriever, path: Path) -> None:
@@ -201,12 +217,7 @@ class _Endpoints:
             expected = getattr(self, name)(*arguments)
             exported = getattr(loaded, name)(*arguments)
             for key, value in expected.items():
-                gap = float(np.max(np.abs(value.numpy() - exported[key].numpy()), initial=0.0))
-                scale = float(np.max(np.abs(value.numpy()), initial=1.0))
-                if not gap <= _TOLERANCE * scale:
-                    raise ExportError(
-                        f"the exported {name} is not equal to the model: {key} differs by {gap:.3g}"
-                    )
+                check_equal(f"the exported {name}", key, value.numpy(), exported[key].numpy())
 
     def warm_up(self) -> Iterator[tuple[str, Tensors]]:
         """Requests of every signature: of one item, and of as many as a small batch has."""
@@ -312,22 +323,21 @@ def some_inputs(tower: Any) -> np.ndarray:
 
 
 def _file(image: Image.Image, kind: str, **options: Any) -> bytes:
-    buffer = io.BytesIO()
     # Of JPEG files in which colour is coarser than brightness, a part is not decoded quite as
     # the whole is.
-    image.save(buffer, kind, **({"subsampling": 0} if kind == "JPEG" else {}), **options)
-    return buffer.getvalue()
+    return encode(image, kind, **({"subsampling": 0} if kind == "JPEG" else {}), **options)
 
 
 def versions(folder: Path) -> list[Path]:
     """The versions in a folder, the oldest first."""
     folders = folder.iterdir() if folder.is_dir() else ()
-    return sorted((p for p in folders if p.name.isdecimal() and p.is_dir()), key=_number)
+    found = [path for path in folders if path.name.isdecimal() and path.is_dir()]
+    return sorted(found, key=lambda path: int(path.name))
 
 
 def next_version(folder: Path) -> Path:
     """The folder of the next version."""
-    numbers = [_number(path) for path in versions(folder)]
+    numbers = [int(path.name) for path in versions(folder)]
     return folder / str(max(numbers, default=0) + 1)
 
 
@@ -343,10 +353,6 @@ def remove_old_versions(folder: Path, keep: int) -> None:
         temporary = temporary_path(path)
         os.replace(path, temporary)
         shutil.rmtree(temporary)
-
-
-def _number(path: Path) -> int:
-    return int(path.name)
 
 
 FILE = Path("assets.extra", "tf_serving_warmup_requests")
