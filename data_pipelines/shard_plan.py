@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import tempfile
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
-from pydantic import TypeAdapter
 
-from data_pipelines.sources import SPLITS, Entry, Problems, Split
-
-_ENTRY, _ENTRIES = TypeAdapter(Entry), TypeAdapter(list[Entry])
+from data_pipelines.sources import SPLITS, Caption, Entry, Problems, Split
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,8 @@ class ShardPlan:
 
     def entries(self, shard: PlannedShard) -> list[Entry]:
         """Reads the entries of a shard. Thread-safe."""
-        return _ENTRIES.validate_json(os.pread(self.file.fileno(), shard.length, shard.offset))
+        items = json.loads(os.pread(self.file.fileno(), shard.length, shard.offset))
+        return [entry_from_json(item) for item in items]
 
 
 def plan_shards(
@@ -82,8 +81,20 @@ def plan_shards(
     with tempfile.TemporaryFile(dir=folder) as raw:
         repeated = _write_entries(entries, raw)
         raw.seek(0)
-        usable = _usable(map(_ENTRY.validate_json, raw), repeated, problems)
-        return _divide(usable, folder, images_per_shard)
+        written = (entry_from_json(json.loads(line)) for line in raw)
+        return _divide(_usable(written, repeated, problems), folder, images_per_shard)
+
+
+def entry_to_json(entry: Entry) -> list[Any]:
+    """Converts an entry to JSON; not by pydantic, which refuses unpaired surrogates of names."""
+    captions = [[caption.key, caption.text] for caption in entry.captions]
+    return [entry.key, entry.split, captions, list(entry.labels), entry.file, entry.position]
+
+
+def entry_from_json(item: Sequence[Any]) -> Entry:
+    """Converts the result of `entry_to_json` back to an entry."""
+    key, split, captions, labels, file, position = item
+    return Entry(key, split, tuple(Caption(*c) for c in captions), tuple(labels), file, position)
 
 
 def _write_entries(entries: Iterable[Entry], file: IO[bytes]) -> set[int]:
@@ -92,7 +103,7 @@ def _write_entries(entries: Iterable[Entry], file: IO[bytes]) -> set[int]:
     for entry in entries:
         images.append(hash(entry.key))
         captions.extend(hash(caption.key) for caption in entry.captions)
-        file.write(_ENTRY.dump_json(entry) + b"\n")
+        file.write(json.dumps(entry_to_json(entry)).encode() + b"\n")
     return _repeated(images) | _repeated(captions)
 
 
@@ -137,7 +148,7 @@ def _divide(entries: Iterable[Entry], folder: Path, size: int) -> ShardPlan:
         path = folder / f"{split}-{len(shards[split]):05d}.tfrecord"
         content = repr([(e.key, e.captions, e.labels) for e in part]).encode()
         fingerprint = hashlib.sha256(content).hexdigest()[:16]
-        place = file.tell(), file.write(_ENTRIES.dump_json(part))
+        place = file.tell(), file.write(json.dumps(list(map(entry_to_json, part))).encode())
         shards[split].append(PlannedShard(path, split, len(part), fingerprint, *place))
 
     for entry in entries:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
-from pydantic import TypeAdapter
 
 from data_pipelines.images import to_jpeg
 from data_pipelines.options import DataOptions
@@ -42,10 +41,6 @@ class ShardTask:
     entries: Sequence[Entry]
     fingerprint: str
     limit: int
-
-
-SHARD_TASK = TypeAdapter(ShardTask)
-"""Converts tasks to JSON and back."""
 
 
 class TooManyError(SourceError):

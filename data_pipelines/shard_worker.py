@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from data_pipelines.errors import UserError
@@ -39,9 +40,10 @@ def options_to_json(options: DataOptions) -> str:
 
 def task_to_json(task: ShardTask) -> str:
     """Serializes a task."""
-    from data_pipelines.shard_tasks import SHARD_TASK
+    from data_pipelines.shard_plan import entry_to_json
 
-    return json.dumps(SHARD_TASK.dump_python(task, mode="json"))
+    fields = {"path": str(task.path), "entries": [entry_to_json(entry) for entry in task.entries]}
+    return json.dumps(fields | {"fingerprint": task.fingerprint, "limit": task.limit})
 
 
 def write_from_json(options: str, task: str, report: ReportProgress) -> dict[str, Any]:
@@ -56,10 +58,14 @@ def write_from_json(options: str, task: str, report: ReportProgress) -> dict[str
         Argument of `skipped_from_json`.
     """
     parsed = _parse_options(options)  # Before other imports, which import the options.
-    from data_pipelines.shard_tasks import SHARD_TASK, TooManyError, write_shard
+    from data_pipelines.shard_plan import entry_from_json
+    from data_pipelines.shard_tasks import ShardTask, TooManyError, write_shard
 
+    fields = json.loads(task)
+    entries = [entry_from_json(entry) for entry in fields["entries"]]
+    shard = ShardTask(Path(fields["path"]), entries, fields["fingerprint"], fields["limit"])
     try:
-        return {"skipped": write_shard(parsed, SHARD_TASK.validate_json(task), report)}
+        return {"skipped": write_shard(parsed, shard, report)}
     except TooManyError as error:
         return {"too_many": error.skipped}
     except UserError as error:

@@ -23,6 +23,7 @@ from data_pipelines.options import DataOptions, PrepareOptions, TextOptions
 from data_pipelines.prepare import prepare
 from data_pipelines.records import Records, parse, truth_file
 from data_pipelines.report import data_report
+from data_pipelines.shard_plan import plan_shards
 from data_pipelines.shards import RecordsError, ShardWriter, serialize
 from data_pipelines.sources import Caption, EncodedImage, Entry, Problems, SourceError
 
@@ -570,6 +571,13 @@ def test_malformed_csv_is_explained(options, tmp_path, text, says):
     (tmp_path / "photos" / "captions.csv").write_bytes(text.encode("latin-1"))
     with pytest.raises(SourceError, match=says):
         prepare(options(section))
+
+
+def test_names_that_are_not_utf8_are_planned(tmp_path):
+    # As `os.listdir` gives them, and as JSON may have captions.
+    entry = Entry("a\udcff.jpg", "train", (Caption("k", "a \ud800 dog"),), (3,), "a\udcff.jpg", 7)
+    plan = plan_shards([entry], tmp_path, 4, Problems())
+    assert plan.entries(plan.shards[0]) == [entry]
 
 
 def test_report_finds_duplicates_and_leaks(options, tmp_path):
