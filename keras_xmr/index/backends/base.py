@@ -176,7 +176,7 @@ class Backend(abc.ABC):
         try:
             verify(path, sha256)
         except (OSError, ValueError) as error:
-            raise DamagedError(path, error) from None
+            raise DamagedError(path, getattr(error, "strerror", error)) from None
         return path
 
     def remove_other_files(self, pattern: str, kept: Container[str]) -> None:
