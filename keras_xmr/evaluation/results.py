@@ -72,11 +72,6 @@ class _Result:
         return self.measured.metrics
 
     @property
-    def folds(self) -> dict[str, float]:
-        """Their means over folds; empty without folds."""
-        return self.measured.folds
-
-    @property
     def truth(self) -> RetrievalMetrics | None:
         """Metrics against the exhaustive truth, if the data set has one."""
         return self.measured.extra.get(TRUTH)

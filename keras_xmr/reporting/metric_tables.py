@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from keras_xmr.metrics.chance import chance
 from keras_xmr.metrics.measure import SHOWN, Measured, by_positives
@@ -45,33 +44,30 @@ def reranked_title(title: str, reranker: str) -> str:
     return f"{title}: re-ranked by {reranker}, all queries at once (transductive)"
 
 
-def measured_tables(title: str, measured: Mapping[str, Measured], first: str) -> list[Table]:
+def measured_tables(title: str, measured: Mapping[str, Measured]) -> list[Table]:
     """Tables of all metrics of some score matrices.
 
     Recalls, precisions and RSUM are in percent; ranks and `found_K` are counts.
 
     Args:
         title: The split.
-        measured: The metrics, by the name of the matrix.
-        first: Title of the first column.
+        measured: The metrics, by the name of the matcher.
     """
     plain = {name: m.metrics for name, m in measured.items()}
-    tables = _tables(f"{title}, annotated pairs", plain, first)
+    tables = _tables(f"{title}, annotated pairs", plain)
     if folds := {name: m.folds for name, m in measured.items() if m.folds}:
         fold_title = f"{title}, mean over folds, annotated pairs"
-        tables.insert(1, _main_table(fold_title, folds, first))
-        tables.insert(2, _many_table(fold_title, folds, first))
+        tables[1:1] = _main_tables(fold_title, folds)
     for kind in next(iter(measured.values())).extra:
         extra = {name: m.extra[kind] for name, m in measured.items()}
         known = next(iter(extra.values()))
-        tables += _tables(f"{title}, {judgements_title(kind, known)}", extra, first)
+        tables += _tables(f"{title}, {judgements_title(kind, known)}", extra)
     return tables
 
 
-def _tables(title: str, metrics: Mapping[str, RetrievalMetrics], first: str) -> list[Table]:
+def _tables(title: str, metrics: Mapping[str, RetrievalMetrics]) -> list[Table]:
     summaries = {name: m.summary for name, m in metrics.items()}
-    with_chance = summaries | {CHANCE: chance(next(iter(metrics.values())))}
-    tables = [_main_table(title, with_chance, first), _many_table(title, with_chance, first)]
+    tables = _main_tables(title, summaries | {CHANCE: chance(next(iter(metrics.values())))})
     if curve := _titles("curve", summaries):
         tables.append(_curve_table(f"{title}: ASP of the first N by relevance", summaries, curve))
     name, best = next(iter(metrics.items()))
@@ -80,41 +76,27 @@ def _tables(title: str, metrics: Mapping[str, RetrievalMetrics], first: str) -> 
     return tables
 
 
-def _main_table(title: str, summaries: Mapping[str, Mapping[str, float]], first: str) -> Table:
-    table = _table(title, summaries, _titles("main", summaries), first)
-    place = len(table.header)
-    table.header.append(metric_title(RSUM))
-    for row, summary in zip(table.rows, summaries.values(), strict=True):
-        row.append(metric_value(RSUM, summary[RSUM]))
-    best = best_cell(RSUM, _compared(summaries, RSUM))
-    return replace(table, best={**table.best, **({} if best is None else {place: best})})
-
-
-def _many_table(title: str, summaries: Mapping[str, Mapping[str, float]], first: str) -> Table:
-    titles = _titles("many", summaries)
-    return _table(f"{title}: many relevant items", summaries, titles, first)
+def _main_tables(title: str, summaries: Mapping[str, Mapping[str, float]]) -> list[Table]:
+    """The tables of both directions, with RSUM in the first, and of many relevant items."""
+    main, many = (
+        [f"{side}_{name}" for side in ("i2t", "t2i") for name in _titles(table, summaries)]
+        for table in ("main", "many")
+    )
+    return [
+        _table(title, summaries, [*main, RSUM]),
+        _table(f"{title}: many relevant items", summaries, many),
+    ]
 
 
 def _table(
-    title: str,
-    summaries: Mapping[str, Mapping[str, float]],
-    labels: Mapping[str, str],
-    first: str,
+    title: str, summaries: Mapping[str, Mapping[str, float]], metrics: Sequence[str]
 ) -> Table:
-    header = [first]
-    for direction in ("i2t", "t2i"):
-        header += [f"{direction}\n{label}" for label in labels.values()]
+    header = ["matcher", *map(metric_title, metrics)]
     rows = [
-        [name]
-        + [
-            metric_value(key, summary.get(f"{side}_{key}"))
-            for side in ("i2t", "t2i")
-            for key in labels
-        ]
+        [name, *(metric_value(metric, summary.get(metric)) for metric in metrics)]
         for name, summary in summaries.items()
     ]
-    columns = [f"{side}_{key}" for side in ("i2t", "t2i") for key in labels]
-    best = {n: best_cell(c, _compared(summaries, c)) for n, c in enumerate(columns, 1)}
+    best = {n: best_cell(m, _compared(summaries, m)) for n, m in enumerate(metrics, 1)}
     return Table(title, header, rows, {n: text for n, text in best.items() if text is not None})
 
 

@@ -35,22 +35,16 @@ def result_tables(evaluation: Evaluation) -> list[Table]:
     """
     size = f"{evaluation.images:,} images, {evaluation.captions:,} captions"
     measured = evaluation.measured | evaluation.baselines
-    tables = measured_tables(f"{evaluation.split}: {size}", measured, "matcher")
+    tables = measured_tables(f"{evaluation.split}: {size}", measured)
     for name in dict.fromkeys(result.reranker for result in evaluation.reranked):
         measured = {f.matcher: f.measured for f in evaluation.reranked if f.reranker == name}
-        tables += measured_tables(reranked_title(evaluation.split, name), measured, "matcher")
-    if evaluation.paper is not None:
-        tables += reported_tables(evaluation, evaluation.paper)
-    return tables
+        tables += measured_tables(reranked_title(evaluation.split, name), measured)
+    return tables + reported_tables(evaluation)
 
 
 def summary_tables(evaluation: Evaluation) -> list[Table]:
     """The summary of a run, and the comparison with the paper of its config."""
-    paper = evaluation.paper
-    return [
-        summary_table(evaluation),
-        *(reported_tables(evaluation, paper) if paper is not None else ()),
-    ]
+    return [summary_table(evaluation), *reported_tables(evaluation)]
 
 
 def summary_table(evaluation: Evaluation) -> Table:
@@ -157,8 +151,11 @@ _IMAGES = 1_000
 """Images of the smallest test split of the papers, that of Flickr30K; COCO's folds have as many."""
 
 
-def reported_tables(evaluation: Evaluation, paper: ReportedResults) -> list[Table]:
+def reported_tables(evaluation: Evaluation) -> list[Table]:
     """Tables of our figures and the reported ones, per re-ranker, of the split and of its folds."""
+    paper = evaluation.paper
+    if paper is None:
+        return []
     groups: dict[tuple[str | None, bool], list[Compared]] = {}
     for compared in compare_with_reported(evaluation, paper):
         key = (compared.figures.reranker, compared.figures.folds)

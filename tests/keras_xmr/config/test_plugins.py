@@ -120,7 +120,7 @@ def test_the_package_of_the_page_trains_three_steps(package, tmp_path):
     found = measure(np.array([[3.0, 1.0], [0.0, 2.0]]), truth)
     assert found.metrics.summary["i2t_lead"] == 2.0
     assert found.metrics.summary["t2i_lead"] == 2.0  # (3 - 0 + 2 - 1) / 2
-    assert [table for table in measured_tables("x", {"x": found}, "") if "lead" in str(table)]
+    assert [table for table in measured_tables("x", {"x": found}) if "lead" in str(table)]
 
     remove_plugins(["my_methods"])
     rebuild()

@@ -157,7 +157,7 @@ def test_evaluation_covers_matchers_folds_and_truth(run, evaluation):
         assert matcher.scores.shape == (12, 24)
         # Every annotated answer is true, so there are more of the true ones.
         assert matcher.truth.summary["t2i_recall_10"] >= matcher.metrics.summary["t2i_recall_10"]
-        assert matcher.folds["t2i_mean_rank"] <= 4
+        assert matcher.measured.folds["t2i_mean_rank"] <= 4
     trained = run.model.matcher
     assert float(trained.scale.numpy()) != 20.0
     mean_only = evaluation.matchers[1].scores.image_to_text

@@ -82,7 +82,7 @@ def test_a_fold_is_re_ranked_on_its_own(run, evaluation):
             i2t, t2i = reranker(changed[np.ix_(images, captions)])
             right = evaluation.judgements.select(images, captions)
             sums.append(evaluate_scores(ScoreMatrices(i2t, t2i), right).summary["rsum"])
-        assert found.folds["rsum"] == pytest.approx(np.mean(sums))
+        assert found.measured.folds["rsum"] == pytest.approx(np.mean(sums))
 
 
 def test_re_ranked_figures_have_tables_of_their_own(evaluation):

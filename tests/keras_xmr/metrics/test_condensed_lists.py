@@ -165,7 +165,7 @@ def test_tables_say_that_lists_are_condensed(random, grades, judged):
         "crowd": partly(grades, judged),
         "all": Judgements(scipy.sparse.csr_array(grades)),
     }
-    tables = measured_tables("test", {"m": measure(random.normal(size=SHAPE), truth)}, "matcher")
+    tables = measured_tables("test", {"m": measure(random.normal(size=SHAPE), truth)})
     titles = [table.title for table in tables]
     assert "test, judged by the crowd, condensed lists" in titles
     assert "test, all" in titles
@@ -192,7 +192,7 @@ def test_metrics_of_a_config_are_measured_by_all_judgements(random, grades, judg
     assert found.extra["crowd"].summary["i2t_discounted_gain"] == pytest.approx(
         ndcg(scores, truth.extra["crowd"], k=3)["i2t_ndcg_3"]
     )
-    header = [h for table in measured_tables("test", {"m": found}, "") for h in table.header]
+    header = [h for table in measured_tables("test", {"m": found}) for h in table.header]
     assert header.count("i2t\nnDCG@3") == 2
 
 

@@ -273,7 +273,7 @@ def test_a_new_metric_is_a_measure_and_a_row_of_the_table(monkeypatch):
     truth = GroundTruth(list("abc"), list("abc"), np.arange(3), Judgements.from_pairs([0, 1, 2], 3))
     measured = measure(scores, truth)
     assert measured.metrics.image_to_text.values["first"].tolist() == [1, 0, 0]
-    _, many, *_ = measured_tables("three", {"scores": measured}, "")
+    _, many, *_ = measured_tables("three", {"scores": measured})
     columns = dict(zip(many.header, many.rows[0], strict=True))
     assert (columns["i2t\n1st"], columns["t2i\n1st"]) == ("3.00", "4.00")
     assert "t2i_first" in metric_names()
@@ -341,7 +341,7 @@ def test_a_metric_that_a_config_chooses_is_shown_and_changes_no_table_of_names(m
     truth.measures = build_metrics([choice])
     try:
         measured = measure(np.eye(2), truth)
-        _, many, *_ = measured_tables("two", {"scores": measured}, "")
+        _, many, *_ = measured_tables("two", {"scores": measured})
         assert dict(zip(many.header, many.rows[0], strict=True))["i2t\nlead"] == "2.00"
         assert glossary(["i2t_lead"]) == {"lead": "a metric that the config adds"}
         assert metric_names() == before
