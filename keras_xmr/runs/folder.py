@@ -177,8 +177,7 @@ class RunFolder:
         Raises:
             UserError: If they differ.
         """
-        names = [*kept, *(name for name in now if name not in kept)]
-        if changed := [name for name in names if kept.get(name) != now.get(name)]:
+        if changed := [name for name in {**kept, **now} if kept.get(name) != now.get(name)]:
             raise UserError(
                 f"the training in {self.path} began with another vocabulary or tokenizer than "
                 f"there is now ({changed[0]}): ids would mean other words. Give this run "

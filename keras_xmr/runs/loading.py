@@ -15,21 +15,26 @@ class WeightsError(UserError):
     """Weights of a run cannot be read; the message says why and what to do."""
 
 
-def load_retriever(config: Config, records: Records, tokenizer: Tokenizer) -> Retriever:
+def load_retriever(
+    config: Config, records: Records, tokenizer: Tokenizer, reads: bool = True
+) -> Retriever:
     """Builds the model of a finished run, and loads its trained weights.
 
     Args:
         config: The config of the run.
         records: The records, for the shape of region features; or `keras_xmr.model.build.PHOTOS`.
         tokenizer: The tokenizer that the model was trained with.
+        reads: Whether this worker reads the weights; of several the chief alone does, and all
+            make the variables together.
 
     Raises:
         UserError: If the file of the weights is missing or damaged.
     """
     model = build_model(config, records, tokenizer, pretrained=False)
     bare = model.without_optimizer()
-    load_trained(bare, config, RunFolder(config))
-    model.global_step.assign(bare.global_step)
+    if reads:
+        load_trained(bare, config, RunFolder(config))
+        model.global_step.assign(bare.global_step)
     return model
 
 

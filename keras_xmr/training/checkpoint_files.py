@@ -71,14 +71,6 @@ def find_external_weights(config: Config) -> ExternalWeights:
     return ExternalWeights({side: digest for side, digest in digests.items() if digest})
 
 
-def read_external_weights(path: str) -> ExternalWeights:
-    """Reads which encoders a checkpoint does not store; none in checkpoints of early versions."""
-    external = ExternalWeights()
-    # Named as in the checkpoints of earlier versions.
-    tf.train.Checkpoint(left_out=external).read(path).expect_partial()
-    return external
-
-
 def describe_changes(external: ExternalWeights, config: Config) -> str:
     """Describes how the files of external weights have changed; empty if they have not."""
     for side, expected in external.checksums.items():
@@ -153,12 +145,15 @@ class CheckpointFiles:
         return self.newest
 
     def external(self) -> ExternalWeights:
-        """The encoders that the newest checkpoint does not store.
+        """The encoders that the newest checkpoint does not store; none in those of early versions.
 
         Raises:
             CheckpointError: If there is no checkpoint that can be read.
         """
-        return read_external_weights(self.find_newest())
+        external = ExternalWeights()
+        # Named as in the checkpoints of earlier versions.
+        tf.train.Checkpoint(left_out=external).read(self.find_newest()).expect_partial()
+        return external
 
     def register(self, path: str) -> None:
         """Registers a new checkpoint as the newest, and removes damaged and old ones."""

@@ -13,13 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from data_pipelines.files import (
-    NO_ARRAY,
-    atomic_write,
-    replace_atomically,
-    reserve,
-    sync,
-)
+from data_pipelines.files import NO_ARRAY, atomic_write, replace_atomically, reserve, sync
 from data_pipelines.resources import disk_error_message
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.runs.folder import BEST_IN_PART

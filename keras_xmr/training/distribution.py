@@ -176,11 +176,11 @@ class Distribution:
         """Waits for all workers to come here."""
         self.from_chief([0])
 
-    def chief_first(self, work: Callable[[], Result]) -> Result:
+    def chief_first(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Runs a function on the chief first, then on the others, which may read its files."""
         if not self.is_chief:
             self.wait()
-        result = work()
+        result = work(*arguments)
         if self.is_chief:
             self.wait()
         return result

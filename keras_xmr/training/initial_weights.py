@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from data_pipelines.errors import UserError
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.config.schema import Config
@@ -14,37 +12,18 @@ from keras_xmr.runs.loading import WeightsError, load_trained
 _KEY = "train.initial_weights"
 
 
-def check_initial_weights(config: Config) -> None:
+def check_initial_weights(config: Config) -> Config | None:
     """Checks that the run of `train.initial_weights` exists, and has the same model.
+
+    Returns:
+        The config of that run; None if there is no such option.
 
     Raises:
         UserError: If not.
     """
-    if config.train.initial_weights is not None:
-        _run_of(config, config.train.initial_weights)
-
-
-def load_initial_weights(model: Retriever, config: Config) -> None:
-    """Gives a model the weights of the run that `train.initial_weights` names, if it names one.
-
-    Args:
-        model: The model, without an optimizer.
-        config: Its config.
-
-    Raises:
-        UserError: If they are missing, damaged, or of another model.
-    """
     run = config.train.initial_weights
     if run is None:
-        return
-    other = _run_of(config, run)
-    try:
-        load_trained(model, other, RunFolder(other))
-    except WeightsError as error:
-        raise UserError(f"{_KEY}: {error}") from None
-
-
-def _run_of(config: Config, run: Path) -> Config:
+        return None
     try:
         other = load_run(run)
     except ConfigError as error:
@@ -57,3 +36,22 @@ def _run_of(config: Config, run: Path) -> Config:
             f"{_KEY}: {run} has another model (model.{changed[0]}); take its model section"
         )
     return other
+
+
+def load_initial_weights(model: Retriever, config: Config) -> None:
+    """Gives a model the weights of the run that `train.initial_weights` names, if it names one.
+
+    Args:
+        model: The model, without an optimizer.
+        config: Its config.
+
+    Raises:
+        UserError: If they are missing, damaged, or of another model.
+    """
+    other = check_initial_weights(config)
+    if other is None:
+        return
+    try:
+        load_trained(model, other, RunFolder(other))
+    except WeightsError as error:
+        raise UserError(f"{_KEY}: {error}") from None

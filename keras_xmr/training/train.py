@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from typing import Any
 
 import keras
@@ -31,7 +32,7 @@ from keras_xmr.model.towers import tower_on_features
 from keras_xmr.relevance import TOKENIZERS, BatchRelevance, weigh
 from keras_xmr.runs.folder import RunFolder
 from keras_xmr.runs.frozen_features import frozen_caption_features, frozen_features
-from keras_xmr.runs.loading import load_trained
+from keras_xmr.runs.loading import load_retriever, load_trained
 from keras_xmr.runs.termination import TerminationNotice
 from keras_xmr.training import callbacks
 from keras_xmr.training.cca_start import choose_weight, start_from_cca, weighted_poolings
@@ -121,13 +122,12 @@ def train(
     with distribution.strategy.scope():
         trained, begun = distribution.from_chief([int(folder.is_trained), int(folder.has_begun)])
         if trained:
-            return _finished(config, folder, records, tokenizer, distribution)
-        files = CheckpointFiles(folder.checkpoints)
-        external = (
-            _external_weights(config, files, bool(begun))
-            if distribution.is_chief
-            else ExternalWeights()
-        )
+            if distribution.is_chief:
+                folder.begin(config, tokenizer.files())
+            return load_retriever(config, records, tokenizer, reads=distribution.is_chief)
+        files, external = CheckpointFiles(folder.checkpoints), ExternalWeights()
+        if distribution.is_chief:
+            external = _external_weights(config, files, bool(begun))
         sides = distribution.from_chief([int(side in external.checksums) for side in SIDES])
         held = [side for side, is_external in zip(SIDES, sides, strict=True) if is_external]
         model = build_model(config, records, tokenizer, pretrained=held if begun else True)
@@ -198,24 +198,6 @@ def _check_phases(model: Retriever, config: Config) -> None:
         check_towers(model.input_models())
 
 
-def _finished(
-    config: Config,
-    folder: RunFolder,
-    records: Records,
-    tokenizer: Tokenizer,
-    distribution: Distribution,
-) -> Retriever:
-    """The model of a training that had ended before; of several workers the chief has it."""
-    model = build_model(config, records, tokenizer, pretrained=False)
-    # All workers make its variables together.
-    bare = model.without_optimizer()
-    if distribution.is_chief:
-        folder.begin(config, tokenizer.files())
-        load_trained(bare, config, folder)
-        model.global_step.assign(bare.global_step)
-    return model
-
-
 def _external_weights(config: Config, files: CheckpointFiles, begun: bool) -> ExternalWeights:
     """The weights that checkpoints do not store: of the newest, or of the first to come.
 
@@ -248,31 +230,25 @@ def _batch_relevance(split: SplitRecords, options: RelevanceOptions) -> BatchRel
     return BatchRelevance(weighted)
 
 
+@dataclass(eq=False)
 class _Trainer:
     """The state of one training."""
 
-    def __init__(
-        self,
-        config: Config,
-        folder: RunFolder,
-        records: Records,
-        tokenizer: Tokenizer,
-        sampler: Sampler,
-        checkpoints: Checkpoints,
-        more_callbacks: Sequence[keras.callbacks.Callback],
-    ) -> None:
-        self.config = config
-        self.folder = folder
-        self.whole_records = records
-        self.records = records
-        self.tokenizer = tokenizer
-        self.model = checkpoints.model
-        self.sampler = sampler
-        self.steps_per_epoch = sampler.steps
-        self.distribution = checkpoints.distribution
-        self.checkpoints = checkpoints
+    config: Config
+    folder: RunFolder
+    whole_records: Records
+    tokenizer: Tokenizer
+    sampler: Sampler
+    checkpoints: Checkpoints
+    more_callbacks: Sequence[keras.callbacks.Callback]
+
+    def __post_init__(self) -> None:
+        self.records = self.whole_records
+        self.model = self.checkpoints.model
+        self.steps_per_epoch = self.sampler.steps
+        self.distribution = self.checkpoints.distribution
         self.notice = TerminationNotice()
-        self.callbacks = [*self._callbacks(), *more_callbacks]
+        self.callbacks = [*self._callbacks(), *self.more_callbacks]
 
     @property
     def _epochs(self) -> int:
@@ -280,13 +256,10 @@ class _Trainer:
 
     def spans(self) -> list[_Span]:
         """The phases, and when they begin and end."""
-        spans: list[_Span] = []
-        start = 0
-        for number, phase in enumerate(self.config.train.phases):
-            end = start + phase.epochs * self.steps_per_epoch
-            spans.append(_Span(number, phase, start, end))
-            start = end
-        return spans
+        phases = self.config.train.phases
+        steps = accumulate((phase.epochs * self.steps_per_epoch for phase in phases), initial=0)
+        numbered = zip(enumerate(phases), pairwise(steps), strict=True)
+        return [_Span(number, phase, *ends) for (number, phase), ends in numbered]
 
     def start(self, span: _Span, done: int) -> None:
         """Compiles the model for a phase, and restores what there is of it.
@@ -368,20 +341,15 @@ class _Trainer:
 
         Not before the weights of the encoders are those of the checkpoint.
         """
-        model, records = self.model, self.whole_records
+        model, chief_first = self.model, self.distribution.chief_first
+        read = (model, self.whole_records)
+        self.records = self.whole_records
         if model.feature_tower is not None:
-            features = self.distribution.chief_first(
-                lambda: frozen_features(model, self.whole_records, self.config)
-            )
-            records = replace(records, image_features=features)
+            features = chief_first(frozen_features, *read, self.config)
+            self.records = replace(self.records, image_features=features)
         if model.caption_feature_tower is not None:
-            folder = self.distribution.chief_first(
-                lambda: frozen_caption_features(
-                    model, self.whole_records, self.tokenizer, self.config
-                )
-            )
-            records = replace(records, caption_features=folder)
-        self.records = records
+            folder = chief_first(frozen_caption_features, *read, self.tokenizer, self.config)
+            self.records = replace(self.records, caption_features=folder)
 
     def fit(self, batches: object, span: _Span) -> None:
         """Trains to the end of the phase, or of an epoch that was begun before."""
