@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -120,15 +120,12 @@ def begin_at_cca(
     caption_pooling.reverse_hubness()
     _fit(image_head, images, captions)
     _fit(caption_head, captions, images)
-    _predict_ranks(image_head, caption_head, images.inputs, captions.inputs, train, best)
+    heads = {"images": image_head, "captions": caption_head}
+    _predict_ranks(heads, {"images": images[0], "captions": captions[0]}, train, best)
 
 
-@dataclass(frozen=True, eq=False)
-class _LinearMap:
-    """A linear map and its inputs."""
-
-    inputs: np.ndarray
-    kernel: np.ndarray
+_LinearMap = tuple[np.ndarray, np.ndarray]
+"""The inputs of a linear map, and its kernel."""
 
 
 def _begin(head: Head, vectors: np.ndarray, mean: np.ndarray, kernel: np.ndarray) -> _LinearMap:
@@ -142,38 +139,30 @@ def _begin(head: Head, vectors: np.ndarray, mean: np.ndarray, kernel: np.ndarray
     norm = np.linalg.norm((vectors - mean) @ kernel, axis=1).mean()
     pooling: Any = head.global_pooling
     pooling.begin_at(kernel / norm)
-    return _LinearMap(_inputs(pooling, vectors), pooling.kernel.numpy().astype(np.float64))
+    return _inputs(pooling, vectors), pooling.kernel.numpy().astype(np.float64)
 
 
-def _fit(head: Head, inputs: _LinearMap, other: _LinearMap) -> None:
+def _fit(head: Head, linear_map: _LinearMap, other: _LinearMap) -> None:
     """Sets the posterior of the linear map of a head that has one."""
     if isinstance(head, Laplace):
-        others = other.inputs @ other.kernel
-        posterior = last_layer_posterior(inputs.inputs, inputs.kernel, others, head.temperature)
+        posterior = last_layer_posterior(*linear_map, np.matmul(*other), head.temperature)
         _LOGGER.info("posterior: the precision of its prior is %.3g", posterior.prior_precision)
         head.set_posterior(posterior.input_covariance, posterior.output_variance)
 
 
 def _predict_ranks(
-    image_head: Head,
-    caption_head: Head,
-    image_inputs: np.ndarray,
-    caption_inputs: np.ndarray,
-    train: Averages,
-    best: Projections,
+    heads: Mapping[str, Head], inputs: dict[str, np.ndarray], train: Averages, best: Projections
 ) -> None:
-    """Sets the variance of heads that predict the rank of their item."""
-    heads = {"images": image_head, "captions": caption_head}
+    """Sets the variance of heads that predict the rank of their item, by the inputs of each."""
     folds = [head.folds for head in heads.values() if isinstance(head, HeldOutRank)]
     if not folds:
         return
     fold_of = np.random.default_rng(0).permutation(len(train.images)) % max(folds)
-    inputs = {"images": image_inputs, "captions": caption_inputs}
     folds_of = {"images": fold_of, "captions": fold_of[train.image_ids]}
     if train.shortened is not None:
         averages, image_ids = train.shortened
-        further = _inputs(caption_head.global_pooling, averages)
-        inputs["captions"] = np.concatenate([caption_inputs, further])
+        further = _inputs(heads["captions"].global_pooling, averages)
+        inputs["captions"] = np.concatenate([inputs["captions"], further])
         folds_of["captions"] = np.append(folds_of["captions"], fold_of[image_ids])
     log_ranks = held_out_log_ranks(
         train.images, train.captions, train.image_ids, fold_of, best, train.shortened

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
+import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -220,16 +220,9 @@ def _sentences(cls: type, what: str, *inputs: Mapping[str, Any]) -> Iterator[Non
 
 def _line_of(cls: type, error: Exception) -> str:
     """The innermost line of the file of a class at which an error was raised."""
-    file = _file_of(cls)
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     lines = [f for f in traceback.extract_tb(error.__traceback__) if file and f.filename == file]
     return f" ({lines[-1].filename}, line {lines[-1].lineno})" if lines else ""
-
-
-def _file_of(cls: Callable[..., Any]) -> str | None:
-    try:
-        return inspect.getfile(cls)
-    except (TypeError, OSError):
-        return None
 
 
 def _name(cls: type) -> str:
