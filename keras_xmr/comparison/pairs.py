@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from keras_xmr.comparison.resampling import HEADLINES, Resampled, most_judged
+from keras_xmr.comparison.resampling import HEADLINES, Resampled, compare_estimates, most_judged
 from keras_xmr.comparison.results import Methods
 from keras_xmr.comparison.summary_tables import kind_title
-from keras_xmr.metrics.bootstrap import Difference, holm
+from keras_xmr.metrics.bootstrap import Difference
 from keras_xmr.reporting.table import Table
 
 ALPHA = 0.05
@@ -85,11 +85,9 @@ def _test(compared: Resampled, metric: str) -> Iterator[Pair]:
     names, kind = compared.methods, compared.judgements
     estimates = compared.estimates[metric]
     numbers = list(itertools.combinations(range(len(names)), 2))
-    minus = [estimates[i] - estimates[j] for i, j in numbers]
-    apart = [(estimate.difference(), estimate.smallest_effect()) for estimate in minus]
-    corrected = holm([d.p_value for d, _ in apart])
-    for (i, j), (d, smallest), p_holm in zip(numbers, apart, corrected, strict=True):
-        yield Pair(kind, metric, names[i], names[j], d, float(p_holm), smallest)
+    tested = compare_estimates([estimates[i] - estimates[j] for i, j in numbers])
+    for (i, j), test in zip(numbers, tested, strict=True):
+        yield Pair(kind, metric, names[i], names[j], *test)
 
 
 def wins(methods: Methods, count: int = _WINS) -> list[Win]:

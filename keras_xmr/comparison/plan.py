@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,21 +116,15 @@ def check_comparable(configs: Mapping[str, Mapping[str, Any]]) -> None:
         raise ConfigError(f"these runs have no evaluated split in common:\n  {listed}")
     first, *others = configs
     for other in others:
-        for key, old, new in _unlike(configs[first], configs[other]):
-            raise ConfigError(
-                f"{first} and {other} cannot be compared: {key} is {old} in one, and {new} in the "
-                f"other. Evaluate all with the same (--set {key}=...)"
-            )
-
-
-def _unlike(left: Mapping[str, Any], right: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    keys: tuple[str, ...] = _MEANING
-    if all(_at(config, _ASP) for config in (left, right)):
-        keys += _MEANING_OF_ASP
-    for key in keys:
-        old, new = _at(left, key), _at(right, key)
-        if old != new:
-            yield key, old, new
+        both = configs[first], configs[other]
+        has_asp = all(_at(config, _ASP) for config in both)
+        for key in (*_MEANING, *(_MEANING_OF_ASP if has_asp else ())):
+            old, new = (_at(config, key) for config in both)
+            if old != new:
+                raise ConfigError(
+                    f"{first} and {other} cannot be compared: {key} is {old} in one, and {new} in "
+                    f"the other. Evaluate all with the same (--set {key}=...)"
+                )
 
 
 def _says(config: Mapping[str, Any], key: str) -> bool:

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from data_pipelines.files import atomic_write
-from keras_xmr.comparison.pairs import (
-    ALPHA,
-    Pair,
-    Win,
-    group_by_pair,
-    matrix_tables,
-    signed,
-)
+from keras_xmr.comparison.pairs import ALPHA, Pair, Win, group_by_pair, matrix_tables, signed
 from keras_xmr.comparison.plots import comparison_pictures
 from keras_xmr.comparison.resampling import HEADLINES, Resampled, most_judged, required_resamples
 from keras_xmr.comparison.results import Methods
@@ -106,15 +99,12 @@ class Comparison:
 
     def _ties(self) -> list[str]:
         """A line per matcher that ties many pairs in any run of a method."""
-        lines: list[str] = []
-        for method, runs in self.methods.items():
-            tied: dict[str, float] = {}
-            for run in runs:
-                for matcher, measured in run.figures["matchers"].items():
-                    tied[matcher] = max(tied.get(matcher, 0.0), measured.get("tied", 0.0))
-            warnings = (tie_warning(f"{method}: {name}", share) for name, share in tied.items())
-            lines += filter(None, warnings)
-        return lines
+        tied: dict[str, float] = {}
+        for run in (run for runs in self.methods.values() for run in runs):
+            for matcher, measured in run.figures["matchers"].items():
+                name = f"{run.method}: {matcher}"
+                tied[name] = max(tied.get(name, 0.0), measured.get("tied", 0.0))
+        return [warning for each in tied.items() if (warning := tie_warning(*each))]
 
 
 def terminal_tables(comparison: Comparison) -> list[str]:
@@ -195,10 +185,8 @@ def _pair_rows(pairs: Sequence[Pair]) -> Iterable[Sequence[object]]:
     yield (*header, "p_holm", "detectable")
     for pair in pairs:
         kind = "annotated" if pair.judgements == ANNOTATED else pair.judgements
-        d = pair.difference
-        numbers = [f"{n:.6g}" for n in (d.value, d.low, d.high, d.p_value)]
-        numbers += [f"{n:.6g}" for n in (pair.p_holm, pair.smallest_effect)]
-        yield (kind, pair.metric, pair.left, pair.right, *numbers)
+        numbers = (*astuple(pair.difference), pair.p_holm, pair.smallest_effect)
+        yield (kind, pair.metric, pair.left, pair.right, *(f"{n:.6g}" for n in numbers))
 
 
 def _win_rows(wins: Sequence[Win]) -> Iterable[Sequence[object]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from keras_xmr.metrics.bootstrap import (
     RESAMPLES,
     Difference,
     Estimate,
+    holm,
     mean_of_runs,
     resampled_means,
 )
@@ -50,7 +51,7 @@ class Resampled:
         return self.estimates[metric][self.methods.index(method)].difference()
 
 
-def resample(methods: Methods, seed: int = 0) -> list[Resampled]:
+def resample(methods: Methods) -> list[Resampled]:
     """Resamples the queries for each kind of judgements.
 
     Images are resampled, and their captions with them, so both directions and RSUM come from the
@@ -60,10 +61,8 @@ def resample(methods: Methods, seed: int = 0) -> list[Resampled]:
 
     Args:
         methods: The runs of each method.
-        seed: Seed of the resamples.
     """
-    resamples = required_resamples(len(methods))
-    return [_resample_kind(methods, kind, resamples, seed) for kind in _common_kinds(methods)]
+    return [_resample_kind(methods, kind) for kind in _common_kinds(methods)]
 
 
 def required_resamples(methods: int) -> int:
@@ -74,18 +73,26 @@ def required_resamples(methods: int) -> int:
     return max(RESAMPLES, 100 * methods * (methods - 1) // 2)
 
 
-def _resample_kind(methods: Methods, kind: str, resamples: int, seed: int) -> Resampled:
+def _resample_kind(methods: Methods, kind: str) -> Resampled:
     runs = [run for of_method in methods.values() for run in of_method]
     tested = [name for metric in _COMPARED for name in metric.mean_of or (metric.name,)]
     per_query = {
         side: {name: _per_query(runs, kind, f"{side}_{name}") for name in tested}
         for side in DIRECTIONS
     }
-    queries = runs[0].queries
-    draws = {"images": len(queries.image_ids), "resamples": resamples, "seed": seed}
+    queries, resamples = runs[0].queries, required_resamples(len(methods))
+    owner, images = queries.caption_image, len(queries.image_ids)
     sizes = [len(of_method) for of_method in methods.values()]
-    estimates = estimate_means(per_query, sizes, queries.caption_image, **draws)
+    estimates = estimate_means(per_query, sizes, owner, images, resamples, seed=0)
     return Resampled(kind, list(methods), estimates)
+
+
+def compare_estimates(minus: Sequence[Estimate]) -> Iterator[tuple[Difference, float, float]]:
+    """Yields differences, their p-values corrected for all of them, and the smallest effects."""
+    differences = [estimate.difference() for estimate in minus]
+    corrected = holm([difference.p_value for difference in differences])
+    for estimate, difference, p_holm in zip(minus, differences, corrected, strict=True):
+        yield difference, float(p_holm), estimate.smallest_effect()
 
 
 def estimate_means(
@@ -130,14 +137,12 @@ def estimate_means(
             resampled[f"{side}_{name}"] = part
     for whole in (observed, resampled):
         _combine(whole)
-    ends = np.cumsum(sizes)[:-1]
+
+    def by_system(values: np.ndarray) -> list[np.ndarray]:
+        return np.split(values, np.cumsum(sizes)[:-1], axis=-1)
+
     return {
-        metric: [
-            mean_of_runs(*system)
-            for system in zip(
-                np.split(of_runs, ends), np.split(resampled[metric], ends, axis=1), strict=True
-            )
-        ]
+        metric: list(map(mean_of_runs, by_system(of_runs), by_system(resampled[metric])))
         for metric, of_runs in observed.items()
     }
 
@@ -154,9 +159,8 @@ def _combine(whole: dict[str, np.ndarray]) -> None:
 def _per_query(runs: Sequence[RunResult], judgements: str, metric: str) -> np.ndarray:
     """The values of a metric (queries, runs), float64; NaN where any run has none."""
     first = runs[0].queries
-    nothing = np.full(
-        len(first.image_ids if metric.startswith("i2t") else first.caption_ids), np.nan
-    )
+    ids = first.image_ids if metric.startswith("i2t") else first.caption_ids
+    nothing = np.full(len(ids), np.nan)
     columns = [run.queries.values[judgements].get(metric, nothing) for run in runs]
     values = np.stack(columns, axis=1).astype(np.float64)
     values[np.isnan(values).any(axis=1)] = np.nan

@@ -6,6 +6,7 @@ import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -31,19 +32,19 @@ class Queries:
     """Metrics of every query with the matcher of a run's training.
 
     Attributes:
+        values: For each kind of judgements ("metrics" for the annotated ones) the arrays by
+            names such as `i2t_recall_1`.
         image_ids: The ids of the images, str (images,).
         caption_ids: The ids of the captions, str (captions,).
         caption_image: The image that each caption was written for, int (captions,); or None.
         captions: Their texts, str (captions,); or None.
-        values: For each kind of judgements ("metrics" for the annotated ones) the arrays by
-            names such as `i2t_recall_1`.
     """
 
+    values: dict[str, dict[str, np.ndarray]]
     image_ids: np.ndarray
     caption_ids: np.ndarray
-    caption_image: np.ndarray | None
-    captions: np.ndarray | None
-    values: dict[str, dict[str, np.ndarray]]
+    caption_image: np.ndarray | None = None
+    captions: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -81,13 +82,7 @@ class RunResult:
                     matrix, *kind, metric = key.split("/")
                     if matrix == self.matcher:
                         values.setdefault(kind[0] if kind else "metrics", {})[metric] = arrays[key]
-            return Queries(
-                known["image_ids"],
-                known["caption_ids"],
-                known.get("caption_image"),
-                known.get("captions"),
-                values,
-            )
+            return Queries(values, **known)
         except FileNotFoundError:
             raise ComparisonError(f"{path} does not exist; {_AGAIN}") from None
         except (*NO_ARRAY, KeyError, TypeError, AttributeError) as error:
@@ -170,11 +165,9 @@ def _figures(path: Path) -> dict[str, Any]:
     try:
         figures = read_figures_file(path)
         matchers = list(figures["matchers"].values())
-        is_whole = bool(matchers) and all(map(_are_figures, (m["metrics"] for m in matchers)))
         is_old = not all("judgements" in matcher for matcher in matchers)
-        is_whole &= is_old or all(
-            _are_figures(judged) for m in matchers for judged in m["judgements"].values()
-        )
+        measured = [(m["metrics"], *m.get("judgements", {}).values()) for m in matchers]
+        is_whole = bool(matchers) and all(map(_are_figures, chain.from_iterable(measured)))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         is_whole = is_old = False
     if is_old:

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,31 +54,21 @@ def compare(
         for split, methods in read_runs(paths).items():
             _report(split, methods, folder / split)
     if failed:
-        raise UserError(_failures(failed, len(planned)))
+        lines = "\n  ".join(f"{name}: {why}" for name, why in failed.items())
+        raise UserError(
+            f"{len(failed)} of {len(planned)} runs failed, and are not in the tables:\n  {lines}\n"
+            "Their messages are above. Run the same command again to resume"
+        )
 
 
 def _report(split: str, methods: Methods, folder: Path) -> None:
-    several = len(methods) > 1
     resampled = resample(methods)
     comparison = Comparison(
-        split,
-        methods,
-        summary_tables(methods),
-        resampled,
-        compare_pairs(resampled) if several else [],
-        wins(methods) if several else [],
+        split, methods, summary_tables(methods), resampled, compare_pairs(resampled), wins(methods)
     )
     page = write_report(comparison, folder)
     print("\n" + "\n\n".join(terminal_tables(comparison)) + "\n", flush=True)
     _LOGGER.info("report: %s", page)
-
-
-def _failures(failed: Mapping[str, str], count: int) -> str:
-    lines = "\n  ".join(f"{name}: {why}" for name, why in failed.items())
-    return (
-        f"{len(failed)} of {count} runs failed, and are not in the tables:\n  {lines}\n"
-        "Their messages are above. Run the same command again to resume"
-    )
 
 
 def execute(runs: Sequence[PlannedRun]) -> dict[str, str]:

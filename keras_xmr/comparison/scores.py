@@ -10,14 +10,10 @@ from typing import Any
 import numpy as np
 
 from data_pipelines.errors import ArgumentError
-from keras_xmr.comparison.resampling import estimate_means
+from keras_xmr.comparison.resampling import compare_estimates, estimate_means
 from keras_xmr.judgements import as_judgements, check_image_ids
 from keras_xmr.judgements.relation import Judgements
-from keras_xmr.metrics.bootstrap import (
-    RESAMPLES,
-    Difference,
-    holm,
-)
+from keras_xmr.metrics.bootstrap import RESAMPLES, Difference
 from keras_xmr.metrics.functions import as_score_matrices
 from keras_xmr.metrics.names import metric_title
 from keras_xmr.metrics.ranking import RECALL_AT
@@ -134,29 +130,17 @@ def compare(
     if not right.grades.nnz:
         raise ArgumentError("no pair is relevant, so nothing can be compared")
     runs = [evaluate_scores(matrices, right) for matrices in (*sides[0], *sides[1])]
+    both = {"i2t": [run.image_to_text for run in runs], "t2i": [run.text_to_image for run in runs]}
     per_query = {
-        side: {
-            name: np.stack([queries.values[name] for queries in of_runs], axis=1)
-            for name in _METRICS
-        }
-        for side, of_runs in (
-            ("i2t", [run.image_to_text for run in runs]),
-            ("t2i", [run.text_to_image for run in runs]),
-        )
+        side: {name: np.stack([q.values[name] for q in queries], axis=1) for name in _METRICS}
+        for side, queries in both.items()
     }
     sizes, owner = (len(sides[0]), len(sides[1])), _owner(right, image_ids)
     estimates = estimate_means(per_query, sizes, owner, shape[0], resamples, seed)
-    minus = {name: second - first for name, (first, second) in estimates.items()}
-    differences = {name: estimate.difference() for name, estimate in minus.items()}
-    corrected = holm([difference.p_value for difference in differences.values()])
+    tested = compare_estimates([second - first for first, second in estimates.values()])
     metrics = {
-        name: ComparedMetric(
-            (estimates[name][0].value, estimates[name][1].value),
-            difference,
-            float(p_holm),
-            minus[name].smallest_effect(),
-        )
-        for (name, difference), p_holm in zip(differences.items(), corrected, strict=True)
+        name: ComparedMetric((first.value, second.value), *test)
+        for (name, (first, second)), test in zip(estimates.items(), tested, strict=True)
     }
     return ScoreComparison(names, metrics, sizes)
 

@@ -193,19 +193,14 @@ def _chance(run: RunResult, judgements: str) -> dict[str, float]:
 
 def _summaries(runs: Sequence[RunResult]) -> dict[str, dict[str, dict[str, Figure]]]:
     """The figures of each matcher, with and without re-rankers, by judgements and metric."""
-    names = list(
-        dict.fromkeys(
-            n for run in runs for part in ("matchers", "reranked") for n in run.figures[part]
-        )
-    )
     by_matcher: dict[str, dict[str, dict[str, Figure]]] = {}
-    for name in names:
-        measured = [
-            _by_judgements((run.figures["matchers"] | run.figures["reranked"]).get(name, {}))
-            for run in runs
-        ]
-        kinds = dict.fromkeys(k for m in measured for k in m)
-        by_matcher[name] = {k: _figures([m[k] for m in measured if k in m]) for k in kinds}
+    for run in runs:
+        for name, measured in (run.figures["matchers"] | run.figures["reranked"]).items():
+            for kind, metrics in _by_judgements(measured).items():
+                figures = by_matcher.setdefault(name, {}).setdefault(kind, {})
+                for metric, value in metrics.items():
+                    before = figures[metric].values if metric in figures else ()
+                    figures[metric] = Figure((*before, value))
     return by_matcher
 
 
@@ -213,11 +208,6 @@ def _by_judgements(measured: Mapping[str, Any]) -> dict[str, Mapping[str, float]
     """The figures of a matcher by kind of judgements; no name of a file is "metrics" or "folds"."""
     of_data_set = {kind: measured[kind] for kind in (ANNOTATED, "folds") if kind in measured}
     return of_data_set | measured.get("judgements", {})
-
-
-def _figures(summaries: Sequence[Mapping[str, float]]) -> dict[str, Figure]:
-    metrics = dict.fromkeys(metric for summary in summaries for metric in summary)
-    return {m: Figure(tuple(s[m] for s in summaries if m in s)) for m in metrics}
 
 
 def shown_mean(metric: str, figures: Mapping[str, Figure]) -> str:
