@@ -189,14 +189,7 @@ def _find(
     scores: Mapping[str, ScoreMatrices], judged: scipy.sparse.csr_array, options: AuditOptions
 ) -> Candidates:
     try:
-        return find_candidates(
-            scores,
-            judged,
-            pairs=options.pairs,
-            per_image=options.per_image,
-            per_caption=options.per_caption,
-            combine=options.combine,
-        )
+        return find_candidates(scores, judged, options)
     except ValueError as error:
         raise UserError(f"these scores cannot be audited: {error}") from None
 

@@ -16,6 +16,7 @@ from scipy.stats import rankdata
 
 from data_pipelines.option_types import Combination
 from data_pipelines.processors import in_threads
+from keras_xmr.config.schema import AuditOptions
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.reporting.table import Table
@@ -71,34 +72,25 @@ class Vote(NamedTuple):
 
 
 def find_candidates(
-    scores: Mapping[str, ScoreMatrices],
-    judged: scipy.sparse.csr_array,
-    *,
-    pairs: int,
-    per_image: int,
-    per_caption: int,
-    combine: Combination,
+    scores: Mapping[str, ScoreMatrices], judged: scipy.sparse.csr_array, options: AuditOptions
 ) -> Candidates:
     """Finds the unlabelled pairs with the highest belief.
 
     Goes through all unlabelled pairs in falling belief, those of equal belief by image and then
-    by caption, and takes a pair unless its image, or its caption, has been taken as often as it
-    may be. Exact. Memory: that of `belief_matrix`.
+    by caption, and takes a pair unless its image, or its caption, has been taken as often as the
+    options allow. Exact. Memory: that of `belief_matrix`.
 
     Args:
         scores: Of each model, by its name.
         judged: Pairs that are judged already, sparse (images, captions).
-        pairs: The most pairs.
-        per_image: The most pairs of one image.
-        per_caption: The most pairs of one caption.
-        combine: The combination of the beliefs of several models; see `belief_matrix`.
+        options: The most pairs, and how the beliefs of several models are combined.
 
     Raises:
         ValueError: If scores are missing, shapes differ, or a score is not finite.
     """
-    belief = belief_matrix(scores, judged, combine)
-    images_left = np.full(belief.shape[0], per_image)
-    captions_left = np.full(belief.shape[1], per_caption)
+    belief, pairs = belief_matrix(scores, judged, options.combine), options.pairs
+    images_left = np.full(belief.shape[0], options.per_image)
+    captions_left = np.full(belief.shape[1], options.per_caption)
     taken: list[tuple[int, int, float]] = []
     while len(taken) < pairs and len(best := _best(belief, 4 * pairs)):
         for image, caption in zip(*np.divmod(best, belief.shape[1]), strict=True):
@@ -162,7 +154,7 @@ def belief_matrix(
         raise ValueError("no scores: use at least one model")
     if combine == "mean":
         belief /= np.float32(len(scores))
-    belief[_stored(judged)] = -np.inf
+    belief[judged.tocoo().coords] = -np.inf
     return belief
 
 
@@ -230,7 +222,7 @@ def _lower_to_leads(belief: np.ndarray, scores: np.ndarray, judged: scipy.sparse
         rows = slice(first, first + _ROWS)
         block = np.array(scores[rows], order="C")
         known = judged[rows]
-        places = _stored(known)
+        places = known.tocoo().coords
         last = _last_right(block[places], places[0], known.data, len(block))
         block[places] = -np.inf
         annotated = 1 + np.count_nonzero(block > last[:, None], axis=1)
@@ -284,11 +276,6 @@ def _best(belief: np.ndarray, count: int) -> np.ndarray:
     return places
 
 
-def _stored(matrix: scipy.sparse.csr_array) -> tuple[np.ndarray, np.ndarray]:
-    """The rows and columns of the stored numbers."""
-    return np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr)), matrix.indices
-
-
 @dataclass(frozen=True)
 class Precision:
     """The share of right pairs among candidates.
@@ -323,8 +310,7 @@ def measure_precision(
 
 def _places(matrix: scipy.sparse.csr_array) -> np.ndarray:
     """The flat places of the stored numbers."""
-    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    return rows * matrix.shape[1] + matrix.indices
+    return np.ravel_multi_index(matrix.tocoo().coords, matrix.shape)
 
 
 def precision_table(title: str, precisions: Mapping[str, Precision]) -> Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -90,7 +90,7 @@ def merge(
 
 
 def judged_pairs(
-    judgements: Iterable[Judgements], labels: Mapping[Pair, Label]
+    judgements: Sequence[Judgements], labels: Mapping[Pair, Label]
 ) -> scipy.sparse.csr_array:
     """The pairs that are judged already, as in `find_candidates`.
 
@@ -105,11 +105,10 @@ def judged_pairs(
     Returns:
         Sparse float32 (images, captions); a stored 0 says that a pair is not right.
     """
-    all_judgements = list(judgements)
-    grades = all_judgements[0].grades
-    for other in all_judgements[1:]:
+    grades = judgements[0].grades
+    for other in judgements[1:]:
         grades = grades.maximum(other.grades)
-    partial = [each.judged for each in all_judgements if each.judged is not None]
+    partial = [each.judged for each in judgements if each.judged is not None]
     if partial:
         known = scipy.sparse.coo_array(sum(partial[1:], start=partial[0]))
         pairs = np.stack(known.coords, axis=1)
@@ -148,10 +147,9 @@ def write_judgements(
     """
     decided = {pair: label for pair, label in labels.items() if label.kind != "unsure"}
     grades = _apply_labels(annotated.grades, decided)
-    images = np.repeat(np.arange(grades.shape[0]), np.diff(grades.indptr))
     rows = (
         (image_ids[i], caption_ids[c], _number(grade))
-        for i, c, grade in zip(images, grades.indices, grades.data, strict=True)
+        for i, c, grade in zip(*grades.tocoo().coords, grades.data, strict=True)
     )
     write_rows(path, ("image", "caption", "grade"), rows)
 
@@ -182,15 +180,11 @@ def _replaced(
     grades: scipy.sparse.csr_array, pairs: np.ndarray, values: np.ndarray
 ) -> scipy.sparse.csr_array:
     """Replaces the grades of some pairs (pairs, 2); a grade of 0 is stored."""
-    rows = np.repeat(np.arange(grades.shape[0]), np.diff(grades.indptr))
-    width = grades.shape[1]
-    kept = ~np.isin(rows * width + grades.indices, pairs[:, 0] * width + pairs[:, 1])
-    places = (
-        np.concatenate([rows[kept], pairs[:, 0]]),
-        np.concatenate([grades.indices[kept], pairs[:, 1]]),
-    )
+    known = np.stack(grades.tocoo().coords, axis=1)
+    kept = ~np.isin(*(np.ravel_multi_index(places.T, grades.shape) for places in (known, pairs)))
+    places = np.concatenate([known[kept], pairs])
     merged = scipy.sparse.csr_array(
-        (np.concatenate([grades.data[kept], values]), places),
+        (np.concatenate([grades.data[kept], values]), tuple(places.T)),
         shape=grades.shape,
         dtype=np.float32,
     )

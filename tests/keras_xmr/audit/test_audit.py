@@ -37,6 +37,7 @@ from keras_xmr.audit.labels import (
     write_labels,
 )
 from keras_xmr.config.loader import ConfigError, dump_config
+from keras_xmr.config.schema import AuditOptions
 from keras_xmr.index.photos import thumbnail
 from keras_xmr.judgements import Judgements, JudgementsError, read_judgements
 from keras_xmr.metrics import ScoreMatrices
@@ -138,14 +139,10 @@ def test_candidates_are_those_of_a_walk_over_all_pairs(
     found = judged(random, (23, 31))
     # The coarse scores make many equal beliefs, so that their order is seen, too.
     for asked in ({"coarse": some_models["coarse"]}, some_models):
-        candidates = find_candidates(
-            asked,
-            found,
-            pairs=pairs,
-            per_image=per_image,
-            per_caption=per_caption,
-            combine="least",
+        options = AuditOptions(
+            pairs=pairs, per_image=per_image, per_caption=per_caption, combine="least"
         )
+        candidates = find_candidates(asked, found, options)
         belief = belief_matrix(asked, found, "least")
         expected = brute_candidates(belief, pairs, per_image, per_caption)
         taken = list(zip(candidates.images.tolist(), candidates.captions.tolist(), strict=True))
@@ -155,10 +152,10 @@ def test_candidates_are_those_of_a_walk_over_all_pairs(
 
 def test_tiles_do_not_matter(some_models, random, monkeypatch):
     found = judged(random, (23, 31))
-    options = {"pairs": 50, "per_image": 4, "per_caption": 4, "combine": "mean"}
-    whole = find_candidates(some_models, found, **options)
+    options = AuditOptions(pairs=50, per_image=4, per_caption=4, combine="mean")
+    whole = find_candidates(some_models, found, options)
     monkeypatch.setattr("keras_xmr.audit.candidates._ROWS", 5)
-    tiled = find_candidates(some_models, found, **options)
+    tiled = find_candidates(some_models, found, options)
     np.testing.assert_array_equal(tiled.images, whole.images)
     np.testing.assert_array_equal(tiled.captions, whole.captions)
     np.testing.assert_array_equal(tiled.belief, whole.belief)
@@ -167,12 +164,12 @@ def test_tiles_do_not_matter(some_models, random, monkeypatch):
 def test_a_model_that_tells_nothing_apart_believes_in_nothing(random):
     found = judged(random, (12, 9), right=0.3)
     flat = {"flat": ScoreMatrices(np.zeros((12, 9), np.float32))}
-    options = {"pairs": 20, "per_image": 2, "per_caption": 2, "combine": "mean"}
-    candidates = find_candidates(flat, found, **options)
+    options = AuditOptions(pairs=20, per_image=2, per_caption=2, combine="mean")
+    candidates = find_candidates(flat, found, options)
     votes = vote(flat["flat"], found, candidates.images, candidates.captions)
     assert not any(each.agrees for each in votes)
     everything = scipy.sparse.csr_array(np.ones((12, 9), np.float32))
-    assert len(find_candidates(flat, everything, **options)) == 0
+    assert len(find_candidates(flat, everything, options)) == 0
 
 
 def test_a_hidden_label_is_found_and_a_near_miss_is_not(random):
@@ -183,14 +180,8 @@ def test_a_hidden_label_is_found_and_a_near_miss_is_not(random):
     scores[3, 3] = 1.2  # better than its annotated caption does.
     scores[11, 12] = 0.9  # A near miss: the first of its row and column, but behind.
     own = Judgements.from_pairs(np.arange(40), 40).grades
-    found = find_candidates(
-        {"m": ScoreMatrices(scores)},
-        own,
-        pairs=3,
-        per_image=1,
-        per_caption=1,
-        combine="mean",
-    )
+    options = AuditOptions(pairs=3, per_image=1, per_caption=1, combine="mean")
+    found = find_candidates({"m": ScoreMatrices(scores)}, own, options)
     assert (found.images[0], found.captions[0]) == (3, 7)
     assert found.belief[0] > 0
     first, second = vote(ScoreMatrices(scores), own, np.array([3, 11]), np.array([7, 12]))
