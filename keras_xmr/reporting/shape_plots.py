@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -10,7 +10,7 @@ from matplotlib.patches import Ellipse
 
 from keras_xmr.evaluation.results import Arrays, Evaluation, GradientCounts
 from keras_xmr.reporting.pictures import COLOURS, Picture, panel
-from keras_xmr.uncertainty.mixtures import PAIRS, Mixtures
+from keras_xmr.uncertainty.mixtures import PAIRS
 
 _IMAGES = 9
 
@@ -69,11 +69,11 @@ def _ellipse(
     return [*mean.tolist(), *sigma.tolist()]
 
 
-def _mixtures(mixtures: Mixtures) -> Picture:
+def _mixtures(divergences: Mapping[str, np.ndarray]) -> Picture:
     drawing, axis = panel("images, mixed and erased", "divergence (0: covered)", "")
     rows = []
     for place, name in enumerate(PAIRS):
-        values = mixtures.divergence[name]
+        values = divergences[name]
         mean, error = values.mean(), 1.96 * values.std(ddof=1) / np.sqrt(len(values))
         colour = "tab:blue" if place % 2 == 0 else "0.6"
         axis.barh(place, mean, xerr=error, color=colour, capsize=3, ecolor="0.3")

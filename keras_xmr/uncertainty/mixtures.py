@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
+from data_pipelines.vectors import select
 from keras_xmr.uncertainty.occlusion import GREY, Embed
 
 PAIRS = {
@@ -18,22 +18,9 @@ PAIRS = {
 """The compared pairs, and the changed image that is the outer one."""
 
 
-@dataclass(frozen=True, eq=False)
-class Mixtures:
-    """Divergence of Gaussians from those of mixed and of erased images.
-
-    Attributes:
-        divergence: By a name of `PAIRS`, of each pair of images: KL(inner, outer), the mean over
-            the dimensions, in nats. It is 0 of the same Gaussian, and small where the outer one
-            has room for the inner one.
-    """
-
-    divergence: dict[str, np.ndarray]
-
-
 def mix_images(
     embed: Embed, pixels: np.ndarray, whole: Mapping[str, np.ndarray] | None = None
-) -> Mixtures | None:
+) -> dict[str, np.ndarray] | None:
     """Puts halves of two images together, and erases the right half of the first.
 
     Args:
@@ -42,7 +29,10 @@ def mix_images(
         whole: The embeddings of the unchanged images, if known.
 
     Returns:
-        The divergences; None for a model without sigma, or for fewer than 6 images.
+        By a name of `PAIRS`, the divergences of Gaussians from those of mixed and of erased images:
+        KL(inner, outer) of each pair of images, the mean over the dimensions, in nats. It is 0 of
+        the same Gaussian, and small where the outer one has room for the inner one. None for a
+        model without sigma, or for fewer than 6 images.
     """
     count = len(pixels) // 2
     first, second = pixels[: 2 * count : 2], pixels[1 : 2 * count : 2]
@@ -60,12 +50,10 @@ def mix_images(
     a, b = 2 * np.arange(count), 2 * np.arange(count) + 1
     others = np.roll(a, 1)
     inner = [(a, b), (others, np.roll(b, 1)), (a,), (others,)]
-    return Mixtures(
-        {
-            name: np.mean([divergence(_rows(whole, rows), outer[kind]) for rows in sides], axis=0)
-            for (name, kind), sides in zip(PAIRS.items(), inner, strict=True)
-        }
-    )
+    return {
+        name: np.mean([divergence(select(whole, rows), outer[kind]) for rows in sides], axis=0)
+        for (name, kind), sides in zip(PAIRS.items(), inner, strict=True)
+    }
 
 
 def divergence(inner: Mapping[str, np.ndarray], outer: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -80,7 +68,3 @@ def divergence(inner: Mapping[str, np.ndarray], outer: Mapping[str, np.ndarray])
     all_dimensions = log_w - log_v - 1 + np.exp(log_v - log_w) + apart * np.exp(-log_w)
     divergences: np.ndarray = 0.5 * all_dimensions.mean(axis=1)
     return divergences
-
-
-def _rows(embedding: Mapping[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarray]:
-    return {name: np.asarray(values)[rows] for name, values in embedding.items()}

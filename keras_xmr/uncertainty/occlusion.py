@@ -52,12 +52,12 @@ class Probes:
     Attributes:
         occlusion: Growth of sigma for "image" and "caption".
         coverage: Coverage of conformal prediction sets, a `keras_xmr.index.calibration.Coverage`.
-        mixtures: Inclusion in mixed images, a `keras_xmr.uncertainty.mixtures.Mixtures`.
+        mixtures: Inclusion in mixed images; see `keras_xmr.uncertainty.mixtures.mix_images`.
     """
 
     occlusion: dict[str, Occlusion] = field(default_factory=dict)
     coverage: Any = None
-    mixtures: Any = None
+    mixtures: Mapping[str, np.ndarray] | None = None
 
 
 def erase_images(
@@ -109,10 +109,9 @@ def erased(pixels: np.ndarray, share: float, centres: np.ndarray) -> np.ndarray:
     return images
 
 
-def dropped(texts: Sequence[str], share: float, seed: int = 0) -> list[str]:
+def dropped(texts: Sequence[str], share: float) -> list[str]:
     """Captions without the given share of their words; at least one stays."""
-    random = np.random.default_rng(seed)
-    left = []
+    random, left = np.random.default_rng(0), []
     for text in texts:
         words = text.split()
         order = random.permutation(len(words))

@@ -47,7 +47,7 @@ class Spread:
 def test_a_mixture_covers_its_halves(random):
     plain = np.repeat(random.integers(0, 255, (12, 1, 1, 1)), 3, axis=3)
     pixels = np.broadcast_to(plain, (12, 8, 8, 3)).astype(np.uint8)
-    found = mix_images(Spread().embed_pixels, pixels).divergence
+    found = mix_images(Spread().embed_pixels, pixels)
     assert set(found) == set(PAIRS)
     halves, others, whole, others_of_half = (values.mean() for values in found.values())
     assert halves < others
@@ -76,7 +76,7 @@ def test_the_plane(random):
 
 def test_mixtures_are_drawn(random):
     values = {name: random.normal(size=5) for name in PAIRS}
-    probes = Probes(mixtures=SimpleNamespace(divergence=values))
+    probes = Probes(mixtures=values)
     empty = GroundTruth([], [], np.zeros(0, int), Judgements.from_pairs(np.zeros(0, int), 0))
     evaluation = Evaluation("test", 0, 0, [], EmbeddedSplit({}, {}), empty, probes=probes)
     (picture,) = shape_pictures(evaluation)
