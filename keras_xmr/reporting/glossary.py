@@ -68,12 +68,7 @@ def glossary(summary: Iterable[str]) -> dict[str, str]:
         A sentence per metric; those of one family, such as R@1 and R@5, share one.
     """
     shorts = [name if name == RSUM else name.partition("_")[2] for name in summary]
-    meanings = {}
-    for short in [*(name for name in METRICS | CHOSEN if name in shorts), RSUM]:
-        title, meaning = _entry(short)
-        if short in shorts:
-            meanings[title] = meaning
-    return meanings
+    return dict(_entry(short) for short in (*METRICS, *CHOSEN, RSUM) if short in shorts)
 
 
 def _entry(short: str) -> tuple[str, str]:

@@ -69,7 +69,14 @@ def _tables(title: str, metrics: Mapping[str, RetrievalMetrics]) -> list[Table]:
     summaries = {name: m.summary for name, m in metrics.items()}
     tables = _main_tables(title, summaries | {CHANCE: chance(next(iter(metrics.values())))})
     if curve := _titles("curve", summaries):
-        tables.append(_curve_table(f"{title}: ASP of the first N by relevance", summaries, curve))
+        # Both directions in one column of rows, since there are many columns.
+        rows = [
+            [f"{name} {side}", *(metric_value(key, summary.get(f"{side}_{key}")) for key in curve)]
+            for name, summary in summaries.items()
+            for side in ("i2t", "t2i")
+        ]
+        curve_title = f"{title}: ASP of the first N by relevance"
+        tables.append(Table(curve_title, ["", *curve.values()], rows))
     name, best = next(iter(metrics.items()))
     if breakdown := _breakdown(f"{title}, by number of relevant items: {name}", best):
         tables.append(breakdown)
@@ -129,18 +136,6 @@ def _titles(table: str, summaries: Mapping[str, Mapping[str, float]]) -> dict[st
         for name, metric in (METRICS | CHOSEN).items()
         if metric.table == table and {f"i2t_{name}", f"t2i_{name}"} & known
     }
-
-
-def _curve_table(
-    title: str, summaries: Mapping[str, Mapping[str, float]], curve: Mapping[str, str]
-) -> Table:
-    """Both directions in one column of rows, since there are many columns."""
-    rows = [
-        [f"{name} {side}", *(metric_value(key, summary.get(f"{side}_{key}")) for key in curve)]
-        for name, summary in summaries.items()
-        for side in ("i2t", "t2i")
-    ]
-    return Table(title, ["", *curve.values()], rows)
 
 
 def _breakdown(title: str, metrics: RetrievalMetrics) -> Table | None:

@@ -187,12 +187,8 @@ def _table(title: str, group: list[Compared]) -> Table:
     names = list(dict.fromkeys(name for compared in group for name in compared.paper))
     rows = []
     for compared in group:
-        lines = (
-            ("paper", compared.paper),
-            ("ours", compared.ours),
-            ("difference", compared.differences),
-        )
-        for kind, values in lines:
+        lines = {"paper": compared.paper, "ours": compared.ours, "difference": compared.differences}
+        for kind, values in lines.items():
             cells = [_cell(kind, name, values.get(name)) for name in names]
             rows.append([f"{compared.matcher}: {kind}", *cells])
     return Table(title, ["matcher", *(metric_title(name) for name in names)], rows)

@@ -95,14 +95,9 @@ def to_csv(rows: Iterable[Sequence[object]]) -> bytes:
 
 
 def _plain(cell: object) -> object:
-    if isinstance(cell, str) and cell.startswith(_FORMULA) and not _is_number(cell):
-        return f"'{cell}"
+    if isinstance(cell, str) and cell.startswith(_FORMULA):
+        try:
+            float(cell)
+        except ValueError:
+            return f"'{cell}"
     return cell
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
