@@ -12,7 +12,7 @@ import logging
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,11 +23,7 @@ import numpy as np
 import tensorflow as tf
 
 from data_pipelines.batches import caption_batches, image_batches
-from data_pipelines.caption_features import (
-    CaptionFeatures,
-    features_name,
-    write_caption_features,
-)
+from data_pipelines.caption_features import CaptionFeatures, features_name, write_caption_features
 from data_pipelines.columns import Strings
 from data_pipelines.features import missing_images, open_features, write_features
 from data_pipelines.progress import Progress
@@ -209,12 +205,8 @@ class ImageEncoder:
         with split.naming_damage():
             pixels = next(iter(image_batches(split, self._config.data.image, 2)))
         in_training = tf.function(partial(self._features, training=True), autograph=False)
-        _check_constant(
-            self._config,
-            "image",
-            self._encoder,
-            lambda training=False: (in_training if training else self.encode)(pixels),
-        )
+        features = (self.encode(pixels), in_training(pixels))
+        _check_constant(self._config, "image", self._encoder, *features)
 
     def _features(self, pixels: tf.Tensor, training: bool) -> tf.Tensor:
         return tf.cast(run_images(self._encoder, pixels, training), tf.float32)
@@ -281,12 +273,8 @@ class CaptionEncoder:
         """
         captions = self._records.split("train").captions[:2]
         ids = self._tokenizer(tf.constant([caption.text for caption in captions]))
-        _check_constant(
-            self._config,
-            "text",
-            self._encoder,
-            lambda training=False: self.encode(ids, training=training)[0],
-        )
+        features = (self.encode(ids)[0], self.encode(ids, training=True)[0])
+        _check_constant(self._config, "text", self._encoder, *features)
 
     def missing(self, splits: Sequence[Split]) -> dict[str, Strings]:
         """The captions of some splits that have no features yet, by the name of these."""
@@ -321,7 +309,8 @@ def _check_constant(
     config: Config,
     side: Literal["image", "text"],
     encoder: keras.Model,
-    encode: Callable[..., Any],
+    plain: tf.Tensor,
+    trained: tf.Tensor,
 ) -> None:
     """Checks that features in training are those of evaluation.
 
@@ -329,7 +318,8 @@ def _check_constant(
         config: The config of the run.
         side: The tower.
         encoder: The encoder.
-        encode: Gives the features of a few items; with `training=True`, as while a model trains.
+        plain: The features of a few items.
+        trained: The same as while a model trains.
 
     Raises:
         EncoderError: If they are not.
@@ -341,7 +331,6 @@ def _check_constant(
             f"{key}: freezing {side}.encoder does not freeze {encoder.trainable_weights[0].path} "
             f"of {name!r}, so its features change; leave it out"
         )
-    plain, trained = encode().numpy(), encode(training=True).numpy()
     if not np.allclose(plain, trained, rtol=1e-3, atol=1e-3 * np.abs(plain).max()):
         raise EncoderError(
             f"{key}: {name!r} has layers that are random in training even if they are frozen, "
