@@ -39,16 +39,18 @@ def main() -> None:
 
     from keras_xmr.evaluation.embed import embed_split
     from keras_xmr.evaluation.evaluate import split_truth
-    from keras_xmr.evaluation.scoring import score_matrix
+    from keras_xmr.evaluation.scoring import MatcherScores
     from keras_xmr.pipeline.run import Run
     from keras_xmr.runs.folder import load_run
     from keras_xmr.uncertainty.sigma import log_sigma
 
     run = Run(load_run(options.run))
     part = run.records.split("test")
-    embedded = embed_split(run.model, part, run.tokenizer, run.config.data.image, 256)
-    scores = score_matrix(
-        run.model.matcher, embedded.images, embedded.captions, run.config.evaluation.tile
+    embedded = embed_split(run.model, part, run.tokenizer, run.config)
+    scores = np.asarray(
+        MatcherScores(
+            run.model.matcher, embedded.images, embedded.captions, run.config.evaluation.tile
+        )
     )
     truth = split_truth(run.records, part)
     sigma = log_sigma(embedded.captions)

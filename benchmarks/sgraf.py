@@ -30,7 +30,7 @@ from measuring import Row, compare
 from data_pipelines.tables import table
 from keras_xmr.config.registry import components
 from keras_xmr.evaluation.embed import Ragged
-from keras_xmr.evaluation.scoring import score_matrix
+from keras_xmr.evaluation.scoring import MatcherScores
 from keras_xmr.matchers import SAF, SCAN, SGR, SGRAF, Matcher
 from keras_xmr.matchers.alignment import attend, linear
 
@@ -68,7 +68,7 @@ def main() -> None:
 
     begin = peak()
     start, cpu = time.perf_counter(), time.process_time()
-    scores = score_matrix(matcher, images, captions, (rows, columns))
+    scores = np.asarray(MatcherScores(matcher, images, captions, (rows, columns)))
     ours, ours_cpu = time.perf_counter() - start, time.process_time() - cpu
     ours_peak = peak()
 
@@ -128,7 +128,7 @@ def rows(smoke: bool = False) -> Iterator[Row]:
         yield compare(
             name,
             f"a pair; 36 regions, {lengths.mean():.0f} words, D {dimension}",
-            lambda matcher=matcher: score_matrix(matcher, *sides, (256, 1024)),
+            lambda matcher=matcher: np.asarray(MatcherScores(matcher, *sides, (256, 1024))),
             plain,
             "the released loop over captions",
             items=count * captions,
@@ -140,7 +140,7 @@ def rows(smoke: bool = False) -> Iterator[Row]:
     yield compare(
         "scan",
         f"a pair; 36 regions, {lengths.mean():.0f} words, D {dimension}",
-        lambda: score_matrix(scan, *sides, (256, 1024)),
+        lambda: np.asarray(MatcherScores(scan, *sides, (256, 1024))),
         items=count * captions,
         repeats=3,
     )

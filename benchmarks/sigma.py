@@ -120,9 +120,7 @@ def measure(
         captions: What sigma is measured on.
         others: Configs whose losses are held against the same embeddings, too.
     """
-    embedded = embed_split(
-        model, captions.part, captions.tokenizer, config.data.image, config.evaluation.batch_size
-    )
+    embedded = embed_split(model, captions.part, captions.tokenizer, config)
     sigma = log_sigma(embedded.captions)
     if sigma is None:
         raise SystemExit(f"{config.name} has no sigma")

@@ -72,4 +72,4 @@ def evaluate(
 def _embed(tower: keras.Model, values: Any, unit: str, count: int, batch: int) -> Arrays:
     values = tf.nest.map_structure(np.asarray, values) if isinstance(values, dict) else values
     dataset = finish(tf.data.Dataset.from_tensor_slices(values).batch(batch))
-    return embed_batches(tower, dataset, f"embedding {unit}", count, batch, unit)
+    return embed_batches(tower, dataset, count, batch, unit)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
@@ -12,11 +12,11 @@ import tensorflow as tf
 
 from data_pipelines.batches import caption_batches, caption_feature_batches, image_batches
 from data_pipelines.caption_features import CaptionFeatures
-from data_pipelines.options import ImageOptions
 from data_pipelines.progress import Progress
 from data_pipelines.records import SplitRecords
 from data_pipelines.text import Tokenizer
 from keras_xmr import embeddings
+from keras_xmr.config.schema import Config
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.evaluation.results import Arrays, EmbeddedSplit
 from keras_xmr.model.retriever import Retriever
@@ -75,36 +75,16 @@ def join(batches: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, Ragged]:
 _RANK_OF_IMAGES = 4
 
 
-class _Bar(keras.callbacks.Callback):
-    """Shows the progress of `predict`."""
+class _Advance(keras.callbacks.Callback):
+    """Advances a bar by the items that `predict` is done with."""
 
-    def __init__(self, description: str, total: int, batch: int, unit: str) -> None:
+    def __init__(self, bar: Progress, total: int, batch: int) -> None:
         super().__init__()
-        self._description = description
-        self._total = total
-        self._batch = batch
-        self._unit = unit
-
-    def on_predict_begin(self, logs: dict | None = None) -> None:
-        self._bar = Progress(self._description, self._total, self._unit)
+        self._bar, self._total, self._batch = bar, total, batch
 
     def on_predict_batch_end(self, batch: int, logs: dict | None = None) -> None:
         done = min((batch + 1) * self._batch, self._total)
         self._bar.update(done - self._bar.n)
-
-    def on_predict_end(self, logs: dict | None = None) -> None:
-        self._bar.close()
-
-
-def embed_images(
-    model: Retriever, records: SplitRecords, options: ImageOptions, batch: int
-) -> Arrays:
-    """Embeds the images of a split in order, or of the features of them that the split has."""
-    dataset, tower = image_batches(records, options, batch), model.image_entrance
-    if records.holds == "regions" and len(tower.input.shape) == _RANK_OF_IMAGES:
-        tower = tower_on_features(tower)
-    with records.naming_damage():
-        return embed_batches(tower, dataset, "embedding images", len(records), batch, "images")
 
 
 def embed_captions(
@@ -132,33 +112,32 @@ def embed_captions(
         tower = tower_on_features(tower) if tower is model.text_tower else tower
     else:
         dataset = caption_batches([texts[caption] for caption in order], tokenizer, batch)
-    embedded = embed_batches(tower, dataset, "embedding captions", len(texts), batch, "captions")
+    embedded = embed_batches(tower, dataset, len(texts), batch, "captions")
     back = np.argsort(order)
     return {name: reordered(values, back) for name, values in embedded.items()}
 
 
 def embed_split(
-    model: Retriever,
-    records: SplitRecords,
-    tokenizer: Tokenizer,
-    options: ImageOptions,
-    batch: int,
+    model: Retriever, records: SplitRecords, tokenizer: Tokenizer, config: Config
 ) -> EmbeddedSplit:
-    """Embeds all images and all captions of a split.
+    """Embeds all images and all captions of a split, in order.
 
     Args:
         model: The model.
         records: The split. Features that it has in place of images or captions are those of the
             model's encoders.
         tokenizer: Makes word ids of the captions.
-        options: How photos become pixels.
-        batch: Number of items that are embedded at once.
+        config: The config of the run.
     """
+    batch, tower = config.evaluation.batch_size, model.image_entrance
+    dataset = image_batches(records, config.data.image, batch)
+    if records.holds == "regions" and len(tower.input.shape) == _RANK_OF_IMAGES:
+        tower = tower_on_features(tower)
+    with records.naming_damage():
+        images = embed_batches(tower, dataset, len(records), batch, "images")
     texts = [caption.text for caption in records.captions]
-    return EmbeddedSplit(
-        embed_images(model, records, options, batch),
-        embed_captions(model, texts, tokenizer, batch, records.caption_features),
-    )
+    captions = embed_captions(model, texts, tokenizer, batch, records.caption_features)
+    return EmbeddedSplit(images, captions)
 
 
 def reordered(values: np.ndarray | Ragged, items: np.ndarray) -> np.ndarray | Ragged:
@@ -167,20 +146,22 @@ def reordered(values: np.ndarray | Ragged, items: np.ndarray) -> np.ndarray | Ra
 
 
 def embed_batches(
-    tower: keras.Model, dataset: tf.data.Dataset, name: str, total: int, batch: int, unit: str
+    tower: keras.Model, dataset: tf.data.Dataset, total: int, batch: int, unit: str
 ) -> Arrays:
     """Embeds the batches of a data set in order.
 
     Args:
         tower: The tower.
         dataset: Its inputs, batch by batch.
-        name: The label of the progress bar.
         total: Number of items.
         batch: Number of items per batch.
-        unit: The unit of the progress bar.
+        unit: Name of the items, for the progress bar.
     """
+    parts = _one_by_one(tower, dataset, total, unit)
     if embeddings.kind(tower.output) == "tokens":
-        return _joined_tokens(_one_by_one(tower, dataset, name, total, unit))
+        # Batches of different lengths, which `predict` cannot join.
+        masked = ((part["tokens"], part["mask"] > 0) for part in parts)
+        return join([(tokens[counts], counts.sum(axis=1)) for tokens, counts in masked])
     wanted = embeddings.for_matching(tower.output)
     strategy = tower.distribute_strategy
     several = strategy.num_replicas_in_sync > 1
@@ -188,19 +169,24 @@ def embed_batches(
         if wanted.keys() != tower.output.keys():
             # The parts that only losses need would fill the memory for a large split.
             tower = keras.Model(tower.inputs, wanted)
-        bar = _Bar(f"  {name}", total, batch, unit)
-        return dict(tower.predict(dataset, verbose=0, callbacks=[bar]))
+        with _bar(total, unit) as bar:
+            callback = _Advance(bar, total, batch)
+            return dict(tower.predict(dataset, verbose=0, callbacks=[callback]))
     # Of several workers, of whom `predict` would be the work of all, this one evaluates alone.
-    parts = list(_one_by_one(tower, dataset, name, total, unit))
-    return {key: np.concatenate([part[key] for part in parts]) for key in wanted}
+    embedded = list(parts)
+    return {key: np.concatenate([part[key] for part in embedded]) for key in wanted}
+
+
+def _bar(total: int, unit: str) -> Progress:
+    return Progress(f"  embedding {unit}", total, unit)
 
 
 def _one_by_one(
-    tower: keras.Model, dataset: tf.data.Dataset, name: str, total: int, unit: str
+    tower: keras.Model, dataset: tf.data.Dataset, total: int, unit: str
 ) -> Iterator[dict[str, np.ndarray]]:
     """The embeddings of every batch, without the parts that only losses need."""
     embed = tower_graph(tower, dataset.element_spec)
-    with Progress(f"  {name}", total, unit) as bar:
+    with _bar(total, unit) as bar:
         for inputs in dataset:
             embedded = {key: value.numpy() for key, value in embed(inputs).items()}
             yield embedded
@@ -229,15 +215,6 @@ def tower_graph(tower: keras.Model, spec: tf.TensorSpec) -> Callable[[tf.Tensor]
             autograph=False,
         )
     return graphs[spec]
-
-
-def _joined_tokens(batches: Iterable[dict[str, np.ndarray]]) -> dict[str, Ragged]:
-    """Tokens of batches of different lengths, which `predict` cannot join."""
-    parts = []
-    for embedded in batches:
-        counts = embedded["mask"] > 0
-        parts.append((embedded["tokens"][counts], counts.sum(axis=1)))
-    return join(parts)
 
 
 def embed_unknown(model: Retriever, tokenizer: Tokenizer) -> dict[str, np.ndarray]:

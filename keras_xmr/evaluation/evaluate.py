@@ -94,7 +94,7 @@ def evaluate_split(
     options = config.evaluation
     part = records.split(split)
     dense = plan_memory(config, records, part, brief)
-    embedded = embed_split(model, part, tokenizer, config.data.image, options.batch_size)
+    embedded = embed_split(model, part, tokenizer, config)
     if change is not None:
         embedded = replace(embedded, captions=change(embedded.captions))
     matchers = {config.model.matcher.name: model.matcher}

@@ -95,17 +95,6 @@ def score_tiles(
     return ScoreMatrices(*(MatcherScores(matcher, images, captions, tile, s) for s in sides))
 
 
-def score_matrix(
-    matcher: Matcher,
-    images: Arrays,
-    captions: Arrays,
-    tile: tuple[int, int],
-    query: Side | None = None,
-) -> np.ndarray:
-    """Scores of all images with all captions as an array; see `MatcherScores`."""
-    return np.asarray(MatcherScores(matcher, images, captions, tile, query))
-
-
 @lru_cache(maxsize=8)
 def _scorer(matcher: Matcher, query: Side | None) -> Callable[..., tf.Tensor]:
     """The graph that scores a tile: one per matcher, since each is traced again."""

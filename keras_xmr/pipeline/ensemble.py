@@ -19,7 +19,7 @@ from keras_xmr.evaluation.evaluate import evaluate_matrices
 from keras_xmr.evaluation.scoring import check_time, score_tiles
 from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.model.towers import ignore_hubness
-from keras_xmr.pipeline.run import Run, report
+from keras_xmr.pipeline.run import Run, print_paragraphs, report
 from keras_xmr.runs.folder import RunFolder, load_run
 
 _LOGGER = logging.getLogger(__name__)
@@ -64,10 +64,7 @@ def evaluate_ensemble(config: Config, runs: Sequence[Path], output: Path | None 
         _LOGGER.info("== evaluate: %s, the mean of %d runs", split, len(members))
         evaluation = evaluate_matrices([("ensemble", scores)], main.records, part, ensemble_config)
         atomic_write(folder.config, dump_config(ensemble_config).encode("utf-8"))
-        print(
-            "\n" + report(evaluation, part, ensemble_config, folder.evaluation(split)) + "\n",
-            flush=True,
-        )
+        print_paragraphs(report(evaluation, part, ensemble_config, folder.evaluation(split)))
     return folder.path
 
 
@@ -107,19 +104,14 @@ def scores_of_runs(
                 f"{run.folder.path} has other images or captions in the split {split.split!r} "
                 f"than {main.folder.path}; an ensemble needs the same pairs in all runs"
             )
-        options = run.config.evaluation
         if not hubness:
             ignore_hubness(run.model.image_tower, run.model.text_tower)
-        embedded = embed_split(
-            run.model,
-            run.embedded_records.split(split.split),
-            run.tokenizer,
-            run.config.data.image,
-            options.batch_size,
-        )
+        kept = run.embedded_records.split(split.split)
+        embedded = embed_split(run.model, kept, run.tokenizer, run.config)
         unique = names.count(run.config.name) == 1
         name = run.config.name if unique else str(run.folder.path)
-        scores = score_tiles(run.model.matcher, embedded.images, embedded.captions, options.tile)
+        tile = run.config.evaluation.tile
+        scores = score_tiles(run.model.matcher, embedded.images, embedded.captions, tile)
         check_time(name, scores, part.caption_image, False, time_limit)
         yield name, scores.dense()
 

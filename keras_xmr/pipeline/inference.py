@@ -22,7 +22,7 @@ from keras_xmr.config.registry import import_plugins
 from keras_xmr.config.schema import Config
 from keras_xmr.evaluation.arrays import TILE
 from keras_xmr.evaluation.embed import Arrays, embed_batches, embed_captions
-from keras_xmr.evaluation.scoring import score_matrix
+from keras_xmr.evaluation.scoring import MatcherScores
 from keras_xmr.matchers.base import Side
 from keras_xmr.model.build import PHOTOS, restore_tokenizer
 from keras_xmr.model.retriever import Retriever
@@ -163,16 +163,13 @@ class LoadedRun:
             Float32 (N, M).
         """
         matcher = self.model.matcher
-        return score_matrix(
-            matcher, images, captions, TILE, query if matcher.contract.directed else None
-        )
+        side = query if matcher.contract.directed else None
+        return np.asarray(MatcherScores(matcher, images, captions, TILE, side))
 
     def _embed(self, dataset: tf.data.Dataset, count: int) -> Arrays:
         size = self.config.evaluation.batch_size
-        dataset = finish(dataset.batch(size))
-        return embed_batches(
-            self.model.image_tower, dataset, "embedding images", count, size, "images"
-        )
+        batches = finish(dataset.batch(size))
+        return embed_batches(self.model.image_tower, batches, count, size, "images")
 
     def _pixels(self, path: str | Path) -> tf.Tensor:
         """The pixels of a photo as in evaluation, uint8 (size, size, 3)."""

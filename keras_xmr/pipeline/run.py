@@ -45,12 +45,7 @@ from keras_xmr.index.learned import Learned
 from keras_xmr.index.run_model import RunModel
 from keras_xmr.index.uncertainty_probes import probe
 from keras_xmr.judgements import judge
-from keras_xmr.model.build import (
-    PHOTOS,
-    build_tokenizer,
-    encoder_tokenizer,
-    restore_tokenizer,
-)
+from keras_xmr.model.build import PHOTOS, build_tokenizer, encoder_tokenizer, restore_tokenizer
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.relevance.write import write_caption_relevance
 from keras_xmr.reporting.evaluation_report import PAGE, write_report
@@ -146,7 +141,8 @@ def learned_change(config: Config) -> Callable[[Arrays], Arrays] | None:
     return learned.change.apply
 
 
-def _print(*paragraphs: str) -> None:
+def print_paragraphs(*paragraphs: str) -> None:
+    """Prints paragraphs, with blank lines around them."""
     print("\n" + "\n\n".join(paragraphs) + "\n", flush=True)
 
 
@@ -177,7 +173,7 @@ class Run:
         if distribution.is_chief:
             texts = list(self._evaluations(is_brief=True))
             self.export()
-            _print(*texts, self._what_next())
+            print_paragraphs(*texts, self._what_next())
         distribution.wait()
 
     def prepare(self) -> None:
@@ -222,7 +218,7 @@ class Run:
         if is_as_published(self.config) and not self.config.data.is_prepared:
             self.prepare()
         for text in self._evaluations():
-            _print(text)
+            print_paragraphs(text)
 
     def _evaluations(self, is_brief: bool = False) -> Iterator[str]:
         """Evaluates the trained model, writes reports, and gives what to print of each split."""
@@ -260,19 +256,16 @@ class Run:
     def tune_reranker(self) -> None:
         """Searches the scales of fast re-ranking on the validation split, and prints the best."""
         _LOGGER.info("== tune the re-ranker: val")
-        split, options = self.embedded_records.split("val"), self.config.evaluation
-        embedded = embed_split(
-            self.model, split, self.tokenizer, self.config.data.image, options.batch_size
-        )
+        split, tile = self.embedded_records.split("val"), self.config.evaluation.tile
+        embedded = embed_split(self.model, split, self.tokenizer, self.config)
         matcher = self.model.matcher
-        scores = score_tiles(matcher, embedded.images, embedded.captions, options.tile).dense()
+        scores = score_tiles(matcher, embedded.images, embedded.captions, tile).dense()
         judgements = judge(
             self.config.data.judgements, split.caption_image, split.labels, len(split)
         )
         search = search_scales(scores, judgements)
         tables = search_tables(search, f"val: fast re-ranking of {self.config.model.matcher.name}")
-        lines = "\n".join(search_lines(search))
-        print("\n" + "\n\n".join([*map(str, tables), lines]) + "\n", flush=True)
+        print_paragraphs(*map(str, tables), "\n".join(search_lines(search)))
         folder = self.folder.evaluation("val")
         folder.mkdir(parents=True, exist_ok=True)
         for picture in scale_pictures(search):

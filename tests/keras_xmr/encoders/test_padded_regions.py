@@ -13,7 +13,7 @@ from data_pipelines.text import SPECIAL, WordTokenizer
 from keras_xmr.config.schema import TowerOptions
 from keras_xmr.encoders import InputSpec
 from keras_xmr.evaluation.embed import embed_batches
-from keras_xmr.evaluation.scoring import score_matrix
+from keras_xmr.evaluation.scoring import MatcherScores
 from keras_xmr.export.saved_model import export_saved_model
 from keras_xmr.layers import MaskedBatchNormalization
 from keras_xmr.matchers import SAF, SGR, SGRAF
@@ -135,10 +135,10 @@ def test_images_of_any_number_of_regions_are_embedded_scored_and_exported(region
         lambda: (regions[i : i + 2, : max(COUNTS[i : i + 2])] for i in (0, 2)),
         output_signature=tf.TensorSpec([None, None, WIDTH]),
     )
-    images = embed_batches(model.image_tower, batches, "images", 4, 2, "images")
+    images = embed_batches(model.image_tower, batches, 4, 2, "images")
     assert images["tokens"].lengths.tolist() == list(COUNTS)
     captions = {name: value.numpy() for name, value in captions.items()}
-    found = score_matrix(model.matcher, images, captions, (3, 2))
+    found = np.asarray(MatcherScores(model.matcher, images, captions, (3, 2)))
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras", safe_mode=True)

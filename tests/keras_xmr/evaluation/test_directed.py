@@ -12,7 +12,7 @@ from folds import evaluate_folds
 from keras_xmr import matchers
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.evaluation.evaluate import evaluate_split
-from keras_xmr.evaluation.scoring import score_matrix, score_tiles
+from keras_xmr.evaluation.scoring import MatcherScores, score_tiles
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import ScoreMatrices, evaluate_scores
 from keras_xmr.pipeline.run import Run
@@ -38,7 +38,7 @@ def test_both_directions_are_scored_where_they_differ(random):
     scores = score_tiles(matchers.Mahalanobis(), image, caption, (2, 3)).dense()
     i2t, t2i = scores.image_to_text, scores.text_to_image
     assert i2t.shape == t2i.shape == (5, 7)
-    turned = score_matrix(matchers.Mahalanobis(), caption, image, (9, 9))
+    turned = np.asarray(MatcherScores(matchers.Mahalanobis(), caption, image, (9, 9)))
     np.testing.assert_allclose(t2i, turned.T, rtol=1e-4, atol=1e-4)
     assert np.abs(i2t - t2i).max() > 0.1
     assert score_tiles(matchers.Cosine(), image, caption, (2, 3)).dense().other is None

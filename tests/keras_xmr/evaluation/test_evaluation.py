@@ -23,7 +23,7 @@ from keras_xmr.evaluation.embed import embed_split
 from keras_xmr.evaluation.evaluate import evaluate_split
 from keras_xmr.evaluation.external_scores import ExternalScores
 from keras_xmr.evaluation.external_scores import run as run_external_scores
-from keras_xmr.evaluation.scoring import score_matrix
+from keras_xmr.evaluation.scoring import MatcherScores
 from keras_xmr.pipeline.run import Run
 from keras_xmr.reporting.result_tables import result_tables
 from keras_xmr.uncertainty.sigma import bins, rank_correlation
@@ -108,20 +108,20 @@ def gaussians(random):
     ids=lambda matcher: type(matcher).__name__,
 )
 def test_scores_do_not_depend_on_the_tile(gaussians, matcher):
-    whole = score_matrix(matcher, *gaussians, tile=(100, 100))
+    whole = np.asarray(MatcherScores(matcher, *gaussians, tile=(100, 100)))
     assert whole.shape == (11, 17)
     for tile in ((1, 1), (4, 5), (3, 17)):
         np.testing.assert_allclose(
-            score_matrix(matcher, *gaussians, tile=tile), whole, rtol=1e-4, atol=1e-4
+            np.asarray(MatcherScores(matcher, *gaussians, tile=tile)), whole, rtol=1e-4, atol=1e-4
         )
 
 
 @pytest.mark.parametrize("name", ["KL", "ReverseKL"])
 def test_kl_directions(gaussians, name):
     image, caption = gaussians
-    scores = score_matrix(getattr(matchers, name)(), image, caption, (100, 100))
+    scores = np.asarray(MatcherScores(getattr(matchers, name)(), image, caption, (100, 100)))
     other = {"KL": "ReverseKL", "ReverseKL": "KL"}[name]
-    back = score_matrix(getattr(matchers, other)(), caption, image, (100, 100))
+    back = np.asarray(MatcherScores(getattr(matchers, other)(), caption, image, (100, 100)))
     np.testing.assert_allclose(scores, back.T, rtol=1e-4, atol=1e-4)
 
 
@@ -145,7 +145,7 @@ def test_nearer_is_always_a_higher_score():
         "ClosedFormSampled",
         "Mahalanobis",
     ):
-        scores = score_matrix(getattr(matchers, name)(), image, caption, (10, 10))[0]
+        scores = np.asarray(MatcherScores(getattr(matchers, name)(), image, caption, (10, 10)))[0]
         assert scores[0] > scores[1] > scores[2], name
 
 
@@ -243,7 +243,7 @@ def test_a_damaged_record_is_named(run, tmp_path):
     content[-40] ^= 1
     split.shards[-1].write_bytes(content)
     with pytest.raises(RecordsError, match=r"test-\d+.tfrecord is damaged in the record of"):
-        embed_split(run.model, split, run.tokenizer, run.config.data.image, 4)
+        embed_split(run.model, split, run.tokenizer, run.config)
 
 
 @pytest.mark.usefixtures("eager")

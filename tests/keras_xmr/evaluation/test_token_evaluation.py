@@ -11,7 +11,7 @@ from data_pipelines.options import ImageOptions
 from data_pipelines.text import SPECIAL, WordTokenizer
 from keras_xmr.config.loader import ConfigError, find_config, load_config
 from keras_xmr.evaluation.embed import _GRAPHS, Ragged, embed_batches, embed_captions
-from keras_xmr.evaluation.scoring import score_matrix
+from keras_xmr.evaluation.scoring import MatcherScores
 from keras_xmr.export.saved_model import export_saved_model
 from keras_xmr.matchers import SAF, SGRAF
 
@@ -51,12 +51,12 @@ def test_captions_of_any_length_are_embedded_and_scored_in_any_tiles(random):
     assert captions["tokens"].lengths.tolist() == [4, 3, 9, 2, 3, 6]
     regions = random.normal(size=(5, token_models.REGIONS, token_models.WIDTH))
     dataset = tf.data.Dataset.from_tensor_slices(regions.astype(np.float32)).batch(3)
-    images = embed_batches(model.image_tower, dataset, "images", 5, 3, "images")
+    images = embed_batches(model.image_tower, dataset, 5, 3, "images")
     expected = model.score(
         model.image_tower(regions.astype(np.float32)), model.text_tower(tokenizer()(texts))
     )
     for tile in ((100, 100), (2, 4), (1, 1)):
-        found = score_matrix(model.matcher, images, captions, tile)
+        found = np.asarray(MatcherScores(model.matcher, images, captions, tile))
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 

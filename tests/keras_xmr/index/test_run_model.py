@@ -51,7 +51,7 @@ def index(trained, photos, tmp_path_factory):
 
 def test_photos_are_scored_as_evaluation_scores_them(trained, index):
     part = trained.records.split("test")
-    embedded = embed_split(trained.model, part, trained.tokenizer, trained.config.data.image, 16)
+    embedded = embed_split(trained.model, part, trained.tokenizer, trained.config)
     scores = score_tiles(
         trained.model.matcher, embedded.images, embedded.captions, trained.config.evaluation.tile
     ).dense()
@@ -69,8 +69,8 @@ def test_answer_sets_are_calibrated_and_cover_the_exhaustive_truth(trained, mode
     assert calibrate_split(model, trained.records, "val").answer_sets == index.answer_sets
     asked = ScoredSplit.embed(model, trained.records, "test")
     assert asked.right.sum() > len(asked.right)  # Captions are true of several photos.
-    part, image = trained.records.split("test"), trained.config.data.image
-    embedded = embed_split(trained.model, part, trained.tokenizer, image, 16)
+    part = trained.records.split("test")
+    embedded = embed_split(trained.model, part, trained.tokenizer, trained.config)
     known = ScoredSplit.embed(model, trained.records, "test", embedded=embedded)
     np.testing.assert_allclose(known.scores, asked.scores, rtol=1e-3, atol=1e-3)
     found = coverage(index.answer_sets, asked)
@@ -127,7 +127,7 @@ def test_texts_are_read_in_a_graph_as_one_by_one(trained, model):
 
 def test_another_matcher_scores_as_evaluation_does(trained, index, model):
     part = trained.records.split("test")
-    embedded = embed_split(trained.model, part, trained.tokenizer, trained.config.data.image, 16)
+    embedded = embed_split(trained.model, part, trained.tokenizer, trained.config)
     choice = components("matcher")["wasserstein"].options(name="wasserstein")
     other = further_matcher(choice, trained.model.matcher, ())
     scores = score_tiles(other, embedded.images, embedded.captions, (64, 64)).dense().image_to_text

@@ -55,7 +55,7 @@ def members(folder):
 def scores_of(run: Run) -> np.ndarray:
     """The scores of one run alone."""
     part = run.records.split("test")
-    embedded = embed_split(run.model, part, run.tokenizer, run.config.data.image, 8)
+    embedded = embed_split(run.model, part, run.tokenizer, run.config)
     scores = score_tiles(run.model.matcher, embedded.images, embedded.captions, (5, 7)).dense()
     assert scores.other is None
     return scores.image_to_text

@@ -124,7 +124,6 @@ def test_every_image_and_caption_goes_through_a_frozen_encoder_once(tmp_path, mo
 @pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 def test_features_are_embedded_as_what_they_were_made_of(trained):
-    options = trained.config.data.image
     for split in ("train", "val", "test"):
         kept, plain = (
             records.split(split) for records in (trained.embedded_records, trained.records)
@@ -135,7 +134,7 @@ def test_features_are_embedded_as_what_they_were_made_of(trained):
         assert kept.image_keys == plain.image_keys
         assert kept.captions == plain.captions
         found, expected = (
-            embed_split(trained.model, part, trained.tokenizer, options, 8)
+            embed_split(trained.model, part, trained.tokenizer, trained.config)
             for part in (kept, plain)
         )
         for side in ("images", "captions"):
