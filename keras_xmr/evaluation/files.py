@@ -70,31 +70,19 @@ def compare_with_reported(evaluation: Evaluation, paper: ReportedResults) -> lis
         evaluation: The evaluation.
         paper: The reported results in the config.
     """
-    return [
-        _compare(evaluation, figures, figures.row or paper.row)
-        for figures in paper.figures
-        if figures.split == evaluation.split
-    ]
-
-
-def _compare(evaluation: Evaluation, figures: ReportedFigures, row: str) -> Compared:
-    matcher = figures.matcher or evaluation.matchers[0].name
-    if figures.reranker is None:
-        results = {m.name: m.measured for m in evaluation.matchers}
-        measured = results.get(matcher)
-    else:
-        results = {r.name: r.measured for r in evaluation.reranked}
-        measured = results.get(f"{matcher} + {figures.reranker}")
-    summary: dict[str, float] = {}
-    if measured is not None:
-        summary = measured.folds if figures.folds else measured.metrics.summary
-    return Compared(
-        figures,
-        row,
-        matcher,
-        paper={name: _fraction(name, value) for name, value in figures.values.items()},
-        ours={name: summary[name] for name in figures.values if name in summary},
-    )
+    results = {m.name: m.measured for m in evaluation.matchers}
+    results |= {r.name: r.measured for r in evaluation.reranked}
+    compared = []
+    for figures in (each for each in paper.figures if each.split == evaluation.split):
+        matcher = figures.matcher or evaluation.matchers[0].name
+        measured = results.get(" + ".join(filter(None, [matcher, figures.reranker])))
+        summary: dict[str, float] = {}
+        if measured is not None:
+            summary = measured.folds if figures.folds else measured.metrics.summary
+        printed = {name: _fraction(name, value) for name, value in figures.values.items()}
+        ours = {name: summary[name] for name in printed if name in summary}
+        compared.append(Compared(figures, figures.row or paper.row, matcher, printed, ours))
+    return compared
 
 
 def reported_as_dict(evaluation: Evaluation, paper: ReportedResults) -> dict[str, Any]:

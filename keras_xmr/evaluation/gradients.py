@@ -77,12 +77,9 @@ def _counts(
     gradient = tape.gradient(value, scores)
     if gradient is None:
         return None
-    size = np.abs(gradient.numpy())
+    size, negative = np.abs(gradient.numpy()), ~related["positives"].numpy()
     counts = []
-    for values, positives in (
-        (size, related["positives"]),
-        (size.T, related["positives"].numpy().T),
-    ):
-        pushed = (values > 0) & (values >= _LEAST * values.max(axis=1, keepdims=True))
-        counts.append((pushed & ~np.asarray(positives)).sum(axis=1))
+    for axis in (1, 0):
+        pushed = (size > 0) & (size >= _LEAST * size.max(axis, keepdims=True))
+        counts.append((pushed & negative).sum(axis))
     return np.stack(counts)

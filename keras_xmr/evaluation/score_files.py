@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -272,24 +272,18 @@ def write_trec(
         JudgementsError: If an id has blanks, or a grade is not a whole number.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    return list(_write_all(folder, split, scores, truth, depth))
-
-
-def _write_all(
-    folder: Path, split: str, scores: ScoreMatrices, truth: GroundTruth, depth: int
-) -> Iterator[Path]:
+    paths: list[Path] = []
     known = {"": truth.judgements, **{f"-{name}": j for name, j in truth.extra.items()}}
     ids = truth.image_ids, truth.caption_ids
     for number, side in enumerate(("i2t", "t2i")):
         queries, documents = ids if number == 0 else ids[::-1]
-        path = folder / f"{split}-{side}.run"
-        write_run(path, scores.by_query[number], queries, documents, depth)
-        yield path
+        paths.append(folder / f"{split}-{side}.run")
+        write_run(paths[-1], scores.by_query[number], queries, documents, depth)
         for name, judgements in known.items():
-            path = folder / f"{split}{name}-{side}.qrels"
+            paths.append(folder / f"{split}{name}-{side}.qrels")
             relation = judgements if number == 0 else judgements.transpose()
-            write_qrels(path, relation, queries, documents)
-            yield path
+            write_qrels(paths[-1], relation, queries, documents)
+    return paths
 
 
 def _score(text: str, where: str) -> float:
