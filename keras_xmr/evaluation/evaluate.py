@@ -32,7 +32,7 @@ from keras_xmr.model.build import further_matcher
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.relevance import relevance_matrix
 from keras_xmr.reranking import build_rerankers
-from keras_xmr.uncertainty.sigma import bins, few_words, log_sigma, rank_correlation
+from keras_xmr.uncertainty.sigma import bins, few_words, rank_correlation
 
 
 def ground_truth(
@@ -164,7 +164,8 @@ def evaluate_matrices(
     if embedded is not None:
         evaluation.embedded = embedded
         _add_uncertainty(evaluation)
-        _add_set_similarity(evaluation)
+        similarities = {side: set_similarity(arrays) for side, arrays in embedded.sides.items()}
+        evaluation.set_similarity = {n: s for n, s in similarities.items() if s is not None}
     return evaluation
 
 
@@ -177,29 +178,19 @@ def _add_relevance(known: GroundTruth, options: RelevanceOptions) -> None:
         known.extra_relevance["tf_idf"] = by_words.dense()
 
 
-def _add_set_similarity(evaluation: Evaluation) -> None:
-    for side in ("image", "caption"):
-        similarity = set_similarity(getattr(evaluation.embedded, f"{side}s"))
-        if similarity is not None:
-            evaluation.set_similarity[side] = similarity
-
-
 def _add_uncertainty(evaluation: Evaluation) -> None:
-    metrics = evaluation.matchers[0].metrics
-    image, caption = log_sigma(evaluation.embedded.images), log_sigma(evaluation.embedded.captions)
-    if image is not None:
-        recall = metrics.image_to_text.values["recall_1"]
-        evaluation.uncertainty_bins["image"] = bins(image, recall)
-    if caption is not None:
-        recall = metrics.text_to_image.values["recall_1"]
-        evaluation.uncertainty_bins["caption"] = bins(
-            caption, recall, independent=evaluation.images
-        )
-        if evaluation.truth is not None:
-            true_of = evaluation.truth.transpose().counts()
-            evaluation.uncertainty_of_truth = rank_correlation(caption, true_of)
-            if any(texts := evaluation.ground_truth.texts):
-                evaluation.fewness_of_truth = rank_correlation(few_words(texts), true_of)
+    metrics, sigma = evaluation.matchers[0].metrics, evaluation.embedded.log_sigma()
+    queries = {"image": metrics.image_to_text, "caption": metrics.text_to_image}
+    evaluation.uncertainty_bins = {
+        # Captions of one image are similar.
+        side: bins(values, queries[side].values["recall_1"], independent=evaluation.images)
+        for side, values in sigma.items()
+    }
+    if "caption" in sigma and evaluation.truth is not None:
+        true_of = evaluation.truth.transpose().counts()
+        evaluation.uncertainty_of_truth = rank_correlation(sigma["caption"], true_of)
+        if any(texts := evaluation.ground_truth.texts):
+            evaluation.fewness_of_truth = rank_correlation(few_words(texts), true_of)
 
 
 def build_metrics(choices: Iterable[Choice]) -> dict[str, QueryMetric]:

@@ -14,7 +14,7 @@ from keras_xmr.judgements import TRUTH, GroundTruth, Judgements
 from keras_xmr.metrics import Measured, RetrievalMetrics, ScoreMatrices, measure
 from keras_xmr.reranking import Reranker, measure_reranked
 from keras_xmr.uncertainty.occlusion import Probes
-from keras_xmr.uncertainty.sigma import Bins
+from keras_xmr.uncertainty.sigma import Bins, log_sigma
 
 Arrays = Mapping[str, Any]
 """An embedding of many items: arrays, or, for tokens, `Ragged` without their padding."""
@@ -31,6 +31,19 @@ class EmbeddedSplit:
 
     images: Arrays
     captions: Arrays
+
+    @property
+    def sides(self) -> dict[str, Arrays]:
+        """The embeddings of "image" and "caption"."""
+        return {"image": self.images, "caption": self.captions}
+
+    def log_sigma(self) -> dict[str, np.ndarray]:
+        """The uncertainty of the items of each side; see `keras_xmr.uncertainty.sigma.log_sigma`.
+
+        Without the sides that have none.
+        """
+        sigmas = {side: log_sigma(arrays) for side, arrays in self.sides.items()}
+        return {side: values for side, values in sigmas.items() if values is not None}
 
 
 @dataclass(frozen=True, eq=False)
@@ -286,8 +299,5 @@ def _tied(scores: np.ndarray) -> float:
     if not scores.size:
         return 0.0
     ordered = np.sort(scores, axis=1)
-    same = ordered[:, 1:] == ordered[:, :-1]
-    tied = np.zeros(ordered.shape, bool)
-    tied[:, 1:] |= same
-    tied[:, :-1] |= same
-    return float(tied.mean())
+    same = np.pad(ordered[:, 1:] == ordered[:, :-1], [(0, 0), (1, 1)])
+    return float((same[:, 1:] | same[:, :-1]).mean())

@@ -31,8 +31,8 @@ def curve_pictures(evaluation: Evaluation) -> Iterator[Picture]:
     for side, curve in precision_by_top(evaluation.matchers[0].metrics.summary).items():
         if len(curve) > 1:
             yield _by_top(evaluation, side)
-    for side in ("image", "caption"):
-        points = getattr(evaluation.embedded, f"{side}s").get("points")
+    for side, embedding in evaluation.embedded.sides.items():
+        points = embedding.get("points")
         if points is not None and points.shape[1] > 1:
             yield _correlation(side, points)
     if evaluation.attention is not None:

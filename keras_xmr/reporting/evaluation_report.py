@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from keras_xmr.reporting.shape_plots import shape_pictures
 from keras_xmr.reporting.table import Table, to_csv
 from keras_xmr.reporting.uncertainty_plots import uncertainty_pictures
 from keras_xmr.reporting.uncertainty_report import WORDS, uncertainty_report
-from keras_xmr.uncertainty.sigma import log_sigma
 
 PAGE = "report.html"
 """File name of the page of a report."""
@@ -143,26 +142,20 @@ def _examples(evaluation: Evaluation, records: SplitRecords, side: str) -> dict[
     items = (lambda n: {"photo": _photo(records, n)}), (lambda n: {"text": texts[n]})
     shown, retrieved = items if side == "image" else items[::-1]
     names = ("Images", "captions") if side == "image" else ("Captions", "images")
+    first = np.argsort(-rows, axis=1, kind="stable")[:, :_EXAMPLES]
+    kinds = kinds_of_answers(evaluation, "i2t" if side == "image" else "t2i", queries, first)
+    answers = [
+        [{"kind": KINDS[kind], **retrieved(n)} for n, kind in zip(*of_query, strict=True)]
+        for of_query in zip(first.tolist(), kinds.tolist(), strict=True)
+    ]
     return {
         "title": f"{names[0]} and the {names[1]} retrieved for them",
         "by_sigma": sigma is not None,
         "queries": [
-            shown(query) | {"answers": [{"kind": kind, **retrieved(n)} for n, kind in answers]}
-            for query, answers in zip(
-                queries.tolist(), _answers(evaluation, side, queries, rows), strict=True
-            )
+            shown(query) | {"answers": of_query}
+            for query, of_query in zip(queries.tolist(), answers, strict=True)
         ],
     }
-
-
-def _answers(
-    evaluation: Evaluation, side: str, queries: np.ndarray, scores: np.ndarray
-) -> Iterator[list[tuple[int, str]]]:
-    """The first answers of each query, and whether each is annotated, true or wrong."""
-    first = np.argsort(-scores, axis=1, kind="stable")[:, :_EXAMPLES]
-    kinds = kinds_of_answers(evaluation, "i2t" if side == "image" else "t2i", queries, first)
-    for numbers, of_query in zip(first.tolist(), kinds.tolist(), strict=True):
-        yield [(number, KINDS[kind]) for number, kind in zip(numbers, of_query, strict=True)]
 
 
 def _informative_sigma(evaluation: Evaluation, side: str) -> np.ndarray | None:
@@ -170,7 +163,7 @@ def _informative_sigma(evaluation: Evaluation, side: str) -> np.ndarray | None:
     bins = evaluation.uncertainty_bins.get(side)
     if bins is None or not bins.is_informative:
         return None
-    return log_sigma(getattr(evaluation.embedded, f"{side}s"))
+    return evaluation.embedded.log_sigma()[side]
 
 
 def _photo(records: SplitRecords, image: int) -> dict[str, str]:

@@ -8,11 +8,10 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 
-from keras_xmr.evaluation.results import Evaluation
+from keras_xmr.evaluation.results import Evaluation, MatcherEvaluation
 from keras_xmr.metrics import QueryMetrics, RetrievalMetrics, by_positives, chance_recall
 from keras_xmr.reporting.metric_tables import CHANCE
 from keras_xmr.reporting.pictures import COLOURS, SIDES, Picture, columns, panel
-from keras_xmr.uncertainty.sigma import log_sigma
 
 Points = tuple[Any, Any]
 """The coordinates x and y of a line."""
@@ -21,7 +20,7 @@ Points = tuple[Any, Any]
 def plot_pictures(evaluation: Evaluation) -> Iterator[Picture]:
     """All pictures for which the evaluation has data."""
     yield _recall_curves(evaluation)
-    if len(by_positives(_most_judged(evaluation, 0).text_to_image)) > 1:
+    if len(by_positives(_most_judged(evaluation.matchers[0]).text_to_image)) > 1:
         yield _by_positives(evaluation)
     if evaluation.uncertainty_bins:
         yield _sigma(evaluation)
@@ -83,16 +82,15 @@ def _queries(metrics: RetrievalMetrics, side: str) -> tuple[QueryMetrics, int]:
     return queries, len(others.positives)
 
 
-def _most_judged(evaluation: Evaluation, matcher: int) -> RetrievalMetrics:
+def _most_judged(matcher: MatcherEvaluation) -> RetrievalMetrics:
     """Metrics against the exhaustive truth, where it is known."""
-    results = evaluation.matchers[matcher]
-    return results.metrics if results.truth is None else results.truth
+    return matcher.metrics if matcher.truth is None else matcher.truth
 
 
 def _by_positives(evaluation: Evaluation) -> Picture:
     def draw(axis: plt.Axes, side: str) -> Iterator[tuple[str, Points]]:
-        for number, matcher in enumerate(evaluation.matchers):
-            queries, candidates = _queries(_most_judged(evaluation, number), side)
+        for matcher in evaluation.matchers:
+            queries, candidates = _queries(_most_judged(matcher), side)
             bins = by_positives(queries)
             recall = [100 * part.means["recall_1"] for part in bins]
             most = [part.most for part in bins]
@@ -116,15 +114,13 @@ def _by_positives(evaluation: Evaluation) -> Picture:
 def _sigma(evaluation: Evaluation) -> Picture:
     drawing, axis = panel("", "log of the geometric mean of sigma", "density")
     rows: list[tuple[object, ...]] = []
-    for side, colour in COLOURS.items():
-        values = log_sigma(getattr(evaluation.embedded, f"{side}s"))
-        if values is not None:
-            # Equal values have no range for 50 bins.
-            span = (float(values.min()) - 0.01, float(values.max()) + 0.01)
-            density, edges = np.histogram(values, bins=50, range=span, density=True)
-            axis.stairs(density, edges, fill=True, alpha=0.6, color=colour, label=f"{side}s")
-            bars = zip(edges[:-1].tolist(), edges[1:].tolist(), density.tolist(), strict=True)
-            rows += [(f"{side}s", *bar) for bar in bars]
+    for side, values in evaluation.embedded.log_sigma().items():
+        # Equal values have no range for 50 bins.
+        span = (float(values.min()) - 0.01, float(values.max()) + 0.01)
+        density, edges = np.histogram(values, bins=50, range=span, density=True)
+        axis.stairs(density, edges, fill=True, alpha=0.6, color=COLOURS[side], label=f"{side}s")
+        bars = zip(edges[:-1].tolist(), edges[1:].tolist(), density.tolist(), strict=True)
+        rows += [(f"{side}s", *bar) for bar in bars]
     axis.locator_params(axis="x", nbins=5)
     axis.legend()
     see = (
@@ -136,15 +132,15 @@ def _sigma(evaluation: Evaluation) -> Picture:
 
 
 def _truth(evaluation: Evaluation) -> Picture:
-    uncertainty = log_sigma(evaluation.embedded.captions)
-    if uncertainty is None or evaluation.truth is None:
-        raise ValueError("a plot of the truth needs uncertainties and an exhaustive truth")
+    uncertainty, truth = evaluation.embedded.log_sigma()["caption"], evaluation.truth
+    if truth is None:
+        raise ValueError("a plot of the truth needs an exhaustive truth")
     title = f"rank correlation {evaluation.uncertainty_of_truth:+.2f}"
     if evaluation.fewness_of_truth is not None:
         title += f"; of the caption length {evaluation.fewness_of_truth:+.2f}"
     label = "images that a caption is true of"
     drawing, axis = panel(title, label, "log of the geometric mean of sigma")
-    counts = evaluation.truth.transpose().counts()
+    counts = truth.transpose().counts()
     axis.scatter(np.maximum(counts, 0.5), uncertainty, s=4, alpha=0.3, color=COLOURS["caption"])
     axis.set_xscale("log")
     see = "A point per caption. If sigma reflects their ambiguity, points rise to the right."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -11,18 +11,9 @@ from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.reporting.pictures import SIDES
 from keras_xmr.reporting.table import Table
 from keras_xmr.uncertainty.occlusion import Probes
-from keras_xmr.uncertainty.reliability import (
-    Reliability,
-    reliability_of_best,
-    reliability_of_pairs,
-)
-from keras_xmr.uncertainty.selective import (
-    RiskCoverage,
-    bin_intervals,
-    narrow_gaps,
-    risk_coverage,
-)
-from keras_xmr.uncertainty.sigma import Bins, few_words, log_sigma
+from keras_xmr.uncertainty.reliability import Reliability, reliability_of_best, reliability_of_pairs
+from keras_xmr.uncertainty.selective import RiskCoverage, bin_intervals, narrow_gaps, risk_coverage
+from keras_xmr.uncertainty.sigma import Bins, few_words
 
 WORDS = {
     "sigma": "the uncertainty of an item: the geometric mean of the standard deviations of its "
@@ -41,7 +32,7 @@ class UncertaintyReport:
     Attributes:
         selective: For "image" and "caption" queries, risk and coverage in the order of sigma.
         by_gap: The same in the order of the gap between the first two scores.
-        by_words: The same for captions in the order of their length; None without texts.
+        by_words: The same for captions in the order of their length; empty without texts.
         spread: The 90th percentile of sigma of each side, as a multiple of its 10th.
         bins: Recall at 1 of each side in bins of sigma (Chun et al. 2021, Fig. 6).
         intervals: The lower and the upper ends of the 95 % intervals of these bins.
@@ -51,7 +42,7 @@ class UncertaintyReport:
 
     selective: dict[str, RiskCoverage] = field(default_factory=dict)
     by_gap: dict[str, RiskCoverage] = field(default_factory=dict)
-    by_words: RiskCoverage | None = None
+    by_words: dict[str, RiskCoverage] = field(default_factory=dict)
     spread: dict[str, float] = field(default_factory=dict)
     bins: dict[str, Bins] = field(default_factory=dict)
     intervals: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
@@ -88,11 +79,9 @@ class UncertaintyReport:
             gap = self.by_gap[side]
             name = "the same by the gap of the first two scores"
             rows.append([name, _signed(gap.gain), f"AURC {percent(gap.area)}; needs no sigma"])
-        if side == "caption" and self.by_words is not None:
-            compare = f"AURC {percent(self.by_words.area)}; needs no model"
-            rows.append(
-                ["the same by the length of captions", _signed(self.by_words.gain), compare]
-            )
+        if side in self.by_words:
+            words, name = self.by_words[side], "the same by the length of captions"
+            rows.append([name, _signed(words.gain), f"AURC {percent(words.area)}; needs no model"])
         rows.append(["rank correlation of sigma and R@1", f"{bins.correlation:+.2f}", interval])
         spread = f"times {self.spread[side]:.3f}"
         rows.append(["spread of sigma, 10th to 90th percentile", spread, "1 if all are equal"])
@@ -121,12 +110,8 @@ def uncertainty_report(evaluation: Evaluation) -> UncertaintyReport:
     report = UncertaintyReport(
         reliability=_reliability(evaluation), probes=evaluation.probes or Probes()
     )
-    by_words, metrics = None, evaluation.matchers[0].metrics
-    captions_image = evaluation.ground_truth.caption_image
-    for side, bins in evaluation.uncertainty_bins.items():
-        sigma = log_sigma(getattr(evaluation.embedded, f"{side}s"))
-        if sigma is None:
-            continue
+    metrics, captions_image = evaluation.matchers[0].metrics, evaluation.ground_truth.caption_image
+    for side, sigma in evaluation.embedded.log_sigma().items():
         queries = metrics.image_to_text if side == "image" else metrics.text_to_image
         correct = queries.values["recall_1"]
         groups = np.arange(evaluation.images) if side == "image" else captions_image
@@ -134,12 +119,12 @@ def uncertainty_report(evaluation: Evaluation) -> UncertaintyReport:
         low, high = np.quantile(sigma, [0.1, 0.9])
         report.spread[side] = float(np.exp(high - low))
         if side == "caption" and any(texts := evaluation.ground_truth.texts):
-            by_words = risk_coverage(few_words(texts), correct)
+            report.by_words[side] = risk_coverage(few_words(texts), correct)
         if (scores := _scores(evaluation, side)) is not None:
             report.by_gap[side] = risk_coverage(narrow_gaps(scores), correct)
-        report.bins[side] = bins
+        report.bins[side] = evaluation.uncertainty_bins[side]
         report.intervals[side] = bin_intervals(sigma, correct, groups)
-    return replace(report, by_words=by_words)
+    return report
 
 
 def _scores(evaluation: Evaluation, side: str) -> np.ndarray | None:

@@ -29,7 +29,6 @@ from keras_xmr.metrics.names import metric_value
 from keras_xmr.model.retriever import GRADIENT
 from keras_xmr.runs.termination import TerminatedError, TerminationNotice
 from keras_xmr.training.checkpoints import Checkpoints
-from keras_xmr.uncertainty.sigma import log_sigma
 
 
 @dataclass(eq=False)
@@ -136,9 +135,7 @@ class Validation(StepCallback):
             return
         self.last_step = self.step
         self.metrics = evaluation.matchers[0].metrics.summary
-        sides = {"image": evaluation.embedded.images, "caption": evaluation.embedded.captions}
-        sigmas = {side: log_sigma(arrays) for side, arrays in sides.items()}
-        self.log_sigma = {side: values for side, values in sigmas.items() if values is not None}
+        self.log_sigma = evaluation.embedded.log_sigma()
         if logs is not None:
             logs |= {f"val_{name}": value for name, value in self.metrics.items()}
         self._keep_best(self.metrics[self.monitor])

@@ -28,6 +28,7 @@ from data_pipelines.errors import UserError
 from data_pipelines.shards import RecordsError
 from keras_xmr.config.loader import ConfigError, dump_config
 from keras_xmr.config.schema import PhaseOptions, WatchdogOptions
+from keras_xmr.evaluation.results import EmbeddedSplit
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import evaluate_scores
 from keras_xmr.model.build import build_model, build_tokenizer
@@ -305,7 +306,7 @@ def test_a_validation_at_chance_is_told_after_the_first_epochs(learns, caplog):
     metrics = evaluate_scores(scores, judgements)
     evaluation = SimpleNamespace(
         matchers=[SimpleNamespace(metrics=metrics)],
-        embedded=SimpleNamespace(images={}, captions={}),
+        embedded=EmbeddedSplit({}, {}),
         ground_truth=SimpleNamespace(caption_image=np.arange(count)),
     )
     checkpoints = SimpleNamespace(progress=Progress(), save_best=lambda path: None)
@@ -329,7 +330,7 @@ def test_what_a_warm_up_has_trained_is_not_the_best(caplog, monkeypatch):
     checkpoints = SimpleNamespace(progress=Progress(), save_best=kept.append)
     values = iter([0.9, 0.5, 0.6])
     metrics = lambda: SimpleNamespace(summary={"rsum": next(values)})  # noqa: E731
-    embedded = SimpleNamespace(images={}, captions={})
+    embedded = EmbeddedSplit({}, {})
 
     def evaluate():
         return SimpleNamespace(
@@ -357,7 +358,7 @@ def test_what_a_warm_up_has_trained_is_not_the_best(caplog, monkeypatch):
 def test_validations_are_told_in_percent(caplog):
     caplog.set_level("INFO")
     own = SimpleNamespace(metrics=SimpleNamespace(summary={"rsum": 4.3512}))
-    found = SimpleNamespace(matchers=[own], embedded=SimpleNamespace(images={}, captions={}))
+    found = SimpleNamespace(matchers=[own], embedded=EmbeddedSplit({}, {}))
     kept = SimpleNamespace(progress=SimpleNamespace(best=-1.0), save_best=lambda path: None)
     validation = callbacks.Validation(lambda: found, kept, None, "rsum", 1, 10, 20)
     validation.step = 10
