@@ -8,6 +8,7 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import get_args
 
@@ -102,8 +103,8 @@ def audit(config: Config, runs: Sequence[Path] = ()) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     _write_figures(folder / "audit.json", options, candidates, votes, precision)
-    _write_candidates(folder / "candidates.csv", candidates, votes, truth)
     entries = _entries(candidates, votes, truth, split, options.thumbnail)
+    _write_candidates(folder / "candidates.csv", entries)
     command = (
         f"{program()} audit --run={shlex.quote(str(main.folder.path))} "
         f"--labels=labels.csv --set audit.split={options.split}"
@@ -194,17 +195,16 @@ def _find(
         raise UserError(f"these scores cannot be audited: {error}") from None
 
 
-def _agreement(votes: Votes) -> np.ndarray:
-    """The number of models that agree with each pair, int (pairs,)."""
-    return np.sum([[vote.agrees for vote in pairs] for pairs in votes.values()], axis=0)
+def _agreement(votes: Votes) -> list[int]:
+    """The number of pairs with which none, one, and so on, up to all of the models agree."""
+    agree = np.sum([[vote.agrees for vote in pairs] for pairs in votes.values()], axis=0)
+    return np.bincount(agree, minlength=len(votes) + 1).tolist()
 
 
 def _summary(candidates: Candidates, votes: Votes) -> str:
-    agreement = _agreement(votes)
     believe = "believes" if len(votes) == 1 else "believe"
     lines = [f"{len(candidates):,} unlabelled pairs that {', '.join(votes)} {believe} in most"]
-    for count in range(len(votes), -1, -1):
-        pairs = np.count_nonzero(agreement == count)
+    for count, pairs in reversed([*enumerate(_agreement(votes))]):
         lines.append(f"  ahead of annotated pairs with {count} of {len(votes)}: {pairs:,}")
     return "\n".join(lines)
 
@@ -216,12 +216,11 @@ def _write_figures(
     votes: Votes,
     precision: Mapping[str, Precision],
 ) -> None:
-    agreement = np.bincount(_agreement(votes), minlength=len(votes) + 1)
     figures = {
         "options": options.model_dump(mode="json"),
         "models": list(votes),
         "pairs": len(candidates),
-        "pairs_by_models_that_agree": agreement.tolist(),
+        "pairs_by_models_that_agree": _agreement(votes),
     }
     if precision:
         figures["chance"] = next(iter(precision.values())).chance
@@ -229,22 +228,14 @@ def _write_figures(
     atomic_write(path, json.dumps(figures, indent=1).encode())
 
 
-def _write_candidates(path: Path, candidates: Candidates, votes: Votes, truth: GroundTruth) -> None:
-    columns = ("score", "caption rank", "annotated caption rank", "image rank")
-    parts = [f"{model}: {name}" for model in votes for name in (*columns, "annotated image rank")]
+def _write_candidates(path: Path, entries: Sequence[Entry]) -> None:
+    names = [field.replace("_", " ") for field in Vote._fields]
+    parts = [f"{model}: {name}" for model in entries[0].votes for name in names]
     rows: list[list[object]] = [["image", "caption", "text", "belief", "models that agree", *parts]]
-    agreement = _agreement(votes)
-    for n, (image, caption) in enumerate(_pairs(candidates)):
-        rows.append(
-            [
-                truth.image_ids[image],
-                truth.caption_ids[caption],
-                truth.texts[caption],
-                f"{candidates.belief[n]:.4f}",
-                agreement[n],
-                *(value for pairs in votes.values() for value in pairs[n]),
-            ]
-        )
+    for each in entries:
+        agree = sum(vote.agrees for vote in each.votes.values())
+        votes = chain.from_iterable(each.votes.values())
+        rows.append([each.image, each.caption, each.text, f"{each.belief:.4f}", agree, *votes])
     atomic_write(path, to_csv(rows))
 
 
@@ -255,6 +246,7 @@ def _entries(
     split: SplitRecords,
     side: int,
 ) -> list[Entry]:
+    pairs = zip(candidates.images.tolist(), candidates.captions.tolist(), strict=True)
     written = {image: np.flatnonzero(truth.caption_image == image) for image in candidates.images}
     return [
         Entry(
@@ -263,15 +255,11 @@ def _entries(
             text=truth.texts[caption],
             annotated=[truth.texts[c] for c in written[image].tolist()],
             belief=float(candidates.belief[n]),
-            votes={name: pairs[n] for name, pairs in votes.items()},
+            votes={name: of_model[n] for name, of_model in votes.items()},
             picture=_picture(split, image, truth.image_ids[image], side),
         )
-        for n, (image, caption) in enumerate(_pairs(candidates))
+        for n, (image, caption) in enumerate(pairs)
     ]
-
-
-def _pairs(candidates: Candidates) -> list[tuple[int, int]]:
-    return list(zip(candidates.images.tolist(), candidates.captions.tolist(), strict=True))
 
 
 def _picture(split: SplitRecords, image: int, name: str, side: int) -> str:

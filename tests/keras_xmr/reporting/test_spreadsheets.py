@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
-from keras_xmr.audit.audit import _write_candidates
-from keras_xmr.audit.candidates import Candidates, Vote
+from keras_xmr.audit.audit import Entry, _write_candidates
+from keras_xmr.audit.candidates import Vote
 from keras_xmr.comparison.pairs import Win
 from keras_xmr.comparison.report import _win_rows
 from keras_xmr.reporting.pages import render
@@ -40,10 +38,9 @@ def test_wins_hold_no_formula():
 
 
 def test_candidates_hold_no_formula(tmp_path):
-    found = Candidates(np.array([0]), np.array([0]), np.array([-0.25]))
-    votes = {"=model": [Vote(-3.0, 1, 1, 1, 1)]}
-    truth = SimpleNamespace(image_ids=["-1.jpg"], caption_ids=["@c"], texts=["=HYPERLINK(1)"])
-    _write_candidates(tmp_path / "candidates.csv", found, votes, truth)
+    votes = {"=model": Vote(-3.0, 1, 1, 1, 1)}
+    entry = Entry("-1.jpg", "@c", "=HYPERLINK(1)", [], -0.25, votes)
+    _write_candidates(tmp_path / "candidates.csv", [entry])
     header, row = cells((tmp_path / "candidates.csv").read_bytes())
     assert row[:4] == ["'-1.jpg", "'@c", "'=HYPERLINK(1)", "-0.2500"]
     assert header[5] == "'=model: score"
