@@ -241,7 +241,7 @@ def test_a_finished_run_needs_no_preset(trained, monkeypatch):
     run = Run(trained.config)
     monkeypatch.setattr("keras_xmr.training.train.training_batches", None)
     asked = []
-    build = "keras_xmr.training.train.build_model"
+    build = "keras_xmr.runs.loading.build_model"
     monkeypatch.setattr(build, lambda *a, pretrained: asked.append(pretrained) or trained.model)
     run.train()
     assert asked == [False]
