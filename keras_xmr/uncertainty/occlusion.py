@@ -45,7 +45,7 @@ class Occlusion:
         return bool(self.low[-1] >= 1.01)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Probes:
     """Results of embedding changed items.
 
