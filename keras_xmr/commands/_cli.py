@@ -124,7 +124,10 @@ def _options(parser: argparse.ArgumentParser) -> list[str]:
 def _set_up_logging() -> None:
     logging.basicConfig(format="%(message)s", force=True)
     absl_logging.set_verbosity(absl_logging.WARNING)
-    logging.getLogger("tensorflow").setLevel(logging.WARNING)
+    tensorflow = logging.getLogger("tensorflow")
+    tensorflow.setLevel(logging.WARNING)
+    # It counts the functions of one line as one: those of all towers, each of which is traced once.
+    tensorflow.addFilter(lambda record: "tf.function retracing" not in record.getMessage())
     logging.getLogger("keras_xmr").setLevel(logging.INFO)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ from keras_xmr.index.verdict import (
 )
 from keras_xmr.index.vocabulary import Vocabulary, short_queries, split_words
 from keras_xmr.uncertainty.sigma import bins, log_sigma
+
+_LOGGER = logging.getLogger(__name__)
 
 REFERENCE = 256
 """Number of training photos in the reference of scores."""
@@ -98,9 +101,17 @@ def calibrate_split(model: RunModel, records: Records, split: Any) -> Calibratio
     against = model.score(reference, queries.captions).T
     answer_sets = calibrate(standardise(scores, against), right, queries.groups)
     sigma = log_sigma(captions) if _is_informative(queries, scores) else None
+    verdict = calibrate_split_verdict(model, queries, scores, reference)
+    if verdict is None:
+        _LOGGER.warning(
+            "searches do not estimate how many photos are right: that takes %d photos with more "
+            "than one caption each for validation, and there are %d",
+            FEWEST,
+            np.count_nonzero(np.bincount(queries.groups) > 1),
+        )
     return Calibration(
         answer_sets,
-        calibrate_split_verdict(model, queries, scores, reference),
+        verdict,
         Vocabulary.count(records.split("train").texts),
         reference,
         captions,

@@ -51,6 +51,7 @@ from keras_xmr.relevance.write import write_caption_relevance
 from keras_xmr.reporting.evaluation_report import PAGE, write_report
 from keras_xmr.reporting.rerank_scales import scale_pictures, search_lines, search_tables
 from keras_xmr.reporting.result_tables import (
+    baseline_lines,
     embedding_lines,
     result_tables,
     summary_tables,
@@ -120,7 +121,8 @@ def report(
         _LOGGER.info("scores: %s", save_scores(evaluation, folder))
     _LOGGER.info("report: %s", page)
     shown = summary_tables(evaluation) if is_brief else tables
-    return "\n\n".join([verdict, *map(str, shown), *embedding_lines(evaluation)])
+    lines = verdict, *baseline_lines(evaluation)
+    return "\n\n".join([*lines, *map(str, shown), *embedding_lines(evaluation)])
 
 
 def learned_change(config: Config) -> Callable[[Arrays], Arrays] | None:

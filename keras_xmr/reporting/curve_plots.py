@@ -111,8 +111,8 @@ def _by_top(evaluation: Evaluation, side: str) -> Picture:
     axis.set_xscale("log")
     axis.legend(fontsize=8)
     see = (
-        "ASP of the first N by relevance. Left: agreement of the scores with the relevance on the "
-        "few best answers; right: on all others. Higher is better."
+        "ASP of the first N by relevance: how well the order by score agrees with theirs, on the "
+        "few best answers at the left, and on more of them to the right. Higher is better."
     )
     title = f"ASP by N, {DIRECTIONS[side]}"
     return Picture(f"asp_top_{side}", title, see, drawing, ("matcher", "n", "asp"), rows)

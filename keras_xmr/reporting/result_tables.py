@@ -74,7 +74,7 @@ def _against(measured: Measured, kind: str | None) -> RetrievalMetrics:
 
 def plain_lines(evaluation: Evaluation) -> list[str]:
     """Sentences on the recalls of the model's matcher, compared with chance and simpler models."""
-    metrics, image_of = evaluation.matchers[0].metrics, evaluation.ground_truth.caption_image
+    metrics = evaluation.matchers[0].metrics
     random, known = chance(metrics), metrics.summary
     sides = ("t2i", "A caption", "image", "images"), ("i2t", "An image", "caption", "captions")
     counts = {"images": evaluation.images, "captions": evaluation.captions}
@@ -89,6 +89,13 @@ def plain_lines(evaluation: Evaluation) -> list[str]:
             f"{first} % of the queries, and one of the first ten for {ten} %; in a random order "
             f"for {by_chance} % and {ten_by_chance} %."
         )
+    return lines + baseline_lines(evaluation)
+
+
+def baseline_lines(evaluation: Evaluation) -> list[str]:
+    """Sentences that compare the model's matcher with simpler models."""
+    metrics, image_of = evaluation.matchers[0].metrics, evaluation.ground_truth.caption_image
+    lines = []
     for name, simpler in evaluation.baselines.items():
         gap = rsum_difference(metrics, simpler.metrics, image_of)
         place = "above" if gap.low > 0 else "below" if gap.high < 0 else "level with"

@@ -64,9 +64,11 @@ def test_photos_are_scored_as_evaluation_scores_them(trained, index):
         assert found.certified
 
 
-def test_answer_sets_are_calibrated_and_cover_the_exhaustive_truth(trained, model, index):
+def test_answer_sets_are_calibrated_and_cover_the_exhaustive_truth(trained, model, index, caplog):
     assert index.answer_sets is not None
     assert calibrate_split(model, trained.records, "val").answer_sets == index.answer_sets
+    photos = len(trained.records.split("val"))
+    assert f"for validation, and there are {photos}" in caplog.text
     asked = ScoredSplit.embed(model, trained.records, "test")
     assert asked.right.sum() > len(asked.right)  # Captions are true of several photos.
     part = trained.records.split("test")
