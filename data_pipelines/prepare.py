@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -55,6 +56,9 @@ _FEW = 5
 _NAMED = 200
 """Maximum number of broken images that are named; the search stops there."""
 
+_EXAMPLES = 10
+"""Maximum number of missing images that are named."""
+
 _WORTH = 4096
 """Minimum number of images for which starting further processes saves time."""
 
@@ -65,10 +69,10 @@ class _SkipBudget:
     All images are checked first, so that the error names all broken ones.
     """
 
-    def __init__(self, share: float, total: int, origin: str) -> None:
+    def __init__(self, share: float, total: int, source: Source) -> None:
         few = min(_FEW, total // 4) if share else 0
         self.limit, self.total, self.share = max(few, int(share * total + 1e-9)), total, share
-        self.origin = origin
+        self.source = source
         self.skipped: list[str] = []
 
     @property
@@ -103,14 +107,30 @@ class _SkipBudget:
         count = len(self.skipped)
         needed = math.ceil(1000 * count / self.total) / 1000
         named = sorted(self.skipped)[:_NAMED]
+        advice = ""
+        if all(map(_is_missing, named)):
+            # One cause is likely, and a few examples show it.
+            named, advice = named[:_EXAMPLES], f"{self._present}\n{self.source.origin}"
+            if count > _EXAMPLES:
+                named.append(f"and {count - _EXAMPLES:,} more")
         return SourceError(
             f"{about}{count:,} of {self.total:,} images cannot be used, and {self.limit:,} may be "
             f"left out (data.max_skipped: {self.share:g}):\n  "
             + "\n  ".join(named)
-            + (f"\n{self.origin}" if all(map(_is_missing, named)) else "")
+            + advice
             + "\nRepair them"
             + f", or go on without them: --set data.max_skipped={needed:g}" * (count < self.total)
         )
+
+    @property
+    def _present(self) -> str:
+        """A line on a file that is there; empty if there is none."""
+        folder = self.source.photos_folder
+        files = (Path(at, name) for at, _, names in os.walk(folder or "") for name in names)
+        if folder is None or (file := next(files, None)) is None:
+            return ""
+        name = file.relative_to(folder).as_posix()
+        return f"\n{folder} has files such as {on_one_line(name)}: captions name them so"
 
 
 def _is_missing(message: str) -> bool:
@@ -215,7 +235,7 @@ def _origin_of_records(options: DataOptions) -> dict[str, Any]:
 
 
 def _write_all(plan: ShardPlan, options: DataOptions) -> None:
-    allowance = _SkipBudget(options.max_skipped, plan.images, options.source.origin)
+    allowance = _SkipBudget(options.max_skipped, plan.images, options.source)
     stop = threading.Event()
     with (
         Progress("writing records", plan.images, "images") as bar,

@@ -394,6 +394,17 @@ def test_missing_photos_come_with_where_to_get_them(options, tmp_path):
         prepare(options(section))
 
 
+def test_photos_under_other_names_are_few_examples_and_one_of_a_file(options, tmp_path):
+    section = datasets.csv_photos(tmp_path)
+    for path in (tmp_path / "images").iterdir():
+        path.rename(path.with_suffix(".JPG"))
+    with pytest.raises(SourceError, match=r"^24 of 24 images (?s:.*)\nRepair them$") as told:
+        prepare(options(section))
+    assert str(told.value).count(".jpg does not exist\n") == 10
+    assert "\n  and 14 more\n" in str(told.value)
+    assert re.search(r"images has files such as photo_\d+\.JPG: captions name", str(told.value))
+
+
 class TestBadItems:
     """One bad item among many is skipped, counted and reported, up to the limit."""
 
