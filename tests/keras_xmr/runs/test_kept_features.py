@@ -224,10 +224,11 @@ def test_a_linear_model_on_kept_features_stands_beside_the_trained_one(trained, 
     folder = trained.folder.evaluation("test")
     figures = json.loads((folder / "metrics.json").read_bytes())["baselines"]
     rsum = f"{100 * figures[LINEAR]['metrics']['rsum']:.1f}"
-    assert f"{LINEAR} on the same features, whose RSUM is {rsum}" in (
-        folder / "report.html"
-    ).read_text("utf-8")
-    assert next(line.split()[-1] for line in printed.splitlines() if LINEAR in line) == rsum
+    sentence = f"{LINEAR} on the same features, whose RSUM is {rsum}"
+    assert sentence in (folder / "report.html").read_text("utf-8")
+    assert sentence in printed
+    rows = [line for line in printed.splitlines() if line.strip().startswith(LINEAR)]
+    assert rows[0].split()[-1] == rsum
     evaluation = SimpleNamespace(
         split="test",
         matchers=[SimpleNamespace(scores=SimpleNamespace(is_dense=True))],
