@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -76,6 +77,8 @@ def base_name(base: ast.expr) -> str:
 GROUP = "keras_xmr.components"
 """Group of entry points; their values are names of modules."""
 
+_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
 _added: dict[str, Classes] = {}
 
 
@@ -138,7 +141,7 @@ def _installed() -> dict[str, Classes]:
 
 
 def _files_of(name: str) -> dict[str, Path]:
-    if not all(map(str.isidentifier, name.split("."))):
+    if not _NAME.fullmatch(name):
         raise PluginError(f"{name!r} is not the name of a module, such as my_methods")
     try:
         spec = importlib.util.find_spec(name)

@@ -110,7 +110,8 @@ class _SkipBudget:
         advice = ""
         if all(map(_is_missing, named)):
             # One cause is likely, and a few examples show it.
-            named, advice = named[:_EXAMPLES], f"{self._present}\n{self.source.origin}"
+            named, advice = named[:_EXAMPLES], _example_line(self.source.photos_folder)
+            advice += f"\n{self.source.origin}"
             if count > _EXAMPLES:
                 named.append(f"and {count - _EXAMPLES:,} more")
         return SourceError(
@@ -122,15 +123,17 @@ class _SkipBudget:
             + f", or go on without them: --set data.max_skipped={needed:g}" * (count < self.total)
         )
 
-    @property
-    def _present(self) -> str:
-        """A line on a file that is there; empty if there is none."""
-        folder = self.source.photos_folder
-        files = (Path(at, name) for at, _, names in os.walk(folder or "") for name in names)
-        if folder is None or (file := next(files, None)) is None:
-            return ""
-        name = file.relative_to(folder).as_posix()
-        return f"\n{folder} has files such as {on_one_line(name)}: captions name them so"
+
+def _example_line(folder: Path | None) -> str:
+    """A line on a file in the folder of the photos; empty if there is none."""
+    if folder is None:
+        return ""
+    files = (Path(at, name) for at, _, names in os.walk(folder) for name in names)
+    file = next(files, None)
+    if file is None:
+        return ""
+    name = on_one_line(file.relative_to(folder).as_posix())
+    return f"\n{folder} has files such as {name}: captions name them so"
 
 
 def _is_missing(message: str) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 from keras import ops
 
 from data_pipelines.option_types import BelowOne, NonNegativeInt, PositiveFloat, PositiveInt
+from data_pipelines.vectors import chunks
 from keras_xmr.config.contracts import PoolingContract
 from keras_xmr.heads.pooling.base import Pooling
 from keras_xmr.heads.pooling.mean import masked_mean
@@ -222,9 +223,7 @@ class Projection(Pooling):
         self.neighbours.assign(np.pad(neighbours[:count], [(0, rest), (0, 0)]))
         self.num_neighbours.assign(count)
         rows = np.asarray(own, np.float32)
-        hubness = np.concatenate(
-            [self.hubness(rows[first : first + _ROWS]) for first in range(0, len(rows), _ROWS)]
-        )
+        hubness = np.concatenate([self.hubness(part) for part in chunks(rows, _ROWS)])
         self.mean_hubness.assign(hubness.mean())
         return hubness - hubness.mean()
 
