@@ -103,7 +103,7 @@ def rows(smoke: bool = False) -> Iterator[Row]:
 
 
 def five_folds(images: int, dimension: int, smoke: bool) -> Iterator[Row]:
-    """Recalls, averaged over five folds, beside the programs of VSE-infinity and of PCME."""
+    """Recalls, averaged over five folds, compared with the programs of VSE-infinity and of PCME."""
     from keras_xmr.evaluation.scoring import score_tiles
     from keras_xmr.judgements import Judgements
     from keras_xmr.matchers import Cosine

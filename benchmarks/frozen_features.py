@@ -2,7 +2,8 @@
 
 The same model takes training steps from pixels, and then from features, in one process:
 the steps of both are timed, input pipeline included, and so is the computing of the features,
-beside the encoder on pixels that are there already. Weights are random, which changes no time.
+compared with the encoder on pixels that are there already. Weights are random, which
+changes no time.
 
 usage: python benchmarks/frozen_features.py [--architecture=ResNet50] [--size=224] [--images=256]
            [--batch=32] [--steps=12]
@@ -94,7 +95,7 @@ def rows(smoke: bool = False) -> Iterator[Row]:
 def photos_to_features(
     model: Retriever, config: Config, records: Records, options: argparse.Namespace
 ) -> Row:
-    """Photos decoded, encoded and stored, beside the encoder alone."""
+    """Photos decoded, encoded and stored, compared with the encoder alone."""
     network = tf.function(features_of(model.image_tower), autograph=False)
     tower = model.image_tower.input
     pixels = tf.cast(tf.fill((options.batch, *tower.shape[1:]), 100), tower.dtype)

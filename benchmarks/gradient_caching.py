@@ -1,4 +1,4 @@
-"""Gradient caching: one step of a large batch, embedded in chunks, beside the whole batch at once.
+"""Gradient caching: one step of a large batch, in chunks, compared with the whole batch at once.
 
 Each is measured in a process of its own, as what TensorFlow has had it does not give back. The
 last row is a plain step of one chunk: beyond its memory a large batch should take that of what

@@ -71,7 +71,7 @@ def draw(found: list[Row], replicas: list[Row], path: Path) -> None:
 
     Args:
         found: The rows.
-        replicas: Those of replicas.py: what one of several computes, beside the whole loss.
+        replicas: Those of replicas.py: what one of several computes, compared with the whole loss.
         path: A PNG.
     """
     from keras_xmr.reporting.pictures import plt, save_plot

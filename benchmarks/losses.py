@@ -1,6 +1,6 @@
-"""Losses: one forward and backward pass, beside the formula as it is printed.
+"""Losses: one forward and backward pass, compared with the formula as it is printed.
 
-At the batch B, the samples or points an item J and the dimension D of the papers, and beside the
+At the batch B, the samples or points an item J and the dimension D of the papers, and next to the
 printed formula at a size at which all that it writes out fits into memory. The bound is that of the
 matrix products a pass needs, or of reading what comes in and writing its gradient.
 

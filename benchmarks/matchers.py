@@ -1,7 +1,7 @@
 """Matchers: the scores of all images with all captions, as an evaluation computes them.
 
-Beside it the formula of each as it is printed, for one image and all captions at a time, which is
-done for some images and counted for all. Times are of one pair.
+The baseline is the formula of each as it is printed, for one image and all captions at a time,
+which is done for some images and counted for all. Times are of one pair.
 
 usage: python benchmarks/matchers.py [MATCHER ...]
 """

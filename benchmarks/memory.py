@@ -3,8 +3,8 @@
 Every figure is the largest resident memory of a process of its own, with its libraries; seconds are
 those of a step, of all ranks, and of a search by words. A training is that of the sizes of the
 paper, and cannot do without its weights, their gradients and the two moments of Adam. The server
-has an index of made-up photos and vectors; what it cannot do without are the vectors. Beside it a
-process has the same model and the vectors as an array, and computes all products.
+has an index of made-up photos and vectors; what it cannot do without are the vectors. A
+process for comparison has the same model and the vectors as an array, and computes all products.
 
 usage: RELEASED=FOLDER TORCH_PYTHON=PATH python benchmarks/memory.py
 """
@@ -36,7 +36,7 @@ TEXTS = [f"a {colour} circle left of a small square" for colour in ("red", "blue
 
 
 def rows(smoke: bool = False) -> Iterator[Row]:
-    """Each beside the plain alternative."""
+    """Each compared with the plain alternative."""
     for name in METHODS[: 1 if smoke else None]:
         sizes = sizes_of(name, smoke)
         ours = _asked("training", name, str(int(smoke)))

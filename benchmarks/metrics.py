@@ -2,7 +2,7 @@
 
 Scores and relevance are made up: scores are normal, higher for the annotated pairs; relevance is
 0 for nine pairs in ten, and skewed for the rest, as CIDEr is; images carry about three of 80
-labels. Straightforward ways to the same numbers run beside, on a part of the queries, and are
+labels. Straightforward ways to the same numbers run too, on a part of the queries, and are
 extrapolated to all of them; their results are compared.
 
     python benchmarks/metrics.py
@@ -96,7 +96,7 @@ def rows(smoke: bool = False) -> Iterator[Row]:
 
 
 def released_pmrp(scores: np.ndarray, labels: Any, owner: np.ndarray) -> Iterator[Row]:
-    """PMRP beside the program of PCME, which is given lists that are sorted already."""
+    """PMRP compared with the program of PCME, which is given lists that are sorted already."""
     images, captions = scores.shape
     asked = [np.linspace(0, count - 1, count // 250).astype(int) for count in scores.shape]
     with tempfile.TemporaryDirectory() as folder:

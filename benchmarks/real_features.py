@@ -1,4 +1,4 @@
-"""Every method on real photos with frozen pretrained towers, beside plain baselines.
+"""Every method on real photos with frozen pretrained towers, compared with plain baselines.
 
 Photos stand in images/ of a folder, their captions in captions.csv (see the README). They are cut
 into seven parts; in a fold one tests, the next one validates, and the others train. Features are

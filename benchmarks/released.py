@@ -1,4 +1,4 @@
-"""Training steps and scores, beside the programs that were released with the papers.
+"""Training steps and scores, compared with the programs that were released with the papers.
 
 The same sizes, the same made-up features and lengths of captions, in turns with ours: PyTorch on
 the processor, in a process of its own that measures itself. A step is forward, backward, clipping

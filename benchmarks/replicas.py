@@ -1,4 +1,4 @@
-"""Losses of several replicas: what one of them computes, beside the whole loss.
+"""Losses of several replicas: what one of them computes, compared with the whole loss.
 
 A replica takes its items as queries: its rows against all columns, and all rows against its
 columns. What it computes is counted in its graph, forward and backward: operations of all matrix

@@ -3,7 +3,7 @@
 The table has the signatures `embed_text` and `embed_image` of the demo's model, asked in this
 process, without a network. Under load, every client asks as the page does: a search by words, now
 and then by a photo of the index or one of its own, and two thumbnails of what was found; then at
-once the next. With `--index` a server is started for it, and told to end (SIGTERM) while all
+once the next. With `--index` a server is started for it, and is sent SIGTERM while all
 clients are still asking: what was asked by then has to be answered. Clients and server share the
 machine.
 

@@ -2,7 +2,7 @@
 
 Every figure is of a process of its own, from its start to its end. The model is that of the demo,
 as an export leaves it, without training: weights change no time. Of loading to the first embedding
-each part has a row, as a process tells it that does nothing else. Beside it run
+each part has a row, measured in a process that does nothing else, compared with
 sentence-transformers and open_clip where TORCH_PYTHON has both (`start_torch.py` makes models up).
 
 usage: TORCH_PYTHON=PATH python benchmarks/start.py

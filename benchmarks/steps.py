@@ -1,4 +1,4 @@
-"""Training steps at the sizes of the papers: where their time goes, beside their matrix products.
+"""Training steps at the papers' sizes: where time goes, compared with their matrix products.
 
 Each method is that of its published config, on features that are made up: the encoders of photos
 are frozen, and what they yield goes in. A step is forward, backward, clipping and the optimizer.

@@ -1,4 +1,4 @@
-"""Pairs a second of two workers on this machine, one thread each, beside one process with two.
+"""Pairs a second of two workers, one thread each, compared with one process with two.
 
 What is trained is a config on the scenes, for an epoch. The rate is that of the second half of its
 log, so neither starting nor tracing is in it. Two workers send each other what

@@ -1,4 +1,4 @@
-"""All methods of the papers on Flickr8K, beside plain baselines on the same features.
+"""All methods of the papers on Flickr8K, compared with plain baselines on the same features.
 
 Every method is a config of `csv_pretrained*` on the data of Flickr8K: the same frozen encoders, the
 same rate and number of epochs; the validation split chooses the epoch. Baselines
