@@ -31,6 +31,7 @@ from keras_xmr.config.yaml_file import (
     assign_yaml,
     dotted,
     grid_titles,
+    key_parts,
     read_yaml,
     split_row,
 )
@@ -157,9 +158,9 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     except ValidationError as error:
         items = [item for item in error.errors(include_url=False) if not _follows(item)]
         raise ConfigError(_several([_explain(draft, item) for item in items])) from None
-    mistakes = [f"{draft.place(key)}: {dotted(key)}: {text}" for key, text in check(config)]
+    mistakes = [(draft.place(key_parts(text.partition(":")[0])), text) for text in check(config)]
     if mistakes:
-        raise ConfigError(_several(mistakes))
+        raise ConfigError(_several([": ".join(mistake) for mistake in mistakes]))
     return config
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keras_xmr.config.contracts import (
+    CONTRACTS,
     EmbeddingSpec,
-    LossContract,
     Mismatch,
     find_mismatches,
     sides_with_keys,
@@ -15,10 +15,55 @@ from keras_xmr.config.contracts import (
 from keras_xmr.config.registry import Choice, components, contract_of
 
 if TYPE_CHECKING:
-    from keras_xmr.config.schema import Config, TowerOptions
+    from keras_xmr.config.schema import Config
 
-Mistake = tuple[tuple[str | int, ...], str]
-"""A key, and why its value cannot work."""
+Mistake = str
+"""A dotted key, and why its value cannot work: `model.dimension: 7 is odd, but ...`."""
+
+
+class Part(NamedTuple):
+    """A component that a config chooses.
+
+    Attributes:
+        key: The dotted key of its section.
+        family: Its family, a key of `keras_xmr.config.registry.FAMILIES`.
+        choice: The section.
+        contract: Its declaration, with the options of the section.
+    """
+
+    key: str
+    family: str
+    choice: Choice
+    contract: Any
+
+
+def parts_of(config: Config, *families: str) -> Iterator[Part]:
+    """Yields the encoders, heads, poolings, matchers and losses of a config.
+
+    Args:
+        config: The config.
+        *families: Their families; by default all.
+    """
+    chosen: list[tuple[str, str, Choice | None]] = []
+    for side, tower in config.model.towers.items():
+        chosen += [
+            (f"model.{side}.encoder", "encoder", tower.encoder),
+            (f"model.{side}.head", "head", tower.head),
+            (f"model.{side}.pooling", "pooling", tower.pooling),
+        ]
+    chosen.append(("model.matcher", "matcher", config.model.matcher))
+    for number, matcher in enumerate(config.evaluation.matchers):
+        chosen.append((f"evaluation.matchers.{number}", "matcher", matcher))
+    for number, loss in enumerate(config.objective):
+        chosen.append((f"objective.{number}", "loss", loss))
+    for key, family, choice in chosen:
+        if choice is not None and family in (families or CONTRACTS):
+            yield Part(key, family, choice, contract_of(family, choice))
+
+
+def names_of(family: str, fits: Callable[[Any], bool]) -> list[str]:
+    """The names of the components of a family with a fitting declaration."""
+    return [name for name, known in components(family).items() if fits(known.contract)]
 
 
 def check_model(config: Config) -> Iterator[Mistake]:
@@ -39,7 +84,7 @@ def embedding_kinds(config: Config) -> tuple[str, str]:
 
 def _embedding_specs(config: Config) -> tuple[EmbeddingSpec, EmbeddingSpec]:
     """The image embedding and the caption embedding."""
-    heads = [contract_of("head", tower.head) for tower in config.model.towers.values()]
+    heads = [head.contract for head in parts_of(config, "head")]
     image, caption = (EmbeddingSpec(head.kind, set(head.keys)) for head in heads)
     return image, caption
 
@@ -50,50 +95,79 @@ def options_text(options: Mapping[str, Any]) -> str:
 
 
 def _towers(config: Config) -> Iterator[Mistake]:
-    for side, tower in config.model.towers.items():
-        made_for = contract_of("encoder", tower.encoder).side
-        if made_for != side:
-            names = [n for n, c in components("encoder").items() if c.contract.side == side]
-            yield (
-                ("model", side, "encoder", "name"),
-                f"{tower.encoder.name!r} encodes {made_for}s; for {side}s there are: "
-                f"{', '.join(names)}",
-            )
-        yield from _pooling(side, tower)
-        yield from _positions(side, tower)
-        yield from _width(side, tower, config.model.dimension)
+    for side in config.model.towers:
+        yield from _tower(config, side)
     yield from _dimension(config)
     yield from _image_size(config)
     image = config.model.image.encoder
     takes, holds = contract_of("encoder", image).reads, config.data.source.holds
     if takes in ("pixels", "regions") and (takes == "regions") != (holds == "regions"):
         yield (
-            ("model", "image", "encoder", "name"),
-            f"{image.name!r} takes {takes}, but the source {config.data.source.name!r} holds "
-            f"{holds}",
+            f"model.image.encoder.name: {image.name!r} takes {takes}, but the source "
+            f"{config.data.source.name!r} holds {holds}"
         )
 
 
-def _parts(tower: TowerOptions) -> Iterator[tuple[str, Choice]]:
-    """The head of a tower, and its pooling if it has one, by family."""
-    yield "head", tower.head
-    if tower.pooling is not None:
-        yield "pooling", tower.pooling
+def _tower(config: Config, side: str) -> Iterator[Mistake]:
+    """The parts of a tower with one another."""
+    tower, key = config.model.towers[side], f"model.{side}"
+    encoder, head = contract_of("encoder", tower.encoder), contract_of("head", tower.head)
+    if encoder.side != side:
+        names = names_of("encoder", lambda other: other.side == side)
+        yield (
+            f"{key}.encoder.name: {tower.encoder.name!r} encodes {encoder.side}s; for {side}s "
+            f"there are: {', '.join(names)}"
+        )
+    if head.pools and tower.pooling is None:
+        yield (
+            f"{key}.pooling: the head {tower.head.name!r} needs a pooling; there are: "
+            f"{', '.join(components('pooling'))}"
+        )
+    if not head.pools and tower.pooling is not None:
+        yield (
+            f"{key}.pooling: has no effect: the head {tower.head.name!r} keeps every local "
+            "feature; write null"
+        )
+    if head.positions not in (None, encoder.positions):
+        names = names_of("encoder", lambda e: (e.side, e.positions) == (side, head.positions))
+        yield (
+            f"{key}.head.name: {tower.head.name!r} reads {head.positions} features of an item, "
+            f"which {tower.encoder.name!r} does not make; encoders that do: {', '.join(names)}"
+        )
+    yield from _width(config, side, encoder.width)
+
+
+def _width(config: Config, side: str, option: str | None) -> Iterator[Mistake]:
+    """Parts that keep the width of the features, where an option says how wide these are."""
+    dimension = config.model.dimension
+    # A class that derives from another may have its declaration, and not its options.
+    width = getattr(config.model.towers[side].encoder, option, None) if option else None
+    width = width[-1] if isinstance(width, tuple) else width
+    if width in (None, dimension):
+        return
+    for part in parts_of(config, "head", "pooling"):
+        if not part.contract.keeps_width or part.key != f"model.{side}.{part.family}":
+            continue
+        others = part.contract.options_for("keeps_width")
+        opposite = {n: not v for n, v in others.items() if isinstance(v, bool)}
+        says = "".join(f", or {options_text(opposite)}" for _ in opposite)
+        value = next((str(v).lower() for v in others.values()), repr(part.choice.name))
+        yield (
+            f"{part.key}.{next(iter(others), 'name')}: {value} keeps the width of the features, "
+            f"{width} by model.{side}.encoder.{option}, but model.dimension is {dimension}; write "
+            f"one for both{says}"
+        )
 
 
 def _dimension(config: Config) -> Iterator[Mistake]:
     dimension = config.model.dimension
-    for tower in config.model.towers.values():
-        for family, part in _parts(tower):
-            contract = contract_of(family, part)
-            if dimension % 2 and contract.even:
-                name = next(iter(contract.options_for("even").values()), part.name)
-                yield (
-                    ("model", "dimension"),
-                    f"{dimension} is odd, but {name!r} gives one half of it to each direction; "
-                    f"write an even number, such as {dimension + 1}",
-                )
-                return
+    halving = [part for part in parts_of(config, "head", "pooling") if part.contract.even]
+    if dimension % 2 and halving:
+        name, *_ = [*halving[0].contract.options_for("even").values(), halving[0].choice.name]
+        yield (
+            f"model.dimension: {dimension} is odd, but {name!r} gives one half of it to each "
+            f"direction; write an even number, such as {dimension + 1}"
+        )
 
 
 def _image_size(config: Config) -> Iterator[Mistake]:
@@ -103,91 +177,24 @@ def _image_size(config: Config) -> Iterator[Mistake]:
         others = contract.options_for("smallest")
         name = next((getattr(encoder, option, "") for option in others), encoder.name)
         yield (
-            ("data", "image", "size"),
-            f"{name} sees photos of {contract.smallest} pixels and more, not {size}; write "
-            f"{contract.smallest}",
+            f"data.image.size: {name} sees photos of {contract.smallest} pixels and more, not "
+            f"{size}; write {contract.smallest}"
         )
-
-
-def _positions(side: str, tower: TowerOptions) -> Iterator[Mistake]:
-    count = contract_of("head", tower.head).positions
-    if count is None or contract_of("encoder", tower.encoder).positions == count:
-        return
-    known = {n: c.contract for n, c in components("encoder").items()}
-    names = [n for n, c in known.items() if (c.side, c.positions) == (side, count)]
-    yield (
-        ("model", side, "head", "name"),
-        f"{tower.head.name!r} reads {count} features of an item, which {tower.encoder.name!r} does "
-        f"not make; encoders that do: {', '.join(names)}",
-    )
-
-
-def _width(side: str, tower: TowerOptions, dimension: int) -> Iterator[Mistake]:
-    """Parts that keep the width of the features, where an option says how wide these are."""
-    option = contract_of("encoder", tower.encoder).width
-    # A class that derives from another may have its declaration, and not its options.
-    width = getattr(tower.encoder, option, None) if option else None
-    width = width[-1] if isinstance(width, tuple) else width
-    if width in (None, dimension):
-        return
-    for family, part in _parts(tower):
-        contract = contract_of(family, part)
-        if not contract.keeps_width:
-            continue
-        others = contract.options_for("keeps_width")
-        opposite = {n: not v for n, v in others.items() if isinstance(v, bool)}
-        says = "".join(f", or {options_text(opposite)}" for _ in opposite)
-        value = next((str(v).lower() for v in others.values()), repr(part.name))
-        yield (
-            ("model", side, family, next(iter(others), "name")),
-            f"{value} keeps the width of the features, {width} by model.{side}.encoder.{option}, "
-            f"but model.dimension is {dimension}; write one for both{says}",
-        )
-
-
-def _pooling(side: str, tower: TowerOptions) -> Iterator[Mistake]:
-    pools = contract_of("head", tower.head).pools
-    key = ("model", side, "pooling")
-    if pools and tower.pooling is None:
-        yield (
-            key,
-            f"the head {tower.head.name!r} needs a pooling; there are: "
-            f"{', '.join(components('pooling'))}",
-        )
-    if not pools and tower.pooling is not None:
-        yield (
-            key,
-            f"has no effect: the head {tower.head.name!r} keeps every local feature; write null",
-        )
-
-
-def _all_matchers(config: Config) -> Iterator[tuple[tuple[str | int, ...], Choice]]:
-    """Every matcher of a config, and its key."""
-    yield ("model", "matcher"), config.model.matcher
-    for number, matcher in enumerate(config.evaluation.matchers):
-        yield ("evaluation", "matchers", number), matcher
 
 
 def _matchers(config: Config) -> Iterator[Mistake]:
-    made = _embedding_specs(config)
-    for key, matcher in _all_matchers(config):
-        for mismatch in find_mismatches(contract_of("matcher", matcher), *made):
-            yield _kind_mistake(matcher, mismatch, "matcher", made, key)
-    yield from _further_matchers(config, embedding_kinds(config))
-
-
-def _further_matchers(config: Config, kinds: tuple[str, str]) -> Iterator[Mistake]:
-    trained = config.model.matcher
+    made, trained = _embedding_specs(config), config.model.matcher
     known = {trained.name: _fixed_options(trained)}
-    for number, matcher in enumerate(config.evaluation.matchers):
-        key = ("evaluation", "matchers", number, "name")
-        if known.setdefault(matcher.name, _fixed_options(matcher)) != _fixed_options(matcher):
-            yield key, f"{matcher.name!r} occurs twice with different options; remove one"
-        elif "tokens" in kinds and matcher.name != trained.name:
+    for part in parts_of(config, "matcher"):
+        name, options = part.choice.name, _fixed_options(part.choice)
+        for mismatch in find_mismatches(part.contract, *made):
+            yield _kind_mistake(part, mismatch, made)
+        if known.setdefault(name, options) != options:
+            yield f"{part.key}.name: {name!r} occurs twice with different options; remove one"
+        elif "tokens" in (made[0].kind, made[1].kind) and name != trained.name:
             yield (
-                key,
-                f"{matcher.name!r} learns weights, which only a run with it as model.matcher has; "
-                "remove it",
+                f"{part.key}.name: {name!r} learns weights, which only a run with it as "
+                "model.matcher has; remove it"
             )
 
 
@@ -198,20 +205,15 @@ def _fixed_options(matcher: Choice) -> dict[str, Any]:
 
 
 def _kind_mistake(
-    choice: Choice,
-    mismatch: Mismatch,
-    family: str,
-    made: tuple[EmbeddingSpec, EmbeddingSpec],
-    key: tuple[str | int, ...],
+    part: Part, mismatch: Mismatch, made: tuple[EmbeddingSpec, EmbeddingSpec]
 ) -> Mistake:
     """A part that does not accept the kinds of embedding of the heads."""
     kinds = made[0].kind, made[1].kind
-    contract = contract_of(family, choice)
-    others = contract.options_for("accepts")
-    hint = f"; write {options_text(others)}" if others else _heads_for(contract.accepts, kinds)
+    others = part.contract.options_for("accepts")
+    hint = f"; write {options_text(others)}" if others else _heads_for(part.contract.accepts, kinds)
     return (
-        (*key, next(iter(others), "name")),
-        f"{choice.name!r} {mismatch.text}, but the heads make {kinds[0]} and {kinds[1]}{hint}",
+        f"{part.key}.{next(iter(others), 'name')}: {part.choice.name!r} {mismatch.text}, but the "
+        f"heads make {kinds[0]} and {kinds[1]}{hint}"
     )
 
 
@@ -220,90 +222,70 @@ def _heads_for(accepts: tuple[tuple[str, str], ...], kinds: tuple[str, str]) -> 
     if ("tokens", "tokens") in accepts:
         return ": it compares single regions with single words, so both heads must be 'tokens'"
     if "tokens" in kinds:
-        names = _matchers_of(kinds)
+        names = names_of("matcher", lambda matcher: kinds in matcher.accepts)
         one_by_one = ", ".join(names) or "none, as both heads must make them"
         return f": it works on one vector per item; matchers of tokens are: {one_by_one}"
     return ""
 
 
 def _losses(config: Config) -> Iterator[Mistake]:
-    made = _embedding_specs(config)
-    log_odds = contract_of("matcher", config.model.matcher).log_odds
-    for number, loss in enumerate(config.objective):
-        key = ("objective", number)
-        contract: LossContract = contract_of("loss", loss)
-        for mismatch in find_mismatches(contract, *made, log_odds):
+    made, matcher = _embedding_specs(config), config.model.matcher
+    log_odds = contract_of("matcher", matcher).log_odds
+    for part in parts_of(config, "loss"):
+        for mismatch in find_mismatches(part.contract, *made, log_odds):
+            begin = f"{part.key}.name: {part.choice.name!r} {mismatch.text}"
             if mismatch.about == "kinds":
-                yield _kind_mistake(loss, mismatch, "loss", made, key)
+                yield _kind_mistake(part, mismatch, made)
             elif mismatch.about == "keys":
-                sides, heads = sides_with_keys(contract), components("head").items()
-                names = [n for n, h in heads if set(contract.keys) <= set(h.contract.keys)]
-                heads_of_sides = [config.model.towers[side].head.name for side in sides]
+                sides, keys = sides_with_keys(part.contract), set(part.contract.keys)
+                known = components("head").items()
+                names = [name for name, head in known if keys <= set(head.contract.keys)]
+                heads = [config.model.towers[side].head.name for side in sides]
                 yield (
-                    (*key, "name"),
-                    f"{loss.name!r} {mismatch.text}, which the heads for {' and '.join(sides)} "
-                    f"({', '.join(heads_of_sides)}) do not give; heads that do: {', '.join(names)}",
+                    f"{begin}, which the heads for {' and '.join(sides)} ({', '.join(heads)}) do "
+                    f"not give; heads that do: {', '.join(names)}"
                 )
             else:
-                names = [n for n, m in components("matcher").items() if m.contract.log_odds]
+                names = names_of("matcher", lambda other: other.log_odds)
                 yield (
-                    (*key, "name"),
-                    f"{loss.name!r} {mismatch.text}, and those of {config.model.matcher.name!r} "
-                    f"are not; such matchers are: {', '.join(names)}",
+                    f"{begin}, and those of {matcher.name!r} are not; such matchers are: "
+                    f"{', '.join(names)}"
                 )
 
 
 def _ineffective(config: Config) -> Iterator[Mistake]:
     """Options that have no effect with the others of their part."""
-    parts: list[tuple[tuple[str | int, ...], str, Choice]] = [
-        (("objective", number), "loss", loss) for number, loss in enumerate(config.objective)
-    ]
-    parts += [(key, "matcher", matcher) for key, matcher in _all_matchers(config)]
-    for side, tower in config.model.towers.items():
-        parts.append((("model", side, "encoder"), "encoder", tower.encoder))
-        parts += [(("model", side, family), family, part) for family, part in _parts(tower)]
-    for key, family, part in parts:
-        for name, why in contract_of(family, part).ineffective(part.options(), part.defaults()):
-            yield (*key, name), why
+    for key, _, choice, contract in parts_of(config):
+        for name, why in contract.ineffective(choice.options(), choice.defaults()):
+            yield f"{key}.{name}: {why}"
 
 
 def _scores(config: Config) -> Iterator[Mistake]:
     """Losses that read the scores, and matchers that are only trained by them."""
-    matcher = config.model.matcher
-    contract = contract_of("matcher", matcher)
-    readers = [
-        n for n, loss in enumerate(config.objective) if contract_of("loss", loss).reads_scores
-    ]
-    if contract.directed:
-        for number in readers:
-            yield (
-                ("objective", number, "name"),
-                f"{config.objective[number].name!r} reads one score of each pair, and "
-                f"{matcher.name!r} has one for each direction; train with another matcher, such "
-                f"as cosine, and put {matcher.name} among evaluation.matchers",
-            )
+    name, contract = config.model.matcher.name, contract_of("matcher", config.model.matcher)
+    readers = [loss for loss in parts_of(config, "loss") if loss.contract.reads_scores]
+    for loss in readers if contract.directed else ():
+        yield (
+            f"{loss.key}.name: {loss.choice.name!r} reads one score of each pair, and {name!r} has "
+            "one for each direction; train with another matcher, such as cosine, and put "
+            f"{name} among evaluation.matchers"
+        )
     if contract.log_odds and not readers:
         yield (
-            ("model", "matcher", "name"),
-            f"{matcher.name!r} learns a scale and a shift, but no loss of the objective reads its "
-            "scores; choose a matcher without them, such as cosine",
+            f"model.matcher.name: {name!r} learns a scale and a shift, but no loss of the "
+            "objective reads its scores; choose a matcher without them, such as cosine"
         )
 
 
 def _shared(config: Config) -> Iterator[Mistake]:
     """Options of matchers that a loss learns, and that therefore have no effect."""
-    learned = {
-        name: loss.name
-        for loss in config.objective
-        for name in contract_of("loss", loss).shared_parameters
-    }
-    for key, matcher in _all_matchers(config):
-        for name in contract_of("matcher", matcher).accepted_parameters:
+    losses = parts_of(config, "loss")
+    learned = {n: loss.choice.name for loss in losses for n in loss.contract.shared_parameters}
+    for key, _, matcher, contract in parts_of(config, "matcher"):
+        for name in contract.accepted_parameters:
             if name in learned and getattr(matcher, name, None) != matcher.defaults().get(name):
-                yield (
-                    (*key, name),
-                    f"has no effect: the loss {learned[name]!r} learns it; set it there",
-                )
+                why = f"the loss {learned[name]!r} learns it; set it there"
+                yield f"{key}.{name}: has no effect: {why}"
 
 
 def why_not_indexed(config: Config) -> str:
@@ -344,9 +326,5 @@ def further_matchers(config: Config) -> list[str]:
     kinds = embedding_kinds(config)
     if "tokens" in kinds:
         return []
-    return [name for name in _matchers_of(kinds) if name != config.model.matcher.name]
-
-
-def _matchers_of(kinds: tuple[str, str]) -> list[str]:
-    """The matchers that score an image and a caption of these kinds."""
-    return [n for n, m in components("matcher").items() if kinds in m.contract.accepts]
+    names = names_of("matcher", lambda matcher: kinds in matcher.accepts)
+    return [name for name in names if name != config.model.matcher.name]

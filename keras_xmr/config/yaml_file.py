@@ -281,7 +281,7 @@ def _merge(base: Draft, other: Draft) -> None:
 
 def _assign_dotted(draft: Draft, file: Draft, name: str, value: Any) -> None:
     """Changes the key that a dotted key of a file names."""
-    place, parts = file.places[(name,)], _parts(name)
+    place, parts = file.places[(name,)], key_parts(name)
     if parts in file.places:
         raise ConfigError(f"{place}: {name}: duplicate key")
     _assign(draft, parts, value, place)
@@ -303,7 +303,7 @@ def apply_override(draft: Draft, override: str) -> None:
     place = f"--set {cut(override)}"
     if not equals or not name:
         raise ConfigError(f"{place}: write --set key=value, for instance train.batch_size=64")
-    assign_yaml(draft, _parts(name), text, place)
+    assign_yaml(draft, key_parts(name), text, place)
 
 
 def assign_yaml(draft: Draft, key: Key, text: str, place: str) -> None:
@@ -317,7 +317,7 @@ def assign_yaml(draft: Draft, key: Key, text: str, place: str) -> None:
     _assign(draft, key, value, place)
 
 
-def _parts(name: str) -> Key:
+def key_parts(name: str) -> Key:
     """The parts of a dotted key; those of digits count the items of a list."""
     parts = name.split(".")
     return tuple(int(p) if p.isascii() and p.isdigit() and len(p) < 10 else p for p in parts)

@@ -88,7 +88,7 @@ class RandomConfigs:
             except ValidationError as error:
                 self.refused.append(str(error))
                 continue
-            mistakes = [text for _, text in check(config)]
+            mistakes = list(check(config))
             self.refused += mistakes
             if not mistakes:
                 yield config
