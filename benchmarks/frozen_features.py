@@ -35,7 +35,7 @@ from keras_xmr.config.schema import Config
 from keras_xmr.model.build import build_model, build_tokenizer
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import features_of, tower_on_features
-from keras_xmr.runs.frozen_features import ImageEncoder, frozen_features
+from keras_xmr.runs.frozen_features import ImageEncoder, features_for_training
 from keras_xmr.training.phases import freeze
 
 _WARM_UP = 3
@@ -60,7 +60,7 @@ def main() -> None:
         model = make_model(config, records)
         pixels = step_seconds(model, config, records, options.steps)
         start = time.perf_counter()
-        features = frozen_features(model, records, config)
+        features = features_for_training(ImageEncoder(model.image_tower, records, config))
         computing = time.perf_counter() - start
         model.feature_tower = tower_on_features(model.image_tower)
         kept = step_seconds(model, config, features, options.steps)
@@ -85,7 +85,7 @@ def rows(smoke: bool = False) -> Iterator[Row]:
         model = make_model(config, records)
         yield photos_to_features(model, config, records, options)
         pixels = step_seconds(model, config, records, options.steps)
-        features = frozen_features(model, records, config)
+        features = features_for_training(ImageEncoder(model.image_tower, records, config))
         model.feature_tower = tower_on_features(model.image_tower)
         kept = step_seconds(model, config, features, options.steps)
     size = f"B {options.batch}, {options.architecture} at {options.size}"

@@ -94,7 +94,7 @@ def _encoder_seconds(run: Run) -> tuple[float, float]:
     part, size = records.split("train"), config.evaluation.batch_size
     parts = [records.split(name) for name in records.splits]
     images = ImageEncoder(run.model.image_tower, records, config)
-    texts = CaptionEncoder(run.model.text_tower, records, run.tokenizer, config)
+    texts = CaptionEncoder(run.model.text_tower, records, config, run.tokenizer)
     pixels = image_batches(part, config.data.image, size)
     words = caption_batches(list(part.texts), run.tokenizer, size)
     counts = (sum(len(p) for p in parts), sum(len(p.captions) for p in parts))

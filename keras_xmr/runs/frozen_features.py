@@ -83,9 +83,7 @@ def with_features(
     features = kept_image_features(records, towers, config, wanted)
     folder = None
     if config.train.precompute_captions and _is_frozen(config, "text"):
-        captions = CaptionEncoder(towers.text_tower, records, tokenizer, config)
-        captions.write(wanted)
-        folder = captions.folder
+        folder = CaptionEncoder(towers.text_tower, records, config, tokenizer).write(wanted)
     return replace(records, image_features=features, caption_features=folder)
 
 
@@ -103,64 +101,78 @@ def _is_frozen(config: Config, side: Literal["image", "text"]) -> bool:
     return all(phase.freezes_encoder(side) for phase in config.train.phases)
 
 
-def frozen_features(model: Towers, records: Records, config: Config) -> Records:
-    """Computes the features of images that a training reads in place of the images.
-
-    Missing ones are computed; an interrupted computation is resumed.
+def features_for_training(encoder: ImageEncoder | CaptionEncoder) -> Any:
+    """Computes the features that a training reads; an interrupted computation is resumed.
 
     Args:
-        model: The model, its image encoder frozen, with the weights that it will keep.
-        records: Records of images.
-        config: The config of the run.
+        encoder: The encoder, frozen, with the weights that it will keep.
 
     Returns:
-        Records that hold regions (L, F), of all splits that the run needs.
+        Those of all splits that the run needs, as `encoder.write` returns them.
 
     Raises:
         EncoderError: If features are not the same at every step.
         RecordsError: If a record is damaged, or the disk is full.
+        CaptionFeaturesError: Likewise of captions.
     """
-    encoder = ImageEncoder(model.image_tower, records, config)
-    splits = _splits_of_run(config, records)
-    if missing_images(records, splits, encoder.folder):
+    needed = {*SPLITS[:2], *encoder.config.evaluation.splits}
+    splits = [split for split in SPLITS if split in needed and split in encoder.records.splits]
+    if encoder.missing(splits):
         # Existing features were written by an encoder that had passed.
         encoder.check()
     return encoder.write(splits)
 
 
-def frozen_caption_features(
-    model: Towers, records: Records, tokenizer: Tokenizer, config: Config
-) -> Path:
-    """Computes the features of captions that a training reads in place of word ids.
+class _FrozenEncoder:
+    """The encoder of a tower, and its features on disk.
 
     Args:
-        model: The model, its text encoder frozen, with the weights that it will keep.
+        tower: The tower.
         records: The records.
-        tokenizer: Makes word ids of the captions.
         config: The config of the run.
-
-    Returns:
-        Their folder.
-
-    Raises:
-        EncoderError: If features are not the same at every step.
-        CaptionFeaturesError: If the disk is full, or a file is damaged.
     """
-    encoder = CaptionEncoder(model.text_tower, records, tokenizer, config)
-    splits = _splits_of_run(config, records)
-    if encoder.missing(splits):
-        encoder.check()
-    encoder.write(splits)
-    return encoder.folder
+
+    _side: Literal["image", "text"]
+    _key: str
+    """The option by which a training reads the features."""
+    _place: str
+    """The folder of all features in that of the records."""
+
+    def __init__(self, tower: keras.Model, records: Records, config: Config) -> None:
+        self._encoder = features_of(tower)
+        self.records, self.config = records, config
+
+    def _folder_of(self, depends: Mapping[str, Any]) -> Path:
+        """The folder of features that depend on the encoder, its weights, and values of options."""
+        depends = {
+            "encoder": self.config.model.towers[self._side].encoder.model_dump(mode="json"),
+            "precision": self.config.train.precision,
+            **depends,
+        }
+        digest = hashlib.sha256(json.dumps(depends, sort_keys=True).encode())
+        for weight in self._encoder.weights:
+            digest.update(repr(tuple(weight.shape)).encode())
+            digest.update(weight.numpy().tobytes())
+        return self.records.folder / self._place / digest.hexdigest()[:16]
+
+    def _check_constant(self, plain: tf.Tensor, trained: tf.Tensor) -> None:
+        """Checks that the features of a few items are the same while a model trains."""
+        name = self.config.model.towers[self._side].encoder.name
+        if self._encoder.trainable_weights:
+            raise EncoderError(
+                f"{self._key}: freezing {self._side}.encoder does not freeze "
+                f"{self._encoder.trainable_weights[0].path} of {name!r}, so its features change; "
+                "leave it out"
+            )
+        if not np.allclose(plain, trained, rtol=1e-3, atol=1e-3 * np.abs(plain).max()):
+            raise EncoderError(
+                f"{self._key}: {name!r} has layers that are random in training even if they are "
+                "frozen, such as dropout, so its features are never twice the same; leave it out, "
+                "or choose another encoder"
+            )
 
 
-def _splits_of_run(config: Config, records: Records) -> list[Split]:
-    """The splits that need features: those of training, and those of the evaluation."""
-    needed = {*SPLITS[:2], *config.evaluation.splits}
-    return [split for split in SPLITS if split in needed and split in records.splits]
-
-
-class ImageEncoder:
+class ImageEncoder(_FrozenEncoder):
     """The encoder of an image tower, and its features on disk.
 
     Args:
@@ -176,24 +188,24 @@ class ImageEncoder:
         EncoderError: If its features have a mask, and cannot be stored.
     """
 
+    _side, _key, _place = "image", "train.precompute_features", FEATURES
+
     def __init__(self, tower: keras.Model, records: Records, config: Config) -> None:
-        self._encoder = features_of(tower)
+        super().__init__(tower, records, config)
         if len(self._encoder.outputs) > 1:
             raise EncoderError("model.image.encoder: its features have a mask, and cannot be kept")
-        self._records, self._config = records, config
-        shards = [
-            shard["sha256"]
-            for split in records.manifest["splits"].values()
-            for shard in split["shards"]
-        ]
-        depends = {"shards": shards, **config.data.image.seen}
-        digest = _digest(config, "image", depends, self._encoder)
-        self.folder = records.folder / FEATURES / digest
+        splits = records.manifest["splits"].values()
+        shards = [shard["sha256"] for split in splits for shard in split["shards"]]
+        self.folder = self._folder_of({"shards": shards, **config.data.image.seen})
         # Of any number of images: the two of the check and whole batches share the graph.
         inputs = tf.TensorSpec(self._encoder.input.shape, self._encoder.input.dtype)
         self.encode = tf.function(
             partial(self._features, training=False), [inputs], autograph=False
         )
+
+    def missing(self, splits: Sequence[Split]) -> int:
+        """The number of images of some splits that have no features yet."""
+        return missing_images(self.records, splits, self.folder)
 
     def check(self) -> None:
         """Refuses an encoder with features that change while a model trains.
@@ -201,56 +213,53 @@ class ImageEncoder:
         Raises:
             EncoderError: If it is one.
         """
-        split = self._records.split("train")
+        split = self.records.split("train")
         with split.naming_damage():
-            pixels = next(iter(image_batches(split, self._config.data.image, 2)))
+            pixels = next(iter(image_batches(split, self.config.data.image, 2)))
         in_training = tf.function(partial(self._features, training=True), autograph=False)
-        features = (self.encode(pixels), in_training(pixels))
-        _check_constant(self._config, "image", self._encoder, *features)
+        self._check_constant(self.encode(pixels), in_training(pixels))
 
     def _features(self, pixels: tf.Tensor, training: bool) -> tf.Tensor:
         return tf.cast(run_images(self._encoder, pixels, training), tf.float32)
 
     def write(self, splits: Sequence[Split]) -> Records:
-        """Computes the missing features of some splits; returns all that exist."""
+        """Computes the missing features of some splits; returns all, as records of regions."""
         shape = tuple(self._encoder.output.shape[1:])
-        _log_size(self._records, splits, self.folder, shape)
+        _log_size(self.missing(splits), self.records, self.folder, shape)
         return write_features(
-            self._records,
+            self.records,
             splits,
             self.folder,
             lambda pixels: self.encode(pixels).numpy(),
             shape,
-            self._config.data.image,
-            self._config.evaluation.batch_size,
+            self.config.data.image,
+            self.config.evaluation.batch_size,
         )
 
 
-class CaptionEncoder:
+class CaptionEncoder(_FrozenEncoder):
     """The encoder of a text tower, and its features on disk.
 
     Args:
         tower: The text tower.
         records: The records.
-        tokenizer: Makes word ids of the captions.
         config: The config of the run.
+        tokenizer: Makes word ids of the captions.
 
     Attributes:
         folder: The folder of the features; encoders with other weights have another.
         encode: The encoder as a graph, from word ids to float32 features and their mask.
     """
 
+    _side, _key, _place = "text", "train.precompute_captions", CAPTION_FEATURES
+
     def __init__(
-        self, tower: keras.Model, records: Records, tokenizer: Tokenizer, config: Config
+        self, tower: keras.Model, records: Records, config: Config, tokenizer: Tokenizer
     ) -> None:
-        self._encoder = features_of(tower)
-        self._records, self._tokenizer, self._config = records, tokenizer, config
-        depends = {
-            "max_words": config.data.text.max_words,
-            "tokenizer": {name: repr(content) for name, content in tokenizer.files().items()},
-        }
-        digest = _digest(config, "text", depends, self._encoder)
-        self.folder = records.folder / CAPTION_FEATURES / digest
+        super().__init__(tower, records, config)
+        self._tokenizer = tokenizer
+        files = {name: repr(content) for name, content in tokenizer.files().items()}
+        self.folder = self._folder_of({"max_words": config.data.text.max_words, "tokenizer": files})
         # A graph of its own, which all parts of a batch share.
         encode = tf.function(
             lambda ids, training: _with_mask(self._encoder(ids, training=training)),
@@ -265,32 +274,32 @@ class CaptionEncoder:
             autograph=False,
         )
 
+    def missing(self, splits: Sequence[Split]) -> dict[str, Strings]:
+        """The captions of some splits that have no features yet, by the name of these."""
+        texts = [self.records.split(split).texts for split in splits]
+        named = {features_name(*pair): pair[1] for pair in zip(splits, texts, strict=True)}
+        return {n: t for n, t in named.items() if CaptionFeatures.open(self.folder, n) is None}
+
     def check(self) -> None:
         """Refuses an encoder with features that change while a model trains.
 
         Raises:
             EncoderError: If it is one.
         """
-        captions = self._records.split("train").captions[:2]
+        captions = self.records.split("train").captions[:2]
         ids = self._tokenizer(tf.constant([caption.text for caption in captions]))
-        features = (self.encode(ids)[0], self.encode(ids, training=True)[0])
-        _check_constant(self._config, "text", self._encoder, *features)
+        self._check_constant(self.encode(ids)[0], self.encode(ids, training=True)[0])
 
-    def missing(self, splits: Sequence[Split]) -> dict[str, Strings]:
-        """The captions of some splits that have no features yet, by the name of these."""
-        texts = [self._records.split(split).texts for split in splits]
-        named = {features_name(*pair): pair[1] for pair in zip(splits, texts, strict=True)}
-        return {n: t for n, t in named.items() if CaptionFeatures.open(self.folder, n) is None}
-
-    def write(self, splits: Sequence[Split]) -> None:
-        """Computes the missing features of some splits."""
+    def write(self, splits: Sequence[Split]) -> Path:
+        """Computes the missing features of some splits; returns the folder of all."""
         _LOGGER.info("caption features: %s", self.folder)
         for name, texts in self.missing(splits).items():
             write_caption_features(self.folder, name, self._encoded(list(texts)))
+        return self.folder
 
     def _encoded(self, texts: list[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Features and masks of captions, in batches."""
-        batch_size = self._config.evaluation.batch_size
+        batch_size = self.config.evaluation.batch_size
         with Progress("computing caption features", len(texts), "captions") as bar:
             for ids in caption_batches(texts, self._tokenizer, batch_size):
                 features, mask = self.encode(ids)
@@ -305,59 +314,8 @@ def _with_mask(output: tf.Tensor | list[tf.Tensor]) -> tuple[tf.Tensor, tf.Tenso
     return tf.cast(features, tf.float32), mask
 
 
-def _check_constant(
-    config: Config,
-    side: Literal["image", "text"],
-    encoder: keras.Model,
-    plain: tf.Tensor,
-    trained: tf.Tensor,
-) -> None:
-    """Checks that features in training are those of evaluation.
-
-    Args:
-        config: The config of the run.
-        side: The tower.
-        encoder: The encoder.
-        plain: The features of a few items.
-        trained: The same as while a model trains.
-
-    Raises:
-        EncoderError: If they are not.
-    """
-    key = "train.precompute_features" if side == "image" else "train.precompute_captions"
-    name = config.model.towers[side].encoder.name
-    if encoder.trainable_weights:
-        raise EncoderError(
-            f"{key}: freezing {side}.encoder does not freeze {encoder.trainable_weights[0].path} "
-            f"of {name!r}, so its features change; leave it out"
-        )
-    if not np.allclose(plain, trained, rtol=1e-3, atol=1e-3 * np.abs(plain).max()):
-        raise EncoderError(
-            f"{key}: {name!r} has layers that are random in training even if they are frozen, "
-            "such as dropout, so its features are never twice the same; leave it out, or choose "
-            "another encoder"
-        )
-
-
-def _digest(config: Config, side: str, depends: Mapping[str, Any], encoder: keras.Model) -> str:
-    """A digest of the encoder with its weights, and of all else that features depend on."""
-    depends = {
-        "encoder": config.model.towers[side].encoder.model_dump(mode="json"),
-        "precision": config.train.precision,
-        **depends,
-    }
-    digest = hashlib.sha256(json.dumps(depends, sort_keys=True).encode())
-    for weight in encoder.weights:
-        digest.update(repr(tuple(weight.shape)).encode())
-        digest.update(weight.numpy().tobytes())
-    return digest.hexdigest()[:16]
-
-
-def _log_size(
-    records: Records, splits: Sequence[Split], folder: Path, shape: tuple[int, ...]
-) -> None:
-    """Logs how much disk the features take, before they are computed."""
-    missing = missing_images(records, splits, folder)
+def _log_size(missing: int, records: Records, folder: Path, shape: tuple[int, ...]) -> None:
+    """Logs how much disk the features of the missing images take, before they are computed."""
     size = missing * math.prod(shape) * _BYTES
     if not missing:
         _LOGGER.info("features: %s", folder)

@@ -31,7 +31,11 @@ from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import tower_on_features
 from keras_xmr.relevance import TOKENIZERS, BatchRelevance, weigh
 from keras_xmr.runs.folder import RunFolder
-from keras_xmr.runs.frozen_features import frozen_caption_features, frozen_features
+from keras_xmr.runs.frozen_features import (
+    CaptionEncoder,
+    ImageEncoder,
+    features_for_training,
+)
 from keras_xmr.runs.loading import load_retriever, load_trained
 from keras_xmr.runs.termination import TerminationNotice
 from keras_xmr.training import callbacks
@@ -342,13 +346,14 @@ class _Trainer:
         Not before the weights of the encoders are those of the checkpoint.
         """
         model, chief_first = self.model, self.distribution.chief_first
-        read = (model, self.whole_records)
+        read = (self.whole_records, self.config)
         self.records = self.whole_records
         if model.feature_tower is not None:
-            features = chief_first(frozen_features, *read, self.config)
+            features = chief_first(features_for_training, ImageEncoder(model.image_tower, *read))
             self.records = replace(self.records, image_features=features)
         if model.caption_feature_tower is not None:
-            folder = chief_first(frozen_caption_features, *read, self.tokenizer, self.config)
+            captions = CaptionEncoder(model.text_tower, *read, self.tokenizer)
+            folder = chief_first(features_for_training, captions)
             self.records = replace(self.records, caption_features=folder)
 
     def fit(self, batches: object, span: _Span) -> None:

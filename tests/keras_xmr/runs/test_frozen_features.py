@@ -16,6 +16,7 @@ from interruptions import interrupted, last_weights
 
 from data_pipelines.batches import image_batches
 from data_pipelines.features import write_features
+from data_pipelines.records import Records
 from data_pipelines.shards import FEATURES, RecordsError
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.config.schema import TowerOptions
@@ -24,7 +25,7 @@ from keras_xmr.model.build import build_model, build_tokenizer
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import features_of, image_tower, tower_on_features
 from keras_xmr.pipeline.run import Run
-from keras_xmr.runs.frozen_features import frozen_features
+from keras_xmr.runs.frozen_features import ImageEncoder, features_for_training
 from keras_xmr.training.phases import freeze
 
 # What the key asks for: a frozen encoder, and images as evaluation sees them.
@@ -56,6 +57,11 @@ def frozen_model(run: Run) -> Retriever:
     model = build_model(run.config, run.records, tokenizer, pretrained=True)
     freeze(model, run.config.train.phases[0].freeze)
     return model
+
+
+def computed(model: Retriever, run: Run) -> Records:
+    """The features that a training reads in place of pixels."""
+    return features_for_training(ImageEncoder(model.image_tower, run.records, run.config))
 
 
 @pytest.mark.slow
@@ -108,12 +114,12 @@ def test_features_are_written_once_in_half_precision_and_in_order(folder, monkey
     with monkeypatch.context() as patch:
         patch.setattr("keras_xmr.runs.frozen_features.write_features", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            frozen_features(model, one.records, one.config)
+            computed(model, one)
         (made,) = [p for p in (folder / "records" / FEATURES).iterdir() if not _manifest(p)]
         first = {path.name for path in made.iterdir()}
         assert first == {"train-00000.tfrecord", "train-00000.json"}
         calls[:] = [0] * 10
-        features = frozen_features(model, one.records, one.config)
+        features = computed(model, one)
     # The other two shards of 16 and 8 images, and the images of validation and test.
     assert calls[10:] == [5, 5, 5, 1, 5, 3, 5, 5, 2, 5, 5, 2]
     assert features.folder == made
@@ -131,14 +137,14 @@ def test_features_are_written_once_in_half_precision_and_in_order(folder, monkey
         np.testing.assert_allclose(found, expected, rtol=5e-4, atol=1e-6)
     with monkeypatch.context() as patch:
         # Whoever wrote them was asked already whether its features are always the same.
-        patch.setattr("keras_xmr.runs.frozen_features._check_constant", None)
-        again = frozen_features(model, one.records, one.config)
+        patch.setattr("keras_xmr.runs.frozen_features.ImageEncoder.check", None)
+        again = computed(model, one)
     assert len(calls) == 22
     assert again.manifest == features.manifest
     model.image_tower.get_layer("encoder").set_weights(
         [2 * w for w in model.image_tower.get_layer("encoder").get_weights()]
     )
-    assert frozen_features(model, one.records, one.config).folder != made
+    assert computed(model, one).folder != made
 
 
 def _manifest(folder: Path) -> bool:
@@ -160,15 +166,15 @@ def test_a_full_disk_and_a_damaged_shard_are_named(folder, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", full)
         with pytest.raises(RecordsError, match=r"disk .* is full\. Finished shards are kept"):
-            frozen_features(model, two.records, two.config)
-    features = frozen_features(model, two.records, two.config)
+            computed(model, two)
+    features = computed(model, two)
     shard = features.folder / "train-00001.tfrecord"
     whole = shard.read_bytes()
     shard.write_bytes(whole[:-9])
     with pytest.raises(RecordsError, match="; delete it and run the command `train`"):
         features.split("train")
     shard.unlink()
-    frozen_features(model, two.records, two.config)
+    computed(model, two)
     assert shard.read_bytes() == whole
 
 
@@ -198,7 +204,7 @@ def test_an_encoder_that_is_random_though_frozen_is_refused(folder, monkeypatch)
     monkeypatch.setattr(SmallCNN, "features", with_dropout)
     four = run(folder, "name=four", ON, "seed=4")
     with pytest.raises(EncoderError, match="random in training even if they are frozen"):
-        frozen_features(frozen_model(four), four.records, four.config)
+        computed(frozen_model(four), four)
 
 
 @pytest.mark.slow

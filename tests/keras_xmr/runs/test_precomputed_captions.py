@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import projected_runs
@@ -17,7 +18,7 @@ from keras_xmr.encoders import EncoderError
 from keras_xmr.evaluation.embed import embed_captions
 from keras_xmr.model.build import build_tokenizer
 from keras_xmr.model.towers import features_of, tower_on_features
-from keras_xmr.runs.frozen_features import frozen_caption_features
+from keras_xmr.runs.frozen_features import CaptionEncoder, features_for_training
 
 ON = "train.precompute_captions=true"
 CCA = "train.start=cca"
@@ -29,12 +30,18 @@ def folder(tmp_path_factory):
     return projected_runs.prepared(tmp_path_factory.mktemp("captions"))
 
 
+def features_of_captions(model, run, tokenizer) -> Path:
+    """The folder of the features that a training reads in place of word ids."""
+    encoder = CaptionEncoder(model.text_tower, run.records, run.config, tokenizer)
+    return features_for_training(encoder)
+
+
 @pytest.fixture(scope="module")
 def computed(folder):
     """A model, its tokenizer, and its records with the features of their captions."""
     run = projected_runs.run(folder, ON)
     model, tokenizer = projected_runs.model_of(run), build_tokenizer(run.config, run.records)
-    features = frozen_caption_features(model, run.records, tokenizer, run.config)
+    features = features_of_captions(model, run, tokenizer)
     records = replace(run.records, caption_features=features)
     model.caption_feature_tower = tower_on_features(model.text_tower)
     return run, model, tokenizer, records
@@ -127,8 +134,8 @@ def test_features_are_found_again_by_the_same_encoder_alone(computed, folder, mo
     assert len(written) == 6  # two files a split: training, validation and test
     with monkeypatch.context() as patch:
         # Whoever wrote them was asked already whether its features are always the same.
-        patch.setattr("keras_xmr.runs.frozen_features._check_constant", None)
-        again = frozen_caption_features(model, run.records, tokenizer, run.config)
+        patch.setattr("keras_xmr.runs.frozen_features.CaptionEncoder.check", None)
+        again = features_of_captions(model, run, tokenizer)
     assert again == records.caption_features
     assert {p: p.stat().st_mtime_ns for p in records.caption_features.iterdir()} == written
     places = {records.caption_features}
@@ -145,7 +152,7 @@ def test_features_are_found_again_by_the_same_encoder_alone(computed, folder, mo
         twin = projected_runs.model_of(other)
         encoder, own = (features_of(m.text_tower) for m in (twin, model))
         encoder.set_weights(own.get_weights())
-        places.add(frozen_caption_features(twin, other.records, tokens, other.config))
+        places.add(features_of_captions(twin, other, tokens))
     assert len(places) == 3
 
 
@@ -153,7 +160,7 @@ def test_an_encoder_that_is_random_though_frozen_is_refused(folder):
     run = projected_runs.run(folder, ON, "model.text.encoder.dropout=0.5")
     tokenizer = build_tokenizer(run.config, run.records)
     with pytest.raises(EncoderError, match="random in training even if they are frozen"):
-        frozen_caption_features(projected_runs.model_of(run), run.records, tokenizer, run.config)
+        features_of_captions(projected_runs.model_of(run), run, tokenizer)
 
 
 @pytest.mark.parametrize(
