@@ -57,7 +57,7 @@ class Contract(BaseModel):
         changes: dict[str, Any] = {}
         for conditions, fields in self.when:
             if _hold(conditions, options):
-                changes |= type(self).model_validate(fields).written_fields()
+                changes |= type(self).model_validate(fields).model_dump(exclude_unset=True)
         return self.model_copy(update=changes) if changes else self
 
     def options_for(self, field: str) -> dict[str, Any]:
@@ -91,10 +91,6 @@ class Contract(BaseModel):
             value = getattr(self, field, None) or ()
             named |= {value} if isinstance(value, str) else set(value)
         return named
-
-    def written_fields(self) -> dict[str, Any]:
-        """The explicit fields."""
-        return {name: getattr(self, name) for name in self.model_fields_set}
 
 
 def _hold(conditions: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
@@ -254,16 +250,6 @@ class EncoderContract(Contract):
     smallest: int | None = None
 
 
-CONTRACTS: Mapping[str, type[Contract]] = {
-    "encoder": EncoderContract,
-    "pooling": PoolingContract,
-    "head": HeadContract,
-    "matcher": MatcherContract,
-    "loss": LossContract,
-}
-"""The declaration of each family of parts that has one."""
-
-
 class Declared:
     """A class with a `CONTRACT` that inherits unmentioned fields from its base classes."""
 
@@ -280,7 +266,7 @@ class Declared:
 def derived_contract(declared: Sequence[Contract | None]) -> Any:
     """Merges the declarations of a class and its base classes, nearest first."""
     known = [contract for contract in declared if contract is not None]
-    fields = ChainMap(*(contract.written_fields() for contract in known))
+    fields = ChainMap(*(contract.model_dump(exclude_unset=True) for contract in known))
     return type(known[-1])(**fields) if known else None
 
 

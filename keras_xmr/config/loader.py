@@ -18,7 +18,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from data_pipelines.plugins import PluginError, add_plugins, remove_plugins
-from keras_xmr.config.messages import cut, nearest
+from keras_xmr.config.messages import cut, first_of, nearest
 from keras_xmr.config.program import program
 from keras_xmr.config.registry import FAMILIES, Choice, components, why_not_found
 from keras_xmr.config.run_compatibility import check
@@ -157,10 +157,10 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
         config = Config.model_validate(draft.data)
     except ValidationError as error:
         items = [item for item in error.errors(include_url=False) if not _follows(item)]
-        raise ConfigError(_several([_explain(draft, item) for item in items])) from None
+        raise _error_of([_explain(draft, item) for item in items]) from None
     mistakes = [(draft.place(key_parts(text.partition(":")[0])), text) for text in check(config)]
     if mistakes:
-        raise ConfigError(_several([": ".join(mistake) for mistake in mistakes]))
+        raise _error_of([": ".join(mistake) for mistake in mistakes])
     return config
 
 
@@ -199,7 +199,7 @@ def _load_options(name: str, texts: Sequence[str], flag: str) -> EvaluationOptio
         return EvaluationOptions.model_validate(draft.data["evaluation"])
     except ValidationError as error:
         items = [{**e, "loc": ("evaluation", *e["loc"])} for e in error.errors(include_url=False)]
-        raise ConfigError(_several([_explain(draft, i, of=3) for i in items])) from None
+        raise _error_of([_explain(draft, i, of=3) for i in items]) from None
 
 
 def _use_plugins(draft: Draft) -> None:
@@ -217,10 +217,9 @@ def _use_plugins(draft: Draft) -> None:
         raise ConfigError(f"{draft.place(('plugins',))}: plugins: {error}") from None
 
 
-def _several(messages: Sequence[str]) -> str:
-    """Messages as lines, of which a file that is no config at all may have thousands."""
-    more = [f"and {len(messages) - _SHOWN:,} more"] if len(messages) > _SHOWN else []
-    return "\n".join([*messages[:_SHOWN], *more])
+def _error_of(mistakes: Sequence[str]) -> ConfigError:
+    """The error with these lines, of which a file that is no config at all may have thousands."""
+    return ConfigError("\n".join(first_of(mistakes, _SHOWN)))
 
 
 def dump_config(config: Config) -> str:
@@ -288,19 +287,18 @@ def _key_of(data: Any, loc: Sequence[str | int]) -> tuple[Key, Any]:
 
 def _known_keys(loc: Sequence[str | int]) -> list[str]:
     """The keys of the section at a pydantic location."""
-    sections: list[Any] = [Config]
+    sections: list[type[BaseModel]] = [Config]
     for part in loc:
-        if isinstance(part, int):
-            continue
-        inner: list[Any] = []
-        for section in sections:
-            for model in sections_of(section):
-                if part in model.model_fields:
-                    inner.append(model.model_fields[str(part)])
-                elif section_name(model) == part:
-                    inner.append(model)
-        sections = inner
-    return sorted({name for s in sections for m in sections_of(s) for name in m.model_fields})
+        if isinstance(part, str):
+            sections = sections_at(part, sections)
+    return sorted({name for section in sections for name in section.model_fields})
+
+
+def sections_at(part: str, sections: Sequence[type[BaseModel]]) -> list[type[BaseModel]]:
+    """Those of some sections with a name, or all that a key of this name in them can hold."""
+    fields = [s.model_fields[part] for s in sections if part in s.model_fields]
+    named = [section for section in sections if section_name(section) == part]
+    return named or [inner for field in fields for inner in sections_of(field)]
 
 
 def sections_of(part: Any) -> list[type[BaseModel]]:

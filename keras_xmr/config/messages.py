@@ -1,9 +1,9 @@
-"""Messages on unknown names."""
+"""Parts of messages: long texts and lists cut short, and suggestions for unknown names."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _LONGEST = 100
 
@@ -11,6 +11,12 @@ _LONGEST = 100
 def cut(text: str) -> str:
     """Shortens a long text for a message."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def first_of(items: Sequence[str], most: int) -> list[str]:
+    """The first items of a long list, and how many more there are."""
+    more = [f"and {len(items) - most:,} more"] if len(items) > most else []
+    return [*items[:most], *more]
 
 
 def nearest(word: str, names: Iterable[str], least: float = 0.5) -> str:

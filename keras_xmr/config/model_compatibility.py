@@ -5,14 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from keras_xmr.config.contracts import (
-    CONTRACTS,
-    EmbeddingSpec,
-    Mismatch,
-    find_mismatches,
-    sides_with_keys,
-)
-from keras_xmr.config.registry import Choice, components, contract_of
+from keras_xmr.config.contracts import EmbeddingSpec, Mismatch, find_mismatches, sides_with_keys
+from keras_xmr.config.registry import FAMILIES, Choice, components, contract_of
 
 if TYPE_CHECKING:
     from keras_xmr.config.schema import Config
@@ -36,6 +30,11 @@ class Part(NamedTuple):
     choice: Choice
     contract: Any
 
+    @property
+    def side(self) -> str:
+        """The side of the tower that it is a part of, "image" or "text"."""
+        return self.key.split(".")[1]
+
 
 def parts_of(config: Config, *families: str) -> Iterator[Part]:
     """Yields the encoders, heads, poolings, matchers and losses of a config.
@@ -57,7 +56,7 @@ def parts_of(config: Config, *families: str) -> Iterator[Part]:
     for number, loss in enumerate(config.objective):
         chosen.append((f"objective.{number}", "loss", loss))
     for key, family, choice in chosen:
-        if choice is not None and family in (families or CONTRACTS):
+        if choice is not None and family in (families or FAMILIES):
             yield Part(key, family, choice, contract_of(family, choice))
 
 
@@ -146,7 +145,7 @@ def _width(config: Config, side: str, option: str | None) -> Iterator[Mistake]:
     if width in (None, dimension):
         return
     for part in parts_of(config, "head", "pooling"):
-        if not part.contract.keeps_width or part.key != f"model.{side}.{part.family}":
+        if not part.contract.keeps_width or part.side != side:
             continue
         others = part.contract.options_for("keeps_width")
         opposite = {n: not v for n, v in others.items() if isinstance(v, bool)}
@@ -161,13 +160,14 @@ def _width(config: Config, side: str, option: str | None) -> Iterator[Mistake]:
 
 def _dimension(config: Config) -> Iterator[Mistake]:
     dimension = config.model.dimension
-    halving = [part for part in parts_of(config, "head", "pooling") if part.contract.even]
-    if dimension % 2 and halving:
-        name, *_ = [*halving[0].contract.options_for("even").values(), halving[0].choice.name]
-        yield (
-            f"model.dimension: {dimension} is odd, but {name!r} gives one half of it to each "
-            f"direction; write an even number, such as {dimension + 1}"
-        )
+    for part in parts_of(config, "head", "pooling"):
+        if dimension % 2 and part.contract.even:
+            name = next(iter(part.contract.options_for("even").values()), part.choice.name)
+            yield (
+                f"model.dimension: {dimension} is odd, but {name!r} gives one half of it to each "
+                f"direction; write an even number, such as {dimension + 1}"
+            )
+            return
 
 
 def _image_size(config: Config) -> Iterator[Mistake]:

@@ -32,7 +32,8 @@ from data_pipelines.plugins import (
     plugin_classes,
     read_classes,
 )
-from keras_xmr.config.contracts import CONTRACTS, Contract, SearchContract, derived_contract
+from keras_xmr.config import contracts
+from keras_xmr.config.contracts import Contract
 from keras_xmr.config.messages import nearest
 
 
@@ -42,18 +43,20 @@ class Family(NamedTuple):
     Attributes:
         folder: The package in `keras_xmr` that holds them.
         base: The class in its `base.py` that all of them derive from.
+        contract: The class of their declarations; None if they have none.
     """
 
     folder: str
     base: str
+    contract: type[Contract] | None = None
 
 
 FAMILIES: Mapping[str, Family] = {
-    "encoder": Family("encoders", "Encoder"),
-    "pooling": Family("heads.pooling", "Pooling"),
-    "head": Family("heads", "Head"),
-    "matcher": Family("matchers", "Matcher"),
-    "loss": Family("losses", "Loss"),
+    "encoder": Family("encoders", "Encoder", contracts.EncoderContract),
+    "pooling": Family("heads.pooling", "Pooling", contracts.PoolingContract),
+    "head": Family("heads", "Head", contracts.HeadContract),
+    "matcher": Family("matchers", "Matcher", contracts.MatcherContract),
+    "loss": Family("losses", "Loss", contracts.LossContract),
     "optimizer": Family("training.optimizers", "PartwiseLearningRates"),
     "reranker": Family("reranking", "Reranker"),
     "metric": Family("metrics", "QueryMetric"),
@@ -105,7 +108,7 @@ class Component:
     summary: str
     options: type[Choice]
     contract: Any = None
-    search: SearchContract | None = None
+    search: contracts.SearchContract | None = None
 
     def load(self) -> Any:
         """Imports the class itself. This imports TensorFlow.
@@ -161,7 +164,7 @@ def components(family: str) -> Mapping[str, Component]:
         KeyError: If the family is unknown.
         PluginError: If a component cannot be read, or has a name that is taken.
     """
-    folder, base = FAMILIES[family]
+    folder, base, contract = FAMILIES[family]
     builtin, plugins = _classes_of_folder(folder), plugin_classes()
     # Base classes, such as those of base.py and queries_base.py, are not components.
     modules = [module for module in builtin if not module.endswith("base")]
@@ -173,7 +176,7 @@ def components(family: str) -> Mapping[str, Component]:
             nodes = ancestry(classes, module, name)
             if name.startswith("_") or base not in (node.name for node in nodes[1:]):
                 continue
-            component = _read_class(nodes, family, module)
+            component = _read_class(nodes, contract, module)
             if (other := known.setdefault(component.name, component)) is not component:
                 raise PluginError(
                     f"{module} has a {family} {component.name!r}, and so has {other.module}; give "
@@ -201,7 +204,7 @@ def _classes_of_folder(folder: str) -> Classes:
 
 def why_not_found(family: str, name: str) -> str:
     """Why a class of a plugin is not a component of a family; empty if there is no such class."""
-    folder, base = FAMILIES[family]
+    folder, base, _ = FAMILIES[family]
     for module, classes in plugin_classes().items():
         for class_name in classes:
             if snake_case(class_name) == name:
@@ -212,7 +215,9 @@ def why_not_found(family: str, name: str) -> str:
     return ""
 
 
-def _read_class(nodes: Sequence[ast.ClassDef], family: str, module: str) -> Component:
+def _read_class(
+    nodes: Sequence[ast.ClassDef], contract: type[Contract] | None, module: str
+) -> Component:
     """A component, of the text of its class and of those that it derives from, nearest first.
 
     Raises:
@@ -222,9 +227,9 @@ def _read_class(nodes: Sequence[ast.ClassDef], family: str, module: str) -> Comp
     docstring = ast.get_docstring(node) or ""
     try:
         for one in nodes:
-            _check_constants(one, family)
-        options, kind = _read_options(nodes, module), CONTRACTS.get(family)
-        written = _read_contract(nodes[:1], "CONTRACT", kind)
+            _check_constants(one, contract)
+        options = _read_options(nodes, module)
+        written = _read_contract(nodes[:1], "CONTRACT", contract)
         names = written.named_options() if written else set()
         for name in sorted(names - set(options.model_fields)):
             raise ValueError(
@@ -237,8 +242,8 @@ def _read_class(nodes: Sequence[ast.ClassDef], family: str, module: str) -> Comp
             class_name=node.name,
             summary=docstring.partition("\n")[0],
             options=options,
-            contract=_read_contract(nodes, "CONTRACT", kind),
-            search=_read_contract(nodes, "SEARCH", SearchContract),
+            contract=_read_contract(nodes, "CONTRACT", contract),
+            search=_read_contract(nodes, "SEARCH", contracts.SearchContract),
         )
     except (TypeError, ValueError) as error:
         raise PluginError(f"{module}.{node.name} cannot be read: {error}") from None
@@ -253,13 +258,12 @@ def _assignments(node: ast.ClassDef) -> Iterable[tuple[str, ast.expr]]:
             yield from [(statement.target.id, value) for value in [statement.value] if value]
 
 
-def _check_constants(node: ast.ClassDef, family: str) -> None:
+def _check_constants(node: ast.ClassDef, contract: type[Contract] | None) -> None:
     """Checks that upper-case attributes are literals, and not fields of the contract.
 
     Raises:
         ValueError: If it is not.
     """
-    contract = CONTRACTS.get(family)
     for name, value in _assignments(node):
         if not name.isupper() or name.startswith("_") or name in ("CONTRACT", "SEARCH"):
             continue
@@ -291,7 +295,8 @@ def _read_contract(nodes: Sequence[ast.ClassDef], name: str, kind: type[Contract
     if kind is None:
         return None
     values = [dict(_assignments(node)).get(name) for node in nodes]
-    return derived_contract([_literal_contract(v, name, kind) for v in values if v is not None])
+    declared = [_literal_contract(v, name, kind) for v in values if v is not None]
+    return contracts.derived_contract(declared)
 
 
 def _literal_contract(value: ast.expr, name: str, kind: type[Contract]) -> Contract:

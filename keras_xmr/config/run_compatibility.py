@@ -220,16 +220,16 @@ def _gradient_caching(config: Config) -> Iterator[Mistake]:
         return
     for number, phase in enumerate(config.train.phases, 1):
         for part in parts_of(config, "encoder", "pooling"):
-            _, side, family = part.key.split(".")
+            side, name = part.side, f"the {part.family} {part.choice.name!r}"
             option = next(iter(part.contract.options_for("batch_norm")), "")
             frozen_by = [f"{side}.encoder"]
-            if family == "pooling":
+            if part.family == "pooling":
                 frozen_by = [f"{side}.pooling", f"{side}.head"]
             elif option:
                 # A layer that comes before the encoder proper is not frozen with it.
                 frozen_by = [side]
             if part.contract.batch_norm and not {side, *frozen_by} & set(phase.freeze):
-                what = f"{part.key}.{option}" if option else f"the {family} {part.choice.name!r}"
+                what = f"{part.key}.{option}" if option else name
                 yield (
                     f"train.gradient_caching: a batch is embedded in chunks, and {what} would "
                     f"normalise each alone; leave it out, or freeze {frozen_by[0]} in phase "
