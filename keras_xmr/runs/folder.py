@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import platform
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from importlib import metadata
 from operator import getitem
@@ -54,7 +54,13 @@ _RUNS = "<output>/<name>/, such as saved_models/scenes_pcme"
 
 
 class _Summary(BaseModel):
-    """The content of `training.json`. A training of an early version has only steps."""
+    """The content of `training.json`. A training of an early version has only steps.
+
+    Attributes:
+        steps: Number of steps.
+        config: The config, without keys that may be edited.
+        sha256: Checksums of the files of the training, by path.
+    """
 
     steps: int
     config: dict[str, Any] = {}
@@ -133,7 +139,7 @@ class RunFolder:
             UserError: If the summary of the training is damaged.
         """
         trained = self._summary().config
-        if trained and (changes := _differences(_completed(trained, config), _fixed(config), ())):
+        if trained and (changes := _changes(trained, config, _EDITABLE_KEYS)):
             raise ConfigError(
                 f"{self.config} was edited after the training, and the weights are for the "
                 "previous content:\n  "
@@ -238,7 +244,7 @@ class RunFolder:
             new: A file of them that was written just now. The checksums of others stay, if they
                 were written before.
         """
-        known = {name: value for name, value in self._checksums().items() if name != new}
+        known = {name: value for name, value in self._summary().sha256.items() if name != new}
         missing = [f for f in files if f not in known and (self.path / f).exists()]
         sums = known | {name: checksum(self.path / name) for name in missing}
         content = {**summary, "config": _fixed(config), "sha256": sums}
@@ -250,7 +256,7 @@ class RunFolder:
         Raises:
             UserError: If it is missing or damaged.
         """
-        expected = self._checksums().get(str(path.relative_to(self.path)))
+        expected = self._summary().sha256.get(str(path.relative_to(self.path)))
         if not path.is_file():
             wrong = "is missing"
         elif expected not in (None, checksum(path)):
@@ -264,7 +270,7 @@ class RunFolder:
     @property
     def has_best(self) -> bool:
         """Whether the training has saved best weights, even if the file is missing."""
-        return self.best_weights.exists() or self.best_weights.name in self._checksums()
+        return self.best_weights.exists() or self.best_weights.name in self._summary().sha256
 
     def trained_weights(self, config: Config) -> Path:
         """The file of the weights that a config chooses, the best or the last."""
@@ -277,13 +283,9 @@ class RunFolder:
         Raises:
             UserError: If one is missing or damaged.
         """
-        for name in self._checksums():
+        for name in self._summary().sha256:
             if not name.endswith(".weights.h5"):
                 self.verify(self.path / name)
-
-    def _checksums(self) -> dict[str, str]:
-        """SHA-256 of the files of the training, by path; empty for early versions."""
-        return self._summary().sha256
 
     def _summary(self) -> _Summary:
         """Reads `training.json`; empty before a training has ended.
@@ -326,7 +328,7 @@ class RunFolder:
                 f"{self.config} is damaged: {why}\nCopy it back, or delete it if the run was "
                 "started with the config that there is now"
             )
-        return _differences(_with_defaults(old, _dumped), _dumped(config), free)
+        return _changes(old, config, free)
 
 
 def load_run(folder: Path, overrides: Sequence[str] = ()) -> Config:
@@ -360,31 +362,23 @@ def _fixed(config: Config) -> dict[str, Any]:
     return kept
 
 
-def _completed(trained: dict[str, Any], config: Config) -> dict[str, Any]:
-    """What was trained, without the keys that may be edited, and with defaults."""
-    content, now = copy.deepcopy(trained), config.model_dump(mode="json")
-    for key in _EDITABLE_KEYS:
-        *sections, name = key.split(".")
-        reduce(getitem, sections, content)[name] = reduce(getitem, [*sections, name], now)
-    made = _with_defaults(content, _fixed)
-    return trained if made is content else made
+def _changes(old: dict[str, Any], config: Config, free: Sequence[str]) -> list[str]:
+    """How a config differs from an older one, but for keys that are free.
 
-
-def _dumped(config: Config) -> dict[str, Any]:
-    return dict(yaml.safe_load(dump_config(config)))
-
-
-def _with_defaults(
-    content: dict[str, Any], dump: Callable[[Config], dict[str, Any]]
-) -> dict[str, Any]:
-    """A dumped config, with the defaults of options that did not exist when it was written."""
+    Options that did not exist when that was written have their defaults there.
+    """
+    now, then = config.model_dump(mode="json"), copy.deepcopy(old)
     try:
-        return dump(Config.model_validate(content))
-    except ValidationError:  # An option has gone since; a comparison names it.
-        return content
+        for key in free:
+            *sections, name = key.split(".")
+            reduce(getitem, sections, then)[name] = reduce(getitem, [*sections, name], now)
+        then = Config.model_validate(then).model_dump(mode="json")
+    except (ValidationError, LookupError, TypeError):  # A comparison names what has gone since.
+        then = old
+    return _differences(then, now, free)
 
 
-def _differences(old: Any, new: Any, free: tuple[str, ...], key: str = "") -> list[str]:
+def _differences(old: Any, new: Any, free: Sequence[str], key: str = "") -> list[str]:
     if isinstance(old, dict) and isinstance(new, dict):
         keys = {n: f"{key}.{n}".lstrip(".") for n in {**old, **new}}
         inner = [
