@@ -71,11 +71,8 @@ def _name(model: str) -> str:
 
 
 def _config(model: str, folder: Path, is_folder: bool) -> Config:
-    if is_folder and '"vision_cfg"' in _read(Path(model) / "config.json"):
-        parts = _prolip(model)
-    else:
-        parts = _two_towers(model)
-    image, words, towers, matcher, loss = parts
+    is_prolip = is_folder and '"vision_cfg"' in _read(Path(model) / "config.json")
+    image, words, towers, loss = _prolip(model) if is_prolip else _two_towers(model)
     return Config.model_validate(
         {
             "name": folder.name,
@@ -87,15 +84,15 @@ def _config(model: str, folder: Path, is_folder: bool) -> Config:
                 "image": {"crop": "center", "flip": False, "cutout": 0, **image},
                 "text": {"max_words": words, "drop_words": 0},
             },
-            "model": {**towers, "matcher": matcher},
+            "model": towers,
             "objective": [loss],
             "train": {"optimizer": "adamw", "phases": []},
         }
     )
 
 
-_Parts = tuple[dict[str, Any], int, dict[str, Any], dict[str, Any], dict[str, Any]]
-"""Sections of a config: of pixels, the most words, of towers, the matcher and the loss."""
+_Parts = tuple[dict[str, Any], int, dict[str, Any], dict[str, Any]]
+"""Sections of a config: of pixels, the most words, of towers with their matcher, the loss."""
 
 _PAIRS = {"name": "probabilistic_matching", "pseudo_positives": 0}
 """The binary cross entropy of all pairs, by which SigLIP and ProLIP are trained."""
@@ -127,16 +124,16 @@ def _two_towers(model: str) -> _Parts:
     if preset.kind == CLIP:
         towers["dimension"] = backbone.projection_dim
         # Its scores compare captions with one another, and are not log-odds of a match.
-        matcher: dict[str, Any] = {"name": "cosine"}
+        towers["matcher"] = "cosine"
         temperature = math.exp(-float(backbone.clip_head.logit_scale))
         loss = {"name": "nt_xent", "temperature": temperature}
     else:
         towers["dimension"] = backbone.vision_encoder.hidden_dim
         head = backbone.siglip_head
         scale, bias = math.exp(float(head.logit_scale)), float(head.logit_bias)
-        matcher = {"name": "cosine_logits", "scale": scale, "shift": bias}
+        towers["matcher"] = {"name": "cosine_logits", "scale": scale, "shift": bias}
         loss = _PAIRS
-    return image, words or 64, towers, matcher, loss
+    return image, words or 64, towers, loss
 
 
 def _prolip(model: str) -> _Parts:
@@ -154,7 +151,7 @@ def _prolip(model: str) -> _Parts:
     towers["dimension"] = folder.dimension
     # On the unit sphere a cosine is 1 minus half of the squared distance.
     matcher = {"name": "closed_form_sampled", "scale": scale / 2, "shift": scale + bias}
-    return image, folder.length, towers, matcher, _PAIRS
+    return image, folder.length, {**towers, "matcher": matcher}, _PAIRS
 
 
 def _read(path: Path) -> str:
