@@ -10,8 +10,9 @@ import logging
 import os
 import re
 import sys
+import textwrap
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import NoReturn
 
@@ -22,10 +23,8 @@ from data_pipelines.resources import disk_error_message, memory_error_message
 from data_pipelines.tables import on_one_line
 from keras_xmr import __version__
 from keras_xmr.commands import command_names, is_module, load_command
-from keras_xmr.commands._options import choose_form
-from keras_xmr.commands._overview import overview
 from keras_xmr.commands._quiet import quiet_tensorflow
-from keras_xmr.config.loader import ConfigError
+from keras_xmr.config.loader import ConfigError, packaged_configs
 from keras_xmr.config.messages import cut, nearest
 from keras_xmr.config.program import NAME, adapt_help, program
 from keras_xmr.model.registration import check_backend
@@ -33,6 +32,39 @@ from keras_xmr.runs.cluster import TF_CONFIG, cluster_of
 from keras_xmr.runs.termination import EXIT_CODE, TerminatedError
 
 _DEFAULT = "run"
+
+_OVERVIEW = """\
+Image-text retrieval with many relevant items per query.
+
+usage: keras-xmr COMMAND [--config=FILE] [--set key=value ...] ...
+       keras-xmr --version
+
+The default command is `run`. All output of a run is in saved_models/<name>/. The environment
+variable TQDM_DISABLE=1 hides progress bars.
+
+commands (details: keras-xmr COMMAND --help):
+{commands}
+
+examples:
+  keras-xmr demo
+  keras-xmr --config configs/coco_pcme.yaml --set data.source.root=/data/coco
+  keras-xmr evaluate --run=saved_models/coco_pcme --set evaluation.folds=5
+  keras-xmr evaluate --scores=clip.npy --ground-truth=captions_val2014.json
+  keras-xmr compare --configs=scenes_vsepp,scenes_pcme --seeds=0,1,2
+
+packaged configs (coco_pcme and so on; `list` has their titles):
+{configs}
+"""
+
+_DATA_SETS = {
+    "scenes": "the built-in synthetic data set",
+    "csv": "your own photos, or their precomputed features",
+    "flickr8k": "Flickr8K, judged by people",
+    "coco": "COCO Captions: rows of the papers",
+    "f30k": "Flickr30K: rows of the papers",
+    "cub": "CUB Captions: rows of the papers",
+}
+"""Data sets of the configs, by the first part of their names."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -75,6 +107,33 @@ def _start(words: Sequence[str]) -> None:
     command.run(arguments)
 
 
+def overview() -> str:
+    """The help of the command line."""
+    return adapt_help(
+        _OVERVIEW.format(
+            commands="\n".join(f"  {name:<11}{summary(name)}" for name in command_names()),
+            configs="\n".join(_configs_by_data_set()),
+        )
+    )
+
+
+def summary(name: str) -> str:
+    """The first line of the docstring of a command, or the reason if it cannot be loaded."""
+    try:
+        return (load_command(name).__doc__ or "").partition("\n")[0]
+    except UserError as error:
+        return str(error)
+
+
+def _configs_by_data_set() -> Iterator[str]:
+    """The names of all configs, with a paragraph per data set."""
+    names = [name.partition("_") for name in packaged_configs()]
+    for data_set, text in _DATA_SETS.items():
+        yield f"  {data_set}_...  {text}"
+        variants = ", ".join(variant for prefix, _, variant in names if prefix == data_set)
+        yield from textwrap.wrap(variants, 96, initial_indent="    ", subsequent_indent="    ")
+
+
 def _parse(name: str, command: ModuleType, words: Sequence[str]) -> argparse.Namespace:
     """The arguments of a command.
 
@@ -103,7 +162,6 @@ def _parse(name: str, command: ModuleType, words: Sequence[str]) -> argparse.Nam
         raise
     if unknown:
         raise ConfigError(_unknown(unknown[0], name, parser))
-    choose_form(arguments, words)
     return arguments
 
 

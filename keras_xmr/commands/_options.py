@@ -1,16 +1,20 @@
-"""Options that several commands share, and types of options with readable errors."""
+"""Options that several commands share, with readable errors, and the steps of a run."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from data_pipelines.errors import UserError
+from data_pipelines.files import check_folder
 from keras_xmr.config.loader import ConfigError, find_config, load_config
 from keras_xmr.config.messages import cut, nearest
+from keras_xmr.config.model_compatibility import is_as_published
 from keras_xmr.config.schema import Config
-from keras_xmr.runs.folder import load_run
+from keras_xmr.runs.cluster import cluster_of
+from keras_xmr.runs.folder import RunFolder, load_run
 
 DEMO = "scenes_pcme"
 
@@ -23,7 +27,7 @@ _MODEL = (
 
 
 class Options(Protocol):
-    """Protocol of everything with options: a parser, a group of options, or a form."""
+    """Protocol of everything with options: a parser, or a group of options."""
 
     def add_argument(self, *flags: str, **options: Any) -> argparse.Action: ...
 
@@ -38,50 +42,6 @@ def add_list(options: Options, flag: str, placeholder: str, text: str, **more: A
     text = f"{text}; may be repeated"
     more = {"action": "append", "default": [], **more}
     options.add_argument(flag, metavar=placeholder, help=text, **more)
-
-
-class Form:
-    """One of the ways to call a command, whose options exclude those of the other ways.
-
-    Args:
-        parser: The parser of the command, which needs `set_defaults(forms=...)` with all of them.
-        name: The value of `arguments.form` when it is used.
-        title: Its purpose, shown above its options in the help and in errors.
-    """
-
-    def __init__(self, parser: argparse.ArgumentParser, name: str, title: str) -> None:
-        self.name, self.title = name, title
-        self._group = parser.add_argument_group(title)
-        self._flags: set[str] = set()
-
-    def add_argument(self, *flags: str, **options: Any) -> argparse.Action:
-        """Adds an option, as `ArgumentParser.add_argument` does."""
-        self._flags |= set(flags)
-        return self._group.add_argument(*flags, **options)
-
-    def first_option(self, words: Iterable[str]) -> str | None:
-        """The first of its options in a command line."""
-        options = (word.partition("=")[0] for word in words)
-        return next((option for option in options if option in self._flags), None)
-
-
-def choose_form(arguments: argparse.Namespace, words: Sequence[str]) -> None:
-    """Sets `form` to the name of the form that is used; None without an option of any form.
-
-    Args:
-        arguments: The arguments of a command; `forms` has all of its forms, if it has some.
-        words: The words of the command line.
-
-    Raises:
-        ConfigError: If there are options of two forms.
-    """
-    forms: tuple[Form, ...] = getattr(arguments, "forms", ())
-    used = [(option, form) for form in forms if (option := form.first_option(words))]
-    if len(used) > 1:
-        purposes = "; ".join(f"{option} is for {form.title}" for option, form in used)
-        options = " and ".join(option for option, _ in used)
-        raise ConfigError(f"{options} exclude each other: {purposes}")
-    arguments.form = used[0][1].name if used else None
 
 
 def add_config(options: Options) -> None:
@@ -176,6 +136,41 @@ def read_runs(arguments: argparse.Namespace) -> tuple[Config, list[Path]]:
     if not runs:
         raise ConfigError("no run: use --run=saved_models/NAME, --config or --model")
     return load_run(runs[0], _overrides(arguments)), runs
+
+
+def do(config: Config, step: str) -> None:
+    """Runs a step of a run, after a check that its results can be written.
+
+    Args:
+        config: The config of the run.
+        step: The name of a method of `keras_xmr.pipeline.run.Run`.
+
+    Raises:
+        UserError: If a folder cannot be written to, or as the step raises it.
+    """
+    if cluster_of().is_chief:
+        _check_folders(config, step)
+
+    from keras_xmr.pipeline.run import run
+
+    run(config, step)
+
+
+def _check_folders(config: Config, step: str) -> None:
+    if step != "prepare":
+        check_folder(config.folder)
+    prepares = step == "all" or (step == "evaluate" and is_as_published(config))
+    if step == "prepare" or (prepares and not config.data.is_prepared):
+        check_folder(config.data.records)
+        root = getattr(config.data.source, "root", None)
+        if isinstance(root, Path) and not root.exists():
+            raise UserError(
+                f"{root} does not exist; data.source.root names the folder of the data. "
+                f"{config.data.source.origin}"
+            )
+    # Last: of a wrong folder of data it would only say that another run had another one.
+    if step in ("all", "train"):
+        RunFolder(config).check(config)
 
 
 def words(text: str) -> list[str]:

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import argparse
 
-from keras_xmr.commands._options import DEMO, add_set, read_config
-from keras_xmr.commands._steps import do
+from keras_xmr.commands._options import DEMO, add_set, do, read_config
 
 SEVERAL_WORKERS = True
 

@@ -20,20 +20,21 @@ import argparse
 from typing import TYPE_CHECKING
 
 from keras_xmr.commands._options import (
-    Form,
     add_list,
     add_path,
     add_runs,
     add_yes,
+    do,
     integer_from,
     one_of,
     read_runs,
 )
-from keras_xmr.commands._steps import do
 from keras_xmr.config.loader import ConfigError, load_judgements, load_rerankers
 
 if TYPE_CHECKING:
     from keras_xmr.evaluation.results import Evaluation
+
+_RUNS, _SCORES = "trained models", "scores of any other model"
 
 _FILES = {
     "ground-truth": "images and captions: captions of COCO (JSON), a split file of Karpathy "
@@ -51,10 +52,10 @@ _FILES = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
-    runs = Form(parser, "runs", "trained models")
+    runs = parser.add_argument_group(_RUNS)
     add_runs(runs)
     add_yes(runs)
-    scores = Form(parser, "scores", "scores of any other model")
+    scores = parser.add_argument_group(_SCORES)
     for name, text in _FILES.items():
         add_path(scores, f"--{name}", "FILE", text)
     scores.add_argument(
@@ -86,12 +87,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "folder of the reports; default: ensemble-RUN-RUN/ next to the first of several runs, or "
         "the folder of the scores",
     )
-    parser.set_defaults(forms=(runs, scores))
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Evaluates runs or scores."""
-    if arguments.form == "scores":
+    of_runs = _used(arguments, "runs", "model", "config", "set", "yes")
+    options = ("similarity", "split", "judgements", "rerank", "folds", "trec", "trec-depth")
+    of_scores = _used(arguments, *_FILES, *options)
+    if of_runs and of_scores:
+        raise ConfigError(
+            f"{of_runs[0]} and {of_scores[0]} exclude each other: {of_runs[0]} is for {_RUNS}; "
+            f"{of_scores[0]} is for {_SCORES}"
+        )
+    if of_scores:
         _evaluate_scores(arguments)
         return
     config, runs = read_runs(arguments)
@@ -109,6 +117,11 @@ def run(arguments: argparse.Namespace) -> None:
             "--output is for several runs, or for scores; reports of one run are in its folder"
         )
     do(config, "evaluate")
+
+
+def _used(arguments: argparse.Namespace, *names: str) -> list[str]:
+    """The options of these names that have a value."""
+    return [f"--{name}" for name in names if getattr(arguments, name.replace("-", "_"))]
 
 
 def _evaluate_scores(arguments: argparse.Namespace) -> None:

@@ -10,11 +10,25 @@ examples:
 from __future__ import annotations
 
 import argparse
+import textwrap
+from collections.abc import Sequence
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from data_pipelines.plugins import add_plugins
 from keras_xmr.commands._options import add_list
+from keras_xmr.config.loader import ConfigError, section_name, sections_at, sections_of
+from keras_xmr.config.messages import cut, nearest
 from keras_xmr.config.program import adapt_help
+from keras_xmr.config.schema import Config, rebuild
 
 SEVERAL_WORKERS = True
+
+_WIDTH = 96
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +39,97 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Prints the keys."""
-    from keras_xmr.config.explain import explain
-
     print(adapt_help(explain(arguments.key, arguments.plugin)))
+
+
+def explain(key: str = "", plugins: Sequence[str] = ()) -> str:
+    """Explains a config, or a part of it.
+
+    Args:
+        key: A dotted key such as `train.phases`, with the name of a component where one is
+            chosen, such as `model.matcher.match_probability`; empty for everything.
+        plugins: Packages whose components can be chosen, too; see `plugins` of a config.
+
+    Raises:
+        ConfigError: If the key is unknown.
+        PluginError: If a plugin cannot be found or read.
+    """
+    if add_plugins(plugins):
+        rebuild()
+    sections: list[type[BaseModel]] = [Config]
+    for part in [part for part in key.split(".") if part]:
+        fields = {n: f for section in sections for n, f in section.model_fields.items()}
+        if inner := sections_at(part, sections):
+            sections = inner
+        elif part in fields:
+            return "\n".join(_explain_field(part, fields[part], 0))
+        else:
+            names = [name for section in sections if (name := section_name(section))]
+            more = " Components of your packages need --plugin." if names else ""
+            raise ConfigError(
+                f"explain: unknown key {cut(repr(part))}.{nearest(part, names or fields)}{more}"
+            )
+    lines = []
+    for section in sections:
+        if name := section_name(section):
+            lines.append(f"name: {name}")
+        lines += _explain_section(section, 0 if len(sections) == 1 else 2)
+    return "\n".join(lines)
+
+
+def _explain_section(section: type[BaseModel], indent: int) -> list[str]:
+    lines = []
+    for name, field in section.model_fields.items():
+        if name == "name" and section_name(section):
+            continue
+        lines += _explain_field(name, field, indent)
+        inner = sections_of(field)
+        if len(inner) == 1:
+            lines += _explain_section(inner[0], indent + 2)
+        elif inner:
+            names = ", ".join(section_name(choice) or "" for choice in inner)
+            lines += _wrapped(f"one of: {names}", indent + 4)
+    return lines
+
+
+def _explain_field(name: str, field: FieldInfo, indent: int) -> list[str]:
+    head = f"{' ' * indent}{name}: {_type(field)}"
+    if field.is_required():
+        head += ", needed"
+    elif field.default is not PydanticUndefined and not isinstance(field.default, BaseModel):
+        head += f" = {_plain(field.default)}"
+    return [head, *_wrapped(field.description or "", indent + 4)]
+
+
+def _wrapped(text: str, indent: int) -> list[str]:
+    space = " " * indent
+    return textwrap.wrap(text, _WIDTH, initial_indent=space, subsequent_indent=space)
+
+
+def _type(field: FieldInfo) -> str:
+    if sections_of(field):
+        is_list = get_origin(field.annotation) is tuple
+        return "a list of sections" if is_list else "a section"
+    return _named(field.annotation)
+
+
+def _named(kind: Any) -> str:
+    """A type as written in YAML: `float`, `[int, int]`, `{str: float}` or `int | null`."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _named(inner[0])
+    if origin is Literal:
+        return " | ".join(map(str, inner))
+    if origin in (Union, UnionType):
+        return " | ".join(map(_named, inner))
+    if origin is tuple:
+        return f"[{', '.join('...' if one is ... else _named(one) for one in inner)}]"
+    if origin is dict:
+        return f"{{{': '.join(map(_named, inner))}}}"
+    return "null" if kind is NoneType else str(kind.__name__)
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return "null"
+    return str(list(value)) if isinstance(value, tuple) else str(value)

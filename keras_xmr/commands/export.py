@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import argparse
 
-from keras_xmr.commands._options import add_run, read_config
-from keras_xmr.commands._steps import do
+from keras_xmr.commands._options import add_run, do, read_config
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

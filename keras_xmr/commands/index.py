@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from data_pipelines.files import check_folder
 from data_pipelines.tables import on_one_line
 from keras_xmr.commands._options import add_path, add_run_or_model, find_run
+from keras_xmr.config.messages import first_of
 from keras_xmr.config.program import next_commands
 
 if TYPE_CHECKING:
@@ -89,9 +90,7 @@ def report_lines(report: Report) -> list[str]:
         ("in the tags, but not in the index", report.tagged),
     ):
         lines += [f"{text}: {len(names):,}"] if names else []
-        lines += [f"  {on_one_line(str(name))}" for name in names[:_SHOWN]]
-        if len(names) > _SHOWN:
-            lines.append(f"  and {len(names) - _SHOWN:,} more")
+        lines += [f"  {on_one_line(name)}" for name in first_of(list(map(str, names)), _SHOWN)]
     if not report.photos:
         return lines
     index, query = shlex.quote(str(report.path)), shlex.quote(report.example or "your query")

@@ -21,6 +21,7 @@ from data_pipelines.errors import UserError
 from data_pipelines.tables import on_one_line
 from keras_xmr.commands._options import add_index, add_path
 from keras_xmr.config.loader import ConfigError
+from keras_xmr.config.messages import first_of
 from keras_xmr.config.program import program
 from keras_xmr.runs.folder import load_run
 
@@ -75,12 +76,8 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _lines(report: Report) -> Iterator[str]:
     if report.unknown:
-        names = ", ".join(map(on_one_line, report.unknown[:_SHOWN]))
-        more = len(report.unknown) - _SHOWN
-        yield (
-            f"passed over, photos that are not in the index: {names}"
-            f"{f' and {more:,} more' if more > 0 else ''}"
-        )
+        names = ", ".join(map(on_one_line, first_of(report.unknown, _SHOWN)))
+        yield f"passed over, photos that are not in the index: {names}"
     choice = report.choice
     if choice is None:
         yield "no marks of photos of the index: searches are those of the model as it is"

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import argparse
 
-from keras_xmr.commands._options import add_config, add_path, read_config
-from keras_xmr.commands._steps import do
+from keras_xmr.commands._options import add_config, add_path, do, read_config
 from keras_xmr.config.loader import ConfigError
 
 

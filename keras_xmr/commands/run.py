@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import argparse
 
-from keras_xmr.commands._options import add_config, add_yes, read_config
-from keras_xmr.commands._steps import do
+from keras_xmr.commands._options import add_config, add_yes, do, read_config
 
 SEVERAL_WORKERS = True
 

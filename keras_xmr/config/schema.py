@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ByteSize, Field, create_model
+from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, create_model
 
 from data_pipelines.option_types import (
     Combination,
@@ -20,10 +20,11 @@ from data_pipelines.option_types import (
     RelevanceTokenizer,
 )
 from data_pipelines.options import DataOptions, Section
+from keras_xmr.config.messages import cut, nearest
 from keras_xmr.config.registry import FAMILIES, Choice, components
-from keras_xmr.config.reported_results import ReportedResults
 from keras_xmr.judgements.extra import JudgementOptions
 from keras_xmr.judgements.files import Unjudged
+from keras_xmr.metrics import metric_names
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
@@ -476,6 +477,55 @@ class ExportOptions(Section):
     keep: PositiveInt = 2
     """Number of SavedModel versions that are kept. Every export writes the next one, so that a
     server which watches the folder takes it."""
+
+
+def _known(values: dict[str, float]) -> dict[str, float]:
+    """Checks that figures are of metrics that exist."""
+    names = metric_names()
+    for name in values:
+        if name not in names:
+            raise ValueError(f"there is no metric {cut(repr(name))}.{nearest(name, names)}")
+    return values
+
+
+class ReportedFigures(Section):
+    """Figures of one table of the report: a split, whole or in folds, of one matcher."""
+
+    row: str | None = None
+    """The row of the paper, if it is another than that of the section."""
+
+    split: Literal["train", "val", "test"] = "test"
+    """The split."""
+
+    folds: bool = False
+    """Whether they are means over folds ("1K test images" of COCO)."""
+
+    matcher: str | None = None
+    """The matcher, of `evaluation.matchers`; null is the one that the model trains with."""
+
+    reranker: str | None = None
+    """The re-ranker, of `evaluation.rerankers`; null is none."""
+
+    values: Annotated[dict[str, float], Field(min_length=1), AfterValidator(_known)]
+    """The figures by the names of our metrics (`i2t_recall_1`), as the paper prints them:
+    percent, but for ranks and `found_K`, which are counts."""
+
+
+class ReportedResults(Section):
+    """The row of a paper that the config aims at."""
+
+    source: str
+    """Paper and table."""
+
+    row: str
+    """Name of the row in the table."""
+
+    images: PositiveInt | None = None
+    """Images of the test split of the paper, of all its folds together. Tables of a split with
+    another number say that they are not comparable. Null where it is not known."""
+
+    figures: tuple[ReportedFigures, ...] = ()
+    """The printed figures; the report compares ours with them. Empty where the paper has none."""
 
 
 class Config(Section):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from data_pipelines.files import atomic_write, replace_atomically
-from keras_xmr.config.reported_results import ReportedFigures, ReportedResults
+from keras_xmr.config.schema import ReportedFigures, ReportedResults
 from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.judgements import write_ground_truth
 from keras_xmr.metrics import METRICS, write_queries

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_xmr.config.reported_results import ReportedResults
+from keras_xmr.config.schema import ReportedResults
 from keras_xmr.judgements import TRUTH, GroundTruth, Judgements
 from keras_xmr.metrics import Measured, RetrievalMetrics, ScoreMatrices, measure
 from keras_xmr.reranking import Reranker, measure_reranked

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keras_xmr.config.reported_results import ReportedResults
+from keras_xmr.config.schema import ReportedResults
 from keras_xmr.evaluation.files import Compared, compare_with_reported
 from keras_xmr.evaluation.results import Evaluation, tie_warning
 from keras_xmr.metrics import (

@@ -19,7 +19,7 @@ import keras_xmr
 from keras_xmr import commands
 from keras_xmr.commands import _cli as cli
 from keras_xmr.commands import command_names, load_command
-from keras_xmr.commands._overview import overview
+from keras_xmr.commands._cli import overview
 from keras_xmr.config.loader import dump_config, find_config, load_config, packaged_configs
 from keras_xmr.runs.termination import TerminatedError
 
@@ -47,7 +47,7 @@ def test_every_command_says_what_it_does(capsys):
 
 @pytest.mark.parametrize("words", [[], ["--help"], ["-h"]], ids=str)
 def test_alone_it_says_what_it_can_do_and_trains_nothing(words, monkeypatch, capsys):
-    monkeypatch.setattr(cli, "load_command", None)
+    monkeypatch.setattr(cli, "_parse", None)
     cli.main(["main.py", *words])
     assert capsys.readouterr().out == overview() + "\n"
 

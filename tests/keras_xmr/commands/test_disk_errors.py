@@ -20,7 +20,7 @@ from data_pipelines.errors import UserError
 from data_pipelines.files import atomic_write, check_folder
 from data_pipelines.resources import disk_error_message
 from keras_xmr.commands import _cli as cli
-from keras_xmr.commands._steps import do
+from keras_xmr.commands._options import do
 from keras_xmr.comparison.runs import compare
 from keras_xmr.config.loader import ConfigError, find_config, load_config
 from keras_xmr.config.schema import RelevanceOptions

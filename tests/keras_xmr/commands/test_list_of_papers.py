@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from keras_xmr.commands import list as listing
+from keras_xmr.commands.list import differences
 from keras_xmr.config import loader
-from keras_xmr.config.differences import differences
 from keras_xmr.config.loader import ConfigError
 
 

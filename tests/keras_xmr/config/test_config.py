@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from keras_xmr.config.explain import explain
+from keras_xmr.commands.explain import explain
 from keras_xmr.config.loader import (
     ConfigError,
     dump_config,

@@ -17,7 +17,7 @@ from keras_xmr.config.loader import (
     packaged_ablations,
     packaged_configs,
 )
-from keras_xmr.config.reported_results import ReportedResults
+from keras_xmr.config.schema import ReportedResults
 from keras_xmr.evaluation.files import reported_as_dict
 from keras_xmr.evaluation.results import MatcherEvaluation, RerankedEvaluation
 from keras_xmr.judgements import GroundTruth, Judgements

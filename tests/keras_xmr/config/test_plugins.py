@@ -18,7 +18,7 @@ from data_pipelines.sources import Problems
 from data_pipelines.text import SPECIAL, WordTokenizer
 from keras_xmr import commands
 from keras_xmr.commands import _cli as cli
-from keras_xmr.config.explain import explain
+from keras_xmr.commands.explain import explain
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.registry import FAMILIES, components, import_plugins
 from keras_xmr.config.schema import rebuild
