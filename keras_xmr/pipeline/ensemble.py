@@ -14,9 +14,8 @@ from data_pipelines.files import atomic_write, check_folder
 from data_pipelines.records import SplitRecords
 from keras_xmr.config.loader import ConfigError, dump_config
 from keras_xmr.config.schema import Config
-from keras_xmr.evaluation.embed import embed_split
 from keras_xmr.evaluation.evaluate import evaluate_matrices
-from keras_xmr.evaluation.scoring import check_time, score_tiles
+from keras_xmr.evaluation.scoring import check_time
 from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.model.towers import ignore_hubness
 from keras_xmr.pipeline.run import Run, print_paragraphs, report
@@ -106,12 +105,9 @@ def scores_of_runs(
             )
         if not hubness:
             ignore_hubness(run.model.image_tower, run.model.text_tower)
-        kept = run.embedded_records.split(split.split)
-        embedded = embed_split(run.model, kept, run.tokenizer, run.config)
+        scores = run.score(split.split)
         unique = names.count(run.config.name) == 1
         name = run.config.name if unique else str(run.folder.path)
-        tile = run.config.evaluation.tile
-        scores = score_tiles(run.model.matcher, embedded.images, embedded.captions, tile)
         check_time(name, scores, part.caption_image, False, time_limit)
         yield name, scores.dense()
 
@@ -120,29 +116,22 @@ def mean_scores(scores: Iterable[ScoreMatrices]) -> ScoreMatrices:
     """The mean of scores of the same pairs, which are read one after another.
 
     Args:
-        scores: Scores (images, captions).
-
-    Raises:
-        ValueError: If there are no scores.
+        scores: Scores (images, captions), of one run or more.
     """
     remaining = iter(scores)
-    first = next(remaining, None)
-    if first is None:
-        raise ValueError("no scores: their mean needs at least one matrix")
-    i2t = np.array(first.image_to_text)
-    t2i = None if first.other is None else np.array(first.other)
+    first = next(remaining)
+    sums = [np.array(matrix) for matrix in (first.image_to_text, first.other) if matrix is not None]
     count = 1
     for matrices in remaining:
         count += 1
-        if matrices.other is not None and t2i is None:
-            t2i = i2t.copy()
-        i2t += matrices.image_to_text
-        if t2i is not None:
-            t2i += matrices.text_to_image
-    i2t /= count
-    if t2i is not None:
-        t2i /= count
-    return ScoreMatrices(i2t, t2i)
+        if matrices.other is not None and len(sums) == 1:
+            sums.append(sums[0].copy())
+        directions = matrices.image_to_text, matrices.text_to_image
+        for total, matrix in zip(sums, directions, strict=False):
+            total += matrix
+    for total in sums:
+        total /= count
+    return ScoreMatrices(*sums)
 
 
 def _claim(folder: RunFolder, runs: list[str]) -> None:

@@ -19,6 +19,7 @@ from data_pipelines.records import Records, SplitRecords
 from data_pipelines.report import data_report
 from data_pipelines.shards import RecordsError
 from data_pipelines.source_changes import source_change
+from data_pipelines.sources import Split
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.model_compatibility import is_as_published, why_not_indexed
 from keras_xmr.config.program import next_commands, update_hint
@@ -45,6 +46,7 @@ from keras_xmr.index.learned import Learned
 from keras_xmr.index.run_model import RunModel
 from keras_xmr.index.uncertainty_probes import probe
 from keras_xmr.judgements import judge
+from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.model.build import PHOTOS, build_tokenizer, encoder_tokenizer, restore_tokenizer
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.relevance.write import write_caption_relevance
@@ -255,17 +257,19 @@ class Run:
             folder = self.folder.evaluation(split)
             yield report(evaluation, part, self.config, folder, next_step, is_brief)
 
+    def score(self, split: Split) -> ScoreMatrices:
+        """The scores of a split by the matcher of the model, as tiles."""
+        part = self.embedded_records.split(split)
+        embedded = embed_split(self.model, part, self.tokenizer, self.config)
+        tile = self.config.evaluation.tile
+        return score_tiles(self.model.matcher, embedded.images, embedded.captions, tile)
+
     def tune_reranker(self) -> None:
         """Searches the scales of fast re-ranking on the validation split, and prints the best."""
         _LOGGER.info("== tune the re-ranker: val")
-        split, tile = self.embedded_records.split("val"), self.config.evaluation.tile
-        embedded = embed_split(self.model, split, self.tokenizer, self.config)
-        matcher = self.model.matcher
-        scores = score_tiles(matcher, embedded.images, embedded.captions, tile).dense()
-        judgements = judge(
-            self.config.data.judgements, split.caption_image, split.labels, len(split)
-        )
-        search = search_scales(scores, judgements)
+        part = self.records.split("val")
+        judgements = judge(self.config.data.judgements, part.caption_image, part.labels, len(part))
+        search = search_scales(self.score("val").dense(), judgements)
         tables = search_tables(search, f"val: fast re-ranking of {self.config.model.matcher.name}")
         print_paragraphs(*map(str, tables), "\n".join(search_lines(search)))
         folder = self.folder.evaluation("val")
