@@ -9,13 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from data_pipelines.columns import Strings
-from data_pipelines.errors import UserError
 from data_pipelines.files import NO_ARRAY, replace_atomically
 from data_pipelines.resources import disk_message
-
-
-class CaptionFeaturesError(UserError):
-    """Features of captions are damaged, or cannot be written."""
+from data_pipelines.shards import RecordsError, to_half
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +46,7 @@ class CaptionFeatures:
         """Opens the features; returns None if they were not computed.
 
         Raises:
-            CaptionFeaturesError: If a file is damaged.
+            RecordsError: If a file is damaged.
         """
         tokens, first = _files(folder, name)
         try:
@@ -61,7 +57,7 @@ class CaptionFeatures:
         except FileNotFoundError:
             return None
         except (*NO_ARRAY, TypeError, KeyError) as error:
-            raise CaptionFeaturesError(
+            raise RecordsError(
                 f"the features of captions in {folder} are damaged ({error}); delete that folder, "
                 "and a training writes them again"
             ) from None
@@ -83,7 +79,7 @@ def write_caption_features(
         batches: Features (B, L, F) and their mask, boolean (B, L), in order.
 
     Raises:
-        CaptionFeaturesError: If a feature overflows half precision, all features of a token are 0,
+        RecordsError: If a feature overflows half precision, all features of a token are 0,
             or the disk is full.
     """
     tokens, first = _files(folder, name)
@@ -92,30 +88,19 @@ def write_caption_features(
         folder.mkdir(parents=True, exist_ok=True)
         with replace_atomically(tokens) as temporary, temporary.open("wb") as file:
             for features, mask in batches:
-                half = _half(features[mask], folder)
+                half = to_half(features[mask], folder, "a caption", "train.precompute_captions")
+                if not half.any(axis=1).all():
+                    raise RecordsError(
+                        f"{folder}: all features of a word are 0, as behind the last word of a "
+                        "caption; train without train.precompute_captions"
+                    )
                 file.write(half.tobytes())
                 lengths.append(mask.sum(axis=1))
         ends = np.cumsum(np.concatenate(lengths), dtype=np.int64)
         with replace_atomically(first, ".npz") as temporary:
             np.savez(temporary, first=np.concatenate([[0], ends]), width=half.shape[1])
     except OSError as error:
-        raise CaptionFeaturesError(disk_message(folder, error)) from error
-
-
-def _half(features: np.ndarray, folder: Path) -> np.ndarray:
-    with np.errstate(over="ignore"):
-        half = features.astype("<f2")
-    if not np.isfinite(half).all():
-        raise CaptionFeaturesError(
-            f"{folder}: a feature of a caption does not fit half precision; train without "
-            "train.precompute_captions"
-        )
-    if not half.any(axis=1).all():
-        raise CaptionFeaturesError(
-            f"{folder}: all features of a word are 0, as behind the last word of a caption; train "
-            "without train.precompute_captions"
-        )
-    return half
+        raise RecordsError(disk_message(folder, error)) from error
 
 
 def _files(folder: Path, name: str) -> tuple[Path, Path]:

@@ -11,8 +11,8 @@ import json
 import operator
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import Generic, TypeVar, overload
@@ -28,20 +28,18 @@ _ALIGNED = 8
 _CHUNK = 4096
 
 
-Append = Callable[[Mapping[str, np.ndarray]], None]
-"""Appends a part to each named column."""
+def write_columns(
+    path: Path, columns: Mapping[str, str], parts: Iterable[Mapping[str, np.ndarray]]
+) -> None:
+    """Writes columns part by part; only one part is in memory.
 
-
-@contextmanager
-def write_columns(path: Path, columns: Mapping[str, str]) -> Iterator[Append]:
-    """Yields a function that appends parts to columns; only one part is in memory.
-
-    The file appears whole at the end of the block, or not at all.
+    The file appears whole, or not at all.
 
     Args:
         path: The file.
         columns: The safetensors type of each column by name: the widest first, so that all are
             aligned.
+        parts: Parts of some or all columns, by name.
 
     Raises:
         OSError: If the disk is full or cannot be written.
@@ -49,12 +47,9 @@ def write_columns(path: Path, columns: Mapping[str, str]) -> Iterator[Append]:
     with ExitStack() as stack:
         folder = path.parent
         files = {name: stack.enter_context(tempfile.TemporaryFile(dir=folder)) for name in columns}
-
-        def append(parts: Mapping[str, np.ndarray]) -> None:
-            for name, part in parts.items():
-                files[name].write(np.ascontiguousarray(part, _TYPES[columns[name]]).data)
-
-        yield append
+        for part in parts:
+            for name, values in part.items():
+                files[name].write(np.ascontiguousarray(values, _TYPES[columns[name]]).data)
         header, end = {}, 0
         for name, file in files.items():
             begin, end = end, end + file.tell()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,13 @@ import numpy as np
 import tensorflow as tf
 
 from data_pipelines.batches import image_batches
-from data_pipelines.files import atomic_write, checksum, locked
+from data_pipelines.files import atomic_write, locked
 from data_pipelines.options import MANIFEST, ImageOptions
 from data_pipelines.progress import Progress
-from data_pipelines.records import WORDS, Records, SplitRecords, read_index
-from data_pipelines.resources import disk_message
-from data_pipelines.shards import RecordsError, ShardWriter, finished_sidecar, read_sidecar
+from data_pipelines.records import WORDS, Records, SplitRecords, read_index, write_split
+from data_pipelines.shards import ShardWriter, disk_errors, read_sidecar, to_half
 from data_pipelines.sources import Entry, Regions, Split
-from data_pipelines.split_index import index_file, write_index
+from data_pipelines.split_index import index_file
 
 Encode = Callable[[tf.Tensor], np.ndarray]
 """Maps pixels uint8 (B, H, W, 3) to features (B, L, F) of any float type."""
@@ -67,14 +65,13 @@ def write_features(
             for split, split_shards in shards.items():
                 for shard in split_shards:
                     index = read_index(records.folder, [shard])
-                    part = SplitRecords(records.folder, split, [shard], index, None)
+                    part = SplitRecords(records, split, [shard], index)
                     _write_shard(part, shard, folder, encode, options, batch, bar)
-        written = {
-            split: manifest["shards"]
-            for split, manifest in records.manifest["splits"].items()
-            if not missing_images(records, [split], folder)
-        }
-        return _finish(records, written, folder, shape)
+        written = [
+            split for split in records.splits if not missing_images(records, [split], folder)
+        ]
+        with disk_errors(folder):
+            return _finish(records, written, folder, shape)
 
 
 def open_features(folder: Path) -> Records | None:
@@ -111,32 +108,14 @@ def _write_shard(
         bar.update(len(part))
         return
     entries = _entries(part)
-    with _on_disk(folder, ShardWriter, path) as writer, part.naming_damage():
+    with ShardWriter(path) as writer, part.naming_damage():
         for pixels in image_batches(part, options, batch):
-            for features in _half(encode(pixels), folder):
-                _on_disk(folder, writer.write, next(entries), Regions(features))
+            for features in to_half(
+                encode(pixels), folder, "an image", "train.precompute_features"
+            ):
+                writer.write(next(entries), Regions(features))
             bar.update(len(pixels))
-        _on_disk(folder, writer.finish, {"made_from": shard["sha256"]})
-
-
-def _on_disk(folder: Path, work: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls a function that writes, and converts errors of the disk, not those of encoding."""
-    try:
-        return work(*arguments)
-    except (OSError, tf.errors.OpError) as error:
-        raise RecordsError(disk_message(folder, error)) from error
-
-
-def _half(features: np.ndarray, folder: Path) -> np.ndarray:
-    """Converts features to half precision, whose maximum is 65,504."""
-    with np.errstate(over="ignore"):
-        half = features.astype(np.float16)
-    if not np.isfinite(half).all():
-        raise RecordsError(
-            f"{folder}: a feature of an image is {np.abs(features).max():g}, which half precision "
-            "cannot hold; train without train.precompute_features"
-        )
-    return half
+        writer.finish({"made_from": shard["sha256"]})
 
 
 def _entries(part: SplitRecords) -> Iterator[Entry]:
@@ -149,40 +128,22 @@ def _entries(part: SplitRecords) -> Iterator[Entry]:
 
 
 def _finish(
-    records: Records, shards: dict[Split, Any], folder: Path, shape: tuple[int, int]
+    records: Records, splits: Sequence[Split], folder: Path, shape: tuple[int, int]
 ) -> Records:
     """Copies the unchanged files of the records, and writes the manifest last."""
-    splits: dict[str, Any] = {}
-    files = [records.file(WORDS), *filter(None, (records.truth(split) for split in shards))]
+    files = [records.file(WORDS), *filter(None, map(records.truth, splits))]
     for file in files:
         # Atomic: other runs may be reading files of splits that were written before.
-        _on_disk(folder, atomic_write, folder / file.name, file.read_bytes())
-    for split, split_shards in shards.items():
-        whole = records.manifest["splits"][split]
-        splits[split] = {name: whole[name] for name in ("images", "captions")}
-        splits[split]["shards"] = _on_disk(folder, _write_index, folder, split, split_shards)
+        atomic_write(folder / file.name, file.read_bytes())
+    entries = {}
+    for split in splits:
+        shards = records.manifest["splits"][split]["shards"]
+        entries[split] = write_split(folder, split, [shard["file"] for shard in shards])
         files.append(folder / index_file(split))
     manifest = records.manifest | {
         "holds": "regions",
         "region_shape": list(shape),
         "region_dtype": "float16",
-        "splits": splits,
-        "files": {file.name: checksum(file) for file in files},
+        "splits": entries,
     }
-    content = json.dumps(manifest, indent=1, ensure_ascii=False).encode()
-    _on_disk(folder, atomic_write, folder / MANIFEST, content)
-    return Records(folder, manifest)
-
-
-def _write_index(folder: Path, split: Split, shards: Sequence[Any]) -> list[dict[str, Any]]:
-    """Writes the index of a split; returns the entries of its shards in the manifest."""
-    entries = []
-    with write_index(folder / index_file(split)) as append:
-        for shard in shards:
-            path = folder / shard["file"]
-            sidecar = finished_sidecar(path)
-            append(sidecar)
-            changed = {name: sidecar[name] for name in ("bytes", "sha256")}
-            changed["sidecar"] = checksum(path.with_suffix(".json"))
-            entries.append(shard | changed)
-    return entries
+    return Records.write(folder, manifest, files)

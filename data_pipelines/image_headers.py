@@ -8,6 +8,7 @@ the orientation and transparency of photos.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,9 +18,9 @@ from data_pipelines.pixels import MAX_PIXELS
 
 JPEG, PNG, GIF, BMP, OTHER = range(5)
 
-# Limit of the parts that are read, so that no file keeps a server busy. PNG files of 100 million
+# Limits the parts that are read, so that no file keeps a server busy. PNG files of 100 million
 # bytes, and GIF files with a first frame of 5 million, have this many.
-_MAX_PARTS = 20_000
+_loop = partial(tf.while_loop, maximum_iterations=20_000)
 
 _ORIENTATION, _SHORT = 0x0112, 3
 _FRAMES = [code for code in range(0xC0, 0xD0) if code not in (0xC4, 0xC8, 0xCC)]
@@ -131,9 +132,8 @@ def read_header(data: tf.Tensor) -> Header:
 def _first_frame(file: Bytes) -> Frame:
     """Finds the first frame of a GIF file."""
 
-    def step(
-        at: tf.Tensor, inside: tf.Tensor, begin: tf.Tensor, end: tf.Tensor, key: tf.Tensor
-    ) -> list[tf.Tensor]:
+    def step(*state: tf.Tensor) -> list[tf.Tensor]:
+        at, inside, begin, end, key = state
         # Here begins a block, or a part of its content; the last part is empty.
         first, label, flags, index, colours = file.numbers(
             at, (0, 1), (1, 1), (3, 1), (6, 1), (9, 1)
@@ -152,11 +152,10 @@ def _first_frame(file: Bytes) -> Frame:
     (flags,) = file.numbers(10, (0, 1))
     shared = 13 + _colours(flags)
     none = tf.constant(0, tf.int64)
-    _, _, begin, end, key = tf.while_loop(
+    _, _, begin, end, key = _loop(
         lambda at, inside, begin, end, key: (end == 0) & (at < file.size),
         step,
         [shared, tf.constant(False), none, none, none - 1],
-        maximum_iterations=_MAX_PARTS,
     )
     (flags,) = file.numbers(begin, (9, 1))
     local = _colours(flags)
@@ -175,13 +174,8 @@ def _kind(file: Bytes) -> tf.Tensor:
 def _jpeg(file: Bytes) -> tuple[Header, tf.Tensor]:
     """Reads all markers up to the first scan."""
 
-    def step(
-        at: tf.Tensor,
-        frame: tf.Tensor,
-        exif: tf.Tensor,
-        adobe: tf.Tensor,
-        _: tf.Tensor,
-    ) -> list[tf.Tensor]:
+    def step(*state: tf.Tensor) -> list[tf.Tensor]:
+        at, frame, exif, adobe, _ = state
         first, code, length, name, height, width, channels = file.numbers(
             at, (0, 1), (1, 1), (2, 2), (4, 6), (5, 2), (7, 2), (9, 1)
         )
@@ -198,12 +192,8 @@ def _jpeg(file: Bytes) -> tuple[Header, tf.Tensor]:
         ]
 
     none, no = tf.zeros([], tf.int64), tf.constant(False)
-    at, frame, exif, adobe, _ = tf.while_loop(
-        lambda *state: ~state[-1],
-        step,
-        [none + 2, tf.stack([none] * 3), tf.stack([none] * 2), no, no],
-        maximum_iterations=_MAX_PARTS,
-    )
+    start = [none + 2, tf.stack([none] * 3), tf.stack([none] * 2), no, no]
+    at, frame, exif, adobe, _ = _loop(lambda *state: ~state[-1], step, start)
     (scan,) = file.numbers(at, (0, 2))
     whole = (scan == 0xFFDA) & file.has_after(at, 0xFF, 0xD9)
     return _header(
@@ -218,7 +208,8 @@ def _jpeg(file: Bytes) -> tuple[Header, tf.Tensor]:
 def _png(file: Bytes) -> tuple[Header, tf.Tensor]:
     """Reads all chunks: EXIF data may come last."""
 
-    def step(at: tf.Tensor, keyed: tf.Tensor, exif: tf.Tensor, _: tf.Tensor) -> list[tf.Tensor]:
+    def step(*state: tf.Tensor) -> list[tf.Tensor]:
+        at, keyed, exif, _ = state
         length, name = file.numbers(at, (0, 4), (4, 4))
         return [
             at + 12 + length,
@@ -228,11 +219,10 @@ def _png(file: Bytes) -> tuple[Header, tf.Tensor]:
         ]
 
     none, no = tf.zeros([], tf.int64), tf.constant(False)
-    _, keyed, exif, ended = tf.while_loop(
+    _, keyed, exif, ended = _loop(
         lambda at, keyed, exif, ended: ~ended & (at < file.size),
         step,
         [none + 8, no, tf.stack([none] * 2), no],
-        maximum_iterations=_MAX_PARTS,
     )
     width, height, depth, colours = file.numbers(16, (0, 4), (4, 4), (8, 1), (9, 1))
     return _header(

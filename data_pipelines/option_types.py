@@ -6,7 +6,7 @@ only the names below, the built-in types and `Literal` are allowed. The module i
 nothing heavy.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_origin
 
 from pydantic import Field
 
@@ -50,18 +50,11 @@ Combination = Literal["least", "mean"]
 """Combinations of the beliefs of several models; see `keras_xmr.audit.candidates`."""
 
 ALIASES: dict[str, object] = {
-    "PositiveInt": PositiveInt,
-    "TwoOrMore": TwoOrMore,
-    "EvenInt": EvenInt,
-    "MultipleOfEight": MultipleOfEight,
-    "NonNegativeInt": NonNegativeInt,
-    "PositiveFloat": PositiveFloat,
-    "NonNegativeFloat": NonNegativeFloat,
-    "Fraction": Fraction,
-    "BelowOne": BelowOne,
-    "Reduction": Reduction,
-    "bool": bool,
-    "int": int,
-    "float": float,
-    "str": str,
+    **{
+        name: kind
+        for name, kind in dict(globals()).items()
+        if get_origin(kind) in (Annotated, Literal)
+    },
+    **{kind.__name__: kind for kind in (bool, int, float, str)},
 }
+"""Types that options may have, by name; tuples of them and `Literal` are allowed, too."""

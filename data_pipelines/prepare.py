@@ -15,16 +15,14 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-import tensorflow as tf
 
-from data_pipelines.files import atomic_write, checksum, locked, replace_atomically
-from data_pipelines.options import MANIFEST, DataOptions
+from data_pipelines.files import atomic_write, locked, replace_atomically
+from data_pipelines.options import DataOptions
 from data_pipelines.processes import Processes
 from data_pipelines.processors import processor_count
 from data_pipelines.progress import Progress
 from data_pipelines.ray_cluster import RayCluster
-from data_pipelines.records import WORDS, Records, truth_file
-from data_pipelines.resources import disk_message
+from data_pipelines.records import WORDS, Records, truth_file, write_split
 from data_pipelines.shard_plan import PlannedShard, ShardPlan, plan_shards
 from data_pipelines.shard_tasks import (
     ReportProgress,
@@ -38,13 +36,13 @@ from data_pipelines.shards import (
     VERSION,
     RecordsError,
     check_version,
-    finished_sidecar,
+    disk_errors,
     parse_object,
 )
 from data_pipelines.source_changes import note_comparison
 from data_pipelines.sources import MissingFileError, Problems, Source, SourceError, Split
 from data_pipelines.sources.text_files import only_text
-from data_pipelines.split_index import index_file, open_index, write_index
+from data_pipelines.split_index import index_file, open_index
 from data_pipelines.tables import on_one_line
 from data_pipelines.text import count_words
 
@@ -174,13 +172,11 @@ def prepare(options: DataOptions) -> Records:
         LockedError: If another process uses the folder.
         UserError: If the cluster `prepare.cluster` cannot be reached.
     """
-    with locked(options.records):
+    with locked(options.records), disk_errors(options.records):
         try:
             return _prepare(options)
         except MissingFileError as error:
             raise MissingFileError(f"{error}. {options.source.origin}") from None
-        except (OSError, tf.errors.OpError) as error:
-            raise RecordsError(disk_message(options.records, error)) from error
 
 
 def _prepare(options: DataOptions) -> Records:
@@ -293,24 +289,24 @@ def finish_records(folder: Path, plan: ShardPlan, source: Source, problems: Prob
         OSError: If the disk is full or cannot be written.
     """
     shapes: set[tuple[int, ...]] = set()
-    splits: dict[str, Any] = {}
     num_labels = 0
+
+    def visit(sidecar: dict[str, Any]) -> None:
+        nonlocal num_labels
+        for reason, example in sidecar["skipped"]:
+            problems.add(reason, example)
+        for item in sidecar["items"]:
+            shapes.add(tuple(item["regions"]))
+            num_labels = max(num_labels, 1 + max(item["labels"], default=-1))
+
+    splits: dict[str, Any] = {}
     for split in dict.fromkeys(shard.split for shard in plan.shards):
-        entry = splits[split] = {"shards": [], "images": 0, "captions": 0}
-        with write_index(folder / index_file(split)) as append:
-            for shard in (shard for shard in plan.shards if shard.split == split):
-                sidecar = finished_sidecar(shard.path)
-                append(sidecar)
-                _add_shard(entry, shard, sidecar)
-                for reason, example in sidecar["skipped"]:
-                    problems.add(reason, example)
-                shapes |= {tuple(item["regions"]) for item in sidecar["items"]}
-                labels = (label for item in sidecar["items"] for label in item["labels"])
-                num_labels = max(num_labels, 1 + max(labels, default=-1))
-    splits = {split: entry for split, entry in splits.items() if entry["images"]}
+        names = [shard.path.name for shard in plan.shards if shard.split == split]
+        entry = write_split(folder, split, names, visit)
+        if entry["images"]:
+            splits[split] = entry
     if "train" not in splits:
         raise SourceError(f"no training image can be used\n{problems}")
-    files = [folder / index_file(split) for split in splits]
     manifest = {
         "version": VERSION,
         "holds": source.holds,
@@ -320,25 +316,9 @@ def finish_records(folder: Path, plan: ShardPlan, source: Source, problems: Prob
         "splits": splits,
         "problems": {"counts": dict(problems.counts), "examples": problems.examples},
     }
+    files = [folder / index_file(split) for split in splits]
     files += [_write_words(folder), *_write_truth(folder, plan, source)]
-    manifest["files"] = {path.name: checksum(path) for path in files}
-    atomic_write(folder / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False).encode())
-    return Records(folder, manifest)
-
-
-def _add_shard(split: dict[str, Any], shard: PlannedShard, sidecar: dict[str, Any]) -> None:
-    """Adds a shard to the manifest of a split."""
-    counts = {
-        "images": len(sidecar["items"]),
-        "captions": sum(len(item["captions"]) for item in sidecar["items"]),
-    }
-    split["shards"].append(
-        {"file": shard.path.name, "bytes": sidecar["bytes"], "sha256": sidecar["sha256"]}
-        | {"sidecar": checksum(shard.path.with_suffix(".json"))}
-        | counts
-    )
-    for name, count in counts.items():
-        split[name] += count
+    return Records.write(folder, manifest, files)
 
 
 def _region_shape(shapes: set[tuple[int, ...]]) -> tuple[int | None, int] | None:

@@ -10,15 +10,15 @@ the same on all machines.
 
 from __future__ import annotations
 
+import json
 import os
 import re
-import threading
 import weakref
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -27,7 +27,7 @@ import tensorflow as tf
 from pydantic import BaseModel, Field
 
 from data_pipelines.caption_features import CaptionFeatures, features_name
-from data_pipelines.files import checksum
+from data_pipelines.files import atomic_write, checksum
 from data_pipelines.options import MANIFEST
 from data_pipelines.shards import (
     HEADER,
@@ -40,16 +40,19 @@ from data_pipelines.shards import (
     parse_object,
 )
 from data_pipelines.sources import Split
-from data_pipelines.split_index import SplitIndex, index_file, open_index
+from data_pipelines.split_index import SplitIndex, index_file, open_index, write_index
 
 LIMIT = 64
 """Maximum number of open files; most systems allow about 1,000 per process."""
 
 
-@dataclass(slots=True)
-class _File:
-    number: int
-    users: int = 0
+class _OpenFile:
+    """Open file, closed with its last reference: that of the cache, or of a thread that reads."""
+
+    def __init__(self, path: Path) -> None:
+        self.number = os.open(path, os.O_RDONLY)
+        # Not at exit, when threads may still be reading: the system closes it.
+        weakref.finalize(self, os.close, self.number).atexit = False
 
 
 class OpenFiles:
@@ -60,11 +63,7 @@ class OpenFiles:
     """
 
     def __init__(self, limit: int = LIMIT) -> None:
-        self.limit = limit
-        self._files: dict[Path, _File] = {}  # most recently read last
-        self._lock = threading.Lock()
-        # Not at exit, when threads may still be reading: the system closes them.
-        weakref.finalize(self, _close_idle, self._files, 0).atexit = False
+        self._open = lru_cache(maxsize=limit)(_OpenFile)
 
     def read(self, path: Path, length: int, offset: int) -> bytes:
         """Reads a part of a file; fewer than `length` bytes at its end.
@@ -77,23 +76,8 @@ class OpenFiles:
         Raises:
             OSError: If the file cannot be read.
         """
-        with self._lock:
-            file = self._files.pop(path, None) or _File(os.open(path, os.O_RDONLY))
-            self._files[path] = file
-            file.users += 1
-        try:
-            return os.pread(file.number, length, offset)
-        finally:
-            with self._lock:
-                file.users -= 1
-                _close_idle(self._files, self.limit)
-
-
-def _close_idle(files: dict[Path, _File], limit: int) -> None:
-    """Closes the least recently read files that are not being read."""
-    idle = [path for path, file in files.items() if not file.users]
-    for path in idle[: max(len(files) - limit, 0)]:
-        os.close(files.pop(path).number)
+        file = self._open(path)  # The reference keeps it open.
+        return os.pread(file.number, length, offset)
 
 
 def records_error(error: tf.errors.OpError) -> RecordsError | None:
@@ -136,15 +120,16 @@ class SplitRecords:
     """Records of one split. Images and captions are indexed in the order of the data set.
 
     Args:
-        folder: The folder of the records.
+        records: The records of all splits.
         split: The split.
         shards: Entries of its shards in the manifest, in order: `file`, and its size as `bytes`.
         index: Metadata of its images.
-        region_shape: R (None if it varies) and F of the regions of an image; None for images.
-        region_dtype: Stored type of regions: "float32" or "float16".
         caption_features: Features of the captions, if they were computed.
 
     Attributes:
+        holds: Content of the records: "images" or "regions".
+        region_shape: R (None if it varies) and F of the regions of an image; None for images.
+        region_dtype: Stored type of regions: "float32" or "float16".
         first_caption: First caption of each image, and the number of captions: int64 (images + 1,).
         image_keys: Keys of the images.
         captions: Captions with their keys.
@@ -157,34 +142,28 @@ class SplitRecords:
 
     def __init__(
         self,
-        folder: Path,
+        records: Records,
         split: Split,
         shards: Sequence[Mapping[str, Any]],
         index: SplitIndex,
-        region_shape: tuple[int | None, int] | None,
-        region_dtype: str = "float32",
         caption_features: CaptionFeatures | None = None,
     ) -> None:
         self.caption_features = caption_features
         self.split = split
-        self.region_shape = region_shape
-        self.region_dtype = region_dtype
+        self.holds = records.holds
+        self.region_shape = records.region_shape
+        self.region_dtype = records.region_dtype
         self.index = index
         self.first_caption: np.ndarray = index.columns["first_caption"]
         self.image_keys = index.keys
         self.captions = index.captions
         self.texts = index.texts
         self.labels = index.labels
-        self.shards = [folder / shard["file"] for shard in shards]
+        self.shards = [records.folder / shard["file"] for shard in shards]
         self._checksums = [shard["sha256"] for shard in shards]
         for path, shard in zip(self.shards, shards, strict=True):
             check_size(path, shard["bytes"])
         self._files = OpenFiles()
-
-    @property
-    def holds(self) -> str:
-        """Content of the records: "images" or "regions"."""
-        return "images" if self.region_shape is None else "regions"
 
     def __len__(self) -> int:
         return len(self.index.keys)
@@ -266,6 +245,48 @@ def read_index(folder: Path, shards: Sequence[Mapping[str, Any]]) -> SplitIndex:
     )
 
 
+def write_split(
+    folder: Path,
+    split: Split,
+    shards: Iterable[str],
+    visit: Callable[[dict[str, Any]], None] = lambda sidecar: None,
+) -> dict[str, Any]:
+    """Writes the index of a split of finished shards; returns its entry in the manifest.
+
+    Args:
+        folder: The folder of the records.
+        split: The split.
+        shards: The file names of its shards, in order.
+        visit: Called with each sidecar.
+
+    Raises:
+        RecordsError: If a shard is missing.
+        OSError: If the disk is full or cannot be written.
+    """
+    entry: dict[str, Any] = {"shards": [], "images": 0, "captions": 0}
+
+    def sidecars() -> Iterator[dict[str, Any]]:
+        for name in shards:
+            sidecar = finished_sidecar(folder / name)
+            visit(sidecar)
+            items = sidecar["items"]
+            counts = {
+                "images": len(items),
+                "captions": sum(len(item["captions"]) for item in items),
+            }
+            checksums = {
+                "sha256": sidecar["sha256"],
+                "sidecar": checksum((folder / name).with_suffix(".json")),
+            }
+            entry["shards"].append({"file": name, "bytes": sidecar["bytes"], **checksums, **counts})
+            for unit, count in counts.items():
+                entry[unit] += count
+            yield sidecar
+
+    write_index(folder / index_file(split), sidecars())
+    return entry
+
+
 class _Shard(BaseModel):
     file: Annotated[str, Field(pattern=r"^[\w-]+\.tfrecord$")]
     bytes: Count
@@ -333,6 +354,20 @@ class Records:
         check_version(folder, parse_object(path, content, hint))
         return cls(folder, parse_object(path, content, hint, _Manifest))
 
+    @classmethod
+    def write(cls, folder: Path, manifest: dict[str, Any], files: Iterable[Path]) -> Records:
+        """Writes the manifest, which is the last file of finished records.
+
+        Args:
+            folder: The folder of the records.
+            manifest: The manifest without `files`.
+            files: The files other than shards, or copies of them.
+        """
+        manifest = manifest | {"files": {file.name: checksum(file) for file in files}}
+        content = json.dumps(manifest, indent=1, ensure_ascii=False).encode()
+        atomic_write(folder / MANIFEST, content)
+        return cls(folder, manifest)
+
     @property
     def holds(self) -> str:
         """Content of the records: "images" or "regions"."""
@@ -394,8 +429,7 @@ class Records:
         opened = None
         if features is not None:
             opened = CaptionFeatures.open(features, features_name(name, index.texts))
-        shape, dtype = self.region_shape, self.region_dtype
-        return SplitRecords(self.folder, name, shards, index, shape, dtype, opened)
+        return SplitRecords(self, name, shards, index, opened)
 
     def file(self, name: str) -> Path:
         """Returns the path of a file other than shards, after verifying its checksum.

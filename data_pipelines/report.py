@@ -186,15 +186,11 @@ def _count(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[np.ndarray, ...]
 def _duplicates(splits: Sequence[SplitRecords]) -> list[list[tuple[Split, str]]]:
     """Returns groups of images with the same digest, in the order of the first of each group."""
     digests = np.concatenate([split.index.columns["digest"] for split in splits])
-    order = np.argsort(digests, kind="stable")
-    begins = np.flatnonzero(np.diff(digests[order], prepend=~digests[order[:1]]))
-    sizes = np.diff(begins, append=len(order))
-    runs = zip(begins[sizes > 1], sizes[sizes > 1], strict=True)
-    groups = sorted((order[begin : begin + size] for begin, size in runs), key=lambda run: run[0])
+    _, group_of, sizes = np.unique(digests, return_inverse=True, return_counts=True)
     first = np.cumsum([0, *map(len, splits)])
-
-    def name(image: int) -> tuple[Split, str]:
-        split = int(np.searchsorted(first, image, side="right")) - 1
-        return splits[split].split, splits[split].image_keys[image - first[split]]
-
-    return [[name(int(image)) for image in group] for group in groups]
+    groups: dict[int, list[tuple[Split, str]]] = {}
+    for image in np.flatnonzero(sizes[group_of] > 1):
+        number = int(np.searchsorted(first, image, side="right")) - 1
+        key = splits[number].image_keys[int(image - first[number])]
+        groups.setdefault(int(group_of[image]), []).append((splits[number].split, key))
+    return list(groups.values())

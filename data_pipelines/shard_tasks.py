@@ -7,12 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tensorflow as tf
-
 from data_pipelines.images import to_jpeg
 from data_pipelines.options import DataOptions
-from data_pipelines.resources import disk_message
-from data_pipelines.shards import RecordsError, ShardWriter, read_sidecar
+from data_pipelines.shards import RecordsError, ShardWriter, disk_errors, read_sidecar
 from data_pipelines.sources import EncodedImage, Entry, Regions, SourceError, UnreadableError
 
 Skipped = list[tuple[str, str]]
@@ -67,12 +64,10 @@ def write_shard(options: DataOptions, task: ShardTask, report: ReportProgress) -
         TooManyError: If too many images cannot be used; the shard is not finished then.
         StoppedError: From `report`.
     """
-    try:
+    with disk_errors(task.path.parent):
         sidecar = read_sidecar(task.path)
         if sidecar is None:
             return _write(options, task, report)
-    except (OSError, tf.errors.OpError) as error:
-        raise RecordsError(disk_message(task.path.parent, error)) from error
     _check(sidecar, task)
     report(len(task.entries))
     return [(reason, item) for reason, item in sidecar["skipped"]]

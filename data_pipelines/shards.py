@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +17,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from data_pipelines.errors import UserError
 from data_pipelines.files import atomic_replace, atomic_write, checksum, temporary_path
+from data_pipelines.resources import disk_message
 from data_pipelines.sources import EncodedImage, Entry, Regions
 
 VERSION = 2
@@ -94,27 +96,42 @@ def serialize(entry: Entry, image: EncodedImage | Regions) -> bytes:
     return example.SerializeToString(deterministic=True)
 
 
+@contextmanager
+def disk_errors(folder: Path) -> Iterator[None]:
+    """Converts errors of Python and TensorFlow about writing to a folder of records.
+
+    Raises:
+        RecordsError: If the block raises one.
+    """
+    try:
+        yield
+    except (OSError, tf.errors.OpError) as error:
+        raise RecordsError(disk_message(folder, error)) from error
+
+
 class ShardWriter:
-    """Context manager that writes one shard atomically.
+    """Context manager that writes one shard atomically; without `finish` nothing is left behind.
 
     Args:
         path: Path of the shard.
 
     Raises:
-        OSError: If the disk is full or cannot be written; temporary files are removed then.
+        RecordsError: If the disk is full or cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.items: list[Item] = []
         self._temporary = temporary_path(path)
-        self._writer = tf.io.TFRecordWriter(str(self._temporary))
         self._offset = 0
+        with disk_errors(path.parent):
+            self._writer = tf.io.TFRecordWriter(str(self._temporary))
 
     def write(self, entry: Entry, image: EncodedImage | Regions) -> None:
         """Adds one image."""
         record = serialize(entry, image)
-        self._writer.write(record)
+        with disk_errors(self.path.parent):
+            self._writer.write(record)
         content = image.data if isinstance(image, EncodedImage) else image.features.tobytes()
         self.items.append(
             Item(
@@ -136,29 +153,44 @@ class ShardWriter:
         Args:
             sidecar: Content of the sidecar in addition to the items.
         """
-        self._writer.close()
-        sha256 = checksum(self._temporary)
-        atomic_replace(self._temporary, self.path)
-        content = {
-            "bytes": self._offset,
-            "sha256": sha256,
-            **sidecar,
-            "items": [asdict(item) for item in self.items],
-        }
-        text = json.dumps(content, ensure_ascii=False)
-        atomic_write(self.path.with_suffix(".json"), text.encode("utf-8"))
+        with disk_errors(self.path.parent):
+            self._writer.close()
+            sha256 = checksum(self._temporary)
+            atomic_replace(self._temporary, self.path)
+            items = [asdict(item) for item in self.items]
+            content = {"bytes": self._offset, "sha256": sha256, **sidecar, "items": items}
+            text = json.dumps(content, ensure_ascii=False)
+            atomic_write(self.path.with_suffix(".json"), text.encode("utf-8"))
 
     def __enter__(self) -> ShardWriter:
         return self
 
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        try:
+    def __exit__(self, *error: object) -> None:
+        with suppress(tf.errors.OpError):  # Of a shard that is not finished.
             self._writer.close()
-        except tf.errors.OpError:
-            if kind is None:
-                raise
-        finally:
-            self._temporary.unlink(missing_ok=True)
+        self._temporary.unlink(missing_ok=True)
+
+
+def to_half(features: np.ndarray, folder: Path, item: str, option: str) -> np.ndarray:
+    """Converts features to half precision, whose maximum is 65,504.
+
+    Args:
+        features: The features.
+        folder: The folder that they are written to, for the message.
+        item: What they are features of.
+        option: The option without which they are not stored.
+
+    Raises:
+        RecordsError: If one is larger, or is not a number.
+    """
+    with np.errstate(over="ignore"):
+        half = features.astype("<f2")
+    if not np.isfinite(half).all():
+        raise RecordsError(
+            f"{folder}: a feature of {item} is {np.abs(features).max():g}, which half precision "
+            f"cannot hold; train without {option}"
+        )
+    return half
 
 
 def parse_object(

@@ -6,9 +6,7 @@ of which only the used part is in memory.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -80,11 +78,13 @@ class SplitIndex:
     @classmethod
     def from_sidecars(cls, sidecars: Iterable[Mapping[str, Any]]) -> SplitIndex:
         """Builds the index of some shards in memory, from their sidecars."""
-        parts = [_part(number, sidecar) for number, sidecar in enumerate(sidecars)]
-        columns = {name: np.concatenate([part[name] for part in parts]) for name in _COLUMNS}
-        for name in _STARTS:
-            columns[name] = _starts(columns[name])
-        return cls(columns)
+        parts = list(_parts(sidecars))
+        return cls(
+            {
+                name: np.concatenate([part[name] for part in parts if name in part])
+                for name in _COLUMNS
+            }
+        )
 
     def with_captions(self, more: Mapping[str, Sequence[tuple[str, str]]]) -> SplitIndex:
         """Returns the index with additional captions after those of their image.
@@ -132,27 +132,14 @@ class SplitIndex:
         return Captions(keys, self.texts)
 
 
-@contextmanager
-def write_index(path: Path) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Yields a function that appends a shard, by its sidecar, to the index of a split.
-
-    The file appears whole at the end of the block, or not at all.
+def write_index(path: Path, sidecars: Iterable[Mapping[str, Any]]) -> None:
+    """Writes the index of a split, whole or not at all; only one sidecar is in memory.
 
     Args:
         path: The file.
+        sidecars: The sidecars of its shards, in order.
     """
-    ends, shards = dict.fromkeys(_STARTS, 0), itertools.count()
-    with write_columns(path, _COLUMNS) as append_columns:
-        append_columns({name: np.zeros(1, np.int64) for name in _STARTS})
-
-        def append(sidecar: Mapping[str, Any]) -> None:
-            part = _part(next(shards), sidecar)
-            for name, end in ends.items():
-                part[name] = end + np.cumsum(part[name], dtype=np.int64)
-                ends[name] = int(part[name][-1]) if len(part[name]) else end
-            append_columns(part)
-
-        yield append
+    write_columns(path, _COLUMNS, _parts(sidecars))
 
 
 def open_index(path: Path) -> SplitIndex:
@@ -160,27 +147,37 @@ def open_index(path: Path) -> SplitIndex:
     return SplitIndex(map_columns(path))
 
 
-def _part(number: int, sidecar: Mapping[str, Any]) -> Columns:
-    """Builds the columns of one shard; columns of offsets hold lengths."""
-    items = sidecar["items"]
-    captions = [caption for item in items for caption in item["captions"]]
-    keys = [item["key"].encode() for item in items]
-    caption_keys = [key.encode() for key, _ in captions]
-    texts = [text.encode() for _, text in captions]
-    return {
-        **{name: _numbers(item[name] for item in items) for name in ("offset", "length", "crc")},
-        "digest": np.array([int(item["digest"], 16) for item in items], np.uint64),
-        "shard": np.full(len(items), number),
-        "labels": _numbers(label for item in items for label in item["labels"]),
-        "first_label": _numbers(len(item["labels"]) for item in items),
-        "first_caption": _numbers(len(item["captions"]) for item in items),
-        "first_key": _numbers(map(len, keys)),
-        "first_caption_key": _numbers(map(len, caption_keys)),
-        "first_text": _numbers(map(len, texts)),
-        "keys": _bytes(keys),
-        "caption_keys": _bytes(caption_keys),
-        "texts": _bytes(texts),
-    }
+def _parts(sidecars: Iterable[Mapping[str, Any]]) -> Iterator[Columns]:
+    """Yields the parts of the columns: first the offsets 0, then a part per shard."""
+    ends = dict.fromkeys(_STARTS, 0)
+    yield {name: np.zeros(1, np.int64) for name in _STARTS}
+    for number, sidecar in enumerate(sidecars):
+        items = sidecar["items"]
+        captions = [caption for item in items for caption in item["captions"]]
+        keys = [item["key"].encode() for item in items]
+        caption_keys = [key.encode() for key, _ in captions]
+        texts = [text.encode() for _, text in captions]
+        lengths = {
+            "first_label": (len(item["labels"]) for item in items),
+            "first_caption": (len(item["captions"]) for item in items),
+            "first_key": map(len, keys),
+            "first_caption_key": map(len, caption_keys),
+            "first_text": map(len, texts),
+        }
+        offsets = {name: ends[name] + np.cumsum(_numbers(lengths[name])) for name in _STARTS}
+        ends |= {name: int(offset[-1]) for name, offset in offsets.items() if len(offset)}
+        yield {
+            **{
+                name: _numbers(item[name] for item in items) for name in ("offset", "length", "crc")
+            },
+            **offsets,
+            "digest": np.array([int(item["digest"], 16) for item in items], np.uint64),
+            "shard": np.full(len(items), number),
+            "labels": _numbers(label for item in items for label in item["labels"]),
+            "keys": _bytes(keys),
+            "caption_keys": _bytes(caption_keys),
+            "texts": _bytes(texts),
+        }
 
 
 def _inserted(

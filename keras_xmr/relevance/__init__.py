@@ -3,15 +3,16 @@
 It imports NumPy and SciPy alone.
 """
 
-from keras_xmr.relevance.batch import BatchRelevance
-from keras_xmr.relevance.matrix import RelevanceMatrix, cider, cider_d, relevance_matrix, tf_idf
-from keras_xmr.relevance.ngrams import NGrams, count_ngrams
-from keras_xmr.relevance.tokenizers import (
-    TOKENIZERS,
-    java_tokenize,
-    ptb_tokenize,
+from keras_xmr.relevance.matrix import (
+    BatchRelevance,
+    RelevanceMatrix,
+    cider,
+    cider_d,
+    relevance_matrix,
+    tf_idf,
 )
-from keras_xmr.relevance.weights import WeightedCaptions, weigh
+from keras_xmr.relevance.tokenizers import TOKENIZERS, java_tokenize, ptb_tokenize
+from keras_xmr.relevance.weights import NGrams, WeightedCaptions, count_ngrams, weigh
 
 __all__ = [
     "TOKENIZERS",

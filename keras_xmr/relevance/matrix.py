@@ -1,7 +1,8 @@
-"""The relevance of all captions to all images, in tiles, and as functions of captions."""
+"""The relevance of captions to images: of all in tiles, of a batch, as functions of captions."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -51,19 +52,15 @@ class RelevanceMatrix:
         frequent_of, rare_of = self._frequent, self._rare
         if candidates is not references:
             frequent_of, rare_of = candidates[:, frequent].toarray(), candidates[:, rare]
-        self._groups = [
-            (length, members, frequent_of[members].T, rare_of[members].T.tocsr())
-            for length, members in self._members()
-        ]
-
-    def _members(self) -> Iterator[tuple[int, np.ndarray]]:
-        """The captions that share an average of the references, and their length."""
-        lengths = self._weighted.lengths
-        if self._weighted.length_penalty is None:
-            yield 0, np.arange(len(lengths))
-            return
-        for length in np.unique(lengths):
-            yield int(length), np.flatnonzero(lengths == length)
+        # Without a penalty all captions share one average.
+        self._lengths, self._penalty = np.zeros_like(weighted.lengths), np.ones(1, np.float32)
+        if weighted.length_penalty is not None:
+            self._lengths, self._penalty = weighted.lengths, weighted.length_penalty
+        self._groups = []
+        for length in np.unique(self._lengths):
+            members = np.flatnonzero(self._lengths == length)
+            terms = frequent_of[members].T, rare_of[members].T.tocsr()
+            self._groups.append((length, members, *terms))
 
     def rows(self, start: int, stop: int) -> np.ndarray:
         """The relevance of all captions to some images.
@@ -78,21 +75,12 @@ class RelevanceMatrix:
         averaging = self._weighted.averaging[start:stop]
         relevance = np.empty((averaging.shape[0], self.shape[1]), np.float32)
         for length, members, frequent, rare in self._groups:
-            weights = self._penalised(averaging, length)
+            weights = averaging.copy()
+            weights.data *= self._penalty[np.abs(self._lengths[averaging.indices] - length)]
             tile = weights @ self._frequent @ frequent
             tile += ((weights @ self._rare) @ rare).toarray()
             relevance[:, members] = tile
         return relevance
-
-    def _penalised(self, averaging: scipy.sparse.csr_array, length: int) -> scipy.sparse.csr_array:
-        """The weights of the references for captions of a length."""
-        penalty = self._weighted.length_penalty
-        if penalty is None:
-            return averaging
-        differences = np.abs(self._weighted.lengths[averaging.indices] - length)
-        weights = averaging.copy()
-        weights.data *= penalty[differences]
-        return weights
 
     def tiles(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yields the first image of each tile, and its rows; with a progress bar."""
@@ -110,6 +98,84 @@ class RelevanceMatrix:
         for start, tile in self.tiles():
             relevance[start : start + len(tile)] = tile
         return relevance
+
+
+class BatchRelevance:
+    """The relevance of the captions of a batch to its images.
+
+    Holds the n-grams of all captions sparse, and multiplies those of the batch alone, so a call
+    takes about a millisecond for 128 pairs, for any number of captions. Can be called from
+    several threads.
+
+    Args:
+        weighted: All captions of the split that the batches are made of.
+    """
+
+    def __init__(self, weighted: WeightedCaptions) -> None:
+        self._weighted = weighted
+        # The place of each term in the batch. Entries of other batches are not cleared.
+        self._place = np.zeros(weighted.candidates.shape[1], np.int32)
+        self._lock = threading.Lock()
+
+    def __call__(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        """The relevance of some captions to some images.
+
+        Args:
+            images: Numbers of the images, int (N,).
+            captions: Numbers of the captions, int (M,).
+
+        Returns:
+            float32 (N, M).
+        """
+        weighted = self._weighted
+        averaging = weighted.averaging[images]
+        references, starts = averaging.indices, averaging.indptr
+        rows = weighted.references[references]
+        if weighted.length_penalty is None:
+            rows.data *= np.repeat(averaging.data, np.diff(rows.indptr))
+            return self._products(rows, rows.indptr[starts], captions)
+        products = self._products(rows, rows.indptr, captions)
+        lengths = weighted.lengths
+        differences = np.abs(lengths[references][:, None] - lengths[captions])
+        products *= weighted.length_penalty[differences]
+        return (
+            scipy.sparse.csr_array(
+                (averaging.data, np.arange(len(references)), starts),
+                shape=(len(starts) - 1, len(references)),
+            )
+            @ products
+        )
+
+    def _products(
+        self, rows: scipy.sparse.csr_array, starts: np.ndarray, captions: np.ndarray
+    ) -> np.ndarray:
+        """The products of weighted terms and captions.
+
+        Args:
+            rows: The terms, one row after another.
+            starts: The first term of each sum of products, and the end of the last.
+            captions: The captions.
+
+        Returns:
+            float32 (starts - 1, captions).
+        """
+        columns = self._weighted.candidates[captions]
+        terms = columns.indices
+        if not len(terms):
+            return np.zeros((len(starts) - 1, len(captions)), np.float32)
+        # A term of several captions takes the place of any one of them. So the cost of a product
+        # follows the batch, not the vocabulary, and nothing has to be sorted.
+        with self._lock:
+            self._place[terms] = np.arange(len(terms), dtype=np.int32)
+            places = self._place[terms]
+            positions = self._place[rows.indices]
+        np.minimum(positions, len(terms) - 1, out=positions)
+        known = terms[positions] == rows.indices
+        kept = np.concatenate([[0], np.cumsum(known, dtype=np.int32)])[starts]
+        dense = np.zeros((len(terms), len(captions)), np.float32)
+        dense[places, np.repeat(np.arange(len(captions)), np.diff(columns.indptr))] = columns.data
+        common = (rows.data[known], positions[known], kept)
+        return scipy.sparse.csr_array(common, shape=(len(starts) - 1, len(terms))) @ dense
 
 
 def relevance_matrix(

@@ -1,4 +1,4 @@
-"""Writes the relevance of all pairs of some captions, as a file and a table, and reads it."""
+"""Writes the relevance of all pairs of some captions, as a file and a table."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def write_relevance(
     matrix: RelevanceMatrix,
     path: Path,
     counts: PairCounts,
-    **arrays: np.ndarray | Sequence[str],
+    **arrays: Any,
 ) -> list[Path]:
     """Writes the relevance of all pairs, a tile at a time.
 
@@ -181,25 +181,23 @@ def write_relevance(
             f"{path}: the relevance of {matrix.shape[0]:,} images and {matrix.shape[1]:,} captions "
             f"takes {size / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"
         )
+    files = [path]
     if size <= LARGE:
         relevance = np.empty(matrix.shape, np.float32)
         _fill(relevance, matrix, counts)
-        return [_write_arrays(path, {"relevance": relevance, **arrays})]
-    large = path.with_suffix(".npy")
-    with replace_atomically(large) as temporary:
-        mapped = np.lib.format.open_memmap(temporary, "w+", np.float32, matrix.shape)
-        _fill(mapped, matrix, counts)
-        mapped.flush()
-    return [large, _write_arrays(path, arrays)]
+        arrays["relevance"] = relevance
+    else:
+        files.insert(0, path.with_suffix(".npy"))
+        with replace_atomically(files[0]) as temporary:
+            mapped = np.lib.format.open_memmap(temporary, "w+", np.float32, matrix.shape)
+            _fill(mapped, matrix, counts)
+            mapped.flush()
+    with replace_atomically(path, ".npz") as temporary:
+        np.savez(temporary, **arrays)
+    return files
 
 
 def _fill(relevance: np.ndarray, matrix: RelevanceMatrix, counts: PairCounts) -> None:
     for start, tile in matrix.tiles():
         relevance[start : start + len(tile)] = tile
         counts.add(start, tile)
-
-
-def _write_arrays(path: Path, arrays: dict[str, Any]) -> Path:
-    with replace_atomically(path) as temporary, temporary.open("wb") as file:
-        np.savez(file, **arrays)
-    return path

@@ -76,7 +76,6 @@ def with_features(
     Raises:
         RecordsError: If a record is damaged, a feature is too large for half precision, or the
             disk is full.
-        CaptionFeaturesError: Likewise of captions.
     """
     is_writable = os.access(records.folder, os.W_OK)
     wanted = [split for split in splits if is_writable and split in records.splits]
@@ -113,7 +112,6 @@ def features_for_training(encoder: ImageEncoder | CaptionEncoder) -> Any:
     Raises:
         EncoderError: If features are not the same at every step.
         RecordsError: If a record is damaged, or the disk is full.
-        CaptionFeaturesError: Likewise of captions.
     """
     needed = {*SPLITS[:2], *encoder.config.evaluation.splits}
     splits = [split for split in SPLITS if split in needed and split in encoder.records.splits]

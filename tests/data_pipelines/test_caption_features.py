@@ -9,11 +9,8 @@ import numpy as np
 import pytest
 
 from data_pipelines.batches import caption_feature_batches
-from data_pipelines.caption_features import (
-    CaptionFeatures,
-    CaptionFeaturesError,
-    write_caption_features,
-)
+from data_pipelines.caption_features import CaptionFeatures, write_caption_features
+from data_pipelines.shards import RecordsError
 
 LENGTHS = (3, 1, 5, 2, 4)
 WIDTH = 6
@@ -94,20 +91,22 @@ def test_a_damaged_file_is_told(written, name, left):
     content = path.read_bytes()
     # Of the tokens, 5 / 6 leave a whole number of features for each of them.
     path.write_bytes(content[: int(len(content) * left)])
-    with pytest.raises(CaptionFeaturesError, match=r"damaged .*; delete that folder"):
+    with pytest.raises(RecordsError, match=r"damaged .*; delete that folder"):
         CaptionFeatures.open(written, "train")
 
 
 def test_what_half_precision_cannot_hold_is_refused(captions, tmp_path):
     captions[3][0, 0] = 7e4
-    with pytest.raises(CaptionFeaturesError, match=r"does not fit half precision; train without"):
+    with pytest.raises(
+        RecordsError, match=r"caption is 70000, which half precision cannot hold; train without"
+    ):
         write_caption_features(tmp_path, "train", batches(captions))
     assert not list(tmp_path.iterdir())
 
 
 def test_a_word_that_looks_like_padding_is_refused(captions, tmp_path):
     captions[2][1] = 1e-9  # 0 in half precision
-    with pytest.raises(CaptionFeaturesError, match=r"all features of a word are 0"):
+    with pytest.raises(RecordsError, match=r"all features of a word are 0"):
         write_caption_features(tmp_path, "train", batches(captions))
 
 
@@ -116,6 +115,6 @@ def test_a_full_disk_is_told(captions, tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(CaptionFeaturesError, match=r"disk"):
+    with pytest.raises(RecordsError, match=r"disk"):
         write_caption_features(tmp_path, "train", batches(captions))
     assert not list(tmp_path.iterdir())

@@ -99,12 +99,11 @@ def test_strings_are_a_sequence():
 
 def test_nothing_is_left_behind_by_an_interruption(records, tmp_path):
     def interrupted():
-        with write_index(tmp_path / "index") as append:
-            append(sidecars(records, "train")[0])
-            raise KeyboardInterrupt
+        yield sidecars(records, "train")[0]
+        raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        interrupted()
+        write_index(tmp_path / "index", interrupted())
     assert os.listdir(tmp_path) == []
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from keras_xmr.relevance import BatchRelevance, RelevanceMatrix, count_ngrams, ptb_tokenize, weigh
-from keras_xmr.relevance.ngrams import averaging, document_frequencies
+from keras_xmr.relevance.weights import averaging, document_frequencies
 
 MEASURES = ("cider", "cider_d", "tf_idf")
 
