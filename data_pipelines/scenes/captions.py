@@ -9,26 +9,23 @@ import numpy as np
 from data_pipelines.scenes.language import (
     PLACES,
     RELATIONS,
-    Description,
-    Meaning,
-    Place,
-    Statement,
-    is_at,
-    is_related,
-    say,
-)
-from data_pipelines.scenes.meanings import (
     Absent,
     Alike,
     Content,
     Count,
+    Description,
     Every,
     Extent,
+    Meaning,
     OnBackground,
     Only,
     Related,
+    Statement,
     Together,
     Without,
+    is_at,
+    is_related,
+    say,
 )
 from data_pipelines.scenes.world import (
     COLOURS,
@@ -94,7 +91,7 @@ def _new_statement(
 
 
 def _about(
-    thing: Thing, rng: np.random.Generator, properties: int, place: Place | None = None
+    thing: Thing, rng: np.random.Generator, properties: int, place: str | None = None
 ) -> Description:
     """A description of a thing by so many of its shape, colour and size, drawn at random."""
     kept = rng.permutation(len(_ATTRIBUTES))[:properties]
@@ -102,7 +99,7 @@ def _about(
     return Description(**{name: getattr(thing, name) for name in chosen}, place=place)
 
 
-def _places(thing: Thing) -> list[Place]:
+def _places(thing: Thing) -> list[str]:
     return [place for place in PLACES if is_at(place, thing.x, thing.y)]
 
 

@@ -1,6 +1,6 @@
 """Meaning of captions: one object gives both the text of a caption and its truth.
 
-For instance, with one of the kinds of meaning that `meanings` defines::
+For instance::
 
     meaning = Together((Description(shape="circle", colour="red"),))
     statement = say(meaning, np.random.default_rng(0))
@@ -15,7 +15,7 @@ How the language is to be read, so that every text has exactly one meaning:
 - "just a red circle": this, and no other thing in the picture.
 - "a circle left of a star": the centre of some circle lies at least `RELATION_MARGIN` farther
   left than the centre of some *other* thing, a star.
-- "on the left", "in the top left corner": where the centre lies (`PLACE_BOXES`) of the thing
+- "on the left", "in the top left corner": where the centre lies (`PLACES`) of the thing
   named last; in "a circle and a star on the left", of the star.
 - "everything is red": of all things in the picture, of which there may be one.
 - "at least two things of the same colour": some pair shares it. "Several things, all of the same
@@ -26,31 +26,54 @@ How the language is to be read, so that every text has exactly one meaning:
 from __future__ import annotations
 
 import abc
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse
 
-from data_pipelines.scenes.world import VALUES, Colour, Scenes, Shape, Size, pick
+from data_pipelines.scenes.world import (
+    BACKGROUNDS,
+    MOST_THINGS,
+    VALUES,
+    Attribute,
+    Background,
+    Colour,
+    Scenes,
+    Shape,
+    Size,
+    pick,
+)
 
-Place = Literal[
-    "in the middle",
-    "on the left",
-    "on the right",
-    "at the top",
-    "at the bottom",
-    "in the top left corner",
-    "in the top right corner",
-    "in the bottom left corner",
-    "in the bottom right corner",
-]
-Relation = Literal["left of", "right of", "above", "below"]
+Extent = Literal["some", "all", "none"]
 
-PLACES: tuple[Place, ...] = get_args(Place)
-"""All places. Those that say more come later: a thing in a corner is also at two sides."""
-RELATIONS: tuple[Relation, ...] = get_args(Relation)
+_LOW, _CENTRAL, _HIGH, _ALL = (0.0, 0.35), (0.35, 0.65), (0.65, 1.0), (0.0, 1.0)
+
+PLACES = {
+    "in the middle": (_CENTRAL, _CENTRAL, "in the centre"),
+    "on the left": (_LOW, _ALL, "on the left side"),
+    "on the right": (_HIGH, _ALL, "on the right side"),
+    "at the top": (_ALL, _LOW, "near the top"),
+    "at the bottom": (_ALL, _HIGH, "near the bottom"),
+    "in the top left corner": (_LOW, _LOW, "in the top left"),
+    "in the top right corner": (_HIGH, _LOW, "in the top right"),
+    "in the bottom left corner": (_LOW, _HIGH, "in the bottom left"),
+    "in the bottom right corner": (_HIGH, _HIGH, "in the bottom right"),
+}
+"""The ranges of x and of y, both ends included, where the centre of a thing at a place lies, and
+other words for the place. Those that say more come later: a thing in a corner is also at two
+sides."""
+
+RELATIONS = {
+    "left of": (1, 0, "to the left of"),
+    "right of": (-1, 0, "to the right of"),
+    "above": (0, 1, "higher than"),
+    "below": (0, -1, "lower than"),
+}
+"""The way from the first thing to the second, to the right and down, and other words for the
+relation."""
 
 RELATION_MARGIN = 0.12
 """How far apart two centres are along the axis of a relation, as a fraction of the picture.
@@ -58,81 +81,40 @@ RELATION_MARGIN = 0.12
 Small enough that any two things of a sampled scene, which do not touch, stand in some relation.
 """
 
-_LOW, _HIGH = (0.0, 0.35), (0.65, 1.0)
-_CENTRAL, _ALL = (0.35, 0.65), (0.0, 1.0)
 
-PLACE_BOXES: dict[Place, tuple[tuple[float, float], tuple[float, float]]] = {
-    "in the middle": (_CENTRAL, _CENTRAL),
-    "on the left": (_LOW, _ALL),
-    "on the right": (_HIGH, _ALL),
-    "at the top": (_ALL, _LOW),
-    "at the bottom": (_ALL, _HIGH),
-    "in the top left corner": (_LOW, _LOW),
-    "in the top right corner": (_HIGH, _LOW),
-    "in the bottom left corner": (_LOW, _HIGH),
-    "in the bottom right corner": (_HIGH, _HIGH),
-}
-"""The ranges of x and of y, both ends included, where the centre of a thing at a place lies."""
-
-_DIRECTIONS: dict[Relation, tuple[int, int]] = {
-    "left of": (1, 0),
-    "right of": (-1, 0),
-    "above": (0, 1),
-    "below": (0, -1),
-}
-"""The way from the first thing to the second."""
-
-
-def is_at(place: Place, x: Any, y: Any) -> Any:
+def is_at(place: str, x: Any, y: Any) -> Any:
     """Whether centres are at a place.
 
     Args:
-        place: The place.
+        place: One of `PLACES`.
         x: Horizontal positions, a number or an array; NaN is nowhere.
         y: Vertical positions, of the same shape.
 
     Returns:
         A bool, or a bool array of the same shape.
     """
-    (left, right), (top, bottom) = PLACE_BOXES[place]
+    (left, right), (top, bottom), _ = PLACES[place]
     return (left <= x) & (x <= right) & (top <= y) & (y <= bottom)
 
 
-def is_related(relation: Relation, dx: Any, dy: Any) -> Any:
+def is_related(relation: str, dx: Any, dy: Any) -> Any:
     """Whether first things stand in a relation to second things, by `RELATION_MARGIN` at least.
 
     Args:
-        relation: The relation of the first thing to the second.
+        relation: One of `RELATIONS`, of the first thing to the second.
         dx: How far the second lies to the right of the first, a number or an array.
         dy: How far the second lies below the first, of the same shape.
 
     Returns:
         A bool, or a bool array of the same shape.
     """
-    right, down = _DIRECTIONS[relation]
+    right, down, _ = RELATIONS[relation]
     return right * dx + down * dy >= RELATION_MARGIN
 
 
 GENERIC_NOUNS = ("shape", "object", "thing")
+"""Nouns for a thing of any shape."""
 SIZE_WORDS: dict[Size, tuple[str, ...]] = {"small": ("small", "little"), "big": ("big", "large")}
-RELATION_WORDS: dict[Relation, tuple[str, ...]] = {
-    "left of": ("left of", "to the left of"),
-    "right of": ("right of", "to the right of"),
-    "above": ("above", "higher than"),
-    "below": ("below", "lower than"),
-}
-PLACE_WORDS: dict[Place, tuple[str, ...]] = {
-    "in the middle": ("in the middle", "in the centre"),
-    "on the left": ("on the left", "on the left side"),
-    "on the right": ("on the right", "on the right side"),
-    "at the top": ("at the top", "near the top"),
-    "at the bottom": ("at the bottom", "near the bottom"),
-    "in the top left corner": ("in the top left corner", "in the top left"),
-    "in the top right corner": ("in the top right corner", "in the top right"),
-    "in the bottom left corner": ("in the bottom left corner", "in the bottom left"),
-    "in the bottom right corner": ("in the bottom right corner", "in the bottom right"),
-}
-
 NUMBER_WORDS = ("zero", "one", "two", "three", "four")
 _PLURALS = {"cross": "crosses"}
 
@@ -145,11 +127,6 @@ def plural(noun: str) -> str:
 def with_article(phrase: str) -> str:
     """The phrase after "a" or "an"."""
     return f"an {phrase}" if phrase[0] in "aeiou" else f"a {phrase}"
-
-
-def generic_noun(rng: np.random.Generator) -> str:
-    """A noun for a thing of any shape."""
-    return pick(rng, GENERIC_NOUNS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +143,7 @@ class Description:
     shape: Shape | None = None
     colour: Colour | None = None
     size: Size | None = None
-    place: Place | None = None
+    place: str | None = None
 
     def fits(self, scenes: Scenes) -> np.ndarray:
         """Which things fit the description: bool (N, 4)."""
@@ -179,12 +156,12 @@ class Description:
 
     def singular(self, rng: np.random.Generator, determiner: str | None = None) -> str:
         """The description as "a small red circle on the left", or after another determiner."""
-        phrase = " ".join((*self._adjectives(rng), self.shape or generic_noun(rng)))
+        phrase = " ".join((*self._adjectives(rng), self.shape or pick(rng, GENERIC_NOUNS)))
         return self._placed(rng, f"{determiner} {phrase}" if determiner else with_article(phrase))
 
     def plural(self, rng: np.random.Generator, determiner: str) -> str:
         """The description as "two small red circles on the left", after a determiner."""
-        noun = plural(self.shape or generic_noun(rng))
+        noun = plural(self.shape or pick(rng, GENERIC_NOUNS))
         return self._placed(rng, " ".join((determiner, *self._adjectives(rng), noun)))
 
     def pronominal(self, rng: np.random.Generator, pronoun: str) -> str | None:
@@ -203,7 +180,9 @@ class Description:
         return [word for word in (size, self.colour) if word]
 
     def _placed(self, rng: np.random.Generator, phrase: str) -> str:
-        return f"{phrase} {pick(rng, PLACE_WORDS[self.place])}" if self.place else phrase
+        if self.place is None:
+            return phrase
+        return f"{phrase} {pick(rng, (self.place, PLACES[self.place][2]))}"
 
 
 class Meaning(abc.ABC):
@@ -221,6 +200,212 @@ class Meaning(abc.ABC):
     @abc.abstractmethod
     def phrase(self, rng: np.random.Generator) -> str:
         """One of the texts that say this, in lower case without a full stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Together(Meaning):
+    """Different things in the picture, one for each of one to four descriptions."""
+
+    descriptions: tuple[Description, ...]
+
+    def true_of(self, scenes: Scenes) -> np.ndarray:
+        """Whether the descriptions can be matched to as many things of the scene: bool (N,)."""
+        fits = [description.fits(scenes) for description in self.descriptions]
+        matched = np.zeros(len(scenes), bool)
+        for slots in itertools.permutations(range(MOST_THINGS), len(fits)):
+            columns = [fit[:, slot] for fit, slot in zip(fits, slots, strict=True)]
+            matched |= np.logical_and.reduce(columns)
+        return matched
+
+    def phrase(self, rng: np.random.Generator) -> str:
+        """As in "a red circle and a blue square"."""
+        if len(self.descriptions) > 1:
+            return _list_of(self.descriptions, rng)
+        phrase = self.descriptions[0].indefinite(rng)
+        return pick(rng, (phrase, phrase, f"there is {phrase}"))
+
+
+@dataclass(frozen=True, slots=True)
+class Only(Meaning):
+    """`Together`, and no other thing in the picture."""
+
+    descriptions: tuple[Description, ...]
+
+    def true_of(self, scenes: Scenes) -> np.ndarray:
+        """Whether things and descriptions match one to one: bool (N,)."""
+        alone = scenes.count == len(self.descriptions)
+        return alone & Together(self.descriptions).true_of(scenes)
+
+    def phrase(self, rng: np.random.Generator) -> str:
+        """As in "just a red circle and a blue square"."""
+        listed = _list_of(self.descriptions, rng)
+        return f"{pick(rng, ('just', 'only', 'nothing but'))} {listed}"
+
+
+@dataclass(frozen=True, slots=True)
+class Count(Meaning):
+    """Exactly this many things, from none to four, fit a description."""
+
+    number: int
+    description: Description
+
+    def true_of(self, scenes: Scenes) -> np.ndarray:
+        """Whether the number of things that fit is the number: bool (N,)."""
+        return np.equal(self.description.fits(scenes).sum(axis=1), self.number)
+
+    def phrase(self, rng: np.random.Generator) -> str:
+        """As in "two red circles"."""
+        if self.number == 1:
+            return self.description.singular(rng, pick(rng, ("exactly one", "a single")))
+        lead = pick(rng, ("", "", "exactly ", "there are "))
+        return self.description.plural(rng, lead + NUMBER_WORDS[self.number])
+
+
+@dataclass(frozen=True, slots=True)
+class Related(Meaning):
+    """Two different things, of which the first lies on the named side of the second."""
+
+    first: Description
+    relation: str
+    second: Description
+
+    def true_of(self, scenes: Scenes) -> np.ndarray:
+        """Whether some two things stand in the relation, by a clear margin: bool (N,)."""
+        # Axis 0 is the first thing, axis 1 the second; nothing is left of itself or of NaN.
+        fit = self.first.fits(scenes).T[:, None] & self.second.fits(scenes).T[None]
+        return np.any(fit & is_related(self.relation, *scenes.ways), axis=(0, 1))
+
+    def phrase(self, rng: np.random.Generator) -> str:
+        """As in "a red circle left of a blue square"."""
+        relation = pick(rng, (self.relation, RELATIONS[self.relation][2]))
+        if self.first == self.second:
+            second = self.second.singular(rng, "another")
+        else:
+            second = self.second.indefinite(rng)
+        return f"{self.first.indefinite(rng)} {relation} {second}"
+
+
+@dataclass(frozen=True, slots=True)
+class Absent(Meaning):
+    """Nothing in the picture fits a description."""
+
+    description: Description
+
+    def true_of(self, scenes: Scenes) -> np.ndarray:
+        """Whether not a single thing fits: bool (N,)."""
+        return ~np.any(self.description.fits(scenes), axis=1)
+
+    def phrase(self, rng: np.random.Generator) -> str:
+        """As in "no circles" or "nothing red"."""
+        phrases = (self.description.plural(rng, "no"), self.description.pronominal(rng, "nothing"))
+        return pick(rng, [phrase for phrase in phrases if phrase])
+
+
+@dataclass(frozen=True, slots=True)
+class Every(Meaning):
+    """All things in the picture, be it one or several, have this value of an attribute."""
+
+    attribute: Attribute
+    value: str
+
+    def true_of(self, scenes: Scenes) -> np.ndarray:
+        """Whether there is no thing without the value: bool (N,)."""
+        others = scenes.present & ~scenes.having(self.attribute, self.value)
+        return ~np.any(others, axis=1)
+
+    def phrase(self, rng: np.random.Generator) -> str:
+        """As in "everything is red"."""
+        subject = pick(rng, ("everything", "every shape", "every object"))
+        predicate = with_article(self.value) if self.attribute == "shape" else self.value
+        return f"{subject} is {predicate}"
+
+
+@dataclass(frozen=True, slots=True)
+class Alike(Meaning):
+    """How far the things of a picture share the values of an attribute.
+
+    Attributes:
+        attribute: The attribute to compare.
+        extent: "some" if at least two things have the same value; "all" if there are at least
+            two things and all have the same value; "none" if there are at least two things and
+            no two have the same value.
+    """
+
+    attribute: Attribute
+    extent: Extent
+
+    def true_of(self, scenes: Scenes) -> np.ndarray:
+        """Whether the things share values to this extent: bool (N,)."""
+        having = [scenes.having(self.attribute, value) for value in VALUES[self.attribute]]
+        sharers = np.stack(having).sum(axis=2).max(axis=0)
+        several = scenes.count >= 2
+        if self.extent == "some":
+            return sharers >= 2
+        return several & (sharers == (scenes.count if self.extent == "all" else 1))
+
+    def phrase(self, rng: np.random.Generator) -> str:
+        """As in "several objects, all of the same colour"."""
+        nouns = pick(rng, ("objects", "things"))
+        if self.extent == "some":
+            having = pick(rng, ("of", "with"))
+            return f"at least two {nouns} {having} the same {self.attribute}"
+        several = pick(rng, ("several", "two or more"))
+        if self.extent == "all":
+            return f"{several} {nouns}, all of the same {self.attribute}"
+        return f"{several} {nouns}, all of different {plural(self.attribute)}"
+
+
+Content = Together | Only | Count | Related
+"""Content that can be followed by a background or an exception without ambiguity.
+
+After a negation, for instance, a background could belong to the negated content.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class OnBackground(Meaning):
+    """The picture has a background of this colour and, if anything is said of it, that too."""
+
+    background: Background
+    content: Content | None = None
+
+    def true_of(self, scenes: Scenes) -> np.ndarray:
+        """Whether the background, and the content on it, are as said: bool (N,)."""
+        here = scenes.background == BACKGROUNDS.index(self.background)
+        return here if self.content is None else here & self.content.true_of(scenes)
+
+    def phrase(self, rng: np.random.Generator) -> str:
+        """As in "a grey background" or "a red circle on a grey background"."""
+        if self.content is None:
+            ways = ("a {} background", "the background is {}", "a picture with a {} background")
+            return pick(rng, ways).format(self.background)
+        preposition = pick(rng, ("on", "against"))
+        return f"{self.content.phrase(rng)} {preposition} a {self.background} background"
+
+
+@dataclass(frozen=True, slots=True)
+class Without(Meaning):
+    """Some content, and nothing that fits a description."""
+
+    content: Content
+    absent: Absent
+
+    def true_of(self, scenes: Scenes) -> np.ndarray:
+        """Whether both parts hold: bool (N,)."""
+        return self.content.true_of(scenes) & self.absent.true_of(scenes)
+
+    def phrase(self, rng: np.random.Generator) -> str:
+        """As in "a red circle but no squares"."""
+        return f"{self.content.phrase(rng)} but {self.absent.phrase(rng)}"
+
+
+def _list_of(descriptions: Sequence[Description], rng: np.random.Generator) -> str:
+    """The descriptions as a list, in which "another" tells a repeated one from the first."""
+    *most, last = (
+        description.singular(rng, "another" if description in descriptions[:position] else None)
+        for position, description in enumerate(descriptions)
+    )
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 @dataclass(frozen=True, slots=True)

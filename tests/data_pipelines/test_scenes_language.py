@@ -12,23 +12,21 @@ from data_pipelines.scenes.captions import describe
 from data_pipelines.scenes.language import (
     PLACES,
     RELATIONS,
-    Description,
-    Meaning,
-    Statement,
-    say,
-    truth_table,
-)
-from data_pipelines.scenes.meanings import (
     Absent,
     Alike,
     Count,
+    Description,
     Every,
     Extent,
+    Meaning,
     OnBackground,
     Only,
     Related,
+    Statement,
     Together,
     Without,
+    say,
+    truth_table,
 )
 from data_pipelines.scenes.world import BACKGROUNDS, VALUES, Scene, Scenes, Thing, sample_scene
 
