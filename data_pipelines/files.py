@@ -294,6 +294,35 @@ def _owner(descriptor: int) -> str:
         return "another process"
 
 
+@contextmanager
+def reading(
+    path: Path, holds: str, error: type[UserError], missing: type[UserError] | None = None
+) -> Iterator[None]:
+    """Turns errors of reading a file into sentences.
+
+    Args:
+        path: The file.
+        holds: Description of its expected content.
+        error: Class of the errors.
+        missing: Class of the error about a file that does not exist, if it is another.
+
+    Raises:
+        UserError: Of these classes, if the file cannot be read, or is not of its format.
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        raise (missing or error)(f"{path} does not exist; it should hold {holds}") from None
+    except IsADirectoryError:
+        raise error(f"{path} is a folder; expected a file with {holds}") from None
+    except OSError as fault:
+        raise error(f"{path} cannot be read ({fault.strerror}); it should hold {holds}") from None
+    except UnicodeDecodeError as fault:
+        raise error(f"{path} is not UTF-8 ({fault}); save it as UTF-8") from None
+    except (ValueError, RecursionError) as fault:
+        raise error(f"{path} cannot be read as {holds}: {fault}") from None
+
+
 def read_csv(
     path: Path, columns: Sequence[str], wanted: str, error: type[UserError], once: bool = False
 ) -> Iterator[tuple[int, dict[str, str] | str]]:

@@ -1,4 +1,4 @@
-"""Sources of data sets, one per file; the key `name` of a config section selects one."""
+"""Sources of data sets; the key `name` of a config section selects one."""
 
 from typing import Annotated
 
@@ -16,17 +16,14 @@ from data_pipelines.sources.base import (
     Split,
     UnreadableError,
 )
-from data_pipelines.sources.bottom_up import BottomUpSource
 from data_pipelines.sources.choice import OneSource
-from data_pipelines.sources.coco import CocoSource
-from data_pipelines.sources.csv import CsvSource
+from data_pipelines.sources.coco import CocoSource, Flickr30kSource
 from data_pipelines.sources.cub import CubSource
 from data_pipelines.sources.flickr8k import Flickr8kSource
-from data_pipelines.sources.flickr30k import Flickr30kSource
-from data_pipelines.sources.photo_folder import PhotoFolderSource
-from data_pipelines.sources.regions import RegionsSource
+from data_pipelines.sources.photos import CsvSource, PhotoFolderSource
+from data_pipelines.sources.regions import BottomUpSource, RegionsSource
 from data_pipelines.sources.scenes import ScenesSource
-from data_pipelines.sources.webdataset import WebDatasetSource
+from data_pipelines.sources.sharded import WebDatasetSource
 
 AnySource = Annotated[
     Source,

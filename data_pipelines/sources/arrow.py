@@ -6,7 +6,7 @@ import abc
 import importlib
 import threading
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
@@ -18,7 +18,6 @@ from data_pipelines.sources.base import (
     Entry,
     Problems,
     SourceError,
-    Split,
     UnreadableError,
     check_file,
     inside,
@@ -52,9 +51,18 @@ class TableSource(ShardedSource):
     def entries(self, problems: Problems) -> Iterator[Entry]:
         """Yields the images file by file, row by row."""
         for split, path in self.files():
-            name = str(path.relative_to(self.root))
+            file, row = str(path.relative_to(self.root)), 0
             try:
-                yield from self.rows(self.batches(path), split, name, problems)
+                for batch in self.batches(path):
+                    captions = batch.column(self.caption_column).to_pylist()
+                    keys: Sequence[Any] = [None] * len(captions)
+                    if self.key_column is not None:
+                        keys = batch.column(self.key_column).to_pylist()
+                    for key, caption in zip(keys, captions, strict=True):
+                        name = f"{file}/{row:09d}" if key is None else str(key)
+                        texts = parse_captions(name, [] if caption is None else caption, problems)
+                        yield Entry(name, self.split_of(name, split), texts, (), file, row)
+                        row += 1
             except (OSError, ValueError) as error:
                 problems.add(f"damaged {self.FORMAT} file", f"{path}: {error}")
 
@@ -70,29 +78,6 @@ class TableSource(ShardedSource):
             raise UnreadableError(f"row {entry.position} of {entry.file} holds no image")
         return EncodedImage(data)
 
-    def rows(
-        self, batches: Iterable[Any], split: Split, file: str, problems: Problems
-    ) -> Iterator[Entry]:
-        """Yields the images of a file.
-
-        Args:
-            batches: Batches of its rows.
-            split: The split of the file.
-            file: The file, under `root`.
-            problems: Counts skipped captions.
-        """
-        row = 0
-        for batch in batches:
-            captions = batch.column(self.caption_column).to_pylist()
-            keys: Sequence[Any] = [None] * len(captions)
-            if self.key_column is not None:
-                keys = batch.column(self.key_column).to_pylist()
-            for key, caption in zip(keys, captions, strict=True):
-                name = f"{file}/{row:09d}" if key is None else str(key)
-                parsed = parse_captions(name, [] if caption is None else caption, problems)
-                yield Entry(name, self.split_of(name, split), parsed, file=file, position=row)
-                row += 1
-
     def columns(self, schema: Any, path: Path) -> list[str]:
         """Returns the columns of the entries.
 
@@ -104,16 +89,12 @@ class TableSource(ShardedSource):
             SourceError: If one does not exist, or the column of images has another type.
         """
         names = schema.names
-        read = [self.caption_column, *filter(None, [self.key_column])]
-        for field, column in (
-            ("image", self.image_column),
-            ("caption", read[0]),
-            ("key", read[-1]),
-        ):
-            if column not in names:
+        for option in ("image_column", "caption_column", "key_column"):
+            column = getattr(self, option)
+            if column is not None and column not in names:
                 raise SourceError(
                     f"{path} has no column {column!r}, but {', '.join(map(repr, names))}; "
-                    f"name one with data.source.{field}_column"
+                    f"name one with data.source.{option}"
                 )
         kind = str(schema.field(self.image_column).type)
         if "binary" not in kind and "extension" not in kind:
@@ -122,7 +103,7 @@ class TableSource(ShardedSource):
                 f"images; its columns are {', '.join(map(repr, names))}, and "
                 "data.source.image_column names the one with images"
             )
-        return read
+        return [self.caption_column, *filter(None, [self.key_column])]
 
 
 def pyarrow(module: str) -> ModuleType:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import abc
 import errno
+import hashlib
 import stat
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from data_pipelines.documentation import page
 from data_pipelines.errors import UserError
@@ -198,6 +200,19 @@ class Source(BaseModel, abc.ABC):
         """
         del entries
         return None
+
+
+Share = Annotated[float, Field(ge=0, lt=1)]
+"""A share of the images."""
+
+
+def draw_split(key: str, val_share: float, test_share: float) -> Split:
+    """Draws the split of an image from a hash of its key, independent of other images."""
+    digest = hashlib.sha256(unicodedata.normalize("NFC", key).encode(errors="replace")).digest()
+    draw = int.from_bytes(digest[:8]) / 2**64
+    if draw < test_share:
+        return "test"
+    return "val" if draw < test_share + val_share else "train"
 
 
 class FolderSource(Source):

@@ -1,39 +1,112 @@
-"""COCO Captions, from the annotation files of 2014 and the Karpathy split file."""
+"""COCO and Flickr30K, from annotation files of COCO and the split files of Karpathy."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 from data_pipelines.documentation import page
+from data_pipelines.json_entries import (
+    fault,
+    identifier,
+    karpathy_keys,
+    karpathy_path,
+    string,
+)
 from data_pipelines.sources.base import (
     SPLITS,
     Caption,
     EncodedImage,
     Entry,
     FolderSource,
-    MissingFileError,
     Problems,
+    Source,
     SourceError,
     Split,
     UnreadableError,
+    file_bytes,
     inside,
     read_image_file,
 )
-from data_pipelines.sources.flickr30k import (
-    fault,
-    identifier,
-    karpathy_entries,
-    load_json,
-    string,
-)
+from data_pipelines.sources.photos import CsvSource
+from data_pipelines.sources.text_files import load_json, only_text, reading
 
+_Raw = TypeVar("_Raw")
 _T = TypeVar("_T")
 
+_SPLITS: dict[str, Split] = {"train": "train", "restval": "train", "val": "val", "test": "test"}
 _INSTANCES = "instance annotations, for labels (data.source.instances=[] does without)"
+
+
+def karpathy_entries(
+    path: Path,
+    restval: bool,
+    problems: Problems,
+    holds: str = "the images of a split file of Karpathy",
+) -> Iterator[Entry]:
+    """Yields the images of a split file in its order, with the keys of `karpathy_keys`.
+
+    Args:
+        path: The split file.
+        restval: Whether images of the split `restval` belong to the training split, as in the
+            papers, or are skipped.
+        problems: Counts skipped entries.
+        holds: Description of its content, for messages.
+
+    Raises:
+        SourceError: If the file is not a split file.
+    """
+    images = _annotation_file(path, holds, ("images",))["images"]
+    keyed = zip(images, karpathy_keys(images), strict=True)
+
+    def parse(keyed_image: tuple[Any, str]) -> Entry | None:
+        return _karpathy_entry(*keyed_image, restval)
+
+    yield from filter(None, _parsed(keyed, parse, f"{path} images", problems))
+
+
+def _karpathy_entry(image: Any, key: str, restval: bool) -> Entry | None:
+    name = image["split"]
+    if name == "restval" and not restval:
+        return None
+    split = _SPLITS.get(string(name))
+    if split is None:
+        raise ValueError(f"its split is {name!r}, not {', '.join(_SPLITS)}")
+    string(image["filename"])
+    identifier(key)
+    captions = tuple(Caption(identifier(s["sentid"]), string(s["raw"])) for s in image["sentences"])
+    return Entry(key, split, captions, file=str(karpathy_path(image)))
+
+
+class Flickr30kSource(FolderSource):
+    """Flickr30K (Young et al. 2014) with the splits of Karpathy and Fei-Fei (2015).
+
+    Flickr8K in the same format (`dataset_flickr8k.json`) is read as well.
+    """
+
+    origin: ClassVar[str] = (
+        f"{page('results/reproduce.md')} says where to get Flickr30K, and where to put it: "
+        "https://shannon.cs.illinois.edu/DenotationGraph/"
+    )
+
+    name: Literal["flickr30k"] = "flickr30k"
+
+    images: str = "flickr30k-images"
+    """Folder of the photos, under `root`."""
+
+    split_file: str = "dataset_flickr30k.json"
+    """The Karpathy split file with the captions, under `root`."""
+
+    def entries(self, problems: Problems) -> Iterator[Entry]:
+        """Yields the images in the order of the split file."""
+        return karpathy_entries(self.root / self.split_file, False, problems)
+
+    def read(self, entry: Entry) -> EncodedImage:
+        """Reads the photo."""
+        return read_image_file(self.root / self.images, entry.file)
 
 
 @dataclass(slots=True)
@@ -106,12 +179,13 @@ class CocoSource(FolderSource):
         for name, split in zip(self.captions, SPLITS, strict=False):
             path = self.root / name
             content = _annotation_file(path, "caption annotations")
-            for key, file_name in _parsed(content, "images", _image, path, problems):
+            for key, file_name in _parsed(content["images"], _image, f"{path} images", problems):
                 if key in annotated:
                     problems.add("duplicate image id", f"{key} in {path}")
                     continue
                 annotated[key] = _Annotated(file_name, split)
-            for key, caption in _parsed(content, "annotations", _caption, path, problems):
+            annotations = _parsed(content["annotations"], _caption, f"{path} annotations", problems)
+            for key, caption in annotations:
                 if owner := annotated.get(key):
                     owner.captions.append(caption)
                 else:
@@ -123,9 +197,14 @@ class CocoSource(FolderSource):
         for name in self.instances:
             path = self.root / name
             content = _annotation_file(path, _INSTANCES, ("annotations", "categories"))
-            ids = sorted(_parsed(content, "categories", lambda c: _whole(c["id"]), path, problems))
-            number = {category: position for position, category in enumerate(ids)}
-            for key, category in _parsed(content, "annotations", _instance, path, problems):
+            categories = _parsed(
+                content["categories"], lambda c: _whole(c["id"]), f"{path} categories", problems
+            )
+            number = {category: position for position, category in enumerate(sorted(categories))}
+            annotations = _parsed(
+                content["annotations"], _instance, f"{path} annotations", problems
+            )
+            for key, category in annotations:
                 if category not in number:
                     problems.add("instance of an unknown category", f"{category} in {path}")
                 elif owner := annotated.get(key):
@@ -137,13 +216,9 @@ class CocoSource(FolderSource):
         if self.split_file is None:
             yield from ((key, image.split) for key, image in annotated.items())
             return
+        holds = "a split file of Karpathy (data.source.split_file=null takes the splits of COCO)"
         path = self.root / self.split_file
-        if not path.exists():
-            raise MissingFileError(
-                f"{path} does not exist; it should hold the Karpathy split "
-                "(data.source.split_file=null takes the splits of COCO)"
-            )
-        for image in karpathy_entries(path, self.restval, problems):
+        for image in karpathy_entries(path, self.restval, problems, holds):
             if image.key in annotated:
                 yield image.key, image.split
             else:
@@ -161,14 +236,14 @@ def _annotation_file(
 
 
 def _parsed(
-    content: dict[str, Any], part: str, parse: Callable[[Any], _T], path: Path, problems: Problems
+    entries: Iterable[_Raw], parse: Callable[[_Raw], _T], list_name: str, problems: Problems
 ) -> Iterator[_T]:
     """Yields the parsed entries of a list; skips malformed ones."""
-    for number, entry in enumerate(content[part]):
+    for number, entry in enumerate(entries):
         try:
             parsed = parse(entry)
-        except (KeyError, TypeError) as error:
-            where = f"{path} {part}[{number}]"
+        except (KeyError, TypeError, ValueError) as error:
+            where = f"{list_name}[{number}]"
             problems.add("malformed entry of the annotations", f"{where}: {fault(error)}")
         else:
             yield parsed
@@ -191,3 +266,43 @@ def _whole(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"the id of a category is {value!r}")
     return value
+
+
+def read_captions_file(path: Path, problems: Problems) -> list[Entry]:
+    """Reads the captions of a file.
+
+    Args:
+        path: A CSV file of `image,caption` rows, a caption annotation file of COCO
+            (`captions_val2014.json`), or a split file of Karpathy (`dataset_coco.json`).
+        problems: Counts skipped rows.
+
+    Returns:
+        The images with their captions, in the order of the file. All splits are "train" unless the
+        file is a split file.
+
+    Raises:
+        SourceError: If the file is missing or malformed, or holds no captions.
+    """
+    entries = list(only_text(_source(path).entries(problems), problems))
+    if not any(entry.captions for entry in entries):
+        raise SourceError(
+            f"{path} holds no captions. It should be CSV with the columns image,caption, a caption "
+            "annotation file of COCO, or a split file of Karpathy"
+        )
+    return entries
+
+
+def is_split_file(path: Path) -> bool:
+    """Whether a captions file is a split file of Karpathy."""
+    return path.suffix.lower() == ".json" and isinstance(_source(path), Flickr30kSource)
+
+
+def _source(path: Path) -> Source:
+    root, name = path.parent, path.name
+    if path.suffix.lower() != ".json":
+        return CsvSource(root=root, captions=name, val_share=0, test_share=0)
+    with reading(path, "captions"):
+        is_coco = b'"annotations"' in file_bytes(path)
+    if is_coco:
+        return CocoSource(root=root, captions=(name,), instances=(), split_file=None)
+    return Flickr30kSource(root=root, split_file=name)

@@ -75,63 +75,63 @@ class CubSource(Source):
     def entries(self, problems: Problems) -> Iterator[Entry]:
         """Yields the images in the order of `images.txt`."""
         labels = self._labels("image_class_labels.txt")
-        train = set(self._lines(self.train_classes))
-        val = set() if self.val_classes is None else set(self._lines(self.val_classes))
-        test = set(self._lines(self.test_classes))
-        if both := train & test:
-            raise SourceError(
-                f"{self.root}: classes are in both {self.train_classes} and "
-                f"{self.test_classes}: {', '.join(sorted(both)[:5])}"
-            )
-        held_out = None if self.held_out is None else set(self._lines(self.held_out))
         images = list(self._table("images.txt"))
-        self._check_classes({name.partition("/")[0] for _, name in images})
+        splits = self._class_splits({name.partition("/")[0] for _, name in images})
+        listed = None if self.held_out is None else set(self._lines(self.held_out))
+        held_out_split: Split | None = "val" if self.val_classes is None else None
+        if self.setting == "seen":
+            held_out_split = "test"
         for key, name in images:
-            label = labels.get(key)
-            if label is None:
+            bird = name.partition("/")[0]
+            if key not in labels:
                 problems.add("image without a class", name)
                 continue
-            bird = name.partition("/")[0]
-            if bird not in train | val | test:
+            if bird not in splits:
                 problems.add("image of a class in no list", name)
-            out = self._is_drawn(name) if held_out is None else name in held_out
-            split = self._split(bird in train, bird in val, bird in test, out)
+            split = splits.get(bird)
+            is_held_out = self._is_drawn(name) if listed is None else name in listed
+            if split == "train" and is_held_out:
+                split = held_out_split
             if split is not None:
-                yield Entry(name, split, self._captions(name, problems), (label,), name)
+                yield Entry(name, split, self._captions(name, problems), (labels[key],), name)
 
     def read(self, entry: Entry) -> EncodedImage:
         """Reads the photo."""
         return read_image_file(self.root / "images", entry.file)
 
-    def _check_classes(self, image_classes: set[str]) -> None:
-        """Rejects lists of classes that are empty, or name a class without images.
+    def _class_splits(self, image_classes: set[str]) -> dict[str, Split | None]:
+        """Reads the split of each class; None if its images are not used.
 
         Raises:
-            SourceError: If there is such a list.
+            SourceError: If a list is empty or names a class without images, or a class is both
+                for training and for testing.
         """
-        for list_name in filter(None, (self.train_classes, self.val_classes, self.test_classes)):
-            names = set(self._lines(list_name))
+        lists: dict[Split, str | None] = {
+            "train": self.train_classes,
+            "test": self.test_classes,
+            "val": self.val_classes,
+        }
+        splits: dict[str, Split | None] = {}
+        for split, list_name in lists.items():
+            if list_name is None:
+                continue
+            path, names = self.root / list_name, set(self._lines(list_name))
             if not names:
-                raise SourceError(f"{self.root / list_name} names no class")
+                raise SourceError(f"{path} names no class")
             if without := sorted(names - image_classes):
                 raise SourceError(
-                    f"{self.root / list_name}: {len(without):,} of its "
-                    f"{len(names):,} classes have no image in {self.root / 'images.txt'}, such as "
-                    f"{without[0]!r}. Is one of the two files cut off, or of another data set?"
+                    f"{path}: {len(without):,} of its {len(names):,} classes have no image in "
+                    f"{self.root / 'images.txt'}, such as {without[0]!r}. Is one of the two files "
+                    "cut off, or of another data set?"
                 )
-
-    def _split(self, train: bool, val: bool, test: bool, held_out: bool) -> Split | None:
-        if val:
-            return "val"
-        if test:
-            return "test" if self.setting == "zero_shot" else None
-        if not train:
-            return None
-        if not held_out:
-            return "train"
-        if self.setting == "seen":
-            return "test"
-        return "val" if self.val_classes is None else None
+            if split == "test" and (both := sorted(names & splits.keys())):
+                raise SourceError(
+                    f"{self.root}: classes are in both {self.train_classes} and "
+                    f"{self.test_classes}: {', '.join(both[:5])}"
+                )
+            is_used = split != "test" or self.setting == "zero_shot"
+            splits |= dict.fromkeys(names, split if is_used else None)
+        return splits
 
     def _is_drawn(self, name: str) -> bool:
         digest = hashlib.sha256(name.encode()).digest()

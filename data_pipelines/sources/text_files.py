@@ -7,9 +7,11 @@ import io
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from data_pipelines.files import read_csv
+from data_pipelines import files
 from data_pipelines.json_entries import is_text
 from data_pipelines.sources.base import (
     Entry,
@@ -19,6 +21,9 @@ from data_pipelines.sources.base import (
     check_file,
     file_bytes,
 )
+
+reading = partial(files.reading, error=SourceError, missing=MissingFileError)
+"""Turns errors of reading a file into those of sources; see `data_pipelines.files.reading`."""
 
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -53,10 +58,10 @@ def decode(content: bytes, errors: str = "strict") -> str:
         errors: Handling of invalid bytes, as for `bytes.decode`.
 
     Raises:
-        ValueError: If they are not UTF-8, or are UTF-16, which can pass for it.
+        UnicodeDecodeError: If they are not UTF-8, or are UTF-16, which can pass for it.
     """
     if content.startswith(_UTF_16) or b"\0" in content:
-        raise ValueError("it seems to be UTF-16")
+        raise UnicodeDecodeError("utf-8", content, 0, len(content), "it seems to be UTF-16")
     return content.decode("utf-8-sig", errors)
 
 
@@ -65,22 +70,25 @@ def lines_of(text: str) -> list[str]:
     return [line.removesuffix("\n") for line in io.StringIO(text, newline=None)]
 
 
-def read_bytes(path: Path, holds: str) -> bytes:
-    """Reads the bytes of a file.
+def load_json(path: Path, holds: str) -> Any:
+    """Reads a JSON file.
 
     Args:
         path: The file.
         holds: Description of its content, for the error message.
 
     Raises:
-        SourceError: If it is missing or cannot be read.
+        SourceError: If the file is missing or is not JSON.
     """
+    with reading(path, holds):
+        content = file_bytes(path)
     try:
-        return file_bytes(path)
-    except FileNotFoundError:
-        raise MissingFileError(f"{path} does not exist; it should hold {holds}") from None
-    except (OSError, ValueError) as error:
-        raise SourceError(f"{path} cannot be read ({error}); it should hold {holds}") from None
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise SourceError(
+            f"{path} is not valid JSON ({error}); it should hold {holds}. "
+            "It may have been cut off while it was downloaded"
+        ) from None
 
 
 def read_lines(path: Path, holds: str) -> list[str]:
@@ -93,11 +101,9 @@ def read_lines(path: Path, holds: str) -> list[str]:
     Raises:
         SourceError: If it is missing, cannot be read, or is not UTF-8.
     """
-    content = read_bytes(path, holds)
-    try:
-        return lines_of(decode(content))
-    except ValueError as error:
-        raise SourceError(f"{path} is not UTF-8 ({error}); save it as UTF-8") from None
+    with reading(path, holds):
+        lines = lines_of(decode(file_bytes(path)))
+    return lines
 
 
 def json_rows(
@@ -158,15 +164,9 @@ def csv_rows(
     """
     usual = ",".join(columns)
     wanted = f". Write a first line such as {usual!r}{advice}"
-    try:
-        for line, fields in read_csv(check_file(path), columns, wanted, SourceError):
+    with reading(path, usual):
+        for line, fields in files.read_csv(check_file(path), columns, wanted, SourceError):
             if isinstance(fields, str):
                 problems.add("malformed CSV row", fields)
             else:
                 yield line, fields
-    except FileNotFoundError:
-        raise MissingFileError(f"{path} does not exist; it should hold {usual}") from None
-    except OSError as error:
-        raise SourceError(f"{path} cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError as error:
-        raise SourceError(f"{path} is not UTF-8 ({error}); save it as UTF-8") from None

@@ -13,7 +13,7 @@ import numpy as np
 from data_pipelines.errors import UserError
 from data_pipelines.files import check_folder, replace_atomically
 from data_pipelines.sources import Caption, Problems
-from data_pipelines.sources.captions_file import read_captions_file
+from data_pipelines.sources.coco import read_captions_file
 from data_pipelines.tables import table
 from keras_xmr.relevance.matrix import RelevanceMatrix, relevance_matrix
 
@@ -29,7 +29,7 @@ def write_file_relevance(
     """Writes the relevance of all pairs of a captions file, and prints counts by threshold.
 
     Args:
-        path: See `data_pipelines.sources.captions_file`.
+        path: See `data_pipelines.sources.coco.read_captions_file`.
         output: The file to write, `something.npz`; by default `<name>-relevance.npz` in the
             current folder.
         splits: The splits whose images are taken, where the file has splits.

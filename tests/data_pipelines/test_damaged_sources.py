@@ -22,7 +22,7 @@ from data_pipelines.errors import UserError
 from data_pipelines.options import DataOptions
 from data_pipelines.prepare import prepare
 from data_pipelines.sources import AnySource, Entry, Problems, SourceError, UnreadableError
-from data_pipelines.sources.captions_file import read_captions_file
+from data_pipelines.sources.coco import read_captions_file
 from keras_xmr.judgements import read_ground_truth, read_judgements, read_labels
 
 ODD_VALUES = (

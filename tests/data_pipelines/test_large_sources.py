@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from data_pipelines.options import DataOptions, PrepareOptions
 from data_pipelines.prepare import prepare
 from data_pipelines.sources import AnySource, Problems, SourceError, UnreadableError
-from data_pipelines.sources.sharded import draw_split
+from data_pipelines.sources.base import draw_split
 
 PHOTOS = [datasets.encoded(datasets.picture(number)) for number in range(6)]
 TEXTS = [f"{datasets.sentence(number)} ü" for number in range(6)]

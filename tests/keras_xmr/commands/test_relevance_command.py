@@ -12,7 +12,7 @@ import pytest
 
 from data_pipelines.errors import UserError
 from data_pipelines.sources import Problems, SourceError
-from data_pipelines.sources.captions_file import read_captions_file
+from data_pipelines.sources.coco import read_captions_file
 from keras_xmr.config.schema import RelevanceOptions
 from keras_xmr.pipeline.run import Run
 from keras_xmr.relevance import RelevanceMatrix, ptb_tokenize, weigh, write
