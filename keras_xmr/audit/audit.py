@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import get_args
 
 import numpy as np
-import scipy.sparse
 
 from data_pipelines.errors import UserError
 from data_pipelines.files import atomic_write
@@ -42,7 +41,6 @@ from keras_xmr.config.schema import AuditOptions, Config
 from keras_xmr.evaluation.evaluate import ground_truth
 from keras_xmr.index.photos import thumbnail
 from keras_xmr.judgements import GroundTruth
-from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.pipeline.ensemble import scores_of_runs
 from keras_xmr.pipeline.run import Run
 from keras_xmr.reporting.pages import data_url, render
@@ -51,9 +49,6 @@ from keras_xmr.runs.folder import load_run
 
 _LOGGER = logging.getLogger(__name__)
 _TOGETHER = "all together"
-
-Votes = Mapping[str, Sequence[Vote]]
-"""The votes of each model on the candidates, by its name."""
 
 
 def audit(config: Config, runs: Sequence[Path] = ()) -> None:
@@ -86,7 +81,7 @@ def audit(config: Config, runs: Sequence[Path] = ()) -> None:
     _check_memory(judged.shape, len(models), options.split)
     # Hubs are items that match much, which is what an audit looks for.
     scores = dict(scores_of_runs(main, models, split, hubness=False))
-    candidates = _find(scores, judged, options)
+    candidates = find_candidates(scores, judged, options)
     if not len(candidates):
         raise UserError(
             f"every pair of the split {options.split!r} is judged: no pair is left to label"
@@ -95,15 +90,15 @@ def audit(config: Config, runs: Sequence[Path] = ()) -> None:
         name: vote(matrices, judged, candidates.images, candidates.captions)
         for name, matrices in scores.items()
     }
-    precision: dict[str, Precision] = {}
+    precision = None
     if exhaustive is not None:
-        lists = {name: _find({name: m}, judged, options) for name, m in scores.items()}
+        lists = {name: find_candidates({name: m}, judged, options) for name, m in scores.items()}
         lists = lists if len(lists) == 1 else {_TOGETHER: candidates, **lists}
-        precision = {name: measure_precision(v, exhaustive, judged) for name, v in lists.items()}
+        precision = measure_precision(lists, exhaustive, judged)
 
     folder.mkdir(parents=True, exist_ok=True)
-    _write_figures(folder / "audit.json", options, candidates, votes, precision)
     entries = _entries(candidates, votes, truth, split, options.thumbnail)
+    _write_figures(folder / "audit.json", options, entries, precision)
     _write_candidates(folder / "candidates.csv", entries)
     command = (
         f"{program()} audit --run={shlex.quote(str(main.folder.path))} "
@@ -112,7 +107,7 @@ def audit(config: Config, runs: Sequence[Path] = ()) -> None:
     write_annotation_page(
         folder / "sheet.html", f"{config.name}: {options.split}", entries, command
     )
-    print(f"\n{_summary(candidates, votes)}\n", flush=True)
+    print(f"\n{_summary(entries)}\n", flush=True)
     if precision:
         print(f"{precision_table(options.split, precision)}\n", flush=True)
     _LOGGER.info("annotation page: %s\ntable: %s", folder / "sheet.html", folder / "candidates.csv")
@@ -186,45 +181,33 @@ def _check_memory(shape: tuple[int, int], models: int, split: str) -> None:
         )
 
 
-def _find(
-    scores: Mapping[str, ScoreMatrices], judged: scipy.sparse.csr_array, options: AuditOptions
-) -> Candidates:
-    try:
-        return find_candidates(scores, judged, options)
-    except ValueError as error:
-        raise UserError(f"these scores cannot be audited: {error}") from None
-
-
-def _agreement(votes: Votes) -> list[int]:
+def _agreement(entries: Sequence[Entry]) -> list[int]:
     """The number of pairs with which none, one, and so on, up to all of the models agree."""
-    agree = np.sum([[vote.agrees for vote in pairs] for pairs in votes.values()], axis=0)
-    return np.bincount(agree, minlength=len(votes) + 1).tolist()
+    agree = [entry.models_that_agree for entry in entries]
+    return np.bincount(agree, minlength=len(entries[0].votes) + 1).tolist()
 
 
-def _summary(candidates: Candidates, votes: Votes) -> str:
-    believe = "believes" if len(votes) == 1 else "believe"
-    lines = [f"{len(candidates):,} unlabelled pairs that {', '.join(votes)} {believe} in most"]
-    for count, pairs in reversed([*enumerate(_agreement(votes))]):
-        lines.append(f"  ahead of annotated pairs with {count} of {len(votes)}: {pairs:,}")
+def _summary(entries: Sequence[Entry]) -> str:
+    models = entries[0].votes
+    believe = "believes" if len(models) == 1 else "believe"
+    lines = [f"{len(entries):,} unlabelled pairs that {', '.join(models)} {believe} in most"]
+    for count, pairs in reversed([*enumerate(_agreement(entries))]):
+        lines.append(f"  ahead of annotated pairs with {count} of {len(models)}: {pairs:,}")
     return "\n".join(lines)
 
 
 def _write_figures(
-    path: Path,
-    options: AuditOptions,
-    candidates: Candidates,
-    votes: Votes,
-    precision: Mapping[str, Precision],
+    path: Path, options: AuditOptions, entries: Sequence[Entry], precision: Precision | None
 ) -> None:
     figures = {
         "options": options.model_dump(mode="json"),
-        "models": list(votes),
-        "pairs": len(candidates),
-        "pairs_by_models_that_agree": _agreement(votes),
+        "models": list(entries[0].votes),
+        "pairs": len(entries),
+        "pairs_by_models_that_agree": _agreement(entries),
     }
-    if precision:
-        figures["chance"] = next(iter(precision.values())).chance
-        figures["precision"] = {name: shares.first for name, shares in precision.items()}
+    if precision is not None:
+        figures["chance"] = precision.chance
+        figures["precision"] = precision.shares
     atomic_write(path, json.dumps(figures, indent=1).encode())
 
 
@@ -233,7 +216,7 @@ def _write_candidates(path: Path, entries: Sequence[Entry]) -> None:
     parts = [f"{model}: {name}" for model in entries[0].votes for name in names]
     rows: list[list[object]] = [["image", "caption", "text", "belief", "models that agree", *parts]]
     for each in entries:
-        agree = sum(vote.agrees for vote in each.votes.values())
+        agree = each.models_that_agree
         votes = chain.from_iterable(each.votes.values())
         rows.append([each.image, each.caption, each.text, f"{each.belief:.4f}", agree, *votes])
     atomic_write(path, to_csv(rows))
@@ -241,7 +224,7 @@ def _write_candidates(path: Path, entries: Sequence[Entry]) -> None:
 
 def _entries(
     candidates: Candidates,
-    votes: Votes,
+    votes: Mapping[str, Sequence[Vote]],
     truth: GroundTruth,
     split: SplitRecords,
     side: int,
@@ -290,6 +273,11 @@ class Entry:
     belief: float
     votes: Mapping[str, Vote]
     picture: str = ""
+
+    @property
+    def models_that_agree(self) -> int:
+        """The number of models that rank the pair ahead of annotated ones."""
+        return sum(vote.agrees for vote in self.votes.values())
 
 
 def write_annotation_page(path: Path, title: str, entries: Sequence[Entry], command: str) -> None:

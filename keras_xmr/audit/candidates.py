@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse
 from scipy.stats import rankdata
 
+from data_pipelines.errors import ArgumentError
 from data_pipelines.option_types import Combination
 from data_pipelines.processors import in_threads
 from keras_xmr.config.schema import AuditOptions
@@ -86,7 +87,7 @@ def find_candidates(
         options: The most pairs, and how the beliefs of several models are combined.
 
     Raises:
-        ValueError: If scores are missing, shapes differ, or a score is not finite.
+        ArgumentError: If scores are missing, shapes differ, or a score is not finite.
     """
     belief, pairs = belief_matrix(scores, judged, options.combine), options.pairs
     images_left = np.full(belief.shape[0], options.per_image)
@@ -136,7 +137,7 @@ def belief_matrix(
         one more such matrix is held where there are several models.
 
     Raises:
-        ValueError: If scores are missing, shapes differ, or a score is not finite.
+        ArgumentError: If scores are missing, shapes differ, or a score is not finite.
     """
     belief = None
     for name, model in scores.items():
@@ -151,7 +152,7 @@ def belief_matrix(
         else:
             belief += model_belief
     if belief is None:
-        raise ValueError("no scores: use at least one model")
+        raise ArgumentError("no scores: use at least one model")
     if combine == "mean":
         belief /= np.float32(len(scores))
     belief[judged.tocoo().coords] = -np.inf
@@ -179,15 +180,20 @@ def vote(
 
 
 def _check(name: str, scores: ScoreMatrices, shape: tuple[int, int]) -> None:
-    by_image, by_caption = scores.by_query
-    for matrix in (by_image, *([] if scores.other is None else [by_caption.T])):
+    for matrix in _matrices(scores):
         if matrix.shape != shape:
-            raise ValueError(
+            raise ArgumentError(
                 f"the scores of {name} have the shape {matrix.shape}, but there are {shape[0]} "
                 f"images and {shape[1]} captions"
             )
         for first in range(0, len(matrix), _ROWS):
             refuse_non_finite(matrix[first : first + _ROWS], first)
+
+
+def _matrices(scores: ScoreMatrices) -> list[np.ndarray]:
+    """The matrices (images, captions) of scores: one, or one for each direction."""
+    by_image, by_caption = scores.by_query
+    return [by_image] if scores.other is None else [by_image, by_caption.T]
 
 
 def least_leads(scores: ScoreMatrices, judged: scipy.sparse.csr_array) -> np.ndarray:
@@ -204,8 +210,7 @@ def least_leads(scores: ScoreMatrices, judged: scipy.sparse.csr_array) -> np.nda
 
 def _add_scores(belief: np.ndarray, scores: ScoreMatrices) -> None:
     """Adds scores in standard deviations from their mean, the mean of both directions."""
-    by_image, by_caption = scores.by_query
-    matrices = [by_image] if scores.other is None else [by_image, by_caption.T]
+    matrices = _matrices(scores)
     for matrix in matrices:
         # By rows: NumPy's deviation would hold the whole matrix again.
         mean = float(matrix.mean(dtype=np.float64))
@@ -281,31 +286,34 @@ class Precision:
     """The share of right pairs among candidates.
 
     Attributes:
-        first: For N, the share among the first N; the last N is the length of the list.
+        shares: Of each list of candidates, by its name: for N, the share among the first N; the
+            last N is the length of the list.
         chance: The share among all unlabelled pairs: the expectation of a random list.
     """
 
-    first: dict[int, float]
+    shares: dict[str, dict[int, float]]
     chance: float
 
 
 def measure_precision(
-    candidates: Candidates, truth: Judgements, judged: scipy.sparse.csr_array
+    lists: Mapping[str, Candidates], truth: Judgements, judged: scipy.sparse.csr_array
 ) -> Precision:
-    """Measures candidates against an exhaustive truth.
+    """Measures lists of candidates against an exhaustive truth.
 
     Args:
-        candidates: At least one.
+        lists: At least one candidate each, by the name of the list.
         truth: The exhaustive judgements.
         judged: Pairs that are judged already, as in `find_candidates`.
     """
     images, captions = judged.shape
     true = _places(truth.grades)
-    right = np.isin(candidates.images * captions + candidates.captions, true)
-    counts = [n for n in _FIRST if n < len(candidates)] + [len(candidates)]
-    first = {n: float(right[:n].mean()) for n in counts}
+    shares: dict[str, dict[int, float]] = {}
+    for name, candidates in lists.items():
+        right = np.isin(candidates.images * captions + candidates.captions, true)
+        counts = [n for n in _FIRST if n < len(candidates)] + [len(candidates)]
+        shares[name] = {n: float(right[:n].mean()) for n in counts}
     missing = np.count_nonzero(~np.isin(true, _places(judged)))
-    return Precision(first, missing / (images * captions - judged.nnz))
+    return Precision(shares, missing / (images * captions - judged.nnz))
 
 
 def _places(matrix: scipy.sparse.csr_array) -> np.ndarray:
@@ -313,20 +321,19 @@ def _places(matrix: scipy.sparse.csr_array) -> np.ndarray:
     return np.ravel_multi_index(matrix.tocoo().coords, matrix.shape)
 
 
-def precision_table(title: str, precisions: Mapping[str, Precision]) -> Table:
+def precision_table(title: str, precision: Precision) -> Table:
     """Makes a table with a row per list of candidates, and one for chance, in percent.
 
     Args:
         title: The name of the split.
-        precisions: The precision of each list, by its name.
+        precision: The precision of the lists.
     """
-    counts = sorted({n for precision in precisions.values() for n in precision.first})
+    counts = sorted({n for shares in precision.shares.values() for n in shares})
     rows = [
-        [name, *(_percent(precision.first.get(n)) for n in counts)]
-        for name, precision in precisions.items()
+        [name, *(_percent(shares.get(n)) for n in counts)]
+        for name, shares in precision.shares.items()
     ]
-    chance = next(iter(precisions.values())).chance
-    rows.append(["chance", *(_percent(chance) for _ in counts)])
+    rows.append(["chance", *(_percent(precision.chance) for _ in counts)])
     heading = f"{title}: precision of the first N candidates, exhaustive truth"
     return Table(heading, ["", *(f"P@{n}" for n in counts)], rows)
 

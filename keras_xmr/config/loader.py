@@ -35,7 +35,7 @@ from keras_xmr.config.yaml_file import (
     read_yaml,
     split_row,
 )
-from keras_xmr.judgements.extra import JudgementOptions
+from keras_xmr.judgements.files import JudgementOptions
 
 _MISSING = object()
 _SHOWN = 20

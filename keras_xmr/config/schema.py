@@ -22,8 +22,7 @@ from data_pipelines.option_types import (
 from data_pipelines.options import DataOptions, Section
 from keras_xmr.config.messages import cut, nearest
 from keras_xmr.config.registry import FAMILIES, Choice, components
-from keras_xmr.judgements.extra import JudgementOptions
-from keras_xmr.judgements.files import Unjudged
+from keras_xmr.judgements.files import JudgementOptions, Unjudged
 from keras_xmr.metrics import metric_names
 
 if TYPE_CHECKING:

@@ -6,14 +6,15 @@ from keras_xmr.judgements.caption_files import (
     read_labels,
     write_ground_truth,
 )
-from keras_xmr.judgements.extra import (
+from keras_xmr.judgements.files import (
     TRUTH,
     JudgementOptions,
     add_judgements,
+    find_judgements,
     judgement_options,
     name_clashes,
+    read_judgements,
 )
-from keras_xmr.judgements.files import find_judgements, read_judgements
 from keras_xmr.judgements.ground_truth import GroundTruth, judge
 from keras_xmr.judgements.reading import JudgementsError
 from keras_xmr.judgements.relation import Judgements, as_judgements, check_image_ids, multi_hot

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import csv
+import json
+import logging
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from data_pipelines.errors import UserError
+from data_pipelines.json_entries import fault
+from keras_xmr.judgements.reading import JudgementsError, first_line, read_lines, reading
 from keras_xmr.judgements.relation import Judgements
+
+_LOGGER = logging.getLogger(__name__)
+
+Row = tuple[str, tuple[str, str], float]
+"""File and line of a judged pair, its image and its caption, and its grade."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +70,35 @@ BENCHMARKS = (
 )
 
 
-def find_layout(header: Sequence[str]) -> Layout:
+def find_layout(path: Path) -> Layout:
     """The layout of a CSV file by its first line: `OWN`, unless it is that of a benchmark."""
+    try:
+        header = set(next(csv.reader([first_line(path)]), []))
+    except csv.Error:
+        return OWN  # An error when the file is read.
     layouts = (OWN, *BENCHMARKS)
-    return next((one for one in layouts if {one.image, one.caption} <= set(header)), OWN)
+    return next((one for one in layouts if {one.image, one.caption} <= header), OWN)
+
+
+def read_circo(path: Path) -> Iterator[Row]:
+    """Yields the relevant pairs of CIRCO.
+
+    A query is an image and a text on the wanted changes (Baldrati et al. 2023); its id is that of
+    the annotation in `annotations/val.json`. The test split has no answers.
+
+    Raises:
+        JudgementsError: If the file cannot be read, or has no such annotations.
+    """
+    with reading(path, "JSON"):
+        content = json.loads(path.read_bytes())
+    try:
+        for annotation in content:
+            for image in annotation["gt_img_ids"]:
+                yield str(path), (str(image), str(annotation["id"])), 1.0
+    except (KeyError, TypeError) as error:
+        raise JudgementsError(
+            f"{path} has no annotations of CIRCO's validation split: {fault(error)}"
+        ) from None
 
 
 EXTENDED_COCO = ("eccv_caption", "cxc")
@@ -121,3 +157,105 @@ def extended_coco(name: str, image_ids: Sequence[str], caption_ids: Sequence[str
 def _query_mask(queries: Mapping[int, Sequence[int]], ids: Sequence[str]) -> np.ndarray:
     names = set(map(str, queries))
     return np.array([id_ in names for id_ in ids])
+
+
+_RATINGS = (
+    "`photo<TAB>caption id<TAB>s1<TAB>s2<TAB>s3` with scores from 1 to 4 (ExpertAnnotations.txt), "
+    "or `photo<TAB>caption id<TAB>share of yes<TAB>yes<TAB>no` (CrowdFlowerAnnotations.txt)"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Ratings:
+    """Ratings of pairs of a photo and a caption of Flickr8K's test photos by several people.
+
+    A pair that is in neither file was not judged, which does not make it wrong
+    (Hodosh et al. 2013).
+
+    Attributes:
+        pairs: The photo and the id of the caption of each pair.
+        values: Of experts the scores, from 1 (unrelated) to 4 (describes the photo), int
+            (pairs, 3); of the crowd the number of yes and of no, int (pairs, 2).
+    """
+
+    pairs: list[tuple[str, str]]
+    values: np.ndarray
+
+    @property
+    def by_experts(self) -> bool:
+        """True for scores of experts, false for votes of the crowd."""
+        return self.values.shape[1] == 3
+
+    def grades(self) -> np.ndarray:
+        """The grade of each pair, int (pairs,): 0 is wrong.
+
+        By experts a pair is relevant if the median is 3 (minor mistakes, grade 1) or 4 (describes
+        the photo, grade 2). By the crowd it is relevant with more yes than no (grade 1), or
+        without a no (grade 2); as many yes as no make it wrong.
+        """
+        if self.by_experts:
+            grades: np.ndarray = np.maximum(np.median(self.values, axis=1).astype(int) - 2, 0)
+            return grades
+        yes, no = self.values.T
+        return (yes > no).astype(int) + ((yes > 0) & (no == 0))
+
+    @property
+    def ties(self) -> int:
+        """The number of pairs with as many yes as no."""
+        yes, no = self.values[:, 0], self.values[:, 1]
+        return 0 if self.by_experts else int(np.count_nonzero(yes == no))
+
+
+def is_flickr8k(path: Path) -> bool:
+    """Recognises these files by the first line: five columns, separated by tabs."""
+    return first_line(path).count("\t") == 4
+
+
+def read_ratings(path: Path) -> Ratings:
+    """Reads ExpertAnnotations.txt or CrowdFlowerAnnotations.txt, which differ in their columns.
+
+    Raises:
+        JudgementsError: If the file cannot be read, a line is malformed, or a pair is duplicate.
+    """
+    pairs: dict[tuple[str, str], int] = {}
+    values: list[tuple[int, ...]] = []
+    for number, line in read_lines(path, _RATINGS):
+        fields = [field.strip() for field in line.split("\t")]
+        ratings = _scores(fields[2:]) or _votes(fields[2:])
+        if ratings is None or (values and len(ratings) != len(values[0])):
+            raise JudgementsError(
+                f"{path}:{number}: {' '.join(fields)[:80]!r} is not a line of {_RATINGS}"
+            )
+        if (first := pairs.setdefault((fields[0], fields[1]), number)) != number:
+            raise JudgementsError(
+                f"{path}:{number}: the pair of {fields[0]} and {fields[1]} is in line {first} too"
+            )
+        values.append(ratings)
+    if not values:
+        raise JudgementsError(f"{path} has no lines; expected {_RATINGS}")
+    return Ratings(list(pairs), np.array(values))
+
+
+def read_grades(path: Path) -> Iterator[Row]:
+    """Yields the photo and the caption id, and the grade, of every pair that people have rated."""
+    ratings = read_ratings(path)
+    if ratings.ties:
+        _LOGGER.info("%s: %d pairs with as many yes as no count as wrong", path, ratings.ties)
+    for pair, grade in zip(ratings.pairs, ratings.grades(), strict=True):
+        yield str(path), pair, float(grade)
+
+
+def _scores(fields: Sequence[str]) -> tuple[int, ...] | None:
+    """Scores of three experts; None if the fields are others."""
+    is_scores = len(fields) == 3 and all(field in ("1", "2", "3", "4") for field in fields)
+    return tuple(map(int, fields)) if is_scores else None
+
+
+def _votes(fields: Sequence[str]) -> tuple[int, ...] | None:
+    """The numbers of yes and no, if the first field is the share of yes; None otherwise."""
+    try:
+        share, yes, no = float(fields[0]), int(fields[1]), int(fields[2])
+    except (ValueError, IndexError):
+        return None
+    is_votes = len(fields) == 3 and min(yes, no) >= 0 and yes + no > 0
+    return (yes, no) if is_votes and abs(share - yes / (yes + no)) < 1e-3 else None

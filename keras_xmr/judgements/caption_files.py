@@ -13,7 +13,7 @@ from data_pipelines.files import atomic_write
 from data_pipelines.json_entries import fault, identifier, is_text, karpathy_keys, string
 from keras_xmr.judgements.files import check_some_right, read_csv
 from keras_xmr.judgements.ground_truth import GroundTruth, judge
-from keras_xmr.judgements.reading import JudgementsError, reading
+from keras_xmr.judgements.reading import JudgementsError, add_grade, reading
 from keras_xmr.judgements.relation import Judgements
 
 _LABELS = 1_000_000
@@ -183,14 +183,13 @@ def _parse_csv(path: Path) -> GroundTruth:
     named: dict[int, int] = {}
     right: dict[int, int] = {}
     grades: dict[tuple[int, int], float] = {}
-    for line, (image, caption), grade in read_csv(path):
+    for where, (image, caption), grade in read_csv(path):
         row = images.setdefault(image.strip(), len(images))
         column = captions.setdefault(caption.strip(), len(captions))
         named.setdefault(column, row)
         if grade > 0:
             right.setdefault(column, row)
-        if grades.setdefault((row, column), grade) != grade:
-            raise JudgementsError(f"{path}:{line}: this pair has another grade above")
+        add_grade(grades, (row, column), grade, where, (image, caption))
     if not grades:
         raise JudgementsError(f"{path} has no rows")
     pairs = np.array(list(grades))

@@ -1,12 +1,11 @@
-"""Reads files of judgements."""
+"""Reads files of judgements, and adds them to a ground truth."""
 
 from __future__ import annotations
 
-import csv
 import itertools
-import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -14,26 +13,33 @@ import numpy as np
 import scipy.sparse
 
 from data_pipelines.files import NO_ARRAY
-from data_pipelines.json_entries import fault
 from keras_xmr.judgements.benchmarks import (
     EXTENDED_COCO,
     OWN,
-    Layout,
+    Row,
     extended_coco,
     find_layout,
+    is_flickr8k,
+    read_circo,
+    read_grades,
 )
-from keras_xmr.judgements.flickr8k import is_flickr8k, read_grades
+from keras_xmr.judgements.ground_truth import GroundTruth
 from keras_xmr.judgements.reading import (
     CaptionNames,
     JudgementsError,
+    add_grade,
     known_name,
     read_rows,
-    reading,
 )
 from keras_xmr.judgements.relation import Judgements
 from keras_xmr.judgements.trec import is_qrels, read_qrels
 
-_COLUMNS = ("image", "caption")
+TRUTH = "truth"
+"""The name of the exhaustive truth of a data set."""
+
+_TAKEN = ("annotated", "folds", "metrics")
+"""Names of the figures against the annotated pairs."""
+
 _NOTHING_WRONG = (
     "has no wrong pairs, so nothing can be measured if all other pairs are left out; use "
     "`unjudged: wrong`"
@@ -89,8 +95,8 @@ def read_judgements(
     beyond these images and captions are left out, and of several grades of a pair the highest
     counts. Captions are named by the id of the query in CIRCO and INQUIRE, and by their text in
     the others; images by COCO's ids in CIRCO and HierarCaps. The two files of Flickr8K's human
-    judgements are supported too, see `keras_xmr.judgements.flickr8k`, and so are qrels of TREC,
-    see `keras_xmr.judgements.trec`.
+    judgements are supported too, see `keras_xmr.judgements.benchmarks.Ratings`, and
+    so are qrels of TREC, see `keras_xmr.judgements.trec`.
 
     Args:
         path: The file.
@@ -136,91 +142,54 @@ def _read(
     texts: Sequence[str],
     fully_judged: bool,
 ) -> Judgements:
+    shape = (len(image_ids), len(caption_ids))
     if path.suffix == ".npz":
-        return _read_matrix(path, (len(image_ids), len(caption_ids)), fully_judged)
-    is_benchmark = path.suffix == ".json" or is_flickr8k(path) or is_qrels(path)
-    if is_benchmark or _layout(path) is not OWN:
-        return _read_benchmark(path, image_ids, caption_ids, fully_judged)
+        return _read_matrix(path, shape, fully_judged)
+    rows, is_own = _rows(path, image_ids, caption_ids)
     images = {id_: number for number, id_ in enumerate(image_ids)}
-    captions = CaptionNames(list(zip(caption_ids, texts or caption_ids, strict=True)))
-    graded: dict[tuple[int, int], float] = {}
-    for line, ids, grade in read_csv(path):
+    texts = texts if is_own and texts else caption_ids
+    captions = CaptionNames(list(zip(caption_ids, texts, strict=True)))
+    grades: dict[tuple[int, int], float] = {}
+    ids = ("none", "none")
+    for where, ids, grade in rows:
         image = images.get(known_name(ids[0], images))
         numbers = ([] if image is None else [image], captions.numbers(ids[1]))
-        for kind, id_, places, known in zip(
-            _COLUMNS, ids, numbers, (image_ids, caption_ids), strict=True
-        ):
-            if not places:
-                first = ", ".join(map(repr, known[:3]))
+        known = zip(("image", "caption"), ids, numbers, (image_ids, caption_ids), strict=True)
+        for kind, id_, places, names in known:
+            if is_own and not places:
+                first = ", ".join(map(repr, names[:3]))
                 raise JudgementsError(
-                    f"{path}:{line}: unknown {kind} {id_!r}; there are {len(known):,}, the first "
-                    f"{first}"
+                    f"{where}: unknown {kind} {id_!r}; there are {len(names):,}, the first {first}"
                 )
-        for key in itertools.product(*numbers):
-            if graded.setdefault(key, grade) != grade:
-                raise JudgementsError(
-                    f"{path}:{line}: image {ids[0]!r} and caption {ids[1]!r} are judged "
-                    f"{graded[key]:g} above and {grade:g} here; keep one of the two lines"
-                )
-    pairs = np.array(list(graded), np.int64).reshape(-1, 2)
-    grades = np.array(list(graded.values()))
-    return Judgements.from_grades(pairs, grades, (len(image_ids), len(caption_ids)), fully_judged)
-
-
-def _read_benchmark(
-    path: Path, image_ids: Sequence[str], caption_ids: Sequence[str], fully_judged: bool
-) -> Judgements:
-    """Judgements of a benchmark, restricted to these images and captions."""
-    image_of = {id_: number for number, id_ in enumerate(image_ids)}
-    caption_of = {id_: number for number, id_ in enumerate(caption_ids)}
-    grades: dict[tuple[int, int], float] = {}
-    example = ("none", "none")
-    rows: Iterator[tuple[int, tuple[str, str], float]]
-    if is_flickr8k(path):
-        rows = read_grades(path)
-    elif is_qrels(path):
-        rows = read_qrels(path, image_ids, caption_ids)
-    else:
-        rows = _read_circo(path) if path.suffix == ".json" else read_csv(path)
-    for _, example, grade in rows:
-        image, caption = image_of.get(example[0]), caption_of.get(example[1])
-        if image is not None and caption is not None:
-            grades[image, caption] = max(grade, grades.get((image, caption), 0.0))
-    if not grades:
+        for pair in itertools.product(*numbers):
+            if is_own:
+                add_grade(grades, pair, grade, where, ids)
+            else:
+                grades[pair] = max(grade, grades.get(pair, 0.0))
+    if not is_own and not grades:
         raise JudgementsError(
             f"{path} has none of the images and captions, such as {image_ids[0]!r} "
-            f"and {caption_ids[0]!r}; it has, for instance, {example[0]!r} and {example[1]!r}"
+            f"and {caption_ids[0]!r}; it has, for instance, {ids[0]!r} and {ids[1]!r}"
         )
-    shape = (len(image_ids), len(caption_ids))
-    pairs, values = np.array(list(grades)), np.array(list(grades.values()))
-    return Judgements.from_grades(pairs, values, shape, fully_judged)
+    pairs = np.array(list(grades), np.int64).reshape(-1, 2)
+    return Judgements.from_grades(pairs, np.array(list(grades.values())), shape, fully_judged)
 
 
-def _read_circo(path: Path) -> Iterator[tuple[int, tuple[str, str], float]]:
-    """The relevant pairs of CIRCO, as `read_csv` yields them.
+def _rows(
+    path: Path, image_ids: Sequence[str], caption_ids: Sequence[str]
+) -> tuple[Iterator[Row], bool]:
+    """The judged pairs of a file, and whether it is one of this project.
 
-    A query is an image and a text on the wanted changes (Baldrati et al. 2023); its id is that of
-    the annotation in `annotations/val.json`. The test split has no answers.
+    In those, other images and captions are mistakes, and so are two grades of a pair. Benchmarks
+    have judgements of more images and captions, and the highest grade of a pair counts.
     """
-    with reading(path, "JSON"):
-        content = json.loads(path.read_bytes())
-    try:
-        for number, annotation in enumerate(content):
-            for image in annotation["gt_img_ids"]:
-                yield number, (str(image), str(annotation["id"])), 1.0
-    except (KeyError, TypeError) as error:
-        raise JudgementsError(
-            f"{path} has no annotations of CIRCO's validation split: {fault(error)}"
-        ) from None
-
-
-def _layout(path: Path) -> Layout:
-    """The layout of a CSV file; errors of reading it are raised when it is read."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            return find_layout(next(csv.reader(file), []))
-    except (OSError, UnicodeDecodeError, csv.Error):
-        return OWN
+    if path.suffix == ".json":
+        return read_circo(path), False
+    if is_flickr8k(path):
+        return read_grades(path), False
+    if is_qrels(path):
+        return read_qrels(path, image_ids, caption_ids), False
+    return read_csv(path), find_layout(path) is OWN
 
 
 def _read_matrix(path: Path, shape: tuple[int, int], fully_judged: bool) -> Judgements:
@@ -245,8 +214,8 @@ def _read_matrix(path: Path, shape: tuple[int, int], fully_judged: bool) -> Judg
         raise JudgementsError(f"{path}: {error}") from None
 
 
-def read_csv(path: Path) -> Iterator[tuple[int, tuple[str, str], float]]:
-    """Yields the line, the ids of image and caption, and the grade of every row of a CSV file.
+def read_csv(path: Path) -> Iterator[Row]:
+    """Yields file and line, the ids of image and caption, and the grade of every row of a CSV file.
 
     Ids keep the blanks around them: `known_name` finds the id that is meant.
 
@@ -254,16 +223,16 @@ def read_csv(path: Path) -> Iterator[tuple[int, tuple[str, str], float]]:
         JudgementsError: If the file has no columns `image,caption`, or those of a benchmark, or a
             row is malformed.
     """
-    layout = _layout(path)
+    layout = find_layout(path)
     for line, row in read_rows(path, (layout.image, layout.caption)):
-        grade = row.get(layout.grade)
-        number = 1.0 if grade is None else parse_grade(grade, f"{path}:{line}")
+        where, grade = f"{path}:{line}", row.get(layout.grade)
+        number = 1.0 if grade is None else parse_grade(grade, where)
         image, caption = row[layout.image], row[layout.caption]
         if layout is OWN:
-            yield line, (image, row.get("caption_id", caption)), number
+            yield where, (image, row.get("caption_id", caption)), number
             continue
         for each in layout.captions(caption.strip()):
-            yield line, (layout.image_id(image.strip()), each), number
+            yield where, (layout.image_id(image.strip()), each), number
 
 
 def parse_grade(text: str, where: str) -> float:
@@ -280,3 +249,75 @@ def parse_grade(text: str, where: str) -> float:
             f"{_SMALLEST:g} to {_LARGEST:g}"
         )
     return grade
+
+
+@dataclass(frozen=True)
+class JudgementOptions:
+    """Further judgements, and how they are read.
+
+    Attributes:
+        source: `eccv_caption` or `cxc`, or a file.
+        name: The name of their figures; by default the name of the source, or of the file without
+            its ending.
+        unjudged: The treatment of pairs that the source does not name; see `read_judgements`.
+        annotated: Whether annotated pairs are relevant, too; see `Judgements.with_annotated`. By
+            default true for Flickr8K's human judgements alone.
+    """
+
+    source: str
+    name: str | None = None
+    unjudged: Unjudged | None = None
+    annotated: bool | None = None
+
+    @property
+    def title(self) -> str:
+        """The name of their figures."""
+        source = self.source
+        return self.name or (source if source in EXTENDED_COCO else Path(source).stem)
+
+
+def judgement_options(source: str | JudgementOptions) -> JudgementOptions:
+    """The options of judgements, which may be given as the source alone."""
+    return source if isinstance(source, JudgementOptions) else JudgementOptions(source=source)
+
+
+def name_clashes(
+    sources: Iterable[JudgementOptions], taken: Iterable[str] = ()
+) -> Iterator[tuple[int, str]]:
+    """Yields the number of each source with an ambiguous name, and a hint.
+
+    Args:
+        sources: The judgements.
+        taken: Names of other judgements.
+    """
+    names = {*_TAKEN, *taken}
+    for number, source in enumerate(sources):
+        name = source.title
+        if name in names:
+            what = "give another name to" if source.name else "rename the file"
+            yield number, f"there are other figures named {name!r}; {what} {source.source!r}"
+        names.add(name)
+
+
+def add_judgements(truth: GroundTruth, sources: Sequence[str | JudgementOptions]) -> None:
+    """Adds further judgements to a ground truth.
+
+    Args:
+        truth: The ground truth.
+        sources: Names and files; see `find_judgements`.
+
+    Raises:
+        JudgementsError: If a file cannot be read, or a name is given twice.
+    """
+    options = [judgement_options(source) for source in sources]
+    for _, clash in name_clashes(options, truth.extra):
+        raise JudgementsError(f"judgements: {clash}")
+    for option in options:
+        ids = truth.image_ids, truth.caption_ids, truth.texts
+        judgements = find_judgements(option.source, *ids, option.unjudged)
+        annotated = option.annotated
+        if annotated is None:
+            annotated = is_flickr8k(Path(option.source))
+        if annotated:
+            judgements = judgements.with_annotated(truth.caption_image)
+        truth.extra[option.title] = judgements

@@ -5,40 +5,22 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Container, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
+from data_pipelines import files
 from data_pipelines.errors import UserError
-from data_pipelines.files import atomic_write, read_csv
+
+_Pair = TypeVar("_Pair", bound=tuple[object, object])
 
 
 class JudgementsError(UserError):
     """Judgements cannot be read; the message names the file, the line and the way out."""
 
 
-@contextmanager
-def reading(path: Path, expected: str) -> Iterator[None]:
-    """Turns errors of reading a file into sentences.
-
-    Args:
-        path: The file.
-        expected: Its expected content.
-
-    Raises:
-        JudgementsError: If the file cannot be read, or is not of its format.
-    """
-    try:
-        yield
-    except FileNotFoundError:
-        raise JudgementsError(f"{path} does not exist; expected {expected}") from None
-    except IsADirectoryError:
-        raise JudgementsError(f"{path} is a folder; expected {expected}") from None
-    except OSError as error:
-        raise JudgementsError(f"{path} cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError as error:
-        raise JudgementsError(f"{path} is not UTF-8 ({error}); save it as UTF-8") from None
-    except (ValueError, RecursionError) as error:
-        raise JudgementsError(f"{path} cannot be read as {expected}: {error}") from None
+reading = partial(files.reading, error=JudgementsError)
+"""Turns errors of reading a file into those of judgements; see `data_pipelines.files.reading`."""
 
 
 def first_line(path: Path) -> str:
@@ -84,7 +66,7 @@ def read_rows(
     """
     with reading(path, f"CSV with {usual}"):
         wanted = f", and should be {usual!r}"
-        for line, fields in read_csv(path, needed, wanted, JudgementsError, once=True):
+        for line, fields in files.read_csv(path, needed, wanted, JudgementsError, once=True):
             if isinstance(fields, str):
                 raise JudgementsError(fields)
             yield line, fields
@@ -101,7 +83,29 @@ def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]])
     writer = csv.writer(buffer, lineterminator="\r\n")
     writer.writerow(header)
     writer.writerows(rows)
-    atomic_write(path, buffer.getvalue().encode("utf-8"))
+    files.atomic_write(path, buffer.getvalue().encode("utf-8"))
+
+
+def add_grade(
+    grades: dict[_Pair, float], pair: _Pair, grade: float, where: str, names: tuple[str, str]
+) -> None:
+    """Adds the grade of a pair, which may be there already.
+
+    Args:
+        grades: The grades so far.
+        pair: The pair.
+        grade: Its grade.
+        where: File and line, for messages.
+        names: The names of its image and its caption, likewise.
+
+    Raises:
+        JudgementsError: If the pair has another grade.
+    """
+    if grades.setdefault(pair, grade) != grade:
+        raise JudgementsError(
+            f"{where}: image {names[0]!r} and caption {names[1]!r} are judged "
+            f"{grades[pair]:g} above and {grade:g} here; keep one of the two lines"
+        )
 
 
 class CaptionNames:

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse
 
 from keras_xmr.judgements.files import read_csv
-from keras_xmr.judgements.reading import CaptionNames, JudgementsError, known_name
+from keras_xmr.judgements.reading import CaptionNames, JudgementsError, add_grade, known_name
 
 Pair = tuple[str, str]
 
@@ -59,25 +59,21 @@ def read_training_judgements(
     judged, new = JudgedPairs({}), set()
     left_out = 0
     known = images | elsewhere[0], {id_ for id_, _ in captions} | elsewhere[1]
-    for line, ids, grade in read_csv(path):
+    for where, ids, grade in read_csv(path):
         image, caption = (known_name(*pair) for pair in zip(ids, known, strict=True))
         if image in elsewhere[0] or (caption in elsewhere[1] and caption not in names):
             left_out += 1
             continue
         if image not in images:
-            raise JudgementsError(f"{path}:{line}: the data set has no image {image!r}")
+            raise JudgementsError(f"{where}: the data set has no image {image!r}")
         if caption not in names:
             if not _is_text(caption):
                 raise JudgementsError(
-                    f"{path}:{line}: {caption!r} is neither the id nor the text of a caption; a "
+                    f"{where}: {caption!r} is neither the id nor the text of a caption; a "
                     "new caption has letters alone, or several words"
                 )
             new.add(caption)
-        if judged.grades.setdefault((image, caption), grade) != grade:
-            raise JudgementsError(
-                f"{path}:{line}: image {image!r} and caption {caption!r} are judged "
-                f"{judged.grades[image, caption]:g} above and {grade:g} here; keep one of the two"
-            )
+        add_grade(judged.grades, (image, caption), grade, where, (image, caption))
     for (image, caption), grade in judged.grades.items():
         if caption in new and grade > 0:
             of_image = judged.new_captions.setdefault(image, [])

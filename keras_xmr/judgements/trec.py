@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from data_pipelines.files import atomic_write
+from keras_xmr.judgements.benchmarks import Row
 from keras_xmr.judgements.reading import JudgementsError, first_line, read_lines
 from keras_xmr.judgements.relation import Judgements
 
@@ -18,10 +19,8 @@ def is_qrels(path: Path) -> bool:
     return len(words) == 4 and words[3].removeprefix("-").isdecimal()
 
 
-def read_qrels(
-    path: Path, image_ids: Iterable[str], caption_ids: Iterable[str]
-) -> Iterator[tuple[int, tuple[str, str], float]]:
-    """Yields the line, the ids of image and caption, and the grade of every judged pair.
+def read_qrels(path: Path, image_ids: Iterable[str], caption_ids: Iterable[str]) -> Iterator[Row]:
+    """Yields file and line, the ids of image and caption, and the grade of every judged pair.
 
     Queries are images or captions, as in the first line. A negative grade marks a pair as not
     judged, as in trec_eval.
@@ -37,12 +36,13 @@ def read_qrels(
     images, captions, turned = frozenset(image_ids), frozenset(caption_ids), None
     for line, words in read_trec_lines(path, 4, "query 0 document grade"):
         query, _, document, grade = words
+        where = f"{path}:{line}"
         if not grade.removeprefix("-").isdecimal() or len(grade) > 10:
-            raise JudgementsError(f"{path}:{line}: the grade {grade[:20]!r} is not a whole number")
+            raise JudgementsError(f"{where}: the grade {grade[:20]!r} is not a whole number")
         if turned is None:
             turned = not (query in images and document in captions)
         if int(grade) >= 0:
-            yield line, (document, query) if turned else (query, document), float(grade)
+            yield where, (document, query) if turned else (query, document), float(grade)
 
 
 def write_qrels(

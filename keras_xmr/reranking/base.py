@@ -74,12 +74,12 @@ def refuse_non_finite(block: np.ndarray, first: int = 0, left: int = 0) -> None:
         left: The caption of its first column.
 
     Raises:
-        ValueError: With the place of the score.
+        ArgumentError: With the place of the score.
     """
     # Finite if all scores are, unless it overflows; no other reduction is as fast.
     if np.isfinite(np.einsum("ij->", block)):
         return
     for row, column in np.argwhere(~np.isfinite(block)):
-        raise ValueError(
+        raise ArgumentError(
             f"the score of image {first + row} and caption {left + column} is {block[row, column]}"
         )

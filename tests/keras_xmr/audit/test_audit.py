@@ -210,14 +210,14 @@ def test_precision_is_counted_and_chance_is_that_of_unlabelled_pairs(random):
     candidates = Candidates(images[order], captions[order], np.zeros(70, np.float32))
     rows, columns = np.nonzero(known)
     found = measure_precision(
-        candidates,
+        {"m": candidates},
         Judgements(scipy.sparse.csr_array(truth.astype(np.float32))),
         scipy.sparse.csr_array((np.zeros(len(rows)), (rows, columns)), shape=(30, 50)),
     )
     hits = truth[candidates.images, candidates.captions]
-    assert found.first == {n: pytest.approx(hits[:n].mean()) for n in (10, 20, 50, 70)}
+    assert found.shares["m"] == {n: pytest.approx(hits[:n].mean()) for n in (10, 20, 50, 70)}
     assert found.chance == pytest.approx(truth[~known].mean())
-    text = str(precision_table("test", {"m": found}))
+    text = str(precision_table("test", found))
     assert f"{100 * hits.mean():.1f}" in text
     assert f"{100 * found.chance:.1f}" in text
 
