@@ -25,7 +25,7 @@ from measuring import Elsewhere, Peak, Row, compare
 from released import released
 
 from keras_xmr.judgements import Judgements, multi_hot
-from keras_xmr.judgements.benchmarks import extended_coco
+from keras_xmr.judgements.formats import extended_coco
 from keras_xmr.metrics import evaluate_scores, plausible_match, semantic_precision
 
 CAPTIONS_PER_IMAGE = 5

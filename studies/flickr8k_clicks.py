@@ -40,7 +40,7 @@ from scipy.optimize import minimize
 
 from data_pipelines.vectors import unit_rows
 from keras_xmr.index.learning import Marked, choose, fit, order_shares, score_held_out
-from keras_xmr.judgements.benchmarks import read_ratings
+from keras_xmr.judgements.formats import read_ratings
 from keras_xmr.metrics.bootstrap import mean_of_runs, resampled_means
 
 CLICKS = (10, 30, 100, 300)

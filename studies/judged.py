@@ -12,7 +12,7 @@ from model_answers import SplitAnswers
 
 from data_pipelines.errors import UserError
 from keras_xmr.judgements import Judgements
-from keras_xmr.judgements.benchmarks import read_ratings
+from keras_xmr.judgements.formats import read_ratings
 
 
 @dataclass(frozen=True)

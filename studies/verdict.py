@@ -51,7 +51,7 @@ from keras_xmr.index.verdict import (
     unit_vectors,
 )
 from keras_xmr.index.vocabulary import ShortQueries, Vocabulary, short_queries, split_words
-from keras_xmr.judgements.benchmarks import read_ratings
+from keras_xmr.judgements.formats import read_ratings
 
 SIZES = (500, 2000, 7996)
 SIMULATED = 100_000

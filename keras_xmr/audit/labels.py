@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse
 
 from keras_xmr.judgements import Judgements, JudgementsError
-from keras_xmr.judgements.files import parse_grade
+from keras_xmr.judgements.formats import parse_grade
 from keras_xmr.judgements.reading import known_name, read_rows, write_rows
 
 Kind = Literal["right", "wrong", "unsure"]

@@ -13,7 +13,7 @@ from data_pipelines.vectors import chunks, concatenate, unit_rows
 from keras_xmr.index.learned import Learned, forget
 from keras_xmr.index.learning import MOST, Change, Choice, Marked, choose, fit
 from keras_xmr.index.photo_index import PhotoIndex
-from keras_xmr.judgements.files import read_csv
+from keras_xmr.judgements.formats import read_csv
 from keras_xmr.judgements.reading import known_name, one_line
 
 _BATCH = 64

@@ -1,11 +1,5 @@
 """Relevance judgements, and the files that hold them."""
 
-from keras_xmr.judgements.benchmarks import EXTENDED_COCO, extended_coco
-from keras_xmr.judgements.caption_files import (
-    read_ground_truth,
-    read_labels,
-    write_ground_truth,
-)
 from keras_xmr.judgements.files import (
     TRUTH,
     JudgementOptions,
@@ -15,10 +9,16 @@ from keras_xmr.judgements.files import (
     name_clashes,
     read_judgements,
 )
-from keras_xmr.judgements.ground_truth import GroundTruth, judge
+from keras_xmr.judgements.formats import EXTENDED_COCO, extended_coco, write_qrels
+from keras_xmr.judgements.ground_truth import (
+    GroundTruth,
+    judge,
+    read_ground_truth,
+    read_labels,
+    write_ground_truth,
+)
 from keras_xmr.judgements.reading import JudgementsError
 from keras_xmr.judgements.relation import Judgements, as_judgements, check_image_ids, multi_hot
-from keras_xmr.judgements.trec import write_qrels
 
 __all__ = [
     "EXTENDED_COCO",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,26 +12,22 @@ import numpy as np
 import scipy.sparse
 
 from data_pipelines.files import NO_ARRAY
-from keras_xmr.judgements.benchmarks import (
+from keras_xmr.judgements.formats import (
     EXTENDED_COCO,
     OWN,
     Row,
     extended_coco,
     find_layout,
     is_flickr8k,
+    is_qrels,
     read_circo,
+    read_csv,
     read_grades,
+    read_qrels,
 )
-from keras_xmr.judgements.ground_truth import GroundTruth
-from keras_xmr.judgements.reading import (
-    CaptionNames,
-    JudgementsError,
-    add_grade,
-    known_name,
-    read_rows,
-)
+from keras_xmr.judgements.ground_truth import GroundTruth, check_some_right
+from keras_xmr.judgements.reading import CaptionNames, JudgementsError, add_grade, known_name
 from keras_xmr.judgements.relation import Judgements
-from keras_xmr.judgements.trec import is_qrels, read_qrels
 
 TRUTH = "truth"
 """The name of the exhaustive truth of a data set."""
@@ -44,8 +39,6 @@ _NOTHING_WRONG = (
     "has no wrong pairs, so nothing can be measured if all other pairs are left out; use "
     "`unjudged: wrong`"
 )
-_SMALLEST, _LARGEST = 1e-30, 1e30
-
 
 Unjudged = Literal["left_out", "wrong", "wrong_in_pool"]
 """The treatment of pairs that a file does not name: not judged, wrong, or wrong if the file names
@@ -95,8 +88,8 @@ def read_judgements(
     beyond these images and captions are left out, and of several grades of a pair the highest
     counts. Captions are named by the id of the query in CIRCO and INQUIRE, and by their text in
     the others; images by COCO's ids in CIRCO and HierarCaps. The two files of Flickr8K's human
-    judgements are supported too, see `keras_xmr.judgements.benchmarks.Ratings`, and
-    so are qrels of TREC, see `keras_xmr.judgements.trec`.
+    judgements are supported too, see `keras_xmr.judgements.formats.Ratings`, and
+    so are qrels of TREC, see `keras_xmr.judgements.formats.read_qrels`.
 
     Args:
         path: The file.
@@ -119,20 +112,6 @@ def read_judgements(
     if judgements.judged is not None and judgements.judged.nnz == judgements.grades.nnz:
         raise JudgementsError(f"{path} {_NOTHING_WRONG}")
     return check_some_right(path, judgements)
-
-
-def check_some_right(path: Path, judgements: Judgements) -> Judgements:
-    """Refuses judgements without a relevant pair: every metric of them would be 0.
-
-    Raises:
-        JudgementsError: If no pair is relevant.
-    """
-    if not judgements.grades.nnz:
-        raise JudgementsError(
-            f"{path} has no relevant pair, so nothing can be measured; it needs rows with a grade "
-            "above 0, or no column grade"
-        )
-    return judgements
 
 
 def _read(
@@ -212,43 +191,6 @@ def _read_matrix(path: Path, shape: tuple[int, int], fully_judged: bool) -> Judg
         return Judgements.from_grades(pairs, matrix.data, shape, fully_judged)
     except ValueError as error:
         raise JudgementsError(f"{path}: {error}") from None
-
-
-def read_csv(path: Path) -> Iterator[Row]:
-    """Yields file and line, the ids of image and caption, and the grade of every row of a CSV file.
-
-    Ids keep the blanks around them: `known_name` finds the id that is meant.
-
-    Raises:
-        JudgementsError: If the file has no columns `image,caption`, or those of a benchmark, or a
-            row is malformed.
-    """
-    layout = find_layout(path)
-    for line, row in read_rows(path, (layout.image, layout.caption)):
-        where, grade = f"{path}:{line}", row.get(layout.grade)
-        number = 1.0 if grade is None else parse_grade(grade, where)
-        image, caption = row[layout.image], row[layout.caption]
-        if layout is OWN:
-            yield where, (image, row.get("caption_id", caption)), number
-            continue
-        for each in layout.captions(caption.strip()):
-            yield where, (layout.image_id(image.strip()), each), number
-
-
-def parse_grade(text: str, where: str) -> float:
-    """A grade as a number from 0 on; `where` names the line in messages."""
-    try:
-        # Python reads 1_0 as 10.
-        grade = math.nan if "_" in text else float(text)
-    except ValueError:
-        grade = math.nan
-    # Grades are stored in float32, where others become infinite, or 0.
-    if grade != 0 and not _SMALLEST <= grade <= _LARGEST:
-        raise JudgementsError(
-            f"{where}: the grade is {text!r}; a grade is 0 (wrong) or a number from "
-            f"{_SMALLEST:g} to {_LARGEST:g}"
-        )
-    return grade
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse
 
-from keras_xmr.judgements.files import read_csv
+from keras_xmr.judgements.formats import read_csv
 from keras_xmr.judgements.reading import CaptionNames, JudgementsError, add_grade, known_name
 
 Pair = tuple[str, str]

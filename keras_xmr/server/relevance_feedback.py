@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 from data_pipelines.errors import UserError
-from keras_xmr.judgements.files import read_csv
+from keras_xmr.judgements.formats import read_csv
 from keras_xmr.judgements.reading import one_line, write_rows
 
 COLUMNS = ("image", "caption", "grade")

@@ -17,7 +17,7 @@ from keras_xmr.judgements import (
     add_judgements,
     read_judgements,
 )
-from keras_xmr.judgements.benchmarks import read_ratings
+from keras_xmr.judgements.formats import read_ratings
 
 PHOTOS = ["a.jpg", "b.jpg", "c.jpg"]
 CAPTIONS = ["a.jpg#0", "a.jpg#2", "b.jpg#2", "c.jpg#2"]

@@ -21,7 +21,8 @@ from small_index import StubEmbedder, small_index
 from keras_xmr.index import PhotoIndex, Searcher
 from keras_xmr.index.build import build_with
 from keras_xmr.index.query_reranking import Reranking
-from keras_xmr.judgements.files import read_csv, read_judgements
+from keras_xmr.judgements.files import read_judgements
+from keras_xmr.judgements.formats import read_csv
 from keras_xmr.server import service as service_module
 from keras_xmr.server.batching import Batcher, BatchingEmbedder
 from keras_xmr.server.errors import OverloadedError

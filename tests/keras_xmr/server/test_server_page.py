@@ -19,7 +19,7 @@ from keras_xmr.index import Answer, PhotoIndex, Searcher
 from keras_xmr.index.backends import Exact
 from keras_xmr.index.query_reranking import Reranking
 from keras_xmr.index.verdict import Count
-from keras_xmr.judgements.files import read_csv
+from keras_xmr.judgements.formats import read_csv
 from keras_xmr.server.process import create_app, listen
 from keras_xmr.server.service import Service
 from keras_xmr.server.settings import Settings

@@ -1,24 +1,33 @@
-"""File formats of public benchmarks with many relevant items."""
+"""Formats of files of judgements: CSV, public benchmarks, Flickr8K's human judgements, and TREC."""
 
 from __future__ import annotations
 
 import csv
 import json
 import logging
+import math
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from data_pipelines.errors import UserError
+from data_pipelines.files import atomic_write
 from data_pipelines.json_entries import fault
-from keras_xmr.judgements.reading import JudgementsError, first_line, read_lines, reading
+from keras_xmr.judgements.reading import (
+    JudgementsError,
+    first_line,
+    read_lines,
+    read_rows,
+    reading,
+)
 from keras_xmr.judgements.relation import Judgements
 
 _LOGGER = logging.getLogger(__name__)
+_SMALLEST, _LARGEST = 1e-30, 1e30
 
 Row = tuple[str, tuple[str, str], float]
 """File and line of a judged pair, its image and its caption, and its grade."""
@@ -29,7 +38,6 @@ class Layout:
     """The columns of a CSV file of judgements.
 
     Attributes:
-        name: The name of the benchmark.
         image: The column of the image, or of another retrieved item.
         caption: The column of the caption, or of its id.
         grade: The column of the grade; without it, every row is relevant.
@@ -37,7 +45,6 @@ class Layout:
         captions: From the text of the caption to the captions that it contains.
     """
 
-    name: str
     image: str
     caption: str
     grade: str = "grade"
@@ -56,17 +63,18 @@ def _levels(hierarchy: str) -> list[str]:
     return [level.strip() for level in hierarchy.split("=>")]
 
 
-OWN = Layout("this project", "image", "caption")
+OWN = Layout("image", "caption")
 
 BENCHMARKS = (
-    # Alper and Averbuch-Elor 2024, data/hierarcaps_test.csv: id,captions,image_url, where captions
-    # are "bird => blue bird => blue bird sitting on top of branch => ...".
-    Layout("HierarCaps", "image_url", "captions", image_id=_coco_id, captions=_levels),
-    # Vendrow et al. 2024, inquire_annotations.csv: a row per relevant image of a query, whose
-    # text is in inquire_queries_*.csv.
-    Layout("INQUIRE", "image_path", "query_id"),
-    # Zhu et al. 2024, query_0_product_id_0.csv and the three like it: grades from 1 to 100.
-    Layout("Marqo-GS", "product_id", "query", "score_linear"),
+    # HierarCaps (Alper and Averbuch-Elor 2024), data/hierarcaps_test.csv: id,captions,image_url,
+    # where captions are "bird => blue bird => blue bird sitting on top of branch => ...".
+    Layout("image_url", "captions", image_id=_coco_id, captions=_levels),
+    # INQUIRE (Vendrow et al. 2024), inquire_annotations.csv: a row per relevant image of a query,
+    # whose text is in inquire_queries_*.csv.
+    Layout("image_path", "query_id"),
+    # Marqo-GS (Zhu et al. 2024), query_0_product_id_0.csv and the three like it: grades from 1
+    # to 100.
+    Layout("product_id", "query", "score_linear"),
 )
 
 
@@ -78,6 +86,43 @@ def find_layout(path: Path) -> Layout:
         return OWN  # An error when the file is read.
     layouts = (OWN, *BENCHMARKS)
     return next((one for one in layouts if {one.image, one.caption} <= header), OWN)
+
+
+def read_csv(path: Path) -> Iterator[Row]:
+    """Yields file and line, the ids of image and caption, and the grade of every row of a CSV file.
+
+    Ids keep the blanks around them: `known_name` finds the id that is meant.
+
+    Raises:
+        JudgementsError: If the file has no columns `image,caption`, or those of a benchmark, or a
+            row is malformed.
+    """
+    layout = find_layout(path)
+    for line, row in read_rows(path, (layout.image, layout.caption)):
+        where, grade = f"{path}:{line}", row.get(layout.grade)
+        number = 1.0 if grade is None else parse_grade(grade, where)
+        image, caption = row[layout.image], row[layout.caption]
+        if layout is OWN:
+            yield where, (image, row.get("caption_id", caption)), number
+            continue
+        for each in layout.captions(caption.strip()):
+            yield where, (layout.image_id(image.strip()), each), number
+
+
+def parse_grade(text: str, where: str) -> float:
+    """A grade as a number from 0 on; `where` names the line in messages."""
+    try:
+        # Python reads 1_0 as 10.
+        grade = math.nan if "_" in text else float(text)
+    except ValueError:
+        grade = math.nan
+    # Grades are stored in float32, where others become infinite, or 0.
+    if grade != 0 and not _SMALLEST <= grade <= _LARGEST:
+        raise JudgementsError(
+            f"{where}: the grade is {text!r}; a grade is 0 (wrong) or a number from "
+            f"{_SMALLEST:g} to {_LARGEST:g}"
+        )
+    return grade
 
 
 def read_circo(path: Path) -> Iterator[Row]:
@@ -259,3 +304,103 @@ def _votes(fields: Sequence[str]) -> tuple[int, ...] | None:
         return None
     is_votes = len(fields) == 3 and min(yes, no) >= 0 and yes + no > 0
     return (yes, no) if is_votes and abs(share - yes / (yes + no)) < 1e-3 else None
+
+
+def is_qrels(path: Path) -> bool:
+    """Recognises qrels by the first line: four words, the last of them a number."""
+    words = first_line(path).split()
+    return len(words) == 4 and words[3].removeprefix("-").isdecimal()
+
+
+def read_qrels(path: Path, image_ids: Iterable[str], caption_ids: Iterable[str]) -> Iterator[Row]:
+    """Yields file and line, the ids of image and caption, and the grade of every judged pair.
+
+    Queries are images or captions, as in the first line. A negative grade marks a pair as not
+    judged, as in trec_eval.
+
+    Args:
+        path: The file.
+        image_ids: The ids of the images.
+        caption_ids: The ids of the captions.
+
+    Raises:
+        JudgementsError: If a line is malformed.
+    """
+    images, captions, turned = frozenset(image_ids), frozenset(caption_ids), None
+    for line, words in read_trec_lines(path, 4, "query 0 document grade"):
+        query, _, document, grade = words
+        where = f"{path}:{line}"
+        if not grade.removeprefix("-").isdecimal() or len(grade) > 10:
+            raise JudgementsError(f"{where}: the grade {grade[:20]!r} is not a whole number")
+        if turned is None:
+            turned = not (query in images and document in captions)
+        if int(grade) >= 0:
+            yield where, (document, query) if turned else (query, document), float(grade)
+
+
+def write_qrels(
+    path: Path, judgements: Judgements, query_ids: Sequence[str], document_ids: Sequence[str]
+) -> None:
+    """Writes judgements as qrels: the judged pairs, with a grade of 0 where they are wrong.
+
+    If every pair was judged, only the relevant ones are written: trec_eval takes the others for
+    wrong, except for bpref.
+
+    Args:
+        path: The file.
+        judgements: The judgements, of queries as rows: `judgements.transpose()` for captions.
+        query_ids: The id of each row.
+        document_ids: The id of each column.
+
+    Raises:
+        JudgementsError: If a grade is not a whole number, or an id has blanks.
+    """
+    check_ids([*query_ids, *document_ids])
+    grades = judgements.queries()
+    if not np.array_equal(grades.data, np.round(grades.data)):
+        raise JudgementsError(f"{path.name}: qrels have whole numbers as grades; round them")
+    pairs = grades if judgements.judged is None else judgements.judged
+    mask = judgements.image_query_mask
+    rows = np.repeat(np.arange(pairs.shape[0]), np.diff(pairs.indptr))
+    known = np.asarray(grades[rows, pairs.indices]).ravel().astype(int)
+    lines = [
+        f"{query_ids[row]} 0 {document_ids[column]} {grade}\n"
+        for row, column, grade in zip(rows.tolist(), pairs.indices.tolist(), known, strict=True)
+        if mask is None or mask[row]
+    ]
+    atomic_write(path, "".join(lines).encode("utf-8"))
+
+
+def read_trec_lines(path: Path, count: int, layout: str) -> Iterator[tuple[int, list[str]]]:
+    """Yields the number and the words of every line of a file of TREC that is not blank.
+
+    Args:
+        path: The file.
+        count: Number of words of a line.
+        layout: Their meaning, for messages.
+
+    Raises:
+        JudgementsError: If the file cannot be read, or a line has more or fewer words.
+    """
+    for number, line in read_lines(path, f"`{layout}`"):
+        words = line.split()
+        if len(words) != count:
+            raise JudgementsError(
+                f"{path}:{number}: {len(words)} words, expected {count}: `{layout}`. Ids have no "
+                "blanks in files of TREC"
+            )
+        yield number, words
+
+
+def check_ids(ids: Iterable[str]) -> None:
+    """Refuses ids that files of TREC cannot hold.
+
+    Raises:
+        JudgementsError: If an id has blanks, or is empty.
+    """
+    for id_ in ids:
+        if id_.split() != [id_]:
+            raise JudgementsError(
+                f"the id {id_[:60]!r} has blanks, which files of TREC cannot hold; give captions "
+                "ids without blanks, in CSV by a column caption_id"
+            )
