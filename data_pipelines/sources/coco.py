@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -109,16 +109,6 @@ class Flickr30kSource(FolderSource):
         return read_image_file(self.root / self.images, entry.file)
 
 
-@dataclass(slots=True)
-class _Annotated:
-    """Annotations of one image."""
-
-    file_name: str
-    split: Split
-    captions: list[Caption] = field(default_factory=list)
-    labels: set[int] = field(default_factory=set)
-
-
 class CocoSource(FolderSource):
     """COCO Captions (Chen et al. 2015) with the splits of Karpathy and Fei-Fei (2015).
 
@@ -159,12 +149,12 @@ class CocoSource(FolderSource):
 
     def entries(self, problems: Problems) -> Iterator[Entry]:
         """Yields the images in the order of the split file (or of the caption files)."""
-        annotated = self._read_captions(problems)
-        self._read_labels(annotated, problems)
-        for key, split in self._order(annotated, problems):
-            image = annotated[key]
-            labels = tuple(sorted(image.labels))
-            yield Entry(key, split, tuple(image.captions), labels, image.file_name)
+        images, captions = self._read_captions(problems)
+        labels = self._read_labels(problems)
+        for key, split in self._order(images, problems):
+            file_name, _ = images[key]
+            its_labels = tuple(sorted(labels[key]))
+            yield Entry(key, split, tuple(captions[key]), its_labels, file_name)
 
     def read(self, entry: Entry) -> EncodedImage:
         """Reads the photo from the first folder that has it."""
@@ -174,26 +164,32 @@ class CocoSource(FolderSource):
         folders = ", ".join(self.images)
         raise UnreadableError(f"{entry.file} is in none of {folders} under {self.root}")
 
-    def _read_captions(self, problems: Problems) -> dict[str, _Annotated]:
-        annotated: dict[str, _Annotated] = {}
+    def _read_captions(
+        self, problems: Problems
+    ) -> tuple[dict[str, tuple[str, Split]], dict[str, list[Caption]]]:
+        """Reads the file and the split of every image, and its captions, by its id."""
+        images: dict[str, tuple[str, Split]] = {}
+        captions: dict[str, list[Caption]] = defaultdict(list)
         for name, split in zip(self.captions, SPLITS, strict=False):
             path = self.root / name
             content = _annotation_file(path, "caption annotations")
             for key, file_name in _parsed(content["images"], _image, f"{path} images", problems):
-                if key in annotated:
+                if key in images:
                     problems.add("duplicate image id", f"{key} in {path}")
                     continue
-                annotated[key] = _Annotated(file_name, split)
+                images[key] = file_name, split
             annotations = _parsed(content["annotations"], _caption, f"{path} annotations", problems)
             for key, caption in annotations:
-                if owner := annotated.get(key):
-                    owner.captions.append(caption)
+                if key in images:
+                    captions[key].append(caption)
                 else:
                     example = f"{caption.key} of image {key} in {path}"
                     problems.add("caption of an unknown image", example)
-        return annotated
+        return images, captions
 
-    def _read_labels(self, annotated: dict[str, _Annotated], problems: Problems) -> None:
+    def _read_labels(self, problems: Problems) -> dict[str, set[int]]:
+        """Reads the labels of every image with an instance, by its id."""
+        labels: dict[str, set[int]] = defaultdict(set)
         for name in self.instances:
             path = self.root / name
             content = _annotation_file(path, _INSTANCES, ("annotations", "categories"))
@@ -205,21 +201,22 @@ class CocoSource(FolderSource):
                 content["annotations"], _instance, f"{path} annotations", problems
             )
             for key, category in annotations:
-                if category not in number:
+                if category in number:
+                    labels[key].add(number[category])
+                else:
                     problems.add("instance of an unknown category", f"{category} in {path}")
-                elif owner := annotated.get(key):
-                    owner.labels.add(number[category])
+        return labels
 
     def _order(
-        self, annotated: dict[str, _Annotated], problems: Problems
+        self, images: dict[str, tuple[str, Split]], problems: Problems
     ) -> Iterator[tuple[str, Split]]:
         if self.split_file is None:
-            yield from ((key, image.split) for key, image in annotated.items())
+            yield from ((key, split) for key, (_, split) in images.items())
             return
         holds = "a split file of Karpathy (data.source.split_file=null takes the splits of COCO)"
         path = self.root / self.split_file
         for image in karpathy_entries(path, self.restval, problems, holds):
-            if image.key in annotated:
+            if image.key in images:
                 yield image.key, image.split
             else:
                 problems.add("image of the split file without annotations", image.file)

@@ -50,22 +50,15 @@ def _xmp(image: Image.Image) -> Iterator[str]:
     return _descriptions(image.getxmp())
 
 
-def _descriptions(node: Any) -> Iterator[str]:
-    """Yields the texts of all elements `description` of nested XMP, in all languages."""
-    for value in node if isinstance(node, list) else ():
-        yield from _descriptions(value)
-    for key, value in node.items() if isinstance(node, dict) else ():
-        yield from _texts(value) if key == "description" else _descriptions(value)
-
-
-def _texts(node: Any) -> Iterator[str]:
-    if isinstance(node, str):
+def _descriptions(node: Any, is_within: bool = False) -> Iterator[str]:
+    """Yields the texts within all elements `description` of nested XMP, in all languages."""
+    if isinstance(node, str) and is_within:
         yield node
     for value in node if isinstance(node, list) else ():
-        yield from _texts(value)
+        yield from _descriptions(value, is_within)
     for key, value in node.items() if isinstance(node, dict) else ():
         if key != "lang":
-            yield from _texts(value)
+            yield from _descriptions(value, is_within or key == "description")
 
 
 def _iptc(image: Image.Image) -> Iterator[str]:

@@ -60,7 +60,10 @@ class ScenesSource(Source):
         del problems
         for split in SPLITS:
             for position in range(getattr(self, split)):
-                yield self._entry(split, position)
+                key = f"{split}/{position:06d}"
+                _, statements = self._described(split, position)
+                captions = tuple(Caption(f"{key}/{n}", s.text) for n, s in enumerate(statements))
+                yield Entry(key, split, captions, position=position)
 
     def read(self, entry: Entry) -> EncodedImage:
         """Draws the scene of an entry, as a JPEG file."""
@@ -87,15 +90,6 @@ class ScenesSource(Source):
                 made[int(caption.key.rpartition("/")[2])] for caption in entry.captions
             )
         return truth_table(statements, Scenes.from_scenes(scenes))
-
-    def _entry(self, split: Split, position: int) -> Entry:
-        key = f"{split}/{position:06d}"
-        _, statements = self._described(split, position)
-        captions = (
-            Caption(f"{key}/{number}", statement.text)
-            for number, statement in enumerate(statements)
-        )
-        return Entry(key, split, tuple(captions), position=position)
 
     def _described(self, split: Split, position: int) -> tuple[Scene, tuple[Statement, ...]]:
         return _described(self.seed, SPLITS.index(split), position, self.captions_per_image)

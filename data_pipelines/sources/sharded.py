@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tarfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -109,12 +109,13 @@ class WebDatasetSource(ShardedSource):
     def entries(self, problems: Problems) -> Iterator[Entry]:
         """Yields the images file by file."""
         for split, path in self.files():
+            file = str(path.relative_to(self.root))
             try:
                 with tarfile.open(check_file(path), "r:") as tar:
-                    for key, members in groupby(filter(tarfile.TarInfo.isreg, tar), _key):
-                        entry = self._entry(tar, split, path, key, members, problems)
-                        if entry is not None:
-                            yield entry
+                    for key, image, caption in self._items(tar, path, problems):
+                        texts = parse_captions(key, caption, problems)
+                        image_split = self.split_of(key, split)
+                        yield Entry(key, image_split, texts, (), file, image.offset_data)
                     if fault := _fault(path, tar.offset):
                         problems.add("damaged tar file", f"{path} {fault}")
             except (tarfile.TarError, OSError, EOFError) as error:
@@ -131,27 +132,22 @@ class WebDatasetSource(ShardedSource):
         except (tarfile.TarError, OSError, ValueError) as error:
             raise unreadable(path, error) from None
 
-    def _entry(
-        self,
-        tar: tarfile.TarFile,
-        split: Split,
-        path: Path,
-        key: str,
-        members: Iterable[tarfile.TarInfo],
-        problems: Problems,
-    ) -> Entry | None:
-        by_kind = {member.name.rpartition(".")[2].lower(): member for member in members}
-        image = next((by_kind[kind] for kind in _IMAGES if kind in by_kind), None)
-        if image is None:
-            problems.add("item without an image", f"{key} in {path}")
-            return None
-        try:
-            captions = parse_captions(key, self._caption(tar, by_kind), problems)
-            file = str(path.relative_to(self.root))
-            return Entry(key, self.split_of(key, split), captions, (), file, image.offset_data)
-        except (ValueError, KeyError, RecursionError) as error:
-            problems.add("malformed caption", f"{key} in {path}: {error}")
-            return None
+    def _items(
+        self, tar: tarfile.TarFile, path: Path, problems: Problems
+    ) -> Iterator[tuple[str, tarfile.TarInfo, Any]]:
+        """Yields the key, the image and the caption of every item; counts those without."""
+        for key, members in groupby(filter(tarfile.TarInfo.isreg, tar), _key):
+            by_kind = {member.name.rpartition(".")[2].lower(): member for member in members}
+            image = next((by_kind[kind] for kind in _IMAGES if kind in by_kind), None)
+            if image is None:
+                problems.add("item without an image", f"{key} in {path}")
+                continue
+            try:
+                caption = self._caption(tar, by_kind)
+            except (ValueError, KeyError, RecursionError) as error:
+                problems.add("malformed caption", f"{key} in {path}: {error}")
+            else:
+                yield key, image, caption
 
     def _caption(self, tar: tarfile.TarFile, by_kind: dict[str, tarfile.TarInfo]) -> Any:
         if "txt" in by_kind:
