@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Container, Iterator, Mapping
+import math
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from data_pipelines.files import (
     replace_atomically,
     verify,
 )
+from data_pipelines.vectors import chunks
 from keras_xmr.index.manifests import read_manifest, write_manifest
 
 _VERSION = 1
@@ -46,7 +48,7 @@ class Backend(abc.ABC):
 
     An item is K rows of D numbers, and a query K' rows; the score of both is the largest of their
     K K' inner products. Most have one row. Changes apply at once to
-    this object, and to others after `save`.
+    this object, and to others after `save`. Vectors of removed items stay until a later `save`.
 
     A subclass sets `NAME`, and `DEFAULTS` with the names and defaults of its options.
 
@@ -69,6 +71,9 @@ class Backend(abc.ABC):
             raise BackendError(f"{self.NAME} has no option {unknown[0]!r}; its options: {known}")
         self.folder, self.shape = folder, tuple(shape)
         self.options: dict[str, Any] = {**self.DEFAULTS, **options}
+        # The ids of all stored items, in their order, and which of them are not removed.
+        self._ids, self._kept = np.empty(0, np.int64), np.empty(0, bool)
+        self._written = 0
 
     @classmethod
     def open(cls, folder: Path, writing: bool = False) -> Self:
@@ -101,14 +106,25 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def restore(self, content: Mapping[str, Any], writing: bool) -> None:
-        """Reads what `save` stored, by the content of the manifest; see `open`."""
+        """Reads what `store` wrote, by the content of the manifest; see `open`."""
 
     @property
-    @abc.abstractmethod
     def ids(self) -> np.ndarray:
         """The ids of all items, int64 (items,), ascending."""
+        return np.sort(self._ids[self._kept])
 
-    @abc.abstractmethod
+    def __len__(self) -> int:
+        return int(self._kept.sum())
+
+    def begin(self, count: int, sample: Callable[[int], np.ndarray]) -> None:
+        """Trains on a sample before the first items are added; nothing by default.
+
+        Args:
+            count: Number of items that will be added.
+            sample: Returns vectors float32 (size, K, D) of a random sample of `size` items.
+        """
+        del count, sample
+
     def add(self, ids: np.ndarray, vectors: np.ndarray) -> None:
         """Adds items.
 
@@ -120,19 +136,36 @@ class Backend(abc.ABC):
             BackendError: If the shape differs from that of the other items, an id is not new, or
                 a number is not finite.
         """
-
-    def begin(self, count: int, sample: Callable[[int], np.ndarray]) -> None:
-        """Trains on a sample before the first items are added; nothing by default.
-
-        Args:
-            count: Number of items that will be added.
-            sample: Returns vectors float32 (size, K, D) of a random sample of `size` items.
-        """
-        del count, sample
+        if vectors.shape[1:] != self.shape:
+            raise BackendError(
+                f"items have the shape {vectors.shape[1:]}, and those of the index {self.shape}"
+            )
+        if not np.isfinite(vectors).all():
+            raise BackendError("a vector has a number that is not finite")
+        if len(np.unique(ids)) != len(ids) or np.isin(ids, self._ids).any():
+            raise BackendError(
+                "an id is not new: every item needs an id of its own, other than those of removed "
+                "items"
+            )
+        if not len(ids):
+            return
+        order = np.argsort(ids)
+        ids = np.asarray(ids, np.int64)[order]
+        self.insert(ids, np.ascontiguousarray(vectors[order], np.float32))
+        self._ids = np.concatenate([self._ids, ids])
+        self._kept = np.concatenate([self._kept, np.ones(len(ids), bool)])
 
     @abc.abstractmethod
+    def insert(self, ids: np.ndarray, vectors: np.ndarray) -> None:
+        """Stores the vectors of valid items, with ascending ids, behind all others; see `add`."""
+
     def remove(self, ids: np.ndarray) -> None:
         """Removes items; unknown ids are ignored."""
+        self._kept = self._kept & ~np.isin(self._ids, ids)
+
+    def find_kept(self, allowed: np.ndarray | None) -> np.ndarray:
+        """Which of all stored items a search may find, bool; see `search`."""
+        return self._kept if allowed is None else self._kept & np.isin(self._ids, allowed)
 
     @abc.abstractmethod
     def search(self, queries: np.ndarray, k: int, allowed: np.ndarray | None = None) -> Neighbours:
@@ -144,27 +177,35 @@ class Backend(abc.ABC):
             allowed: Ids to search among, int64 ascending; None for all.
         """
 
-    @abc.abstractmethod
     def save(self) -> None:
         """Stores all changes, atomically."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        content, files = self.store()
+        common = {"backend": self.NAME, "shape": self.shape, "options": self.options}
+        write_manifest(self.folder, _VERSION, {**common, **content})
+        # Readers keep a mapped file of an earlier state until they close it.
+        for path in self.folder.glob("[0-9]*"):
+            if path.name not in files:
+                path.unlink(missing_ok=True)
+
+    @abc.abstractmethod
+    def store(self) -> tuple[dict[str, Any], Container[str]]:
+        """Writes files; returns the content of the manifest for `restore`, and their names."""
 
     @abc.abstractmethod
     def close(self) -> None:
         """Closes the files; unsaved changes are lost."""
 
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def write_manifest(self, content: Mapping[str, Any]) -> None:
-        """Writes the manifest: backend, shape, options, and the content for `restore`."""
-        common = {"backend": self.NAME, "shape": self.shape, "options": self.options}
-        write_manifest(self.folder, _VERSION, {**common, **content})
-
-    def write_file(self, name: str, write: Callable[[Path], None]) -> dict[str, str]:
-        """Writes a file atomically, and returns its checksum by its name."""
-        with replace_atomically(self.folder / name, Path(name).suffix) as temporary:
-            write(temporary)
-        return {name: checksum(self.folder / name)}
+    def write_files(self, writers: Mapping[str, Callable[[Path], Any]]) -> dict[str, str]:
+        """Writes numbered files atomically by their suffixes; returns the checksums by name."""
+        self._written += 1
+        files = {}
+        for suffix, write in writers.items():
+            path = self.folder / f"{self._written:06d}.{suffix}"
+            with replace_atomically(path, path.suffix) as temporary:
+                write(temporary)
+            files[path.name] = checksum(path)
+        return files
 
     def check_file(self, name: str, sha256: str) -> Path:
         """The path of a file that has its checksum.
@@ -179,22 +220,11 @@ class Backend(abc.ABC):
             raise DamagedError(path, getattr(error, "strerror", error)) from None
         return path
 
-    def remove_other_files(self, pattern: str, kept: Container[str]) -> None:
-        """Removes files of earlier states. Readers keep a mapped file until they close it."""
-        for path in self.folder.glob(pattern):
-            if path.name not in kept and not path.name.startswith("."):
-                path.unlink(missing_ok=True)
 
-    def check_new(self, ids: np.ndarray, vectors: np.ndarray) -> None:
-        """Validates new items."""
-        if vectors.shape[1:] != self.shape:
-            raise BackendError(
-                f"items have the shape {vectors.shape[1:]}, and those of the index {self.shape}"
-            )
-        if not np.isfinite(vectors).all():
-            raise BackendError("a vector has a number that is not finite")
-        if len(np.unique(ids)) != len(ids) or np.isin(ids, self.ids).any():
-            raise BackendError("an id is not new: every item needs an id of its own")
+def no_neighbours(queries: np.ndarray, k: int) -> Neighbours:
+    """The result without any item."""
+    shape = len(queries), k
+    return Neighbours(np.full(shape, -1, np.int64), np.full(shape, -np.inf, np.float32))
 
 
 def best(ids: np.ndarray, scores: np.ndarray, k: int) -> Neighbours:
@@ -273,93 +303,60 @@ class Exact(Backend):
 
     NAME = "exact"
     is_exact = True
-
-    def __init__(self, folder: Path, shape: tuple[int, ...]) -> None:
-        super().__init__(folder, shape)
-        self._segments: list[_Segment] = []
-        self._removed = np.empty(0, np.int64)
-        self._written = 0
+    _segments: tuple[_Segment, ...] = ()
 
     def restore(self, content: Mapping[str, Any], writing: bool) -> None:
         del writing
         if content.get("precision", "float32") != "float32":
             raise DamagedError(self.folder, "float16 vectors of an earlier version")
-        self._segments = [self._read(files) for files in content["segments"]]
-        self._removed = np.array(content["removed"], np.int64)
         self._written = content["written"]
+        self._segments = tuple(map(self._read, content["segments"]))
+        self._ids = np.concatenate([self._ids, *(s.ids for s in self._segments)])
+        self._kept = ~np.isin(self._ids, np.array(content["removed"], np.int64))
 
-    @property
-    def ids(self) -> np.ndarray:
-        ids = np.concatenate([np.empty(0, np.int64), *(s.ids for s in self._segments)])
-        return np.sort(ids[~np.isin(ids, self._removed)])
-
-    def add(self, ids: np.ndarray, vectors: np.ndarray) -> None:
-        self.check_new(ids, vectors)
-        known = np.concatenate([np.empty(0, np.int64), *(s.ids for s in self._segments)])
-        if np.isin(ids, known).any():
-            raise BackendError("an id of a removed item cannot be reused")
-        if len(ids):
-            order = np.argsort(ids)
-            kept = np.ascontiguousarray(vectors[order], np.float32)
-            self._segments.append(_Segment(np.asarray(ids, np.int64)[order], kept))
-
-    def remove(self, ids: np.ndarray) -> None:
-        gone = np.intersect1d(ids, self.ids)
-        self._removed = np.union1d(self._removed, gone)
+    def insert(self, ids: np.ndarray, vectors: np.ndarray) -> None:
+        self._segments += (_Segment(ids, vectors),)
 
     def search(self, queries: np.ndarray, k: int, allowed: np.ndarray | None = None) -> Neighbours:
-        nothing = np.empty((len(queries), 0))
-        nearest = best(nothing.astype(np.int64), nothing.astype(np.float32), k)
-        numbers = sum(segment.vectors.size for segment in self._segments)
+        nearest, keep = no_neighbours(queries, k), self.find_kept(allowed)
+        numbers = len(self._ids) * math.prod(self.shape)
         streamed = numbers > _BLOCK and queries.shape[0] * queries.shape[1] <= _FEW
-        for block_ids, vectors in self._blocks(max(1, _BLOCK // int(np.prod(self.shape)))):
-            keep = self._kept(block_ids, allowed)
-            if not keep.any():
+        size, end = max(1, _BLOCK // math.prod(self.shape)), 0
+        for vectors in (block for s in self._segments for block in chunks(s.vectors, size)):
+            block = slice(end, end + len(vectors))
+            end = block.stop
+            if not keep[block].any():
                 continue
-            scores = _scores(queries, vectors, streamed)
-            if not keep.all():
-                scores[:, ~keep] = -np.inf
-            nearest = _merge(nearest, block_ids, scores, k)
+            scores = inner_products(queries, vectors, streamed)
+            if not keep[block].all():
+                scores[:, ~keep[block]] = -np.inf
+            nearest = _merge(nearest, self._ids[block], scores, k)
         return nearest
 
-    def save(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        if len(self._segments) > _SEGMENTS or len(self._removed) > len(self):
+    def store(self) -> tuple[dict[str, Any], Container[str]]:
+        if len(self._segments) > _SEGMENTS or len(self._ids) > 2 * len(self):
             self._join()
-        self._segments = [s if s.files else self._write(s) for s in self._segments]
+        self._segments = tuple(s if s.files else self._write(s) for s in self._segments)
         segments = [dict(segment.files) for segment in self._segments]
-        removed = self._removed.tolist()
-        self.write_manifest({"written": self._written, "segments": segments, "removed": removed})
-        self.remove_other_files("*.npy", {name for files in segments for name in files})
+        removed = self._ids[~self._kept].tolist()
+        content = {"written": self._written, "segments": segments, "removed": removed}
+        return content, {name for files in segments for name in files}
 
     def close(self) -> None:
-        self._segments = []
-
-    def _kept(self, ids: np.ndarray, allowed: np.ndarray | None) -> np.ndarray:
-        keep = ~np.isin(ids, self._removed) if len(self._removed) else np.ones(len(ids), bool)
-        return keep if allowed is None else keep & np.isin(ids, allowed)
-
-    def _blocks(self, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for segment in self._segments:
-            for start in range(0, len(segment.ids), size):
-                part = slice(start, start + size)
-                yield segment.ids[part], segment.vectors[part]
+        self._segments = ()
 
     def _join(self) -> None:
         """Joins all segments, without removed items."""
-        keep = [self._kept(s.ids, None) for s in self._segments]
-        pairs = list(zip(self._segments, keep, strict=True))
-        ids = np.concatenate([s.ids[k] for s, k in pairs])
-        self._segments = [_Segment(ids, np.concatenate([s.vectors[k] for s, k in pairs]))]
-        self._removed = self._removed[:0]
+        ends = np.cumsum([len(segment.ids) for segment in self._segments])[:-1]
+        pairs = zip(self._segments, np.split(self._kept, ends), strict=True)
+        vectors = np.concatenate([segment.vectors[keep] for segment, keep in pairs])
+        self._ids, self._kept = self._ids[self._kept], self._kept[self._kept]
+        self._segments = (_Segment(self._ids, vectors),)
 
     def _write(self, segment: _Segment) -> _Segment:
-        self._written += 1
-        files: dict[str, str] = {}
-        for name, array in (("ids", segment.ids), ("vectors", segment.vectors)):
-            file = f"{self._written:06d}.{name}.npy"
-            files |= self.write_file(file, partial(np.save, arr=array))
-        return self._read(files)
+        arrays = {"ids.npy": segment.ids, "vectors.npy": segment.vectors}
+        writers = {suffix: partial(np.save, arr=array) for suffix, array in arrays.items()}
+        return self._read(self.write_files(writers))
 
     def _read(self, files: Mapping[str, str]) -> _Segment:
         ids, vectors = (self.check_file(name, sha256) for name, sha256 in files.items())
@@ -372,7 +369,7 @@ class Exact(Backend):
         return segment
 
 
-def _scores(queries: np.ndarray, vectors: np.ndarray, streamed: bool) -> np.ndarray:
+def inner_products(queries: np.ndarray, vectors: np.ndarray, streamed: bool = False) -> np.ndarray:
     """Computes the largest inner products (M, N) of queries (M, K', D) and items (N, K, D)."""
     (num_queries, query_rows, width), (items, rows, _) = queries.shape, vectors.shape
     flat_queries, flat_vectors = queries.reshape(-1, width), vectors.reshape(-1, width)

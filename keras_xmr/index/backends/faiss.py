@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Container, Mapping
 from typing import Any, ClassVar
 
 import faiss
@@ -17,6 +16,8 @@ from keras_xmr.index.backends.base import (
     Neighbours,
     best,
     best_items,
+    inner_products,
+    no_neighbours,
 )
 
 _MOST_TRAINING = 100_000
@@ -31,12 +32,7 @@ class _Faiss(Backend):
     are half of all rows.
     """
 
-    def __init__(self, folder: Path, shape: tuple[int, ...], **options: Any) -> None:
-        super().__init__(folder, shape, **options)
-        self._index: Any = None
-        self._ids = np.empty(0, np.int64)
-        self._kept = np.empty(0, bool)
-        self._written = 0
+    _index: Any = None
 
     def _make(self, vectors: np.ndarray, count: int) -> Any:
         """Makes an empty faiss index for `count` rows, trained on vectors (rows, D) if needed."""
@@ -55,86 +51,68 @@ class _Faiss(Backend):
                 if path.suffix == ".faiss":
                     self._index = faiss.read_index(str(path))
                 else:
-                    self._ids, kept = np.load(path)
+                    # The file has a column per row of an item.
+                    self._ids, kept = np.load(path)[:, :: self.shape[0]]
                     self._kept = kept.astype(bool)
             except NO_ARRAY as error:
                 # Faiss reports a file that a writer removes in between by a RuntimeError.
                 raise DamagedError(path, error) from None
 
-    @property
-    def ids(self) -> np.ndarray:
-        return np.unique(self._ids[self._kept])
-
-    def add(self, ids: np.ndarray, vectors: np.ndarray) -> None:
-        self.check_new(ids, vectors)
-        if not len(ids):
-            return
-        order = np.argsort(ids)
-        rows = np.ascontiguousarray(vectors[order], np.float32).reshape(-1, self.shape[1])
+    def insert(self, ids: np.ndarray, vectors: np.ndarray) -> None:
+        del ids
+        rows = vectors.reshape(-1, self.shape[1])
         if self._index is None:
             self._index = self._make(rows, len(rows))
         self._index.add(rows)
-        self._ids = np.concatenate([self._ids, np.repeat(ids[order], self.shape[0])])
-        self._kept = np.concatenate([self._kept, np.ones(len(rows), bool)])
-
-    def remove(self, ids: np.ndarray) -> None:
-        self._kept &= ~np.isin(self._ids, ids)
 
     def search(self, queries: np.ndarray, k: int, allowed: np.ndarray | None = None) -> Neighbours:
-        keep = self._kept if allowed is None else self._kept & np.isin(self._ids, allowed)
-        num_queries, rows = queries.shape[:2]
-        if not keep.any():
-            nothing = np.empty((num_queries, 0), np.int64)
-            return best(nothing, np.empty(nothing.shape, np.float32), k)
-        if allowed is not None and keep.sum() <= _FEW:
-            return self._scan(queries, k, np.flatnonzero(keep))
-        wanted = min(k * self.shape[0], int(keep.sum()))
-        packed = np.packbits(keep, bitorder="little")
+        keep, rows = self.find_kept(allowed), self.shape[0]
+        count = int(keep.sum()) * rows
+        if not count:
+            return no_neighbours(queries, k)
+        if allowed is not None and count <= _FEW:
+            scores = inner_products(queries, self._vectors(keep))
+            return best(np.broadcast_to(self._ids[keep], scores.shape), scores, k)
+        wanted = min(k * rows, count)
+        packed = np.packbits(np.repeat(keep, rows), bitorder="little")
         parameters = self._parameters(faiss.IDSelectorBitmap(packed), wanted)
-        flat = np.ascontiguousarray(queries.reshape(num_queries * rows, -1), np.float32)
+        flat = np.ascontiguousarray(queries.reshape(-1, self.shape[1]), np.float32)
         scores, places = self._index.search(flat, wanted, params=parameters)
-        ids = np.where(places < 0, -1, self._ids[places])
+        ids = np.where(places < 0, -1, self._ids[places // rows])
         scores = np.where(places < 0, -np.inf, scores).astype(np.float32)
         # With a row of an item, and of a query, each item occurs once.
-        chosen = best if rows == self.shape[0] == 1 else best_items
-        return chosen(ids.reshape(num_queries, -1), scores.reshape(num_queries, -1), k)
+        chosen = best if queries.shape[1] == rows == 1 else best_items
+        return chosen(ids.reshape(len(queries), -1), scores.reshape(len(queries), -1), k)
 
-    def _scan(self, queries: np.ndarray, k: int, places: np.ndarray) -> Neighbours:
-        """Scores some rows exhaustively."""
-        flat = queries.reshape(-1, queries.shape[-1])
-        products = flat @ self._index.reconstruct_batch(places).T
-        products = products.reshape(*queries.shape[:2], -1).max(axis=1)
-        ids = np.broadcast_to(self._ids[places], products.shape)
-        return best_items(ids, products, k)
+    def _vectors(self, keep: np.ndarray) -> np.ndarray:
+        """The vectors (N, K, D) of some items, by bool."""
+        places = np.flatnonzero(np.repeat(keep, self.shape[0]))
+        vectors: np.ndarray = self._index.reconstruct_batch(places)
+        return vectors.reshape(-1, *self.shape)
 
-    def save(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        if len(self._kept) > 2 * self._kept.sum():
+    def store(self) -> tuple[dict[str, Any], Container[str]]:
+        if len(self._ids) > 2 * len(self):
             self._compact()
-        self._written += 1
         files: dict[str, str] = {}
         if self._index is not None:
-            state = np.stack([self._ids, self._kept])
-            files |= self.write_file(
-                f"{self._written:06d}.faiss", lambda path: faiss.write_index(self._index, str(path))
+            state = np.repeat([self._ids, self._kept], self.shape[0], axis=1)
+            files = self.write_files(
+                {
+                    "faiss": lambda path: faiss.write_index(self._index, str(path)),
+                    "npy": lambda path: np.save(path, state),
+                }
             )
-            files |= self.write_file(f"{self._written:06d}.npy", lambda path: np.save(path, state))
-        self.write_manifest({"files": files, "written": self._written})
-        for pattern in ("*.faiss", "*.npy"):
-            self.remove_other_files(pattern, files)
+        return {"files": files, "written": self._written}, files
 
     def close(self) -> None:
         self._index = None
         self._ids, self._kept = self._ids[:0], self._kept[:0]
 
     def _compact(self) -> None:
-        """Rebuilds the index from the rows that are kept."""
-        ids, kept = self.ids, np.flatnonzero(self._kept)
-        places = kept[np.argsort(self._ids[kept], kind="stable")]
-        vectors = self._index.reconstruct_batch(places) if len(ids) else None
+        """Rebuilds the index from the items that are kept."""
+        ids, vectors = self._ids[self._kept], self._vectors(self._kept)
         self.close()
-        if vectors is not None:
-            self.add(ids, vectors.reshape(len(ids), *self.shape))
+        self.add(ids, vectors)
 
 
 class HNSW(_Faiss):

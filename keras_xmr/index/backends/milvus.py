@@ -1,8 +1,9 @@
 """Search by Milvus: by Milvus Lite in this process, or by a server that many machines share.
 
-Milvus stores rows at once, without transactions. So every row has the number of its `save`, and a
-manifest has the number of saves and the removed items. It is written after new rows are inserted,
-and before old ones are deleted.
+Milvus stores rows at once, without transactions. So every row has the number of the `save` that it
+waits for, and a manifest has the number of saves and the removed items. It is written after new
+rows are inserted, and before old ones are deleted. Rows of a later save are ignored, and the next
+writer deletes them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
@@ -22,7 +23,13 @@ import numpy as np
 from pymilvus import DataType, MilvusClient, MilvusException
 
 from data_pipelines.vectors import chunks
-from keras_xmr.index.backends.base import Backend, BackendError, Neighbours, best_items
+from keras_xmr.index.backends.base import (
+    Backend,
+    BackendError,
+    Neighbours,
+    best_items,
+    no_neighbours,
+)
 
 _MOST = 16_384
 """Maximum number of rows of a query of Milvus."""
@@ -62,54 +69,33 @@ class Milvus(Backend):
 
     def __init__(self, folder: Path, shape: tuple[int, ...], **options: Any) -> None:
         super().__init__(folder, shape, **options)
-        self._saves = 0
         self._name = f"photos_{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]}"
         self._client: Any = None
         self._changed = 0.0
-        self._stored = self._removed = np.empty(0, np.int64)
-        self._new_ids = np.empty(0, np.int64)
-        self._new = np.empty((0, *shape), np.float32)
+        self._is_flushed = True
 
     def restore(self, content: Mapping[str, Any], writing: bool) -> None:
-        self._saves, self._name = content["saves"], content["name"]
+        self._written, self._name = content["saves"], content["name"]
         self._connect()
         self._read(np.array(content["removed"], np.int64), content["items"], writing)
 
-    @property
-    def ids(self) -> np.ndarray:
-        return np.union1d(np.setdiff1d(self._stored, self._removed), self._new_ids)
-
-    def add(self, ids: np.ndarray, vectors: np.ndarray) -> None:
-        self.check_new(ids, vectors)
-        if np.isin(ids, self._stored).any():
-            raise BackendError("an id of a removed item cannot be reused")
-        self._new_ids = np.concatenate([self._new_ids, np.asarray(ids, np.int64)])
-        self._new = np.concatenate([self._new, np.asarray(vectors, np.float32)])
-
-    def remove(self, ids: np.ndarray) -> None:
-        self._removed = np.union1d(self._removed, np.intersect1d(ids, self._stored))
-        keep = ~np.isin(self._new_ids, ids)
-        self._new_ids, self._new = self._new_ids[keep], self._new[keep]
+    def insert(self, ids: np.ndarray, vectors: np.ndarray) -> None:
+        self._connect()
+        save, rows = self._written + 1, list(vectors.reshape(-1, self.shape[1]))
+        for batch in chunks(list(zip(self._keys(ids).tolist(), rows, strict=True)), _AT_ONCE):
+            entities = [{"id": key, "save": save, "vector": row} for key, row in batch]
+            self._client.insert(self._name, entities)
+        self._changed, self._is_flushed = time.monotonic(), False
 
     def search(self, queries: np.ndarray, k: int, allowed: np.ndarray | None = None) -> Neighbours:
-        seen = np.setdiff1d(self._stored, self._removed)
-        keep = np.ones(len(self._new_ids), bool)
-        parts = [seen]
-        if allowed is not None:
-            keep, seen = np.isin(self._new_ids, allowed), np.intersect1d(seen, allowed)
-            parts = list(chunks(seen, _AT_ONCE))
-        results = [self._scan(queries, keep)]
-        results += [
-            self._search(queries, k, part, allowed is not None) for part in parts if len(part)
-        ]
+        items = self._ids[self.find_kept(allowed)]
+        if not len(items):
+            return no_neighbours(queries, k)
+        only = allowed is not None
+        parts = chunks(items, _AT_ONCE) if only else [items]
+        results = [self._search(queries, k, part, only) for part in parts]
         ids, scores = (np.concatenate(arrays, axis=1) for arrays in zip(*results, strict=True))
         return best_items(ids, scores, k)
-
-    def _scan(self, queries: np.ndarray, keep: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Ids and scores (M, N) of unsaved items."""
-        products = np.einsum("mad,nbd->mnab", queries, self._new[keep])
-        scores = products.max(axis=(2, 3), initial=-np.inf)
-        return np.broadcast_to(self._new_ids[keep], scores.shape), scores.astype(np.float32)
 
     def _search(
         self, queries: np.ndarray, k: int, items: np.ndarray, only: bool
@@ -156,30 +142,25 @@ class Milvus(Backend):
             scores[row, : len(hits)] = [hit["distance"] for hit in hits]
         return ids.reshape(num_queries, -1), scores.reshape(num_queries, -1)
 
-    def save(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+    def store(self) -> tuple[dict[str, Any], Container[str]]:
         self._connect()
-        rows = self._new.reshape(-1, self.shape[1])
-        keys = self._keys(self._new_ids)
-        for start in range(0, len(keys), _AT_ONCE):
-            batch = zip(keys[start : start + _AT_ONCE].tolist(), rows[start:], strict=False)
-            entities = [{"id": key, "save": self._saves + 1, "vector": row} for key, row in batch]
-            self._client.insert(self._name, entities)
-        if len(keys):
+        if not self._is_flushed:
             self._client.flush(self._name)
             if not self.options["uri"]:
                 # Milvus Lite adds new rows to the graph when a collection is loaded.
                 self._client.release_collection(self._name)
                 self._load()
-        self._saves += 1
-        ids, removed = self.ids, self._removed.tolist()
-        self.write_manifest(
-            {"name": self._name, "items": len(ids), "saves": self._saves, "removed": removed}
-        )
-        self._delete(self._removed)
+            self._is_flushed = True
+        self._written += 1
+        removed = self._ids[~self._kept].tolist()
+        content = {"name": self._name, "items": len(self), "saves": self._written}
+        return {**content, "removed": removed}, ()
+
+    def save(self) -> None:
+        super().save()
+        self._delete(self._ids[~self._kept])
         self._changed = time.monotonic()
-        self._stored, self._removed = ids, self._removed[:0]
-        self._new_ids, self._new = self._new_ids[:0], self._new[:0]
+        self._ids, self._kept = self._ids[self._kept], self._kept[self._kept]
 
     def _load(self) -> None:
         """Loads the collection; retries while Milvus Lite is writing a graph."""
@@ -212,6 +193,7 @@ class Milvus(Backend):
         """Opens the collection, and creates it if it is missing."""
         if self._client is not None:
             return
+        self.folder.mkdir(parents=True, exist_ok=True)
         # Another process may have changed it just now.
         self._changed = time.monotonic()
         if not self.options["uri"] and find_spec("milvus_lite") is None:
@@ -255,11 +237,12 @@ class Milvus(Backend):
             rows += [(row["id"] // self.shape[0], row["save"]) for row in batch]
         iterator.close()
         stored = np.array(rows, np.int64).reshape(-1, 2)
-        saved = stored[:, 1] <= self._saves
-        self._stored = np.setdiff1d(stored[saved, 0], removed)
-        if len(self._stored) != items:
+        saved = stored[:, 1] <= self._written
+        self._ids = np.setdiff1d(stored[saved, 0], removed)
+        self._kept = np.ones(len(self._ids), bool)
+        if len(self._ids) != items:
             raise BackendError(
-                f"{self._place} has {len(self._stored):,} items, not {items:,}: it is damaged; "
+                f"{self._place} has {len(self._ids):,} items, not {items:,}: it is damaged; "
                 "delete the index and build it again"
             )
         if writing:
