@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Serves until SIGTERM or Ctrl-C."""
-    from keras_xmr.index.learned import MARKS
+    from keras_xmr.index.learning import MARKS
 
     try:
         from keras_xmr.server.process import is_loopback, serve

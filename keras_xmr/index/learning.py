@@ -15,17 +15,27 @@ unchanged model among the choices.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from data_pipelines.vectors import Arrays, unit_rows
+from data_pipelines.errors import UserError
+from data_pipelines.files import NO_ARRAY, locked, replace_atomically
+from data_pipelines.vectors import Arrays, chunks, concatenate, unit_rows
+from keras_xmr.judgements.formats import read_csv
+from keras_xmr.judgements.reading import known_name, one_line
+
+if TYPE_CHECKING:
+    from keras_xmr.index.photo_index import PhotoIndex
 
 PENALTIES = (1.0, 3.0, 10.0)
 SHARPNESSES = (1.0, 2.0, 4.0)
@@ -35,6 +45,13 @@ FOLDS = 10
 
 MOST = 2000
 """Maximum number of marks; the last ones are used."""
+
+LEARNED = "learned.npz"
+
+MARKS = "judgements.csv"
+"""The file of marks of the page, in the folder of the index."""
+
+_VERSION, _BATCH = 1, 64
 
 _FIRST_SCALE, _FIRST_SHIFT, _PRIOR = 12.0, -6.0, 1e-2
 """The log-odds of a mark are about 12 cosine - 6 until marks say otherwise."""
@@ -138,7 +155,7 @@ def choose(marked: Marked, score: Score) -> Choice:
     as_it_is = Choice(None, 1.0, before, before, len(counted))
     if len(counted) < 2:
         return as_it_is
-    better, errors = [as_it_is], [0.0]
+    better = [(as_it_is, 0.0)]
     for sharpness, penalty in itertools.product(SHARPNESSES, PENALTIES):
         learned = partial(fit, penalty=penalty, sharpness=sharpness)
         held_out = score_held_out(marked, learned, score)
@@ -146,12 +163,11 @@ def choose(marked: Marked, score: Score) -> Choice:
         error = gains.std(ddof=1) / np.sqrt(len(gains))
         if gains.mean() > error:
             after = before + float(gains.mean())
-            better.append(Choice(penalty, sharpness, before, after, len(counted)))
-            errors.append(float(error))
-    best = int(np.argmax([choice.after for choice in better]))
-    enough = better[best].after - errors[best]
+            choice = Choice(penalty, sharpness, before, after, len(counted))
+            better.append((choice, float(error)))
+    best, error = max(better, key=lambda pair: pair[0].after)
     return max(
-        (choice for choice in better if choice.after >= enough),
+        (choice for choice, _ in better if choice.after >= best.after - error),
         key=lambda choice: (choice.sharpness, choice.after),
     )
 
@@ -228,3 +244,197 @@ def _log_odds(cosines: np.ndarray, right: np.ndarray) -> tuple[float, np.ndarray
 
     scale, shift = minimize(loss, prior, jac=True, method="BFGS").x
     return max(float(scale), 1.0), scale * cosines + shift
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """A learned change of queries, and the model of its embeddings.
+
+    Attributes:
+        change: The change of queries.
+        fingerprint: The fingerprint of the model.
+        marks: Number of marks in training.
+    """
+
+    change: Change
+    fingerprint: str
+    marks: int
+
+    def sentence(self, fingerprint: str, is_calibrated: bool) -> str:
+        """A sentence for the notes of a search.
+
+        Args:
+            fingerprint: The fingerprint of the model that searches.
+            is_calibrated: Whether the number of right photos is estimated.
+        """
+        marks = "1 mark" if self.marks == 1 else f"{self.marks:,} marks"
+        if fingerprint != self.fingerprint:
+            return f"What an earlier model learned from {marks} is not used: run `learn` again."
+        but = ", but how many are right was calibrated without them" if is_calibrated else ""
+        return f"The order has learned from {marks}{but}."
+
+    @classmethod
+    def open(cls, folder: Path) -> Learned | None:
+        """Reads the file of an index; None if it is missing.
+
+        Args:
+            folder: The folder of the index.
+
+        Raises:
+            UserError: If the file is damaged, or of another version.
+        """
+        path = folder / LEARNED
+        try:
+            with np.load(path, allow_pickle=False) as arrays:
+                queries, directions = arrays["queries"], arrays["directions"]
+                about = json.loads(str(arrays["about"]))
+                is_whole = str(arrays["sha256"]) == _digest(queries, directions, about)
+        except FileNotFoundError:
+            return None
+        except (*NO_ARRAY, KeyError, TypeError):
+            is_whole = False
+        if not is_whole:
+            raise UserError(
+                f"{path} is damaged; delete it, and run `learn` again if there are marks"
+            )
+        if about["version"] != _VERSION:
+            raise UserError(f"{path} has version {about['version']}, not {_VERSION}; delete it")
+        change = Change(queries, directions, about["sharpness"])
+        return cls(change, about["fingerprint"], about["marks"])
+
+    def save(self, folder: Path) -> None:
+        """Writes the file of an index atomically.
+
+        Raises:
+            UserError: If another process writes into the folder.
+        """
+        change = self.change
+        about = {
+            "version": _VERSION,
+            "sharpness": change.sharpness,
+            "fingerprint": self.fingerprint,
+            "marks": self.marks,
+        }
+        with locked(folder), replace_atomically(folder / LEARNED, ".npz") as temporary:
+            np.savez(
+                temporary,
+                queries=change.queries,
+                directions=change.directions,
+                about=json.dumps(about),
+                sha256=_digest(change.queries, change.directions, about),
+            )
+
+
+def forget(folder: Path) -> bool:
+    """Removes the file of an index, and returns whether it existed."""
+    path = folder / LEARNED
+    was_there = path.exists()
+    path.unlink(missing_ok=True)
+    return was_there
+
+
+def status(folder: Path) -> tuple[int, int] | None:
+    """Size and time of the file, which change with it; None if it is missing."""
+    try:
+        file = (folder / LEARNED).stat()
+    except OSError:
+        return None
+    return file.st_size, file.st_mtime_ns
+
+
+def _digest(queries: np.ndarray, directions: np.ndarray, about: Mapping[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
+    for array in (queries, directions):
+        digest.update(f"{array.dtype} {array.shape}".encode() + array.tobytes())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Report:
+    """Summary of learning from marks.
+
+    Attributes:
+        marks: Number of marks.
+        right: Number of marks as right.
+        queries: Number of marked queries.
+        unknown: Names of marked photos that the index does not have.
+        choice: The choice of cross-validation; None without marks.
+    """
+
+    marks: int
+    right: int
+    queries: int
+    unknown: tuple[str, ...]
+    choice: Choice | None
+
+    @property
+    def is_learned(self) -> bool:
+        """Whether searches changed."""
+        return self.choice is not None and self.choice.penalty is not None
+
+
+def learn(index: PhotoIndex, model: Any, path: Path) -> Report:
+    """Learns from a file of marks, and replaces an earlier result.
+
+    Without an improvement on held-out marks, searches are those of the model.
+
+    Args:
+        index: The index.
+        model: Its model.
+        path: CSV with the columns `image,caption,grade`: a path under the folder of the photos, a
+            query, and 0 if the photo is wrong.
+
+    Raises:
+        UserError: If the file cannot be read, or queries of this model are not single vectors.
+    """
+    if index.kind not in ("point", "gaussian"):
+        raise UserError(
+            f"{index.path} has embeddings of the kind {index.kind!r}; marks change embeddings of "
+            "one vector, points or Gaussians"
+        )
+    marks, unknown = _read(path, {photo.path: photo.id for photo in index.photos()})
+    if not marks:
+        forget(index.path)
+        return Report(0, 0, 0, unknown, None)
+    texts = list(dict.fromkeys(text for _, text in marks))
+    photos = list(dict.fromkeys(id_ for id_, _ in marks))
+    queries = concatenate([model.embed_texts(batch) for batch in chunks(texts, _BATCH)])
+    gallery = index.embeddings(photos)
+    photo_rows, text_rows = ({item: n for n, item in enumerate(items)} for items in (photos, texts))
+    photo_of = np.array([photo_rows[id_] for id_, _ in marks])
+    query_of = np.array([text_rows[text] for _, text in marks])
+    right = np.array(list(marks.values())) > 0
+    query_units, photo_units = (
+        unit_rows(np.asarray(each["mean"], np.float64)[:, : model.compared])
+        for each in (queries, gallery)
+    )
+    marked = Marked(query_units, photo_units, query_of, photo_of, right)
+
+    def score(change: Change | None) -> np.ndarray:
+        changed = queries if change is None else change.apply(queries)
+        return np.asarray(model.score(gallery, changed)[photo_of, query_of])
+
+    choice = choose(marked, score)
+    if choice.penalty is None:
+        forget(index.path)
+    else:
+        change = fit(marked, choice.penalty, choice.sharpness)
+        Learned(change, index.fingerprint, len(marks)).save(index.path)
+    return Report(len(marks), int(right.sum()), len(texts), unknown, choice)
+
+
+def _read(
+    path: Path, known: dict[str, int]
+) -> tuple[dict[tuple[int, str], float], tuple[str, ...]]:
+    """Reads the last grade of each pair of a photo and a query, and the names of unknown photos."""
+    marks: dict[tuple[int, str], float] = {}
+    unknown: dict[str, None] = {}
+    for _, (image, text), grade in read_csv(path):
+        name = known_name(image, known)
+        if name in known:
+            pair = known[name], one_line(text)
+            marks.pop(pair, None)
+            marks[pair] = grade
+        else:
+            unknown[name] = None
+    return dict(list(marks.items())[-MOST:]), tuple(unknown)

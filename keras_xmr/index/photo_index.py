@@ -20,7 +20,7 @@ from data_pipelines.vectors import select
 from keras_xmr.index.answer_sets import AnswerSets
 from keras_xmr.index.augmentations import AUGMENTATIONS, Augmentation
 from keras_xmr.index.backends import Backend, backend_class
-from keras_xmr.index.learned import Learned, status
+from keras_xmr.index.learning import Learned, status
 from keras_xmr.index.manifests import MANIFEST, read_manifest
 from keras_xmr.index.photos import Photo, find_photos, read_photo, thumbnail
 from keras_xmr.index.query_reranking import Reranking

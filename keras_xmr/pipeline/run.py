@@ -42,7 +42,7 @@ from keras_xmr.export.saved_model import (
     remove_old_versions,
     some_inputs,
 )
-from keras_xmr.index.learned import Learned
+from keras_xmr.index.learning import Learned
 from keras_xmr.index.run_model import RunModel
 from keras_xmr.index.uncertainty_probes import probe
 from keras_xmr.judgements import judge

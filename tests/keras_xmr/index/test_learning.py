@@ -13,17 +13,19 @@ from small_index import StubEmbedder, small_index
 from data_pipelines.errors import UserError
 from data_pipelines.files import locked
 from keras_xmr.index import PhotoIndex, Query, Searcher
-from keras_xmr.index.learned import LEARNED, Learned, forget
 from keras_xmr.index.learning import (
+    LEARNED,
     PENALTIES,
     Change,
+    Learned,
     Marked,
     choose,
     fit,
+    forget,
+    learn,
     order_shares,
     unit_rows,
 )
-from keras_xmr.index.marked import learn
 
 
 def marks_of(random, queries=12, photos=30, per_query=8, dimension=6, hidden=None):

@@ -19,8 +19,7 @@ from data_pipelines.source_changes import data_change
 from keras_xmr.commands import update as command
 from keras_xmr.index import PhotoIndex, Query, Searcher
 from keras_xmr.index.build import build_with
-from keras_xmr.index.learned import MARKS, Learned
-from keras_xmr.index.learning import Change
+from keras_xmr.index.learning import MARKS, Change, Learned
 from keras_xmr.pipeline import update as module
 from keras_xmr.pipeline.run import Run
 from keras_xmr.pipeline.update import update

@@ -13,8 +13,7 @@ from small_index import StubEmbedder, photo, small_index
 from data_pipelines.errors import UserError
 from data_pipelines.vectors import unit_rows
 from keras_xmr.index import PhotoIndex, Searcher
-from keras_xmr.index.learned import LEARNED, Learned, forget
-from keras_xmr.index.learning import Change
+from keras_xmr.index.learning import LEARNED, Change, Learned, forget
 from keras_xmr.index.query import Query
 from keras_xmr.server import process
 from keras_xmr.server.batching import BatchingEmbedder
