@@ -87,12 +87,17 @@ class Filters:
     until: date | None = None
     tags: tuple[str, ...] = ()
 
-    def allowed(self, index: PhotoIndex) -> np.ndarray | None:
-        """Ids of the photos that pass, int64 ascending; None for all."""
-        if self == Filters():
-            return None
+    @property
+    def _prefix(self) -> str:
+        """The beginning of the paths in the folder; empty for all."""
         folder = (self.folder or "").strip("/")
-        prefix = f"{folder}/" if folder not in ("", ".") else ""
+        return "" if folder in ("", ".") else f"{folder}/"
+
+    def allowed(self, index: PhotoIndex) -> np.ndarray:
+        """Ids of the photos that pass, int64 ascending."""
+        if self == Filters():
+            return index.ids
+        prefix = self._prefix
         since = "" if self.since is None else self.since.isoformat()
         has_day = bool(self.since or self.until)
         until = "9999" if self.until is None else f"{self.until.isoformat()}T99"
@@ -108,7 +113,7 @@ class Filters:
 
     def unknown(self, index: PhotoIndex) -> list[str]:
         """Sentences on the folder, days and tags without photos."""
-        known, folder = index.tags() if self.tags else [], (self.folder or "").strip("/")
+        known, prefix = index.tags() if self.tags else [], self._prefix
         messages = [
             f"No photo has the tag {tag!r}.{nearest(tag, known) if known else ''}"
             for tag in self.tags
@@ -116,12 +121,11 @@ class Filters:
         ]
         if (self.since or self.until) and not any(photo.taken for photo in index.photos()):
             messages.append("No photo has the day of the shot (EXIF).")
-        if folder in ("", "."):
-            return messages
-        folders = [f for f in index.folders() if f]
-        if not any(f"{f}/".startswith(f"{folder}/") for f in folders):
-            others = nearest(folder, folders) if folders else " The index has no folders."
-            messages.append(f"No photo is in the folder {folder!r}.{others}")
+        folders = [folder for folder in index.folders() if folder] if prefix else []
+        if prefix and not any(f"{folder}/".startswith(prefix) for folder in folders):
+            name = prefix.removesuffix("/")
+            others = nearest(name, folders) if folders else " The index has no folders."
+            messages.append(f"No photo is in the folder {name!r}.{others}")
         return messages
 
 

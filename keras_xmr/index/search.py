@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -133,15 +133,16 @@ class Searcher:
             self._check_rerank(query, rerank)
         if not 1 <= count <= MAX_COUNT:
             raise QueryError(f"the number of results must be 1 to {MAX_COUNT:,}, got {count:,}")
-        allowed = self._allowed(query, filters)
-        if not self._count(allowed):
+        allowed = self._passed(filters)
+        if query.ids:
+            allowed = np.setdiff1d(allowed, query.ids)
+        if not len(allowed):
             return self._nothing(filters, begin)
         # All photos that are re-ranked can be among the results.
         scored = self._find(query, count if rerank is None else max(count, FIRST), allowed)
         if rerank is not None:
             self._rerank(scored)
-        chances = self._chances(scored, count)
-        answer = self._answer(query, scored, chances)
+        answer, chances = self._answer(scored, count)
         return SearchResult(
             hits=tuple(self._hits(scored, answer, chances, count)),
             searched=scored.searched,
@@ -149,12 +150,9 @@ class Searcher:
             unknown_words=self._unknown(query),
             uncertainty=self._uncertainty(scored),
             certified=scored.certified,
-            notes=(*filters.unknown(self.index), *self._notes(query, scored, rerank)),
+            notes=(*filters.unknown(self.index), *self._notes(scored, rerank)),
             seconds=time.perf_counter() - begin,
         )
-
-    def _count(self, allowed: np.ndarray | None) -> int:
-        return len(self.index) if allowed is None else len(allowed)
 
     def _nothing(self, filters: Filters, begin: float) -> SearchResult:
         """The result without any photo, for which no model is loaded."""
@@ -194,22 +192,15 @@ class Searcher:
         for values in (scored.ids, scored.scores, scored.standard):
             values[: len(first)] = values[:FIRST][order]
 
-    def _allowed(self, query: Query, filters: Filters) -> np.ndarray | None:
-        """Ids of the photos that pass, without those of the query."""
-        allowed: np.ndarray | None = self._passed(filters)
-        if not query.ids:
-            return allowed
-        return np.setdiff1d(self.index.ids if allowed is None else allowed, query.ids)
-
-    def _find(self, query: Query, count: int, allowed: np.ndarray | None) -> _Scored:
-        parts, searched = self._parts(query), self._count(allowed)
+    def _find(self, query: Query, count: int, allowed: np.ndarray) -> _Scored:
+        parts = self._parts(query)
         wanted = max(4 * count, _FEW)
         while True:
-            ids, similarities = self._candidates(parts, wanted, allowed, searched)
-            scored = self._score(query, parts, ids, searched)
+            ids, similarities = self._candidates(parts, wanted, allowed)
+            scored = self._score(query, parts, ids, len(allowed))
             scored.certified = self._certify(scored, similarities, count)
-            is_short = scored.certified is False or 0 < len(scored.ids) == self._set_size(scored)
-            if len(ids) == searched or wanted >= _MOST or not is_short:
+            is_short = scored.certified is False or 0 < len(ids) == scored.set_size
+            if len(ids) == len(allowed) or wanted >= _MOST or not is_short:
                 return scored
             wanted *= 4
 
@@ -243,26 +234,19 @@ class Searcher:
         return embedded if learned is None else learned.change.apply(embedded)
 
     def _candidates(
-        self,
-        parts: Mapping[str, np.ndarray],
-        wanted: int,
-        allowed: np.ndarray | None,
-        searched: int,
+        self, parts: Mapping[str, np.ndarray], wanted: int, allowed: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Ids of photos to score, and their similarities (parts, candidates); None for all."""
-        if searched <= wanted:
-            return self.index.ids if allowed is None else allowed, None
-        known = Reference(self.model.search_constants(), self.index.sample)
-        vectors = self.index.augmentation.query_vectors(self.model.prepare(parts, "caption"), known)
-        nearest = self.index.vectors.search(vectors, wanted, self._indexed_ids(allowed))
+        if len(allowed) <= wanted:
+            return allowed, None
+        index, stored = self.index, self.index.vectors
+        known = Reference(self.model.search_constants(), index.sample)
+        vectors = index.augmentation.query_vectors(self.model.prepare(parts, "caption"), known)
+        if not index.is_finished:
+            # Photos may have been added and removed since the vectors were written.
+            allowed = np.intersect1d(allowed, stored.ids)
+        nearest = stored.search(vectors, wanted, None if len(allowed) == len(stored) else allowed)
         return np.unique(nearest.ids[nearest.ids >= 0]), nearest.scores
-
-    def _indexed_ids(self, allowed: np.ndarray | None) -> np.ndarray | None:
-        """The allowed ids without photos that were removed since the vectors were written."""
-        if self.index.is_finished:
-            return allowed
-        ids = self.index.ids if allowed is None else allowed
-        return np.intersect1d(ids, self.index.vectors.ids)
 
     def _score(
         self, query: Query, parts: Mapping[str, np.ndarray], ids: np.ndarray, searched: int
@@ -283,14 +267,18 @@ class Searcher:
             total = total - np.maximum(standard[:, -unlike:], 0.0).max(axis=1)
         ranking_scores = scores[:, 0] if count == 1 else total
         order = np.lexsort((ids, -ranking_scores))
+        sets, set_size = self.index.answer_sets, 0
+        if sets is not None and query.is_one_text:
+            set_size = int(np.sum(total >= sets.cutoff))
         return _Scored(
+            query,
+            parts,
             ids[order],
             ranking_scores[order],
             total[order],
             background,
             searched,
-            query.is_one_text,
-            parts,
+            set_size,
         )
 
     def _certify(self, scored: _Scored, similarities: np.ndarray | None, count: int) -> bool | None:
@@ -305,46 +293,29 @@ class Searcher:
             return True
         one_photo = select(index.sample, slice(1))
         bound = self.model.score_bound(similarities[:, -1], one_photo, scored.parts)
-        count = min(max(count, self._set_size(scored)), len(scored.scores))
+        count = min(max(count, scored.set_size), len(scored.scores))
         return None if bound is None else bool(scored.scores[count - 1] >= bound[0])
 
-    def _set_size(self, scored: _Scored) -> int:
-        """The number of scored photos in the answer set."""
-        sets = self.index.answer_sets
-        if sets is None or not scored.is_one_text:
-            return 0
-        return int(np.sum(scored.standard >= sets.cutoff))
-
-    def _chances(self, scored: _Scored, count: int) -> np.ndarray | None:
-        """The probability that each of the top photos is right, if known."""
-        model = self.index.verdict
-        if model is None or self._matcher or not scored.is_one_text:
-            return None
-        return model.probabilities(
-            scored.standard[:count], scored.background.features[0], scored.searched
-        )
-
-    def _verdict(self, scored: _Scored, unfamiliar: tuple[str, ...]) -> Verdict:
-        model = self.index.verdict
-        if model is None or unfamiliar:
-            return "unknown"
-        best, features = float(scored.standard.max()), scored.background.features[0]
-        return "none" if model.is_absent(best, features, scored.searched) else "some"
-
-    def _answer(self, query: Query, scored: _Scored, chances: np.ndarray | None) -> Answer | None:
+    def _answer(self, scored: _Scored, count: int) -> tuple[Answer | None, np.ndarray | None]:
+        """Answer set and verdict, and the probability that each hit is right, if known."""
         sets, model = self.index.answer_sets, self.index.verdict
-        if sets is None or self._matcher or not (query.is_one_text and len(scored.ids)):
-            return None
-        size = self._set_size(scored)
-        is_least = size == len(scored.ids) < scored.searched
-        unfamiliar = () if model is None else self.index.vocabulary.unfamiliar(query.texts[0])
-        verdict = self._verdict(scored, unfamiliar)
-        is_counted = model is not None and chances is not None and verdict == "some"
-        right = model.count(chances) if is_counted else None  # type: ignore[union-attr,arg-type]
+        if sets is None or self._matcher or not (scored.query.is_one_text and len(scored.ids)):
+            return None, None
+        verdict: Verdict = "unknown"
+        unfamiliar: tuple[str, ...] = ()
+        chances = right = None
+        if model is not None:
+            unfamiliar = self.index.vocabulary.unfamiliar(scored.query.texts[0])
+            best, features = float(scored.standard.max()), scored.background.features[0]
+            if not unfamiliar:
+                verdict = "none" if model.is_absent(best, features, scored.searched) else "some"
+            if verdict == "some":
+                chances = model.probabilities(scored.standard[:count], features, scored.searched)
+                right = model.count(chances)
         mean, deviation = scored.background.mean[0], scored.background.deviation[0]
-        return Answer(
-            size=size,
-            is_least=is_least,
+        answer = Answer(
+            size=scored.set_size,
+            is_least=scored.set_size == len(scored.ids) < scored.searched,
             cutoff=float(mean + sets.cutoff * deviation) if np.isfinite(sets.cutoff) else None,
             share=sets.share,
             confidence=sets.confidence,
@@ -353,33 +324,29 @@ class Searcher:
             unfamiliar=unfamiliar,
             sentence=sentence(verdict, right, unfamiliar),
         )
+        return answer, chances
 
     def _hits(
         self, scored: _Scored, answer: Answer | None, right: np.ndarray | None, count: int
-    ) -> list[Hit]:
-        top = scored.scores[:count]
-        chances = self._scorer.probability(top) if scored.is_one_text else None
-        sets, hits = self.index.answer_sets, []
-        cutoff = -np.inf if sets is None else sets.cutoff
-        known = right is not None and answer is not None and answer.right is not None
+    ) -> Iterator[Hit]:
+        top, index = scored.scores[:count], self.index
+        matches = self._scorer.probability(top) if scored.query.is_one_text else None
+        cutoff = -np.inf if index.answer_sets is None else index.answer_sets.cutoff
         for rank, (number, score) in enumerate(zip(scored.ids[:count].tolist(), top, strict=True)):
-            photo = self.index.photo(number)
-            hits.append(
-                Hit(
-                    id=number,
-                    path=photo.path,
-                    score=float(score),
-                    probability=None if chances is None else float(chances[rank]),
-                    in_answer=None if answer is None else bool(scored.standard[rank] >= cutoff),
-                    right=float(right[rank]) if right is not None and known else None,
-                    taken=photo.taken,
-                    width=photo.width,
-                    height=photo.height,
-                    duplicate_of=self.index.duplicate_of(number),
-                    tags=self.index.tags_of(number),
-                )
+            photo = index.photo(number)
+            yield Hit(
+                id=number,
+                path=photo.path,
+                score=float(score),
+                probability=None if matches is None else float(matches[rank]),
+                in_answer=None if answer is None else bool(scored.standard[rank] >= cutoff),
+                right=None if right is None else float(right[rank]),
+                taken=photo.taken,
+                width=photo.width,
+                height=photo.height,
+                duplicate_of=index.duplicate_of(number),
+                tags=index.tags_of(number),
             )
-        return hits
 
     def _unknown(self, query: Query) -> tuple[str, ...]:
         words = (w for t in (*query.texts, *query.unlike) for w in self.model.unknown_words(t))
@@ -387,7 +354,7 @@ class Searcher:
 
     def _uncertainty(self, scored: _Scored) -> float | None:
         known = self.index.log_sigma
-        if known is None or not scored.is_one_text:
+        if known is None or not scored.query.is_one_text:
             return None
         log_sigma = 0.5 * float(scored.parts["log_variance"].mean())
         return float(100.0 * np.searchsorted(known, log_sigma) / len(known))
@@ -396,8 +363,8 @@ class Searcher:
         """A sentence while photos may be missing."""
         return [] if self.index.is_finished else [UNFINISHED]
 
-    def _notes(self, query: Query, scored: _Scored, rerank: str | None) -> list[str]:
-        notes = self._unfinished()
+    def _notes(self, scored: _Scored, rerank: str | None) -> list[str]:
+        query, notes = scored.query, self._unfinished()
         if self._matcher:
             notes.insert(
                 0,
@@ -444,23 +411,25 @@ class _Scored:
     """Scored photos, the best first.
 
     Attributes:
+        query: The query.
+        parts: The embeddings of its parts.
         ids: Of the photos.
         scores: The scores of their ranking.
         standard: The same in deviations of the reference.
         background: Background of the scores of the reference, with a row per part.
         searched: Number of photos that passed the filters.
-        is_one_text: Whether answer sets are calibrated for such a query.
-        parts: The embeddings of the parts of the query.
+        set_size: Number of these photos in the answer set.
         certified: Whether these are proven to be the best.
     """
 
+    query: Query
+    parts: Mapping[str, np.ndarray]
     ids: np.ndarray
     scores: np.ndarray
     standard: np.ndarray
     background: Background
     searched: int
-    is_one_text: bool
-    parts: Mapping[str, np.ndarray]
+    set_size: int
     certified: bool | None = None
 
 

@@ -304,9 +304,7 @@ def _photo(index: PhotoIndex, id_: int) -> Photo:
 
 def _sort_by_day(index: PhotoIndex, filters: Filters) -> list[tuple[str, int]]:
     """Times and ids of the photos that pass the filters, ascending."""
-    allowed = filters.allowed(index)
-    ids = index.ids if allowed is None else allowed
-    return sorted((index.photo(id_).taken, id_) for id_ in ids.tolist())
+    return sorted((index.photo(id_).taken, id_) for id_ in filters.allowed(index).tolist())
 
 
 def _read_abilities(run: Path) -> tuple[list[str], bool]:
