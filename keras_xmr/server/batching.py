@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from data_pipelines.vectors import chunks, concatenate
+from data_pipelines.vectors import chunks, concatenate, select
 from keras_xmr.server.errors import OverloadedError
 
 _LOG = logging.getLogger(__name__)
@@ -30,14 +30,15 @@ class Batcher:
     """Batches the items of several threads while the model is busy.
 
     Requests never wait for a full batch: the next batch has the requests that are pending when the
-    model is free. Requests that fail together are retried one by one, so that none fails because of
-    another.
+    model is free. One of the waiting threads embeds it for all of them. Requests that fail together
+    are retried one by one, so that none fails because of another.
 
     Args:
         embed: Embeds a list of items, to arrays with the items as the first axis.
         max_batch: Maximum items per call, unless one request has more.
         max_waiting: Maximum pending requests.
         count: Called with the size of every batch; its errors are logged.
+        turn: Held by the thread that embeds.
     """
 
     def __init__(
@@ -46,14 +47,13 @@ class Batcher:
         max_batch: int,
         max_waiting: int,
         count: Callable[[int], None] = lambda size: None,
+        turn: threading.Lock | None = None,
     ) -> None:
         self._embed, self._count = embed, count
         self._max_batch, self._max_waiting = max_batch, max_waiting
         self._waiting: deque[_Request] = deque()
-        self._changed = threading.Condition()
+        self._changing, self._turn = threading.Lock(), turn or threading.Lock()
         self._closed = False
-        self._thread = threading.Thread(target=self._work, name="batcher", daemon=True)
-        self._thread.start()
 
     def __call__(self, items: Sequence[Any]) -> Embedding:
         """Embeds items; blocks until the result.
@@ -62,36 +62,30 @@ class Batcher:
             OverloadedError: If too many requests are pending.
         """
         future: Future[Embedding] = Future()
-        with self._changed:
+        with self._changing:
             if self._closed or len(self._waiting) >= self._max_waiting:
                 raise OverloadedError("too many requests at once; try again in a moment")
             self._waiting.append((list(items), future))
-            self._changed.notify()
+        while not future.done():
+            with self._turn:
+                # Another thread may have embedded these items before it was this one's turn.
+                if not future.done():
+                    self._process(self._next())
         return future.result()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def close(self) -> None:
-        """Ends the thread after all pending requests."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
-        self._thread.join()
-
-    def _work(self) -> None:
-        while batch := self._next():
-            self._process(batch)
+        """Refuses further requests; pending ones are answered."""
+        self._closed = True
 
     def _next(self) -> list[_Request]:
-        """The next requests, with at most `max_batch` items; empty when closed."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._closed)
-            batch: list[_Request] = []
-            size = 0
-            while self._waiting and (
-                not batch or size + len(self._waiting[0][0]) <= self._max_batch
-            ):
+        """The next requests, with at most `max_batch` items."""
+        with self._changing:
+            batch = [self._waiting.popleft()]
+            size = len(batch[0][0])
+            while self._waiting and size + len(self._waiting[0][0]) <= self._max_batch:
                 batch.append(self._waiting.popleft())
                 size += len(batch[-1][0])
             return batch
@@ -103,8 +97,11 @@ class Batcher:
         except Exception:
             _LOG.exception("a batch of %d could not be counted", len(items))
         try:
-            parts = _split(self._embed(items), [len(request_items) for request_items, _ in batch])
-        except Exception as error:
+            embedding, parts, end = self._embed(items), [], 0
+            for request_items, _ in batch:
+                begin, end = end, end + len(request_items)
+                parts.append(select(embedding, slice(begin, end)))
+        except BaseException as error:
             if len(batch) == 1:
                 batch[0][1].set_exception(error)
                 return
@@ -113,15 +110,6 @@ class Batcher:
             return
         for (_, future), part in zip(batch, parts, strict=True):
             future.set_result(part)
-
-
-def _split(embedding: Embedding, sizes: Sequence[int]) -> list[Embedding]:
-    """Splits an embedding by the sizes of the requests."""
-    ends = np.cumsum(sizes).tolist()
-    return [
-        {name: array[end - size : end] for name, array in embedding.items()}
-        for size, end in zip(sizes, ends, strict=True)
-    ]
 
 
 class BatchingEmbedder:
@@ -144,18 +132,16 @@ class BatchingEmbedder:
         count: Callable[[str, int], None] = lambda kind, size: None,
     ) -> None:
         self._load, self._loaded, self._closed = load, None, False
+        # Texts and images take turns on the same model.
         self._turn, self._loading = threading.Lock(), threading.Lock()
-
-        def batcher(kind: str) -> Batcher:
-            def embed(items: list[Any]) -> Embedding:
-                # Texts and images take turns on the same model.
-                with self._turn:
-                    embedding: Embedding = getattr(self._embedder(), f"embed_{kind}")(items)
-                    return embedding
-
-            return Batcher(embed, max_batch, max_waiting, partial(count, kind))
-
-        self._texts, self._images = batcher("texts"), batcher("images")
+        self._texts = Batcher(
+            lambda texts: self._embedder().embed_texts(texts),
+            *(max_batch, max_waiting, partial(count, "texts"), self._turn),
+        )
+        self._images = Batcher(
+            lambda images: self._embedder().embed_images(images),
+            *(max_batch, max_waiting, partial(count, "images"), self._turn),
+        )
 
     def embed_texts(self, texts: Sequence[str]) -> Embedding:
         """Embeds texts in a batch with those of other threads."""
@@ -186,7 +172,7 @@ class BatchingEmbedder:
         return len(self._texts) + len(self._images)
 
     def close(self) -> None:
-        """Ends the threads after all pending requests."""
+        """Refuses further requests; pending ones are answered."""
         self._closed = True
         self._texts.close()
         self._images.close()
