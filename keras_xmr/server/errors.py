@@ -31,25 +31,20 @@ class OverloadedError(UserError):
 
 def add_error_handlers(app: FastAPI) -> None:
     """Converts every error to a JSON object with a sentence under `error`."""
+    for kind in (UserError, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, _respond)
 
-    @app.exception_handler(UserError)
-    def user_error(request: Request, error: UserError) -> JSONResponse:
+
+def _respond(request: Request, error: Exception) -> JSONResponse:
+    if isinstance(error, UserError):
         return error_response(getattr(error, "status", 422), str(error))
-
-    @app.exception_handler(RequestValidationError)
-    def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+    if isinstance(error, RequestValidationError):
         return error_response(422, validation_sentence(error.errors()))
-
-    @app.exception_handler(HTTPException)
-    def http(request: Request, error: HTTPException) -> JSONResponse:
-        return error_response(
-            error.status_code, _MESSAGES.get(error.status_code, str(error.detail))
-        )
-
-    @app.exception_handler(Exception)
-    def internal_error(request: Request, error: Exception) -> JSONResponse:
-        _LOG.exception("%s %s failed", request.method, request.url.path, exc_info=error)
-        return error_response(500, "internal error; see the server log")
+    if isinstance(error, HTTPException):
+        sentence = _MESSAGES.get(error.status_code, str(error.detail))
+        return error_response(error.status_code, sentence)
+    _LOG.exception("%s %s failed", request.method, request.url.path, exc_info=error)
+    return error_response(500, "internal error; see the server log")
 
 
 def error_response(status: int, sentence: str) -> JSONResponse:

@@ -39,7 +39,6 @@ class RequestGuard:
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app, self._service = app, service
-        self._settings, self._metrics = service.settings, service.metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -69,23 +68,33 @@ class RequestGuard:
             await error_response(503, ended)(scope, receive, send_on)
         finally:
             route = getattr(scope.get("route"), "path", "other")
-            self._metrics.count_request(route, status[0] or 500, time.perf_counter() - begin)
+            self._service.metrics.count_request(
+                route, status[0] or 500, time.perf_counter() - begin
+            )
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = Headers(scope=scope)
-        limit = self._limit(headers)
-        if (refusal := self._refusal(scope, headers, limit)) is not None:
-            await error_response(*refusal)(scope, receive, send)
-            return
-        body = _Body(receive, send, limit)
-        await self._app(scope, body.receive, body.send)
-        if body.is_too_long:
-            await error_response(413, _size_message(limit))(scope, receive, send)
+        """Answers a request; one beyond its limit is not read further, and gets an error."""
+        headers, settings = Headers(scope=scope), self._service.settings
+        is_form = headers.get("content-type", "").startswith("multipart/form-data")
+        limit = left = settings.max_body if is_form else settings.max_json
 
-    def _limit(self, headers: Headers) -> int:
-        kind = headers.get("content-type", "")
-        is_form = kind.startswith("multipart/form-data")
-        return self._settings.max_body if is_form else self._settings.max_json
+        async def receive_some() -> Message:
+            nonlocal left
+            message = await receive()
+            left -= len(message.get("body", b""))
+            return message if left >= 0 else {"type": "http.disconnect"}
+
+        async def send_some(message: Message) -> None:
+            if left >= 0:
+                await send(message)
+
+        refusal = self._refusal(scope, headers, limit)
+        if refusal is None:
+            await self._app(scope, receive_some, send_some)
+            if left >= 0:
+                return
+            refusal = 413, _size_message(limit)
+        await error_response(*refusal)(scope, receive, send)
 
     def _refusal(self, scope: Scope, headers: Headers, limit: int) -> tuple[int, str] | None:
         host = headers.get("host", "")
@@ -104,33 +113,13 @@ class RequestGuard:
 
     def _is_allowed(self, host: str) -> bool:
         name = hostname(host)
-        if name == "localhost" or name in self._settings.names:
+        if name == "localhost" or name in self._service.settings.names:
             return True
         try:
             ipaddress.ip_address(name)
         except ValueError:
             return False
         return True
-
-
-class _Body:
-    """Reads a request up to a limit; beyond it, the response of the application is dropped."""
-
-    def __init__(self, receive: Receive, send: Send, limit: int) -> None:
-        self._receive, self._send, self._left = receive, send, limit
-
-    @property
-    def is_too_long(self) -> bool:
-        return self._left < 0
-
-    async def receive(self) -> Message:
-        message = await self._receive()
-        self._left -= len(message.get("body", b""))
-        return {"type": "http.disconnect"} if self.is_too_long else message
-
-    async def send(self, message: Message) -> None:
-        if not self.is_too_long:
-            await self._send(message)
 
 
 def hostname(host: str) -> str:

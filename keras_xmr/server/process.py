@@ -15,7 +15,7 @@ from fastapi import FastAPI
 
 from data_pipelines.errors import UserError
 from keras_xmr.runs.termination import TerminationNotice
-from keras_xmr.server import page, routes
+from keras_xmr.server import routes
 from keras_xmr.server.errors import add_error_handlers
 from keras_xmr.server.middleware import RequestGuard, hostname
 from keras_xmr.server.service import Service
@@ -83,7 +83,6 @@ def create_app(service: Service) -> FastAPI:
     app = FastAPI(title="keras_xmr", docs_url=None, redoc_url=None, telemetry=_NO_TELEMETRY)
     app.state.service = service
     app.include_router(routes.router)
-    app.include_router(page.router)
     add_error_handlers(app)
     app.add_middleware(RequestGuard, service=service)
     return app
@@ -101,16 +100,37 @@ DRAIN = 30
 
 
 class _Server(uvicorn.Server):
-    """A server that announces its end, and accepts requests for a moment longer."""
+    """A server that announces its end, and accepts requests for a moment longer.
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    Attributes:
+        stopped: Whether it was stopped.
+        failure: The reason why the model could not be loaded.
+    """
+
+    def __init__(self, config: uvicorn.Config, service: Service, watch: bool) -> None:
         super().__init__(config)
-        self._service = service
+        self._service, self._watch = service, watch
+        self.stopped = threading.Event()
+        self.failure: UserError | None = None
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._service.state = "draining"
         await asyncio.sleep(_ACCEPT_LONGER)
         await super().shutdown(sockets)
+
+    def load(self) -> None:
+        """Loads the model, and then watches for changes."""
+        try:
+            self._service.warm_up()
+        except UserError as error:
+            self.failure = error
+        except Exception as error:
+            _LOG.exception("the model cannot be loaded")
+            self.failure = UserError(f"the model cannot be loaded: {error}")
+        if self.failure is None:
+            keep_current(self._service, self._watch, self.stopped)
+        else:
+            self.should_exit = True
 
 
 def serve(
@@ -146,24 +166,18 @@ def serve(
                 timeout_graceful_shutdown=DRAIN,
             ),
             service,
+            watch,
         )
-        failures: list[UserError] = []
-        stopped = threading.Event()
-        loader = threading.Thread(
-            target=_load,
-            args=(service, server, failures, watch, stopped),
-            name="loader",
-            daemon=True,
-        )
+        loader = threading.Thread(target=server.load, name="loader", daemon=True)
         loader.start()
         announce(page_address(host, listener.getsockname()[1]))
         server.run(sockets=[listener])
-        stopped.set()
+        server.stopped.set()
         service.close()
         # An update ends at its next photos; TensorFlow should not be interrupted.
         loader.join(_UPDATE_TIMEOUT)
-    if failures:
-        raise failures[0]
+    if server.failure is not None:
+        raise server.failure
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -192,24 +206,3 @@ def page_address(host: str, port: int) -> str:
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach an address."""
     return host == "localhost" or host == "::1" or hostname(host).startswith("127.")
-
-
-def _load(
-    service: Service,
-    server: uvicorn.Server,
-    failures: list[UserError],
-    watch: bool,
-    stopped: threading.Event,
-) -> None:
-    """Loads the model, and then watches for changes."""
-    try:
-        service.warm_up()
-    except UserError as error:
-        failures.append(error)
-        server.should_exit = True
-    except Exception as error:
-        _LOG.exception("the model cannot be loaded")
-        failures.append(UserError(f"the model cannot be loaded: {error}"))
-        server.should_exit = True
-    else:
-        keep_current(service, watch, stopped)

@@ -151,14 +151,20 @@ class Upload:
 
 
 async def read_uploads(files: Sequence[UploadFile], settings: Settings) -> list[Upload]:
-    """Reads the files of a request; one that is too large has an error instead of its bytes.
+    """Reads the files of a request, of those that are too large one byte more than the limit.
 
     Raises:
         UserError: If the request has too many.
     """
     if len(files) > settings.max_images:
         raise UserError(f"{len(files)} images in one request; the limit is {settings.max_images}")
-    return [await _read(file, number, settings) for number, file in enumerate(files, 1)]
+    return [
+        Upload(
+            (file.filename or "")[:_MAX_NAME] or f"image {number}",
+            await file.read(settings.max_image_bytes + 1),
+        )
+        for number, file in enumerate(files, 1)
+    ]
 
 
 def check(upload: Upload, settings: Settings) -> Upload:
@@ -166,28 +172,21 @@ def check(upload: Upload, settings: Settings) -> Upload:
 
     Format and size are read from the header first, and the rest only if they are valid.
     """
-    if upload.error:
-        return upload
+    name, data = upload.name, upload.data
     try:
-        with naming(upload.data, upload.name), _DECODING:
-            image = open_image(upload.data)
+        if not data:
+            raise UnreadableError(f"{name} is empty")
+        if len(data) > settings.max_image_bytes:
+            limit = settings.max_image_bytes
+            raise UnreadableError(f"{name} is too large: the limit is {limit:,} bytes")
+        with naming(data, name), _DECODING:
+            image = open_image(data)
             if image.width * image.height > settings.max_pixels:
                 raise UnreadableError(
-                    f"{upload.name} has {image.width * image.height:,} pixels; the limit "
-                    f"is {settings.max_pixels:,}"
+                    f"{name} has {image.width * image.height:,} pixels; the limit is "
+                    f"{settings.max_pixels:,}"
                 )
-            pixels_of(image, upload.data)
+            pixels_of(image, data)
     except UnreadableError as error:
-        return Upload(upload.name, error=str(error))
+        return Upload(name, error=str(error))
     return upload
-
-
-async def _read(file: UploadFile, number: int, settings: Settings) -> Upload:
-    name = (file.filename or "")[:_MAX_NAME] or f"image {number}"
-    data = await file.read(settings.max_image_bytes + 1)
-    if not data:
-        return Upload(name, error=f"{name} is empty")
-    if len(data) > settings.max_image_bytes:
-        limit = settings.max_image_bytes
-        return Upload(name, error=f"{name} is too large: the limit is {limit:,} bytes")
-    return Upload(name, data)

@@ -1,15 +1,20 @@
-"""Routes of the server, with JSON, and what a query loses without each of its words."""
+"""Routes of the server: JSON, the effect of each word of a query, and the page at `/`."""
 
 from __future__ import annotations
 
+import hashlib
+from functools import cache
+from importlib import resources
 from mimetypes import guess_type
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, File, Form, Path, Query, Request, Response, UploadFile
-from fastapi.responses import FileResponse
+from fastapi.responses import FileResponse, HTMLResponse
+from jinja2 import Environment, PackageLoader
 from starlette.concurrency import run_in_threadpool
 
 from data_pipelines.errors import UserError
+from keras_xmr.index import MAX_PARTS, MAX_TEXT
 from keras_xmr.server.errors import NotFoundError
 from keras_xmr.server.prometheus import CONTENT_TYPE
 from keras_xmr.server.request_models import (
@@ -205,3 +210,38 @@ def _jpeg(data: bytes) -> Response:
     return Response(
         data, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600"}
     )
+
+
+_TEMPLATES = Environment(loader=PackageLoader("keras_xmr.server"), autoescape=True)
+_KINDS = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
+
+
+@router.get("/", include_in_schema=False)
+def page(service: TheService) -> HTMLResponse:
+    """The page, with facts of the index."""
+    template = _TEMPLATES.get_template("page.html")
+    limits = {"max_text": MAX_TEXT, "max_parts": MAX_PARTS}
+    return HTMLResponse(
+        template.render(service=service, index=service.index, version=_version, **limits)
+    )
+
+
+@router.get("/static/{name}", include_in_schema=False)
+def static(name: str) -> Response:
+    """A file of the page."""
+    if name not in _KINDS:
+        raise NotFoundError("unknown page")
+    # The page requests `?v=`, which changes with the file.
+    return Response(
+        _content(name), media_type=_KINDS[name], headers={"Cache-Control": "max-age=86400"}
+    )
+
+
+@cache
+def _content(name: str) -> bytes:
+    return resources.files(__package__).joinpath("static", name).read_bytes()
+
+
+def _version(name: str) -> str:
+    """The address of a file of the page, which changes with the file."""
+    return f"/static/{name}?v={hashlib.sha256(_content(name)).hexdigest()[:12]}"

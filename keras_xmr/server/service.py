@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,6 +33,8 @@ _LOG = logging.getLogger(__name__)
 
 State = Literal["loading", "ready", "draining"]
 _SMALL, _KEPT, _MAPS_KEPT, _LISTS_KEPT = 512, 2048, 64, 8
+_LEAST = 288
+"""Minimum side of a photo under an attention map, in pixels."""
 # Limits the number of full-size photos in memory.
 _SHRINKING = threading.BoundedSemaphore(2)
 
@@ -67,9 +70,11 @@ class Service:
             settings.max_waiting,
             self.metrics.count_batch,
         )
-        self._path, self._turn = path, threading.Lock()
+        self._path = path
         self.searcher = self._open()
-        self._others: dict[str, Searcher] = {}
+        self._rank_by = cache(
+            lambda matcher, index: Searcher(index, embedder=self.embedder, matcher=matcher)
+        )
         # A changed photo has another checksum.
         self._thumbnail = lru_cache(_KEPT)(lambda id_, _: self.resized(id_, _SMALL))
         self._sort_by_day = lru_cache(_LISTS_KEPT)(_sort_by_day)
@@ -131,6 +136,7 @@ class Service:
             if newer.index.is_current():
                 self.searcher = newer
                 self._sort_by_day.cache_clear()
+                self._rank_by.cache_clear()
 
     def search(self, request: SearchRequest, uploads: Sequence[Upload] = ()) -> dict[str, Any]:
         """Searches; invalid uploads are listed with the hits.
@@ -163,8 +169,14 @@ class Service:
             searcher: The searcher of the request; default: the current one.
         """
         query, searcher = request.query(images), searcher or self.searcher
-        if request.matcher not in ("", searcher.index.matcher):
-            searcher = self._ranking_by(request.matcher, searcher.index)
+        matcher, own = request.matcher, searcher.index.matcher
+        if matcher not in ("", own):
+            if matcher not in self.matchers:
+                names = ", ".join([own, *self.matchers])
+                raise UserError(
+                    f"matcher: {matcher!r} cannot rank these photos; use one of: {names}"
+                )
+            searcher = self._rank_by(matcher, searcher.index)
         return searcher.search(query, request.count, request.filters(), request.rerank or None)
 
     def attention_maps(self, id_: int) -> dict[str, bytes]:
@@ -217,11 +229,9 @@ class Service:
         """
         if not self.settings.originals:
             raise UserError("this server does not offer original files: start it with --originals")
-        _photo(self.index, id_)
-        try:
-            return self.index.photo_path(id_)
-        except UserError as error:
-            raise NotFoundError(str(error)) from None
+        index = self.index
+        with _showing(_photo(index, id_)):
+            return index.photo_path(id_)
 
     def thumbnail(self, id_: int) -> bytes:
         """The thumbnail of a photo; the latest ones are cached."""
@@ -238,12 +248,8 @@ class Service:
             NotFoundError: If the photo is unknown, or its file is missing or broken.
         """
         index = self.index
-        photo = _photo(index, id_)
-        try:
-            with _SHRINKING:
-                return index.thumbnail(id_, size)
-        except (UserError, OSError) as error:
-            raise NotFoundError(f"{photo.path} cannot be shown: {error}") from None
+        with _showing(_photo(index, id_)), _SHRINKING:
+            return index.thumbnail(id_, size)
 
     def embed(self, texts: Sequence[str], uploads: Sequence[Upload]) -> dict[str, Any]:
         """Embeddings of texts and images, as lists of numbers; an invalid image has an error."""
@@ -259,27 +265,16 @@ class Service:
 
     def _render_attention(self, id_: int) -> dict[str, bytes]:
         index = self.index
-        path = _photo(index, id_).path
-        try:
-            data = index.photo_path(id_).read_bytes()
-            with _SHRINKING:
-                pixels = self.embedder.pixels(data, path)
-        except (UserError, UnreadableError, OSError) as error:
-            raise NotFoundError(f"{path} cannot be shown: {error}") from None
-        maps = self.embedder.attention(pixels[None])
-        return render_attention(pixels, {name: map_[0] for name, map_ in maps.items()})
-
-    def _ranking_by(self, matcher: str, index: PhotoIndex) -> Searcher:
-        """A searcher by another matcher, which is cached until the index changes."""
-        if matcher not in self.matchers:
-            names = ", ".join([index.matcher, *self.matchers])
-            raise UserError(f"matcher: {matcher!r} cannot rank these photos; use one of: {names}")
-        with self._turn:
-            kept = self._others.get(matcher)
-            if kept is None or kept.index is not index:
-                kept = Searcher(index, embedder=self.embedder, matcher=matcher)
-                self._others[matcher] = kept
-            return kept
+        photo = _photo(index, id_)
+        with _showing(photo), _SHRINKING:
+            pixels = self.embedder.pixels(index.photo_path(id_).read_bytes(), photo.path)
+        maps = {name: map_[0] for name, map_ in self.embedder.attention(pixels[None]).items()}
+        side = max(_LEAST, len(pixels))
+        seen = np.asarray(Image.fromarray(pixels).resize((side, side), Image.Resampling.BICUBIC))
+        return {
+            name: encode(Image.fromarray(overlay(seen, weights)), quality=85)
+            for name, weights in named_maps(maps).items()
+        }
 
     def close(self) -> None:
         """Closes the service after all pending work."""
@@ -293,6 +288,14 @@ class Service:
         checked = [check(upload, self.settings) for upload in uploads]
         self.metrics.broken.inc(sum(bool(upload.error) for upload in checked))
         return checked
+
+
+@contextmanager
+def _showing(photo: Photo) -> Iterator[None]:
+    try:
+        yield
+    except (UserError, UnreadableError, OSError) as error:
+        raise NotFoundError(f"{photo.path} cannot be shown: {error}") from None
 
 
 def _photo(index: PhotoIndex, id_: int) -> Photo:
@@ -330,21 +333,3 @@ def _rows(embedding: dict[str, Any]) -> list[dict[str, Any]]:
     """The embedding of each item, as lists."""
     lists = {name: array.tolist() for name, array in embedding.items()}
     return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
-
-
-_LEAST = 288
-
-
-def render_attention(pixels: np.ndarray, maps: Mapping[str, np.ndarray]) -> dict[str, bytes]:
-    """Renders a photo under each attention map, as JPEG files by the names of the maps.
-
-    Args:
-        pixels: Its pixels, uint8 (size, size, 3); small ones are enlarged.
-        maps: Maps (K, n, n) by name.
-    """
-    side = max(_LEAST, len(pixels))
-    seen = np.asarray(Image.fromarray(pixels).resize((side, side), Image.Resampling.BICUBIC))
-    return {
-        name: encode(Image.fromarray(overlay(seen, weights)), quality=85)
-        for name, weights in named_maps(maps).items()
-    }
