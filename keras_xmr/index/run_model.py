@@ -160,7 +160,8 @@ class RunModel:
     def embed_texts(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
         """Embeddings of texts, with a row per text."""
         with self._lock:
-            return _arrays(self._text_graph(self._ids(tf.constant(list(texts), tf.string))))
+            ids = self._ids(tf.constant(list(texts), tf.string))
+            return self._embed(self.text_tower, ids)
 
     def embed_images(self, files: Sequence[bytes]) -> dict[str, np.ndarray]:
         """Embeddings of image files, with a row per file.
@@ -174,7 +175,7 @@ class RunModel:
     def embed_pixels(self, pixels: np.ndarray) -> dict[str, np.ndarray]:
         """The embeddings of pixels uint8 (N, size, size, 3)."""
         with self._lock:
-            return _arrays(self._image_graph(tf.constant(pixels)))
+            return self._embed(self.image_tower, tf.constant(pixels))
 
     def embed_records(self, part: SplitRecords, images: np.ndarray) -> dict[str, np.ndarray]:
         """Embeddings of images of a split, by its features if it has some."""
@@ -182,12 +183,12 @@ class RunModel:
             return self.embed_pixels(self.decode_images(part, images))
         features = part.regions(images)
         with self._lock:
-            return _arrays(self._image_feature_graph(tf.constant(features)))
+            return self._embed(self._image_rest, tf.constant(features))
 
     def embed_caption_features(self, features: np.ndarray) -> dict[str, np.ndarray]:
         """Embeddings of captions from features (N, L, F) of the text encoder."""
         with self._lock:
-            return _arrays(self._caption_feature_graph(tf.constant(features)))
+            return self._embed(self._caption_rest, tf.constant(features))
 
     def pixels(self, data: bytes, name: str) -> np.ndarray:
         """Decodes an image file as in evaluation: uint8 (size, size, 3).
@@ -274,27 +275,16 @@ class RunModel:
         )
 
     @cached_property
-    def _image_graph(self) -> Any:
-        return self._function(self.image_tower)
+    def _image_rest(self) -> Any:
+        return tower_on_features(self.image_tower)
 
     @cached_property
-    def _image_feature_graph(self) -> Any:
-        # The graph does not keep the tower alive.
-        self._image_rest = tower_on_features(self.image_tower)
-        return self._function(self._image_rest)
-
-    @cached_property
-    def _caption_feature_graph(self) -> Any:
-        self._caption_rest = tower_on_features(self.text_tower)
-        return self._function(self._caption_rest)
+    def _caption_rest(self) -> Any:
+        return tower_on_features(self.text_tower)
 
     @cached_property
     def _attention(self) -> ImageAttention:
         return ImageAttention(self.image_tower)
-
-    @cached_property
-    def _text_graph(self) -> Any:
-        return self._function(self.text_tower)
 
     @cached_property
     def _ids(self) -> Any:
@@ -327,11 +317,12 @@ class RunModel:
 
         return _compile_once(score) if self._compiled else score
 
-    def _function(self, tower: Any) -> Any:
-        """A function from inputs of a tower to the scored tensors of the embedding."""
+    def _embed(self, tower: Any, inputs: Any) -> dict[str, np.ndarray]:
+        """The scored tensors of the embeddings of inputs of a tower."""
         if self._compiled:
-            return tower_graph(tower, tf.TensorSpec(tower.input.shape, tower.input.dtype))
-        return lambda inputs: embeddings.for_matching(tower(inputs, training=False))
+            spec = tf.TensorSpec(tower.input.shape, tower.input.dtype)
+            return _arrays(tower_graph(tower, spec)(inputs))
+        return _arrays(embeddings.for_matching(tower(inputs, training=False)))
 
 
 def _compile_once(score: Callable[..., Any]) -> Callable[..., Any]:
