@@ -20,8 +20,8 @@ import scipy.stats
 
 from data_pipelines.records import Records
 from data_pipelines.tables import table
-from keras_xmr.index.answer_sets import AnswerSets
-from keras_xmr.index.calibration import ScoredSplit, coverage, embed_reference
+from keras_xmr.index.answer_sets import AnswerSets, calibrate
+from keras_xmr.index.calibration import ScoredSplit, coverage, embed_reference, score_split
 from keras_xmr.index.run_model import RunModel
 
 
@@ -35,9 +35,9 @@ def main() -> None:
     records = Records.open(arguments.records or model.config.data.records)
     reference = embed_reference(model, records)
     names = ("val", "test")
-    splits = {name: ScoredSplit.embed(model, records, name, reference) for name in names}
+    splits = {name: score_split(model, records, name, reference) for name in names}
     ways = [("val", "test"), ("test", "val")]
-    found = [measure(splits[known].calibrated(), splits[asked]) for known, asked in ways]
+    found = [measure(calibrate(*splits[known]), splits[asked]) for known, asked in ways]
     header = ["", *(f"{asked}, calibrated on {known}" for known, asked in ways)]
     rows = [[name, *(each[name] for each in found)] for name in found[0]]
     print(table(header, rows), flush=True)
@@ -45,11 +45,11 @@ def main() -> None:
 
 def measure(sets: AnswerSets, asked: ScoredSplit) -> dict[str, str]:
     """Coverage and size of prediction sets on the captions of another split, in percent."""
-    covered = coverage(sets, asked)
+    covered, right = coverage(sets, asked), asked.right.sum(axis=1)
     return {
         "photos": f"{covered.gallery:,}",
         "captions": f"{len(covered.recalls):,}",
-        "right photos of a caption, median": f"{np.median(asked.right.sum(axis=1)):.0f}",
+        "right photos of a caption, median": f"{np.median(right[right > 0]):.0f}",
         f"at least {sets.share:.0%} of them in the set (promised {100 * sets.confidence:.0f})": (
             interval(covered.kept_by_photo)
         ),

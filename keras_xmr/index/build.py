@@ -9,7 +9,6 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,29 +26,12 @@ from data_pipelines.progress import Progress
 from data_pipelines.source_changes import data_change
 from data_pipelines.vectors import chunks
 from keras_xmr.config.program import update_hint
-from keras_xmr.index.augmentations import AUGMENTATIONS
 from keras_xmr.index.backends import Backend, DamagedError, backend_class
 from keras_xmr.index.calibration import calibrate_run, example_caption, has_validation
 from keras_xmr.index.manifests import MANIFEST, write_manifest
 from keras_xmr.index.photo_embedding import PhotoEmbedder
-from keras_xmr.index.photo_index import (
-    CAPTIONS,
-    ITEMS,
-    PARTS,
-    REFERENCE,
-    VECTORS,
-    VERSION,
-    WORDS,
-    PhotoIndex,
-)
-from keras_xmr.index.photos import (
-    Photo,
-    check_root,
-    describe,
-    find_photos,
-    near_duplicates,
-    read_tags,
-)
+from keras_xmr.index.photo_index import ITEMS, PARTS, VECTORS, VERSION, PhotoIndex
+from keras_xmr.index.photos import FileState, Photo, check_root, near_duplicates, read_tags
 from keras_xmr.index.run_model import RunModel
 
 _LOGGER = logging.getLogger(__name__)
@@ -165,7 +147,6 @@ class _Builder:
             self._check(backend)
         else:
             self.content = self._empty(backend)
-        self.augmentation = AUGMENTATIONS[self.content["augmentation"]]
 
     def build(self, calibrate: bool, tags: Mapping[str, list[str]] | None) -> Report:
         if tags is not None:
@@ -177,9 +158,7 @@ class _Builder:
         for folder in (self.path / PARTS, self.path):
             remove_stale_temporaries(folder)
         self._check_parts()
-        self._remove_strays()
-        new, gone = self._compare()
-        self._embed(new, gone)
+        self._embed(*self._compare())
         self._finish()
         return self.report
 
@@ -221,10 +200,7 @@ class _Builder:
 
     def _check_calibration(self) -> None:
         """Removes a calibration with damaged files."""
-        index = PhotoIndex(self.path, self.content)
-        names = [REFERENCE] * (index.answer_sets is not None) + [CAPTIONS] * index.is_calibrated
-        names += [WORDS] * ("verdict" in self.content)
-        damaged = [self.path / name for name in names if not index.has_calibration(name)]
+        damaged = PhotoIndex(self.path, self.content).damaged_calibration()
         if damaged:
             self.report.damaged += damaged
             self.content["answer_sets"] = None
@@ -239,33 +215,27 @@ class _Builder:
                 self.model.config.data.records,
             )
             return
-        calibration = calibrate_run(self.model)
-        self.content["answer_sets"] = asdict(calibration.answer_sets)
-        self.content["log_sigma"] = calibration.log_sigma
-        for key in ("verdict", "reranking"):
-            model = getattr(calibration, key)
-            self.content[key] = None if model is None else asdict(model)
-        files = {
-            REFERENCE: calibration.reference,
-            CAPTIONS: calibration.captions,
-            WORDS: calibration.vocabulary.as_arrays(),
-        }
+        calibration, files = calibrate_run(self.model)
+        self.content |= asdict(calibration)
         for name, arrays in files.items():
             with replace_atomically(self.path / name, ".npz") as temporary:
                 np.savez(temporary, **dict(arrays))  # type: ignore[arg-type]
         self.content["calibration_checksums"] = {name: checksum(self.path / name) for name in files}
 
     def _check_parts(self) -> None:
-        """Removes damaged parts, so that their photos are embedded again."""
-        whole = []
+        """Removes damaged parts, whose photos are embedded again, and those of a killed build."""
+        folder, whole = self.path / PARTS, []
         for part in PhotoIndex(self.path, self.content).parts:
             try:
                 part.verify()
+                whole.append(part.folder.name)
             except UserError:
                 self.report.damaged.append(part.folder)
-            else:
-                whole.append(part.folder.name)
         self._name_parts(whole)
+        folder.mkdir(exist_ok=True)
+        for stray in folder.iterdir():
+            if stray.name not in whole:
+                shutil.rmtree(stray)
 
     def _name_parts(self, parts: list[str]) -> None:
         """Sets the parts of the index."""
@@ -275,74 +245,57 @@ class _Builder:
             name: known.get(name) or _checksums(self.path / PARTS / name) for name in parts
         }
 
-    def _remove_strays(self) -> None:
-        """Removes parts of a killed build."""
-        folder = self.path / PARTS
-        folder.mkdir(exist_ok=True)
-        for part in folder.iterdir():
-            if part.name not in self.content["parts"]:
-                shutil.rmtree(part)
-
-    def _compare(self) -> tuple[list[tuple[str, os.stat_result]], dict[str, int]]:
+    def _compare(self) -> tuple[dict[str, FileState], dict[str, int]]:
         """The photos to embed, and the ids of removed and changed photos by path."""
-        known = {photo.path: photo for photo in PhotoIndex(self.path, self.content).photos()}
-        photos = dict(find_photos(self.root, self.path.resolve()))
-        if known and not photos:
+        index = PhotoIndex(self.path, self.content)
+        known, files = {photo.path: photo for photo in index.photos()}, index.files()
+        if known and not files:
             raise UserError(
                 f"{self.root} has no photos, but {self.path} has {len(known):,}: is the disk "
                 "mounted? If the photos are gone, delete the index"
             )
-        new = [(p, status) for p, status in photos.items() if not self._is_known(p, status, known)]
-        self.content["broken"] = {p: b for p, b in self.content["broken"].items() if p in photos}
-        changed = {p for p, _ in new} & known.keys()
-        gone = {p: photo.id for p, photo in known.items() if p not in photos or p in changed}
+        new = {p: state for p, state in files.items() if not self._is_known(p, state, known)}
+        self.content["broken"] = {p: b for p, b in self.content["broken"].items() if p in files}
+        changed = new.keys() & known.keys()
+        gone = {p: photo.id for p, photo in known.items() if p not in files or p in changed}
         self.report.kept = len(known) - len(gone)
         self.report.removed = len(gone) - len(changed)
         return new, gone
 
-    def _is_known(self, path: str, status: os.stat_result, known: Mapping[str, Photo]) -> bool:
+    def _is_known(self, path: str, state: FileState, known: Mapping[str, Photo]) -> bool:
         """Whether a file is unchanged."""
-        now = [status.st_size, status.st_mtime_ns]
+        size, modified = state
         if path in self.content["broken"]:
-            return bool(self.content["broken"][path]["status"] == now)
+            return bool(self.content["broken"][path]["status"] == [size, modified])
         photo = known.get(path)
-        if photo is None or photo.bytes != status.st_size:
+        if photo is None or photo.bytes != size:
             return False
-        if photo.modified != status.st_mtime_ns:
+        if photo.modified != modified:
             if checksum(self.root / path) != photo.sha256:
                 return False
-            self.content["touched"][str(photo.id)] = {"modified": status.st_mtime_ns}
+            self.content["touched"][str(photo.id)] = {"modified": modified}
         return True
 
-    def _embed(self, new: list[tuple[str, os.stat_result]], gone: dict[str, int]) -> None:
+    def _embed(self, new: Mapping[str, FileState], gone: Mapping[str, int]) -> None:
         """Embeds photos part by part. A changed photo is removed when its new version is added."""
-        paths = {path for path, _ in new}
         self.content["finished"] = False
-        self._remove([number for path, number in gone.items() if path not in paths])
+        self._remove([number for path, number in gone.items() if path not in new])
         if not new:
             return
-        embedder = PhotoEmbedder(self.root, self.model)
+        embedder, broken = PhotoEmbedder(self.root, self.model), self.content["broken"]
         with Progress("embedding photos", len(new), "photos") as bar:
-            for part in chunks(new, _PART):
-                statuses = dict(part)
-                items, broken, arrays = embedder.embed(
-                    list(statuses), bar, partial(self._describe, statuses)
-                )
-                for path, why in broken.items():
-                    status = [statuses[path].st_size, statuses[path].st_mtime_ns]
-                    self.content["broken"][path] = {"why": why, "status": status}
-                old = [gone[path] for path, _ in part if path in gone]
-                self.report.changed += sum(item.path in gone for item in items)
-                self.report.added += sum(item.path not in gone for item in items)
-                self._keep(items, arrays, old)
-
-    def _describe(
-        self, statuses: Mapping[str, os.stat_result], path: str, data: bytes, pixels: np.ndarray
-    ) -> Photo:
-        photo = describe(self.content["next_id"], path, data, statuses[path], pixels)
-        self.content["broken"].pop(path, None)
-        self.content["next_id"] += 1
-        return photo
+            for files in chunks(list(new.items()), _PART):
+                embedded = embedder.embed(files, bar, self.content["next_id"])
+                self.content["next_id"] += len(embedded.photos)
+                for path in embedded.paths:
+                    broken.pop(path, None)
+                for path, why in embedded.broken.items():
+                    broken[path] = {"why": why, "status": list(new[path])}
+                changed = sum(path in gone for path in embedded.paths)
+                self.report.changed += changed
+                self.report.added += len(embedded.photos) - changed
+                old = [gone[path] for path, _ in files if path in gone]
+                self._keep(embedded.photos, embedded.arrays, old)
 
     def _keep(self, items: list[Photo], arrays: dict[str, np.ndarray], old: list[int]) -> None:
         """Writes a part, and adds it to the manifest."""
@@ -399,45 +352,37 @@ class _Builder:
         self.report.tagged = [path for path in self.content["tags"] if path not in paths]
 
     def _update_vectors(self, index: PhotoIndex) -> None:
-        folder = self.path / VECTORS
-        kind, vectors = backend_class(self.content["backend"]), None
+        folder, kind = self.path / VECTORS, backend_class(self.content["backend"])
+        vectors: Backend | None = None
         if (folder / MANIFEST).exists():
-            vectors = self._open_vectors(kind, folder)
-        if vectors is not None:
-            vectors.remove(np.setdiff1d(vectors.ids, index.ids))
-        stored = np.empty(0, np.int64) if vectors is None else vectors.ids
-        missing = np.setdiff1d(index.ids, stored)
+            try:
+                vectors = kind.open(folder, writing=True)
+                vectors.remove(np.setdiff1d(vectors.ids, index.ids))
+            except DamagedError:
+                shutil.rmtree(folder)
+                self.report.damaged.append(folder)
+        missing = np.setdiff1d(index.ids, [] if vectors is None else vectors.ids)
+
+        def sample(size: int) -> np.ndarray:
+            drawn = np.random.default_rng(0).choice(missing, size, replace=False)
+            return self._compute_vectors(index, np.sort(drawn))
+
         for ids in chunks(missing, 1 << 16):
             added = self._compute_vectors(index, ids)
             if vectors is None:
                 options = {"uri": self.uri} if self.uri else {}
                 vectors = kind(folder, added.shape[1:], **options)
-                vectors.begin(len(missing), partial(self._sample, index, missing))
+                vectors.begin(len(missing), sample)
             vectors.add(ids, added)
         if vectors is not None:
             vectors.save()
             vectors.close()
 
-    def _open_vectors(self, kind: Any, folder: Path) -> Backend | None:
-        """The vectors, or None if they are damaged."""
-        try:
-            opened: Backend = kind.open(folder, writing=True)
-            return opened
-        except DamagedError:
-            shutil.rmtree(folder)
-            self.report.damaged.append(folder)
-            return None
-
-    def _sample(self, index: PhotoIndex, ids: np.ndarray, size: int) -> np.ndarray:
-        """Vectors of a random sample of photos."""
-        drawn = np.random.default_rng(0).choice(ids, size, replace=False)
-        return self._compute_vectors(index, np.sort(drawn))
-
     def _compute_vectors(self, index: PhotoIndex, ids: np.ndarray) -> np.ndarray:
         embedded = (
             self.model.prepare(index.embeddings(part), "image") for part in chunks(ids, 1024)
         )
-        return np.concatenate([self.augmentation.gallery_vectors(part) for part in embedded])
+        return np.concatenate([index.augmentation.gallery_vectors(part) for part in embedded])
 
 
 def _checksums(part: Path) -> dict[str, str]:

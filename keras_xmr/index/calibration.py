@@ -1,4 +1,4 @@
-"""Calibrates answer sets and verdicts on the validation split of a run."""
+"""Calibrates answer sets and verdicts on the validation split of a run, and probes uncertainty."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from data_pipelines.errors import UserError
 from data_pipelines.progress import Progress
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.vectors import Arrays, chunks, concatenate, select, split_items
 from keras_xmr.evaluation.evaluate import ground_truth
 from keras_xmr.evaluation.results import EmbeddedSplit
 from keras_xmr.index.answer_sets import AnswerSets, calibrate, standardise
-from keras_xmr.index.query_reranking import Reranking, tune
+from keras_xmr.index.photo_index import CAPTIONS, REFERENCE, WORDS, Calibration
+from keras_xmr.index.query_reranking import tune
 from keras_xmr.index.run_model import RunModel
 from keras_xmr.index.verdict import (
     FEWEST,
@@ -29,45 +32,27 @@ from keras_xmr.index.verdict import (
     unit_vectors,
 )
 from keras_xmr.index.vocabulary import Vocabulary, short_queries, split_words
+from keras_xmr.model.retriever import Retriever
+from keras_xmr.uncertainty.mixtures import mix_images
+from keras_xmr.uncertainty.occlusion import Probes, drop_from_captions, erase_images
 from keras_xmr.uncertainty.sigma import bins, log_sigma
 
 _LOGGER = logging.getLogger(__name__)
 
-REFERENCE = 256
+_REFERENCE = 256
 """Number of training photos in the reference of scores."""
 
-CAPTIONS = 500
+_STORED = 500
 """Number of stored training captions, for re-ranking and uncertainty."""
 
 _MOST = 1000
 """Maximum number of photos of the validation split, drawn with a seed."""
 
+_DAMAGED_IMAGES, _DAMAGED_CAPTIONS = 64, 200
+"""Numbers of damaged images, which take far longer, and of damaged captions, drawn with a seed."""
+
 _TRIED = 20
 """Number of captions of which the shortest is the example."""
-
-
-@dataclass(frozen=True, eq=False)
-class Calibration:
-    """Results of the calibration on the validation split, and its data of the training split.
-
-    Attributes:
-        answer_sets: The cut-offs.
-        verdict: The model of how many results are right, and whether any is; None for too few
-            photos, or if the other right photos of captions cannot be inferred.
-        vocabulary: The words of the captions of training.
-        reference: Embeddings of training photos.
-        captions: Embeddings of training captions.
-        log_sigma: Uncertainties of these, ascending; None if they are not informative.
-        reranking: The re-ranking of queries; None if it would take too long.
-    """
-
-    answer_sets: AnswerSets
-    verdict: VerdictModel | None
-    vocabulary: Vocabulary
-    reference: Arrays
-    captions: Arrays
-    log_sigma: list[float] | None
-    reranking: Reranking | None
 
 
 def has_validation(model: RunModel) -> bool:
@@ -84,23 +69,21 @@ def example_caption(model: RunModel) -> str:
     return min(Records.open(data.records).split("train").texts[:_TRIED], key=len, default="")
 
 
-def calibrate_run(model: RunModel) -> Calibration:
-    """Calibrates the answer sets of a run.
+def calibrate_run(model: RunModel) -> tuple[Calibration, dict[str, Arrays]]:
+    """Calibrates on the validation split of a run.
 
     Args:
         model: Its model.
+
+    Returns:
+        The results, and the arrays of each file that searches read: embeddings of training photos,
+        embeddings of training captions, and the words of the captions of training.
     """
-    return calibrate_split(model, model.records, "val")
-
-
-def calibrate_split(model: RunModel, records: Records, split: Any) -> Calibration:
-    """Calibrates on a split."""
-    queries = SplitQueries.embed(model, records, split)
+    records = model.records
+    queries = SplitQueries.embed(model, records, "val")
     reference, captions = embed_reference(model, records), embed_stored_captions(model, records)
     scores, right = queries.scores(model), queries.right
     against = model.score(reference, queries.captions).T
-    answer_sets = calibrate(standardise(scores, against), right, queries.groups)
-    sigma = log_sigma(captions) if _is_informative(queries, scores) else None
     verdict = calibrate_split_verdict(model, queries, scores, reference)
     if verdict is None:
         _LOGGER.warning(
@@ -109,18 +92,16 @@ def calibrate_split(model: RunModel, records: Records, split: Any) -> Calibratio
             FEWEST,
             np.count_nonzero(np.bincount(queries.groups) > 1),
         )
-    return Calibration(
-        answer_sets,
+    # Regions and words are compared one by one, which takes seconds for one query.
+    is_reranked = model.kind != "tokens"
+    calibration = Calibration(
+        calibrate(standardise(scores, against), right, queries.groups),
         verdict,
-        Vocabulary.count(records.split("train").texts),
-        reference,
-        captions,
-        None if sigma is None else np.sort(sigma).tolist(),
-        # Regions and words are compared one by one, which takes seconds for one query.
-        None
-        if model.kind == "tokens"
-        else tune(scores, model.score(queries.images, captions), right),
+        _informative_sigma(queries, scores, captions),
+        tune(scores, model.score(queries.images, captions), right) if is_reranked else None,
     )
+    words = Vocabulary.count(records.split("train").texts).as_arrays()
+    return calibration, {REFERENCE: reference, CAPTIONS: captions, WORDS: words}
 
 
 def calibrate_split_verdict(
@@ -186,14 +167,14 @@ def _sentences(captions: Arrays) -> np.ndarray:
 
 def embed_reference(model: RunModel, records: Records) -> dict[str, np.ndarray]:
     """Embeddings of photos of the training split, drawn with a seed."""
-    images = draw(len(records.split("train")), REFERENCE)
+    images = draw(len(records.split("train")), _REFERENCE)
     return embed_split_images(model, records, "train", images)
 
 
 def embed_stored_captions(model: RunModel, records: Records) -> dict[str, np.ndarray]:
     """Embeddings of captions of the training split, drawn with a seed."""
     train = records.split("train")
-    return _embed_captions(model, train, draw(train.num_captions, CAPTIONS))
+    return _embed_captions(model, train, draw(train.num_captions, _STORED))
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,17 +231,20 @@ class SplitQueries:
         return np.concatenate(parts)
 
 
-def _is_informative(queries: SplitQueries, scores: np.ndarray) -> bool:
-    """Whether more uncertain captions fail significantly more often.
+def _informative_sigma(
+    queries: SplitQueries, scores: np.ndarray, stored: Arrays
+) -> list[float] | None:
+    """Uncertainties of stored captions, if more uncertain queries fail significantly more often.
 
     By the annotated pairs, as in reports: a vague caption matches many photos.
     """
-    sigma = log_sigma(queries.captions)
-    if sigma is None:
-        return False
+    sigma, known = log_sigma(queries.captions), log_sigma(stored)
+    if sigma is None or known is None:
+        return None
     first = np.argmax(scores, axis=1)
     hit = queries.annotated[np.arange(len(first)), first].astype(float)
-    return bins(sigma, hit, independent=len(np.unique(queries.groups))).is_informative
+    measured = bins(sigma, hit, independent=len(np.unique(queries.groups)))
+    return np.sort(known).tolist() if measured.is_informative else None
 
 
 def draw(count: int, most: int) -> np.ndarray:
@@ -312,9 +296,8 @@ def embed_in_batches(
     return concatenate(parts)
 
 
-@dataclass(frozen=True, eq=False)
-class ScoredSplit:
-    """Captions of a split that have a right photo there, scored with all of its photos.
+class ScoredSplit(NamedTuple):
+    """Captions of a split, scored with all of its photos.
 
     Attributes:
         scores: Standardised scores (captions, photos).
@@ -326,45 +309,26 @@ class ScoredSplit:
     right: np.ndarray
     groups: np.ndarray
 
-    @classmethod
-    def embed(
-        cls,
-        model: RunModel,
-        records: Records,
-        split: Any,
-        reference: Arrays | None = None,
-        embedded: EmbeddedSplit | None = None,
-    ) -> ScoredSplit:
-        """Embeds and scores a split.
 
-        Args:
-            model: The model.
-            records: The records.
-            split: The split.
-            reference: The result of `embed_reference`, if known.
-            embedded: The embeddings of the whole split, if known.
-        """
-        reference = embed_reference(model, records) if reference is None else reference
-        queries = SplitQueries.embed(model, records, split, embedded)
-        scores = standardise(queries.scores(model), model.score(reference, queries.captions).T)
-        return cls.answerable(scores, queries.right, queries.groups)
+def score_split(
+    model: RunModel,
+    records: Records,
+    split: Any,
+    reference: Arrays,
+    embedded: EmbeddedSplit | None = None,
+) -> ScoredSplit:
+    """Embeds and scores a split.
 
-    @classmethod
-    def answerable(cls, scores: np.ndarray, right: np.ndarray, groups: np.ndarray) -> ScoredSplit:
-        """Selects the captions with a right photo."""
-        answered = right.any(axis=1)
-        return cls(scores[answered], right[answered], groups[answered])
-
-    def calibrated(self) -> AnswerSets:
-        """The cut-offs by this split."""
-        return calibrate(self.scores, self.right, self.groups)
-
-    def mean_per_photo(self, happened: np.ndarray) -> np.ndarray:
-        """The share of the captions of each photo for which something happened (photos,).
-
-        Captions of one photo are not independent; statistics are means over photos.
-        """
-        return np.array([happened[self.groups == g].mean() for g in np.unique(self.groups)])
+    Args:
+        model: The model.
+        records: The records.
+        split: The split.
+        reference: The result of `embed_reference`.
+        embedded: The embeddings of the whole split, if known.
+    """
+    queries = SplitQueries.embed(model, records, split, embedded)
+    scores = standardise(queries.scores(model), model.score(reference, queries.captions).T)
+    return ScoredSplit(scores, queries.right, queries.groups)
 
 
 @dataclass(frozen=True, eq=False)
@@ -393,26 +357,64 @@ class Coverage:
         return float(self.kept_by_photo.mean())
 
 
-def measure_coverage(
-    model: RunModel, records: Records, split: Any, embedded: EmbeddedSplit | None = None
-) -> Coverage:
-    """Calibrates on val, and measures the coverage on a split.
+def coverage(sets: AnswerSets, split: ScoredSplit) -> Coverage:
+    """Measures the coverage of answer sets on the captions of a split that have a right photo."""
+    scores, right, groups = (values[split.right.any(axis=1)] for values in split)
+    within = scores >= sets.cutoff
+    recalls = (within & right).sum(axis=1) / right.sum(axis=1)
+    is_kept = recalls >= sets.share - 1e-9
+    # Captions of one photo are not independent; statistics are means over photos.
+    kept = np.array([is_kept[groups == group].mean() for group in np.unique(groups)])
+    return Coverage(sets.confidence, kept, sets.share, recalls, within.sum(axis=1), scores.shape[1])
+
+
+def probe(
+    run: Path, model: Retriever, records: Records, split: Any, embedded: EmbeddedSplit | None = None
+) -> Probes:
+    """Damages items of a split, and measures the coverage of answer sets calibrated on val.
 
     Args:
-        model: The model.
-        records: The records that it was trained on.
-        split: The split of the queries.
-        embedded: The embeddings of that split, if known.
+        run: The folder of the run.
+        model: Its model.
+        records: Its records, with stored features of its frozen encoders if there are any.
+            Damaged items have none.
+        split: The split.
+        embedded: Its embeddings, if known.
+
+    Returns:
+        The results; empty for a model of regions, without sigma, or without a validation
+        split.
     """
-    reference = embed_reference(model, records)
-    sets = ScoredSplit.embed(model, records, "val", reference).calibrated()
-    return coverage(sets, ScoredSplit.embed(model, records, split, reference, embedded))
-
-
-def coverage(sets: AnswerSets, queries: ScoredSplit) -> Coverage:
-    """Measures the coverage of answer sets on the captions of a split."""
-    within = queries.scores >= sets.cutoff
-    recalls = (within & queries.right).sum(axis=1) / queries.right.sum(axis=1)
-    kept = queries.mean_per_photo(recalls >= sets.share - 1e-9)
-    gallery = queries.scores.shape[1]
-    return Coverage(sets.confidence, kept, sets.share, recalls, within.sum(axis=1), gallery)
+    if "log_variance" not in model.text_tower.output:
+        return Probes()
+    try:
+        again = RunModel(run)
+    except UserError:
+        return Probes()
+    again.image_tower, again.text_tower = model.image_tower, model.text_tower
+    again.matcher = model.matcher
+    plain = records.without_features().split(split)
+    images = draw(len(plain), _DAMAGED_IMAGES)
+    captions = draw(plain.num_captions, _DAMAGED_CAPTIONS)
+    whole_images = whole_captions = None
+    if embedded is not None:
+        whole_images = select(embedded.images, images)
+        whole_captions = select(embedded.captions, captions)
+    embed_pixels = partial(embed_in_batches, again.embed_pixels, model=again)
+    embed_captions = partial(embed_in_batches, again.embed_texts, model=again)
+    pixels = again.decode_images(plain, images)
+    texts = [plain.texts[int(caption)] for caption in captions]
+    growths = {
+        "image": erase_images(embed_pixels, pixels, whole_images),
+        "caption": drop_from_captions(embed_captions, texts, whole_captions),
+    }
+    covered = None
+    if split != "val" and len(records.split("val")) > 0:
+        reference = embed_reference(again, records)
+        sets = calibrate(*score_split(again, records, "val", reference))
+        covered = coverage(sets, score_split(again, records, split, reference, embedded))
+    return Probes(
+        occlusion={side: growth for side, growth in growths.items() if growth is not None},
+        coverage=covered,
+        mixtures=mix_images(embed_pixels, pixels, whole_images),
+    )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -19,14 +18,39 @@ from data_pipelines.processors import processor_count
 from data_pipelines.progress import Progress
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.sources import UnreadableError
-from data_pipelines.vectors import chunks, concatenate
-from keras_xmr.index.photos import check_root, find_photos, read_photo
+from data_pipelines.vectors import chunks, concatenate, select
+from keras_xmr.index.photos import (
+    FileState,
+    Photo,
+    check_root,
+    describe,
+    find_photos,
+    read_photo,
+)
 from keras_xmr.index.run_model import RunModel
 from keras_xmr.runs.frozen_features import kept_image_features
 
 _LOGGER = logging.getLogger(__name__)
 
-Item = TypeVar("Item")
+
+@dataclass(frozen=True, eq=False)
+class EmbeddedPhotos:
+    """Photos of a folder and their embeddings.
+
+    Attributes:
+        photos: Descriptions of the photos that could be read.
+        broken: Reasons for photos that could not be read, by path.
+        arrays: The tensors of the embedding by name, with a row per photo; empty without photos.
+    """
+
+    photos: list[Photo]
+    broken: dict[str, str]
+    arrays: dict[str, np.ndarray]
+
+    @property
+    def paths(self) -> list[str]:
+        """Paths of the photos in the folder."""
+        return [photo.path for photo in self.photos]
 
 
 class PhotoEmbedder:
@@ -45,57 +69,47 @@ class PhotoEmbedder:
         self._stored = _stored_features(model)
 
     def embed(
-        self,
-        paths: Sequence[str],
-        bar: Progress,
-        describe: Callable[[str, bytes, np.ndarray], Item],
-    ) -> tuple[list[Item], dict[str, str], dict[str, np.ndarray]]:
+        self, files: Sequence[tuple[str, FileState]], bar: Progress, first_id: int = 0
+    ) -> EmbeddedPhotos:
         """Embeds photos in order, and skips those that cannot be read.
 
         Args:
-            paths: Paths of the photos.
+            files: Paths of the photos, and the states of their files.
             bar: Progress, updated per batch.
-            describe: Describes a photo by its path, its bytes and the pixels of the model. A photo
-                for which it raises `UnreadableError` is skipped.
-
-        Returns:
-            The descriptions of the embedded photos, the reasons for skipped ones by path, and the
-            embeddings, which are empty if no photo could be read.
+            first_id: The id of the first photo that can be read.
         """
         size = self._model.config.evaluation.batch_size
-        items: list[Item] = []
+        photos: list[Photo] = []
         broken: dict[str, str] = {}
         embeddings = []
         with ThreadPoolExecutor(max(2, processor_count())) as pool:
-            for batch in chunks(paths, size):
-                files, pixels = [], []
-                for path, photo in zip(batch, pool.map(self._read, batch), strict=True):
-                    try:
-                        if isinstance(photo, UnreadableError):
-                            raise photo
-                        items.append(describe(path, *photo))
-                    except UnreadableError as error:
-                        broken[path] = str(error)
+            for batch in chunks(files, size):
+                known, pixels = len(photos), []
+                for (path, _), result in zip(batch, pool.map(self._read, batch), strict=True):
+                    if isinstance(result, UnreadableError):
+                        broken[path] = str(result)
                         continue
-                    files.append(photo[0])
-                    pixels.append(photo[1])
-                if files:
-                    embeddings.append(self._embed(files, pixels))
+                    photos.append(replace(result[0], id=first_id + len(photos)))
+                    pixels.append(result[1])
+                if pixels:
+                    embeddings.append(self._embed(photos[known:], pixels))
                 bar.update(len(batch))
-        return items, broken, concatenate(embeddings) if embeddings else {}
+        return EmbeddedPhotos(photos, broken, concatenate(embeddings) if embeddings else {})
 
-    def _read(self, path: str) -> tuple[bytes, np.ndarray] | UnreadableError:
+    def _read(self, file: tuple[str, FileState]) -> tuple[Photo, np.ndarray] | UnreadableError:
+        path, state = file
         try:
             data = read_photo(self._root, path)
-            return data, self._model.pixels(data, path)
+            pixels = self._model.pixels(data, path)
+            return describe(path, data, state, pixels), pixels
         except UnreadableError as error:
             return error
 
-    def _embed(self, files: Sequence[bytes], pixels: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+    def _embed(self, photos: list[Photo], pixels: list[np.ndarray]) -> dict[str, np.ndarray]:
         """Embeds photos, by stored features those that have them, in order."""
         rows: dict[SplitRecords | None, list[tuple[int, int]]] = {}
-        for row, data in enumerate(files):
-            digest = int(hashlib.sha256(data).hexdigest()[:16], 16)  # As records store it.
+        for row, photo in enumerate(photos):
+            digest = int(photo.sha256[:16], 16)  # As records store it.
             split, number = self._stored.get(digest, (None, row))
             rows.setdefault(split, []).append((row, number))
         parts, order = [], []
@@ -106,8 +120,7 @@ class PhotoEmbedder:
             else:
                 parts.append(self._model.embed_records(split, numbers))
             order += [row for row, _ in places]
-        back = np.argsort(order)
-        return {name: values[back] for name, values in concatenate(parts).items()}
+        return select(concatenate(parts), np.argsort(order))
 
 
 def _stored_features(model: RunModel) -> dict[int, tuple[SplitRecords, int]]:
@@ -124,21 +137,6 @@ def _stored_features(model: RunModel) -> dict[int, tuple[SplitRecords, int]]:
     except UserError as error:
         _LOGGER.warning("photos of the records are embedded from their pixels: %s", error)
     return places
-
-
-@dataclass(frozen=True, eq=False)
-class EmbeddedPhotos:
-    """Photos of a folder and their embeddings.
-
-    Attributes:
-        paths: Paths of the photos in the folder.
-        broken: Reasons for photos that could not be read, by path.
-        arrays: The tensors of the embedding by name, with a row per photo.
-    """
-
-    paths: list[str]
-    broken: dict[str, str]
-    arrays: dict[str, np.ndarray]
 
 
 def embed_folder(run: Path, images: Path, output: Path) -> EmbeddedPhotos:
@@ -159,11 +157,10 @@ def embed_folder(run: Path, images: Path, output: Path) -> EmbeddedPhotos:
     if output.suffix != ".npz" and find_spec("pyarrow") is None:
         raise UserError(f"{output} needs pyarrow: pip install pyarrow, or take .npz")
     root, model = check_root(images), RunModel(run)
-    paths = [path for path, _ in find_photos(root)]
-    embedder = PhotoEmbedder(root, model)
-    with Progress("embedding photos", len(paths), "photos") as bar:
-        embedded = EmbeddedPhotos(*embedder.embed(paths, bar, lambda path, *_: path))
-    if not embedded.paths:
+    files = list(find_photos(root))
+    with Progress("embedding photos", len(files), "photos") as bar:
+        embedded = PhotoEmbedder(root, model).embed(files, bar)
+    if not embedded.photos:
         raise UserError(f"{images} has no photo that can be read")
     output.parent.mkdir(parents=True, exist_ok=True)
     with replace_atomically(output, output.suffix) as temporary:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,11 +19,11 @@ from data_pipelines.sources import UnreadableError
 from data_pipelines.sources.base import inside
 from data_pipelines.vectors import select
 from keras_xmr.index.answer_sets import AnswerSets
-from keras_xmr.index.augmentations import AUGMENTATIONS, Augmentation
+from keras_xmr.index.augmentations import AUGMENTATIONS
 from keras_xmr.index.backends import Backend, backend_class
 from keras_xmr.index.learning import Learned, status
 from keras_xmr.index.manifests import MANIFEST, read_manifest
-from keras_xmr.index.photos import Photo, find_photos, read_photo, thumbnail
+from keras_xmr.index.photos import FileState, Photo, find_photos, read_photo, thumbnail
 from keras_xmr.index.query_reranking import Reranking
 from keras_xmr.index.verdict import VerdictModel
 from keras_xmr.index.vocabulary import Vocabulary
@@ -38,11 +39,20 @@ _SAMPLE = 4096
 
 
 @dataclass(frozen=True)
-class _Calibration:
-    """What `dataclasses.asdict` made of the results of a calibration."""
+class Calibration:
+    """Results of a calibration on a validation split; the manifest of an index has their fields.
+
+    Attributes:
+        answer_sets: Conformal prediction sets.
+        verdict: The model of how many results are right, and whether any is; None for too few
+            photos, or if the other right photos of captions cannot be inferred.
+        log_sigma: Uncertainties of training captions, ascending; None if they are not informative.
+        reranking: The re-ranking of queries; None if it would take too long.
+    """
 
     answer_sets: AnswerSets | None
     verdict: VerdictModel | None = None
+    log_sigma: list[float] | None = None
     reranking: Reranking | None = None
 
 
@@ -62,9 +72,14 @@ class PhotoIndex:
         kind: The kind of its embeddings of images.
         backend: The name of the backend.
         reduces: Whether the vectors rank exactly as the matcher does.
+        augmentation: The conversion of its embeddings to vectors.
+        is_finished: Whether the build was completed: all photos have vectors.
+        is_calibrated: Whether it has a full calibration; an older index may have answer sets alone.
+        has_vocabulary: Whether it has the words of the captions of training.
         answer_sets: Conformal prediction sets; None without calibration.
         verdict: Model of how many results are right, and whether any is; None without
             calibration.
+        log_sigma: Uncertainties of training captions, ascending; None if they are not informative.
         reranking: Re-ranking of queries; None without calibration.
     """
 
@@ -78,9 +93,16 @@ class PhotoIndex:
         self.kind: str = content["kind"]
         self.backend: str = content["backend"]
         self.reduces: bool = content["reduces"]
-        calibration = TypeAdapter(_Calibration).validate_python(content)
+        self.augmentation = AUGMENTATIONS[content["augmentation"]]
+        # An index of an earlier version lacks some of these keys until `index` is run again.
+        self.is_finished: bool = content.get("finished", True)
+        self.is_calibrated = "reranking" in content
+        self._checksums: Mapping[str, str] = content.get("calibration_checksums", {})
+        self.has_vocabulary = WORDS in self._checksums
+        calibration = TypeAdapter(Calibration).validate_python(content)
         self.answer_sets = calibration.answer_sets
         self.verdict = calibration.verdict
+        self.log_sigma = calibration.log_sigma
         self.reranking = calibration.reranking
         self._learned_status = status(path)
 
@@ -97,11 +119,6 @@ class PhotoIndex:
 
     def __len__(self) -> int:
         return len(self._rows)
-
-    @property
-    def augmentation(self) -> Augmentation:
-        """The conversion of its embeddings to vectors."""
-        return AUGMENTATIONS[self.content["augmentation"]]
 
     @cached_property
     def vectors(self) -> Backend:
@@ -182,21 +199,6 @@ class PhotoIndex:
             return select(self.sample, slice(256))
         return self._calibrated(REFERENCE)
 
-    @property
-    def is_finished(self) -> bool:
-        """Whether the build was completed: all photos have vectors."""
-        return bool(self.content.get("finished", True))
-
-    @property
-    def is_calibrated(self) -> bool:
-        """Whether it has a full calibration; an older index may have answer sets alone."""
-        return "reranking" in self.content
-
-    @property
-    def has_vocabulary(self) -> bool:
-        """Whether it has the words of the captions of training."""
-        return WORDS in self.content.get("calibration_checksums", {})
-
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """The words of the captions of training.
@@ -211,13 +213,20 @@ class PhotoIndex:
         """Embeddings of training captions; empty without calibration."""
         return self._calibrated(CAPTIONS) if self.is_calibrated else {}
 
-    def has_calibration(self, name: str) -> bool:
-        """Whether a file of the calibration exists and is intact."""
-        try:
-            self._calibrated(name)
-        except UserError:
-            return False
-        return True
+    def damaged_calibration(self) -> list[Path]:
+        """The files of the calibration that are missing or damaged."""
+        needed = {
+            REFERENCE: self.answer_sets is not None,
+            CAPTIONS: self.is_calibrated,
+            WORDS: "verdict" in self.content,
+        }
+        damaged = []
+        for name in (name for name, is_needed in needed.items() if is_needed):
+            try:
+                self._calibrated(name)
+            except UserError:
+                damaged.append(self.path / name)
+        return damaged
 
     def _calibrated(self, name: str) -> dict[str, np.ndarray]:
         """The embeddings in a file of the calibration.
@@ -225,18 +234,12 @@ class PhotoIndex:
         Raises:
             UserError: If it is damaged.
         """
-        path = self.path / name
-        # An index of an earlier version has no checksums.
-        expected = self.content.get("calibration_checksums", {}).get(name)
-        try:
+        path, expected = self.path / name, self._checksums.get(name)
+        with _naming_damage(path, "calibrates"):
             if expected is not None:
                 verify(path, expected)
             with np.load(path) as arrays:
                 return dict(arrays)
-        except (*NO_ARRAY, TypeError) as error:
-            raise UserError(
-                f"{path} is damaged ({error}); run `index` again, which calibrates again"
-            ) from None
 
     @cached_property
     def stored_learned(self) -> Learned | None:
@@ -256,12 +259,6 @@ class PhotoIndex:
         """
         stored = self.stored_learned
         return stored if stored is not None and stored.fingerprint == self.fingerprint else None
-
-    @property
-    def log_sigma(self) -> np.ndarray | None:
-        """Uncertainties of training captions, ascending; None if they are not informative."""
-        log_sigma = self.content["log_sigma"] if self.is_calibrated else None
-        return None if log_sigma is None else np.array(log_sigma)
 
     @cached_property
     def sample(self) -> dict[str, np.ndarray]:
@@ -327,10 +324,9 @@ class PhotoIndex:
         """Reasons for photos that could not be read, by path."""
         return {path: entry["why"] for path, entry in self.content["broken"].items()}
 
-    def files(self) -> dict[str, tuple[int, int]]:
-        """Size and time of change of all photos that are in the folder now, by path."""
-        photos = find_photos(self.root, self.path.resolve())
-        return {path: (status.st_size, status.st_mtime_ns) for path, status in photos}
+    def files(self) -> dict[str, FileState]:
+        """The states of the files of all photos that are in the folder now, by path."""
+        return dict(find_photos(self.root, self.path.resolve()))
 
     def changes(self) -> str:
         """A sentence on changes of the folder of photos since the build; empty without changes.
@@ -396,11 +392,9 @@ class Part:
         Raises:
             UserError: If the file is damaged.
         """
-        try:
+        with _naming_damage(self.folder, "embeds its photos"):
             self._check(ITEMS)
             return [Photo(**fields) for fields in json.loads((self.folder / ITEMS).read_bytes())]
-        except (OSError, ValueError, TypeError) as error:
-            raise self._damaged(error) from None
 
     @cached_property
     def arrays(self) -> dict[str, np.ndarray]:
@@ -411,13 +405,11 @@ class Part:
         """
         files = {path.name for path in self.folder.glob("*.npy")}
         names = sorted(files | self._checksums.keys() - {ITEMS})
-        try:
+        with _naming_damage(self.folder, "embeds its photos"):
             self._check(*names)
             arrays = {name: np.load(self.folder / name, mmap_mode="r") for name in names}
-        except NO_ARRAY as error:
-            raise self._damaged(error) from None
-        if {len(values) for values in arrays.values()} != {len(self.items)}:
-            raise self._damaged(f"its {len(self.items):,} photos have no embeddings")
+            if {len(values) for values in arrays.values()} != {len(self.items)}:
+                raise ValueError(f"its {len(self.items):,} photos have no embeddings")
         return {name.removesuffix(".npy"): values for name, values in arrays.items()}
 
     def verify(self) -> None:
@@ -433,7 +425,13 @@ class Part:
         for name in names if self._checksums else ():
             verify(self.folder / name, self._checksums.get(name))
 
-    def _damaged(self, reason: object) -> UserError:
-        return UserError(
-            f"{self.folder} is damaged ({reason}); run `index` again, which embeds its photos again"
-        )
+
+@contextmanager
+def _naming_damage(path: Path, action: str) -> Iterator[None]:
+    """Names a damaged file or folder of an index, and what `index` does about it."""
+    try:
+        yield
+    except (*NO_ARRAY, TypeError) as error:
+        raise UserError(
+            f"{path} is damaged ({error}); run `index` again, which {action} again"
+        ) from None

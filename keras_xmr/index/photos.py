@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -57,8 +56,12 @@ class Photo:
         return self.path.rpartition("/")[0]
 
 
-def find_photos(root: Path, without: Path | None = None) -> Iterator[tuple[str, os.stat_result]]:
-    """Finds the photos below a folder, in the order of their names, with their status.
+FileState = tuple[int, int]
+"""Size of a file in bytes, and time of its last change in nanoseconds."""
+
+
+def find_photos(root: Path, without: Path | None = None) -> Iterator[tuple[str, FileState]]:
+    """Finds the photos below a folder, in the order of their names, with their state.
 
     Hidden files and folders are skipped, and links to folders are not followed.
 
@@ -67,7 +70,7 @@ def find_photos(root: Path, without: Path | None = None) -> Iterator[tuple[str, 
         without: A folder to skip, such as that of the index.
 
     Yields:
-        The path relative to the root, with `/`, and its status.
+        The path relative to the root, with `/`, and the state of the file.
     """
     for folder, folders, files in os.walk(root):
         folders[:] = sorted(
@@ -78,7 +81,7 @@ def find_photos(root: Path, without: Path | None = None) -> Iterator[tuple[str, 
             if path.suffix.lower() not in PHOTO_SUFFIXES or name.startswith("."):
                 continue
             if (status := _status(path)) is not None:
-                yield path.relative_to(root).as_posix(), status
+                yield path.relative_to(root).as_posix(), (status.st_size, status.st_mtime_ns)
 
 
 def _status(path: Path) -> os.stat_result | None:
@@ -118,14 +121,13 @@ def read_photo(root: Path, path: str) -> bytes:
         raise UnreadableError(f"{path} cannot be read: {error.strerror}") from None
 
 
-def describe(number: int, path: str, data: bytes, status: os.stat_result, pixels: Any) -> Photo:
-    """Describes a photo for an index.
+def describe(path: str, data: bytes, state: FileState, pixels: np.ndarray) -> Photo:
+    """Describes a photo that has no id yet.
 
     Args:
-        number: Its id.
         path: Path relative to the root.
         data: The bytes of its file.
-        status: The status of its file.
+        state: The state of its file.
         pixels: Its pixels, uint8 (H, W, 3).
 
     Raises:
@@ -136,10 +138,10 @@ def describe(number: int, path: str, data: bytes, status: os.stat_result, pixels
         turned = image.format != "TIFF" and orientation(image.info.get("exif", b"")) >= 5
         width, height = image.size[::-1] if turned else image.size
     return Photo(
-        id=number,
+        id=-1,
         path=path,
-        bytes=status.st_size,
-        modified=status.st_mtime_ns,
+        bytes=state[0],
+        modified=state[1],
         sha256=hashlib.sha256(data).hexdigest(),
         taken=_taken(image),
         width=width,
@@ -150,7 +152,7 @@ def describe(number: int, path: str, data: bytes, status: os.stat_result, pixels
 
 def look(pixels: np.ndarray) -> str:
     """Perceptual hash: which pixels of a small grey version are brighter than left and above."""
-    small = Image.fromarray(np.asarray(pixels)).convert("L").resize((9, 9), Image.Resampling.BOX)
+    small = Image.fromarray(pixels).convert("L").resize((9, 9), Image.Resampling.BOX)
     grey = np.asarray(small, np.int16)
     across, down = np.diff(grey, axis=1)[:8] > 0, np.diff(grey, axis=0)[:, :8] > 0
     return np.packbits(np.concatenate([across.ravel(), down.ravel()])).tobytes().hex()

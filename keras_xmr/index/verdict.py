@@ -188,27 +188,18 @@ class VerdictModel:
     queries: int
     complete: bool
 
-    def log_odds(self, best: np.ndarray, background: np.ndarray, gallery: int) -> np.ndarray:
-        """Log-odds that the gallery holds a right photo, (queries,).
-
-        They are for as many queries with as without one, and are compared with `cutoff` alone.
-
-        Args:
-            best: The best standardised score of each query, (queries,).
-            background: `Background.features` (queries, 5).
-            gallery: The number of photos.
-        """
-        return self.presence(_presence_features(best, background, gallery))
-
     def is_absent(self, best: float, background: np.ndarray, gallery: int) -> bool:
         """Whether probably no photo of the gallery is right.
+
+        The log-odds that one is are for as many queries with as without one, and are compared with
+        `cutoff` alone.
 
         Args:
             best: The best standardised score.
             background: `Background.features` of the query, (5,).
             gallery: The number of photos.
         """
-        log_odds = self.log_odds(np.array([best]), background[None], gallery)
+        log_odds = self.presence(_presence_features(np.array([best]), background[None], gallery))
         return bool(log_odds[0] < self.cutoff)
 
     def probabilities(self, scores: np.ndarray, background: np.ndarray, gallery: int) -> np.ndarray:
@@ -268,16 +259,14 @@ def calibrate_verdict(
     drawn = _draw(standard, right, wrong, photo_of, random)
     whole = [each for each in drawn if is_caption[each.query]]
     features, weights = background.features, group_weights(photo_of)
-    present, absent = _presence_rows(whole, features)
-    labels = np.repeat([1.0, 0.0], [len(present[0]), len(absent[0])])
-    rows = np.concatenate([present[0], absent[0]])
-    presence = Logistic.fit(rows, labels, weights[np.concatenate([present[1], absent[1]])])
+    rows, labels, queries = _presence_rows(whole, features)
+    presence = Logistic.fit(rows, labels, weights[queries])
     of_captions = np.zeros(len(photo_of))
     of_captions[is_caption] = group_weights(photo_of[is_caption])
-    queries = present[1]
+    rows, queries = rows[labels == 1], queries[labels == 1]
     # The weight of a query is shared by its rows.
     kept = of_captions[queries] / np.bincount(queries)[queries]
-    cutoff = low_quantile(presence(present[0]), kept, 1.0 - LEVEL)
+    cutoff = low_quantile(presence(rows), kept, 1.0 - LEVEL)
     rows, labels, number = _right_rows(drawn, features, share)
     queries = np.array([each.query for each in drawn])
     right_model = Logistic.fit(rows, labels, weights[queries[number]])
@@ -299,14 +288,14 @@ class _Drawn:
         gallery: The number of photos.
         scores: The best standardised scores, descending.
         right: The probabilities that these photos are right.
-        best_absent: The best score without right photos; None without photos.
+        best_absent: The best score without right photos; -inf without photos.
     """
 
     query: int
     gallery: int
     scores: np.ndarray
     right: np.ndarray
-    best_absent: float | None
+    best_absent: float
 
 
 def _draw(
@@ -329,26 +318,21 @@ def _draw(
                 gallery = np.append(gallery[1:], photo_of[query])
             values = scores[query, gallery]
             top = np.argsort(-values)[:_TOP]
-            left = values[wrong[query, gallery]]
-            best = float(left.max()) if len(left) else None
+            best = float(values[wrong[query, gallery]].max(initial=-np.inf))
             drawn.append(_Drawn(query, size, values[top], right[query, gallery[top]], best))
     return drawn
 
 
-_Rows = tuple[np.ndarray, np.ndarray]
-"""Features (rows, F), and the query of each row (rows,)."""
-
-
-def _presence_rows(drawn: Sequence[_Drawn], features: np.ndarray) -> tuple[_Rows, _Rows]:
-    """Rows of queries in galleries with a right photo, and without."""
-
-    def rows(values: list[tuple[float, int, int]]) -> _Rows:
-        best, galleries, queries = (np.array(column) for column in zip(*values, strict=True))
-        return _presence_features(best, features[queries], galleries), queries
-
-    present = rows([(float(d.scores[0]), d.gallery, d.query) for d in drawn])
-    absent = rows([(d.best_absent, d.gallery, d.query) for d in drawn if d.best_absent is not None])
-    return present, absent
+def _presence_rows(
+    drawn: Sequence[_Drawn], features: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Features of galleries with a right photo (1) and without (0), these labels, and queries."""
+    best = np.array([d.scores[0] for d in drawn] + [d.best_absent for d in drawn])
+    labels = np.repeat([1.0, 0.0], len(drawn))
+    queries, galleries = np.tile([(d.query, d.gallery) for d in drawn], (2, 1)).T
+    has_photos = np.isfinite(best)
+    rows = _presence_features(best, features[queries], galleries)
+    return rows[has_photos], labels[has_photos], queries[has_photos]
 
 
 def _right_rows(

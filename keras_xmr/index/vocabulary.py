@@ -138,11 +138,9 @@ def short_queries(captions: Sequence[str], photo_of: np.ndarray, seed: int = 0) 
     """
     random = np.random.default_rng(seed)
     words = [split_words(caption) for caption in captions]
-    photos_with: dict[str, set[int]] = {}
     captions_with: dict[str, set[int]] = {}
-    for number, (caption_words, photo) in enumerate(zip(words, photo_of.tolist(), strict=True)):
+    for number, caption_words in enumerate(words):
         for word in caption_words:
-            photos_with.setdefault(word, set()).add(photo)
             captions_with.setdefault(word, set()).add(number)
     chosen: dict[int, list[str]] = {}
     for number in random.permutation(len(captions)).tolist():
@@ -153,10 +151,9 @@ def short_queries(captions: Sequence[str], photo_of: np.ndarray, seed: int = 0) 
     right = np.zeros((len(photos), int(photo_of.max()) + 1), bool)
     wrong = np.ones_like(right)
     for row, photo in enumerate(photos.tolist()):
-        rare_words = [word for word in chosen[photo] if word not in _LINKING]
-        captions_with_all = set.intersection(*(captions_with[word] for word in rare_words))
-        right[row, photo_of[sorted(captions_with_all)]] = True
-        wrong[row, sorted(set.union(*(photos_with[word] for word in rare_words)))] = False
+        captions_by_word = [captions_with[word] for word in chosen[photo] if word not in _LINKING]
+        right[row, photo_of[sorted(set.intersection(*captions_by_word))]] = True
+        wrong[row, photo_of[sorted(set.union(*captions_by_word))]] = False
     return ShortQueries([" ".join(chosen[p]) for p in photos.tolist()], photos, right, wrong)
 
 

@@ -42,9 +42,9 @@ from keras_xmr.export.saved_model import (
     remove_old_versions,
     some_inputs,
 )
+from keras_xmr.index.calibration import probe
 from keras_xmr.index.learning import Learned
 from keras_xmr.index.run_model import RunModel
-from keras_xmr.index.uncertainty_probes import probe
 from keras_xmr.judgements import judge
 from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.model.build import PHOTOS, build_tokenizer, encoder_tokenizer, restore_tokenizer

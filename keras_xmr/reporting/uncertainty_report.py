@@ -105,7 +105,7 @@ def uncertainty_report(evaluation: Evaluation) -> UncertaintyReport:
     """The uncertainty report of an evaluation; empty without both sigma and log-odds.
 
     Args:
-        evaluation: The evaluation, with its probes; see `keras_xmr.index.uncertainty_probes`.
+        evaluation: The evaluation, with its probes; see `keras_xmr.index.calibration`.
     """
     report = UncertaintyReport(
         reliability=_reliability(evaluation), probes=evaluation.probes or Probes()

@@ -236,16 +236,11 @@ def best(ids: np.ndarray, scores: np.ndarray, k: int) -> Neighbours:
         k: Number of results.
     """
     order = np.lexsort((ids, -scores), axis=1)[:, :k]
-    best_ids = np.take_along_axis(ids, order, axis=1)
-    best_scores = np.take_along_axis(scores, order, axis=1)
-    best_ids = np.where(np.isneginf(best_scores), -1, best_ids)
-    if order.shape[1] == k:
-        return Neighbours(best_ids, best_scores)
-    missing = ((0, 0), (0, k - order.shape[1]))
-    return Neighbours(
-        np.pad(best_ids, missing, constant_values=-1),
-        np.pad(best_scores, missing, constant_values=-np.inf),
-    )
+    nearest, columns = no_neighbours(ids, k), slice(order.shape[1])
+    best_ids, best_scores = (np.take_along_axis(a, order, axis=1) for a in (ids, scores))
+    nearest.ids[:, columns] = np.where(np.isneginf(best_scores), -1, best_ids)
+    nearest.scores[:, columns] = best_scores
+    return nearest
 
 
 def best_items(ids: np.ndarray, scores: np.ndarray, k: int) -> Neighbours:

@@ -74,7 +74,7 @@ class _Faiss(Backend):
             scores = inner_products(queries, self._vectors(keep))
             return best(np.broadcast_to(self._ids[keep], scores.shape), scores, k)
         wanted = min(k * rows, count)
-        packed = np.packbits(np.repeat(keep, rows), bitorder="little")
+        packed = np.packbits(self._rows(keep), bitorder="little")
         parameters = self._parameters(faiss.IDSelectorBitmap(packed), wanted)
         flat = np.ascontiguousarray(queries.reshape(-1, self.shape[1]), np.float32)
         scores, places = self._index.search(flat, wanted, params=parameters)
@@ -84,9 +84,14 @@ class _Faiss(Backend):
         chosen = best if queries.shape[1] == rows == 1 else best_items
         return chosen(ids.reshape(len(queries), -1), scores.reshape(len(queries), -1), k)
 
+    def _rows(self, keep: np.ndarray) -> np.ndarray:
+        """The rows of some items, as bool."""
+        # A copy of 100,000 numbers would take as long as a search.
+        return keep if self.shape[0] == 1 else np.repeat(keep, self.shape[0])
+
     def _vectors(self, keep: np.ndarray) -> np.ndarray:
         """The vectors (N, K, D) of some items, by bool."""
-        places = np.flatnonzero(np.repeat(keep, self.shape[0]))
+        places = np.flatnonzero(self._rows(keep))
         vectors: np.ndarray = self._index.reconstruct_batch(places)
         return vectors.reshape(-1, *self.shape)
 

@@ -91,27 +91,29 @@ class Milvus(Backend):
         items = self._ids[self.find_kept(allowed)]
         if not len(items):
             return no_neighbours(queries, k)
-        only = allowed is not None
-        parts = chunks(items, _AT_ONCE) if only else [items]
-        results = [self._search(queries, k, part, only) for part in parts]
+        # Without a filter, Milvus has few other items.
+        parts = [(items, "")]
+        if allowed is not None:
+            parts = [(part, self._filter(part)) for part in chunks(items, _AT_ONCE)]
+        results = [self._search(queries, k, *part) for part in parts]
         ids, scores = (np.concatenate(arrays, axis=1) for arrays in zip(*results, strict=True))
         return best_items(ids, scores, k)
 
     def _search(
-        self, queries: np.ndarray, k: int, items: np.ndarray, only: bool
+        self, queries: np.ndarray, k: int, items: np.ndarray, condition: str
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Ids and scores (M, rows) of saved items.
+        """Ids and scores (M, rows) of items.
 
         Args:
             queries: As in `search`.
             k: Number of items.
-            items: Ids of the items, ascending.
-            only: Whether Milvus has many other items.
+            items: Ids of the items.
+            condition: A filter for them; empty for all rows.
         """
         rows = self.shape[0]
         limit = min(_MOST, max(1, min(k, len(items)) * rows))
         while True:
-            ids, scores = self._hits(queries, limit, items if only else None)
+            ids, scores = self._hits(queries, limit, condition)
             scores[~np.isin(ids, items)] = -np.inf
             counts = [len(np.unique(i[s > -np.inf])) for i, s in zip(ids, scores, strict=True)]
             missing = min(counts) < min(k, len(items))
@@ -121,7 +123,7 @@ class Milvus(Backend):
             limit = min(_MOST, 4 * limit)
 
     def _hits(
-        self, queries: np.ndarray, limit: int, items: np.ndarray | None
+        self, queries: np.ndarray, limit: int, condition: str
     ) -> tuple[np.ndarray, np.ndarray]:
         num_queries = len(queries)
         breadth = max(self.options["breadth"], limit)
@@ -129,7 +131,7 @@ class Milvus(Backend):
         results = self._client.search(
             self._name,
             data=list(np.ascontiguousarray(queries.reshape(-1, self.shape[1]), np.float32)),
-            filter="" if items is None else self._filter(items),
+            filter=condition,
             limit=limit,
             search_params={"metric_type": "IP", "params": {"ef": breadth}},
             # A server waits 0.2 s and more for a search that must see the newest change.

@@ -178,7 +178,7 @@ def test_coverage_counts_right_photos_above_the_cutoff():
     scores = np.array([[3.0, 2, 1, 0], [0, 1, 2, 3], [9, 9, 9, 9]])
     right = np.array([[1, 1, 0, 0], [1, 0, 0, 1], [0, 0, 0, 0]], bool)
     sets = AnswerSets(1.5, 2, 2, share=1.0, confidence=0.9)
-    found = coverage(sets, ScoredSplit.answerable(scores, right, np.arange(3)))
+    found = coverage(sets, ScoredSplit(scores, right, np.arange(3)))
     assert found.recalls.tolist() == [1.0, 0.5]
     assert found.sizes.tolist() == [2, 2]
     assert (found.kept, found.confidence, found.gallery) == (0.5, 0.9, 4)

@@ -6,7 +6,6 @@ import io
 import json
 import os
 import shutil
-from types import SimpleNamespace
 
 import numpy as np
 import odd_images
@@ -23,6 +22,7 @@ from keras_xmr.index import photos as photos_module
 from keras_xmr.index.answer_sets import AnswerSets
 from keras_xmr.index.build import build_with
 from keras_xmr.index.manifests import write_manifest
+from keras_xmr.index.photo_index import Calibration
 from keras_xmr.index.photos import read_photo, read_tags
 from keras_xmr.index.query_reranking import Reranking
 from keras_xmr.index.verdict import Logistic, VerdictModel
@@ -321,15 +321,13 @@ def calibrated(monkeypatch, times):
         presence, right = (Logistic([0.0] * n, [1.0] * n, [1.0] + [0.0] * n) for n in (6, 7))
         reference = {"mean": np.ones((4, 3), np.float32)}
         captions = {"mean": np.eye(3, dtype=np.float32)}
-        return SimpleNamespace(
-            answer_sets=sets,
-            verdict=VerdictModel(presence, -9.0, right, 0.3, 0.1, 100, 500, complete=False),
-            vocabulary=Vocabulary({"red": 5}, 1000),
-            log_sigma=None,
-            reranking=Reranking(3.0, 0.5, 0.6),
-            reference=reference,
-            captions=captions,
-        )
+        verdict = VerdictModel(presence, -9.0, right, 0.3, 0.1, 100, 500, complete=False)
+        files = {
+            "reference.npz": reference,
+            "captions.npz": captions,
+            "words.npz": Vocabulary({"red": 5}, 1000).as_arrays(),
+        }
+        return Calibration(sets, verdict, None, Reranking(3.0, 0.5, 0.6)), files
 
     monkeypatch.setattr(build, "calibrate_run", calibrate)
 

@@ -18,7 +18,7 @@ from keras_xmr.evaluation.embed import embed_split
 from keras_xmr.evaluation.scoring import score_tiles
 from keras_xmr.index import PhotoIndex, Query, Searcher, verdict
 from keras_xmr.index.build import build_index
-from keras_xmr.index.calibration import ScoredSplit, calibrate_split, coverage
+from keras_xmr.index.calibration import calibrate_run, coverage, embed_reference, score_split
 from keras_xmr.index.run_model import RunModel, is_independent
 from keras_xmr.model.build import further_matcher
 from keras_xmr.uncertainty.sigma import log_sigma
@@ -66,14 +66,15 @@ def test_photos_are_scored_as_evaluation_scores_them(trained, index):
 
 def test_answer_sets_are_calibrated_and_cover_the_exhaustive_truth(trained, model, index, caplog):
     assert index.answer_sets is not None
-    assert calibrate_split(model, trained.records, "val").answer_sets == index.answer_sets
+    assert calibrate_run(model)[0].answer_sets == index.answer_sets
     photos = len(trained.records.split("val"))
     assert f"for validation, and there are {photos}" in caplog.text
-    asked = ScoredSplit.embed(model, trained.records, "test")
+    reference = embed_reference(model, trained.records)
+    asked = score_split(model, trained.records, "test", reference)
     assert asked.right.sum() > len(asked.right)  # Captions are true of several photos.
     part = trained.records.split("test")
     embedded = embed_split(trained.model, part, trained.tokenizer, trained.config)
-    known = ScoredSplit.embed(model, trained.records, "test", embedded=embedded)
+    known = score_split(model, trained.records, "test", reference, embedded)
     np.testing.assert_allclose(known.scores, asked.scores, rtol=1e-3, atol=1e-3)
     found = coverage(index.answer_sets, asked)
     counted = round(float(np.sum(found.kept_by_photo)))
@@ -96,7 +97,7 @@ def test_few_photos_calibrate_no_verdict_but_words_are_stored(trained, index):
 def test_the_exhaustive_truth_calibrates_the_verdict(trained, model, index, monkeypatch):
     monkeypatch.setattr(verdict, "FEWEST", 5)
     index = PhotoIndex.open(index.path)
-    index.verdict = calibrate_split(model, trained.records, "val").verdict
+    index.verdict = calibrate_run(model)[0].verdict
     assert index.verdict.complete
     text = trained.records.split("train").captions[0].text
     found = Searcher(index).search(Query(texts=(text,)), count=5)
