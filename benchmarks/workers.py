@@ -177,7 +177,7 @@ def train_otherwise(way: str) -> None:
 
     from keras_xmr.model import retriever
 
-    plain_sum, plain = retriever.sum_over_replicas, retriever.Retriever._plain_gradients
+    plain_sum, plain = retriever.sum_over_replicas, retriever.Retriever._gradients
 
     def in_half(tensors: Sequence[Any], scalars: Sequence[Any]) -> tuple[list[Any], Any]:
         if not tensors:
@@ -204,7 +204,7 @@ def train_otherwise(way: str) -> None:
     if way == "half":
         retriever.sum_over_replicas = in_half
     else:
-        retriever.Retriever._plain_gradients = of_two
+        retriever.Retriever._gradients = of_two
     runpy.run_path(str(ROOT / "main.py"), run_name="__main__")
 
 

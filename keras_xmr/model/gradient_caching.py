@@ -19,8 +19,8 @@ class Chunks:
     """One side of a batch, which a tower embeds in chunks, twice.
 
     The first pass keeps only the embeddings of a chunk; the second pass computes the gradient by
-    the weights from that by the embeddings. Dropout draws the same numbers in both passes, so the
-    gradient is that of a single pass which keeps everything.
+    the weights from that by the embeddings. Random generators begin both passes alike, so dropout
+    draws the same numbers, and the gradient is that of a single pass which keeps everything.
 
     Args:
         tower: A tower that embeds each item independently of the others.
@@ -39,24 +39,22 @@ class Chunks:
 
     def embed(self) -> Embedding:
         """Embeddings of all B items, without a gradient by the weights."""
+        self._begins = [tf.identity(state.value) for state in self._states]
         outputs = tf.nest.flatten(self.tower.output)
-        made = [self._array(out.dtype, (None, *out.shape[1:])) for out in outputs]
-        begins = [self._array(state.dtype, state.shape) for state in self._states]
-
-        def body(number: Tensor, made: Any, begins: Any) -> Any:
-            states = [tf.identity(state.value) for state in self._states]
-            begins = [a.write(number, state) for a, state in zip(begins, states, strict=True)]
-            embedded = self._embed_chunk(number)
-            return (
-                number + 1,
-                [a.write(number, x) for a, x in zip(made, embedded, strict=True)],
-                begins,
+        made = [
+            tf.TensorArray(
+                out.dtype, self._count, element_shape=(None, *out.shape[1:]), infer_shape=False
             )
+            for out in outputs
+        ]
 
-        _, made, self._begins = self._each((made, begins), body)
+        def body(number: Tensor, made: Any) -> Any:
+            embedded = self._embed_chunk(number)
+            return number + 1, [a.write(number, x) for a, x in zip(made, embedded, strict=True)]
+
         embeddings = [
             tf.ensure_shape(array.concat(), (None, *out.shape[1:]))
-            for array, out in zip(made, outputs, strict=True)
+            for array, out in zip(self._each(made, body), outputs, strict=True)
         ]
         return tf.nest.pack_sequence_as(self.tower.output, embeddings)
 
@@ -70,9 +68,10 @@ class Chunks:
         slopes = tf.nest.flatten(upstream)
         read = [number for number, slope in enumerate(slopes) if slope is not None]
 
+        for state, begin in zip(self._states, self._begins, strict=True):
+            state.assign(begin)
+
         def body(number: Tensor, sums: list[Tensor]) -> Any:
-            for state, begin in zip(self._states, self._begins, strict=True):
-                state.assign(begin.read(number))
             with tf.GradientTape() as tape:
                 embedded = self._embed_chunk(number)
             targets = [embedded[position] for position in read]
@@ -82,17 +81,18 @@ class Chunks:
             return number + 1, [total + part for total, part in zip(sums, parts, strict=True)]
 
         zeros = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
-        return list(self._each((zeros,), body)[1])
+        return self._each(zeros, body)
 
-    def _each(self, begin: tuple[Any, ...], body: Any) -> Any:
-        """Runs a loop body on all chunks, one after another."""
-        return tf.while_loop(
-            lambda number, *_: number < self._count,
+    def _each(self, begin: list[Any], body: Any) -> list[Any]:
+        """Runs a loop body on all chunks, one after another, and returns its last results."""
+        _, results = tf.while_loop(
+            lambda number, _: number < self._count,
             body,
-            (tf.constant(0), *begin),
+            (tf.constant(0), begin),
             # Chunks that are worked off together would be in memory together.
             parallel_iterations=1,
         )
+        return list(results)
 
     def _embed_chunk(self, number: Tensor) -> list[Tensor]:
         chunk = self._chunk(self._inputs, number)
@@ -100,11 +100,6 @@ class Chunks:
 
     def _chunk(self, tensor: Tensor, number: Tensor) -> Tensor:
         return tensor[number * self._size : (number + 1) * self._size]
-
-    def _array(self, dtype: str, shape: tuple[int | None, ...]) -> tf.TensorArray:
-        return tf.TensorArray(
-            dtype, self._count, element_shape=shape, infer_shape=False, clear_after_read=False
-        )
 
 
 def dense(gradients: Sequence[Tensor | None], variables: Sequence[keras.Variable]) -> list[Tensor]:

@@ -29,7 +29,6 @@ from keras_xmr.model.replicas import (
     shares,
     sum_over_replicas,
 )
-from keras_xmr.model.step_logs import StepLogs
 from keras_xmr.model.validation import (
     as_inputs,
     as_objective,
@@ -356,11 +355,7 @@ class Retriever(StepLogs):
     def train_step(self, data: Any) -> dict[str, Tensor]:
         """One step on a batch `(x, y)` of this replica."""
         x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
-        loss, log, gradients = (
-            self._plain_gradients(x, y)
-            if self.gradient_caching is None
-            else self._cached_gradients(x, y, self.gradient_caching)
-        )
+        loss, log, gradients = self._gradients(x, y)
         # Before they are checked: all replicas must agree on gradients that are not finite.
         loss, log, gradients = self._add_up(loss, log, gradients)
         self._loss_tracker.update_state(loss)
@@ -370,27 +365,24 @@ class Retriever(StepLogs):
         self.optimizer.apply(gradients, self.trainable_variables)
         return self.step_logs()
 
-    def _plain_gradients(self, x: Any, y: Any) -> tuple[Tensor, dict[str, Tensor], list[Tensor]]:
-        """The share of this replica in the objective and in the log, and its gradients."""
-        with tf.GradientTape() as tape:
-            loss, log = self._objective(self(x, training=True), x, y, training=True)
-            scaled = self.optimizer.scale_loss(loss)
-        variables = self.trainable_variables
-        return loss, log, dense(tape.gradient(scaled, variables), variables)
+    def _gradients(self, x: Any, y: Any) -> tuple[Tensor, dict[str, Tensor], list[Tensor]]:
+        """The share of this replica in the objective and in the log, and its gradients.
 
-    def _cached_gradients(
-        self, x: Any, y: Any, size: int
-    ) -> tuple[Tensor, dict[str, Tensor], list[Tensor]]:
-        """The same, with embeddings in chunks of `size` items."""
-        inputs = as_inputs(x)
-        chunks = {side: Chunks(t, inputs[side], size) for side, t in self.input_models().items()}
-        embedded = {side: chunk.embed() for side, chunk in chunks.items()}
+        With gradient caching the embeddings come from chunks, to which the gradients by them go
+        back.
+        """
+        inputs, variables, size = as_inputs(x), self.trainable_variables, self.gradient_caching
+        chunks = {
+            side: Chunks(tower, inputs[side], size)
+            for side, tower in self.input_models().items()
+            if size is not None
+        }
+        cached = {side: chunk.embed() for side, chunk in chunks.items()}
         with tf.GradientTape() as tape:
-            tape.watch(embedded)
-            loss, log = self._objective(embedded, x, y, training=True)
+            tape.watch(cached)
+            loss, log = self._objective(cached or self(x, training=True), x, y, training=True)
             scaled = self.optimizer.scale_loss(loss)
-        variables = self.trainable_variables
-        gradients, upstream = tape.gradient(scaled, (variables, embedded))
+        gradients, upstream = tape.gradient(scaled, (variables, cached))
         totals = {id(v): g for v, g in zip(variables, dense(gradients, variables), strict=True)}
         for side, chunk in chunks.items():
             weights = chunk.tower.trainable_variables

@@ -48,7 +48,7 @@ def test_gradients_are_those_of_the_whole_batch_with_dropout_and_samples():
     model, (x, y) = with_layers(3, keras.layers.Dropout, 0.4), models.batch(7)
     states = [v for v in model.variables if "seed_generator" in v.path]
     begin = [state.numpy() for state in states]
-    loss, log, cached = model._cached_gradients(x, y, 3)
+    loss, log, cached = model._gradients(x, y)
     end = [state.numpy() for state in states]
     for state, value in zip(states, begin, strict=True):
         state.assign(value)
