@@ -21,6 +21,7 @@ from keras_xmr.model.objective import Objective
 from keras_xmr.model.registration import check_backend
 from keras_xmr.model.relations import MatchRule, relations, targets_read
 from keras_xmr.model.replicas import (
+    StepLogs,
     accept_summed_gradients,
     collect_scalar,
     gather_batch,

@@ -9,7 +9,7 @@ import models
 import pytest
 import tensorflow as tf
 
-from keras_xmr.model.step_logs import StepLogs
+from keras_xmr.model.replicas import StepLogs
 
 
 def fitted(strategy: tf.distribute.Strategy, monkeypatch) -> tuple[dict, list[dict]]:
