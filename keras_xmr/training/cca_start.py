@@ -145,9 +145,9 @@ def _begin(head: Head, vectors: np.ndarray, mean: np.ndarray, kernel: np.ndarray
 def _fit(head: Head, linear_map: _LinearMap, other: _LinearMap) -> None:
     """Sets the posterior of the linear map of a head that has one."""
     if isinstance(head, Laplace):
-        posterior = last_layer_posterior(*linear_map, np.matmul(*other), head.temperature)
-        _LOGGER.info("posterior: the precision of its prior is %.3g", posterior.prior_precision)
-        head.set_posterior(posterior.input_covariance, posterior.output_variance)
+        *factors, precision = last_layer_posterior(*linear_map, np.matmul(*other), head.temperature)
+        _LOGGER.info("posterior: the precision of its prior is %.3g", precision)
+        head.set_posterior(*factors)
 
 
 def _predict_ranks(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import scipy.linalg
@@ -11,6 +10,8 @@ from scipy.special import softmax
 
 from data_pipelines.vectors import unit_rows
 from keras_xmr.evaluation.cca import CanonicalCorrelations, Projections
+from keras_xmr.judgements import Judgements
+from keras_xmr.metrics import evaluate_direction, positive_ranks
 
 # Precisions of the prior that are tried.
 _PRECISIONS = np.geomspace(1e-6, 1e8, 141)
@@ -19,25 +20,12 @@ _PRECISIONS = np.geomspace(1e-6, 1e8, 141)
 _ROWS = 1024
 
 
-@dataclass(frozen=True, eq=False)
-class Posterior:
-    """A Gaussian over a matrix (F, D), whose covariance is a Kronecker product.
-
-    Attributes:
-        input_covariance: Its factor over the inputs, (F, F).
-        output_variance: The diagonal of its factor over the outputs, (D,).
-        prior_precision: That of the prior, which makes the data the most likely.
-    """
-
-    input_covariance: np.ndarray
-    output_variance: np.ndarray
-    prior_precision: float
-
-
 def last_layer_posterior(
     inputs: np.ndarray, kernel: np.ndarray, others: np.ndarray, temperature: float
-) -> Posterior:
+) -> tuple[np.ndarray, np.ndarray, float]:
     """The Laplace approximation of BayesVLM (Baumann et al. 2024).
+
+    It is a Gaussian over a matrix, whose covariance is a Kronecker product.
 
     The generalised Gauss-Newton matrix of the loss over N items is taken to be A times B
     (Kronecker), A = sum phi phi^T / sqrt(N), and B the sum of the curvature by the embedding,
@@ -52,6 +40,10 @@ def last_layer_posterior(
         kernel: The matrix W (F, D).
         others: Embeddings of all training items of the other side (M, D), of any length.
         temperature: That of InfoNCE.
+
+    Returns:
+        The factor of the covariance over the inputs (F, F), the diagonal of that over the outputs
+        (D,), and the precision of the prior.
     """
     root = np.sqrt(len(inputs))
     factors = (inputs.T @ inputs / root, curvature(inputs @ kernel, others, temperature) / root)
@@ -59,9 +51,7 @@ def last_layer_posterior(
     values = tuple(np.maximum(each, 0.0) for each in values)
     precision = max(_PRECISIONS, key=lambda tried: _evidence(tried, kernel, *values))
     by_input, by_output = (1.0 / (each + np.sqrt(precision)) for each in values)
-    return Posterior(
-        (axes[0] * by_input) @ axes[0].T, np.square(axes[1]) @ by_output, float(precision)
-    )
+    return (axes[0] * by_input) @ axes[0].T, np.square(axes[1]) @ by_output, float(precision)
 
 
 def curvature(embeddings: np.ndarray, others: np.ndarray, temperature: float) -> np.ndarray:
@@ -152,16 +142,16 @@ def held_out_log_ranks(
         held_queries = held[owners]
         own = _places(held)[owners[held_queries]]
         scores = cca.scores(maps, images[held], queries[held_queries])
-        own_scores = scores[own, np.arange(len(own))]
-        of_queries[held_queries] = np.log((scores >= own_scores).sum(axis=0))
         count = held_captions.sum()
-        scores, own = scores[:, :count], own[:count]
-        best = np.full(len(scores), -np.inf)
-        np.maximum.at(best, own, own_scores[:count])
-        is_other = own != np.arange(len(scores))[:, None]
-        ranks = 1 + ((scores >= best[:, None]) & is_other).sum(axis=1)
-        of_images[held] = np.where(np.isfinite(best), np.log(ranks), np.nan)
+        gallery, every = (Judgements.from_pairs(rows, len(scores)) for rows in (own[:count], own))
+        of_images[held] = _log_ranks(scores[:, :count], gallery)
+        of_queries[held_queries] = _log_ranks(scores.T, every.transpose())
     return of_images, of_queries
+
+
+def _log_ranks(scores: np.ndarray, judgements: Judgements) -> np.ndarray:
+    """Logarithm of the best rank of a relevant item of each query; NaN where there is none."""
+    return np.log(evaluate_direction(positive_ranks(scores, judgements)).values["rank"])
 
 
 def predict(

@@ -40,7 +40,7 @@ def test_curvature_is_the_sum_of_gauss_newton_matrices(random):
 def test_posterior_is_the_inverse_of_the_factors_at_the_likeliest_prior(random):
     inputs, kernel = random.normal(size=(30, 5)), random.normal(size=(5, 3))
     others = random.normal(size=(20, 3))
-    found = last_layer_posterior(inputs, kernel, others, TEMPERATURE)
+    covariance, variance, likeliest = last_layer_posterior(inputs, kernel, others, TEMPERATURE)
     of_inputs = inputs.T @ inputs / np.sqrt(30)
     of_outputs = curvature(inputs @ kernel, others, TEMPERATURE) / np.sqrt(30)
 
@@ -52,10 +52,10 @@ def test_posterior_is_the_inverse_of_the_factors_at_the_likeliest_prior(random):
         fit = 15 * np.log(precision) - precision * np.sum(kernel**2)
         return 0.5 * (fit - np.linalg.slogdet(whole)[1])
 
-    by_input, by_output = map(np.linalg.inv, factors(found.prior_precision))
-    np.testing.assert_allclose(found.input_covariance, by_input, rtol=1e-6, atol=1e-9)
-    np.testing.assert_allclose(found.output_variance, np.diag(by_output), rtol=1e-6)
-    tried = found.prior_precision * np.array([0.6, 1.0, 1.7])
+    by_input, by_output = map(np.linalg.inv, factors(likeliest))
+    np.testing.assert_allclose(covariance, by_input, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(variance, np.diag(by_output), rtol=1e-6)
+    tried = likeliest * np.array([0.6, 1.0, 1.7])
     assert np.argmax([evidence(precision) for precision in tried]) == 1
 
 
