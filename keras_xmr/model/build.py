@@ -113,7 +113,8 @@ def build_model(
         pretrained = ("image", "text") if pretrained else ()
     image, text = (replace(spec, pretrained=side in pretrained) for side in ("image", "text"))
     options = config.model
-    losses = [build("loss", choice, **_words(choice, tokenizer)) for choice in config.objective]
+    words = len(tokenizer), tokenizer.pad
+    losses = [build("loss", choice, **word_options(choice, *words)) for choice in config.objective]
     weights = [weight_of(choice) for choice in config.objective]
     return Retriever(
         image_tower(options.image, options.dimension, image),
@@ -128,11 +129,16 @@ def build_model(
     )
 
 
-def _words(choice: Choice, tokenizer: Tokenizer) -> dict[str, int]:
-    """Arguments on the tokenizer for a loss that reads captions."""
-    if not contract_of("loss", choice).reads_words:
-        return {}
-    return {"vocabulary": len(tokenizer), "pad": tokenizer.pad}
+def word_options(choice: Choice, vocabulary: int, pad: int) -> dict[str, int]:
+    """Arguments on the tokenizer for a loss that reads captions.
+
+    Args:
+        choice: The name and options of the loss.
+        vocabulary: Number of words.
+        pad: The id of the padding.
+    """
+    is_reader = contract_of("loss", choice).reads_words
+    return {"vocabulary": vocabulary, "pad": pad} if is_reader else {}
 
 
 def further_matcher(choice: Choice, trained: Matcher, losses: Sequence[Loss]) -> Matcher:

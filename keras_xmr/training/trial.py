@@ -15,7 +15,6 @@ import tensorflow as tf
 from keras import ops
 
 from data_pipelines.errors import UserError
-from keras_xmr.config.contracts import LossContract
 from keras_xmr.config.registry import Choice, build, components
 from keras_xmr.config.schema import Config, TowerOptions
 from keras_xmr.embeddings.kinds import Embedding
@@ -24,6 +23,7 @@ from keras_xmr.judgements import Judgements
 from keras_xmr.losses import Loss
 from keras_xmr.matchers import Matcher
 from keras_xmr.metrics.base import check_values
+from keras_xmr.model.build import word_options
 from keras_xmr.reranking import build_rerankers
 
 _IMAGES, _CAPTIONS, _POSITIONS, _WORDS = 3, 5, 4, 8
@@ -62,19 +62,13 @@ def _try_parts(config: Config) -> None:
     image = _embedding(model.image, model.dimension, _IMAGES)
     caption = _embedding(model.text, model.dimension, _CAPTIONS)
     losses: list[Loss] = [
-        _made("loss", choice, **_words(choice, vocabulary=_WORDS, pad=0))
-        for choice in config.objective
+        _made("loss", choice, **word_options(choice, _WORDS, pad=0)) for choice in config.objective
     ]
     matcher.share_parameters_with(losses)
     scores, image, caption = _scores(matcher, image, caption)
     for loss in losses:
         _try_loss(loss, scores, image, caption)
     _try_on_scores(config, np.array(scores))
-
-
-def _words(choice: Choice, **arguments: int) -> dict[str, int]:
-    contract: LossContract = components("loss")[choice.name].contract
-    return arguments if contract.reads_words else {}
 
 
 def _made(family: str, choice: Choice, **arguments: Any) -> Any:
