@@ -273,6 +273,7 @@ class ProgressBar(StepCallback):
         self._bar.close()
 
 
+@dataclass(eq=False)
 class TensorBoard(StepCallback):
     """Writes losses by part, learning rate, scale and shift, speed, and after each validation
     its metrics and the distribution of sigma.
@@ -284,14 +285,14 @@ class TensorBoard(StepCallback):
         validation: Provides the metrics and sigmas of the last validation.
     """
 
-    def __init__(
-        self, folder: Path, sampler: Sampler, every: int, validation: Validation | None
-    ) -> None:
-        super().__init__()
-        self.sampler = sampler
-        self.every = every
-        self.validation = validation
-        self._writer = tf.summary.create_file_writer(str(folder))
+    folder: Path
+    sampler: Sampler
+    every: int
+    validation: Validation | None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._writer = tf.summary.create_file_writer(str(self.folder))
 
     def on_train_begin(self, logs: dict | None = None) -> None:
         super().on_train_begin(logs)
