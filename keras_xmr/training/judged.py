@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from data_pipelines.files import checksum
 from data_pipelines.records import Records, SplitRecords
@@ -14,35 +14,26 @@ from keras_xmr.runs.folder import RunFolder
 _LOGGER = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Judged:
-    """Records and grades of `data.training_judgements`.
-
-    Attributes:
-        records: The records, with the captions that the file adds.
-        grades: The grades within batches; None without a file.
-        checksum: Of the file; empty without one.
-    """
-
-    records: Records
-    grades: BatchGrades | None = None
-    checksum: str = ""
-
-
-def judged_training(config: Config, folder: RunFolder, records: Records) -> Judged:
-    """Reads the file, or the copy of it that a training has begun with.
+def judged_training(
+    config: Config, folder: RunFolder, records: Records
+) -> tuple[Records, BatchGrades | None, str]:
+    """Reads `data.training_judgements`, or the copy of it that a training has begun with.
 
     Args:
         config: The config.
         folder: The run.
         records: The records.
 
+    Returns:
+        The records, with the captions that the file adds; the grades within batches, None without
+        a file; and the checksum of the file, empty without one.
+
     Raises:
         JudgementsError: If the file cannot be read, or has ids that the data set does not have.
     """
     path = config.data.training_judgements
     if path is None:
-        return Judged(records)
+        return records, None, ""
     if folder.has_begun and folder.training_judgements.exists():
         path = folder.training_judgements
     others = [records.split(s) for s in records.splits if s != "train"]
@@ -61,7 +52,7 @@ def judged_training(config: Config, folder: RunFolder, records: Records) -> Judg
     )
     records = replace(records, more_captions=judgements.new_captions)
     grades = BatchGrades(judgements.grades, split.image_keys, _named(records.split("train")))
-    return Judged(records, grades, checksum(path))
+    return records, grades, checksum(path)
 
 
 def _named(split: SplitRecords) -> list[Pair]:

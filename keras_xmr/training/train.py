@@ -42,16 +42,14 @@ from keras_xmr.training import callbacks
 from keras_xmr.training.cca_start import choose_weight, start_from_cca, weighted_poolings
 from keras_xmr.training.checkpoint_files import (
     SIDES,
-    CheckpointError,
     CheckpointFiles,
     ExternalWeights,
-    describe_changes,
-    find_external_weights,
+    external_weights,
+    load_initial_weights,
 )
 from keras_xmr.training.checkpoints import Checkpoints, Progress
 from keras_xmr.training.distribution import Distribution
-from keras_xmr.training.initial_weights import load_initial_weights
-from keras_xmr.training.judged import Judged, judged_training
+from keras_xmr.training.judged import judged_training
 from keras_xmr.training.phases import freeze, learning_rate_factors, phase_schedule
 from keras_xmr.training.trial import try_parts
 
@@ -118,11 +116,17 @@ def train(
     if not folder.is_trained:
         try_parts(config)
     keras.utils.set_random_seed(config.seed)
-    judged = judged_training(config, folder, records)
-    records = judged.records
+    records, grades, grades_checksum = judged_training(config, folder, records)
     split = records.split("train")
     sampler = SAMPLERS[options.sampler](split, options.batch_size, config.seed)
-    _check_same(config, judged, tokenizer, distribution)
+    distribution.check_same(
+        {
+            "config": config.model_dump_json(exclude=_PLACES),
+            "records": json.dumps(records.manifest["splits"], sort_keys=True),
+            "judgements": grades_checksum,
+            "vocabulary": repr(sorted(tokenizer.files().items())),
+        }
+    )
     with distribution.strategy.scope():
         trained, begun = distribution.from_chief([int(folder.is_trained), int(folder.has_begun)])
         if trained:
@@ -131,7 +135,7 @@ def train(
             return load_retriever(config, records, tokenizer, reads=distribution.is_chief)
         files, external = CheckpointFiles(folder.checkpoints), ExternalWeights()
         if distribution.is_chief:
-            external = _external_weights(config, files, bool(begun))
+            external = external_weights(config, files, bool(begun))
         sides = distribution.from_chief([int(side in external.checksums) for side in SIDES])
         held = [side for side, is_external in zip(SIDES, sides, strict=True) if is_external]
         model = build_model(config, records, tokenizer, pretrained=held if begun else True)
@@ -146,7 +150,7 @@ def train(
         checkpoints = Checkpoints(files, model, distribution, external)
         trainer = _Trainer(config, folder, records, tokenizer, sampler, checkpoints, more_callbacks)
         done = trainer.checkpoints.read_progress() if begun else Progress()
-        if not config.train.phases:
+        if not options.phases:
             trainer.begin_without_phases()
         for span in trainer.spans():
             if done.step >= span.end:
@@ -165,28 +169,12 @@ def train(
                     relevance=relevance,
                     pieces=distribution.devices,
                     captions=captions,
-                    judged=judged.grades,
+                    judged=grades,
                     multiple=_MULTIPLE if options.jit_compile else 1,
                 )
                 trainer.fit(distribution.distribute(batches), span)
         trainer.finish(done.step)
     return model
-
-
-def _check_same(
-    config: Config, judged: Judged, tokenizer: Tokenizer, distribution: Distribution
-) -> None:
-    """Checks that all workers have the same config and data; paths may differ."""
-    if distribution.is_alone:
-        return
-    distribution.check_same(
-        {
-            "config": config.model_dump_json(exclude=_PLACES),
-            "records": json.dumps(judged.records.manifest["splits"], sort_keys=True),
-            "judgements": judged.checksum,
-            "vocabulary": repr(sorted(tokenizer.files().items())),
-        }
-    )
 
 
 def _check_phases(model: Retriever, config: Config) -> None:
@@ -200,23 +188,6 @@ def _check_phases(model: Retriever, config: Config) -> None:
     for phase in config.train.phases:
         freeze(model, phase.freeze)
         check_towers(model.input_models())
-
-
-def _external_weights(config: Config, files: CheckpointFiles, begun: bool) -> ExternalWeights:
-    """The weights that checkpoints do not store: of the newest, or of the first to come.
-
-    Raises:
-        CheckpointError: If the files are not there, or have describe_changes, that hold it.
-    """
-    if not begun:
-        return find_external_weights(config)
-    external = files.external()
-    if wrong := describe_changes(external, config):
-        raise CheckpointError(
-            f"the checkpoints in {files.folder} do not store the weights {wrong}. Restore "
-            f"these files, or delete {files.folder} to train from the start"
-        )
-    return external
 
 
 def _batch_relevance(split: SplitRecords, options: RelevanceOptions) -> BatchRelevance:
@@ -272,58 +243,64 @@ class _Trainer:
             span: The phase.
             done: Steps that were done before this process began.
         """
-        freeze(self.model, span.phase.freeze)
-        self._take_towers([side for side in SIDES if span.phase.freezes_encoder(side)])
+        phase = span.phase
+        frozen = [side for side in SIDES if phase.freezes_encoder(side)]
+        freeze(self.model, phase.freeze)
+        self._take_towers(frozen)
         self.model.compile(
-            optimizer=self._optimizer(span.phase), jit_compile=self.config.train.jit_compile
+            optimizer=self._optimizer(phase), jit_compile=self.config.train.jit_compile
         )
-        self.checkpoints.start_phase([side for side in SIDES if span.phase.freezes_encoder(side)])
+        self.checkpoints.start_phase(frozen)
         if done > span.start:
             self.checkpoints.restore()
         elif done == span.start > 0:
             self.checkpoints.restore_model()
         self.checkpoints.limit_external_weights(self.folder.best_weights)
-        if self.config.train.initial_weights is not None and done == 0 == span.start:
-            load_initial_weights(self.checkpoints.bare, self.config)
-            self.distribution.share([variable.value for variable in self.model.variables])
         if done == 0 == span.start:
-            self._adapt()
-        self._take_features()
-        if done == 0 == span.start:
-            self.begin()
+            self._begin()
+        else:
+            self._take_features()
         if done >= span.start and done:
             _LOGGER.info("resuming at step %d", done)
-        frozen = ", ".join(span.phase.freeze) or "nothing"
         _LOGGER.info(
             "phase %d of %d: epochs: %d, steps per epoch: %d, frozen: %s, learning rate: %g",
             span.number + 1,
             len(self.config.train.phases),
-            span.phase.epochs,
+            phase.epochs,
             self.steps_per_epoch,
-            frozen,
-            span.phase.learning_rate,
+            ", ".join(phase.freeze) or "nothing",
+            phase.learning_rate,
         )
-
-    def begin(self) -> None:
-        """Applies `train.start`, before the first step or in place of all steps."""
-        if self.config.train.start == "cca":
-            start_from_cca(self.model, self.records, self.tokenizer, self.config)
-            self.distribution.share([variable.value for variable in self.model.variables])
 
     def begin_without_phases(self) -> None:
         """Starts, and ends, a training without phases."""
         options = self.config.train
-        self._adapt()
         if options.start == "cca" and (options.precompute_features or options.precompute_captions):
             freeze(self.model, tuple(f"{side}.encoder" for side in SIDES))
             self._take_towers(SIDES)
-            self._take_features()
-        self.begin()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Gives the model the weights that it begins with, before or in place of all steps."""
+        options = self.config.train
+        if options.initial_weights is not None:
+            load_initial_weights(self.checkpoints.bare, self.config)
+            self._share()
+        else:
+            self._adapt()
+        self._take_features()
+        if options.start == "cca":
+            start_from_cca(self.model, self.records, self.tokenizer, self.config)
+            self._share()
+
+    def _share(self) -> None:
+        """Gives all workers the weights of the chief."""
+        self.distribution.share([variable.value for variable in self.model.variables])
 
     def _adapt(self) -> None:
-        """Lets a bag of words learn its words, unless it has weights of another run."""
+        """Lets a bag of words learn its words."""
         for layer in self.model.text_tower.layers:
-            if isinstance(layer, BagOfWords) and self.config.train.initial_weights is None:
+            if isinstance(layer, BagOfWords):
                 texts = [caption.text for caption in self.records.split("train").captions]
                 batches = caption_batches(texts, self.tokenizer, len(texts))
                 layer.adapt(next(iter(batches.as_numpy_iterator())))

@@ -153,12 +153,12 @@ def test_a_training_takes_it_and_keeps_a_copy(trained, tmp_path):
     )
     config = models.tiny_config(tmp_path, f"data.training_judgements={marks}")
     folder = type(trained.folder)(config)
-    found = judged_training(config, folder, records)
-    more = found.records.split("train")
+    found, grades, _ = judged_training(config, folder, records)
+    more = found.split("train")
     assert more.num_captions == part.num_captions + 1
-    assert found.records.split("test").num_captions == held.num_captions
+    assert found.split("test").num_captions == held.num_captions
     assert more.captions[int(more.first_caption[1]) - 1].text == "a thing that is new"
-    told = found.grades(np.array([1]), np.array([0]))
+    told = grades(np.array([1]), np.array([0]))
     assert told.tolist() == [[0.0]]
     folder.path.mkdir(parents=True)
     folder.keep_judgements(config)

@@ -10,8 +10,7 @@ from tiny_runs import RECURRENT, copy_of
 from data_pipelines.errors import UserError
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.pipeline.run import Run
-from keras_xmr.training.checkpoint_files import find_external_weights
-from keras_xmr.training.initial_weights import check_initial_weights
+from keras_xmr.training.checkpoint_files import check_initial_weights, find_external_weights
 
 
 def tuned(trained, folder, *overrides):
@@ -56,6 +55,13 @@ def test_it_begins_with_the_weights_and_the_words_of_the_run(trained, tmp_path, 
     assert words[0].read_bytes() == words[1].read_bytes()
     # The weights of the run may be others than those that a preset holds.
     assert not find_external_weights(run.config).checksums
+
+
+def test_without_phases_it_ends_with_the_weights_of_the_run(trained, tmp_path):
+    run = tuned(trained, tmp_path, "train.phases=[]")
+    run.train()
+    for own, other in zip(learned(run.model), learned(trained.model), strict=True):
+        np.testing.assert_array_equal(own, other)
 
 
 def test_what_it_cannot_begin_with_is_said_before_anything_is_done(trained, tmp_path):
