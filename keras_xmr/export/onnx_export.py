@@ -101,14 +101,11 @@ def _compare(tower: keras.Model, side: str, sample: np.ndarray, path: Path) -> N
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Hides the tracebacks that tf2onnx logs: an error is reported once."""
-    loggers = [logging.getLogger(name) for name in ("tf2onnx", "tensorflow")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL + 1)
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)
             yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        logging.disable(disabled)
