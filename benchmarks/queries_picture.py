@@ -42,7 +42,7 @@ def main() -> None:
     from keras_xmr.evaluation.scoring import MatcherScores
     from keras_xmr.pipeline.run import Run
     from keras_xmr.runs.folder import load_run
-    from keras_xmr.uncertainty.sigma import log_sigma
+    from keras_xmr.uncertainty.assessment import log_sigma
 
     run = Run(load_run(options.run))
     part = run.records.split("test")

@@ -49,7 +49,7 @@ from keras_xmr.model.relations import relations
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.pipeline.run import Run
 from keras_xmr.relevance import relevance_matrix
-from keras_xmr.uncertainty.sigma import few_words, log_sigma, rank_correlation
+from keras_xmr.uncertainty.assessment import few_words, log_sigma, rank_correlation
 
 BATCHES = 40
 _LATE = 10**9  # after every warm-up

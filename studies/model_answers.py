@@ -92,7 +92,7 @@ class ModelAnswers:
 
 def _embedded(model: Any, records: Any, split: str, reference: Any) -> SplitAnswers:
     from keras_xmr.index.calibration import embed_split_images, embed_texts
-    from keras_xmr.uncertainty.sigma import log_sigma
+    from keras_xmr.uncertainty.assessment import log_sigma
 
     part = records.split(split)
     texts = [caption.text for caption in part.captions]

@@ -11,8 +11,7 @@ from model_answers import SplitAnswers
 
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import evaluate_scores
-from keras_xmr.uncertainty.selective import RiskCoverage, narrow_gaps, risk_coverage
-from keras_xmr.uncertainty.sigma import few_words
+from keras_xmr.uncertainty.assessment import RiskCoverage, few_words, narrow_gaps, risk_coverage
 
 SIDES = ("caption", "image")
 SIGMA = "sigma"

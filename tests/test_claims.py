@@ -13,8 +13,8 @@ from finished_runs import finished_run
 from keras_xmr.config.loader import packaged_ablations, packaged_configs
 from keras_xmr.metrics.bootstrap import Estimate
 from keras_xmr.reporting import uncertainty_plots
-from keras_xmr.uncertainty.occlusion import Occlusion
-from keras_xmr.uncertainty.sigma import Bins
+from keras_xmr.uncertainty.assessment import Bins
+from keras_xmr.uncertainty.probes import Occlusion
 
 bench = benchmark("claims")
 

@@ -17,9 +17,8 @@ from scipy.special import expit
 from scipy.stats import spearmanr
 
 from keras_xmr.metrics.bootstrap import resampled_means
-from keras_xmr.uncertainty import occlusion, selective
-from keras_xmr.uncertainty.reliability import Reliability
-from keras_xmr.uncertainty.sigma import correlation_interval, rank_correlation
+from keras_xmr.uncertainty import assessment, probes
+from keras_xmr.uncertainty.assessment import Reliability, correlation_interval, rank_correlation
 
 answer_sets = benchmark("answer_sets")
 clicks = benchmark("flickr8k_clicks", "studies")
@@ -136,12 +135,12 @@ def test_the_range_of_tau_is_no_interval(random, metric_ranking):
 
 def test_the_mean_of_a_bin_of_queries(random, monkeypatch):
     """Of the plots of metric against uncertainty; five captions of a photo are not independent."""
-    monkeypatch.setattr(selective, "_RESAMPLES", 200)
+    monkeypatch.setattr(assessment, "_RESAMPLES", 200)
     photos, trials, groups, hits = 60, 200, np.repeat(np.arange(60), 5), []
     for _ in range(trials):
         unsure = random.normal(size=5 * photos)
         metric = random.normal(size=photos)[groups] + random.normal(size=5 * photos)
-        low, high = selective.bin_intervals(unsure, metric, groups, 3)
+        low, high = assessment.bin_intervals(unsure, metric, groups, 3)
         hits.append((low <= 0) & (high >= 0))
     assert 0.92 <= np.mean(hits) <= 0.97
 
@@ -205,8 +204,8 @@ def test_the_growth_of_sigma(random):
     trials, hits = 400, 0
     for _ in range(trials):
         growth = 0.1 * random.exponential(size=100)
-        steps = iter(np.array([0, *occlusion.SHARES[1:]])[:, None, None] * growth[:, None])
-        grown = occlusion._occlude(lambda share, s=steps: {"log_variance": 2 * next(s)}, None)
+        steps = iter(np.array([0, *probes.SHARES[1:]])[:, None, None] * growth[:, None])
+        grown = probes._occlude(lambda share, s=steps: {"log_variance": 2 * next(s)}, None)
         hits += grown.low[-1] <= np.exp(0.07) <= grown.high[-1]
     assert 0.92 <= hits / trials <= 0.97
 

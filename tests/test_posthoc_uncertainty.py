@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 from benchmark_modules import benchmark
 
-from keras_xmr.uncertainty.reliability import reliability
-from keras_xmr.uncertainty.selective import risk_coverage
-from keras_xmr.uncertainty.sigma import rank_correlation
+from keras_xmr.uncertainty.assessment import rank_correlation, reliability, risk_coverage
 
 bench = benchmark("posthoc_uncertainty")
 

@@ -32,7 +32,7 @@ from keras_xmr.model.build import further_matcher
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.relevance import relevance_matrix
 from keras_xmr.reranking import build_rerankers
-from keras_xmr.uncertainty.sigma import bins, few_words, rank_correlation
+from keras_xmr.uncertainty.assessment import bins, few_words, rank_correlation
 
 
 def ground_truth(

@@ -13,8 +13,8 @@ from keras_xmr.config.schema import ReportedResults
 from keras_xmr.judgements import TRUTH, GroundTruth, Judgements
 from keras_xmr.metrics import Measured, RetrievalMetrics, ScoreMatrices, measure
 from keras_xmr.reranking import Reranker, measure_reranked
-from keras_xmr.uncertainty.occlusion import Probes
-from keras_xmr.uncertainty.sigma import Bins, log_sigma
+from keras_xmr.uncertainty.assessment import Bins, log_sigma
+from keras_xmr.uncertainty.probes import Probes
 
 Arrays = Mapping[str, Any]
 """An embedding of many items: arrays, or, for tokens, `Ragged` without their padding."""
@@ -38,7 +38,7 @@ class EmbeddedSplit:
         return {"image": self.images, "caption": self.captions}
 
     def log_sigma(self) -> dict[str, np.ndarray]:
-        """The uncertainty of the items of each side; see `keras_xmr.uncertainty.sigma.log_sigma`.
+        """The uncertainty of the items of each side; see `uncertainty.assessment.log_sigma`.
 
         Without the sides that have none.
         """

@@ -33,9 +33,8 @@ from keras_xmr.index.verdict import (
 )
 from keras_xmr.index.vocabulary import Vocabulary, short_queries, split_words
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.uncertainty.mixtures import mix_images
-from keras_xmr.uncertainty.occlusion import Probes, drop_from_captions, erase_images
-from keras_xmr.uncertainty.sigma import bins, log_sigma
+from keras_xmr.uncertainty.assessment import bins, log_sigma
+from keras_xmr.uncertainty.probes import Probes, drop_from_captions, erase_images, mix_images
 
 _LOGGER = logging.getLogger(__name__)
 

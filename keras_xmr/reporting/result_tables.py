@@ -24,7 +24,7 @@ from keras_xmr.reporting.metric_tables import (
     reranked_title,
 )
 from keras_xmr.reporting.table import Table
-from keras_xmr.uncertainty.sigma import correlation_interval
+from keras_xmr.uncertainty.assessment import correlation_interval
 
 
 def result_tables(evaluation: Evaluation) -> list[Table]:

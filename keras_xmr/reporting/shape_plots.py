@@ -10,7 +10,7 @@ from matplotlib.patches import Ellipse
 
 from keras_xmr.evaluation.results import Arrays, Evaluation, GradientCounts
 from keras_xmr.reporting.pictures import COLOURS, Picture, panel
-from keras_xmr.uncertainty.mixtures import PAIRS
+from keras_xmr.uncertainty.probes import PAIRS
 
 _IMAGES = 9
 

@@ -9,10 +9,8 @@ import numpy as np
 
 from keras_xmr.reporting.pictures import COLOURS, SIDES, Picture, columns, panel
 from keras_xmr.reporting.uncertainty_report import REMOVED, UncertaintyReport, percent
-from keras_xmr.uncertainty.occlusion import Occlusion
-from keras_xmr.uncertainty.reliability import Reliability
-from keras_xmr.uncertainty.selective import RiskCoverage
-from keras_xmr.uncertainty.sigma import Bins
+from keras_xmr.uncertainty.assessment import Bins, Reliability, RiskCoverage
+from keras_xmr.uncertainty.probes import Occlusion
 
 _REMOVED = {"image": "share of the pixels erased (%)", "caption": "share of the words dropped (%)"}
 

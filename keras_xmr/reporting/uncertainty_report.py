@@ -10,10 +10,18 @@ from keras_xmr.config.registry import components
 from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.reporting.pictures import SIDES
 from keras_xmr.reporting.table import Table
-from keras_xmr.uncertainty.occlusion import Probes
-from keras_xmr.uncertainty.reliability import Reliability, reliability_of_best, reliability_of_pairs
-from keras_xmr.uncertainty.selective import RiskCoverage, bin_intervals, narrow_gaps, risk_coverage
-from keras_xmr.uncertainty.sigma import Bins, few_words
+from keras_xmr.uncertainty.assessment import (
+    Bins,
+    Reliability,
+    RiskCoverage,
+    bin_intervals,
+    few_words,
+    narrow_gaps,
+    reliability_of_best,
+    reliability_of_pairs,
+    risk_coverage,
+)
+from keras_xmr.uncertainty.probes import Probes
 
 WORDS = {
     "sigma": "the uncertainty of an item: the geometric mean of the standard deviations of its "

@@ -26,7 +26,7 @@ from keras_xmr.metrics import RSUM, evaluate_scores
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import features_of
 from keras_xmr.training.posthoc import held_out_log_ranks, last_layer_posterior, predict
-from keras_xmr.uncertainty.occlusion import shortened
+from keras_xmr.uncertainty.probes import shortened
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from keras_xmr.evaluation.external_scores import run as run_external_scores
 from keras_xmr.evaluation.scoring import MatcherScores
 from keras_xmr.pipeline.run import Run
 from keras_xmr.reporting.result_tables import result_tables
-from keras_xmr.uncertainty.sigma import bins, rank_correlation
+from keras_xmr.uncertainty.assessment import bins, rank_correlation
 
 PICTURES = {
     "recall",

@@ -29,20 +29,22 @@ from keras_xmr.reporting.glossary import glossary
 from keras_xmr.reporting.result_tables import summary_table
 from keras_xmr.reporting.uncertainty_plots import uncertainty_pictures
 from keras_xmr.reporting.uncertainty_report import uncertainty_report
-from keras_xmr.uncertainty.occlusion import (
+from keras_xmr.uncertainty.assessment import (
+    Reliability,
+    bin_intervals,
+    bins,
+    narrow_gaps,
+    reliability_of_best,
+    reliability_of_pairs,
+    risk_coverage,
+)
+from keras_xmr.uncertainty.probes import (
     SHARES,
     drop_from_captions,
     dropped,
     erase_images,
     erased,
 )
-from keras_xmr.uncertainty.reliability import (
-    Reliability,
-    reliability_of_best,
-    reliability_of_pairs,
-)
-from keras_xmr.uncertainty.selective import bin_intervals, narrow_gaps, risk_coverage
-from keras_xmr.uncertainty.sigma import bins
 
 
 def mean_risk(order, wrong):

@@ -8,15 +8,14 @@ import models
 import numpy as np
 import pytest
 import scipy.stats
-
 from keras_xmr.evaluation.gradients import count_gradients
+
 from keras_xmr.evaluation.results import EmbeddedSplit, Evaluation, GradientCounts
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.losses import Triplet
 from keras_xmr.model.objective import Objective
 from keras_xmr.reporting.shape_plots import shape_pictures
-from keras_xmr.uncertainty.mixtures import PAIRS, divergence, mix_images
-from keras_xmr.uncertainty.occlusion import Probes
+from keras_xmr.uncertainty.probes import PAIRS, Probes, divergence, mix_images
 
 
 def gaussians(random, count, dimension=2):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from keras_xmr.uncertainty.sigma import bins, correlation_interval
+from keras_xmr.uncertainty.assessment import bins, correlation_interval
 
 
 def test_the_interval_of_a_correlation_covers_the_true_one():

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.stats
+from keras_xmr.evaluation.attention import compute_attention
 from tiny_runs import copy_of
 
 from data_pipelines.errors import UserError
 from data_pipelines.records import parse
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.registry import components
-from keras_xmr.evaluation.attention import compute_attention
 from keras_xmr.evaluation.embed import embed_split
 from keras_xmr.evaluation.scoring import score_tiles
 from keras_xmr.index import PhotoIndex, Query, Searcher, verdict
@@ -21,7 +21,7 @@ from keras_xmr.index.build import build_index
 from keras_xmr.index.calibration import calibrate_run, coverage, embed_reference, score_split
 from keras_xmr.index.run_model import RunModel, is_independent
 from keras_xmr.model.build import further_matcher
-from keras_xmr.uncertainty.sigma import log_sigma
+from keras_xmr.uncertainty.assessment import log_sigma
 
 
 @pytest.fixture(scope="module")
