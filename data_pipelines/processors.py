@@ -8,6 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from math import ceil
 from pathlib import Path
+from typing import TypeVar
+
+Result = TypeVar("Result")
 
 _CGROUPS = Path("/sys/fs/cgroup")
 
@@ -53,10 +56,11 @@ def _processors(path: Path) -> float | None:
         return None
 
 
-def in_threads(work: Callable[[int], None], count: int, step: int) -> None:
+def in_threads(work: Callable[[int], Result], count: int, step: int) -> list[Result]:
     """Calls `work` with 0, step, 2 step, ... below `count`, in as many threads as there are cores.
 
-    NumPy lets go of the interpreter while it computes and sorts, so that threads are enough.
+    The results are in this order. NumPy lets go of the interpreter while it computes and sorts, so
+    that threads are enough.
     """
     with ThreadPoolExecutor(processor_count()) as pool:
-        list(pool.map(work, range(0, count, step)))
+        return list(pool.map(work, range(0, count, step)))

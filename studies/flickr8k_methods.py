@@ -61,7 +61,7 @@ from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.schema import Config
 from keras_xmr.evaluation.evaluate import evaluate_matrices, evaluate_split
 from keras_xmr.metrics.chance import chance
-from keras_xmr.metrics.functions import as_score_matrices
+from keras_xmr.metrics.score_matrices import ScoreMatrices
 from keras_xmr.pipeline.run import Run
 
 EQUAL_FEATURES = RESULTS.with_name("flickr8k_equal_features.jsonl")
@@ -202,7 +202,7 @@ def _lines_of_baselines(
         else:
             val, scores = BASELINES[name](*pairs, seed)
         seconds = _seconds(begin)
-        matrices = as_score_matrices(scores.astype(np.float32))
+        matrices = ScoreMatrices.of(scores.astype(np.float32))
         evaluation = evaluate_matrices([(name, matrices)], run.records, splits[2], run.config)
         yield _line(name, seed, val, evaluation) | seconds
 

@@ -14,10 +14,10 @@ from keras_xmr.comparison.resampling import compare_estimates, estimate_means
 from keras_xmr.judgements import as_judgements, check_image_ids
 from keras_xmr.judgements.relation import Judgements
 from keras_xmr.metrics.bootstrap import RESAMPLES, Difference
-from keras_xmr.metrics.functions import as_score_matrices
 from keras_xmr.metrics.names import metric_title
 from keras_xmr.metrics.ranking import RECALL_AT
 from keras_xmr.metrics.retrieval import evaluate_scores
+from keras_xmr.metrics.score_matrices import ScoreMatrices
 from keras_xmr.reporting.table import Table
 
 _METRICS = (*(f"recall_{k}" for k in RECALL_AT), "r_precision", "map_at_r")
@@ -120,7 +120,7 @@ def compare(
         raise ArgumentError(f"resamples is a whole number from 1 on, not {resamples!r}")
     if not isinstance(seed, Integral) or seed < 0:
         raise ArgumentError(f"seed is a whole number from 0 on, not {seed!r}")
-    sides = [[as_score_matrices(run) for run in _runs(scores)] for scores in (scores_a, scores_b)]
+    sides = [[ScoreMatrices.of(run) for run in _runs(scores)] for scores in (scores_a, scores_b)]
     shapes = {matrices.shape for runs in sides for matrices in runs}
     if len(shapes) != 1:
         listed = " and ".join(map(str, sorted(shapes)))

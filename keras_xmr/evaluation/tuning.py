@@ -115,22 +115,18 @@ def _best_ranks(scores: np.ndarray, offset: np.ndarray, judgements: Judgements) 
     Among equal scores, wrong candidates rank before relevant ones, as in all metrics.
     """
     starts, columns = judgements.grades.indptr, judgements.grades.indices
-    ranks = np.zeros(len(scores), np.int64)
 
-    def rank(first: int) -> None:
+    def rank(first: int) -> np.ndarray:
         tile = scores[first : first + _ROWS] - offset
         begin = starts[first : first + len(tile) + 1]
         counts = np.diff(begin)
         answered = np.flatnonzero(counts)
-        if not len(answered):
-            return
         query = np.repeat(np.arange(len(tile)), counts)
         right = tile[query, columns[begin[0] : begin[-1]]]
         best = np.full(len(tile), np.inf, tile.dtype)
         best[answered] = np.maximum.reduceat(right, begin[answered] - begin[0])
         ahead = np.array([np.count_nonzero(row) for row in tile >= best[:, None]])
         right_ones = np.bincount(query, right >= best[query], minlength=len(tile))
-        ranks[first : first + len(tile)] = np.where(counts > 0, ahead - right_ones + 1, 0)
+        return (ahead - right_ones + 1)[answered]
 
-    in_threads(rank, len(scores), _ROWS)
-    return ranks[judgements.counts() > 0]
+    return np.concatenate(in_threads(rank, len(scores), _ROWS))

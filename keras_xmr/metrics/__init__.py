@@ -31,7 +31,6 @@ from keras_xmr.metrics.chance import (
     rsum_difference,
     verdict,
 )
-from keras_xmr.metrics.functions import bpref, ndcg, recall, retrieval
 from keras_xmr.metrics.measure import (
     Measured,
     all_metrics,
@@ -40,7 +39,7 @@ from keras_xmr.metrics.measure import (
     measure,
     write_queries,
 )
-from keras_xmr.metrics.names import DIRECTIONS, METRICS, RSUM, Metric, metric_names, metric_title
+from keras_xmr.metrics.names import METRICS, RSUM, Metric, metric_names, metric_title
 from keras_xmr.metrics.plausible_match import plausible_match
 from keras_xmr.metrics.ranking import (
     QueryMetrics,
@@ -51,9 +50,13 @@ from keras_xmr.metrics.ranking import (
 )
 from keras_xmr.metrics.retrieval import (
     RetrievalMetrics,
+    bpref,
     evaluate_scores,
+    ndcg,
+    recall,
+    retrieval,
 )
-from keras_xmr.metrics.score_matrices import ScoreMatrices, Scores, ScoreTiles
+from keras_xmr.metrics.score_matrices import DIRECTIONS, ScoreMatrices, Scores, ScoreTiles
 from keras_xmr.metrics.semantic import semantic_precision
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from keras_xmr.metrics.bootstrap import Difference, difference, resampled_means
-from keras_xmr.metrics.ranking import RECALL_AT, RELEVANT_AT
+from keras_xmr.metrics.ranking import RECALL_AT, RELEVANT_AT, summarize
 from keras_xmr.metrics.retrieval import RetrievalMetrics, both_directions, rsum
 from keras_xmr.metrics.semantic import ASP_CHANCE
 
@@ -61,7 +61,7 @@ def chance(metrics: RetrievalMetrics) -> dict[str, float]:
     Returns:
         A summary with the names of `metrics.summary`; the median rank is not in it.
     """
-    sides = metrics.image_to_text, metrics.text_to_image
+    sides = metrics.directions.values()
     images, captions = (queries.positives for queries in sides)
     further = [dict(queries.chance) for queries in sides]
     for metrics_at_chance, queries in zip(further, sides, strict=True):
@@ -88,10 +88,7 @@ def chance_from_counts(
     """
     sides = zip((images, captions), (captions, images), further, judged, strict=True)
     i2t, t2i = (
-        _expected(
-            right, np.full(len(right), len(others)) if known is None else known, known is None
-        )
-        | _means(values)
+        _expected(right, len(others), known) | summarize(values)
         for right, others, values, known in sides
     )
     summary = both_directions(i2t, t2i)
@@ -156,20 +153,17 @@ def _resampled_rsum(metrics: RetrievalMetrics, caption_image: np.ndarray) -> np.
     return resampled
 
 
-def _means(values: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """Means over the queries that have a value."""
-    return {name: float(np.nanmean(v)) for name, v in values.items() if not np.isnan(v).all()}
-
-
-def _expected(right: np.ndarray, candidates: np.ndarray, fully_judged: bool) -> dict[str, float]:
+def _expected(right: np.ndarray, candidates: int, judged: np.ndarray | None) -> dict[str, float]:
     """Means over the queries that have relevant items.
 
     Args:
         right: Number of relevant items per query (queries,).
-        candidates: Number of candidates per query (queries,).
-        fully_judged: Whether these are all, so that bpref is not measured.
+        candidates: Number of candidates.
+        judged: Number of those that were judged per query (queries,); None if all were, so that
+            bpref is not measured.
     """
-    right, n = right[right > 0].astype(np.float64), candidates[right > 0].astype(np.float64)
+    n = np.full(len(right), candidates, np.float64) if judged is None else judged.astype(np.float64)
+    right, n = right[right > 0].astype(np.float64), n[right > 0]
     if not len(right):
         return {}
     harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, right.max() + 1))])
@@ -180,7 +174,7 @@ def _expected(right: np.ndarray, candidates: np.ndarray, fully_judged: bool) -> 
         "map_at_r": (harmonic * (1 - others) + right * others) / n,
         "mean_rank": (n + 1) / (right + 1),
     }
-    if not fully_judged:
+    if judged is not None:
         expected["bpref"] = _expected_preference(right, n - right)
     for k in RECALL_AT:
         left = n[:, None] - np.arange(k)

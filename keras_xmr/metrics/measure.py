@@ -10,18 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from data_pipelines.errors import ArgumentError
 from data_pipelines.files import atomic_write
-from keras_xmr.judgements.ground_truth import GroundTruth
-from keras_xmr.metrics.base import measure_chosen
-from keras_xmr.metrics.names import MEASURES
+from keras_xmr.judgements import GroundTruth, Judgements
+from keras_xmr.metrics.plausible_match import match_by_labels
 from keras_xmr.metrics.ranking import RECALL_AT, RELEVANT_AT, QueryMetrics
-from keras_xmr.metrics.retrieval import (
-    RetrievalMetrics,
-    evaluate_relations,
-    evaluate_scores,
-    fold_members,
-)
+from keras_xmr.metrics.retrieval import RetrievalMetrics, evaluate_relations, evaluate_scores
 from keras_xmr.metrics.score_matrices import ScoreMatrices, Scores
+from keras_xmr.metrics.semantic import precision_by_relevance
 
 SHOWN = (*(f"recall_{k}" for k in RECALL_AT), *(f"found_{k}" for k in RELEVANT_AT))
 
@@ -94,8 +90,8 @@ class Measured:
         return {
             "metrics": self.metrics.summary,
             "by_positives": {
-                "i2t": [asdict(part) for part in by_positives(self.metrics.image_to_text)],
-                "t2i": [asdict(part) for part in by_positives(self.metrics.text_to_image)],
+                side: [asdict(part) for part in by_positives(queries)]
+                for side, queries in self.metrics.directions.items()
             },
             **({"folds": self.folds} if self.folds else {}),
             "judgements": {name: metrics.summary for name, metrics in self.extra.items()},
@@ -114,23 +110,73 @@ def measure(scores: Scores, truth: GroundTruth, folds: int = 0) -> Measured:
     Raises:
         ValueError: If shapes differ, a score is NaN, or the images do not split into folds.
     """
-    scores = ScoreMatrices.of(scores)
+    matrices = ScoreMatrices.of(scores)
     by_relevance = truth.relevance is not None or truth.extra_relevance
     if by_relevance or truth.has_label_vectors or truth.measures:
-        scores = scores.dense()
-    metrics, *extra = evaluate_relations(scores, [truth.judgements, *truth.extra.values()])
-    measured = Measured(_with_further(metrics, scores, truth))
+        matrices = matrices.dense()
+    metrics, *extra = evaluate_relations(matrices, [truth.judgements, *truth.extra.values()])
+    measured = Measured(_with_further(metrics, matrices, truth))
     for (name, judgements), metrics in zip(truth.extra.items(), extra, strict=True):
-        chosen = measure_chosen(scores, truth, judgements)
+        chosen = measure_chosen(matrices, truth, judgements)
         measured.extra[name] = metrics if chosen is None else metrics.and_also(chosen)
     if folds:
-        matrices = scores
-
-        def measure_fold(images: np.ndarray, captions: np.ndarray) -> RetrievalMetrics:
-            return all_metrics(matrices.select(images, captions), truth.select(images, captions))
-
-        measured.folds = mean_over_folds(truth, folds, measure_fold)
+        measured.folds = mean_over_folds(
+            truth,
+            folds,
+            lambda *members: all_metrics(matrices.select(*members), truth.select(*members)),
+        )
     return measured
+
+
+def check_values(metric: Any, values: Any, queries: int) -> np.ndarray:
+    """Checks the values that a metric has returned, (queries,).
+
+    Raises:
+        ArgumentError: If the values are not numbers of this shape.
+    """
+    returned = type(values).__name__
+    if isinstance(values, np.ndarray):
+        if values.shape == (queries,) and values.dtype.kind in "biuf":
+            return values
+        returned = f"{values.dtype} of shape {values.shape}"
+    raise ArgumentError(
+        f"{type(metric).__module__}.{type(metric).__qualname__} returned {returned} for {queries} "
+        f"queries; return the figure of every query, numbers of shape ({queries},), NaN for a "
+        "query without a relevant item: intervals and comparisons are made of these"
+    )
+
+
+def measure_chosen(
+    scores: ScoreMatrices, truth: GroundTruth, judgements: Judgements | None = None
+) -> RetrievalMetrics | None:
+    """The metrics that a config has chosen; None without any.
+
+    Args:
+        scores: Scores (images, captions).
+        truth: The ground truth of the images and captions.
+        judgements: The relevant pairs, if they are not those of the ground truth.
+    """
+    if not truth.measures:
+        return None
+    judgements = judgements or truth.judgements
+    both = judgements, judgements.transpose()
+    i2t, t2i = (
+        QueryMetrics(
+            {
+                name: check_values(metric, metric(rows, right), len(rows))
+                for name, metric in truth.measures.items()
+            },
+            right.counts(),
+        )
+        for rows, right in zip(scores.by_query, both, strict=True)
+    )
+    return RetrievalMetrics.from_queries(i2t, t2i)
+
+
+Measure = Callable[[ScoreMatrices, GroundTruth], RetrievalMetrics | None]
+
+MEASURES: tuple[Measure, ...] = (match_by_labels, precision_by_relevance, measure_chosen)
+"""Metrics in addition to those of ranks, for ground truths with labels or relevance."""
 
 
 def all_metrics(scores: ScoreMatrices, truth: GroundTruth) -> RetrievalMetrics:
@@ -171,8 +217,14 @@ def mean_over_folds(
     Raises:
         ValueError: If the images do not split into folds of one size.
     """
-    members = fold_members(truth.shape[0], truth.caption_image, folds)
-    summaries = [metrics_of(images, captions).summary for images, captions in members]
+    size, rest = divmod(truth.shape[0], folds)
+    if rest:
+        raise ValueError(f"{truth.shape[0]} images do not split into {folds} folds of one size")
+    summaries = []
+    for fold in range(folds):
+        images = np.arange(fold * size, (fold + 1) * size)
+        captions = np.flatnonzero(truth.caption_image // size == fold)
+        summaries.append(metrics_of(images, captions).summary)
     # A fold may lack what the others have, such as a query with labels.
     names = [name for name in summaries[0] if all(name in summary for summary in summaries)]
     return {name: float(np.mean([summary[name] for summary in summaries])) for name in names}
@@ -212,7 +264,7 @@ def write_queries(path: Path, measured: Mapping[str, Measured], truth: GroundTru
 
 def _arrays(prefix: str, metrics: RetrievalMetrics) -> dict[str, np.ndarray]:
     arrays: dict[str, np.ndarray] = {}
-    for direction, queries in (("i2t", metrics.image_to_text), ("t2i", metrics.text_to_image)):
+    for direction, queries in metrics.directions.items():
         values = queries.values | {"positives": queries.positives}
         values |= {f"{name}_chance": mean for name, mean in queries.chance.items()}
         if queries.judged is not None:

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from keras_xmr.judgements.ground_truth import GroundTruth
-from keras_xmr.metrics.base import measure_chosen
-from keras_xmr.metrics.plausible_match import ZETAS, match_by_labels
+from keras_xmr.metrics.plausible_match import ZETAS
 from keras_xmr.metrics.ranking import NDCG_AT, RECALL_AT, RELEVANT_AT
-from keras_xmr.metrics.retrieval import RetrievalMetrics
-from keras_xmr.metrics.score_matrices import ScoreMatrices
-from keras_xmr.metrics.semantic import ASP_CHANCE, ASP_TOP, RELEASED_ASP_AT, precision_by_relevance
-
-Measure = Callable[[ScoreMatrices, GroundTruth], RetrievalMetrics | None]
-
-MEASURES: tuple[Measure, ...] = (match_by_labels, precision_by_relevance, measure_chosen)
-"""Metrics in addition to those of ranks, for ground truths with labels or relevance."""
+from keras_xmr.metrics.score_matrices import DIRECTIONS
+from keras_xmr.metrics.semantic import ASP_CHANCE, ASP_TOP, RELEASED_ASP_AT
 
 
 @dataclass(frozen=True)
@@ -83,8 +74,6 @@ CHOSEN: dict[str, Metric] = {}
 
 RSUM = "rsum"
 """The sum of all recalls of both directions."""
-
-DIRECTIONS = ("i2t", "t2i")
 
 
 def metric_names() -> list[str]:

@@ -62,8 +62,7 @@ def _direction(
             metrics_of_block = evaluate_direction(positive_ranks(scores[rows], judgements))
             values[f"pmrp_{zeta}"][rows] = metrics_of_block.values["r_precision"]
         positives[rows] = metrics_of_block.positives
-    metrics = QueryMetrics(values, positives)
-    summary = summarize(metrics)
+    summary = summarize(values)
     if summary:
         summary["pmrp"] = float(np.mean(list(summary.values())))
-    return metrics, summary
+    return QueryMetrics(values, positives), summary

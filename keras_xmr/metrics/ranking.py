@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from data_pipelines.processors import in_threads
+from data_pipelines.vectors import chunks
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics.score_matrices import Place, ScoreMatrices, ScoreTiles, place_in
 
@@ -44,14 +45,6 @@ class Ranks:
     def counts(self) -> np.ndarray:
         """Number of relevant items per query, int64 (queries,)."""
         return np.diff(self.starts)
-
-    def select(self, queries: np.ndarray) -> Ranks:
-        """The ranks of some queries, in their order."""
-        counts = self.counts[queries]
-        starts = np.concatenate([[0], np.cumsum(counts)])
-        places = np.arange(starts[-1]) + np.repeat(self.starts[queries] - starts[:-1], counts)
-        parts = self.ranks[places], starts, self.grades[places], self.candidates[queries]
-        return Ranks(*parts, self.fully_judged)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,25 +82,18 @@ def positive_ranks(scores: np.ndarray, judgements: Judgements) -> Ranks:
     Raises:
         ValueError: If the shapes differ, or a score is NaN.
     """
-    if scores.shape != judgements.shape:
-        raise ValueError(f"scores of shape {scores.shape}, judgements of {judgements.shape}")
     queries, candidates = map(np.arange, scores.shape)
-    rows = np.split(queries, queries[_ROWS::_ROWS])
-    answered = np.diff(judgements.queries().indptr) > 0
-    ranked = [row[answered[row]] for row in rows]
-    counter = RankCounter(judgements, [*ranked, queries[~answered]], [candidates])
+    rows, blocks = list(chunks(queries, _ROWS)), list(chunks(scores, _ROWS))
+    counter = RankCounter(judgements, rows, [candidates])
 
     def count(row: int) -> None:
-        block = scores[row * _ROWS : (row + 1) * _ROWS]
-        if len(ranked[row]) < len(rows[row]):
-            refuse_nan(block, "score", rows[row])
-            block = block[answered[rows[row]]]
-        block = np.ascontiguousarray(block)
+        block = np.ascontiguousarray(blocks[row])
         block = block if block.dtype.kind == "f" else block.astype(np.float64)
-        refuse_nan(block, "score", ranked[row])
+        refuse_nan(block, "score", rows[row])
         counter.count(row, 0, block)
 
-    counter.note_all(scores)
+    for row, block in enumerate(blocks):
+        counter.note(row, 0, block)
     counter.settle()
     in_threads(count, len(rows), 1)
     return counter.ranks()
@@ -157,8 +143,7 @@ def evaluate_direction(ranks: Ranks, precision_at: Sequence[int] = RELEVANT_AT) 
     def total(weights: np.ndarray) -> np.ndarray:
         return np.bincount(query, weights, minlength=len(counts))
 
-    best = np.full(len(counts), np.nan)
-    best[answered] = ranks.ranks[ranks.starts[:-1][answered]]
+    best = best_ranks(ranks)
     values = {f"recall_{k}": np.where(answered, best <= k, np.nan) for k in RECALL_AT}
     values |= {
         "rank": best,
@@ -175,6 +160,14 @@ def evaluate_direction(ranks: Ranks, precision_at: Sequence[int] = RELEVANT_AT) 
         return QueryMetrics(values, counts, chance=chance)
     values["bpref"] = binary_preference(ranks)
     return QueryMetrics(values, counts, ranks.candidates, chance)
+
+
+def best_ranks(ranks: Ranks) -> np.ndarray:
+    """The best rank of a relevant item, of every query (queries,); NaN without one."""
+    answered = ranks.counts > 0
+    best = np.full(len(answered), np.nan)
+    best[answered] = ranks.ranks[ranks.starts[:-1][answered]]
+    return best
 
 
 def ndcg_at(ranks: Ranks, k: int) -> np.ndarray:
@@ -245,14 +238,14 @@ def _queries_and_numbers(ranks: Ranks) -> tuple[np.ndarray, np.ndarray]:
     return query, np.arange(len(query)) - np.repeat(ranks.starts[:-1], ranks.counts) + 1
 
 
-def summarize(queries: QueryMetrics) -> dict[str, float]:
-    """Means over the queries that have relevant items, and the median of ranks too.
+def summarize(metrics: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Means of metrics over the queries that have a value, and the median of ranks too.
 
     `median_rank` is the floor of the median of ranks, as in the released codes; `mean_rank` is
     their mean.
     """
     summary = {}
-    for name, values in queries.values.items():
+    for name, values in metrics.items():
         known = values[~np.isnan(values)]
         if not len(known):
             continue
@@ -275,6 +268,9 @@ class RankCounter:
         judgements: Relevant candidates of each query, (queries, candidates).
         queries: The numbers of the queries of each row of tiles.
         candidates: The numbers of the candidates of each column of tiles.
+
+    Raises:
+        ValueError: If the shapes differ.
     """
 
     def __init__(
@@ -283,12 +279,14 @@ class RankCounter:
         queries: Sequence[np.ndarray],
         candidates: Sequence[np.ndarray],
     ) -> None:
+        shape = sum(map(len, queries)), sum(map(len, candidates))
+        if shape != judgements.shape:
+            raise ValueError(f"scores of shape {shape}, judgements of {judgements.shape}")
         relevant = judgements.queries()
         self._judgements = judgements
         self._queries, self._candidates = queries, candidates
         self._starts, self._grades = relevant.indptr.astype(np.int64), relevant.data
         self._query = np.repeat(np.arange(relevant.shape[0]), np.diff(self._starts))
-        self._columns = relevant.indices
         (row, place), (column, place_2) = place_in(queries), place_in(candidates)
         tile = row[self._query] * len(candidates) + column[relevant.indices]
         self._order = np.argsort(tile, kind="stable")
@@ -309,10 +307,6 @@ class RankCounter:
         queries, candidates = (places[chosen] for places in self._inside)
         self._scores[self._order[chosen]] = scores[queries, candidates]
 
-    def note_all(self, scores: np.ndarray) -> None:
-        """Notes the scores of all relevant items, of a whole matrix (queries, candidates)."""
-        self._scores[:] = scores[self._query, self._columns]
-
     def settle(self) -> None:
         """Ends `note`: the scores of all relevant items are known."""
         order = np.lexsort((-self._grades, self._scores, self._query))
@@ -321,6 +315,9 @@ class RankCounter:
     def count(self, row: int, column: int, scores: np.ndarray) -> None:
         """Counts the candidates of a tile (queries, candidates) that score as high."""
         queries, candidates = self._queries[row], self._candidates[column]
+        answered = self._starts[queries + 1] > self._starts[queries]
+        if not answered.all():
+            queries, scores = queries[answered], scores[answered]
         begins = self._starts[queries]
         counts = self._starts[queries + 1] - begins
         known = np.arange(counts.max(initial=0)) < counts[:, None]
@@ -351,12 +348,13 @@ class RankCounter:
 def count_ranks(
     scores: ScoreMatrices, relations: Iterable[Judgements]
 ) -> list[tuple[Ranks, Ranks]]:
-    """Ranks the relevant items of several relations in both directions, tile by tile.
+    """Ranks the relevant items of several relations in both directions.
 
-    The tiles that have relevant items are computed twice, all others once.
+    Scores in tiles are ranked tile by tile: those that have relevant items are computed twice, all
+    others once.
 
     Args:
-        scores: Scores (images, captions) in tiles.
+        scores: Scores (images, captions).
         relations: The judgements.
 
     Returns:
@@ -365,11 +363,15 @@ def count_ranks(
     Raises:
         ValueError: If shapes differ, or a score is NaN.
     """
+    if scores.is_dense:
+        by_image, by_caption = scores.by_query
+        return [
+            (positive_ranks(by_image, right), positive_ranks(by_caption, right.transpose()))
+            for right in relations
+        ]
     rows, columns = scores.tiles()
     i2t, t2i = [], []
     for judgements in relations:
-        if scores.shape != judgements.shape:
-            raise ValueError(f"scores of shape {scores.shape}, judgements of {judgements.shape}")
         i2t.append(RankCounter(judgements, rows.images, rows.captions))
         t2i.append(RankCounter(judgements.transpose(), columns.captions, columns.images))
     if rows is columns:

@@ -6,7 +6,7 @@ import numpy as np
 
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics.base import QueryMetric
-from keras_xmr.metrics.ranking import evaluate_direction, positive_ranks
+from keras_xmr.metrics.ranking import best_ranks, positive_ranks
 
 
 class ReciprocalRank(QueryMetric):
@@ -15,4 +15,4 @@ class ReciprocalRank(QueryMetric):
     TITLE = "MRR"
 
     def __call__(self, scores: np.ndarray, judgements: Judgements) -> np.ndarray:
-        return 1.0 / evaluate_direction(positive_ranks(scores, judgements)).values["rank"]
+        return 1.0 / best_ranks(positive_ranks(scores, judgements))

@@ -1,23 +1,29 @@
-"""Metrics of both directions."""
+"""Metrics of both directions, and as functions of scores and judgements."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from data_pipelines.errors import ArgumentError
 from keras_xmr.judgements import Judgements
+from keras_xmr.judgements.relation import as_judgements
 from keras_xmr.metrics.ranking import (
     RECALL_AT,
     RELEVANT_AT,
     QueryMetrics,
+    Ranks,
+    best_ranks,
+    binary_preference,
     count_ranks,
     evaluate_direction,
-    positive_ranks,
+    ndcg_at,
     summarize,
 )
-from keras_xmr.metrics.score_matrices import ScoreMatrices, Scores
+from keras_xmr.metrics.score_matrices import DIRECTIONS, ScoreMatrices, Scores
 
 
 @dataclass(frozen=True)
@@ -38,7 +44,12 @@ class RetrievalMetrics:
     @classmethod
     def from_queries(cls, i2t: QueryMetrics, t2i: QueryMetrics) -> RetrievalMetrics:
         """The metrics of both directions, summarized."""
-        return cls(both_directions(summarize(i2t), summarize(t2i)), i2t, t2i)
+        return cls(both_directions(summarize(i2t.values), summarize(t2i.values)), i2t, t2i)
+
+    @property
+    def directions(self) -> dict[str, QueryMetrics]:
+        """The metrics of every query of "i2t" and "t2i"."""
+        return dict(zip(DIRECTIONS, (self.image_to_text, self.text_to_image), strict=True))
 
     @property
     def fully_judged(self) -> bool:
@@ -80,17 +91,8 @@ def evaluate_relations(
     scores: Scores, relations: Sequence[Judgements], precision_at: Sequence[int] = RELEVANT_AT
 ) -> list[RetrievalMetrics]:
     """The metrics of `evaluate_scores` against several judgements; tiles are computed once."""
-    scores = ScoreMatrices.of(scores)
-    if scores.is_dense:
-        rows, columns = scores.by_query
-        ranks = [
-            (positive_ranks(rows, judgements), positive_ranks(columns, judgements.transpose()))
-            for judgements in relations
-        ]
-    else:
-        ranks = count_ranks(scores, relations)
     results = []
-    for both in ranks:
+    for both in count_ranks(ScoreMatrices.of(scores), relations):
         i2t, t2i = (evaluate_direction(direction, precision_at) for direction in both)
         metrics = RetrievalMetrics.from_queries(i2t, t2i)
         summary = metrics.summary | {"rsum": rsum(metrics.summary)}
@@ -101,9 +103,7 @@ def evaluate_relations(
 def rsum(summary: Mapping[str, float]) -> float:
     """The sum of the six recalls."""
     return sum(
-        summary.get(f"{direction}_recall_{k}", 0.0)
-        for direction in ("i2t", "t2i")
-        for k in RECALL_AT
+        summary.get(f"{direction}_recall_{k}", 0.0) for direction in DIRECTIONS for k in RECALL_AT
     )
 
 
@@ -114,22 +114,107 @@ def both_directions(i2t: dict[str, float], t2i: dict[str, float]) -> dict[str, f
     }
 
 
-def fold_members(
-    num_images: int, image_of_caption: np.ndarray, folds: int
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields the images and the captions of consecutive folds of the images.
+def recall(
+    scores: Any, judgements: Any = None, k: int | Sequence[int] = (1, 5, 10)
+) -> dict[str, float]:
+    """Recall at K of both directions: the share of queries with a relevant item among the first K.
 
     Args:
-        num_images: Number of images.
-        image_of_caption: The image that each caption was written for, int (captions,).
-        folds: Number of folds.
+        scores: Scores (images, captions), larger is better; or the output of a re-ranker, or
+            `ScoreMatrices`, if other scores rank images.
+        judgements: The relevant pairs; see `keras_xmr.judgements.as_judgements`: `Judgements`,
+            the row of each caption's image, or a matrix; None if caption i is of image i. Where
+            some pairs were not judged, the lists are condensed to those that were (Sakai 2007).
+        k: One K or several, from 1.
+
+    Returns:
+        Fractions from 0 to 1: `i2t_recall_1` of images as queries, `t2i_recall_1` of captions,
+        and so on. Queries without a relevant item do not count; a direction without any query
+        that has one is left out.
 
     Raises:
-        ValueError: If the images do not split into folds of one size.
+        ArgumentError: If shapes do not fit, or K is not a whole number from 1.
+        ValueError: If a score is NaN.
     """
-    if num_images % folds:
-        raise ValueError(f"{num_images} images do not split into {folds} folds of one size")
-    size = num_images // folds
-    for fold in range(folds):
-        images = np.arange(fold * size, (fold + 1) * size)
-        yield images, np.flatnonzero(image_of_caption // size == fold)
+    at = _checked_k(k)
+
+    def recalls(ranks: Ranks) -> dict[str, np.ndarray]:
+        best = best_ranks(ranks)
+        return {f"recall_{n}": np.where(np.isnan(best), np.nan, best <= n) for n in at}
+
+    return _means(scores, judgements, recalls)
+
+
+def retrieval(scores: Any, judgements: Any = None) -> dict[str, float]:
+    """All metrics of both directions, and `rsum`, the sum of the six recalls.
+
+    Args:
+        scores: Scores (images, captions), larger is better; or the output of a re-ranker, or
+            `ScoreMatrices`, if other scores rank images.
+        judgements: The relevant pairs; see `recall`.
+
+    Raises:
+        ArgumentError: If shapes do not fit.
+        ValueError: If a score is NaN.
+    """
+    matrices = ScoreMatrices.of(scores)
+    right = as_judgements(judgements, matrices.image_to_text.shape)
+    return evaluate_scores(matrices, right).summary
+
+
+def ndcg(scores: Any, judgements: Any = None, k: int | Sequence[int] = (10,)) -> dict[str, float]:
+    """Normalized discounted cumulative gain at K of both directions; see `ndcg_at`.
+
+    Args:
+        scores: Scores, as `recall` takes them.
+        judgements: The relevant pairs and their grades; see `recall`.
+        k: One K or several, from 1.
+
+    Returns:
+        Fractions from 0 to 1: `i2t_ndcg_10`, `t2i_ndcg_10` and so on. Queries without a relevant
+        item do not count; a direction without any query that has one is left out.
+
+    Raises:
+        ArgumentError: If shapes do not fit, or K is not a whole number from 1.
+        ValueError: If a score is NaN.
+    """
+    at = _checked_k(k)
+    return _means(
+        scores, judgements, lambda ranks: {f"ndcg_{n}": ndcg_at(ranks, int(n)) for n in at}
+    )
+
+
+def bpref(scores: Any, judgements: Any) -> dict[str, float]:
+    """Binary preference of both directions; see `binary_preference`.
+
+    Args:
+        scores: Scores, as `recall` takes them.
+        judgements: The relevant pairs; see `recall`. If every pair was judged, all others are
+            wrong.
+
+    Returns:
+        Fractions from 0 to 1: `i2t_bpref` and `t2i_bpref`. Queries without a right answer do not
+        count; a direction without any query that has one is left out.
+
+    Raises:
+        ArgumentError: If shapes do not fit.
+        ValueError: If a score is NaN.
+    """
+    return _means(scores, judgements, lambda ranks: {"bpref": binary_preference(ranks)})
+
+
+def _checked_k(k: int | Sequence[int]) -> np.ndarray:
+    at = np.atleast_1d(np.asarray(k))
+    if at.ndim != 1 or not np.issubdtype(at.dtype, np.integer) or at.min(initial=1) < 1:
+        raise ArgumentError(f"k must be a whole number from 1 on, or several such, not {k!r}")
+    return at
+
+
+def _means(
+    scores: Any, judgements: Any, metrics: Callable[[Ranks], dict[str, np.ndarray]]
+) -> dict[str, float]:
+    """Means of metrics of ranks, over the queries of each direction that have relevant items."""
+    matrices = ScoreMatrices.of(scores)
+    right = as_judgements(judgements, matrices.image_to_text.shape)
+    i2t, t2i = (summarize(metrics(ranks)) for ranks in count_ranks(matrices, [right])[0])
+    return both_directions(i2t, t2i)

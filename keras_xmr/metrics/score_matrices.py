@@ -12,6 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from data_pipelines.errors import ArgumentError
+from keras_xmr.judgements.relation import as_array
+
+DIRECTIONS = ("i2t", "t2i")
+"""Images as queries, and captions."""
+
 Place = tuple[int, int]
 """The row and the column of a tile among the tiles."""
 
@@ -128,11 +134,25 @@ class ScoreMatrices:
     other: Matrix | None = None
 
     @classmethod
-    def of(cls, scores: Scores) -> ScoreMatrices:
-        """Score matrices of one matrix that ranks both, or of the output of a re-ranker."""
+    def of(cls, scores: Any) -> ScoreMatrices:
+        """Score matrices of one matrix that ranks both, or of the output of a re-ranker.
+
+        A tuple may be two matrices, or the rows of one.
+
+        Raises:
+            ArgumentError: If they are not numbers.
+        """
         if isinstance(scores, ScoreMatrices):
             return scores
-        return cls(*scores) if isinstance(scores, tuple) else cls(scores)
+        if isinstance(scores, ScoreTiles):
+            return cls(scores)
+        parts = [as_array(part, "scores") for part in scores] if isinstance(scores, tuple) else []
+        is_pair = [part.ndim for part in parts] == [2, 2]
+        matrices = parts if is_pair else [as_array(scores, "scores")]
+        for matrix in matrices:
+            if matrix.dtype.kind not in "biuf":
+                raise ArgumentError(f"scores must be numbers, got {matrix.dtype}")
+        return cls(*matrices)
 
     @property
     def text_to_image(self) -> Matrix:
@@ -177,6 +197,12 @@ class ScoreMatrices:
             return scores[members]
 
         return self._map(choose)
+
+    def select_queries(self, direction: str, queries: np.ndarray) -> np.ndarray:
+        """The scores (queries, candidates) of some queries of a direction, as an array."""
+        images, captions = map(np.arange, self.shape)
+        members = (queries, captions) if direction == "i2t" else (images, queries)
+        return self.select(*members).by_query[DIRECTIONS.index(direction)]
 
     def _map(self, change: Callable[[Matrix], Matrix]) -> ScoreMatrices:
         return ScoreMatrices(

@@ -89,18 +89,10 @@ def _direction(
 ) -> QueryMetrics:
     queries, candidates = scores.shape
     top = [n for n in top if n < candidates]
-    names = [
-        "asp",
-        ASP_CHANCE,
-        *(f"asp_top_{n}" for n in top),
-        *(f"released_asp_{k}" for k in RELEASED_ASP_AT),
-    ]
-    values = {name: np.full(queries, np.nan) for name in names}
-    positives = np.empty(queries, np.int64)
     at_random = _asp_at_random(candidates)
     step = max(1, _PAIRS // max(candidates, 1))
 
-    def rank_rows(first: int) -> None:
+    def rank_rows(first: int) -> dict[str, np.ndarray]:
         rows = slice(first, first + step)
         block = _floats(scores[rows], "score", first)
         wanted = _floats(relevance[rows], "relevance", first)
@@ -117,13 +109,13 @@ def _direction(
         metrics = {"asp": asp, ASP_CHANCE: at_random[ideal].mean(axis=1)}
         metrics |= _asp_of_first(top, asp, ideal, block, order, ties)
         metrics |= _released(wanted, best, order)
-        positives[rows] = np.count_nonzero(wanted, axis=1)
         differ = wanted.min(axis=1) < wanted.max(axis=1)
-        for name, of_block in metrics.items():
-            values[name][rows] = np.where(differ, of_block, np.nan)
+        known = {name: np.where(differ, values, np.nan) for name, values in metrics.items()}
+        return known | {"positives": np.count_nonzero(wanted, axis=1)}
 
-    in_threads(rank_rows, queries, step)
-    return QueryMetrics(values, positives)
+    blocks = in_threads(rank_rows, queries, step)
+    values = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+    return QueryMetrics(values, values.pop("positives"))
 
 
 def _asp_at_random(candidates: int) -> np.ndarray:

@@ -33,10 +33,7 @@ class _NeighbourReranker(Reranker):
             raise ValueError(f"neighbours must be at least 1, got {self.neighbours}")
 
     def rerank(self, scores: np.ndarray) -> Reranked:
-        def check(first: int) -> None:
-            refuse_non_finite(scores[first : first + _QUERIES], first)
-
-        in_threads(check, len(scores), _QUERIES)
+        refuse_non_finite(scores)
         return Reranked(self._direction(scores), self._direction(scores.T).T)
 
     def _direction(self, scores: np.ndarray) -> np.ndarray:
@@ -130,18 +127,18 @@ def _first_candidates(scores: np.ndarray, count: int) -> np.ndarray:
     """The best candidates of each query, best first, int (queries, count)."""
     queries, candidates = scores.shape
     count = min(count, candidates)
-    first = np.empty((queries, count), np.intp)
 
-    def find(start: int) -> None:
+    def find(start: int) -> list[np.ndarray]:
         tile = np.ascontiguousarray(scores[start : start + _QUERIES])
         last = np.partition(tile, candidates - count, axis=1)[:, candidates - count]
-        for query, (row, least) in enumerate(zip(tile, last, strict=True), start):
+        first = []
+        for row, least in zip(tile, last, strict=True):
             # More than `count` of them if scores are equal; the stable sort orders them by index.
             best = np.flatnonzero(row >= least)
-            first[query] = best[np.argsort(-row[best], kind="stable")[:count]]
+            first.append(best[np.argsort(-row[best], kind="stable")[:count]])
+        return first
 
-    in_threads(find, queries, _QUERIES)
-    return first
+    return np.stack([first for tile in in_threads(find, queries, _QUERIES) for first in tile])
 
 
 def _reverse_places(scores: np.ndarray, first: np.ndarray, values: np.ndarray) -> np.ndarray:

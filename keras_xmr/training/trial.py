@@ -22,7 +22,7 @@ from keras_xmr.evaluation.evaluate import build_metrics
 from keras_xmr.judgements import Judgements
 from keras_xmr.losses import Loss
 from keras_xmr.matchers import Matcher
-from keras_xmr.metrics.base import check_values
+from keras_xmr.metrics.measure import check_values
 from keras_xmr.model.build import word_options
 from keras_xmr.reranking import build_rerankers
 
