@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from data_pipelines.files import atomic_write, replace_atomically
-from keras_xmr.config.schema import ReportedFigures, ReportedResults
+from keras_xmr.config.schema import ReportedResults
 from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.judgements import write_ground_truth
 from keras_xmr.metrics import METRICS, write_queries
@@ -26,41 +26,19 @@ class Compared:
     """Figures of a paper, and ours.
 
     Attributes:
-        figures: The figures in the config.
         row: The row of the paper.
+        folds: Whether they are means over folds.
         matcher: The matcher of ours.
-        paper: The printed figures by metric, as fractions (ranks and `found_K` as counts).
-        ours: Ours; without those that were not measured.
+        reranker: The re-ranker, if there is one.
+        metrics: By metric, the printed figure as "paper", "ours" and their "difference", as
+            fractions (ranks and `found_K` as counts); None where ours was not measured.
     """
 
-    figures: ReportedFigures
     row: str
+    folds: bool
     matcher: str
-    paper: dict[str, float]
-    ours: dict[str, float]
-
-    @property
-    def differences(self) -> dict[str, float]:
-        """Ours minus the paper's, where both are known."""
-        return {name: value - self.paper[name] for name, value in self.ours.items()}
-
-    def as_dict(self) -> dict[str, Any]:
-        """The figures, as plain data for JSON."""
-        differences = self.differences
-        return {
-            "row": self.row,
-            "folds": self.figures.folds,
-            "matcher": self.matcher,
-            "reranker": self.figures.reranker,
-            "metrics": {
-                name: {
-                    "paper": value,
-                    "ours": self.ours.get(name),
-                    "difference": differences.get(name),
-                }
-                for name, value in self.paper.items()
-            },
-        }
+    reranker: str | None
+    metrics: dict[str, dict[str, float | None]]
 
 
 def compare_with_reported(evaluation: Evaluation, paper: ReportedResults) -> list[Compared]:
@@ -79,16 +57,20 @@ def compare_with_reported(evaluation: Evaluation, paper: ReportedResults) -> lis
         summary: dict[str, float] = {}
         if measured is not None:
             summary = measured.folds if figures.folds else measured.metrics.summary
-        printed = {name: _fraction(name, value) for name, value in figures.values.items()}
-        ours = {name: summary[name] for name in printed if name in summary}
-        compared.append(Compared(figures, figures.row or paper.row, matcher, printed, ours))
+        metrics = {}
+        for name, value in figures.values.items():
+            printed, ours = _fraction(name, value), summary.get(name)
+            difference = None if ours is None else ours - printed
+            metrics[name] = {"paper": printed, "ours": ours, "difference": difference}
+        row = figures.row or paper.row
+        compared.append(Compared(row, figures.folds, matcher, figures.reranker, metrics))
     return compared
 
 
 def reported_as_dict(evaluation: Evaluation, paper: ReportedResults) -> dict[str, Any]:
     """The figures of a paper and ours, as plain data for JSON. Metrics are fractions."""
     compared = compare_with_reported(evaluation, paper)
-    return {"source": paper.source, "row": paper.row, "figures": [c.as_dict() for c in compared]}
+    return {"source": paper.source, "row": paper.row, "figures": [asdict(c) for c in compared]}
 
 
 def _fraction(name: str, value: float) -> float:

@@ -165,8 +165,7 @@ def reported_tables(evaluation: Evaluation) -> list[Table]:
         return []
     groups: dict[tuple[str | None, bool], list[Compared]] = {}
     for compared in compare_with_reported(evaluation, paper):
-        key = (compared.figures.reranker, compared.figures.folds)
-        groups.setdefault(key, []).append(compared)
+        groups.setdefault((compared.reranker, compared.folds), []).append(compared)
     tables = []
     for (reranker, folds), group in groups.items():
         title = f"{evaluation.split}{', mean over folds' if folds else ''}"
@@ -191,12 +190,11 @@ def _is_of_papers_size(evaluation: Evaluation, paper: ReportedResults) -> bool:
 
 
 def _table(title: str, group: list[Compared]) -> Table:
-    names = list(dict.fromkeys(name for compared in group for name in compared.paper))
+    names = list(dict.fromkeys(name for compared in group for name in compared.metrics))
     rows = []
     for compared in group:
-        lines = {"paper": compared.paper, "ours": compared.ours, "difference": compared.differences}
-        for kind, values in lines.items():
-            cells = [_cell(kind, name, values.get(name)) for name in names]
+        for kind in ("paper", "ours", "difference"):
+            cells = [_cell(kind, name, compared.metrics.get(name, {}).get(kind)) for name in names]
             rows.append([f"{compared.matcher}: {kind}", *cells])
     return Table(title, ["matcher", *(metric_title(name) for name in names)], rows)
 
