@@ -28,8 +28,8 @@ from keras_xmr.config.model_compatibility import why_not_indexed
 from keras_xmr.config.registry import build, components, contract_of
 from keras_xmr.config.schema import Config
 from keras_xmr.encoders import InputSpec
-from keras_xmr.evaluation.attention import ImageAttention
 from keras_xmr.evaluation.embed import tower_graph
+from keras_xmr.evaluation.inspection import ImageAttention
 from keras_xmr.matchers.base import Matcher, Side
 from keras_xmr.model.build import PHOTOS, further_matcher, restore_tokenizer
 from keras_xmr.model.retriever import Retriever

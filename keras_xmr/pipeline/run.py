@@ -25,12 +25,11 @@ from keras_xmr.config.model_compatibility import is_as_published, why_not_indexe
 from keras_xmr.config.program import next_commands, update_hint
 from keras_xmr.config.schema import Config
 from keras_xmr.evaluation.advice import advice, advice_before_training
-from keras_xmr.evaluation.attention import compute_attention
 from keras_xmr.evaluation.baselines import add_baselines
 from keras_xmr.evaluation.embed import embed_split, embed_unknown
 from keras_xmr.evaluation.evaluate import evaluate_split, plan_memory
 from keras_xmr.evaluation.files import save_scores
-from keras_xmr.evaluation.gradients import count_gradients
+from keras_xmr.evaluation.inspection import compute_attention, count_gradients
 from keras_xmr.evaluation.results import Arrays, Evaluation
 from keras_xmr.evaluation.scoring import score_tiles
 from keras_xmr.evaluation.tuning import search_scales

@@ -8,8 +8,8 @@ import models
 import numpy as np
 import pytest
 import scipy.stats
-from keras_xmr.evaluation.gradients import count_gradients
 
+from keras_xmr.evaluation.inspection import count_gradients
 from keras_xmr.evaluation.results import EmbeddedSplit, Evaluation, GradientCounts
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.losses import Triplet

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.stats
-from keras_xmr.evaluation.attention import compute_attention
 from tiny_runs import copy_of
 
 from data_pipelines.errors import UserError
@@ -15,6 +14,7 @@ from data_pipelines.records import parse
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.registry import components
 from keras_xmr.evaluation.embed import embed_split
+from keras_xmr.evaluation.inspection import compute_attention
 from keras_xmr.evaluation.scoring import score_tiles
 from keras_xmr.index import PhotoIndex, Query, Searcher, verdict
 from keras_xmr.index.build import build_index

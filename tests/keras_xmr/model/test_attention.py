@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.model_compatibility import attends, further_matchers
 from keras_xmr.config.registry import components
-from keras_xmr.evaluation.attention import ImageAttention
+from keras_xmr.evaluation.inspection import ImageAttention
 from keras_xmr.evaluation.results import Attention
 from keras_xmr.heads import (
     AttentivePoint,
