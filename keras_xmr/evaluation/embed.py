@@ -47,11 +47,10 @@ class Ragged:
         lengths = self.lengths[items]
         counts = np.arange(lengths.max(initial=1)) < lengths[:, None]
         padded = np.zeros((*counts.shape, *self.values.shape[1:]), self.values.dtype)
-        places = (self._ends[items] - lengths)[:, None] + np.arange(counts.shape[1])
-        padded[counts] = self.values[places[counts]]
+        padded[counts] = self.take(items).values
         return padded
 
-    def take(self, items: np.ndarray) -> Ragged:
+    def take(self, items: slice | np.ndarray) -> Ragged:
         """Some items, without padding."""
         lengths = self.lengths[items]
         begins = np.repeat(self._ends[items] - lengths, lengths)
@@ -73,18 +72,6 @@ def join(batches: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, Ragged]:
 
 
 _RANK_OF_IMAGES = 4
-
-
-class _Advance(keras.callbacks.Callback):
-    """Advances a bar by the items that `predict` is done with."""
-
-    def __init__(self, bar: Progress, total: int, batch: int) -> None:
-        super().__init__()
-        self._bar, self._total, self._batch = bar, total, batch
-
-    def on_predict_batch_end(self, batch: int, logs: dict | None = None) -> None:
-        done = min((batch + 1) * self._batch, self._total)
-        self._bar.update(done - self._bar.n)
 
 
 def embed_captions(
@@ -170,7 +157,11 @@ def embed_batches(
             # The parts that only losses need would fill the memory for a large split.
             tower = keras.Model(tower.inputs, wanted)
         with _bar(total, unit) as bar:
-            callback = _Advance(bar, total, batch)
+
+            def advance(number: int, logs: Any = None) -> None:
+                bar.update(min((number + 1) * batch, total) - bar.n)
+
+            callback = keras.callbacks.LambdaCallback(on_predict_batch_end=advance)
             return dict(tower.predict(dataset, verbose=0, callbacks=[callback]))
     # Of several workers, of whom `predict` would be the work of all, this one evaluates alone.
     embedded = list(parts)

@@ -45,23 +45,19 @@ class MatcherScores(ScoreTiles):
         tile: tuple[int, int],
         query: Side | None = None,
     ) -> None:
-        super().__init__(list(_tiles(images, tile[0])), list(_tiles(captions, tile[1])))
+        rows, columns = list(_tiles(images, tile[0])), list(_tiles(captions, tile[1]))
+        super().__init__(rows, columns)
         self._matcher, self._query, self._size = matcher, query, tile
         self._embedded = images, captions
-        self._kept: dict[int, dict[str, tf.Tensor]] = {}
-        self._keeps = _bytes(captions) <= ON_DEVICE
-        self._row: tuple[int, dict[str, tf.Tensor]] = (-1, {})
+        # On the device: one row of tiles, and all columns if they fit. No reference to `self`,
+        # which would keep the embeddings in memory until the garbage is collected.
+        kept = None if _bytes(captions) <= ON_DEVICE else 1
+        self._row = lru_cache(1)(lambda row: _part(images, rows[row]))
+        self._column = lru_cache(kept)(lambda column: _part(captions, columns[column]))
 
     def tile(self, row: int, column: int) -> tf.Tensor:
         """Scores of one tile; they are not waited for."""
-        if self._row[0] != row:
-            self._row = row, _part(self._embedded[0], self.images[row])
-        caption = self._kept.get(column)
-        if caption is None:
-            caption = _part(self._embedded[1], self.captions[column])
-            if self._keeps:
-                self._kept[column] = caption
-        return _scorer(self._matcher, self._query)(self._row[1], caption)
+        return _scorer(self._matcher, self._query)(self._row(row), self._column(column))
 
     def select(self, images: np.ndarray, captions: np.ndarray) -> MatcherScores:
         image, caption = (
@@ -74,7 +70,7 @@ class MatcherScores(ScoreTiles):
         try:
             super().for_each(work, places, description)
         finally:
-            self._kept.clear()
+            self._column.cache_clear()
 
 
 def score_tiles(
@@ -155,7 +151,16 @@ def fits_in_memory(
     Raises:
         UserError: If they do not fit and an option needs whole matrices.
     """
-    further, whole = _read_whole(options, labels)
+    read_whole = {
+        "evaluation.semantic_precision": options.semantic_precision,
+        "evaluation.plausible_match": options.plausible_match and labels,
+        "evaluation.metrics": options.metrics,
+        "evaluation.rerankers": options.rerankers,
+        "evaluation.save_scores": options.save_scores,
+    }
+    whole = [key for key, is_on in read_whole.items() if is_on]
+    # Relevance by two measures, and the two matrices of a re-ranker.
+    further = 2 * bool(options.semantic_precision) + 2 * bool(options.rerankers)
     needed = score_bytes(shape, matrices + further)
     if needed <= options.memory_budget:
         return True
@@ -213,19 +218,6 @@ def check_time(
         "--yes to go on all the same, or evaluate a smaller split (evaluation.splits), or with "
         "fewer matchers"
     )
-
-
-def _read_whole(options: EvaluationOptions, labels: bool) -> tuple[int, list[str]]:
-    """The number of further matrices of this size, and the options that need whole ones."""
-    wanted = {
-        "evaluation.semantic_precision": 2 if options.semantic_precision else None,
-        "evaluation.plausible_match": 0 if options.plausible_match and labels else None,
-        "evaluation.metrics": 0 if options.metrics else None,
-        "evaluation.rerankers": 2 if options.rerankers else None,
-        "evaluation.save_scores": 0 if options.save_scores else None,
-    }
-    matrices = {key: count for key, count in wanted.items() if count is not None}
-    return sum(matrices.values()), list(matrices)
 
 
 def _share(tiles: ScoreTiles, caption_image: np.ndarray) -> float:
