@@ -10,9 +10,8 @@ import scipy.sparse
 from data_pipelines.vectors import unit_rows
 from keras_xmr.evaluation.results import Arrays
 from keras_xmr.judgements import GroundTruth, Judgements
-from keras_xmr.metrics import evaluate_direction, positive_ranks
-from keras_xmr.metrics.names import METRICS
-from keras_xmr.metrics.score_matrices import ScoreMatrices, Scores
+from keras_xmr.metrics import DIRECTIONS, ScoreMatrices, Scores, evaluate_direction, positive_ranks
+from keras_xmr.metrics.semantic import ASP_TOP
 
 ZETAS = (0, 1, 2, 3, 4, 5, 6)
 
@@ -43,23 +42,16 @@ def plausible_match_by_zeta(
     matrices = ScoreMatrices.of(scores)
     curves: dict[str, np.ndarray] = {}
     for side, queries, candidates in (("i2t", images, captions), ("t2i", captions, images)):
-        ranked, drawn = _draw_queries(matrices, side)
-        labels = queries[drawn[0] if side == "i2t" else drawn[1]]
+        drawn = _draw_queries(queries.shape[0])
+        ranked, labels = matrices.select_queries(side, drawn), queries[drawn]
         values = np.array([_precision(ranked, labels, candidates, zeta) for zeta in zetas])
         curves[side], curves[f"{side} chance"] = values.T
     return curves
 
 
-def _draw_queries(
-    matrices: ScoreMatrices, side: str
-) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
-    """Scores (queries, candidates) of at most 1,000 queries, and their images and captions."""
-    images, captions = map(np.arange, matrices.shape)
-    queries = images if side == "i2t" else captions
-    drawn = np.sort(np.random.default_rng(0).permutation(queries)[:_QUERIES])
-    members = (drawn, captions) if side == "i2t" else (images, drawn)
-    i2t, t2i = matrices.select(*members).by_query
-    return (i2t if side == "i2t" else t2i), members
+def _draw_queries(count: int) -> np.ndarray:
+    """The numbers of at most 1,000 queries, ascending."""
+    return np.sort(np.random.default_rng(0).permutation(count)[:_QUERIES])
 
 
 def _precision(
@@ -112,9 +104,9 @@ def relevance_by_rank(scores: Scores, relevance: np.ndarray, side: str) -> dict[
     Returns:
         For the order "by score", that "by relevance" and a "random" one, of the first `RANKED`.
     """
-    ranked, members = _draw_queries(ScoreMatrices.of(scores), side)
-    known = np.asarray(relevance)[np.ix_(*members)]
-    known = known if side == "i2t" else known.T
+    by_query = relevance if side == "i2t" else relevance.T
+    drawn = _draw_queries(len(by_query))
+    ranked, known = ScoreMatrices.of(scores).select_queries(side, drawn), by_query[drawn]
     order = np.argsort(-ranked, axis=1, kind="stable")[:, :RANKED]
     best = -np.sort(-known, axis=1)[:, :RANKED]
     return {
@@ -133,14 +125,9 @@ def precision_by_top(summary: Mapping[str, float]) -> dict[str, list[tuple[int, 
     Returns:
         For "i2t" and "t2i" pairs of N and ASP; empty without a relevance.
     """
-    tops = [name for name in METRICS if name.startswith("asp_top_")]
     return {
-        side: [
-            (int(name.rpartition("_")[2]), summary[f"{side}_{name}"])
-            for name in tops
-            if f"{side}_{name}" in summary
-        ]
-        for side in ("i2t", "t2i")
+        side: [(n, summary[name]) for n in ASP_TOP if (name := f"{side}_asp_top_{n}") in summary]
+        for side in DIRECTIONS
     }
 
 

@@ -12,10 +12,10 @@ from data_pipelines.records import Records, SplitRecords
 from data_pipelines.sources import Split
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.registry import Choice, components
-from keras_xmr.config.schema import Config, EvaluationOptions, RelevanceOptions
+from keras_xmr.config.schema import Config, EvaluationOptions
 from keras_xmr.evaluation.curves import set_similarity
 from keras_xmr.evaluation.embed import EmbeddedSplit, embed_split
-from keras_xmr.evaluation.results import Arrays, Evaluation, evaluate_split_scores
+from keras_xmr.evaluation.results import Arrays, Evaluation, add_relevance, evaluate_split_scores
 from keras_xmr.evaluation.scoring import check_time, fits_in_memory, score_tiles
 from keras_xmr.judgements import (
     TRUTH,
@@ -30,7 +30,6 @@ from keras_xmr.metrics.base import QueryMetric
 from keras_xmr.metrics.names import CHOSEN, METRICS, Metric
 from keras_xmr.model.build import further_matcher
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.relevance import relevance_matrix
 from keras_xmr.reranking import build_rerankers
 from keras_xmr.uncertainty.assessment import bins, few_words, rank_correlation
 
@@ -91,14 +90,16 @@ def evaluate_split(
             training.
         change: Changes the embeddings of captions, as an index that has learned does.
     """
+    if brief:
+        config = _brief(config)
     options = config.evaluation
     part = records.split(split)
-    dense = plan_memory(config, records, part, brief)
+    dense = plan_memory(config, records, part)
     embedded = embed_split(model, part, tokenizer, config)
     if change is not None:
         embedded = replace(embedded, captions=change(embedded.captions))
     matchers = {config.model.matcher.name: model.matcher}
-    for choice in () if brief else options.matchers:
+    for choice in options.matchers:
         further = further_matcher(choice, model.matcher, model.objective.losses_)
         matchers.setdefault(choice.name, further)
     tiles = {
@@ -109,22 +110,28 @@ def evaluate_split(
         limits = (options.time_limit, options.folds)
         check_time(name, matrices, part.caption_image, not dense, *limits)
     scores = ((name, matrices.dense() if dense else matrices) for name, matrices in tiles.items())
-    return evaluate_matrices(scores, records, part, config, embedded, brief)
+    return evaluate_matrices(scores, records, part, config, embedded)
 
 
-def plan_memory(config: Config, records: Records, part: SplitRecords, brief: bool = False) -> bool:
+def _brief(config: Config) -> Config:
+    """The config of a validation during training: the figures of one matcher that are quick."""
+    options = EvaluationOptions(
+        batch_size=config.evaluation.batch_size,
+        tile=config.evaluation.tile,
+        memory_budget=config.evaluation.memory_budget,
+        semantic_precision=config.train.validate_semantic_precision,
+        plausible_match=False,
+    )
+    return config.model_copy(update={"evaluation": options})
+
+
+def plan_memory(config: Config, records: Records, part: SplitRecords) -> bool:
     """Checks if the score matrices of a split fit in memory; see `fits_in_memory`.
 
     Raises:
         UserError: If they do not fit and an option needs whole matrices.
     """
     options = config.evaluation
-    if brief:
-        options = EvaluationOptions(
-            memory_budget=options.memory_budget,
-            semantic_precision=config.train.validate_semantic_precision,
-            plausible_match=False,
-        )
     names = {config.model.matcher.name, *(choice.name for choice in options.matchers)}
     matrices = sum(1 + components("matcher")[name].contract.directed for name in names)
     labels = records.label_kind == "set"
@@ -137,7 +144,6 @@ def evaluate_matrices(
     part: SplitRecords,
     config: Config,
     embedded: EmbeddedSplit | None = None,
-    brief: bool = False,
 ) -> Evaluation:
     """Computes all metrics of scores of a split.
 
@@ -147,19 +153,17 @@ def evaluate_matrices(
         part: The split.
         config: The config, with metrics and judgements.
         embedded: The embeddings that were scored, for their uncertainty; None without embeddings.
-        brief: Whether only quickly computed metrics are measured, as during training.
     """
     options = config.evaluation
-    extra = () if brief else config.judgements_of(part.split)
+    extra = config.judgements_of(part.split)
     known = ground_truth(records, part, config.data.judgements, extra)
-    known.measures = {} if brief else build_metrics(options.metrics)
-    if brief or (known.has_label_vectors and not options.plausible_match):
+    known.measures = build_metrics(options.metrics)
+    if known.has_label_vectors and not options.plausible_match:
         known.labels = ()
-    if config.train.validate_semantic_precision if brief else options.semantic_precision:
-        _add_relevance(known, config.relevance)
-    folds = 0 if brief else options.folds
-    rerankers = {} if brief else build_rerankers(options.rerankers)
-    evaluation = evaluate_split_scores(part.split, scores, known, folds, rerankers)
+    if options.semantic_precision:
+        add_relevance(known, config.relevance)
+    rerankers = build_rerankers(options.rerankers)
+    evaluation = evaluate_split_scores(part.split, scores, known, options.folds, rerankers)
     evaluation.paper = config.paper
     if embedded is not None:
         evaluation.embedded = embedded
@@ -167,15 +171,6 @@ def evaluate_matrices(
         similarities = {side: set_similarity(arrays) for side, arrays in embedded.sides.items()}
         evaluation.set_similarity = {n: s for n, s in similarities.items() if s is not None}
     return evaluation
-
-
-def _add_relevance(known: GroundTruth, options: RelevanceOptions) -> None:
-    """The relevance of ASP, and that of the evaluators which were released with it."""
-    captions = (known.texts, known.caption_image, len(known.image_ids))
-    known.relevance = relevance_matrix(*captions, options.measure, options.tokenizer).dense()
-    if options.measure != "tf_idf":
-        by_words = relevance_matrix(*captions, "tf_idf", options.tokenizer)
-        known.extra_relevance["tf_idf"] = by_words.dense()
 
 
 def _add_uncertainty(evaluation: Evaluation) -> None:

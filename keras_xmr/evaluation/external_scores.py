@@ -11,8 +11,9 @@ import yaml
 
 from data_pipelines.errors import UserError
 from data_pipelines.files import atomic_write, check_folder
+from keras_xmr.config.schema import RelevanceOptions
 from keras_xmr.evaluation.files import EXTERNAL, write_figures
-from keras_xmr.evaluation.results import Evaluation, evaluate_split_scores
+from keras_xmr.evaluation.results import Evaluation, add_relevance, evaluate_split_scores
 from keras_xmr.evaluation.score_files import (
     DEPTH,
     Similarity,
@@ -31,7 +32,6 @@ from keras_xmr.judgements import (
     read_labels,
 )
 from keras_xmr.metrics import ScoreMatrices
-from keras_xmr.relevance import relevance_matrix
 from keras_xmr.reranking import Reranker
 
 _SPLIT = "test"
@@ -142,9 +142,7 @@ def _ground_truth(files: ExternalScores) -> GroundTruth:
     if files.relevance:
         truth.relevance = load_scores(files.relevance, truth.shape, files.ground_truth)
     else:
-        captions = (truth.texts, truth.caption_image, len(truth.image_ids))
-        truth.relevance = relevance_matrix(*captions).dense()
-        truth.extra_relevance["tf_idf"] = relevance_matrix(*captions, "tf_idf").dense()
+        add_relevance(truth, RelevanceOptions())
     return truth
 
 

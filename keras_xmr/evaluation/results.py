@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from keras_xmr.config.schema import ReportedResults
+from keras_xmr.config.schema import RelevanceOptions, ReportedResults
 from keras_xmr.judgements import TRUTH, GroundTruth, Judgements
-from keras_xmr.metrics import Measured, RetrievalMetrics, ScoreMatrices, measure
+from keras_xmr.metrics import DIRECTIONS, Measured, RetrievalMetrics, ScoreMatrices, measure
+from keras_xmr.relevance import relevance_matrix
 from keras_xmr.reranking import Reranker, measure_reranked
 from keras_xmr.uncertainty.assessment import Bins, log_sigma
 from keras_xmr.uncertainty.probes import Probes
@@ -217,6 +218,15 @@ class Evaluation:
 _LOGGER = logging.getLogger(__name__)
 
 
+def add_relevance(truth: GroundTruth, options: RelevanceOptions) -> None:
+    """Adds the relevance of ASP, and that of the evaluators which were released with it."""
+    captions = (truth.texts, truth.caption_image, len(truth.image_ids))
+    truth.relevance = relevance_matrix(*captions, options.measure, options.tokenizer).dense()
+    if options.measure != "tf_idf":
+        by_words = relevance_matrix(*captions, "tf_idf", options.tokenizer)
+        truth.extra_relevance["tf_idf"] = by_words.dense()
+
+
 def evaluate_split_scores(
     split: str,
     scores: Iterable[tuple[str, ScoreMatrices]],
@@ -272,11 +282,12 @@ def tied_share(scores: ScoreMatrices) -> float:
     Args:
         scores: Scores (images, captions).
     """
-    images, captions = (np.arange(count) for count in scores.shape)
-    count = _QUERIES if scores.is_dense else _QUERIES_OF_TILES
-    by_image, _ = scores.select(_spread(images, count), captions).by_query
-    _, by_caption = scores.select(images, _spread(captions, count)).by_query
-    return min(_tied(by_image), _tied(by_caption))
+    shares = []
+    for direction, queries in zip(DIRECTIONS, scores.shape, strict=True):
+        count = min(_QUERIES if scores.is_dense else _QUERIES_OF_TILES, queries)
+        spread = np.linspace(0, queries - 1, count).round().astype(int)
+        shares.append(_tied(scores.select_queries(direction, spread)))
+    return min(shares)
 
 
 def tie_warning(name: str, share: float) -> str | None:
@@ -287,11 +298,6 @@ def tie_warning(name: str, share: float) -> str | None:
         f"{name} ties {100 * share:.0f} % of the pairs with another candidate of the same query, "
         "so its ranks there are arbitrary: scores saturate, or embeddings have collapsed."
     )
-
-
-def _spread(items: np.ndarray, count: int) -> np.ndarray:
-    chosen = np.linspace(0, len(items) - 1, min(count, len(items))).round().astype(int)
-    return items[chosen]
 
 
 def _tied(scores: np.ndarray) -> float:

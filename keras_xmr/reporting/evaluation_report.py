@@ -134,16 +134,13 @@ def _examples(evaluation: Evaluation, records: SplitRecords, side: str) -> dict[
     sigma = _informative_sigma(evaluation, side)
     order = np.arange(count) if sigma is None else np.argsort(sigma, kind="stable")
     queries = order[np.linspace(0, count - 1, min(_EXAMPLES, count)).round().astype(int)]
-    scores = evaluation.matchers[0].scores
-    if side == "image":
-        rows, _ = scores.select(queries, np.arange(len(texts))).by_query
-    else:
-        _, rows = scores.select(np.arange(len(records)), queries).by_query
+    direction = "i2t" if side == "image" else "t2i"
+    rows = evaluation.matchers[0].scores.select_queries(direction, queries)
     items = (lambda n: {"photo": _photo(records, n)}), (lambda n: {"text": texts[n]})
     shown, retrieved = items if side == "image" else items[::-1]
     names = ("Images", "captions") if side == "image" else ("Captions", "images")
     first = np.argsort(-rows, axis=1, kind="stable")[:, :_EXAMPLES]
-    kinds = kinds_of_answers(evaluation, "i2t" if side == "image" else "t2i", queries, first)
+    kinds = kinds_of_answers(evaluation, direction, queries, first)
     answers = [
         [{"kind": KINDS[kind], **retrieved(n)} for n, kind in zip(*of_query, strict=True)]
         for of_query in zip(first.tolist(), kinds.tolist(), strict=True)

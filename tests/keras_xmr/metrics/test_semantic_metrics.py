@@ -12,7 +12,7 @@ import scipy.sparse
 from folds import evaluate_folds
 
 from keras_xmr.config.schema import RelevanceOptions
-from keras_xmr.evaluation.evaluate import _add_relevance
+from keras_xmr.evaluation.results import add_relevance
 from keras_xmr.judgements import GroundTruth, Judgements, multi_hot
 from keras_xmr.metrics import (
     ScoreMatrices,
@@ -238,7 +238,7 @@ def known() -> GroundTruth:
 
 def test_asp_by_tf_idf_stands_beside_that_by_cider(random):
     truth = known()
-    _add_relevance(truth, RelevanceOptions())
+    add_relevance(truth, RelevanceOptions())
     scores = random.normal(size=(2, 4))
     found = measure(scores, truth, folds=2).as_dict()
     for measured, name in (("cider", "asp"), ("tf_idf", "asp_tf_idf")):
@@ -252,7 +252,7 @@ def test_asp_by_tf_idf_stands_beside_that_by_cider(random):
 
 def test_asp_by_tf_idf_is_not_measured_twice():
     truth = known()
-    _add_relevance(truth, RelevanceOptions(measure="tf_idf"))
+    add_relevance(truth, RelevanceOptions(measure="tf_idf"))
     assert truth.relevance is not None
     assert not truth.extra_relevance
 
