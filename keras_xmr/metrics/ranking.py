@@ -82,6 +82,8 @@ def positive_ranks(scores: np.ndarray, judgements: Judgements) -> Ranks:
     Raises:
         ValueError: If the shapes differ, or a score is NaN.
     """
+    if scores.shape != judgements.shape:
+        raise ValueError(f"scores of shape {scores.shape}, judgements of {judgements.shape}")
     queries, candidates = map(np.arange, scores.shape)
     rows, blocks = list(chunks(queries, _ROWS)), list(chunks(scores, _ROWS))
     counter = RankCounter(judgements, rows, [candidates])
@@ -268,9 +270,6 @@ class RankCounter:
         judgements: Relevant candidates of each query, (queries, candidates).
         queries: The numbers of the queries of each row of tiles.
         candidates: The numbers of the candidates of each column of tiles.
-
-    Raises:
-        ValueError: If the shapes differ.
     """
 
     def __init__(
@@ -279,9 +278,6 @@ class RankCounter:
         queries: Sequence[np.ndarray],
         candidates: Sequence[np.ndarray],
     ) -> None:
-        shape = sum(map(len, queries)), sum(map(len, candidates))
-        if shape != judgements.shape:
-            raise ValueError(f"scores of shape {shape}, judgements of {judgements.shape}")
         relevant = judgements.queries()
         self._judgements = judgements
         self._queries, self._candidates = queries, candidates
@@ -372,6 +368,8 @@ def count_ranks(
     rows, columns = scores.tiles()
     i2t, t2i = [], []
     for judgements in relations:
+        if scores.shape != judgements.shape:
+            raise ValueError(f"scores of shape {scores.shape}, judgements of {judgements.shape}")
         i2t.append(RankCounter(judgements, rows.images, rows.captions))
         t2i.append(RankCounter(judgements.transpose(), columns.captions, columns.images))
     if rows is columns:
