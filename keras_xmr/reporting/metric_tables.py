@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from keras_xmr.metrics.chance import chance
 from keras_xmr.metrics.measure import SHOWN, Measured, by_positives
-from keras_xmr.metrics.names import CHOSEN, METRICS, RSUM, metric_title, metric_unit, metric_value
+from keras_xmr.metrics.names import (
+    CHOSEN,
+    DIRECTIONS,
+    METRICS,
+    RSUM,
+    metric_title,
+    metric_unit,
+    metric_value,
+)
 from keras_xmr.metrics.retrieval import RetrievalMetrics
 from keras_xmr.reporting.table import Table
 
@@ -71,9 +79,9 @@ def _tables(title: str, metrics: Mapping[str, RetrievalMetrics]) -> list[Table]:
     if curve := _titles("curve", summaries):
         # Both directions in one column of rows, since there are many columns.
         rows = [
-            [f"{name} {side}", *(metric_value(key, summary.get(f"{side}_{key}")) for key in curve)]
+            [f"{name} {side}", *metric_cells(summary, [f"{side}_{key}" for key in curve])]
             for name, summary in summaries.items()
-            for side in ("i2t", "t2i")
+            for side in DIRECTIONS
         ]
         curve_title = f"{title}: ASP of the first N by relevance"
         tables.append(Table(curve_title, ["", *curve.values()], rows))
@@ -86,7 +94,7 @@ def _tables(title: str, metrics: Mapping[str, RetrievalMetrics]) -> list[Table]:
 def _main_tables(title: str, summaries: Mapping[str, Mapping[str, float]]) -> list[Table]:
     """The tables of both directions, with RSUM in the first, and of many relevant items."""
     main, many = (
-        [f"{side}_{name}" for side in ("i2t", "t2i") for name in _titles(table, summaries)]
+        [f"{side}_{name}" for side in DIRECTIONS for name in _titles(table, summaries)]
         for table in ("main", "many")
     )
     return [
@@ -98,21 +106,18 @@ def _main_tables(title: str, summaries: Mapping[str, Mapping[str, float]]) -> li
 def _table(
     title: str, summaries: Mapping[str, Mapping[str, float]], metrics: Sequence[str]
 ) -> Table:
-    header = ["matcher", *map(metric_title, metrics)]
-    rows = [
-        [name, *(metric_value(metric, summary.get(metric)) for metric in metrics)]
-        for name, summary in summaries.items()
-    ]
-    best = {n: best_cell(m, _compared(summaries, m)) for n, m in enumerate(metrics, 1)}
-    return Table(title, header, rows, {n: text for n, text in best.items() if text is not None})
+    models = [summary for name, summary in summaries.items() if name != CHANCE]
+    best = {
+        place: best_cell(metric, [model[metric] for model in models if metric in model])
+        for place, metric in enumerate(metrics, 1)
+    }
+    rows = [[name, *metric_cells(summary, metrics)] for name, summary in summaries.items()]
+    return Table(title, ["matcher", *map(metric_title, metrics)], rows, best)
 
 
-def _compared(summaries: Mapping[str, Mapping[str, float]], metric: str) -> list[float]:
-    return [
-        summary[metric]
-        for name, summary in summaries.items()
-        if name != CHANCE and metric in summary
-    ]
+def metric_cells(summary: Mapping[str, float], metrics: Iterable[str]) -> list[str]:
+    """The cells of a row: the value of each metric, or a dash where there is none."""
+    return [metric_value(metric, summary.get(metric)) for metric in metrics]
 
 
 def best_cell(metric: str, values: Sequence[float]) -> str | None:
@@ -140,19 +145,17 @@ def _titles(table: str, summaries: Mapping[str, Mapping[str, float]]) -> dict[st
 
 def _breakdown(title: str, metrics: RetrievalMetrics) -> Table | None:
     """Recalls by the number of relevant items; None if all queries have similarly many."""
-    both = (metrics.image_to_text, metrics.text_to_image)
-    sides = {s: by_positives(queries) for s, queries in zip(("i2t", "t2i"), both, strict=True)}
-    if max(map(len, sides.values())) < 2:
+    both = metrics.image_to_text, metrics.text_to_image
+    bins = list(map(by_positives, both))
+    if max(map(len, bins)) < 2:
         return None
-    images, captions = (len(queries.positives) for queries in both)
-    candidates, rows = {"i2t": captions, "t2i": images}, []
-    for side, bins in sides.items():
-        for part in bins:
+    rows = []
+    for side, of_side, others in zip(DIRECTIONS, bins, both[::-1], strict=True):
+        for part in of_side:
             answers = f"{part.least} to {part.most}" if part.least < part.most else str(part.most)
-            cells = [metric_value(name, part.means[name]) for name in SHOWN]
-            by_chance = part.positives / candidates[side] if metrics.fully_judged else None
-            rows.append(
-                [side, answers, f"{part.queries:,}", *cells, metric_value("recall_1", by_chance)]
-            )
+            candidates = len(others.positives)
+            by_chance = part.positives / candidates if metrics.fully_judged else None
+            cells = [*metric_cells(part.means, SHOWN), metric_value("recall_1", by_chance)]
+            rows.append([side, answers, f"{part.queries:,}", *cells])
     titles = [*(METRICS[name].title for name in SHOWN), f"R@1 by {CHANCE}"]
     return Table(title, ["", "relevant items", "queries", *titles], rows)

@@ -7,24 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from jinja2 import Environment, PackageLoader
-from markupsafe import Markup
 
 from keras_xmr.reporting.table import Table
 
-WIDE = """
-.wide { overflow-x: auto; background:
-  linear-gradient(to left, var(--paper, #fff) 30px, #fff0 60px) right local,
-  linear-gradient(to left, #888, #fff0 14px) right scroll; }
-"""
-"""CSS of content wider than the page: it scrolls, with a shadow where it continues."""
-
-POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-"""Content security policy of a page: it loads nothing, whatever a caption contains."""
-
 TEMPLATES = Environment(loader=PackageLoader("keras_xmr.reporting"), autoescape=True)
 """The templates; texts are escaped."""
-
-TEMPLATES.globals |= {"policy": Markup(POLICY), "wide": Markup(WIDE)}
 
 
 def render(template: str, **values: Any) -> bytes:

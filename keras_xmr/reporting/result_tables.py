@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from keras_xmr.config.schema import ReportedResults
 from keras_xmr.evaluation.files import Compared, compare_with_reported
 from keras_xmr.evaluation.results import Evaluation, tie_warning
@@ -21,6 +23,7 @@ from keras_xmr.reporting.metric_tables import (
     CHANCE,
     judgements_title,
     measured_tables,
+    metric_cells,
     reranked_title,
 )
 from keras_xmr.reporting.table import Table
@@ -33,9 +36,8 @@ def result_tables(evaluation: Evaluation) -> list[Table]:
     Comparisons with the paper of the config come last. Each re-ranker has separate tables, since
     re-ranked figures are not comparable with plain ones.
     """
-    size = f"{evaluation.images:,} images, {evaluation.captions:,} captions"
     measured = evaluation.measured | evaluation.baselines
-    tables = measured_tables(f"{evaluation.split}: {size}", measured)
+    tables = measured_tables(f"{evaluation.split}: {_size(evaluation)}", measured)
     for name in dict.fromkeys(result.reranker for result in evaluation.reranked):
         measured = {f.matcher: f.measured for f in evaluation.reranked if f.reranker == name}
         tables += measured_tables(reranked_title(evaluation.split, name), measured)
@@ -50,21 +52,21 @@ def summary_tables(evaluation: Evaluation) -> list[Table]:
 def summary_table(evaluation: Evaluation) -> Table:
     """The recalls of the model's matcher and of chance, by all kinds of judgements."""
     measured = evaluation.matchers[0].measured
-    names = [f"{side}_recall_{k}" for side in DIRECTIONS for k in RECALL_AT]
-    names.append(RSUM)
+    names = [*(f"{side}_recall_{k}" for side in DIRECTIONS for k in RECALL_AT), RSUM]
     rows = []
     for kind in (None, *measured.extra):
-        title = "annotated pairs" if kind is None else judgements_title(kind)
         metrics = _against(measured, kind)
-        shown = {title: metrics.summary}
+        shown = {"annotated pairs" if kind is None else judgements_title(kind): metrics.summary}
         for name, simpler in evaluation.baselines.items():
             shown[f"  {name}"] = _against(simpler, kind).summary
         shown[f"  {CHANCE}"] = chance(metrics)
-        for first, summary in shown.items():
-            rows.append([first, *(metric_value(name, summary.get(name)) for name in names)])
-    size = f"{evaluation.images:,} images, {evaluation.captions:,} captions"
-    title = f"{evaluation.split}: {size}, {evaluation.matchers[0].name}"
-    return Table(title, ["in percent", *(metric_title(name) for name in names)], rows)
+        rows += [[first, *metric_cells(summary, names)] for first, summary in shown.items()]
+    title = f"{evaluation.split}: {_size(evaluation)}, {evaluation.matchers[0].name}"
+    return Table(title, ["in percent", *map(metric_title, names)], rows)
+
+
+def _size(evaluation: Evaluation) -> str:
+    return f"{evaluation.images:,} images, {evaluation.captions:,} captions"
 
 
 def _against(measured: Measured, kind: str | None) -> RetrievalMetrics:
@@ -75,17 +77,17 @@ def _against(measured: Measured, kind: str | None) -> RetrievalMetrics:
 def plain_lines(evaluation: Evaluation) -> list[str]:
     """Sentences on the recalls of the model's matcher, compared with chance and simpler models."""
     metrics = evaluation.matchers[0].metrics
-    random, known = chance(metrics), metrics.summary
-    sides = ("t2i", "A caption", "image", "images"), ("i2t", "An image", "caption", "captions")
-    counts = {"images": evaluation.images, "captions": evaluation.captions}
     lines = []
-    for side, query, answer, answers in sides:
-        (first, by_chance), (ten, ten_by_chance) = (
-            [metric_value(name, summary[name]) for summary in (known, random)]
-            for name in (f"{side}_recall_1", f"{side}_recall_10")
+    for side, query, answer, count in (
+        ("t2i", "A caption", "image", evaluation.images),
+        ("i2t", "An image", "caption", evaluation.captions),
+    ):
+        (first, ten), (by_chance, ten_by_chance) = (
+            metric_cells(summary, [f"{side}_recall_1", f"{side}_recall_10"])
+            for summary in (metrics.summary, chance(metrics))
         )
         lines.append(
-            f"{query} as the query: the first {answer} of {counts[answers]:,} is relevant for "
+            f"{query} as the query: the first {answer} of {count:,} is relevant for "
             f"{first} % of the queries, and one of the first ten for {ten} %; in a random order "
             f"for {by_chance} % and {ten_by_chance} %."
         )
@@ -126,28 +128,22 @@ def verdict_line(evaluation: Evaluation) -> str:
 
 def embedding_lines(evaluation: Evaluation) -> list[str]:
     """Sentences on the uncertainty of embeddings and the similarity within sets."""
+
+    def line(what: str, correlation: float, interval: tuple[float, float]) -> str:
+        ends = "{:+.3f} to {:+.3f}".format(*interval)
+        return f"rank correlation of {what}: {correlation:+.3f} (95 % interval {ends})"
+
     lines = []
     for side, bins in evaluation.uncertainty_bins.items():
-        low, high = bins.interval
-        line = (
-            f"rank correlation of {side} uncertainty and {side} R@1: {bins.correlation:+.3f} "
-            f"(95 % interval {low:+.3f} to {high:+.3f})"
-        )
+        lines.append(line(f"{side} uncertainty and {side} R@1", bins.correlation, bins.interval))
         if not bins.is_informative:
-            line += f". This model's uncertainty of {side}s is not informative."
-        lines.append(line)
-    if evaluation.uncertainty_of_truth is not None:
-        low, high = correlation_interval(evaluation.uncertainty_of_truth, evaluation.images)
-        line = (
-            "rank correlation of caption uncertainty and the number of images that a caption is "
-            f"true of: {evaluation.uncertainty_of_truth:+.3f} (95 % interval {low:+.3f} to "
-            f"{high:+.3f})"
-        )
-        if evaluation.fewness_of_truth is not None:
-            fewness = f"{evaluation.fewness_of_truth:+.3f}"
-            line += f". Of minus its number of words, which needs no model: {fewness}"
-        lines.append(line)
-    if evaluation.embedded is not None and "log_variance" not in evaluation.embedded.captions:
+            lines[-1] += f". This model's uncertainty of {side}s is not informative."
+    if (correlation := evaluation.uncertainty_of_truth) is not None:
+        what = "caption uncertainty and the number of images that a caption is true of"
+        lines.append(line(what, correlation, correlation_interval(correlation, evaluation.images)))
+        if (fewness := evaluation.fewness_of_truth) is not None:
+            lines[-1] += f". Of minus its number of words, which needs no model: {fewness:+.3f}"
+    if "log_variance" not in evaluation.embedded.captions:
         lines.append("This model has no sigma, so it has no measure of uncertainty.")
     for side, similarity in evaluation.set_similarity.items():
         lines.append(f"mean cosine between the embeddings of one {side}: {similarity:+.3f}")
@@ -163,9 +159,9 @@ def reported_tables(evaluation: Evaluation) -> list[Table]:
     paper = evaluation.paper
     if paper is None:
         return []
-    groups: dict[tuple[str | None, bool], list[Compared]] = {}
+    groups: dict[tuple[str | None, bool], list[Compared]] = defaultdict(list)
     for compared in compare_with_reported(evaluation, paper):
-        groups.setdefault((compared.reranker, compared.folds), []).append(compared)
+        groups[compared.reranker, compared.folds].append(compared)
     tables = []
     for (reranker, folds), group in groups.items():
         title = f"{evaluation.split}{', mean over folds' if folds else ''}"
@@ -174,10 +170,8 @@ def reported_tables(evaluation: Evaluation) -> list[Table]:
         title = f"{title}, compared with {paper.source}: {rows}"
         if not _is_of_papers_size(evaluation, paper):
             known = f"at least {_IMAGES:,}" if paper.images is None else f"{paper.images:,}"
-            title += (
-                f" (not comparable: measured on {evaluation.images:,} images, and a paper on "
-                f"{known})"
-            )
+            ours = f"measured on {evaluation.images:,} images"
+            title += f" (not comparable: {ours}, and a paper on {known})"
         tables.append(_table(title, group))
     return tables
 
@@ -196,7 +190,7 @@ def _table(title: str, group: list[Compared]) -> Table:
         for kind in ("paper", "ours", "difference"):
             cells = [_cell(kind, name, compared.metrics.get(name, {}).get(kind)) for name in names]
             rows.append([f"{compared.matcher}: {kind}", *cells])
-    return Table(title, ["matcher", *(metric_title(name) for name in names)], rows)
+    return Table(title, ["matcher", *map(metric_title, names)], rows)
 
 
 def _cell(kind: str, name: str, value: float | None) -> str:
