@@ -12,7 +12,7 @@ from finished_runs import finished_run
 
 from keras_xmr.config.loader import packaged_ablations, packaged_configs
 from keras_xmr.metrics.bootstrap import Estimate
-from keras_xmr.reporting import uncertainty_plots
+from keras_xmr.reporting import uncertainty_report
 from keras_xmr.uncertainty.assessment import Bins
 from keras_xmr.uncertainty.probes import Occlusion
 
@@ -254,8 +254,8 @@ def report(folder, recalls, grown):
         filled = Bins([*range(len(recalls))], recalls.tolist(), 0.0, (-0.1, 0.1))
         ratio = np.array([1.0, grown])
         growth = Occlusion((0.0, 0.7), ratio, ratio - 0.01, ratio + 0.01, 9)
-        uncertainty_plots._bins(side, filled, recalls - 0.1, recalls + 0.1).write(folder)
-        uncertainty_plots._occlusion(side, growth).write(folder)
+        uncertainty_report._bins(side, filled, recalls - 0.1, recalls + 0.1).write(folder)
+        uncertainty_report._occlusion(side, growth).write(folder)
 
 
 def test_reports_say_what_sigma_tells(bench, tmp_path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import matplotlib.pyplot as plt
@@ -20,13 +20,20 @@ from keras_xmr.comparison.summary_tables import (
 from keras_xmr.metrics import chance_recall
 from keras_xmr.metrics.bootstrap import Difference, mean_of_runs
 from keras_xmr.reporting.metric_tables import CHANCE
-from keras_xmr.reporting.pictures import DIRECTIONS, Picture
+from keras_xmr.reporting.pages import explain
+from keras_xmr.reporting.pictures import (
+    CHANCE_STYLE,
+    Picture,
+    Rows,
+    both_directions,
+    labelled,
+    legend_below,
+    panel,
+)
 
 _TOP = "asp_top_"
 
 _WHITE = {"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 0.6}
-
-Rows = list[tuple[object, ...]]
 
 
 def comparison_pictures(
@@ -116,7 +123,8 @@ def _bars(table: SummaryTable, resampled: Resampled | None) -> Picture:
     """A bar per method, with its interval, in a panel per metric."""
     labels = HEADLINES | {UNCERTAINTY: "rank correlation of sigma"}
     panels: dict[str, dict[str, Bar]] = {}
-    chance, rows = {}, []
+    chance: dict[str, float] = {}
+    rows: Rows = []
     for metric, label in labels.items():
         if not any(metric in figures for figures in table.rows.values()):
             continue
@@ -128,24 +136,14 @@ def _bars(table: SummaryTable, resampled: Resampled | None) -> Picture:
                 value, low, high = factor * np.array([known.mean, interval.low, interval.high])
                 single = len(known.values) == 1 and table.runs > 1
                 bars[name] = Bar(value, low, high, shown_mean(metric, figures), single)
-                rows.append((label, name, float(value), float(low), float(high)))
+                rows.append((label, name, value, low, high))
         if metric in table.chance:
             random = chance[f"{label}{unit}"] = 100 * table.chance[metric]
             rows.append((label, CHANCE, random, random, random))
-    see = (
-        "A panel per metric, a bar per method; thin lines are 95 % intervals over queries and "
-        "runs (Student's t), for correlations over runs alone; hatched bars are of one run, with "
-        "intervals over queries alone; the dotted line is chance. The tables below say which "
-        "differences are significant."
-    )
-    return Picture(
-        f"bars-{table.judgements}",
-        f"metrics, {kind_title(table.judgements)}",
-        see,
-        draw_bars(panels, list(table.rows), chance),
-        ("metric", "method", "mean", "low", "high"),
-        rows,
-    )
+    header = ("metric", "method", "mean", "low", "high")
+    drawing = draw_bars(panels, list(table.rows), chance)
+    title, see = f"metrics, {kind_title(table.judgements)}", explain("compared_bars")
+    return Picture(f"bars-{table.judgements}", title, see, drawing, header, rows)
 
 
 def _interval(bar: Figure, metric: str, method: str, resampled: Resampled | None) -> Difference:
@@ -155,62 +153,35 @@ def _interval(bar: Figure, metric: str, method: str, resampled: Resampled | None
     return mean_of_runs(np.array(bar.values), np.array([bar.values])).difference()
 
 
-def _curves(draw: Callable[[plt.Axes, str], None], label: str) -> plt.Figure:
-    """A panel per direction, one below the other, with one legend below both."""
-    figure, axes = plt.subplots(2, 1, figsize=(5.4, 7), sharey=True)
-    for axis, (side, title) in zip(axes, DIRECTIONS.items(), strict=True):
-        draw(axis, side)
-        axis.set(title=title, xscale="log")
-        axis.grid(alpha=0.3)
-        axis.set_ylabel(label, fontsize=8)
-    _legend_below(axes[1])
-    return figure
-
-
-def _legend_below(axis: plt.Axes) -> None:
-    axis.legend(fontsize=8, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.24))
-
-
 def _recall(methods: Methods) -> Picture:
     """Recall at K by the most complete judgements: mean over seeds, and the range as a band."""
     judgements, colours = most_judged(methods), _colours(list(methods))
-    rows: Rows = []
+    first = next(iter(methods.values()))[0].queries
+    galleries = {"i2t": len(first.caption_ids), "t2i": len(first.image_ids)}
 
     def curve(run: RunResult, side: str, at: np.ndarray) -> np.ndarray:
         ranks = run.queries.values[judgements][f"{side}_rank"]
         ranks = np.sort(ranks[~np.isnan(ranks)])
         return 100 * np.searchsorted(ranks, at, side="right") / max(len(ranks), 1)
 
-    def draw(axis: plt.Axes, side: str) -> None:
-        first = next(iter(methods.values()))[0].queries
-        gallery = len(first.caption_ids if side == "i2t" else first.image_ids)
-        at = np.unique(np.geomspace(1, max(gallery, 1), 200).astype(int))
+    def draw(axis: plt.Axes, side: str) -> Iterator[tuple[object, ...]]:
+        at = np.unique(np.geomspace(1, max(galleries[side], 1), 200).astype(int))
         for name, runs in methods.items():
             curves = np.stack([curve(run, side, at) for run in runs])
-            _line(axis, at, curves, name, colours[name])
-            columns = (at.tolist(), curves.mean(0).tolist(), curves.min(0).tolist())
-            several = zip(*columns, curves.max(0).tolist(), strict=True)
-            rows.extend((side, name, *row) for row in several)
+            mean, least, most = curves.mean(axis=0), curves.min(axis=0), curves.max(axis=0)
+            axis.plot(at, mean, label=name, color=colours[name], lw=1.3)
+            if len(runs) > 1:
+                axis.fill_between(at, least, most, color=colours[name], alpha=0.15, lw=0)
+            yield from labelled((side, name), at, mean, least, most)
         if (right := first.values[judgements].get(f"{side}_positives")) is not None:
-            share = 100 * chance_recall(right, gallery, at)
-            axis.plot(at, share, ":", color="0.4", label=CHANCE)
-            points = zip(at.tolist(), share.tolist(), strict=True)
-            rows.extend((side, CHANCE, k, value, value, value) for k, value in points)
-        axis.set_xlabel("K")
+            share = 100 * chance_recall(right, galleries[side], at)
+            axis.plot(at, share, **CHANCE_STYLE)
+            yield from labelled((side, CHANCE), at, share, share, share)
 
-    drawing = _curves(draw, f"recall at K (%), {kind_title(judgements)}")
-    see = (
-        "The share of queries with a relevant item among the first K: higher is better; a band is "
-        "the range of several seeds. The dotted line is a random order."
-    )
+    label = f"recall at K (%), {kind_title(judgements)}"
+    drawing, rows = both_directions(draw, label, xlabel="K", xscale="log")
     header = ("queries", "method", "k", "mean", "least", "most")
-    return Picture("recall", "recall at K", see, drawing, header, rows)
-
-
-def _line(axis: plt.Axes, x: np.ndarray, values: np.ndarray, name: str, colour: tuple) -> None:
-    axis.plot(x, values.mean(axis=0), label=name, color=colour, lw=1.3)
-    if len(values) > 1:
-        axis.fill_between(x, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.15, lw=0)
+    return Picture("recall", "recall at K", explain("compared_recall"), drawing, header, rows)
 
 
 def _asp_tops(table: SummaryTable) -> list[int]:
@@ -221,39 +192,34 @@ def _asp_tops(table: SummaryTable) -> list[int]:
 def _asp(table: SummaryTable) -> Picture:
     """ASP of the first N by relevance, over N (Li et al. 2022, Fig. 3)."""
     colours = _colours(list(table.rows))
-    rows: Rows = []
 
-    def draw(axis: plt.Axes, side: str) -> None:
+    def draw(axis: plt.Axes, side: str) -> Iterator[tuple[object, ...]]:
         for name, row in table.rows.items():
             at = [n for n in _asp_tops(table) if f"{side}_{_TOP}{n}" in row]
             values = [row[f"{side}_{_TOP}{n}"] for n in at]
             error = [100 * (figure.deviation or 0) for figure in values]
             mean = [100 * figure.mean for figure in values]
             axis.errorbar(at, mean, error, label=name, color=colours[name], marker="o", ms=3)
-            rows.extend((side, name, *row) for row in zip(at, mean, error, strict=True))
-        axis.set_xlabel("N")
+            yield from labelled((side, name), at, mean, error)
 
-    drawing = _curves(draw, "ASP of the first N by relevance (%)")
-    see = "Agreement of the orders by score and by relevance among the first N."
+    title = "ASP of the first N by relevance"
+    drawing, rows = both_directions(draw, f"{title} (%)", xlabel="N", xscale="log")
     header = ("queries", "method", "n", "mean", "deviation")
-    return Picture("asp", "ASP of the first N by relevance", see, drawing, header, rows)
+    return Picture("asp", title, explain("compared_asp"), drawing, header, rows)
 
 
 def _validation(methods: Methods) -> Picture:
     """RSUM on the validation split during training: a line per run."""
     rows: Rows = []
-    figure, axis = plt.subplots(figsize=(5.4, 4.2))
+    drawing, axis = panel("", "step", "validation RSUM (%)", size=(5.4, 4.2))
     colours = _colours(list(methods))
     for name, runs in methods.items():
         logs = [run.training_log for run in runs if run.training_log]
         for number, log in enumerate(logs):
             label = name if number == 0 else None
-            steps, rsum = log["step"], 100 * log["val_rsum"]
+            steps, rsum = log["step"].astype(int), 100 * log["val_rsum"]
             axis.plot(steps, rsum, color=colours[name], lw=1.1, marker=".", label=label)
-            points = zip(steps.astype(int).tolist(), rsum.tolist(), strict=True)
-            rows += [(name, number, *point) for point in points]
-    axis.set(xlabel="step", ylabel="validation RSUM (%)")
-    axis.grid(alpha=0.3)
-    _legend_below(axis)
-    see = "RSUM during training: a line that still rises at its end has not converged."
-    return Picture("validation", "validation", see, figure, ("method", "run", "step", "rsum"), rows)
+            rows += labelled((name, number), steps, rsum)
+    legend_below(axis)
+    header, see = ("method", "run", "step", "rsum"), explain("validation")
+    return Picture("validation", "validation", see, drawing, header, rows)

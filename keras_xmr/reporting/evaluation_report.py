@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,17 @@ from keras_xmr.evaluation.baselines import WORDS as BASELINE_WORDS
 from keras_xmr.evaluation.files import KINDS, kinds_of_answers, write_answers, write_figures
 from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.metrics import RSUM, metric_title
-from keras_xmr.reporting.curve_plots import curve_pictures
+from keras_xmr.reporting.evaluation_plots import curve_pictures, rank_pictures, shape_pictures
 from keras_xmr.reporting.glossary import DIRECTION_WORDS, glossary
 from keras_xmr.reporting.metric_tables import CONDENSED
 from keras_xmr.reporting.pages import data_url, joined, render
-from keras_xmr.reporting.rank_plots import plot_pictures
 from keras_xmr.reporting.result_tables import embedding_lines, plain_lines
-from keras_xmr.reporting.shape_plots import shape_pictures
 from keras_xmr.reporting.table import Table, to_csv
-from keras_xmr.reporting.uncertainty_plots import uncertainty_pictures
-from keras_xmr.reporting.uncertainty_report import WORDS, uncertainty_report
+from keras_xmr.reporting.uncertainty_report import (
+    WORDS,
+    uncertainty_pictures,
+    uncertainty_report,
+)
 
 PAGE = "report.html"
 """File name of the page of a report."""
@@ -57,7 +58,7 @@ def write_report(
     """
     write_figures(evaluation, folder)
     write_answers(evaluation, folder)
-    drawn = (plot_pictures, curve_pictures, shape_pictures)
+    drawn = (rank_pictures, curve_pictures, shape_pictures)
     page = render(
         "evaluation.html",
         title=title,
@@ -130,26 +131,27 @@ def _meanings(evaluation: Evaluation) -> dict[str, str]:
 def _examples(evaluation: Evaluation, records: SplitRecords, side: str) -> dict[str, Any]:
     """Queries of a side, from the lowest to the highest sigma if it is informative, and answers."""
     texts = [caption.text for caption in records.captions]
-    count = len(records) if side == "image" else len(texts)
-    sigma = _informative_sigma(evaluation, side)
-    order = np.arange(count) if sigma is None else np.argsort(sigma, kind="stable")
+    items: dict[str, Callable[[int], dict[str, Any]]] = {
+        "image": lambda number: {"photo": _photo(records, number)},
+        "caption": lambda number: {"text": texts[number]},
+    }
+    other, direction = ("caption", "i2t") if side == "image" else ("image", "t2i")
+    members = {"image": np.arange(len(records)), "caption": np.arange(len(texts))}
+    count, sigma = len(members[side]), _informative_sigma(evaluation, side)
+    order = members[side] if sigma is None else np.argsort(sigma, kind="stable")
     queries = order[np.linspace(0, count - 1, min(_EXAMPLES, count)).round().astype(int)]
-    direction = "i2t" if side == "image" else "t2i"
     rows = evaluation.matchers[0].scores.select_queries(direction, queries)
-    items = (lambda n: {"photo": _photo(records, n)}), (lambda n: {"text": texts[n]})
-    shown, retrieved = items if side == "image" else items[::-1]
-    names = ("Images", "captions") if side == "image" else ("Captions", "images")
     first = np.argsort(-rows, axis=1, kind="stable")[:, :_EXAMPLES]
     kinds = kinds_of_answers(evaluation, direction, queries, first)
     answers = [
-        [{"kind": KINDS[kind], **retrieved(n)} for n, kind in zip(*of_query, strict=True)]
+        [{"kind": KINDS[kind], **items[other](n)} for n, kind in zip(*of_query, strict=True)]
         for of_query in zip(first.tolist(), kinds.tolist(), strict=True)
     ]
     return {
-        "title": f"{names[0]} and the {names[1]} retrieved for them",
+        "title": f"{side.capitalize()}s and the {other}s retrieved for them",
         "by_sigma": sigma is not None,
         "queries": [
-            shown(query) | {"answers": of_query}
+            items[side](query) | {"answers": of_query}
             for query, of_query in zip(queries.tolist(), answers, strict=True)
         ],
     }

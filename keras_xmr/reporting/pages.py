@@ -14,6 +14,21 @@ TEMPLATES = Environment(loader=PackageLoader("keras_xmr.reporting"), autoescape=
 """The templates; texts are escaped."""
 
 
+def percent(fraction: float, digits: int = 1) -> str:
+    """A fraction in percent."""
+    return f"{100 * fraction:.{digits}f} %"
+
+
+TEMPLATES.filters["percent"] = percent
+
+
+def explain(picture: str, *values: Any) -> str:
+    """The explanation below a kind of picture: a macro of `explanations.html`, with its values."""
+    macros = TEMPLATES.get_template("explanations.html").module
+    explanation: str = getattr(macros, picture)(*values)
+    return explanation
+
+
 def render(template: str, **values: Any) -> bytes:
     """The page of a template, in UTF-8."""
     return TEMPLATES.get_template(template).render(values).encode("utf-8")

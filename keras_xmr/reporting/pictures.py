@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import matplotlib
-import numpy as np
 
 from data_pipelines.files import atomic_write, replace_atomically
+from keras_xmr.reporting.metric_tables import CHANCE
 from keras_xmr.reporting.pages import data_url
 from keras_xmr.reporting.table import to_csv
 
@@ -29,6 +29,12 @@ COLOURS = {"image": "tab:blue", "caption": "tab:orange"}
 
 SIZE = (4.6, 3.4)
 """Inches of a picture with one panel; a wide page has two per row."""
+
+CHANCE_STYLE: dict[str, Any] = {"ls": ":", "color": "0.4", "label": CHANCE}
+"""The line of a random ranking."""
+
+Rows = list[tuple[object, ...]]
+"""The numbers of a picture."""
 
 
 @dataclass
@@ -58,19 +64,19 @@ class Picture:
             Title, explanation and address of the picture, for a page.
         """
         png = save_plot(self.figure, folder / f"{self.name}.png")
-        rows = [[_short(cell) for cell in row] for row in self.rows]
-        atomic_write(folder / f"{self.name}.csv", to_csv([self.header, *rows]))
-        return {
-            "title": self.title,
-            "see": self.see,
-            "url": data_url(png.read_bytes(), "image/png"),
-        }
+        atomic_write(folder / f"{self.name}.csv", to_csv([self.header, *self.rows], digits=6))
+        url = data_url(png.read_bytes(), "image/png")
+        return {"title": self.title, "see": self.see, "url": url}
 
 
-def columns(**values: Any) -> tuple[list[str], list[tuple[Any, ...]]]:
+def columns(**values: Any) -> tuple[list[str], Rows]:
     """Header and rows of a picture from its columns, which are of one length."""
-    lists = (np.asarray(column).tolist() for column in values.values())
-    return list(values), list(zip(*lists, strict=True))
+    return list(values), list(zip(*values.values(), strict=True))
+
+
+def labelled(names: tuple[object, ...], *values: Iterable[object]) -> Rows:
+    """Rows of a picture from columns of one length, each of which begins with the same names."""
+    return [(*names, *cells) for cells in zip(*values, strict=True)]
 
 
 def save_plot(figure: plt.Figure, path: Path) -> Path:
@@ -84,14 +90,41 @@ def save_plot(figure: plt.Figure, path: Path) -> Path:
     return path
 
 
-def panel(title: str, x: str, y: str) -> tuple[plt.Figure, plt.Axes]:
+def panel(
+    title: str, x: str, y: str, size: tuple[float, float] = SIZE
+) -> tuple[plt.Figure, plt.Axes]:
     """A drawing with one panel."""
-    drawing, axis = plt.subplots(figsize=SIZE)
+    drawing, axis = plt.subplots(figsize=size)
     axis.set(title=title, xlabel=x, ylabel=y)
     axis.grid(alpha=0.3)
     axis.set_axisbelow(True)
     return drawing, axis
 
 
-def _short(cell: object) -> object:
-    return f"{cell:.6g}" if isinstance(cell, float) else cell
+def both_directions(
+    draw: Callable[[plt.Axes, str], Iterable[tuple[object, ...]]], label: str, **style: Any
+) -> tuple[plt.Figure, Rows]:
+    """A panel per direction, one below the other, with one legend below both.
+
+    Args:
+        draw: Draws the lines of "i2t" or "t2i", and yields their numbers.
+        label: The label of both vertical axes.
+        **style: Further properties of both panels.
+
+    Returns:
+        The drawing, and the rows of its numbers.
+    """
+    drawing, axes = plt.subplots(2, 1, figsize=(5.4, 7), sharey=True)
+    rows: Rows = []
+    for axis, (side, title) in zip(axes, DIRECTIONS.items(), strict=True):
+        rows += draw(axis, side)
+        axis.set(title=title, **style)
+        axis.set_ylabel(label, fontsize=8)
+        axis.grid(alpha=0.3)
+    legend_below(axes[1])
+    return drawing, rows
+
+
+def legend_below(axis: plt.Axes) -> None:
+    """Adds a legend below a panel."""
+    axis.legend(fontsize=8, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.24))

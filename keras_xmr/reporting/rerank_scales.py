@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from keras_xmr.evaluation.tuning import ScaleSearch, Setting
 from keras_xmr.metrics.ranking import RECALL_AT
+from keras_xmr.reporting.pages import explain
 from keras_xmr.reporting.pictures import Picture, panel
 from keras_xmr.reporting.table import Table
 
@@ -22,31 +24,23 @@ def scale_pictures(search: ScaleSearch) -> Iterator[Picture]:
 
 
 def _heat_map(name: str, direction: str, settings: list[Setting], plain: Setting) -> Picture:
-    scales = sorted({setting.sum_scale for setting in settings if setting.sum_scale is not None})
-    place = {scale: number for number, scale in enumerate(scales)}
-    gain = np.full((len(scales), len(scales)), np.nan)
-    rows = []
-    for setting in settings:
-        value = 100 * (sum(setting.recalls) - sum(plain.recalls))
-        if setting.sum_scale is not None and setting.own_scale is not None:
-            gain[place[setting.sum_scale], place[setting.own_scale]] = value
-        rows.append((setting.sum_scale, setting.own_scale, *setting.recalls, value))
+    before = sum(plain.recalls)
+    rows: list[tuple[Any, ...]] = [
+        (s.sum_scale, s.own_scale, *s.recalls, 100 * (sum(s.recalls) - before)) for s in settings
+    ]
+    scales = sorted({sum_scale for sum_scale, *_ in rows})
+    gain = np.reshape([row[-1] for row in sorted(rows)], (len(scales), len(scales)))
     drawing, axis = panel(direction, f"{name}2", f"{name}1")
     axis.grid(visible=False)
-    most = max(float(np.nanmax(np.abs(gain))), 0.1)
+    most = max(float(np.abs(gain).max()), 0.1)
     shown = axis.imshow(gain, origin="lower", cmap="RdBu_r", vmin=-most, vmax=most)
     drawing.colorbar(shown, label="gain in R@1 + R@5 + R@10")
     ticks = range(0, len(scales), 3)
     labels = [f"{scales[tick]:g}" for tick in ticks]
     axis.set_xticks(ticks, labels, fontsize=7)
     axis.set_yticks(ticks, labels, fontsize=7)
-    see = (
-        f"Scales of fast re-ranking, {direction}: red gains over no re-ranking, blue loses "
-        "(transductive, on validation). A broad red field generalises; a single red spot is "
-        "chance."
-    )
     header = (f"{name}1", f"{name}2", "recall_1", "recall_5", "recall_10", "gain")
-    title = f"scales of fast re-ranking, {direction}"
+    title, see = f"scales of fast re-ranking, {direction}", explain("rerank_scales", direction)
     return Picture(f"rerank_scales_{name}", title, see, drawing, header, rows)
 
 

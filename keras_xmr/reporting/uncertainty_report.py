@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from keras_xmr.config.registry import components
 from keras_xmr.evaluation.results import Evaluation
-from keras_xmr.reporting.pictures import SIDES
+from keras_xmr.reporting.pages import explain, percent
+from keras_xmr.reporting.pictures import COLOURS, SIDES, Picture, columns, panel
 from keras_xmr.reporting.table import Table
 from keras_xmr.uncertainty.assessment import (
     Bins,
@@ -21,7 +24,7 @@ from keras_xmr.uncertainty.assessment import (
     reliability_of_pairs,
     risk_coverage,
 )
-from keras_xmr.uncertainty.probes import Probes
+from keras_xmr.uncertainty.probes import Occlusion, Probes
 
 WORDS = {
     "sigma": "the uncertainty of an item: the geometric mean of the standard deviations of its "
@@ -32,39 +35,82 @@ WORDS = {
 }
 """The meaning of the words of the report."""
 
+_REMOVED = {"image": "erased", "caption": "dropped"}
+"""The treatment of parts of images and of words of captions."""
+
+_SHARES = {"image": "share of the pixels erased (%)", "caption": "share of the words dropped (%)"}
+
+
+@dataclass(frozen=True, eq=False)
+class SideReport:
+    """Uncertainty of the images or captions, as queries, compared with correctness.
+
+    Attributes:
+        selective: Risk and coverage in the order of sigma.
+        by_gap: The same in the order of the gap between the first two scores; None if these are
+            not in memory.
+        by_words: The same for captions in the order of their length; None without texts.
+        spread: The 90th percentile of sigma, as a multiple of its 10th.
+        bins: Recall at 1 in bins of sigma (Chun et al. 2021, Fig. 6).
+        intervals: The lower and the upper ends of the 95 % intervals of these bins.
+    """
+
+    selective: RiskCoverage
+    by_gap: RiskCoverage | None
+    by_words: RiskCoverage | None
+    spread: float
+    bins: Bins
+    intervals: tuple[np.ndarray, np.ndarray]
+
+    def rows(self) -> Iterator[list[str]]:
+        """Yields questions, each with its answer and a value to compare it with."""
+        selective, (low, high) = self.selective, self.bins.interval
+        bounds = f"random {percent(selective.random_area)}, oracle {percent(selective.best_area)}"
+        yield ["AURC", percent(selective.area), bounds]
+        yield ["gain over a random order", _gain(selective), "100 % is the oracle"]
+        for order, curve, needs in (
+            ("gap of the first two scores", self.by_gap, "needs no sigma"),
+            ("length of captions", self.by_words, "needs no model"),
+        ):
+            if curve is not None:
+                area = f"AURC {percent(curve.area)}; {needs}"
+                yield [f"the same by the {order}", _gain(curve), area]
+        interval = f"95 % interval {low:+.2f} to {high:+.2f}; informative below 0"
+        yield ["rank correlation of sigma and R@1", f"{self.bins.correlation:+.2f}", interval]
+        spread = f"times {self.spread:.3f}"
+        yield ["spread of sigma, 10th to 90th percentile", spread, "1 if all are equal"]
+
+
+def _gain(curve: RiskCoverage) -> str:
+    return f"{100 * curve.gain:+.1f} %"
+
 
 @dataclass(frozen=True, eq=False)
 class UncertaintyReport:
     """Uncertainty compared with correctness.
 
     Attributes:
-        selective: For "image" and "caption" queries, risk and coverage in the order of sigma.
-        by_gap: The same in the order of the gap between the first two scores.
-        by_words: The same for captions in the order of their length; empty without texts.
-        spread: The 90th percentile of sigma of each side, as a multiple of its 10th.
-        bins: Recall at 1 of each side in bins of sigma (Chun et al. 2021, Fig. 6).
-        intervals: The lower and the upper ends of the 95 % intervals of these bins.
+        sides: The uncertainty of "image" and "caption" queries; without those that have no sigma.
         reliability: The reliability of "all pairs" and of the first answers of each side.
         probes: The results of embedding changed items.
     """
 
-    selective: dict[str, RiskCoverage] = field(default_factory=dict)
-    by_gap: dict[str, RiskCoverage] = field(default_factory=dict)
-    by_words: dict[str, RiskCoverage] = field(default_factory=dict)
-    spread: dict[str, float] = field(default_factory=dict)
-    bins: dict[str, Bins] = field(default_factory=dict)
-    intervals: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
-    reliability: dict[str, Reliability] = field(default_factory=dict)
-    probes: Probes = field(default_factory=Probes)
+    sides: dict[str, SideReport]
+    reliability: dict[str, Reliability]
+    probes: Probes
 
     def table(self) -> Table:
         """A row per question, with its answer and a value to compare it with."""
-        rows = [row for side in self.selective for row in self._selective_rows(side)]
+        rows = [
+            [f"{SIDES[side]}: {question}", *answers]
+            for side, report in self.sides.items()
+            for question, *answers in report.rows()
+        ]
         for name, reliability in self.reliability.items():
             answers = f"0 is best; {reliability.count.sum():,} answers"
             rows.append([f"ECE, {name}", percent(reliability.error, 2), answers])
         for side, occlusion in self.probes.occlusion.items():
-            removed = f"{percent(occlusion.shares[-1], 0)} {REMOVED[side]}"
+            removed = f"{percent(occlusion.shares[-1], 0)} {_REMOVED[side]}"
             interval = f"95 % interval {occlusion.low[-1]:.3f} to {occlusion.high[-1]:.3f}; "
             interval += "it grows" if occlusion.grows else "no significant growth by 1 %"
             rows.append(
@@ -76,38 +122,6 @@ class UncertaintyReport:
             rows.append([name, percent(coverage.kept), guarantee])
         return Table("Uncertainty report", ["question", "result", "to compare"], rows)
 
-    def _selective_rows(self, side: str) -> list[list[str]]:
-        title, selective, bins = SIDES[side], self.selective[side], self.bins[side]
-        bounds = f"random {percent(selective.random_area)}, oracle {percent(selective.best_area)}"
-        low, high = bins.interval
-        interval = f"95 % interval {low:+.2f} to {high:+.2f}; informative below 0"
-        rows = [["AURC", percent(selective.area), bounds]]
-        rows.append(["gain over a random order", _signed(selective.gain), "100 % is the oracle"])
-        if side in self.by_gap:
-            gap = self.by_gap[side]
-            name = "the same by the gap of the first two scores"
-            rows.append([name, _signed(gap.gain), f"AURC {percent(gap.area)}; needs no sigma"])
-        if side in self.by_words:
-            words, name = self.by_words[side], "the same by the length of captions"
-            rows.append([name, _signed(words.gain), f"AURC {percent(words.area)}; needs no model"])
-        rows.append(["rank correlation of sigma and R@1", f"{bins.correlation:+.2f}", interval])
-        spread = f"times {self.spread[side]:.3f}"
-        rows.append(["spread of sigma, 10th to 90th percentile", spread, "1 if all are equal"])
-        return [[f"{title}: {name}", *cells] for name, *cells in rows]
-
-
-REMOVED = {"image": "erased", "caption": "dropped"}
-"""The treatment of parts of images and of words of captions."""
-
-
-def percent(fraction: float, digits: int = 1) -> str:
-    """A fraction in percent."""
-    return f"{100 * fraction:.{digits}f} %"
-
-
-def _signed(fraction: float) -> str:
-    return f"{100 * fraction:+.1f} %"
-
 
 def uncertainty_report(evaluation: Evaluation) -> UncertaintyReport:
     """The uncertainty report of an evaluation; empty without both sigma and log-odds.
@@ -115,33 +129,34 @@ def uncertainty_report(evaluation: Evaluation) -> UncertaintyReport:
     Args:
         evaluation: The evaluation, with its probes; see `keras_xmr.index.calibration`.
     """
-    report = UncertaintyReport(
-        reliability=_reliability(evaluation), probes=evaluation.probes or Probes()
+    sigmas = evaluation.embedded.log_sigma().items()
+    sides = {side: _side_report(evaluation, side, sigma) for side, sigma in sigmas}
+    return UncertaintyReport(sides, _reliability(evaluation), evaluation.probes or Probes())
+
+
+def _side_report(evaluation: Evaluation, side: str, sigma: np.ndarray) -> SideReport:
+    matcher, truth = evaluation.matchers[0], evaluation.ground_truth
+    number, queries = 0, matcher.metrics.image_to_text
+    groups = np.arange(evaluation.images)
+    if side == "caption":
+        number, queries, groups = 1, matcher.metrics.text_to_image, truth.caption_image
+    correct = queries.values["recall_1"]
+    by_gap = by_words = None
+    if matcher.scores.is_dense:
+        scores = matcher.scores.by_query[number]
+        # A single candidate has no gap.
+        by_gap = risk_coverage(narrow_gaps(scores), correct) if scores.shape[1] > 1 else None
+    if side == "caption" and any(truth.texts):
+        by_words = risk_coverage(few_words(truth.texts), correct)
+    low, high = np.quantile(sigma, [0.1, 0.9])
+    return SideReport(
+        risk_coverage(sigma, correct),
+        by_gap,
+        by_words,
+        float(np.exp(high - low)),
+        evaluation.uncertainty_bins[side],
+        bin_intervals(sigma, correct, groups),
     )
-    metrics, captions_image = evaluation.matchers[0].metrics, evaluation.ground_truth.caption_image
-    for side, sigma in evaluation.embedded.log_sigma().items():
-        queries = metrics.image_to_text if side == "image" else metrics.text_to_image
-        correct = queries.values["recall_1"]
-        groups = np.arange(evaluation.images) if side == "image" else captions_image
-        report.selective[side] = risk_coverage(sigma, correct)
-        low, high = np.quantile(sigma, [0.1, 0.9])
-        report.spread[side] = float(np.exp(high - low))
-        if side == "caption" and any(texts := evaluation.ground_truth.texts):
-            report.by_words[side] = risk_coverage(few_words(texts), correct)
-        if (scores := _scores(evaluation, side)) is not None:
-            report.by_gap[side] = risk_coverage(narrow_gaps(scores), correct)
-        report.bins[side] = evaluation.uncertainty_bins[side]
-        report.intervals[side] = bin_intervals(sigma, correct, groups)
-    return report
-
-
-def _scores(evaluation: Evaluation, side: str) -> np.ndarray | None:
-    """Scores (queries, candidates) of a side; None if not in memory, or of a single candidate."""
-    matrices = evaluation.matchers[0].scores
-    if not matrices.is_dense:
-        return None
-    scores: np.ndarray = matrices.by_query[0 if side == "image" else 1]
-    return scores if scores.shape[1] > 1 else None
 
 
 def _reliability(evaluation: Evaluation) -> dict[str, Reliability]:
@@ -157,3 +172,98 @@ def _reliability(evaluation: Evaluation) -> dict[str, Reliability]:
         "first caption of each image": reliability_of_best(captions, judgements),
         "first image of each caption": reliability_of_best(images, judgements.transpose()),
     }
+
+
+def uncertainty_pictures(report: UncertaintyReport) -> Iterator[Picture]:
+    """All pictures for which the report has numbers."""
+    for side, of_side in report.sides.items():
+        yield _risk(side, of_side.selective, of_side.by_gap)
+    for side, of_side in report.sides.items():
+        yield _bins(side, of_side.bins, *of_side.intervals)
+    for name, reliability in report.reliability.items():
+        yield _reliability_picture(name, reliability)
+    for side, occlusion in report.probes.occlusion.items():
+        yield _occlusion(side, occlusion)
+    if report.probes.coverage is not None:
+        yield _coverage(report.probes.coverage)
+
+
+def _risk(side: str, curve: RiskCoverage, by_gap: RiskCoverage | None) -> Picture:
+    title = SIDES[side]
+    drawing, axis = panel(title, "queries answered, most certain first (%)", "wrong answers (%)")
+    label = f"by sigma, mean {percent(curve.area)}"
+    axis.plot(100 * curve.coverage, 100 * curve.risk, color=COLOURS[side], label=label)
+    table = {"coverage": curve.coverage, "risk": curve.risk, "risk_of_oracle": curve.best}
+    if by_gap is not None:
+        label = f"by the gap of scores, mean {percent(by_gap.area)}"
+        axis.plot(100 * by_gap.coverage, 100 * by_gap.risk, color="0.4", label=label)
+        table["risk_by_gap"] = by_gap.risk
+    label = f"oracle, mean {percent(curve.best_area)}"
+    axis.plot(100 * curve.coverage, 100 * curve.best, "--", color="0.4", label=label)
+    label = f"random, {percent(curve.random_area)}"
+    axis.axhline(100 * curve.random_area, ls=":", c="0.4", label=label)
+    axis.set_ylim(0, 105)
+    axis.legend(fontsize=8)
+    title, see = f"risk and coverage, {title}", explain("risk_coverage", curve, by_gap)
+    return Picture(f"risk_coverage_{side}", title, see, drawing, *columns(**table))
+
+
+def _bins(side: str, bins: Bins, low: np.ndarray, high: np.ndarray) -> Picture:
+    drawing, axis = panel(SIDES[side], "bin of sigma, from certain to uncertain", "R@1 (%)")
+    value = np.array(bins.value)
+    # The mean of a few equal answers may lie at an end of its interval.
+    error = 100 * np.maximum([value - low, high - value], 0)
+    places = np.arange(1, len(value) + 1)
+    axis.bar(places, 100 * value, color=COLOURS[side], yerr=error, capsize=3, ecolor="0.3")
+    axis.set_ylim(0, None)
+    table = columns(log_sigma=bins.log_sigma, recall_1=bins.value, low=low, high=high)
+    title, see = f"R@1 in bins of sigma, {SIDES[side]}", explain("sigma_bins", bins)
+    return Picture(f"sigma_bins_{side}", title, see, drawing, *table)
+
+
+def _reliability_picture(name: str, bins: Reliability) -> Picture:
+    drawing, axis = panel(name, "match probability (%)", "of these, right (%)")
+    filled, (low, high) = bins.count > 0, bins.interval
+    axis.plot([0, 100], [0, 100], ":", color="0.4")
+    error = np.maximum([bins.observed - low, high - bins.observed], 0)[:, filled]
+    predicted, observed = 100 * bins.predicted[filled], 100 * bins.observed[filled]
+    axis.errorbar(predicted, observed, 100 * error, fmt="-o", color="tab:green", ms=4, capsize=2)
+    share = axis.twinx()
+    width = 100 / len(bins.count)
+    centres = width * (np.arange(len(bins.count)) + 0.5)
+    share.bar(centres[filled], bins.count[filled], 0.9 * width, color="0.6", alpha=0.35)
+    share.set(yscale="log", ylabel="answers (grey)", ylim=(0.8, None))
+    axis.set(xlim=(0, 100), ylim=(0, 100))
+    axis.set_zorder(share.get_zorder() + 1)
+    axis.set_frame_on(False)
+    table = columns(
+        answers=bins.count, probability=bins.predicted, right=bins.observed, low=low, high=high
+    )
+    stem = f"reliability_{'_'.join(name.split()[:2])}"
+    return Picture(stem, f"reliability, {name}", explain("reliability", bins), drawing, *table)
+
+
+def _occlusion(side: str, growth: Occlusion) -> Picture:
+    drawing, axis = panel(f"{growth.items:,} {side}s", _SHARES[side], "sigma, times unchanged")
+    shares = 100 * np.array(growth.shares)
+    axis.plot(shares, growth.ratio, "-o", color=COLOURS[side], ms=4)
+    axis.fill_between(shares, growth.low, growth.high, color=COLOURS[side], alpha=0.25, lw=0)
+    axis.axhline(1, ls=":", color="0.4")
+    # A change of a millionth must not fill the picture.
+    axis.set_ylim(min(growth.low.min(), 0.95), max(growth.high.max(), 1.05))
+    table = columns(share=growth.shares, sigma_ratio=growth.ratio, low=growth.low, high=growth.high)
+    title = f"sigma of {side}s with parts {_REMOVED[side]}"
+    see = explain("sigma_damage", side, _REMOVED[side], growth.grows)
+    return Picture(f"sigma_damage_{side}", title, see, drawing, *table)
+
+
+def _coverage(coverage: Any) -> Picture:
+    title = "prediction sets, calibrated on val"
+    drawing, axis = panel(title, "photos in the set (%)", "captions with no larger set (%)")
+    sizes = np.sort(100 * coverage.sizes / coverage.gallery)
+    share = 100 * np.arange(1, len(sizes) + 1) / len(sizes)
+    axis.step(sizes, share, where="post", color="tab:purple")
+    axis.set(xlim=(0, 100), ylim=(0, 100))
+    table = columns(photos_in_set=coverage.sizes, right_photos_found=coverage.recalls)
+    see = explain("answer_sets", coverage, np.median(sizes))
+    return Picture("answer_sets", "prediction sets", see, drawing, *table)

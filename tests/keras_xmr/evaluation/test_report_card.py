@@ -24,11 +24,10 @@ from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import METRICS, measure, metric_names
 from keras_xmr.metrics.score_matrices import ScoreMatrices
 from keras_xmr.pipeline.run import Run
-from keras_xmr.reporting.curve_plots import curve_pictures
+from keras_xmr.reporting.evaluation_plots import curve_pictures
 from keras_xmr.reporting.glossary import glossary
 from keras_xmr.reporting.result_tables import summary_table
-from keras_xmr.reporting.uncertainty_plots import uncertainty_pictures
-from keras_xmr.reporting.uncertainty_report import uncertainty_report
+from keras_xmr.reporting.uncertainty_report import uncertainty_pictures, uncertainty_report
 from keras_xmr.uncertainty.assessment import (
     Reliability,
     bin_intervals,
@@ -368,7 +367,8 @@ def test_sigma_stands_beside_what_needs_none(evaluation, random):
     assert found == pytest.approx(np.exp(np.subtract(*np.quantile(sigma, [0.9, 0.1]))), abs=1e-3)
     alike = {"log_variance": np.ones((16, 4))}
     evaluation.embedded = EmbeddedSplit({}, alike)
-    assert uncertainty_report(evaluation).spread == {"caption": 1.0}
+    sides = uncertainty_report(evaluation).sides
+    assert {side: report.spread for side, report in sides.items()} == {"caption": 1.0}
 
 
 def test_every_metric_and_matcher_is_explained():

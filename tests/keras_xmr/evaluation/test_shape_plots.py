@@ -14,7 +14,7 @@ from keras_xmr.evaluation.results import EmbeddedSplit, Evaluation, GradientCoun
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.losses import Triplet
 from keras_xmr.model.objective import Objective
-from keras_xmr.reporting.shape_plots import shape_pictures
+from keras_xmr.reporting.evaluation_plots import shape_pictures
 from keras_xmr.uncertainty.probes import PAIRS, Probes, divergence, mix_images
 
 

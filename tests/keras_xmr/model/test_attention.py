@@ -22,7 +22,7 @@ from keras_xmr.heads import (
 )
 from keras_xmr.heads.pooling import Attention as AttentionPooling
 from keras_xmr.heads.pooling import Mean
-from keras_xmr.reporting.curve_plots import attention_picture
+from keras_xmr.reporting.evaluation_plots import attention_picture
 from keras_xmr.reporting.heat import overlay
 
 SLOTS = {"set_size": 3, "heads": 2, "head_dimension": 4}
