@@ -17,7 +17,7 @@ import pytest
 import raw_data
 
 from keras_xmr.commands import command_names
-from keras_xmr.comparison.plan import plan_runs
+from keras_xmr.comparison.runs import plan_runs
 from keras_xmr.config.loader import find_config, load_config, packaged_configs
 from keras_xmr.pipeline.run import Run, run
 

@@ -37,17 +37,16 @@ _WHITE = {"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 0.6}
 
 
 def comparison_pictures(
-    methods: Methods, summary_tables: Sequence[SummaryTable], compared: Sequence[Resampled]
+    methods: Methods, summary_tables: Sequence[SummaryTable], resampled: Mapping[str, Resampled]
 ) -> Iterator[Picture]:
     """All pictures for which there are figures.
 
     Args:
         methods: The runs of each method.
         summary_tables: Their tables.
-        compared: Their metrics over resamples.
+        resampled: Their metrics over resamples, by the kind of judgements.
     """
     plain = [b for b in summary_tables if b.matchers == "own" and not b.reranker]
-    resampled = {group.judgements: group for group in compared}
     for table in plain:
         if table.judgements != "folds":
             yield _bars(table, resampled.get(table.judgements))

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
+from functools import cached_property
+from itertools import chain, product
 from pathlib import Path
 
 from data_pipelines.files import atomic_write
-from keras_xmr.comparison.pairs import ALPHA, Pair, Win, group_by_pair, matrix_tables, signed
 from keras_xmr.comparison.plots import comparison_pictures
-from keras_xmr.comparison.resampling import HEADLINES, Resampled, most_judged, required_resamples
+from keras_xmr.comparison.resampling import (
+    ALPHA,
+    HEADLINES,
+    Pair,
+    Resampled,
+    compare_pairs,
+    most_judged,
+    required_resamples,
+    resample,
+)
 from keras_xmr.comparison.results import Methods
-from keras_xmr.comparison.side_by_side import side_by_side
-from keras_xmr.comparison.summary_tables import ANNOTATED, SummaryTable, kind_title
+from keras_xmr.comparison.side_by_side import Win, group_by_pair, side_by_side, wins
+from keras_xmr.comparison.summary_tables import (
+    ANNOTATED,
+    SummaryTable,
+    kind_title,
+    summary_tables,
+)
 from keras_xmr.config.registry import summaries
 from keras_xmr.evaluation.results import tie_warning
 from keras_xmr.metrics import RSUM
@@ -25,25 +40,37 @@ from keras_xmr.reporting.table import Table, to_csv
 _SHOWN_WINS = 5
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Comparison:
     """The comparison of methods on a split.
 
     Attributes:
         split: The split.
         methods: The runs of each method.
-        summary_tables: Their figures.
-        resampled: Their metrics over resamples, per kind of judgements.
-        pairs: Their differences; empty with one method.
-        wins: The queries on which each is most ahead of another.
     """
 
     split: str
     methods: Methods
-    summary_tables: list[SummaryTable]
-    resampled: list[Resampled]
-    pairs: list[Pair]
-    wins: list[Win]
+
+    @cached_property
+    def summary_tables(self) -> list[SummaryTable]:
+        """The figures of the methods."""
+        return summary_tables(self.methods)
+
+    @cached_property
+    def resampled(self) -> dict[str, Resampled]:
+        """The metrics of the methods over resamples, by the kind of judgements."""
+        return {of_kind.judgements: of_kind for of_kind in resample(self.methods)}
+
+    @cached_property
+    def pairs(self) -> list[Pair]:
+        """The differences of the methods; empty with one method."""
+        return compare_pairs(list(self.resampled.values()))
+
+    @cached_property
+    def wins(self) -> list[Win]:
+        """The queries on which each method is most ahead of another."""
+        return wins(self.methods)
 
     @property
     def verdict(self) -> str:
@@ -53,7 +80,7 @@ class Comparison:
         means = {name: 100 * figures[RSUM].mean for name, figures in table.rows.items()}
         first, *others = sorted(means, key=lambda name: -means[name])
         line = f"{first} has an RSUM of {means[first]:.1f} by the {kind_title(kind)}"
-        best = next(group for group in self.resampled if group.judgements == kind).of(RSUM, first)
+        best = self.resampled[kind].of(RSUM, first)
         at_chance = RSUM in table.chance and not best.low > table.chance[RSUM]
         if others:
             line += f"{'' if at_chance else ', the highest'}; "
@@ -85,7 +112,7 @@ class Comparison:
         if max(seeds) > 1:
             few = "" if len(seeds) == 1 else " Not all methods have as many runs."
             lines[0] += f" ± is the sample standard deviation over runs.{few}"
-        if self.pairs:
+        if len(self.methods) > 1:
             resamples = required_resamples(len(self.methods))
             lines.append(
                 f"Differences: paired bootstrap, {resamples:,} resamples of the images with their "
@@ -95,24 +122,20 @@ class Comparison:
                 "run, over queries alone. Detectable: the smallest difference that a test detects "
                 "with a power of 0.8, before the correction."
             )
-        return lines + self._ties()
-
-    def _ties(self) -> list[str]:
-        """A line per matcher that ties many pairs in any run of a method."""
+        # The largest share of tied pairs of any run of a method.
         tied: dict[str, float] = {}
-        for run in (run for runs in self.methods.values() for run in runs):
+        for run in chain.from_iterable(self.methods.values()):
             for matcher, measured in run.figures["matchers"].items():
                 name = f"{run.method}: {matcher}"
                 tied[name] = max(tied.get(name, 0.0), measured.get("tied", 0.0))
-        return [warning for each in tied.items() if (warning := tie_warning(*each))]
+        return lines + [warning for each in tied.items() if (warning := tie_warning(*each))]
 
 
 def terminal_tables(comparison: Comparison) -> list[str]:
     """The output on the terminal: all figures, and the differences in RSUM."""
-    split = comparison.split
-    tables = [table.table(table.title(split)) for table in comparison.summary_tables]
-    matrices = matrix_tables([p for p in comparison.pairs if p.metric == "rsum"], split)
-    return [comparison.verdict, *map(str, [*tables, *matrices]), *comparison.notes]
+    tables = [table.table(table.title(comparison.split)) for table in comparison.summary_tables]
+    tables += matrix_tables(comparison, [RSUM])
+    return [comparison.verdict, *map(str, tables), *comparison.notes]
 
 
 def write_report(comparison: Comparison, folder: Path) -> Path:
@@ -126,16 +149,15 @@ def write_report(comparison: Comparison, folder: Path) -> Path:
         The page.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    atomic_write(folder / "figures.csv", to_csv(_figure_rows(comparison.summary_tables)))
+    atomic_write(folder / "figures.csv", to_csv(_figure_rows(comparison.summary_tables), 6))
     if comparison.pairs:
-        atomic_write(folder / "differences.csv", to_csv(_pair_rows(comparison.pairs)))
+        atomic_write(folder / "differences.csv", to_csv(_pair_rows(comparison.pairs), 6))
         atomic_write(folder / "wins.csv", to_csv(_win_rows(comparison.wins)))
-    split = comparison.split
     tables = [
-        table.wide_table(table.title(split), _intervals(table, comparison.resampled))
+        table.wide_table(table.title(comparison.split), _intervals(table, comparison.resampled))
         for table in comparison.summary_tables
     ]
-    matrices = matrix_tables(comparison.pairs, split)
+    matrices = matrix_tables(comparison, HEADLINES)
     shown = [*tables, *matrices]
     markdown = [comparison.verdict, *(table.markdown() for table in shown), *comparison.notes]
     latex = "\n\n".join(table.latex() for table in shown)
@@ -144,12 +166,9 @@ def write_report(comparison: Comparison, folder: Path) -> Path:
     drawn = comparison_pictures(comparison.methods, comparison.summary_tables, comparison.resampled)
     page = render(
         "comparison.html",
-        title=f"{', '.join(comparison.methods)}: {split}",
-        split=split,
-        methods=len(comparison.methods),
-        verdict=comparison.verdict,
+        title=f"{', '.join(comparison.methods)}: {comparison.split}",
+        comparison=comparison,
         tables=tables,
-        notes=comparison.notes,
         pictures=[picture.write(folder) for picture in drawn],
         matrices=matrices,
         pairs=_pair_tables(comparison),
@@ -161,32 +180,32 @@ def write_report(comparison: Comparison, folder: Path) -> Path:
     return path
 
 
-def _intervals(table: SummaryTable, compared: Sequence[Resampled]) -> dict[str, Difference]:
+def _intervals(table: SummaryTable, resampled: Mapping[str, Resampled]) -> dict[str, Difference]:
     """The intervals of RSUM, for models that are scored with the matcher of their training."""
-    if table.matchers != "own" or table.reranker:
+    if table.matchers != "own" or table.reranker or table.judgements not in resampled:
         return {}
-    groups = (resampled for resampled in compared if resampled.judgements == table.judgements)
-    return {name: group.of(RSUM, name) for group in groups for name in group.methods}
+    return {name: resampled[table.judgements].of(RSUM, name) for name in table.rows}
 
 
 def _figure_rows(summary_tables: Sequence[SummaryTable]) -> Iterable[Sequence[object]]:
     yield ("judgements", "reranker", "method", "metric", "runs", "mean", "deviation")
     for table in summary_tables:
-        kind = "annotated" if table.judgements == ANNOTATED else table.judgements
         for name, figures in table.rows.items():
             for metric, figure in figures.items():
-                spread = "" if figure.deviation is None else f"{figure.deviation:.6g}"
-                shown = (len(figure.values), f"{figure.mean:.6g}", spread)
-                yield (kind, table.reranker or "", name, metric, *shown)
+                numbers = (len(figure.values), figure.mean, figure.deviation)
+                yield (_kind_name(table.judgements), table.reranker, name, metric, *numbers)
+
+
+def _kind_name(judgements: str) -> str:
+    return "annotated" if judgements == ANNOTATED else judgements
 
 
 def _pair_rows(pairs: Sequence[Pair]) -> Iterable[Sequence[object]]:
     header = ("judgements", "metric", "method", "other", "difference", "low", "high", "p")
     yield (*header, "p_holm", "detectable")
     for pair in pairs:
-        kind = "annotated" if pair.judgements == ANNOTATED else pair.judgements
         numbers = (*astuple(pair.difference), pair.p_holm, pair.smallest_effect)
-        yield (kind, pair.metric, pair.left, pair.right, *(f"{n:.6g}" for n in numbers))
+        yield (_kind_name(pair.judgements), pair.metric, pair.left, pair.right, *numbers)
 
 
 def _win_rows(wins: Sequence[Win]) -> Iterable[Sequence[object]]:
@@ -204,6 +223,35 @@ def _meanings(methods: Methods) -> dict[str, str]:
     names = [name for run in runs for name in run["matchers"]]
     names += [name.rpartition(" + ")[2] for run in runs for name in run["reranked"]]
     return metrics | summaries(names, "matcher", "reranker")
+
+
+def matrix_tables(comparison: Comparison, metrics: Iterable[str]) -> list[Table]:
+    """A table per metric and kind of judgements: row minus column; * is significant."""
+    names = list(comparison.methods)
+    header = ["row minus column", *map(str, range(1, len(names) + 1))]
+    tables = []
+    for judgements, metric in product(
+        dict.fromkeys(p.judgements for p in comparison.pairs), metrics
+    ):
+        cells = {}
+        for pair in comparison.pairs:
+            if (pair.judgements, pair.metric) == (judgements, metric):
+                star, value = "*" if pair.is_real else " ", 100 * pair.difference.value
+                cells[pair.left, pair.right] = f"{signed(value)}{star}"
+                cells[pair.right, pair.left] = f"{signed(-value)}{star}"
+        rows = [
+            [f"{number} {name}", *(cells.get((name, other), "") for other in names)]
+            for number, name in enumerate(names, 1)
+        ]
+        title = f"{comparison.split}, {kind_title(judgements)}: differences in {HEADLINES[metric]}"
+        tables += [Table(title, header, rows)] if cells else []
+    return tables
+
+
+def signed(value: float, digits: int = 1) -> str:
+    """A difference with its sign; one that is rounded to 0 has none."""
+    text = f"{value:+.{digits}f}"
+    return text if float(text) else text[1:]
 
 
 def _pair_tables(comparison: Comparison) -> list[list[Table]]:

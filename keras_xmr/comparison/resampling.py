@@ -1,4 +1,4 @@
-"""Metrics of methods over resamples of their queries and of their runs."""
+"""Metrics of methods over resamples of queries and runs, and tests of their differences."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ HEADLINES = {RSUM: metric_title(RSUM)} | {
     for side in DIRECTIONS
 }
 """The metrics whose differences are shown on the page; the others are in the CSV file."""
+
+ALPHA = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +87,51 @@ def _resample_kind(methods: Methods, kind: str) -> Resampled:
     sizes = [len(of_method) for of_method in methods.values()]
     estimates = estimate_means(per_query, sizes, owner, images, resamples, seed=0)
     return Resampled(kind, list(methods), estimates)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The difference of two methods in one metric.
+
+    Attributes:
+        judgements: The kind of judgements.
+        metric: The metric, such as `i2t_recall_1`.
+        left: A method.
+        right: Another one.
+        difference: left - right, over queries and runs.
+        p_holm: Its p-value, corrected for all pairs of methods in this metric (Holm).
+        smallest_effect: The smallest difference that this test, uncorrected, detects with a power
+            of 0.8.
+    """
+
+    judgements: str
+    metric: str
+    left: str
+    right: str
+    difference: Difference
+    p_holm: float
+    smallest_effect: float
+
+    @property
+    def is_real(self) -> bool:
+        """True if the difference is significant."""
+        return self.p_holm < ALPHA
+
+
+def compare_pairs(compared: Sequence[Resampled]) -> list[Pair]:
+    """Tests all pairs of methods by paired bootstrap, in all metrics against all judgements.
+
+    Args:
+        compared: The metrics of the methods over resamples, per kind of judgements.
+    """
+    pairs = []
+    for of_kind in compared:
+        names = list(itertools.combinations(of_kind.methods, 2))
+        for metric, estimates in of_kind.estimates.items():
+            minus = [left - right for left, right in itertools.combinations(estimates, 2)]
+            for (left, right), test in zip(names, compare_estimates(minus), strict=True):
+                pairs.append(Pair(of_kind.judgements, metric, left, right, *test))
+    return pairs
 
 
 def compare_estimates(minus: Sequence[Estimate]) -> Iterator[tuple[Difference, float, float]]:

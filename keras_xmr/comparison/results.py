@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import chain
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,20 @@ import numpy as np
 
 from data_pipelines.errors import UserError
 from data_pipelines.files import NO_ARRAY
-from keras_xmr.comparison.plan import check_comparable, method_name
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.config.yaml_file import read_yaml
 from keras_xmr.evaluation.files import EXTERNAL, read_figures_file
 
 _AGAIN = "evaluate this run again (the command `evaluate`)"
 _ARRAYS = ("image_ids", "caption_ids", "caption_image", "captions")
+
+SEED = "-seed"
+"""The part of the name of a run folder between the method and the seed."""
+
+# Keys that decide the meaning of a figure; with other values, figures are not comparable.
+_SPLITS, _ASP = "evaluation.splits", "evaluation.semantic_precision"
+_MEANING = ("data.judgements", "evaluation.folds")
+_MEANING_OF_ASP = ("relevance.measure", "relevance.tokenizer")
 
 
 class ComparisonError(UserError):
@@ -45,6 +53,12 @@ class Queries:
     caption_ids: np.ndarray
     caption_image: np.ndarray | None = None
     captions: np.ndarray | None = None
+
+    @property
+    def ids(self) -> dict[str, list[str]]:
+        """The ids of the images and of the captions, as text."""
+        both = {"image": self.image_ids, "caption": self.caption_ids}
+        return {kind: list(map(str, ids)) for kind, ids in both.items()}
 
 
 @dataclass(frozen=True)
@@ -90,23 +104,21 @@ class RunResult:
 
     @cached_property
     def training_log(self) -> dict[str, np.ndarray]:
-        """The columns of its training log that have validation metrics, by name, and `step`.
+        """The columns `step` and `val_rsum` of its training log, of the epochs that were validated.
 
-        Only epochs that were validated are among the rows. Empty without a log.
+        Empty without a log.
         """
-        path = self.folder / "logs" / "training.csv"
+        path, names = self.folder / "logs" / "training.csv", ("step", "val_rsum")
         if not path.exists():
             return {}
         try:
             with path.open(encoding="utf-8", newline="") as file:
                 rows = [row for row in csv.DictReader(file) if row.get("val_rsum")]
-            names = [name for name in (rows[0] if rows else ()) if (name or "").startswith("val_")]
-            log = {n: np.array([float(row[n]) for row in rows]) for n in ["step", *names]}
+            return {n: np.array([float(row[n]) for row in rows]) for n in names} if rows else {}
         except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
             raise ComparisonError(
                 f"{path} is damaged ({error}); move it away to compare without its curve"
             ) from None
-        return log if rows else {}
 
 
 Methods = dict[str, list[RunResult]]
@@ -144,20 +156,63 @@ def read_runs(folders: Sequence[Path]) -> dict[str, Methods]:
     evaluated = {f: {p.parent.name for p in f.glob("evaluation/*/metrics.json")} for f in folders}
     if missing := [str(folder) for folder, splits in evaluated.items() if not splits]:
         raise ConfigError(f"not evaluated yet (the command `evaluate`): {', '.join(missing)}")
-    common = set.intersection(*evaluated.values())
-    if not common:
-        listed = "\n  ".join(f"{f}: {', '.join(sorted(s))}" for f, s in evaluated.items())
-        raise ConfigError(f"these runs have no evaluated split in common:\n  {listed}")
     by_split: dict[str, Methods] = {}
-    for split in sorted(common):
+    for split in sorted(_common_splits(evaluated)):
         methods = by_split.setdefault(split, {})
         for folder in folders:
             seed = int(configs[folder.name]["seed"])
             figures = _figures(folder / "evaluation" / split / "metrics.json")
-            run = RunResult(method_name(folder.name, seed), seed, folder, split, figures)
+            run = RunResult(folder.name.removesuffix(f"{SEED}{seed}"), seed, folder, split, figures)
             methods.setdefault(run.method, []).append(run)
-        _check_same_queries([run for runs in methods.values() for run in runs])
+        runs = chain.from_iterable(methods.values())
+        check_same_ids(split, ((str(run.folder), run.queries.ids) for run in runs))
     return by_split
+
+
+def check_comparable(configs: Mapping[str, Mapping[str, Any]]) -> None:
+    """Checks that the figures of some runs mean the same.
+
+    Args:
+        configs: The plain config of each run, by its name.
+
+    Raises:
+        ConfigError: If they have no split in common, measure in different ways, or a config lacks
+            one of these keys.
+    """
+    kinds: dict[str, type] = {_SPLITS: list, "seed": int}
+    for name, config in configs.items():
+        for key in (_SPLITS, _ASP, *_MEANING, *_MEANING_OF_ASP, "seed"):
+            try:
+                is_known = isinstance(_at(config, key), kinds.get(key, object))
+            except (KeyError, TypeError):
+                is_known = False
+            if not is_known:
+                raise ConfigError(f"{name}: its config has no {key}; evaluate it again")
+    _common_splits({name: set(_at(config, _SPLITS)) for name, config in configs.items()})
+    first, *others = configs
+    for other in others:
+        both = configs[first], configs[other]
+        has_asp = all(_at(config, _ASP) for config in both)
+        for key in (*_MEANING, *(_MEANING_OF_ASP if has_asp else ())):
+            old, new = (_at(config, key) for config in both)
+            if old != new:
+                raise ConfigError(
+                    f"{first} and {other} cannot be compared: {key} is {old} in one, and {new} in "
+                    f"the other. Evaluate all with the same (--set {key}=...)"
+                )
+
+
+def _at(config: Mapping[str, Any], key: str) -> Any:
+    return reduce(getitem, key.split("."), config)
+
+
+def _common_splits(evaluated: Mapping[Any, set[str]]) -> set[str]:
+    """The splits that all runs have."""
+    common = set.intersection(*evaluated.values())
+    if not common:
+        listed = "\n  ".join(f"{run}: {', '.join(sorted(s))}" for run, s in evaluated.items())
+        raise ConfigError(f"these runs have no evaluated split in common:\n  {listed}")
+    return common
 
 
 def _figures(path: Path) -> dict[str, Any]:
@@ -182,38 +237,26 @@ def _are_figures(metrics: Any) -> bool:
     return bool(kinds) and kinds <= {int, float}
 
 
-def _check_same_queries(runs: Sequence[RunResult]) -> None:
-    first = runs[0]
-    for run in runs[1:]:
-        names = str(first.folder), str(run.folder)
-        mine, theirs = first.queries, run.queries
-        check_same_ids(names, run.split, "image", mine.image_ids, theirs.image_ids)
-        check_same_ids(names, run.split, "caption", mine.caption_ids, theirs.caption_ids)
-
-
-def check_same_ids(
-    names: tuple[str, str], split: str, kind: str, left: Iterable[str], right: Iterable[str]
-) -> None:
-    """Checks that two runs are tested on the same images, or captions, in the same order.
+def check_same_ids(split: str, tested: Iterable[tuple[str, Mapping[str, Sequence[str]]]]) -> None:
+    """Checks that runs are tested on the same images and captions, in the same order.
 
     Args:
-        names: The names of both runs.
         split: The split.
-        kind: "image" or "caption".
-        left: The ids of the first run.
-        right: The ids of the second.
+        tested: The name of each run, with its ids of each kind: "image" and "caption".
 
     Raises:
-        ComparisonError: If the ids differ.
+        ComparisonError: If ids differ.
     """
-    mine, theirs = list(map(str, left)), list(map(str, right))
-    if mine == theirs:
-        return
-    odd = sorted(set(mine) ^ set(theirs))
-    why = f"the {kind} ids are in another order"
-    if odd:
-        why = f"{len(odd)} {kind} ids are in only one of them, such as {odd[0]!r}"
-    raise ComparisonError(
-        f"{names[0]} and {names[1]} have different {split} sets: {why}. "
-        "Only runs on the same data can be compared"
-    )
+    runs = iter(tested)
+    first, mine = next(runs)
+    for other, theirs in runs:
+        for kind in mine:
+            if mine[kind] == theirs[kind]:
+                continue
+            why = f"the {kind} ids are in another order"
+            if odd := sorted(set(mine[kind]) ^ set(theirs[kind])):
+                why = f"{len(odd)} {kind} ids are in only one of them, such as {odd[0]!r}"
+            raise ComparisonError(
+                f"{first} and {other} have different {split} sets: {why}. "
+                "Only runs on the same data can be compared"
+            )

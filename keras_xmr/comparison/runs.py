@@ -1,27 +1,100 @@
-"""Runs the missing experiments, and compares all."""
+"""Plans every config with every seed, runs the missing experiments, and compares all."""
 
 from __future__ import annotations
 
 import logging
 import os
-import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from data_pipelines.errors import UserError
 from data_pipelines.files import check_folder
-from keras_xmr.comparison.pairs import compare_pairs, wins
-from keras_xmr.comparison.plan import PlannedRun
 from keras_xmr.comparison.report import Comparison, terminal_tables, write_report
-from keras_xmr.comparison.resampling import resample
-from keras_xmr.comparison.results import Methods, check_same_ids, read_runs
-from keras_xmr.comparison.summary_tables import summary_tables
-from keras_xmr.config.loader import ConfigError
+from keras_xmr.comparison.results import SEED, check_comparable, check_same_ids, read_runs
+from keras_xmr.config.loader import ConfigError, find_configs, load_config
+from keras_xmr.config.schema import Config
+from keras_xmr.runs.folder import RunFolder
+from keras_xmr.runs.termination import EXIT_CODE, TerminationNotice
 
 _LOGGER = logging.getLogger(__name__)
+
+_POLL = 0.2
+"""Seconds between looks at a running process."""
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One config with one seed.
+
+    Attributes:
+        source: The YAML file.
+        overrides: Changes of it, as `key=value`, including name and seed.
+        config: The resulting config.
+    """
+
+    source: Path
+    overrides: tuple[str, ...]
+    config: Config
+
+    @property
+    def folder(self) -> RunFolder:
+        """The folder of its outputs."""
+        return RunFolder(self.config)
+
+    def arguments(self, command: str) -> list[str]:
+        """Arguments of the command line for a command that does one step of the run."""
+        overrides = [f"--set={override}" for override in self.overrides]
+        return [command, f"--config={self.source}", *overrides]
+
+
+def plan_runs(
+    patterns: Sequence[str], seeds: Sequence[int], overrides: Sequence[str] = ()
+) -> list[PlannedRun]:
+    """The runs of configs and seeds, each with its folder: `<config>-seed<seed>`.
+
+    They are in the order of the seeds, so that an interrupted comparison has all methods.
+
+    Args:
+        patterns: Files or names of configs, or patterns of them.
+        seeds: The seeds.
+        overrides: Changes of all configs, as `key=value`.
+
+    Raises:
+        ConfigError: If a config or an override is wrong, two configs have one name, their
+            figures would not be comparable, or a folder holds another run.
+    """
+    for override in overrides:
+        key = override.partition("=")[0].strip()
+        if key in ("name", "seed"):
+            way = "--seeds" if key == "seed" else "a file for each config"
+            raise ConfigError(f"--set {override}: a comparison names its runs itself; use {way}")
+    if len(set(seeds)) < len(seeds):
+        raise ConfigError(f"--seeds: {', '.join(map(str, seeds))}: duplicate seed")
+    sources: dict[str, Path] = {}
+    for source in (path for pattern in patterns for path in find_configs(pattern, "--configs")):
+        name = load_config(source, overrides).name
+        if name in sources:
+            raise ConfigError(
+                f"--configs: {sources[name]} and {source} are both named {name!r}; give one of "
+                "them another `name`, so that each has its own runs and its own row"
+            )
+        sources[name] = source
+    runs = [_plan(n, path, seed, overrides) for seed in seeds for n, path in sources.items()]
+    if runs:
+        check_comparable({run.config.name: run.config.model_dump(mode="json") for run in runs})
+    for run in runs:
+        run.folder.check(run.config)
+    return runs
+
+
+def _plan(name: str, source: Path, seed: int, overrides: Sequence[str]) -> PlannedRun:
+    changes = (*overrides, f"name={name}{SEED}{seed}", f"seed={seed}")
+    return PlannedRun(source, changes, load_config(source, changes))
 
 
 def compare(
@@ -49,26 +122,18 @@ def compare(
         read_runs(folders)  # Mistakes in them are reported before anything is trained.
     failed = execute(planned)
     done = [run.folder.path for run in planned if run.config.name not in failed]
-    paths = [*done, *folders]
-    if paths:
+    if paths := [*done, *folders]:
         for split, methods in read_runs(paths).items():
-            _report(split, methods, folder / split)
+            comparison = Comparison(split, methods)
+            page = write_report(comparison, folder / split)
+            print("\n" + "\n\n".join(terminal_tables(comparison)) + "\n", flush=True)
+            _LOGGER.info("report: %s", page)
     if failed:
         lines = "\n  ".join(f"{name}: {why}" for name, why in failed.items())
         raise UserError(
             f"{len(failed)} of {len(planned)} runs failed, and are not in the tables:\n  {lines}\n"
             "Their messages are above. Run the same command again to resume"
         )
-
-
-def _report(split: str, methods: Methods, folder: Path) -> None:
-    resampled = resample(methods)
-    comparison = Comparison(
-        split, methods, summary_tables(methods), resampled, compare_pairs(resampled), wins(methods)
-    )
-    page = write_report(comparison, folder)
-    print("\n" + "\n\n".join(terminal_tables(comparison)) + "\n", flush=True)
-    _LOGGER.info("report: %s", page)
 
 
 def execute(runs: Sequence[PlannedRun]) -> dict[str, str]:
@@ -117,16 +182,16 @@ def _check_same_data(runs: Sequence[PlannedRun]) -> None:
         return
     from data_pipelines.records import Records  # It imports TensorFlow.
 
-    opened = {path: Records.open(path) for path in owners}
-    splits = set.intersection(*(set(run.config.evaluation.splits) for run in runs))
-    (first, mine), *others = opened.items()
-    for other, theirs in others:
-        for split in splits:
-            left, right = mine.split(split), theirs.split(split)
-            names = owners[first].config.name, owners[other].config.name
-            check_same_ids(names, split, "image", left.image_keys, right.image_keys)
-            captions = [[c.key for c in part.captions] for part in (left, right)]
-            check_same_ids(names, split, "caption", *captions)
+    opened = {run.config.name: Records.open(path) for path, run in owners.items()}
+    for split in set.intersection(*(set(run.config.evaluation.splits) for run in runs)):
+        parts = ((name, records.split(split)) for name, records in opened.items())
+        check_same_ids(
+            split,
+            (
+                (name, {"image": part.image_keys, "caption": [c.key for c in part.captions]})
+                for name, part in parts
+            ),
+        )
 
 
 def _do(run: PlannedRun) -> str:
@@ -161,28 +226,15 @@ def _run(command: Sequence[str], **options: Any) -> int:
     Raises:
         SystemExit: If this process receives SIGTERM.
     """
-    signals: list[int] = []
-    processes: list[subprocess.Popen] = []
-
-    def stop(number: int, frame: object) -> None:
-        signals.append(number)
-        for process in processes:
+    with TerminationNotice() as notice:
+        process = subprocess.Popen(command, **options)
+        try:
+            while process.poll() is None and not notice.given:
+                time.sleep(_POLL)
+        finally:
             process.terminate()
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        processes.append(subprocess.Popen(command, **options))
-        if signals:  # Before it was in the list.
-            processes[0].terminate()
-        code = processes[0].wait()
-    except BaseException:
-        for process in processes:
-            process.terminate()
-            process.wait()
-        raise
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    if signals:
+            code = process.wait()
+    if notice.given:
         _LOGGER.error("interrupted; run the same command again to resume")
-        raise SystemExit(128 + signals[0])
+        raise SystemExit(EXIT_CODE)
     return code

@@ -1,10 +1,12 @@
-"""The answers of two models side by side (Wei et al. 2023, Fig. 11 and 12)."""
+"""Queries that one model answers better than another (Wei et al. 2023, Fig. 11 and 12)."""
 
 from __future__ import annotations
 
+import itertools
 import zipfile
+from collections import defaultdict
 from collections.abc import Sequence
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +14,80 @@ import numpy as np
 import yaml
 
 from data_pipelines.errors import UserError
-from keras_xmr.comparison.pairs import Win, group_by_pair
+from keras_xmr.comparison.resampling import most_judged
 from keras_xmr.comparison.results import Methods, RunResult
 from keras_xmr.evaluation.files import KINDS
 from keras_xmr.reporting.pages import data_url
 
+_WINS = 10
 _MODELS = 3
 _SHOWN = 3
 _SIDE = 240
+
+
+@dataclass(frozen=True)
+class Win:
+    """A query that one method answers better than another.
+
+    Attributes:
+        direction: "i2t" or "t2i".
+        winner: The method that answers it better.
+        loser: The other one.
+        number: The number of the image or caption.
+        query: Its id.
+        text: The caption; empty for images, or if it is not known.
+        ranks: The harmonic means over runs of the rank of the first relevant item: the winner's
+            and the loser's.
+    """
+
+    direction: str
+    winner: str
+    loser: str
+    number: int
+    query: str
+    text: str
+    ranks: tuple[float, ...]
+
+
+def wins(methods: Methods, count: int = _WINS) -> list[Win]:
+    """For each ordered pair of methods, the queries where the first is most ahead of the second.
+
+    Ahead means a larger reciprocal rank of the first relevant item (by `most_judged`), averaged
+    over runs; only queries where it is ahead are listed.
+
+    Args:
+        methods: The runs of each method.
+        count: Number of queries that are listed per direction.
+    """
+    first = next(iter(methods.values()))[0].queries
+    judgements = most_judged(methods)
+    listed = []
+    for side, ids, texts in (
+        ("i2t", first.image_ids, None),
+        ("t2i", first.caption_ids, first.captions),
+    ):
+        reciprocal = {
+            name: np.mean(
+                [1 / run.queries.values[judgements][f"{side}_rank"] for run in runs], axis=0
+            )
+            for name, runs in methods.items()
+        }
+        for winner, loser in itertools.permutations(methods, 2):
+            ahead = np.nan_to_num(reciprocal[winner] - reciprocal[loser])
+            for number in np.argsort(-ahead, kind="stable")[:count].tolist():
+                if ahead[number] > 0:
+                    query = str(ids[number]), "" if texts is None else str(texts[number])
+                    ranks = tuple(float(1 / reciprocal[name][number]) for name in (winner, loser))
+                    listed.append(Win(side, winner, loser, number, *query, ranks))
+    return listed
+
+
+def group_by_pair(wins: Sequence[Win]) -> dict[tuple[str, str], list[Win]]:
+    """The wins of each winner over each loser; empty without any."""
+    groups: dict[tuple[str, str], list[Win]] = defaultdict(list)
+    for win in wins:
+        groups[win.winner, win.loser].append(win)
+    return groups
 
 
 def side_by_side(methods: Methods, wins: Sequence[Win]) -> list[dict[str, Any]]:
@@ -35,16 +103,44 @@ def side_by_side(methods: Methods, wins: Sequence[Win]) -> list[dict[str, Any]]:
     Returns:
         Winner, loser and queries of each pair of models, as `comparison.html` takes them.
     """
-    runs = {name: _Answers(of_method[0]) for name, of_method in methods.items()}
-    if len(runs) > _MODELS or not all(run.arrays for run in runs.values()):
+    if len(methods) > _MODELS or not wins:
         return []
-    photos = _Photos(next(iter(methods.values()))[0])
+    answers = {name: _read_answers(runs[0]) for name, runs in methods.items()}
+    if not all(answers.values()):
+        return []
+    first = next(iter(methods.values()))[0]
+    texts = first.queries.caption_ids if first.queries.captions is None else first.queries.captions
+    image_ids = first.queries.ids["image"]
+    photos = _open_photos(first, image_ids)
+
+    def photo(number: int) -> dict[str, str]:
+        if photos is None:
+            return {"key": image_ids[number]}
+        from keras_xmr.index.photos import thumbnail
+
+        small = thumbnail(photos.encoded(number), image_ids[number], _SIDE)
+        return {"key": image_ids[number], "url": data_url(small, "image/jpeg")}
+
+    def show_answer(side: str, number: int, kind: int) -> dict[str, Any]:
+        answer = {"photo": photo(number)} if side == "t2i" else {"text": str(texts[number])}
+        return {"kind": KINDS[kind], **answer}
+
+    def show_query(win: Win) -> dict[str, Any]:
+        models = []
+        for name, rank in zip((win.winner, win.loser), win.ranks, strict=True):
+            arrays = (answers[name][key] for key in (win.direction, f"{win.direction}_kind"))
+            numbers, kinds = (array[win.number].tolist() for array in arrays)
+            shown = [show_answer(win.direction, *each) for each in zip(numbers, kinds, strict=True)]
+            models.append({"name": name, "rank": rank, "answers": shown})
+        asked = photo(win.number) if win.direction == "i2t" else None
+        return {"text": win.text or win.query, "photo": asked, "models": models}
+
     return [
         {
             "winner": winner,
             "loser": loser,
             "queries": [
-                _query(win, {name: runs[name] for name in (winner, loser)}, photos)
+                show_query(win)
                 for side in ("t2i", "i2t")
                 for win in [win for win in of_pair if win.direction == side][:_SHOWN]
             ],
@@ -53,85 +149,26 @@ def side_by_side(methods: Methods, wins: Sequence[Win]) -> list[dict[str, Any]]:
     ]
 
 
-def _query(win: Win, both: dict[str, _Answers], photos: _Photos) -> dict[str, Any]:
-    """One query, and the answers of two models."""
-    first = next(iter(both.values()))
-    ids = first.image_ids if win.direction == "i2t" else first.caption_ids
-    number = ids.index(win.query)
-    return {
-        "text": win.text or win.query,
-        "photo": photos.photo(number, win.query) if win.direction == "i2t" else None,
-        "models": [
-            {"name": name, "rank": rank, "answers": answers.of(win.direction, number, photos)}
-            for (name, answers), rank in zip(both.items(), win.ranks, strict=True)
-        ],
-    }
+def _read_answers(run: RunResult) -> dict[str, np.ndarray]:
+    """The first answers of a run; empty where they were not kept."""
+    try:
+        with np.load(run.folder / "evaluation" / run.split / f"answers-{run.split}.npz") as arrays:
+            return dict(arrays)
+    except (OSError, ValueError, zipfile.BadZipFile):
+        return {}
 
 
-class _Answers:
-    """The first answers of a run, and the names of its queries."""
-
-    def __init__(self, run: RunResult) -> None:
-        self._run = run
-        path = run.folder / "evaluation" / run.split / f"answers-{run.split}.npz"
-        try:
-            with np.load(path) as arrays:
-                self.arrays = dict(arrays)
-        except (OSError, ValueError, zipfile.BadZipFile):
-            self.arrays = {}
-
-    @cached_property
-    def image_ids(self) -> list[str]:
-        return list(map(str, self._run.queries.image_ids))
-
-    @cached_property
-    def caption_ids(self) -> list[str]:
-        return list(map(str, self._run.queries.caption_ids))
-
-    def of(self, side: str, query: int, photos: _Photos) -> list[dict[str, Any]]:
-        """The answers to a query: the kind of each, and its text or its photo."""
-        kinds = [KINDS[kind] for kind in self.arrays[f"{side}_kind"][query]]
-        numbers = self.arrays[side][query].tolist()
-        if side == "t2i":
-            contents: list[dict[str, Any]] = [
-                {"photo": photos.photo(n, self.image_ids[n])} for n in numbers
-            ]
-        else:
-            texts = self._run.queries.captions
-            names = self.caption_ids if texts is None else texts
-            contents = [{"text": str(names[n])} for n in numbers]
-        return [{"kind": kind, **content} for kind, content in zip(kinds, contents, strict=True)]
-
-
-class _Photos:
-    """Small pictures of the images of a split, from the records of a run."""
-
-    def __init__(self, run: RunResult) -> None:
-        self._run = run
-
-    @cached_property
-    def _records(self) -> Any:
-        """The split, or None where its records are missing or hold no photos."""
-        try:
-            config = yaml.safe_load((self._run.folder / "config.yaml").read_text("utf-8"))
-            folder = Path(config["data"]["records"])
-            if not folder.is_dir():
-                return None
-            # TensorFlow reads records.
-            from data_pipelines.records import Records
-
-            split: Any = self._run.split
-            part = Records.open(folder).split(split)
-        except (OSError, KeyError, TypeError, UserError):
+def _open_photos(run: RunResult, image_ids: Sequence[str]) -> Any:
+    """The split of the records of a run; None where they are missing or hold no photos."""
+    try:
+        config = yaml.safe_load((run.folder / "config.yaml").read_text("utf-8"))
+        folder = Path(config["data"]["records"])
+        if not folder.is_dir():
             return None
-        ids = list(map(str, self._run.queries.image_ids))
-        return part if part.holds == "images" and part.image_keys == ids else None
+        from data_pipelines.records import Records  # It imports TensorFlow.
 
-    def photo(self, number: int, key: str) -> dict[str, str]:
-        """The key of a photo, and its address if there is one."""
-        if self._records is None:
-            return {"key": key}
-        from keras_xmr.index.photos import thumbnail
-
-        small = thumbnail(self._records.encoded(number), key, _SIDE)
-        return {"key": key, "url": data_url(small, "image/jpeg")}
+        split: Any = run.split
+        part = Records.open(folder).split(split)
+    except (OSError, KeyError, TypeError, UserError):
+        return None
+    return part if part.holds == "images" and part.image_keys == image_ids else None

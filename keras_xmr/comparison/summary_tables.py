@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from keras_xmr.reporting.metric_tables import (
     CONDENSED,
     best_cell,
     judgements_title,
+    metric_cells,
     reranked_title,
 )
 from keras_xmr.reporting.table import Table
@@ -49,7 +49,7 @@ class Figure:
         values: Its value in each run: a fraction, a count, or a correlation.
     """
 
-    values: tuple[float, ...]
+    values: list[float] = field(default_factory=list)
 
     @property
     def mean(self) -> float:
@@ -130,12 +130,10 @@ class SummaryTable:
             rows.append([name, runs, *cells])
         chance = [[*row, ""] if intervals else row for row in self._chance_row([""])]
         best = {place: self._best(metric) for place, metric in enumerate(self.columns, 2)}
-        known = {place: text for place, text in best.items() if text is not None}
-        return Table(title, header, [*rows, *chance], known)
+        return Table(title, header, [*rows, *chance], best)
 
     def _chance_row(self, second: list[str]) -> list[list[str]]:
-        cells = (metric_value(metric, self.chance.get(metric)) for metric in self.columns)
-        return [[CHANCE, *second, *cells]] if self.chance else []
+        return [[CHANCE, *second, *metric_cells(self.chance, self.columns)]] if self.chance else []
 
     def _best(self, metric: str) -> str | None:
         """The best cell of a column; None if all methods are equal there."""
@@ -160,21 +158,29 @@ def summary_tables(methods: Methods) -> list[SummaryTable]:
     """
     tables: dict[tuple[str, str, str | None], SummaryTable] = {}
     for method, runs in methods.items():
-        for name, summaries in _summaries(runs).items():
-            matcher, _, reranker = name.partition(" + ")
+        for matcher, reranker, judgements, metrics in (each for run in runs for each in _read(run)):
             kind = "own" if matcher == runs[0].matcher else "further"
-            group = "own" if reranker else kind
+            key = (judgements, "own" if reranker else kind, reranker)
+            if key not in tables:
+                tables[key] = SummaryTable(*key, chance=_chance(runs[0], judgements))
             label = method if kind == "own" else f"{method}, {matcher}"
-            for judgements, figures in summaries.items():
-                key = (judgements, group, reranker or None)
-                chance = _chance(runs[0], judgements)
-                table = tables.setdefault(key, SummaryTable(*key, chance=chance))
-                table.rows[label] = figures
-        correlations = [run.figures.get(UNCERTAINTY) for run in runs]
-        known = tuple(value for value in correlations if value is not None)
-        if known and ("truth", "own", None) in tables:
-            tables["truth", "own", None].rows[method][UNCERTAINTY] = Figure(known)
+            figures = tables[key].rows.setdefault(label, {})
+            for metric, value in metrics.items():
+                figures.setdefault(metric, Figure()).values.append(value)
     return sorted(tables.values(), key=lambda b: (b.reranker or "", b.matchers == "further"))
+
+
+def _read(run: RunResult) -> Iterator[tuple[str, str | None, str, Mapping[str, float]]]:
+    """Yields matchers, re-rankers (or None), kinds of judgements, and the metrics by them."""
+    for name, measured in (run.figures["matchers"] | run.figures["reranked"]).items():
+        matcher, _, reranker = name.partition(" + ")
+        # No name of a file of judgements is "metrics" or "folds".
+        of_data_set = {kind: measured[kind] for kind in (ANNOTATED, "folds") if kind in measured}
+        for kind, metrics in (of_data_set | measured.get("judgements", {})).items():
+            correlation = run.figures.get(UNCERTAINTY)
+            if correlation is not None and (name, kind) == (run.matcher, "truth"):
+                metrics = metrics | {UNCERTAINTY: correlation}
+            yield matcher, reranker or None, kind, metrics
 
 
 def _chance(run: RunResult, judgements: str) -> dict[str, float]:
@@ -189,25 +195,6 @@ def _chance(run: RunResult, judgements: str) -> dict[str, float]:
     ]
     judged = [known.get(f"{side}_judged") for side in DIRECTIONS]
     return chance_from_counts(images, captions, further, judged)
-
-
-def _summaries(runs: Sequence[RunResult]) -> dict[str, dict[str, dict[str, Figure]]]:
-    """The figures of each matcher, with and without re-rankers, by judgements and metric."""
-    by_matcher: dict[str, dict[str, dict[str, Figure]]] = {}
-    for run in runs:
-        for name, measured in (run.figures["matchers"] | run.figures["reranked"]).items():
-            for kind, metrics in _by_judgements(measured).items():
-                figures = by_matcher.setdefault(name, {}).setdefault(kind, {})
-                for metric, value in metrics.items():
-                    before = figures[metric].values if metric in figures else ()
-                    figures[metric] = Figure((*before, value))
-    return by_matcher
-
-
-def _by_judgements(measured: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
-    """The figures of a matcher by kind of judgements; no name of a file is "metrics" or "folds"."""
-    of_data_set = {kind: measured[kind] for kind in (ANNOTATED, "folds") if kind in measured}
-    return of_data_set | measured.get("judgements", {})
 
 
 def shown_mean(metric: str, figures: Mapping[str, Figure]) -> str:

@@ -24,12 +24,11 @@ from tiny_runs import RECURRENT, copy_of
 from data_pipelines.errors import UserError
 from data_pipelines.prepare import prepare
 from keras_xmr.commands import _cli as cli
-from keras_xmr.comparison.pairs import compare_pairs, wins
-from keras_xmr.comparison.plan import plan_runs
 from keras_xmr.comparison.report import Comparison
-from keras_xmr.comparison.resampling import required_resamples, resample
+from keras_xmr.comparison.resampling import compare_pairs, required_resamples, resample
 from keras_xmr.comparison.results import ComparisonError, read_runs
-from keras_xmr.comparison.runs import _run, compare
+from keras_xmr.comparison.runs import _run, compare, plan_runs
+from keras_xmr.comparison.side_by_side import wins
 from keras_xmr.comparison.summary_tables import Figure, summary_tables
 from keras_xmr.config.loader import ConfigError, dump_config, load_config
 from keras_xmr.evaluation.files import read_figures_file
@@ -89,7 +88,7 @@ def test_means_and_deviations_over_seeds(methods):
     figure = found["metrics", "own", None].rows["good"]["i2t_recall_1"]
     assert figure.mean == pytest.approx(np.mean(recalls))
     assert figure.deviation == pytest.approx(abs(recalls[0] - recalls[1]) / np.sqrt(2))
-    assert Figure((0.5,)).deviation is None
+    assert Figure([0.5]).deviation is None
     truth = found["truth", "own", None]
     assert truth.rows["good"]["uncertainty_of_truth"].mean == pytest.approx(0.55)
     assert "uncertainty_of_truth" not in truth.rows["fair"]
@@ -209,17 +208,13 @@ def test_many_methods_get_enough_resamples():
 
 
 def test_a_run_that_ties_many_pairs_is_named(methods):
-    assert not [line for line in comparison_of(methods).notes if "ties" in line]
+    assert not [line for line in Comparison("test", methods).notes if "ties" in line]
     run = methods["fair"][0]
     matchers = run.figures["matchers"]
     coarse = {name: found | {"tied": 0.4} for name, found in matchers.items() if name == "elk"}
     tied = replace(run, figures=run.figures | {"matchers": matchers | coarse})
-    (line,) = [n for n in comparison_of(methods | {"fair": [tied]}).notes if "ties" in n]
+    (line,) = [n for n in Comparison("test", methods | {"fair": [tied]}).notes if "ties" in n]
     assert line.startswith("fair: elk ties 40 % of the pairs")
-
-
-def comparison_of(methods) -> Comparison:
-    return Comparison("test", methods, summary_tables(methods), [], [], [])
 
 
 def test_wins_are_the_queries_furthest_ahead(methods):
@@ -244,10 +239,7 @@ def test_wins_are_the_queries_furthest_ahead(methods):
 
 
 def verdict_of(folders: list[Path]) -> str:
-    methods = read_runs(folders)["test"]
-    resampled = resample(methods)
-    pairs = compare_pairs(resampled) if len(methods) > 1 else []
-    return Comparison("test", methods, summary_tables(methods), resampled, pairs, []).verdict
+    return Comparison("test", read_runs(folders)["test"]).verdict
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from finished_runs import CAPTIONS, IMAGES, OWNER, finished_run
 
-from keras_xmr.comparison.pairs import signed, wins
+from keras_xmr.comparison.report import signed
 from keras_xmr.comparison.results import read_runs
 from keras_xmr.comparison.runs import compare
-from keras_xmr.comparison.side_by_side import side_by_side
+from keras_xmr.comparison.side_by_side import side_by_side, wins
 from keras_xmr.evaluation.files import RIGHT, TRUE, write_answers
 from keras_xmr.evaluation.results import EmbeddedSplit, Evaluation, MatcherEvaluation
 from keras_xmr.judgements import GroundTruth, Judgements

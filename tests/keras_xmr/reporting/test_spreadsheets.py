@@ -9,8 +9,8 @@ import pytest
 
 from keras_xmr.audit.audit import Entry, _write_candidates
 from keras_xmr.audit.candidates import Vote
-from keras_xmr.comparison.pairs import Win
 from keras_xmr.comparison.report import _win_rows
+from keras_xmr.comparison.side_by_side import Win
 from keras_xmr.reporting.pages import render
 from keras_xmr.reporting.table import to_csv
 
@@ -32,7 +32,7 @@ def test_numbers_and_plain_text_stay_as_they_are():
 
 
 def test_wins_hold_no_formula():
-    win = Win("t2i", "pcme", "vse0", "=image.jpg", "=cmd|'/C calc'!A0", (1.0, 2.0))
+    win = Win("t2i", "pcme", "vse0", 3, "=image.jpg", "=cmd|'/C calc'!A0", (1.0, 2.0))
     (_, written) = cells(to_csv(_win_rows([win])))
     assert written[3:5] == ["'=image.jpg", "'=cmd|'/C calc'!A0"]
 
