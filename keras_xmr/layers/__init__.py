@@ -1,28 +1,31 @@
 """Layers of heads, encoders and poolings."""
 
-from keras_xmr.layers.backbone import ImageBackbone, Preprocessing, TextBackbone
-from keras_xmr.layers.bag_of_words import BagOfWords
+from keras_xmr.layers.backbone import ImageBackbone, TextBackbone
 from keras_xmr.layers.caption_decoder import CaptionDecoder
 from keras_xmr.layers.gru import GRU
+from keras_xmr.layers.inputs import BagOfWords, Preprocessing, RegionMask, region_mask
 from keras_xmr.layers.local_attention import (
     GlobalAttention,
     GraphReasoning,
     HypergraphConvolution,
     LocalAttention,
     LocalResidual,
-    ReZero,
 )
 from keras_xmr.layers.normalization import (
     GroupNormalization,
     L2Normalize,
     MaskedBatchNormalization,
+    ReZero,
+    Temperature,
     batch_normalization,
     l2_normalize,
 )
-from keras_xmr.layers.prolip import ProlipImageTower, ProlipTextTower
-from keras_xmr.layers.region_mask import RegionMask, region_mask
-from keras_xmr.layers.temperature import Temperature
-from keras_xmr.layers.transformer import TransformerBlock, sine_positions
+from keras_xmr.layers.transformer import (
+    ProlipImageTower,
+    ProlipTextTower,
+    TransformerBlock,
+    sine_positions,
+)
 
 __all__ = [
     "GRU",

@@ -70,6 +70,12 @@ class GRU(keras.layers.GRU):
         )
 
 
+def bidirectional_gru(units: int, dtype: Any, name: str) -> keras.layers.Bidirectional:
+    """The states (B, L, units) of a GRU at every position, averaged over both directions."""
+    forward = GRU(units, return_sequences=True, dtype=dtype)
+    return keras.layers.Bidirectional(forward, merge_mode="ave", dtype=dtype, name=name)
+
+
 class _Packing(NamedTuple):
     """The T valid positions of a batch, step by step, the longest of B sequences first.
 

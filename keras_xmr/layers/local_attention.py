@@ -8,26 +8,8 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_xmr.layers.normalization import L2Normalize, batch_normalization, l2_normalize
+from keras_xmr.layers.normalization import ReZero, batch_normalization, l2_normalize
 from keras_xmr.layers.part import RecordedLayer
-
-
-class ReZero(RecordedLayer):
-    """Multiplies a branch by one learned number that begins at 0 (Bachlechner et al. 2021).
-
-    A model begins as if it had no branch.
-    """
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**({"dtype": "float32"} | kwargs))
-        self.supports_masking = True
-        self.factor = self.add_weight(name="factor", shape=(), initializer="zeros")
-
-    def build(self, input_shape: Any = None) -> None:
-        """Nothing is left to build."""
-
-    def call(self, branch: Any) -> Any:
-        return keras.ops.cast(branch, "float32") * self.factor
 
 
 class GlobalAttention(RecordedLayer):
@@ -196,7 +178,6 @@ class LocalResidual(RecordedLayer):
             self.factor = ReZero(name="factor")
         else:
             self.norm = self.new_norm("norm")
-        self.l2 = L2Normalize(dtype="float32", name="l2")
 
     def build(self, features_shape: tuple[Any, ...], pooled_shape: Any = None) -> None:
         self.attention.build(features_shape)
@@ -209,8 +190,8 @@ class LocalResidual(RecordedLayer):
         residuals = self.dropout(keras.ops.cast(self.linear(local), "float32"))
         vectors = keras.ops.cast(pooled, "float32")[:, None, :]
         if self.rezero:
-            return self.l2(vectors + self.factor(residuals)), residuals
-        return self.l2(self.norm(vectors + residuals)), residuals
+            return l2_normalize(vectors + self.factor(residuals)), residuals
+        return l2_normalize(self.norm(vectors + residuals)), residuals
 
 
 class GraphReasoning(RecordedLayer):

@@ -1,13 +1,17 @@
-"""L2, batch and group normalisation."""
+"""L2, batch and group normalisation, and learned factors."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import keras
 import tensorflow as tf
+from keras import ops
 
 from keras_xmr.layers.part import RecordedLayer
+
+_LOWEST_TEMPERATURE = 0.01
 
 
 def l2_normalize(vectors: Any, axis: int = -1) -> Any:
@@ -15,8 +19,8 @@ def l2_normalize(vectors: Any, axis: int = -1) -> Any:
 
     Unlike that of `keras.ops.normalize`, the gradient is finite at a vector of zeros.
     """
-    squares = keras.ops.sum(keras.ops.square(vectors), axis=axis, keepdims=True)
-    return vectors * keras.ops.rsqrt(keras.ops.maximum(squares, 1e-24))
+    squares = ops.sum(ops.square(vectors), axis=axis, keepdims=True)
+    return vectors * ops.rsqrt(ops.maximum(squares, 1e-24))
 
 
 class L2Normalize(RecordedLayer):
@@ -81,7 +85,6 @@ class GroupNormalization(keras.layers.GroupNormalization):
     """
 
     def call(self, inputs: Any) -> Any:
-        ops = keras.ops
         height, width, channels = inputs.shape[1:]
         x = ops.reshape(inputs, (-1, height * width, channels))
         # Moments of half precision overflow.
@@ -98,8 +101,60 @@ class GroupNormalization(keras.layers.GroupNormalization):
 
     def _group_means(self, means: Any) -> Any:
         """The means (B, C) of channels as those of their groups, (B, 1, C)."""
-        ops = keras.ops
         channels = means.shape[-1]
         size = channels // self.groups
         groups = ops.mean(ops.reshape(means, (-1, self.groups, size)), axis=-1)
         return ops.repeat(groups, size, axis=-1)[:, None]
+
+
+class Temperature(RecordedLayer):
+    """Divides scores by a temperature.
+
+    The logarithm is learned. The temperature stays at 0.01 or above, as in Radford et al. 2021; at
+    the bound its gradient is not cut off, so that it can rise again.
+
+    Args:
+        initial: The temperature, or the initial value of a learned one.
+        learnable: Whether it is learned.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    def __init__(self, initial: float, learnable: bool = False, **kwargs: Any) -> None:
+        super().__init__(**({"dtype": "float32"} | kwargs))
+        self.initial = initial
+        self.learnable = learnable
+        if learnable:
+            # Made here: the layers of a loss are called on replicas, where nothing can be made.
+            self.log_temperature = self.add_scalar("log_temperature", math.log(initial))
+
+    def build(self, scores_shape: Any) -> None:
+        """Nothing is left to build."""
+
+    def value(self) -> Any:
+        """The temperature."""
+        if not self.learnable:
+            return self.initial
+        logarithm = ops.convert_to_tensor(self.log_temperature)
+        below = ops.relu(math.log(_LOWEST_TEMPERATURE) - logarithm)
+        return ops.exp(logarithm + ops.stop_gradient(below))
+
+    def call(self, scores: Any) -> Any:
+        return scores / self.value()
+
+
+class ReZero(RecordedLayer):
+    """Multiplies a branch by one learned number that begins at 0 (Bachlechner et al. 2021).
+
+    A model begins as if it had no branch.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**({"dtype": "float32"} | kwargs))
+        self.supports_masking = True
+        self.factor = self.add_scalar("factor", 0.0)
+
+    def build(self, input_shape: Any = None) -> None:
+        """Nothing is left to build."""
+
+    def call(self, branch: Any) -> Any:
+        return ops.cast(branch, "float32") * self.factor

@@ -44,6 +44,11 @@ class RecordedLayer(keras.layers.Layer):
         """Makes a layer normalisation over the last axis."""
         return keras.layers.LayerNormalization(epsilon=epsilon, dtype=dtype, name=name)
 
+    def add_scalar(self, name: str, value: float, **options: Any) -> keras.Variable:
+        """Adds a weight that is one number, which is trained unless `trainable` is false."""
+        initializer = keras.initializers.Constant(value)
+        return self.add_weight(shape=(), initializer=initializer, name=name, **options)
+
     def add_fixed(
         self, name: str, shape: tuple[int, ...], initializer: Any = "zeros", **options: Any
     ) -> keras.Variable:
@@ -66,6 +71,19 @@ class Part(Declared, RecordedLayer):
         part = super().__new__(cls, *args, **kwargs)
         _check_options(cls, part._arguments)
         return part
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """What `call` returns, which is checked."""
+        output = super().__call__(*args, **kwargs)
+        self.check_output(output)
+        return output
+
+    def check_output(self, output: Any) -> None:
+        """Checks what `call` has returned.
+
+        Raises:
+            UserError: If it is not what parts of this kind return.
+        """
 
     @property
     def contract(self) -> Any:

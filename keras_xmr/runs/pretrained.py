@@ -12,7 +12,7 @@ from data_pipelines.errors import UserError
 from data_pipelines.files import locked, replace_atomically
 from keras_xmr.config.schema import Config
 from keras_xmr.encoders.pretrained.presets import CLIP, SIGLIP, Preset
-from keras_xmr.encoders.pretrained.prolip import ProlipError, ProlipFolder
+from keras_xmr.encoders.prolip import ProlipError, ProlipFolder
 from keras_xmr.model.build import PHOTOS, build_model, build_tokenizer
 from keras_xmr.runs.folder import RunFolder, load_run
 

@@ -9,14 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-import keras
-import numpy as np
 import safetensors.numpy
 
-from keras_xmr.encoders.pretrained.weights import take
+from keras_xmr.encoders.pretrained.weights import take_all
 from keras_xmr.layers.keras_compat import preset_file
 
 if TYPE_CHECKING:
@@ -96,12 +93,6 @@ _BLOCK = {
     "siglip": {
         name: name for name in ("layer_norm1", "layer_norm2", "mlp.fc1", "mlp.fc2", "self_attn")
     },
-}
-_ATTENTION = {
-    "q_proj": "query_dense",
-    "k_proj": "key_dense",
-    "v_proj": "value_dense",
-    "out_proj": "output_dense",
 }
 _RESAMPLE = {2: "bilinear", 3: "bicubic"}
 
@@ -236,8 +227,7 @@ class TwoTowers:
                 for name, part in _BLOCK[self.kind].items():
                     block = f"{side}_encoder.encoder_layers.{number}.{part}"
                     parts[f"{side}_model.encoder.layers.{number}.{name}"] = block
-        for name, part in parts.items():
-            _take(reduce(_inner, part.split("."), backbone), tensors, name)
+        take_all(backbone, tensors, parts)
         # Files of old versions have the numbers of positions, too.
         if spare := [name for name in tensors if not name.endswith("position_ids")]:
             raise ValueError(f"{WEIGHTS} holds {min(spare)}, which config.json does not mention")
@@ -259,18 +249,3 @@ def _tower(options: Mapping[str, Any]) -> dict[str, Any]:
 def _side(size: Any) -> int:
     """Height and width of the pixels: a number in old files, or a dictionary."""
     return int(size.get("height") or size["shortest_edge"]) if isinstance(size, dict) else int(size)
-
-
-def _inner(part: Any, name: str) -> Any:
-    return part[int(name)] if name.isdecimal() else getattr(part, name)
-
-
-def _take(part: Any, tensors: dict[str, np.ndarray], name: str) -> None:
-    """Moves the tensors of a variable or a layer; those of attention may be in one."""
-    if not isinstance(part, keras.layers.MultiHeadAttention):
-        return take(part, tensors, name)
-    for ending in ("weight", "bias") if f"{name}.in_proj_weight" in tensors else ():
-        thirds = np.split(tensors.pop(f"{name}.in_proj_{ending}"), 3)
-        tensors |= {f"{name}.{n}.{ending}": t for n, t in zip(_ATTENTION, thirds, strict=False)}
-    for theirs, ours in _ATTENTION.items():
-        take(getattr(part, ours), tensors, f"{name}.{theirs}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,21 +20,50 @@ class WeightsError(ValueError):
     """A file of weights cannot be loaded; the message names the layers."""
 
 
-def take(part: Any, tensors: dict[str, np.ndarray], name: str, dot: str = ".") -> None:
-    """Moves tensors in the layouts of PyTorch into a variable or a layer.
+def take_all(network: Any, tensors: dict[str, np.ndarray], parts: Mapping[str, str]) -> None:
+    """Moves tensors in the layouts of PyTorch into parts of a network.
 
     Args:
-        part: The variable or the layer, which has been built.
-        tensors: Tensors by name; loses those of the part.
-        name: Its name among them.
-        dot: What stands between its name and `weight` or `bias`.
+        network: The network, which has been built.
+        tensors: Tensors by name; loses those of the parts.
+        parts: The path of each variable or layer in the network, by its name among the tensors.
 
     Raises:
         ValueError: If a tensor is missing, or of another size.
     """
+    for name, path in parts.items():
+        part = network
+        for step in path.split("."):
+            part = part[int(step)] if step.isdecimal() else getattr(part, step)
+        if isinstance(part, keras.layers.MultiHeadAttention):
+            _take_attention(part, tensors, name)
+        else:
+            _take(part, tensors, name)
+
+
+_ATTENTION = {
+    "q_proj": "query_dense",
+    "k_proj": "key_dense",
+    "v_proj": "value_dense",
+    "out_proj": "output_dense",
+}
+
+
+def _take_attention(
+    part: keras.layers.MultiHeadAttention, tensors: dict[str, np.ndarray], name: str
+) -> None:
+    for ending in ("weight", "bias") if f"{name}.in_proj_weight" in tensors else ():
+        thirds = np.split(tensors.pop(f"{name}.in_proj_{ending}"), 3)
+        tensors |= {f"{name}.{n}.{ending}": t for n, t in zip(_ATTENTION, thirds, strict=False)}
+    for theirs, ours in _ATTENTION.items():
+        _take(getattr(part, ours), tensors, f"{name}.{theirs}")
+
+
+def _take(part: Any, tensors: dict[str, np.ndarray], name: str) -> None:
+    """Moves the tensors of a variable or a layer."""
     # A matrix without a bias is (in, out) already.
     is_one = isinstance(part, keras.Variable) or name in tensors
-    endings = ("",) if is_one else (f"{dot}weight", f"{dot}bias")
+    endings = ("",) if is_one else (".weight", ".bias")
     variables = [part] if isinstance(part, keras.Variable) else part.weights
     for variable, ending in zip(variables, endings, strict=False):
         if name + ending not in tensors:

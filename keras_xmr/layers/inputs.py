@@ -1,4 +1,4 @@
-"""Bag of the most frequent tokens of a caption."""
+"""Layers that read the inputs of towers: pixels, regions and tokens."""
 
 from __future__ import annotations
 
@@ -54,3 +54,46 @@ class BagOfWords(RecordedLayer):
         # ONNX counts negative numbers from the last one: what has no column is behind all.
         columns = ops.where(ops.logical_and(ids >= 0, columns >= 0), columns, self.size)
         return l2_normalize(ops.max(ops.one_hot(columns, self.size, dtype="float32"), axis=1))
+
+
+class RegionMask(RecordedLayer):
+    """True for regions with any nonzero number: zeros pad images with fewer regions than others.
+
+    The input is float (B, R, F), the output boolean (B, R).
+    """
+
+    def call(self, regions: Any) -> Any:
+        return ops.any(ops.not_equal(regions, 0), axis=-1)
+
+
+def region_mask(regions: Any) -> Any | None:
+    """The mask of symbolic regions (B, R, F); None where every image has the same number R."""
+    if regions.shape[1] is not None:
+        return None
+    # As they come: in half precision, a small number could become 0.
+    return RegionMask(dtype="float32", name="region_mask")(regions)
+
+
+class Preprocessing(RecordedLayer):
+    """The preprocessing of a family of `keras.applications`, as a layer.
+
+    Args:
+        family: A module of `keras.applications`, for instance "resnet".
+        **kwargs: Passed on to `keras.layers.Layer`.
+
+    Raises:
+        ValueError: If keras.applications does not have the family.
+
+    Inputs are pixels from 0 to 255 (B, H, W, 3) of any dtype; outputs are floats of that shape.
+    """
+
+    def __init__(self, family: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        module = getattr(keras.applications, family, None)
+        if module is None or not hasattr(module, "preprocess_input"):
+            raise ValueError(f"keras.applications has no family {family!r}")
+        self.family = family
+        self._preprocess = module.preprocess_input
+
+    def call(self, pixels: Any) -> Any:
+        return self._preprocess(ops.cast(pixels, self.compute_dtype))
