@@ -60,8 +60,7 @@ class KerasHubImage(Encoder):
     def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:
         """Pixels (B, H, W, 3) to features (B, L, F) or (B, 1, F), without a mask."""
         preset = Preset(self.preset, "image")
-        whole = preset.backbone(self.weights if spec.pretrained else None)
-        backbone, linear = _image_part(whole, self.preset)
+        backbone, linear = preset.tower(self.weights if spec.pretrained else None)
         converter = preset.image_converter()
         backbone = _at_resolution(backbone, self.preset, tuple(inputs.shape[1:]))
         projects = self.output == "pooled" and linear is not None
@@ -105,26 +104,6 @@ class KerasHubImage(Encoder):
     def weight_files(self) -> list[Path]:
         """The files of a preset that is a folder."""
         return weight_files(self.preset, self.weights)
-
-
-def _image_part(backbone: Any, preset: str) -> tuple[Any, Any]:
-    """The image part of a backbone, and its linear layer into a joint space, or None."""
-    name = type(backbone).__name__
-    if name == "CLIPBackbone":
-        return backbone.vision_encoder, backbone.vision_projection
-    if name == "SigLIPBackbone":
-        return backbone.vision_encoder, None
-    outputs = backbone.output
-    if (
-        len(backbone.inputs) != 1
-        or len(backbone.inputs[0].shape) != 4
-        or not isinstance(outputs, keras.KerasTensor)
-    ):
-        raise EncoderError(
-            f"{_KEY}.preset: {preset} is a {name}, which does not make one feature map of one "
-            "image; ResNet, ViT, DINOv2, CLIP, SigLIP and others do"
-        )
-    return backbone, None
 
 
 def _numbers(value: Any) -> float | list[float] | None:

@@ -21,7 +21,6 @@ from keras_xmr.layers.backbone import number_of_layers
 _KEY = "model.text.encoder"
 BAG_LENGTH = 0.5
 """The length of a bag of words, where the average of a layer has a length of 1."""
-_INPUTS = ({"token_ids", "padding_mask"}, {"token_ids", "padding_mask", "segment_ids"})
 
 
 @dataclass(kw_only=True, eq=False)
@@ -61,8 +60,8 @@ class KerasHubText(Encoder):
 
     def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:
         """Ids (B, L), padded with -1, to features (B, L, F) or (B, 1, F), and their mask."""
-        whole = Preset(self.preset, "text").backbone(self.weights if spec.pretrained else None)
-        backbone, linear = _text_part(whole, self.preset)
+        preset = Preset(self.preset, "text")
+        backbone, linear = preset.tower(self.weights if spec.pretrained else None)
         if len(spec.vocabulary) > backbone.vocabulary_size:
             raise EncoderError(
                 f"{_KEY}.preset: the tokenizer has {len(spec.vocabulary):,} tokens, but the "
@@ -75,7 +74,7 @@ class KerasHubText(Encoder):
             backbone,
             output=self.output,
             layers=self.layers,
-            pad=_padding(whole, spec.vocabulary),
+            pad=_padding(backbone, spec.vocabulary),
             projection=linear.units if projects else None,
             name="encoder",
         )
@@ -124,21 +123,5 @@ class KerasHubText(Encoder):
 
 def _padding(backbone: Any, vocabulary: Sequence[str]) -> int | None:
     """The padding id of SigLIP 2, that of Gemma; None for others, which repeat the last token."""
-    is_gemma = type(backbone).__name__ == SIGLIP and "<eos>" in vocabulary
+    is_gemma = type(backbone).__name__ == "SigLIPTextEncoder" and "<eos>" in vocabulary
     return vocabulary.index("<pad>") if is_gemma else None
-
-
-def _text_part(backbone: Any, preset: str) -> tuple[Any, Any]:
-    """The text part of a backbone, and its linear layer into a joint space, or None."""
-    name = type(backbone).__name__
-    if name == "CLIPBackbone":
-        return backbone.text_encoder, backbone.text_projection
-    if name == SIGLIP:
-        return backbone.text_encoder, None
-    inputs = {tensor.name for tensor in backbone.inputs}
-    if inputs not in _INPUTS:
-        raise EncoderError(
-            f"{_KEY}.preset: {preset} is a {name}, which takes {', '.join(sorted(inputs))}. Text "
-            "backbones take token_ids and padding_mask: the BERT family, CLIP, SigLIP and others"
-        )
-    return backbone, None

@@ -81,29 +81,15 @@ def initial_vectors(path: Path, vocabulary: Sequence[str], dimension: int, seed:
         -_INITIAL_RANGE, _INITIAL_RANGE, (len(vocabulary), dimension)
     )
     vectors[0] = 0
-    ids = {word: number for number, word in enumerate(vocabulary)}
-    plain: dict[str, list[int]] = {}
-    for word, number in ids.items():
-        if (stripped := _strip(word)) != word:
-            plain.setdefault(stripped, []).append(number)
-    exact: set[int] = set()
-    similar: set[int] = set()
-    for word, vector in _lines(path, ids.keys() | plain.keys(), dimension):
-        if word in ids:
-            vectors[ids[word]] = vector
-            exact.add(ids[word])
-        for number in plain.get(word, ()):
-            if number not in exact:
-                vectors[number] = vector
-                similar.add(number)
-    hits = len(exact | similar)
-    _LOGGER.info(
-        "%s: %d of %d words have a vector (%.1f %%)",
-        path,
-        hits,
-        len(vocabulary),
-        100 * hits / len(vocabulary),
-    )
+    found = dict(_lines(path, {*vocabulary, *map(_strip, vocabulary)}, dimension))
+    hits = 0
+    for number, word in enumerate(vocabulary):
+        vector = found.get(word, found.get(_strip(word)))
+        if vector is not None:
+            vectors[number] = vector
+            hits += 1
+    percent = 100 * hits / len(vocabulary)
+    _LOGGER.info("%s: %d of %d words have a vector (%.1f %%)", path, hits, len(vocabulary), percent)
     if not hits:
         raise EncoderError(
             f"{_KEY}: {path} has no word of the vocabulary; is it a file of vectors?"

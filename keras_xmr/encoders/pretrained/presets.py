@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import keras
 
@@ -20,8 +21,6 @@ from keras_xmr.layers.keras_compat import all_layers, preset_loader
 if TYPE_CHECKING:
     import keras_hub
 
-T = TypeVar("T")
-
 CONFIG = "config.json"
 WEIGHTS = "model.weights.h5"
 CLIP, SIGLIP = "CLIPBackbone", "SigLIPBackbone"
@@ -30,6 +29,7 @@ _SAVE = 'python -c "import keras_hub as k; p = {preset!r}; {calls}"'
 _CALL = "k.{part}.from_preset(p).save_to_preset('FOLDER')"
 _PARTS = {"text": ["tokenizers.Tokenizer"], "image": ["layers.ImageConverter"]}
 _PARTS["both"] = _PARTS["text"] + _PARTS["image"]
+_TEXT_INPUTS = {"token_ids", "padding_mask"}
 
 
 class Preset:
@@ -85,8 +85,10 @@ class Preset:
             EncoderError: If it, or its weights, cannot be loaded.
         """
         if weights == "preset":
-            return self._load("weights", self._pretrained)
-        backbone = self._load("preset", lambda: self._backbone(load_weights=False))
+            with self._advice("weights"), whole(self._differences):
+                return self._backbone(load_weights=True)
+        with self._advice():
+            backbone = self._backbone(load_weights=False)
         _number_positions(backbone)
         if weights is not None:
             try:
@@ -95,9 +97,35 @@ class Preset:
                 raise self._error(str(error), "weights") from None
         return backbone
 
-    def _pretrained(self) -> keras_hub.models.Backbone:
-        with whole(self._differences):
-            return self._backbone(load_weights=True)
+    def tower(self, weights: str | None) -> tuple[Any, Any]:
+        """The part of the backbone for its side, and the linear layer into a joint space, or None.
+
+        Args:
+            weights: Those of the whole backbone; see `backbone`.
+
+        Raises:
+            EncoderError: If it cannot be loaded, or is not a backbone for this side.
+        """
+        backbone = self.backbone(weights)
+        name = type(backbone).__name__
+        if name in (CLIP, SIGLIP):
+            side = "vision" if self.side == "image" else "text"
+            linear = getattr(backbone, f"{side}_projection", None)
+            return getattr(backbone, f"{side}_encoder"), linear
+        inputs = {tensor.name: len(tensor.shape) for tensor in backbone.inputs}
+        makes_one = isinstance(backbone.output, keras.KerasTensor)
+        if self.side == "image" and (list(inputs.values()) != [4] or not makes_one):
+            raise self._error(
+                f"{self.name} is a {name}, which does not make one feature map of one image; "
+                "ResNet, ViT, DINOv2, CLIP, SigLIP and others do"
+            )
+        if self.side == "text" and inputs.keys() - {"segment_ids"} != _TEXT_INPUTS:
+            raise self._error(
+                f"{self.name} is a {name}, which takes {', '.join(sorted(inputs))}. Text "
+                "backbones take token_ids and padding_mask: the BERT family, CLIP, SigLIP and "
+                "others"
+            )
+        return backbone, None
 
     def _backbone(self, load_weights: bool) -> keras_hub.models.Backbone:
         import keras_hub
@@ -130,12 +158,10 @@ class Preset:
             )
         import keras_hub
 
-        def load() -> keras_hub.tokenizers.Tokenizer:
+        with self._advice():
             if self._converted is not None:
                 return self._converted.tokenizer()
             return keras_hub.tokenizers.Tokenizer.from_preset(self.source)
-
-        return self._load("preset", load)
 
     def image_converter(self) -> keras_hub.layers.ImageConverter:
         """The preprocessing of pixels for the backbone.
@@ -145,12 +171,10 @@ class Preset:
         """
         import keras_hub
 
-        def load() -> keras_hub.layers.ImageConverter | None:
+        with self._advice():
             if self._converted is not None:
                 return self._converted.image_converter()
-            return keras_hub.layers.ImageConverter.from_preset(self.source)
-
-        converter = self._load("preset", load)
+            converter = keras_hub.layers.ImageConverter.from_preset(self.source)
         if converter is None:
             raise self._error(f"{self.name} does not say how its pixels are scaled")
         return converter
@@ -161,9 +185,8 @@ class Preset:
         Raises:
             EncoderError: If the description of the backbone cannot be loaded.
         """
-
         # KerasHub provides it for a built backbone only, which takes seconds and gigabytes.
-        def read() -> int | None:
+        with self._advice():
             if self._converted is not None:
                 return self._converted.max_tokens
             loader = preset_loader(self.source)
@@ -171,8 +194,6 @@ class Preset:
                 return loader.converter.convert_backbone_config(loader.config).get(_LENGTH)
             config = loader.config["config"]
             return config.get("text_encoder", {}).get("config", config).get(_LENGTH)
-
-        return self._load("preset", read)
 
     @cached_property
     def _converted(self) -> TwoTowers | None:
@@ -187,18 +208,16 @@ class Preset:
         Raises:
             EncoderError: If the description of the backbone cannot be loaded.
         """
-
-        def read() -> str:
+        with self._advice():
             if self._converted is not None:
                 return CLIP if self._converted.kind == "clip" else SIGLIP
             return str(preset_loader(self.source).check_backbone_class().__name__)
 
-        return self._load("preset", read)
-
-    def _load(self, option: str, load: Callable[[], T]) -> T:
-        """Calls a loading function; converts its errors into advice."""
+    @contextmanager
+    def _advice(self, option: str = "preset") -> Iterator[None]:
+        """Converts errors of loading into advice."""
         try:
-            return load()
+            yield
         except Exception as error:  # every hub has different exceptions
             reason = str(error).strip().split("\n")[0]
             if host := re.search(r"host='([^']+)'.*Max retries exceeded", reason):
