@@ -13,7 +13,6 @@ from keras_xmr.config.contracts import HeadContract
 from keras_xmr.embeddings.kinds import KEYS
 from keras_xmr.embeddings.validation import RANKS, described, shape_text
 from keras_xmr.heads.pooling import Pooling
-from keras_xmr.layers import L2Normalize
 from keras_xmr.layers.part import Part
 
 PoolingMaker = Callable[[], Pooling] | dict[str, Any]
@@ -50,18 +49,8 @@ class Head(Part):
             pooling = partial(keras.saving.deserialize_keras_object, pooling)
         self._make_pooling = pooling
 
-    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """The embedding; see `call`.
-
-        Raises:
-            HeadError: If it returns anything but the embedding that it declares.
-        """
-        embedding = super().__call__(*args, **kwargs)
-        self._check_embedding(embedding)
-        return embedding
-
-    def _check_embedding(self, embedding: Any) -> None:
-        """Checks the output of `call`.
+    def check_output(self, output: Any) -> None:
+        """Checks the embedding that `call` has returned.
 
         Raises:
             HeadError: If it is not an embedding of the declared kind.
@@ -74,18 +63,18 @@ class Head(Part):
                 f"{name} declares no kind of embedding; write CONTRACT = HeadContract(kind=...), "
                 f"one of {', '.join(KEYS)}"
             )
-        if not isinstance(embedding, Mapping):
+        if not isinstance(output, Mapping):
             raise HeadError(
-                f"{name}.call returned {described(embedding)}; return an embedding of the kind "
+                f"{name}.call returned {described(output)}; return an embedding of the kind "
                 f"{contract.kind}, the dict {{{shapes}}}"
             )
-        if missing := [key for key in needed if key not in embedding]:
+        if missing := [key for key in needed if key not in output]:
             raise HeadError(
-                f"{name}.call returned the keys {sorted(embedding)}, and CONTRACT declares "
+                f"{name}.call returned the keys {sorted(output)}, and CONTRACT declares "
                 f"{contract.kind!r} embeddings, which need {' and '.join(map(repr, missing))} too"
             )
         for key in needed:
-            self._check_tensor(key, embedding[key])
+            self._check_tensor(key, output[key])
 
     def _check_tensor(self, key: str, tensor: Any) -> None:
         name, shape = type(self).__name__, tuple(getattr(tensor, "shape", ()))
@@ -149,7 +138,7 @@ class Head(Part):
 
 
 class PooledHead(Head):
-    """A head of one vector of an item, `pooling`, with a layer `l2` that gives it unit length.
+    """A head of one vector of an item, that of its `pooling`.
 
     Args:
         dimension: D.
@@ -160,7 +149,6 @@ class PooledHead(Head):
     def __init__(self, dimension: int, pooling: PoolingMaker, **kwargs: Any) -> None:
         super().__init__(dimension, pooling, **kwargs)
         self.pooling = self.new_pooling("pooling")
-        self.l2 = L2Normalize(dtype="float32", name="l2")
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
         self.pooling.build(features_shape)

@@ -12,7 +12,7 @@ from keras_xmr.config.contracts import HeadContract
 from keras_xmr.heads.base import Head, HeadError, PoolingMaker
 from keras_xmr.heads.pooling import BiGRU, Pooling
 from keras_xmr.heads.pooling.mean import masked_mean
-from keras_xmr.layers import L2Normalize, LocalAttention, ReZero
+from keras_xmr.layers import LocalAttention, ReZero, l2_normalize
 
 
 class Gaussian(Head):
@@ -82,7 +82,6 @@ class Gaussian(Head):
         self.variance_pooling = variance_pooling
         self.keep_mean = keep_mean
         self.rezero = rezero
-        self.l2 = L2Normalize(dtype="float32", name="l2")
         if not keep_mean:
             self.mean_pooling = self.new_pooling("mean_pooling")
             if not rezero:
@@ -150,7 +149,7 @@ class Gaussian(Head):
         if self.rezero:
             log_variance = self.log_variance_factor(log_variance)
         return {
-            "mean": self.l2(mean) if self.normalize else mean,
+            "mean": l2_normalize(mean) if self.normalize else mean,
             "log_variance": self._log_variance(log_variance),
         }
 

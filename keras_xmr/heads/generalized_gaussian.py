@@ -12,7 +12,7 @@ from keras import ops
 from data_pipelines.option_types import BelowOne, PositiveFloat, PositiveInt
 from keras_xmr.config.contracts import HeadContract
 from keras_xmr.heads.base import PooledHead, PoolingMaker
-from keras_xmr.layers import ReZero
+from keras_xmr.layers import ReZero, l2_normalize
 
 # Bounds of scale and shape in the released code, where it computes a variance.
 _SCALES = (1e-4, 5.0)
@@ -83,7 +83,7 @@ class GeneralizedGaussian(PooledHead):
             network.build((None, self.dimension))
 
     def call(self, features: Any, mask: Any = None, training: bool | None = None) -> dict[str, Any]:
-        mean = ops.stop_gradient(self.l2(self.pooled(features, mask)))
+        mean = ops.stop_gradient(l2_normalize(self.pooled(features, mask)))
         inner = mean + self.trunk(mean, training=training)
         log_scale = self.scale_factor(self.scale_network(inner)) + math.log(self.initial_scale)
         log_shape = self.shape_factor(self.shape_network(inner)) + math.log(self.initial_shape)

@@ -9,7 +9,8 @@ from keras import ops
 
 from keras_xmr.config.contracts import HeadContract
 from keras_xmr.heads.base import Head, PooledHead, PoolingMaker
-from keras_xmr.layers import GRU, L2Normalize
+from keras_xmr.layers import l2_normalize
+from keras_xmr.layers.gru import bidirectional_gru
 
 
 class Point(PooledHead):
@@ -40,7 +41,7 @@ class Point(PooledHead):
 
     def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
         mean = self.pooled(features, mask)
-        mean = self.l2(mean) if self.normalize else mean
+        mean = l2_normalize(mean) if self.normalize else mean
         return {"mean": keras.ops.abs(mean) if self.absolute else mean}
 
 
@@ -89,16 +90,10 @@ class Tokens(Head):
         super().__init__(dimension, pooling, **kwargs)
         self.context = context
         self.normalize = normalize
-        self.l2 = L2Normalize(dtype="float32", name="l2")
         if context == "none":
             self.linear = self.new_dense(dimension, "linear")
         else:
-            self.gru = keras.layers.Bidirectional(
-                GRU(dimension, return_sequences=True, dtype=self.dtype_policy),
-                merge_mode="ave",
-                dtype=self.dtype_policy,
-                name="gru",
-            )
+            self.gru = bidirectional_gru(dimension, self.dtype_policy, "gru")
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
         layer = self.linear if self.context == "none" else self.gru
@@ -108,7 +103,7 @@ class Tokens(Head):
         is_alone = self.context == "none"
         tokens = self.linear(features) if is_alone else self.gru(features, mask=mask)
         tokens = ops.cast(tokens, "float32")
-        tokens = self.l2(tokens) if self.normalize else tokens
+        tokens = l2_normalize(tokens) if self.normalize else tokens
         if mask is None:
             return {"tokens": tokens, "mask": ops.ones_like(tokens[..., 0])}
         mask = ops.cast(mask, "float32")

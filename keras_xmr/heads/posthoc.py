@@ -12,6 +12,7 @@ from keras_xmr.config.contracts import HeadContract
 from keras_xmr.config.registry import snake_case
 from keras_xmr.heads.base import HeadError, PooledHead, PoolingMaker
 from keras_xmr.heads.pooling import Projection
+from keras_xmr.layers import l2_normalize
 
 _LEAST = 1e-20
 
@@ -62,7 +63,7 @@ class Laplace(PooledHead):
         spread = ops.sum(ops.matmul(inputs, self.input_covariance) * inputs, axis=1, keepdims=True)
         squares = ops.sum(mean * mean, axis=1, keepdims=True)
         variance = spread * self.output_variance / ops.maximum(squares, _LEAST)
-        return {"mean": self.l2(mean), "log_variance": ops.log(ops.maximum(variance, _LEAST))}
+        return {"mean": l2_normalize(mean), "log_variance": ops.log(ops.maximum(variance, _LEAST))}
 
     def set_posterior(self, input_covariance: np.ndarray, output_variance: np.ndarray) -> None:
         """Sets the factors of the posterior: A^-1 (F, F), and the diagonal of B^-1 (D,)."""
@@ -112,7 +113,7 @@ class HeldOutRank(PooledHead):
         self.intercept = self.add_fixed("intercept", ())
 
     def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
-        mean = self.l2(self.pooled(features, mask))
+        mean = l2_normalize(self.pooled(features, mask))
         inputs = ops.stop_gradient(self.pooling.standardised(features, mask))
         log_rank = ops.matmul(inputs, self.slope[:, None]) + self.intercept
         return {"mean": mean, "log_variance": ops.broadcast_to(log_rank, ops.shape(mean))}

@@ -8,7 +8,7 @@ import keras
 
 from keras_xmr.config.contracts import HeadContract
 from keras_xmr.heads.base import Head, HeadError
-from keras_xmr.layers import L2Normalize
+from keras_xmr.layers import l2_normalize
 
 
 class Prolip(Head):
@@ -27,7 +27,6 @@ class Prolip(Head):
 
     def __init__(self, dimension: int, pooling: None = None, **kwargs: Any) -> None:
         super().__init__(dimension, pooling, **kwargs)
-        self.l2 = L2Normalize(dtype="float32", name="l2")
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
         if features_shape[1] != 2:
@@ -43,4 +42,4 @@ class Prolip(Head):
 
     def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
         features = keras.ops.cast(features, "float32")
-        return {"mean": self.l2(features[:, 0]), "log_variance": features[:, 1]}
+        return {"mean": l2_normalize(features[:, 0]), "log_variance": features[:, 1]}

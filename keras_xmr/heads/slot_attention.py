@@ -10,7 +10,7 @@ from keras import ops
 from data_pipelines.option_types import PositiveInt
 from keras_xmr.config.contracts import HeadContract
 from keras_xmr.heads.base import PooledHead, PoolingMaker
-from keras_xmr.layers import ReZero, sine_positions
+from keras_xmr.layers import ReZero, l2_normalize, sine_positions
 
 
 class SlotAttention(PooledHead):
@@ -108,7 +108,7 @@ class SlotAttention(PooledHead):
         slots, _ = self._filled(features, mask)
         residuals = self.residual_norm(slots)
         branch = self.factor(residuals) if self.rezero else residuals
-        return {"points": self.l2(branch + pooled[:, None, :]), "residuals": residuals}
+        return {"points": l2_normalize(branch + pooled[:, None, :]), "residuals": residuals}
 
     def attention_maps(self, features: Any, mask: Any = None) -> dict[str, Any]:
         """The weights of the last iteration, averaged over the heads; see `Head`."""

@@ -12,7 +12,7 @@ from data_pipelines.option_types import PositiveFloat, PositiveInt
 from keras_xmr.config.contracts import HeadContract
 from keras_xmr.heads.base import PooledHead, PoolingMaker
 from keras_xmr.heads.generalized_gaussian import linear_layers
-from keras_xmr.layers import ReZero
+from keras_xmr.layers import ReZero, l2_normalize
 
 # A concentration of e^12 is a point in any dimension that is in use.
 _LARGEST = 12.0
@@ -66,7 +66,7 @@ class Spherical(PooledHead):
         self.network.build((None, self.dimension))
 
     def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
-        mean = ops.stop_gradient(self.l2(self.pooled(features, mask)))
+        mean = ops.stop_gradient(l2_normalize(self.pooled(features, mask)))
         concentration = self.factor(self.network(mean)) + math.log(self.initial_concentration)
         concentration = ops.clip(concentration, -_LARGEST, _LARGEST)
         return {"mean": mean, "log_variance": ops.broadcast_to(-concentration, ops.shape(mean))}

@@ -30,20 +30,18 @@ class Pooling(Part):
         self.supports_masking = True
         self.dimension = dimension
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The vectors (B, D); see `call`.
+    def check_output(self, output: Any) -> None:
+        """Checks the vectors that `call` has returned.
 
         Raises:
-            UserError: If it returns anything else.
+            UserError: If they are not (B, D).
         """
-        pooled = super().__call__(*args, **kwargs)
-        shape = tuple(getattr(pooled, "shape", ()))
+        shape = tuple(getattr(output, "shape", ()))
         if len(shape) != 2 or shape[1] != self.dimension:
             raise UserError(
-                f"{type(self).__name__}.call returned {described(pooled)}; return one vector per "
+                f"{type(self).__name__}.call returned {described(output)}; return one vector per "
                 f"item, of the shape (B, {self.dimension})"
             )
-        return pooled
 
     def check_width(self, features_shape: tuple[Any, ...], name: str, remedy: str) -> None:
         """Checks that features are D wide, for a pooling that keeps their width.

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import keras
 from keras import ops
 
 from data_pipelines.option_types import EvenInt, PositiveInt
 from keras_xmr.config.contracts import PoolingContract
 from keras_xmr.heads.pooling.base import Pooling
-from keras_xmr.layers import GRU
+from keras_xmr.layers.gru import bidirectional_gru
 
 _TEMPERATURE = 0.1
 
@@ -54,12 +53,7 @@ class GPO(Pooling):
         self.hidden = hidden
         if projection:
             self.linear = self.new_dense(dimension, "linear")
-        self.gru = keras.layers.Bidirectional(
-            GRU(hidden, return_sequences=True, dtype=self.dtype_policy),
-            merge_mode="ave",
-            dtype=self.dtype_policy,
-            name="gru",
-        )
+        self.gru = bidirectional_gru(hidden, self.dtype_policy, "gru")
         self.rank_score = self.new_dense(1, "rank_score", use_bias=False)
 
     def build(self, features_shape: tuple[Any, ...]) -> None:

@@ -11,6 +11,7 @@ from keras_xmr import layers
 from keras_xmr.config.contracts import PoolingContract
 from keras_xmr.heads.pooling.base import Pooling
 from keras_xmr.layers import GraphReasoning, L2Normalize, batch_normalization
+from keras_xmr.layers.transformer import last_positions
 
 
 class GRU(Pooling):
@@ -94,8 +95,7 @@ def _last(features: Any, mask: Any) -> Any:
     """The features (B, 1, F) of the last valid position."""
     if mask is None:
         return features[:, -1:]
-    last = keras.ops.sum(keras.ops.cast(mask, "int32"), axis=1) - 1
-    return keras.ops.take_along_axis(features, last[:, None, None], axis=1)
+    return keras.ops.take_along_axis(features, last_positions(mask)[..., None], axis=1)
 
 
 class VSRN(Pooling):
