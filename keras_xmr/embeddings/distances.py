@@ -15,9 +15,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_xmr.embeddings.kinds import Embedding
-
-Tensor = Any
+from keras_xmr.embeddings.kinds import Embedding, Tensor
 
 _SLICE = 32
 
@@ -75,7 +73,7 @@ def order_violation(left: Tensor, right: Tensor) -> Tensor:
         excess = ops.relu(right[None] - left[:, None])
         return ops.sum(excess * excess, axis=-1)
 
-    parts = [slice(start, start + _SLICE) for start in range(0, left.shape[-1], _SLICE)]
+    parts = _slices(left.shape[-1])
     return root(sum(squares(left[:, part], right[:, part]) for part in parts))
 
 
@@ -153,24 +151,34 @@ def log_expected_likelihood(left: Embedding, right: Embedding) -> Tensor:
     A similarity: larger is nearer.
     """
 
-    def term(delta: Tensor, variance_1: Tensor, variance_2: Tensor) -> Tensor:
-        variance = variance_1 + variance_2
-        return delta * delta / variance + ops.log(variance)
-
-    total = _sum_over_dimension(term, left, right)
-    return -0.5 * (total + left["mean"].shape[-1] * _LOG_TWO_PI)
+    constant = left["mean"].shape[-1] * (_LOG_TWO + _LOG_TWO_PI)
+    return -0.5 * (_overlap(left, right, 0.5) + constant)
 
 
 def bhattacharyya(left: Embedding, right: Embedding) -> Tensor:
     """Bhattacharyya distance."""
-
-    def term(delta: Tensor, variance_1: Tensor, variance_2: Tensor) -> Tensor:
-        variance = 0.5 * (variance_1 + variance_2)
-        return 0.125 * delta * delta / variance + 0.5 * ops.log(variance)
-
     own_1 = 0.25 * ops.sum(left["log_variance"], axis=1)[:, None]
     own_2 = 0.25 * ops.sum(right["log_variance"], axis=1)[None, :]
-    return _sum_over_dimension(term, left, right) - own_1 - own_2
+    return 0.5 * _overlap(left, right, 0.25) - own_1 - own_2
+
+
+def _overlap(left: Embedding, right: Embedding, weight: float) -> Tensor:
+    """Sum over d of weight (mu1 - mu2)^2 / v + log v, with v the mean of both variances.
+
+    No product does this, so it is added up in slices of the dimension.
+    """
+    variance_1, variance_2 = (ops.exp(side["log_variance"]) for side in (left, right))
+    total = 0.0
+    for part in _slices(left["mean"].shape[-1]):
+        delta = left["mean"][:, None, part] - right["mean"][None, :, part]
+        variance = 0.5 * (variance_1[:, None, part] + variance_2[None, :, part])
+        values = weight * delta * delta / variance + ops.log(variance)
+        total = total + ops.sum(values, axis=-1)
+    return total
+
+
+def _slices(dimension: int) -> list[slice]:
+    return [slice(start, start + _SLICE) for start in range(0, dimension, _SLICE)]
 
 
 def log_jensen_shannon_shortfall(left: Embedding, right: Embedding) -> Tensor:
@@ -212,20 +220,6 @@ def _log_softplus(values: Tensor) -> Tensor:
 _FAR = 20.0
 _LOG_TWO = 0.6931471805599453
 _LOG_TWO_PI = 1.8378770664093453
-
-
-def _sum_over_dimension(
-    term: Callable[[Tensor, Tensor, Tensor], Tensor], left: Embedding, right: Embedding
-) -> Tensor:
-    """Sum over d of term(mu1 - mu2, var1, var2), in slices of the dimension."""
-    variance_1, variance_2 = (ops.exp(side["log_variance"]) for side in (left, right))
-    total = 0.0
-    for start in range(0, left["mean"].shape[-1], _SLICE):
-        part = slice(start, start + _SLICE)
-        delta = left["mean"][:, None, part] - right["mean"][None, :, part]
-        values = term(delta, variance_1[:, None, part], variance_2[None, :, part])
-        total = total + ops.sum(values, axis=-1)
-    return total
 
 
 def _shape(samples: Tensor) -> tuple[Any, Any, Any]:
