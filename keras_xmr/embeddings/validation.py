@@ -62,24 +62,6 @@ def as_embedding(given: Any, name: str) -> Embedding:
     return embedding
 
 
-def check_dimensions(image: Embedding, caption: Embedding) -> None:
-    """Checks that images and captions are embedded in one space.
-
-    Raises:
-        ArgumentError: If their dimensions differ.
-    """
-    keys = ("mean", "points", "tokens", "samples")
-    sizes = [
-        next((side[key].shape[-1] for key in keys if key in side), None)
-        for side in (image, caption)
-    ]
-    if None not in sizes and sizes[0] != sizes[1]:
-        raise ArgumentError(
-            f"images are embedded in {sizes[0]} dimensions and captions in {sizes[1]}; both towers "
-            "end in one space"
-        )
-
-
 def shapes(*kinds: str) -> str:
     """A hint on the form of embeddings of some kinds, or of every kind."""
     return "give " + ", or ".join(_SHAPES[kind] for kind in kinds or _SHAPES)
@@ -90,19 +72,20 @@ def shape_text(key: str) -> str:
     return "(B, D)" if RANKS.get(key, 2) == 2 else "(B, K, D)"
 
 
-def check_fit(part: Any, image: Embedding, caption: Embedding, log_odds: bool = True) -> None:
-    """Checks that a loss, or a matcher, works on two embeddings.
+def check_fit(part: Any, image: Embedding, caption: Embedding, matcher: Any = None) -> None:
+    """Checks that a loss, or a matcher, works on two embeddings, and that they are in one space.
 
     Args:
         part: The loss or the matcher.
         image: The embedding of images.
         caption: That of captions.
-        log_odds: For a loss, whether its scores are log-odds of a match.
+        matcher: For a loss, the matcher whose scores it reads; None for none.
 
     Raises:
         ArgumentError: If it does not; the message has a hint.
     """
     made = EmbeddingSpec(kind(image), image.keys()), EmbeddingSpec(kind(caption), caption.keys())
+    log_odds = matcher is not None and matcher.contract.log_odds
     for mismatch in find_mismatches(part.contract, *made, log_odds):
         way_out = {
             "kinds": f", not {made[0].kind} and {made[1].kind}: {_accepted(part)}",
@@ -112,6 +95,19 @@ def check_fit(part: Any, image: Embedding, caption: Embedding, log_odds: bool = 
             "MatchProbability() for Gaussians, and keep it: its scale and shift are learned",
         }
         raise ArgumentError(f"{type(part).__name__} {mismatch.text}{way_out[mismatch.about]}")
+    sizes = [
+        next((side[key].shape[-1] for key in _VECTORS if key in side), None)
+        for side in (image, caption)
+    ]
+    if None not in sizes and sizes[0] != sizes[1]:
+        raise ArgumentError(
+            f"images are embedded in {sizes[0]} dimensions and captions in {sizes[1]}; both towers "
+            "end in one space"
+        )
+
+
+_VECTORS = ("mean", "points", "tokens", "samples")
+"""Keys of vectors in the common space of images and captions."""
 
 
 def _accepted(part: Any) -> str:
@@ -132,12 +128,16 @@ def _tensor(value: Any, key: str, name: str) -> Any:
     if isinstance(value, keras.KerasTensor) or (tf.is_tensor(value) and value.dtype == tf.float32):
         tensor = value
     else:
-        if not _is_numeric(value):
+        try:
+            tensor = tf.convert_to_tensor(value)
+        except (TypeError, ValueError):
+            tensor = None
+        if tensor is None or not tensor.dtype.is_floating:
             raise ArgumentError(
                 f"{name}: embeddings are float tensors, not {_describe_dtype(value)}. A text tower "
                 "makes them of word ids, and `keras_xmr.load(run).embed_captions` of texts"
             )
-        tensor = keras.ops.convert_to_tensor(value, "float32")
+        tensor = tf.cast(tensor, tf.float32)
     rank = RANKS.get(key)
     if rank is not None and len(tensor.shape) != rank:
         shape = ", ".join("NLD"[:rank]) if rank == 3 else "N, D"
@@ -145,13 +145,6 @@ def _tensor(value: Any, key: str, name: str) -> Any:
             f"{name}: {key!r} has the shape {tuple(tensor.shape)}, not ({shape}); {shapes()}"
         )
     return tensor
-
-
-def _is_numeric(value: Any) -> bool:
-    try:
-        return tf.convert_to_tensor(value).dtype.is_floating
-    except (TypeError, ValueError):
-        return False
 
 
 def _describe_dtype(value: Any) -> str:

@@ -13,28 +13,15 @@ from keras import ops
 from data_pipelines.errors import ArgumentError
 from keras_xmr.config.contracts import LossContract, MatcherContract
 from keras_xmr.embeddings import distances
-from keras_xmr.embeddings.kinds import Embedding, points
+from keras_xmr.embeddings.kinds import Embedding, Tensor, points
 from keras_xmr.embeddings.validation import (
     as_embedding,
-    check_dimensions,
     check_fit,
     described,
     items,
 )
 from keras_xmr.judgements.relation import as_array, check_image_ids
 from keras_xmr.layers.part import Part
-
-Tensor = Any
-
-
-def check_loss(loss: Any, image: Embedding, caption: Embedding, matcher: Any) -> None:
-    """Checks that a loss works on two embeddings, and on the scores of a matcher, or of none.
-
-    Raises:
-        ArgumentError: If it does not.
-    """
-    check_fit(loss, image, caption, matcher is not None and matcher.contract.log_odds)
-    check_dimensions(image, caption)
 
 
 def _positives(image_ids: Any, positives: Any, images: int | None, captions: int | None) -> Tensor:
@@ -44,13 +31,7 @@ def _positives(image_ids: Any, positives: Any, images: int | None, captions: int
             raise ArgumentError(
                 "image_ids and positives both define the matching pairs; pass one of them"
             )
-        matches = ops.convert_to_tensor(_numbers(positives, "positives"), "bool")
-        if tuple(matches.shape) != (images, captions):
-            raise ArgumentError(
-                f"positives are of {images} images and {captions} captions, so of shape "
-                f"({images}, {captions}), not {tuple(matches.shape)}"
-            )
-        return matches
+        return _matrix(positives, "positives", (images, captions), "bool")
     if images is None or captions is None:
         raise ArgumentError("the first axis of embeddings is of a known size; set it in the graph")
     if tf.is_tensor(image_ids) and not tf.executing_eagerly():
@@ -60,16 +41,6 @@ def _positives(image_ids: Any, positives: Any, images: int | None, captions: int
     return ops.convert_to_tensor(np.arange(images)[:, None] == rows[None, :])
 
 
-def _numbers(values: Any, name: str) -> Any:
-    """A tensor as it is, and an array of finite numbers of anything else."""
-    if tf.is_tensor(values):
-        return values
-    array = as_array(values, name)
-    if array.dtype.kind not in "biuf" or not np.isfinite(array).all():
-        raise ArgumentError(f"{name}: a matrix of finite numbers is needed, not {array.dtype}")
-    return array
-
-
 def _relevance(loss: Any, relevance: Any, shape: Any) -> Tensor:
     if relevance is None:
         raise ArgumentError(
@@ -77,10 +48,19 @@ def _relevance(loss: Any, relevance: Any, shape: Any) -> Tensor:
             f"relevance, float {tuple(shape)}, such as keras_xmr.relevance.cider(captions, "
             "image_ids)"
         )
-    tensor = ops.convert_to_tensor(_numbers(relevance, "relevance"), "float32")
-    if tuple(tensor.shape) != tuple(shape):
+    return _matrix(relevance, "relevance", tuple(shape), "float32")
+
+
+def _matrix(values: Any, name: str, shape: tuple[int | None, ...], dtype: str) -> Tensor:
+    """Finite numbers of all images and captions, as a tensor of this shape."""
+    if not tf.is_tensor(values):
+        values = as_array(values, name)
+        if values.dtype.kind not in "biuf" or not np.isfinite(values).all():
+            raise ArgumentError(f"{name}: a matrix of finite numbers is needed, not {values.dtype}")
+    tensor = ops.convert_to_tensor(values, dtype)
+    if tuple(tensor.shape) != shape:
         raise ArgumentError(
-            f"relevance is of images and captions, of shape {tuple(shape)}, not "
+            f"{name} are of {shape[0]} images and {shape[1]} captions, so of shape {shape}, not "
             f"{tuple(tensor.shape)}"
         )
     return tensor
@@ -144,20 +124,17 @@ class Loss(Part):
         """The parts of the loss; see `call`.
 
         Raises:
-            ArgumentError: If it is called on embeddings alone, as `compute` is; or if it returns
-                anything but the parts that it declares.
+            ArgumentError: If it is called on embeddings alone, as `compute` is.
         """
         if len(args) + len(kwargs) < 4:
             raise ArgumentError(
                 f"{type(self).__name__} is called by a model, on (scores, image, caption, "
                 "relations); its value for embeddings is .compute(images, captions, image_ids)"
             )
-        parts = super().__call__(*args, **kwargs)
-        self._check_parts(parts)
-        return parts
+        return super().__call__(*args, **kwargs)
 
-    def _check_parts(self, parts: Any) -> None:
-        """Checks the output of `call`.
+    def check_output(self, output: Any) -> None:
+        """Checks the parts that `call` has returned.
 
         Raises:
             ArgumentError: If these are not scalars by the names that are declared.
@@ -169,25 +146,22 @@ class Loss(Part):
                 f"{name} declares no parts; write CONTRACT = LossContract(parts=(...)) with the "
                 "keys of what its call returns"
             )
-        if not isinstance(parts, Mapping):
+        if not isinstance(output, Mapping):
             raise ArgumentError(
-                f"{name}.call returned {described(parts)}; return the parts of the loss as a dict "
+                f"{name}.call returned {described(output)}; return the parts of the loss as a dict "
                 f"of scalars, {example}"
             )
-        if set(parts) != set(declared):
+        if set(output) != set(declared):
             raise ArgumentError(
-                f"{name}.call returned the parts {sorted(parts)}, and CONTRACT declares "
+                f"{name}.call returned the parts {sorted(output)}, and CONTRACT declares "
                 f"{sorted(declared)}; make them the same"
             )
-        for part, value in parts.items():
-            if not hasattr(value, "dtype") and not isinstance(value, float):
+        for part, value in output.items():
+            is_number = hasattr(value, "dtype") or isinstance(value, float)
+            if not is_number or len(getattr(value, "shape", ())):
                 raise ArgumentError(
-                    f"{name}.call returned {described(value)} as the part {part!r}; return a scalar"
-                )
-            if len(getattr(value, "shape", ())):
-                raise ArgumentError(
-                    f"{name}.call returned {described(value)} as the part {part!r}; reduce it to a "
-                    "scalar, with keras.ops.mean for instance"
+                    f"{name}.call returned {described(value)} as the part {part!r}; return a "
+                    "scalar, to which keras.ops.mean for instance reduces a tensor"
                 )
             if keras.backend.standardize_dtype(getattr(value, "dtype", "float32")) != "float32":
                 raise ArgumentError(
@@ -234,7 +208,7 @@ class Loss(Part):
             if not isinstance(getattr(matcher, "contract", None), MatcherContract):
                 raise ArgumentError(f"matcher is one of keras_xmr.matchers, not {matcher!r}")
             check_fit(matcher, image, caption)
-        check_loss(self, image, caption, matcher)
+        check_fit(self, image, caption, matcher)
         if self.contract.reads_words:
             raise ArgumentError(
                 f"{type(self).__name__} reads the words of captions, and trains in a model only"

@@ -10,10 +10,9 @@ import keras
 from data_pipelines.errors import ArgumentError
 from data_pipelines.option_types import PositiveInt
 from keras_xmr.config.contracts import MatcherContract
-from keras_xmr.embeddings.kinds import Embedding, kind, sample, sample_with_common_noise
+from keras_xmr.embeddings.kinds import Embedding, Tensor, kind, sample, sample_with_common_noise
 from keras_xmr.embeddings.validation import (
     as_embedding,
-    check_dimensions,
     check_fit,
     described,
     items,
@@ -21,7 +20,6 @@ from keras_xmr.embeddings.validation import (
 )
 from keras_xmr.layers.part import Part
 
-Tensor = Any
 Side = Literal["image", "caption"]
 
 # Seeds of the noise in evaluation: all images have the same noise, and all captions another.
@@ -62,7 +60,6 @@ class Matcher(Part):
         """
         image, caption = as_embedding(image, "images"), as_embedding(caption, "captions")
         check_fit(self, image, caption)
-        check_dimensions(image, caption)
         scores = super().__call__(image, caption, **kwargs)
         self._check_scores(scores, items(image), items(caption))
         return scores
@@ -161,9 +158,8 @@ class LogitMatcher(Matcher):
 
     def __init__(self, *, scale: float = 30.0, shift: float = 30.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        constant = keras.initializers.Constant
-        self.scale = self.add_weight(name="scale", shape=(), initializer=constant(scale))
-        self.shift = self.add_weight(name="shift", shape=(), initializer=constant(shift))
+        self.scale = self.add_scalar("scale", scale)
+        self.shift = self.add_scalar("shift", shift)
 
     def build(self, *shapes: Any, **more_shapes: Any) -> None:
         """Nothing is left to build: scale and shift are there from the start."""

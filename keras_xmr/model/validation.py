@@ -12,7 +12,6 @@ import tensorflow as tf
 from data_pipelines.errors import ArgumentError
 from keras_xmr.embeddings.validation import as_embedding, check_fit, described, shapes
 from keras_xmr.losses import Loss
-from keras_xmr.losses.base import check_loss
 from keras_xmr.matchers import Matcher
 from keras_xmr.model.objective import Objective
 from keras_xmr.model.relations import MatchRule
@@ -82,7 +81,7 @@ def check_parts(
     image, caption = image_tower.output, text_tower.output
     check_fit(matcher, image, caption)
     for loss in objective.losses_:
-        check_loss(loss, image, caption, matcher)
+        check_fit(loss, image, caption, matcher)
 
 
 def as_inputs(x: Any) -> dict[str, Any]:
