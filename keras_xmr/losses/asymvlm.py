@@ -10,12 +10,9 @@ from keras import ops
 from data_pipelines.option_types import PositiveFloat
 from keras_xmr.config.contracts import LossContract
 from keras_xmr.embeddings import distances
-from keras_xmr.embeddings.kinds import Embedding, log_sigma
-from keras_xmr.losses.base import Relations
+from keras_xmr.embeddings.kinds import Embedding, Tensor, log_sigma
 from keras_xmr.losses.cross_entropy import NTXent
-from keras_xmr.losses.queries_base import Queries
-
-Tensor = Any
+from keras_xmr.losses.queries_base import Queries, with_scores
 
 
 class SphericalLikelihood(NTXent):
@@ -50,11 +47,9 @@ class SphericalLikelihood(NTXent):
         super().__init__(temperature=temperature, learnable=learnable, **kwargs)
         self.distribution = distribution
 
-    def compared_scores(self, rows: Queries, columns: Queries) -> tuple[Tensor, Tensor]:
-        images = self.log_likelihood(rows.queries, rows.candidates)
-        if rows.whole:
-            return images, ops.transpose(images)
-        return images, ops.transpose(self.log_likelihood(columns.candidates, columns.queries))
+    def sum_over_queries(self, rows: Queries, columns: Queries, step: Tensor) -> dict[str, Tensor]:
+        rows, columns = with_scores(rows, columns, self.log_likelihood)
+        return super().sum_over_queries(rows, columns, step)
 
     def log_likelihood(self, image: Embedding, caption: Embedding) -> Tensor:
         """Log-likelihoods (N, M) of N images under M captions, but for a constant."""
@@ -65,9 +60,6 @@ class SphericalLikelihood(NTXent):
             return kappa * cosine + von_mises_fisher_normalizer(kappa, dimension)
         closeness = ops.log1p(ops.maximum(cosine, -1.0 + 1e-6))
         return kappa * closeness + power_spherical_normalizer(kappa, dimension)
-
-    def trivial_value(self, scores: Tensor, relations: Relations) -> None:
-        """None is known: normalizers differ where scores are equal."""
 
 
 def von_mises_fisher_normalizer(kappa: Tensor, dimension: int) -> Tensor:

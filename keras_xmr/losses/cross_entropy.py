@@ -8,16 +8,15 @@ from typing import Any
 from keras import ops
 
 from data_pipelines.option_types import PositiveFloat
-from keras_xmr.config.contracts import LossContract
 from keras_xmr.layers import Temperature
-from keras_xmr.losses.base import Relations
-from keras_xmr.losses.queries_base import LOWEST, Queries, QueriesLoss, query_weights
+from keras_xmr.losses.queries_base import LOWEST, DirectionsLoss, Queries, query_weights
 
 
-class _CrossEntropy(QueriesLoss):
-    """A cross entropy over scores divided by a temperature, mean of both directions."""
+class _CrossEntropy(DirectionsLoss):
+    """A cross entropy over scores divided by a temperature, mean of both directions.
 
-    CONTRACT = LossContract(parts=("image_to_text", "text_to_image"))
+    In each direction it is the mean over the queries, and the positives of each.
+    """
 
     def __init__(self, temperature: float, learnable: bool, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -29,25 +28,11 @@ class _CrossEntropy(QueriesLoss):
     def entropy(self, logits: Any, positives: Any) -> Any:
         """The cross entropy of each candidate (column) of each query (row), if it is a positive."""
 
-    def compared_scores(self, rows: Queries, columns: Queries) -> tuple[Any, Any]:
-        """Scores of the images, and of the captions, as queries: one row per query."""
-        return rows.scores, columns.scores
-
-    def sum_over_queries(self, rows: Queries, columns: Queries, step: Any) -> dict[str, Any]:
-        parts = zip(
-            self.CONTRACT.parts, self.compared_scores(rows, columns), (rows, columns), strict=True
-        )
-        return {part: 0.5 * self._direction(scores, queries) for part, scores, queries in parts}
-
-    def _direction(self, scores: Any, queries: Queries) -> Any:
-        """Mean over the queries, and the positives of each."""
+    def one_way(self, queries: Queries, direction: str, step: Any) -> Any:
         positives = queries.positives
-        entropy = self.entropy(self.divide(scores), positives)
+        entropy = self.entropy(self.divide(queries.scores), positives)
         weights = query_weights(positives, queries.batch_positives)
-        return ops.sum(weights[:, None] * ops.where(positives, entropy, 0.0))
-
-    def trivial_value(self, scores: Any, relations: Relations) -> Any:
-        return sum(self(ops.zeros_like(scores), {}, {}, relations).values())
+        return 0.5 * ops.sum(weights[:, None] * ops.where(positives, entropy, 0.0))
 
 
 class NTXent(_CrossEntropy):

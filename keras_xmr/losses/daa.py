@@ -12,14 +12,8 @@ from keras import ops
 from data_pipelines.option_types import PositiveFloat
 from keras_xmr.config.contracts import LossContract
 from keras_xmr.embeddings import distances
-from keras_xmr.losses.queries_base import (
-    Queries,
-    QueriesLoss,
-    compute_both_directions,
-    vectors_of,
-)
-
-Tensor = Any
+from keras_xmr.embeddings.kinds import Embedding, Tensor
+from keras_xmr.losses.queries_base import DirectionsLoss, Queries, vectors_of, with_scores
 
 _NODES = 12
 _HALF = 1.5
@@ -187,7 +181,7 @@ def _node_weights() -> Tensor:
     return tf.constant(np.where(orders == 0, 1.0, 2.0)[:, None] / _NODES * values, tf.float32)
 
 
-class DAA(QueriesLoss):
+class DAA(DirectionsLoss):
     """One minus the smooth Average Semantic Precision (Li et al. 2022, Eq. 4 to 12).
 
     The ASP of a query is the mean, over all candidates, of the smaller of two ranks divided by
@@ -216,7 +210,6 @@ class DAA(QueriesLoss):
     """
 
     CONTRACT = LossContract(
-        parts=("image_to_text", "text_to_image"),
         accepts=("point", "gaussian"),
         reads_scores=False,
         reads_relevance=True,
@@ -241,27 +234,22 @@ class DAA(QueriesLoss):
         self.directions = directions
 
     def sum_over_queries(self, rows: Queries, columns: Queries, step: Tensor) -> dict[str, Tensor]:
-        similarities = compute_both_directions(rows, columns, self._similarities)
-        parts, sides = {}, (rows, columns)
-        for part, matrix, side in zip(self.CONTRACT.parts, similarities, sides, strict=True):
-            parts[part] = ops.zeros(())
-            if self.directions in ("both", part):
-                parts[part] = side.share * self._one_way(matrix, side.relations["relevance"])
-        return parts
+        if self.similarity != "scores":
+            rows, columns = with_scores(rows, columns, self._similarities)
+        return super().sum_over_queries(rows, columns, step)
 
-    def _similarities(self, queries: Queries) -> Tensor:
-        """Similarities (Q * J, C * J), where J is 1 without samples."""
-        if self.similarity == "scores":
-            return queries.scores
-        left, right = (vectors_of(e, "samples") for e in (queries.queries, queries.candidates))
+    def _similarities(self, image: Embedding, caption: Embedding) -> Tensor:
+        """Similarities (N * J, M * J), where J is 1 without samples."""
+        left, right = (vectors_of(embedding, "samples") for embedding in (image, caption))
         if self.similarity == "cosine":
             return distances.cosine(left, right)
         return ops.matmul(left, ops.transpose(right))
 
-    def _one_way(self, similarities: Tensor, relevance: Tensor) -> Tensor:
-        """The loss of the rows as queries."""
-        queries = ops.shape(similarities)[0] // ops.shape(relevance)[0]
-        copies = ops.shape(similarities)[1] // ops.shape(relevance)[1]
-        ranks = smooth_ranks(relevance, self.relevance_temperature, copies)
-        ranks = ops.repeat(ops.repeat(ranks, queries, axis=0), copies, axis=1)
-        return 1.0 - ops.mean(smooth_asp(similarities, ranks, self.temperature))
+    def one_way(self, queries: Queries, direction: str, step: Tensor) -> Tensor:
+        if self.directions not in ("both", direction):
+            return ops.zeros(())
+        scores, relevance = queries.scores, queries.relations["relevance"]
+        copies = [ops.shape(scores)[axis] // ops.shape(relevance)[axis] for axis in (0, 1)]
+        ranks = smooth_ranks(relevance, self.relevance_temperature, copies[1])
+        ranks = ops.repeat(ops.repeat(ranks, copies[0], axis=0), copies[1], axis=1)
+        return queries.share * (1.0 - ops.mean(smooth_asp(scores, ranks, self.temperature)))

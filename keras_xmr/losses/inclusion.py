@@ -9,11 +9,9 @@ from keras import ops
 
 from data_pipelines.option_types import PositiveFloat
 from keras_xmr.config.contracts import LossContract
-from keras_xmr.embeddings.kinds import Embedding
+from keras_xmr.embeddings.kinds import Embedding, Tensor
 from keras_xmr.losses.base import Relations
 from keras_xmr.losses.queries_base import Queries, QueriesLoss
-
-Tensor = Any
 
 
 class Inclusion(QueriesLoss):

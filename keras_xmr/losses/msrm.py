@@ -14,30 +14,22 @@ from keras import ops
 from data_pipelines.option_types import NonNegativeFloat, PositiveFloat, PositiveInt
 from keras_xmr.config.contracts import LossContract
 from keras_xmr.embeddings import distances
-from keras_xmr.embeddings.kinds import Embedding
+from keras_xmr.embeddings.kinds import Embedding, Tensor
 from keras_xmr.layers import HypergraphConvolution
 from keras_xmr.losses.base import Relations
 from keras_xmr.losses.queries_base import DirectionsLoss, Queries
-
-Tensor = Any
 
 
 class _QueryLoss(DirectionsLoss):
     """The sum of one loss for images as queries, and one for captions."""
 
     CONTRACT = LossContract(
-        accepts=(("gaussian", "gaussian"), ("point", "point")),
-        reads_scores=False,
+        accepts=(("gaussian", "gaussian"), ("point", "point")), reads_scores=False
     )
 
     def learned(self, name: str, start: float) -> keras.Variable:
         """A learned scalar that stays at or above 0."""
-        return self.add_weight(
-            name=name,
-            shape=(),
-            initializer=keras.initializers.Constant(start),
-            constraint=keras.constraints.NonNeg(),
-        )
+        return self.add_scalar(name, start, constraint=keras.constraints.NonNeg())
 
     def trivial_value(self, scores: Tensor, relations: Relations) -> Tensor:
         zeros, positives = ops.zeros_like(scores), relations["positives"]

@@ -8,10 +8,9 @@ from keras import ops
 
 from data_pipelines.option_types import NonNegativeFloat, NonNegativeInt
 from keras_xmr.config.contracts import LossContract
+from keras_xmr.embeddings.kinds import Tensor
 from keras_xmr.losses.base import Relations
 from keras_xmr.losses.queries_base import Queries, QueriesLoss, switch_after_warm_up
-
-Tensor = Any
 
 
 class ProbabilisticMatching(QueriesLoss):

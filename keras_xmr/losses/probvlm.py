@@ -10,10 +10,8 @@ from keras import ops
 
 from data_pipelines.option_types import NonNegativeFloat
 from keras_xmr.config.contracts import LossContract
-from keras_xmr.embeddings.kinds import Embedding
+from keras_xmr.embeddings.kinds import Embedding, Tensor
 from keras_xmr.losses.queries_base import Queries, QueriesLoss, query_weights
-
-Tensor = Any
 
 # Upper bound of the power of a residual in the released code.
 _LARGEST = math.log(1e3)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from keras import ops
 
 from data_pipelines.option_types import Reduction
 from keras_xmr.config.contracts import LossContract
-from keras_xmr.embeddings.kinds import Embedding
+from keras_xmr.embeddings.kinds import Embedding, Tensor
 from keras_xmr.losses.base import Loss, Relations
-
-Tensor = Any
 
 LOWEST = -1e30
 """Below every score, and still finite: the difference of two infinities is not a number."""
@@ -76,11 +74,6 @@ def query_weights(positives: Tensor, batch_positives: Tensor | None = None) -> T
     return 1.0 / (ops.maximum(counts, 1.0) * ops.maximum(queries, 1.0))
 
 
-def number_of_pairs(positives: Tensor) -> Tensor:
-    """Number of matching pairs, at least 1, as float32."""
-    return ops.maximum(ops.sum(ops.cast(positives, "float32")), 1.0)
-
-
 def hardest_negatives(scores: Tensor, positives: Tensor) -> Tensor:
     """The highest score among a query's negatives; `LOWEST` if all candidates match.
 
@@ -138,9 +131,6 @@ class Queries:
         first: The position of the first of these queries in the batch.
         exchange: Collects a scalar of each replica, float32 (R,), without a gradient; None if
             these are all queries.
-
-    Attributes:
-        whole: Whether these are all queries of their side.
     """
 
     compute_scores: Callable[[], Tensor]
@@ -154,10 +144,10 @@ class Queries:
     exchange: Callable[[Tensor], Tensor] | None = None
     _computed: list[Tensor] = field(default_factory=list, init=False)
 
-    def __post_init__(self) -> None:
-        self.whole = self.batch_positives is None
-        if self.whole:
-            self.batch_positives = self.relations.get("positives")
+    @property
+    def whole(self) -> bool:
+        """Whether these are all queries of their side."""
+        return self.batch_positives is None
 
     @property
     def scores(self) -> Tensor:
@@ -175,6 +165,11 @@ class Queries:
     def positives(self) -> Tensor:
         """Matching pairs, boolean (Q, C)."""
         return self.relations["positives"]
+
+    def number_of_pairs(self) -> Tensor:
+        """Number of matching pairs of the batch, at least 1, as float32."""
+        positives = self.positives if self.whole else self.batch_positives
+        return ops.maximum(ops.sum(ops.cast(positives, "float32")), 1.0)
 
     def reduced(self, values: Tensor, reduction: Reduction) -> Tensor:
         """The sum of values of these queries, or their share of the mean over the batch."""
@@ -226,7 +221,7 @@ class QueriesLoss(Loss):
 
 
 class DirectionsLoss(QueriesLoss):
-    """A loss with one part for images as queries, and another for captions.
+    """A loss with one part for images as queries, and another for captions, in this order.
 
     A subclass implements `one_way` in place of `sum_over_queries`.
     """
@@ -249,11 +244,19 @@ class DirectionsLoss(QueriesLoss):
         parts = zip(self.CONTRACT.parts, (rows, columns), strict=True)
         return {part: self.one_way(queries, part, step) for part, queries in parts}
 
+    def trivial_value(self, scores: Tensor, relations: Relations) -> Tensor | None:
+        """The value for equal scores, if the loss reads nothing else."""
+        contract = self.contract
+        reads_more = contract.accepts or contract.keys or contract.reads_relevance
+        if reads_more or not contract.reads_scores:
+            return None
+        return sum(self(ops.zeros_like(scores), {}, {}, relations).values())
 
-class ItemsLoss(QueriesLoss):
+
+class ItemsLoss(DirectionsLoss):
     """A loss over the items of each side by themselves, images and captions added.
 
-    A subclass implements `sum_over_items` in place of `sum_over_queries`.
+    A subclass implements `sum_over_items` in place of `one_way`.
     """
 
     CONTRACT = LossContract(
@@ -267,18 +270,24 @@ class ItemsLoss(QueriesLoss):
         """Sums the terms of the items that are the queries."""
         raise NotImplementedError
 
-    def sum_over_queries(
-        self, rows: Queries, columns: Queries, step: Tensor | None
-    ) -> dict[str, Tensor]:
-        return {"image": self.sum_over_items(rows), "caption": self.sum_over_items(columns)}
+    def one_way(self, queries: Queries, direction: str, step: Tensor | None) -> Tensor:
+        return self.sum_over_items(queries)
 
 
-def compute_both_directions(
-    rows: Queries, columns: Queries, matrix: Callable[[Queries], Tensor]
-) -> tuple[Tensor, Tensor]:
-    """Computes a symmetric matrix (..., Q, C) for the rows and for the columns.
+def with_scores(
+    rows: Queries, columns: Queries, score: Callable[[Embedding, Embedding], Tensor]
+) -> tuple[Queries, Queries]:
+    """Replaces the scores of the matcher.
 
-    For a whole batch one is the transpose of the other.
+    Args:
+        rows: Some images, as queries, and all captions.
+        columns: Some captions, and all images.
+        score: Computes scores (..., images, captions). Those of a whole batch are computed once.
     """
-    of_rows = matrix(rows)
-    return of_rows, ops.swapaxes(of_rows, -1, -2) if rows.whole else matrix(columns)
+    scored = replace(rows, compute_scores=lambda: score(rows.queries, rows.candidates))
+
+    def of_columns() -> Tensor:
+        scores = scored.scores if rows.whole else score(columns.candidates, columns.queries)
+        return ops.swapaxes(scores, -1, -2)
+
+    return scored, replace(columns, compute_scores=of_columns)

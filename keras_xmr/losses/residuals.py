@@ -14,7 +14,22 @@ from keras_xmr.losses.base import Loss, Relations
 from keras_xmr.losses.queries_base import ItemsLoss, Queries, vectors_of
 
 
-class Diversity(ItemsLoss):
+class _ResidualsLoss(ItemsLoss):
+    """A loss over the set of residuals of each item; a side without them adds nothing."""
+
+    CONTRACT = LossContract(keys=("residuals",))
+
+    def sum_over_items(self, items: Queries) -> Any:
+        if set(self.contract.keys) <= items.queries.keys():
+            return self.sum_over_sets(items, items.queries["residuals"])
+        return ops.zeros(())
+
+    def sum_over_sets(self, items: Queries, residuals: Any) -> Any:
+        """Sums the terms of the items that are the queries, with their residuals (N, K, D)."""
+        raise NotImplementedError
+
+
+class Diversity(_ResidualsLoss):
     """Similarity of the K residuals of an item, summed over images and captions.
 
     The Frobenius norm of their cosines, without the diagonal, divided by K^2, and averaged over the
@@ -22,21 +37,14 @@ class Diversity(ItemsLoss):
     global vector; a side without them adds nothing.
     """
 
-    CONTRACT = LossContract(keys=("residuals",))
-
-    def sum_over_items(self, items: Queries) -> Any:
-        embedding = items.queries
-        if "residuals" not in embedding:
-            return ops.zeros(())
-        residuals = ops.normalize(embedding["residuals"], axis=-1, order=2, epsilon=1e-12)
+    def sum_over_sets(self, items: Queries, residuals: Any) -> Any:
         size = residuals.shape[1]
-        cosines = ops.matmul(residuals, ops.transpose(residuals, (0, 2, 1)))
-        others = cosines * (1.0 - ops.eye(size))
+        others = _products(_unit(residuals)) * (1.0 - ops.eye(size))
         alike = ops.mean(root(ops.sum(others * others, axis=(1, 2))))
         return items.share * alike / size**2
 
 
-class SetUniformity(ItemsLoss):
+class SetUniformity(_ResidualsLoss):
     """Mean of exp(-t |x - y|^2) over the pairs of residuals of an item, both sides added.
 
     The diversity loss of Kim et al. 2023, section 3.4, on residuals of unit length: the local
@@ -48,26 +56,22 @@ class SetUniformity(ItemsLoss):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    CONTRACT = LossContract(keys=("residuals",))
-
     def __init__(self, *, temperature: PositiveFloat = 2.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.temperature = temperature
 
-    def sum_over_items(self, items: Queries) -> Any:
-        embedding = items.queries
-        if "residuals" not in embedding or embedding["residuals"].shape[1] == 1:
-            return ops.zeros(())
-        residuals = ops.normalize(embedding["residuals"], axis=-1, order=2, epsilon=1e-12)
+    def sum_over_sets(self, items: Queries, residuals: Any) -> Any:
         size = residuals.shape[1]
-        cosines = ops.matmul(residuals, ops.transpose(residuals, (0, 2, 1)))
+        if size == 1:
+            return ops.zeros(())
         # |x - y|^2 of unit vectors is 2 - 2 cos.
-        kernel = ops.exp(-2.0 * self.temperature * (1.0 - cosines)) * (1.0 - ops.eye(size))
+        distances = 2.0 * (1.0 - _products(_unit(residuals)))
+        kernel = ops.exp(-self.temperature * distances) * (1.0 - ops.eye(size))
         mean = ops.mean(ops.sum(kernel, axis=(1, 2)))
         return items.share * mean / (size * (size - 1))
 
 
-class DynamicOrthogonality(ItemsLoss):
+class DynamicOrthogonality(_ResidualsLoss):
     """Deviation of the sub-embeddings of an item from orthogonality, beyond a margin.
 
     The sum of |<m v_i, m v_j>| over all ordered pairs of different sub-embeddings, less the
@@ -100,10 +104,7 @@ class DynamicOrthogonality(ItemsLoss):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    CONTRACT = LossContract(
-        keys=("residuals",),
-        when=(({"masked": True}, {"keys": ("residuals", "mask")}),),
-    )
+    CONTRACT = LossContract(when=(({"masked": True}, {"keys": ("residuals", "mask")}),))
 
     def __init__(
         self,
@@ -120,18 +121,22 @@ class DynamicOrthogonality(ItemsLoss):
         self.normalize = normalize
         self.reduction = reduction
 
-    def sum_over_items(self, items: Queries) -> Any:
-        embedding = items.queries
-        if "residuals" not in embedding or (self.masked and "mask" not in embedding):
-            return ops.zeros(())
-        vectors = embedding["residuals"]
+    def sum_over_sets(self, items: Queries, residuals: Any) -> Any:
         if self.masked:
-            vectors = vectors * embedding["mask"][:, None, :]
-        if self.normalize:
-            vectors = ops.normalize(vectors, axis=-1, order=2, epsilon=1e-12)
-        products = ops.abs(ops.matmul(vectors, ops.transpose(vectors, (0, 2, 1))))
-        others = ops.sum(products * (1.0 - ops.eye(vectors.shape[1])), axis=(1, 2))
+            residuals = residuals * items.queries["mask"][:, None, :]
+        products = ops.abs(_products(_unit(residuals) if self.normalize else residuals))
+        others = ops.sum(products * (1.0 - ops.eye(residuals.shape[1])), axis=(1, 2))
         return items.reduced(ops.relu(others - self.beta), self.reduction)
+
+
+def _unit(vectors: Any) -> Any:
+    """Vectors on the unit sphere."""
+    return ops.normalize(vectors, axis=-1, order=2, epsilon=1e-12)
+
+
+def _products(vectors: Any) -> Any:
+    """Inner products (N, K, K) of the vectors (N, K, D) of each set."""
+    return ops.matmul(vectors, ops.transpose(vectors, (0, 2, 1)))
 
 
 class MMD(Loss):

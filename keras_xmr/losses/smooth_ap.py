@@ -7,7 +7,6 @@ from typing import Any
 from keras import ops
 
 from data_pipelines.option_types import PositiveFloat
-from keras_xmr.losses.base import Relations
 from keras_xmr.losses.queries_base import DirectionsLoss, Queries, positive_pairs
 
 
@@ -36,6 +35,3 @@ class SmoothAP(DirectionsLoss):
         rank = 0.5 + ops.sum(above, axis=1)
         rank_in_positives = 0.5 + ops.sum(ops.where(pairs.positives, above, 0.0), axis=1)
         return 0.5 * ops.sum(pairs.weight * (1.0 - rank_in_positives / rank))
-
-    def trivial_value(self, scores: Any, relations: Relations) -> Any:
-        return sum(self(ops.zeros_like(scores), {}, {}, relations).values())

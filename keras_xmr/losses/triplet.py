@@ -8,14 +8,12 @@ from keras import ops
 
 from data_pipelines.option_types import NonNegativeInt, PositiveFloat, Reduction
 from keras_xmr.config.contracts import LossContract
-from keras_xmr.losses.base import Relations
 from keras_xmr.losses.queries_base import (
     LOWEST,
     DirectionsLoss,
     Queries,
     hardest_negatives,
     mean_of_violating,
-    number_of_pairs,
     positive_pairs,
     switch_after_warm_up,
 )
@@ -70,56 +68,43 @@ class Triplet(DirectionsLoss):
         scores, positives = queries.scores, queries.positives
         totals = {
             "sum": lambda: self._over_all(scores, positives),
-            "mean": lambda: _over_violating(scores, positives, self.margin),
-            "hardest": lambda: _over_hardest(scores, positives, self.margin),
+            "mean": lambda: ops.sum(mean_of_violating(self._hinges(scores, positives))),
+            "hardest": lambda: self._over_hardest(scores, positives),
         }
         total = switch_after_warm_up(step, self.warmup_steps, totals["sum"], totals[self.mining])
-        pairs = 1.0 if self.reduction == "sum" else number_of_pairs(queries.batch_positives)
-        return total / pairs
+        return total if self.reduction == "sum" else total / queries.number_of_pairs()
 
     def _over_all(self, scores: Any, positives: Any) -> Any:
-        """The hinges of all negatives; with reduction "mean" by candidate."""
-        total = _over_all(scores, positives, self.margin)
+        """The sum of the hinges of all pairs of a query and a positive, and all its negatives.
+
+        With the reduction "mean" it is divided by the number of candidates.
+        """
+
+        def sum_single_positives() -> Any:
+            positive = ops.sum(ops.where(positives, scores, 0.0), axis=1, keepdims=True)
+            # A query without a positive has no hinge, as if it had one far above.
+            positive = ops.where(ops.any(positives, axis=1, keepdims=True), positive, -LOWEST)
+            hinges = ops.relu(self.margin + (scores - positive))
+            return ops.sum(ops.where(positives, 0.0, hinges))
+
+        def sum_pairs() -> Any:
+            return ops.sum(self._hinges(scores, positives))
+
+        # Where no query has several, no pairs need to be gathered.
+        most = ops.max(ops.sum(ops.cast(positives, "int32"), axis=1))
+        total = ops.cond(most <= 1, sum_single_positives, sum_pairs)
         if self.reduction == "sum":
             return total
         return total / ops.cast(ops.shape(scores)[1], "float32")
 
-    def trivial_value(self, scores: Any, relations: Relations) -> Any:
-        return sum(self(ops.zeros_like(scores), {}, {}, relations).values())
+    def _hinges(self, scores: Any, positives: Any) -> Any:
+        """Hinges (P, M) of all P pairs of a query and a positive with negatives; 0 elsewhere."""
+        pairs = positive_pairs(scores, positives)
+        hinges = ops.relu(self.margin + (pairs.scores - pairs.positive_scores))
+        return ops.where(pairs.positives, 0.0, hinges)
 
-
-def _over_all(scores: Any, positives: Any, margin: float) -> Any:
-    """The sum of the hinges of all pairs of a query and a positive, and all its negatives."""
-
-    def sum_single_positives() -> Any:
-        positive = ops.sum(ops.where(positives, scores, 0.0), axis=1, keepdims=True)
-        # A query without a positive has no hinge, as if it had one far above.
-        positive = ops.where(ops.any(positives, axis=1, keepdims=True), positive, -LOWEST)
-        return ops.sum(ops.where(positives, 0.0, ops.relu(margin + (scores - positive))))
-
-    def sum_pairs() -> Any:
-        return ops.sum(_hinges(scores, positives, margin))
-
-    # Where no query has several, no pairs need to be gathered.
-    most = ops.max(ops.sum(ops.cast(positives, "int32"), axis=1))
-    return ops.cond(most <= 1, sum_single_positives, sum_pairs)
-
-
-def _over_violating(scores: Any, positives: Any, margin: float) -> Any:
-    """The sum over those pairs of the mean hinge of the negatives that have one."""
-    return ops.sum(mean_of_violating(_hinges(scores, positives, margin)))
-
-
-def _hinges(scores: Any, positives: Any, margin: float) -> Any:
-    """Those (P, M) of all P pairs of a query and a positive, with its negatives; 0 elsewhere."""
-    pairs = positive_pairs(scores, positives)
-    return ops.where(
-        pairs.positives, 0.0, ops.relu(margin + (pairs.scores - pairs.positive_scores))
-    )
-
-
-def _over_hardest(scores: Any, positives: Any, margin: float) -> Any:
-    """The sum of the hinges of all those pairs and the hardest negative of the query."""
-    # A query that all candidates match has no negative, and no hinge.
-    hinges = ops.relu(margin + (hardest_negatives(scores, positives) - scores))
-    return ops.sum(ops.where(positives, hinges, 0.0))
+    def _over_hardest(self, scores: Any, positives: Any) -> Any:
+        """The sum of the hinges of all those pairs and the hardest negative of the query."""
+        # A query that all candidates match has no negative, and no hinge.
+        hinges = ops.relu(self.margin + (hardest_negatives(scores, positives) - scores))
+        return ops.sum(ops.where(positives, hinges, 0.0))

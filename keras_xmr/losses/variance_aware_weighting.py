@@ -10,20 +10,19 @@ from data_pipelines.option_types import NonNegativeInt, PositiveFloat, Reduction
 from keras_xmr.config.contracts import LossContract
 from keras_xmr.embeddings import distances
 from keras_xmr.embeddings.distances import root
-from keras_xmr.embeddings.kinds import points
+from keras_xmr.embeddings.kinds import Embedding, points
 from keras_xmr.losses.queries_base import (
     LOWEST,
+    DirectionsLoss,
     Queries,
-    QueriesLoss,
-    compute_both_directions,
     hardest_negatives,
     mean_of_violating,
-    number_of_pairs,
     switch_after_warm_up,
+    with_scores,
 )
 
 
-class VarianceAwareWeighting(QueriesLoss):
+class VarianceAwareWeighting(DirectionsLoss):
     """Hardest-negative hinges of every sub-embedding, over the variance of the other scores.
 
     hinge / sigma^2 + log sigma, added up over the K sub-embeddings, in both directions (Wei et
@@ -59,7 +58,6 @@ class VarianceAwareWeighting(QueriesLoss):
     """
 
     CONTRACT = LossContract(
-        parts=("image_to_text", "text_to_image"),
         accepts=(("set", "point"), ("point", "set"), ("point", "point")),
         reads_scores=False,
         reads_step=True,
@@ -94,29 +92,16 @@ class VarianceAwareWeighting(QueriesLoss):
         self.is_sum_over_queries = sigma != "shared"
 
     def sum_over_queries(self, rows: Queries, columns: Queries, step: Any) -> dict[str, Any]:
-        cosines, t2i = compute_both_directions(
-            rows, columns, lambda side: _cosines(points(side.queries), points(side.candidates))
-        )
-        deviation = self._deviation(cosines)
-        deviation_t2i = (
-            ops.swapaxes(deviation, 1, 2) if self.sigma == "shared" else self._deviation(t2i)
-        )
-        return {
-            "image_to_text": self._direction(cosines, rows, deviation, step),
-            "text_to_image": self._direction(t2i, columns, deviation_t2i, step),
-        }
+        rows, columns = with_scores(rows, columns, _cosines)
+        return super().sum_over_queries(rows, columns, step)
 
-    def _deviation(self, scores: Any) -> Any:
-        """sigma (K, N, M) of each query with each candidate left out; None where it is 1."""
-        if self.sigma == "one":
-            return None
-        if self.sigma_of == "probabilities":
-            scores = ops.softmax(scores / self.temperature, axis=-1)
-        sigma = 1.0 + _deviation_of_others(scores)
-        return ops.stop_gradient(sigma) if self.stop_gradient else sigma
-
-    def _direction(self, scores: Any, queries: Queries, sigma: Any, step: Any) -> Any:
+    def one_way(self, queries: Queries, direction: str, step: Any) -> Any:
         """The sum over all sub-embeddings and all P pairs of a query (row) and a positive."""
+        scores = queries.scores
+        if self.sigma == "shared" and direction == "text_to_image":
+            sigma = ops.swapaxes(self._deviation(ops.swapaxes(scores, 1, 2)), 1, 2)
+        else:
+            sigma = self._deviation(scores)
         positives = queries.positives
         rows, columns = ops.nonzero(positives)
 
@@ -144,9 +129,16 @@ class VarianceAwareWeighting(QueriesLoss):
 
         then = over_all if self.mining == "mean" else over_hardest
         total = ops.sum(switch_after_warm_up(step, self.warmup_steps, over_all, then))
-        if self.reduction == "sum":
-            return total
-        return total / number_of_pairs(queries.batch_positives)
+        return total if self.reduction == "sum" else total / queries.number_of_pairs()
+
+    def _deviation(self, scores: Any) -> Any:
+        """sigma (K, N, M) of each query with each candidate left out; None where it is 1."""
+        if self.sigma == "one":
+            return None
+        if self.sigma_of == "probabilities":
+            scores = ops.softmax(scores / self.temperature, axis=-1)
+        sigma = 1.0 + _deviation_of_others(scores)
+        return ops.stop_gradient(sigma) if self.stop_gradient else sigma
 
 
 def _weighted(hinges: Any, sigma: Any) -> Any:
@@ -154,8 +146,9 @@ def _weighted(hinges: Any, sigma: Any) -> Any:
     return hinges if sigma is None else hinges / (sigma * sigma) + ops.log(sigma)
 
 
-def _cosines(images: Any, captions: Any) -> Any:
-    """Cosines (K, N, M) of sets (N, K, D) and points (M, 1, D), or the other way round."""
+def _cosines(image: Embedding, caption: Embedding) -> Any:
+    """Cosines (K, N, M) of N sets of K and M points, or the other way round."""
+    images, captions = points(image), points(caption)
     cosines = distances.set_cosines(images, captions)
     size = images.shape[1] * captions.shape[1]
     cosines = ops.transpose(cosines, (1, 3, 0, 2))

@@ -196,7 +196,8 @@ def test_variance_aware_weighting_matches_golden(golden, tag, options):
 
 def test_deviations_of_the_mixed_distribution_match_golden(golden):
     case = golden("dvse")
-    scores = _cosines(case.f32("out_v_normalized"), case.f32("out_t_normalized")[:, None])
+    sets, means = case.f32("out_v_normalized"), case.f32("out_t_normalized")
+    scores = _cosines({"points": sets}, {"mean": means})
     np.testing.assert_allclose(np.transpose(scores, (1, 0, 2)), case["out_S"], rtol=1e-4, atol=1e-6)
     for direction, key in ((scores, "i2t"), (np.transpose(scores, (0, 2, 1)), "t2i")):
         own = np.diagonal(_deviation_of_others(direction), axis1=1, axis2=2)
