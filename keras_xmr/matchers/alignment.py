@@ -9,10 +9,8 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_xmr.embeddings.kinds import Embedding
+from keras_xmr.embeddings.kinds import Embedding, Tensor
 from keras_xmr.layers import l2_normalize
-
-Tensor = Any
 
 
 def linear(values: Tensor, weights: list[Tensor]) -> Tensor:

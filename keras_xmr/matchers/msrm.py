@@ -53,6 +53,8 @@ class MahalanobisCosine(Matcher):
     )
     SEARCH = SearchContract(augmentation="mahalanobis_cosine", exact=True)
 
+    _shared: dict[str, Any]
+
     def __init__(
         self,
         *,
@@ -63,17 +65,17 @@ class MahalanobisCosine(Matcher):
         super().__init__(**kwargs)
         self.temperature = temperature
         self.cosine_scale = cosine_scale
-        self._shared = _SharedScalars()
+        # Past Keras, which would save and restore these weights of losses a second time.
+        object.__setattr__(self, "_shared", {})
 
     def share_parameters_with(self, losses: Iterable[Any]) -> None:
         for loss in losses:
-            self._shared.scalars |= {
-                name: getattr(loss, name) for name in loss.contract.shared_parameters
-            }
+            for name in loss.contract.shared_parameters:
+                self._shared[name] = getattr(loss, name)
 
     def _scalars(self) -> dict[str, Any]:
         options = {"cosine_scale": self.cosine_scale, "temperature": self.temperature}
-        return options | self._shared.scalars
+        return options | self._shared
 
     def call(self, image: Embedding, caption: Embedding, query: Side = "image") -> Any:
         scalars = self._scalars()
@@ -82,13 +84,6 @@ class MahalanobisCosine(Matcher):
 
     def search_constants(self) -> dict[str, float]:
         return {name: float(value) for name, value in self._scalars().items()}
-
-
-class _SharedScalars:
-    """Weights of losses, hidden from Keras: the losses save and restore them."""
-
-    def __init__(self) -> None:
-        self.scalars: dict[str, Any] = {}
 
 
 def _mahalanobis(image: Embedding, caption: Embedding, query: Side) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -9,12 +10,11 @@ from keras import ops
 
 from data_pipelines.option_types import BelowOne, PositiveFloat, PositiveInt
 from keras_xmr.config.contracts import MatcherContract, SearchContract
-from keras_xmr.embeddings.kinds import Embedding
+from keras_xmr.embeddings.kinds import Embedding, Tensor
 from keras_xmr.layers import GlobalAttention, l2_normalize
 from keras_xmr.matchers.alignment import attend, linear, score_in_tiles
 from keras_xmr.matchers.base import Matcher, Side
 
-Tensor = Any
 Weights = dict[str, list[Tensor]]
 
 _MOMENTUM = 0.9
@@ -112,7 +112,7 @@ class _Similarity(Matcher):
         raise NotImplementedError
 
     def keep(self, statistics: list[Tensor]) -> None:
-        """Stores the statistics (M,) of the captions of a training step, if any."""
+        """Stores the statistics (M,) of the captions of a training step."""
 
     def score(
         self, weights: Weights, local: Tensor, whole: Tensor, mask: Tensor, training: bool
@@ -137,24 +137,7 @@ class _Similarity(Matcher):
         return [ops.sigmoid(linear(vectors, weights["evaluation"])[..., 0]), *statistics]
 
     def call(self, image: Embedding, caption: Embedding, training: bool = False) -> Tensor:
-        def score(weights: Weights, image: Embedding, caption: Embedding) -> list[Tensor]:
-            local = _differences(image, caption, self.smoothing)
-            whole = _between(image["global"], caption["global"])
-            return self.score(weights, local, whole, caption["mask"], training)
-
-        return self.score_pairs(score, self.pair_weights(), image, caption, training)
-
-    def score_pairs(
-        self, score: Any, weights: Any, image: Embedding, caption: Embedding, training: bool
-    ) -> Tensor:
-        """Scores all pairs in tiles, and in training keeps statistics; see `score_in_tiles`."""
-        count = self.STATISTICS if training else 0
-        scores, *statistics = score_in_tiles(
-            score, weights, image, caption, self.captions_at_once, training, count
-        )
-        if training:
-            self.keep(statistics)
-        return scores
+        return _score_pairs({"global": self}, image, caption, training)
 
 
 class SAF(_Similarity):
@@ -176,12 +159,12 @@ class SAF(_Similarity):
     def build(self, image_shape: Any, caption_shape: Any) -> None:
         super().build(image_shape, caption_shape)
         self.gate.build((None, self.similarity_dimension))
-        self.gamma = self.add_weight(name="gamma", shape=(), initializer="ones")
-        self.beta = self.add_weight(name="beta", shape=(), initializer="zeros")
+        self.gamma = self.add_scalar("gamma", 1.0)
+        self.beta = self.add_scalar("beta", 0.0)
         # Every replica sees the global batch, so any of them has the statistics.
-        kept = {"shape": (), "trainable": False, "aggregation": "only_first_replica"}
-        self.moving_mean = self.add_weight(name="moving_mean", initializer="zeros", **kept)
-        self.moving_variance = self.add_weight(name="moving_variance", initializer="ones", **kept)
+        kept = {"trainable": False, "aggregation": "only_first_replica"}
+        self.moving_mean = self.add_scalar("moving_mean", 0.0, **kept)
+        self.moving_variance = self.add_scalar("moving_variance", 1.0, **kept)
 
     def pair_weights(self) -> Weights:
         norm = [self.gamma, self.beta, self.moving_mean, self.moving_variance]
@@ -316,15 +299,15 @@ class SGRAF(Matcher):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.options: dict[str, Any] = {
+        options: dict[str, Any] = {
             "similarity_dimension": similarity_dimension,
             "smoothing": smoothing,
             "dropout": dropout,
             "captions_at_once": captions_at_once,
         }
         self.steps = steps
-        self.saf = SAF(**self.options, name="saf")
-        self.sgr = SGR(steps=steps, **self.options, name="sgr")
+        self.saf = SAF(**options, name="saf")
+        self.sgr = SGR(steps=steps, **options, name="sgr")
 
     def build(self, image_shape: Any, caption_shape: Any) -> None:
         for part in (self.saf, self.sgr):
@@ -341,23 +324,40 @@ class SGRAF(Matcher):
         return embedding | vectors
 
     def call(self, image: Embedding, caption: Embedding, training: bool = False) -> Tensor:
-        def score(weights: list[Weights], image: Embedding, caption: Embedding) -> list[Tensor]:
-            # Both attend alike, which is half of the work.
-            local = _differences(image, caption, self.saf.smoothing)
-            scored = [
-                part.score(
-                    weights[number],
-                    local,
-                    _between(image[f"{part.name}_global"], caption[f"{part.name}_global"]),
-                    caption["mask"],
-                    training,
-                )
-                for number, part in enumerate((self.saf, self.sgr))
-            ]
-            return [0.5 * (scored[0][0] + scored[1][0]), *scored[0][1:]]
+        both = {"saf_global": self.saf, "sgr_global": self.sgr}
+        return _score_pairs(both, image, caption, training)
 
-        weights = [self.saf.pair_weights(), self.sgr.pair_weights()]
-        return self.saf.score_pairs(score, weights, image, caption, training)
+
+def _score_pairs(
+    matchers: Mapping[str, _Similarity], image: Embedding, caption: Embedding, training: bool
+) -> Tensor:
+    """The mean scores of some matchers, in tiles.
+
+    Args:
+        matchers: The matchers, by the key of their global vectors. All attend alike, which is done
+            once. Only the first has statistics, which it keeps in training.
+        image: Tokens of the images, with these vectors.
+        caption: Tokens of the captions, with these vectors.
+        training: Whether a model is trained.
+    """
+    first = next(iter(matchers.values()))
+
+    def score(weights: dict[str, Weights], image: Embedding, caption: Embedding) -> list[Tensor]:
+        local, mask = _differences(image, caption, first.smoothing), caption["mask"]
+        scored = []
+        for key, matcher in matchers.items():
+            whole = tf.math.squared_difference(image[key][:, None], caption[key])
+            scored.append(matcher.score(weights[key], local, whole, mask, training))
+        return [sum(scores for scores, *_ in scored) / len(scored), *scored[0][1:]]
+
+    weights = {key: matcher.pair_weights() for key, matcher in matchers.items()}
+    count = first.STATISTICS if training else 0
+    scores, *statistics = score_in_tiles(
+        score, weights, image, caption, first.captions_at_once, training, count
+    )
+    if statistics:
+        first.keep(statistics)
+    return scores
 
 
 def _tensors(*variables: Any) -> list[Tensor]:
@@ -370,8 +370,3 @@ def _differences(image: Embedding, caption: Embedding, smoothing: float) -> Tens
     words, mask = caption["tokens"], caption["mask"]
     attended = attend(image["tokens"], image["mask"], words, mask, smoothing)
     return tf.math.squared_difference(attended, words)
-
-
-def _between(image: Tensor, caption: Tensor) -> Tensor:
-    """Squared differences (N, C, D) of global vectors (N, D) and (C, D)."""
-    return tf.math.squared_difference(image[:, None], caption)

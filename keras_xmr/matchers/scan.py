@@ -8,12 +8,10 @@ from keras import ops
 
 from data_pipelines.option_types import PositiveFloat, PositiveInt
 from keras_xmr.config.contracts import MatcherContract, SearchContract
-from keras_xmr.embeddings.kinds import Embedding
+from keras_xmr.embeddings.kinds import Embedding, Tensor
 from keras_xmr.layers import l2_normalize
 from keras_xmr.matchers.alignment import attend, score_in_tiles
 from keras_xmr.matchers.base import Matcher
-
-Tensor = Any
 
 
 class SCAN(Matcher):
