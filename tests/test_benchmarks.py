@@ -37,6 +37,7 @@ def _marks(part: str) -> list[pytest.MarkDecorator]:
     return [pytest.mark.heavy] * (part in HEAVY) + [pytest.mark.slow] * (part in SLOW + HEAVY)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "part",
     [pytest.param(part, marks=_marks(part)) for part in PARTS],
@@ -50,6 +51,7 @@ def test_every_part_of_the_table_runs(module, part):
         assert row.bound is None or (row.bound > 0 and row.bound_by)
 
 
+@pytest.mark.slow
 def test_growth_is_drawn(module, tmp_path):
     row = module("measuring").Row
     grown = [(what, size) for what in ("batch", "captions", "samples") for size in ("1", "2")]
@@ -78,6 +80,7 @@ def test_every_loss_is_in_the_table(module):
     assert known == set(losses.__all__) - {"Loss", "Relations", "Captioning"}
 
 
+@pytest.mark.slow
 def test_matchers_are_compared_with_formulas_of_the_same_scores(module):
     matchers = module("matchers")
     for name in matchers.PLAIN:
@@ -93,6 +96,7 @@ def test_every_matcher_is_in_the_table(module):
     assert known == set(matchers.__all__)
 
 
+@pytest.mark.slow
 def test_another_process_does_works_and_tells_what_they_found(module, tmp_path, monkeypatch):
     measuring = module("measuring")
     (tmp_path / "benchmarks").mkdir()
@@ -123,6 +127,7 @@ def test_shares_of_photos_average_to_rsum(module, random):
     np.testing.assert_allclose(decoding.by_photo(scores, 2).mean(), rsum)
 
 
+@pytest.mark.slow
 def test_the_table_finds_its_parts_and_tells_what_failed(module, tmp_path):
     table, row = module("table"), module("measuring").Row
     assert table.parts() == PARTS

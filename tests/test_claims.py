@@ -123,6 +123,7 @@ def test_the_order_of_wang_is_the_claim_that_it_is(bench):
     assert claim.effects == {"i2t_r_precision": 1.4, "t2i_r_precision": 1.6}
 
 
+@pytest.mark.slow
 def test_finished_runs_answer(bench, tmp_path):
     skills = {"scenes_vse0-seed1": 1.0, "scenes_vsepp-seed1": 3.0, "scenes_vsepp-seed2": 3.0}
     skills |= {"scenes_vse0-seed2": 1.0, "scenes_vsepp-seed3": 3.0, "scenes_vse0-seed3": 1.0}
@@ -162,6 +163,7 @@ def test_without_runs_there_is_no_table(bench, options, says, tmp_path, monkeypa
     assert not told.out
 
 
+@pytest.mark.slow
 def test_the_table_of_finished_runs_is_printed(bench, tmp_path, capsys):
     for name, skill in {"scenes_vse0-seed1": 1.0, "scenes_vsepp-seed1": 3.0}.items():
         finished_run(tmp_path, name, 1, skill)
@@ -169,6 +171,7 @@ def test_the_table_of_finished_runs_is_printed(bench, tmp_path, capsys):
     assert "| the hardest negative is above all negatives | " in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_what_seeds_change_counts_where_a_method_has_one(bench, tmp_path):
     for seed, skill in enumerate((1.0, 2.0, 3.0)):  # Seeds change much,
         finished_run(tmp_path, f"scenes_msrm-seed{seed}", seed, skill)
@@ -203,6 +206,7 @@ def test_what_seeds_change_counts_where_a_method_has_one(bench, tmp_path):
     assert row[0] == "seeds unknown"
 
 
+@pytest.mark.slow
 def test_configs_that_count_other_negatives_say_nothing_of_heads(bench, tmp_path):
     for method in ("dvse", "pvse"):
         finished_run(tmp_path, f"scenes_{method}-seed0", 0, 2.0)
@@ -258,6 +262,7 @@ def report(folder, recalls, grown):
         uncertainty_report._occlusion(side, growth).write(folder)
 
 
+@pytest.mark.slow
 def test_reports_say_what_sigma_tells(bench, tmp_path):
     for name in ("scenes_pcme", "csv_pretrained_pcme"):
         for seed, grown in enumerate((1.5, 1.3)):
@@ -289,6 +294,7 @@ def test_reports_say_what_sigma_tells(bench, tmp_path):
     assert not bench.of_sigma(tmp_path / "nothing", bench.config_on_scenes)
 
 
+@pytest.mark.slow
 def test_siblings_that_no_claim_names_do_not_count(bench, tmp_path):
     for seed in range(4):
         finished_run(tmp_path, f"scenes_pcme-seed{seed}", seed, 2.0)
@@ -329,6 +335,7 @@ claims:
 """
 
 
+@pytest.mark.slow
 def test_claims_of_ones_own_are_a_yaml_file(bench, tmp_path, capsys):
     for name, skill in {"my_method": 3.0, "theirs": 1.0}.items():
         for seed in range(4):

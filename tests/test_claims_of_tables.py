@@ -18,6 +18,7 @@ def table(study):
     return study.rows_of_table()
 
 
+@pytest.mark.slow
 def test_the_tables_of_the_docs_are_those_of_the_command(study, capsys, table):
     with (DOCS / "tables" / "claims.csv").open(encoding="utf-8", newline="") as file:
         assert list(csv.reader(file)) == table

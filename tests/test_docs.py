@@ -69,6 +69,7 @@ def folder(tmp_path_factory, trained) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_snippets_run_one_after_another(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     names = {}
@@ -80,6 +81,7 @@ def test_snippets_run_one_after_another(folder, monkeypatch, capsys):
     assert names["photos"].keys() == {"mean", "log_variance"}
 
 
+@pytest.mark.slow
 def test_the_loss_of_the_tutorial_runs(tmp_path, monkeypatch):
     """What the page calls `my_losses.py`, on arrays and in a config."""
     page = ROOT / "docs" / "tutorials" / "first_loss.md"
@@ -138,6 +140,7 @@ def test_a_loaded_run_is_the_model_of_the_run(folder, trained, monkeypatch):
     np.testing.assert_allclose(run.score(images, captions), scores, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_loaded_run_says_what_it_takes(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(folder)
     run = keras_xmr.load("saved_models/scenes_pcme")
@@ -155,6 +158,7 @@ def test_a_loaded_run_says_what_it_takes(folder, tmp_path, monkeypatch):
         run.embed_captions("a small red circle")
 
 
+@pytest.mark.slow
 def test_a_missing_photo_is_no_error_of_tensorflow(folder, monkeypatch):
     """TensorFlow prints two tracebacks of what a generator of its data raises."""
     monkeypatch.chdir(folder)

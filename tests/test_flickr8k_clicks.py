@@ -85,6 +85,7 @@ def test_rocchio_moves_as_its_formula(study, monkeypatch):
     np.testing.assert_allclose(query(np.eye(3)[:1]), [[1, 0.5, -0.5]])
 
 
+@pytest.mark.slow
 def test_results_become_tables_and_a_figure(study, split, monkeypatch, tmp_path):
     monkeypatch.setattr(study, "CLICKS", (12, 24))
     monkeypatch.setattr(study, "DRAWS", 2)

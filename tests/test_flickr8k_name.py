@@ -33,6 +33,7 @@ def test_photos_are_right_where_three_captions_say_so(named):
     assert np.isnan(named.test.judged[0]).all()
 
 
+@pytest.mark.slow
 def test_a_name_is_learned_from_clicks(study, named):
     results = list(study.study(named))
     assert len(results) == 1 + len(study.CLICKS) * study.DRAWS

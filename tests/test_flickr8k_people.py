@@ -97,6 +97,7 @@ def test_correlations_are_those_of_scipy(intervals, random):
     assert found["first"].count == 199
 
 
+@pytest.mark.slow
 def test_what_sigma_knows_is_seen(uncertainty, judged):
     found, crowd, experts = judged
     figures = {
@@ -137,6 +138,7 @@ def test_answer_sets_keep_their_promise_by_the_annotated_pairs(audit, judged):
     assert figure.value == pytest.approx((own >= sets.cutoff).mean())
 
 
+@pytest.mark.slow
 def test_one_expert_is_between_ties_against_and_for(agreement, judged):
     found, crowd, experts = judged
     rows = {(s, w, m): f for s, w, m, f in agreement.one_against_others(found.test, experts)}

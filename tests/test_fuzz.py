@@ -107,6 +107,7 @@ def test_images(count):
     fuzz(check, count, st.sampled_from(files), DAMAGE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", COUNTS)
 def test_records(count, tmp_path):
     options = DataOptions(
@@ -151,6 +152,7 @@ def test_scores_of_other_models(count, tmp_path):
     fuzz(check, count, st.sampled_from(["npy", "npz"]), DAMAGE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [37, pytest.param(1, marks=pytest.mark.heavy)])
 def test_every_byte_of_sparse_judgements(step, tmp_path):
     path = tmp_path / "judged.npz"

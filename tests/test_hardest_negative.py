@@ -63,6 +63,7 @@ def test_gradients_of_the_towers_are_those_of_differences(random, study, largest
         assert 10 * trained.moments[number][0][place] == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_vaguer_captions_are_true_of_more_scenes_and_a_training_learns(study, monkeypatch):
     monkeypatch.setattr(study, "SIZES", {"train": 60, "test": 60})
     monkeypatch.setattr(study, "STEPS", 60)
@@ -80,6 +81,7 @@ def test_intervals_are_those_of_students_t(study):
     assert np.isnan(study.half_width(np.array([1.0])))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["DiVE", "SAF"])
 def test_methods_of_other_parts_learn_and_begin_anew(study, monkeypatch, method):
     monkeypatch.setattr(study, "SIZES", {"train": 60, "test": 60})

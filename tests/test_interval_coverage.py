@@ -44,6 +44,7 @@ def test_a_metric_of_queries_that_people_judged(random):
     assert 0.92 <= np.mean((low <= 0) & (high >= 0)) <= 0.97
 
 
+@pytest.mark.slow
 def test_the_sum_of_both_directions(random, real_tables, monkeypatch):
     few = functools.partial(resampled_means, resamples=200)
     monkeypatch.setattr(real_tables, "resampled_means", few)
@@ -57,6 +58,7 @@ def test_the_sum_of_both_directions(random, real_tables, monkeypatch):
     assert 0.92 <= hits / trials <= 0.97
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slope", [0.0, 1.0])
 def test_a_rank_correlation_in_closed_form(random, slope):
     """Of sigma with R@1, of which there are but two values."""
@@ -84,6 +86,7 @@ def test_a_resampled_rank_correlation_and_a_partial_one(random, intervals, monke
     assert all((hits / trials >= 0.92) & (hits / trials <= 0.97)), hits / trials
 
 
+@pytest.mark.slow
 def test_the_gain_of_an_order_of_answers_and_its_correlation(random, posthoc):
     measures, trials, queries = (posthoc.gain, posthoc.correlation), 400, 200
     whole = _answers(random, 100_000, 1.0)
@@ -107,6 +110,7 @@ def test_a_proportion(random, count, rate, verdict):
     assert printed == [round(100 * n, 1) for n in (observed[0], low[0], high[0])]
 
 
+@pytest.mark.slow
 def test_the_coverage_of_prediction_sets_has_an_interval_that_holds_at_least_its_level(
     random, answer_sets
 ):
@@ -133,6 +137,7 @@ def test_the_range_of_tau_is_no_interval(random, metric_ranking):
     assert hits / trials < 0.5
 
 
+@pytest.mark.slow
 def test_the_mean_of_a_bin_of_queries(random, monkeypatch):
     """Of the plots of metric against uncertainty; five captions of a photo are not independent."""
     monkeypatch.setattr(assessment, "_RESAMPLES", 200)
@@ -145,6 +150,7 @@ def test_the_mean_of_a_bin_of_queries(random, monkeypatch):
     assert 0.92 <= np.mean(hits) <= 0.97
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spread", [0.1, 1.0])
 def test_gains_over_draws_of_clicks(random, clicks, monkeypatch, spread):
     """Photos and eight draws vary; clicked queries are others in each draw, and their number."""
@@ -178,6 +184,7 @@ def test_a_mean_of_tau_over_seeds(random, intervals, metric_ranking, noise):
     assert 0.92 <= np.mean(hits) <= 0.97
 
 
+@pytest.mark.slow
 def test_a_share_of_the_steps_of_a_few_chains(random, intervals):
     """24 chains of three steps each, whose chances differ."""
     trials, hits, chains = 500, 0, np.repeat(np.arange(24), 3)
@@ -188,6 +195,7 @@ def test_a_share_of_the_steps_of_a_few_chains(random, intervals):
     assert 0.92 <= hits / trials <= 0.97
 
 
+@pytest.mark.slow
 def test_a_statistic_of_pairs_of_which_some_belong_together(random, intervals):
     """The share of two people who say the same, of three pairs of each caption."""
     trials, hits, captions = 400, 0, np.repeat(np.arange(40), 3)
@@ -210,6 +218,7 @@ def test_the_growth_of_sigma(random):
     assert 0.92 <= hits / trials <= 0.97
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runs", [1, 3])
 def test_what_reports_of_several_runs_say_of_sigma(random, sigma_claims, monkeypatch, runs):
     """All runs have the same queries, whose standard error each report has."""

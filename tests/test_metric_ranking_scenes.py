@@ -27,6 +27,7 @@ def small(study, monkeypatch):
     training.data.cache_clear()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 def test_results_become_a_table_and_a_figure(study, tmp_path, capsys):
     path = tmp_path / "lines.jsonl"

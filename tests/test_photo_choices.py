@@ -29,6 +29,7 @@ def made_up(bench, monkeypatch, random):
     return read
 
 
+@pytest.mark.slow
 def test_settings_are_compared_with_the_first_one_and_computed_once(
     bench, made_up, tmp_path, capsys
 ):

@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 import yaml
 from imported_names import missing_names
 
@@ -71,12 +72,14 @@ def dataclasses_of_arrays() -> Iterator[tuple[str, ast.expr]]:
                             yield f"{path.relative_to(ROOT)}: {node.name}", decorator
 
 
+@pytest.mark.slow
 def test_studies_and_benchmarks_import_names_that_exist():
     """Some import what they need in functions that no other test calls."""
     for path in (p for folder in ("benchmarks", "studies") for p in (ROOT / folder).glob("*.py")):
         assert not missing_names(path.read_text("utf-8")), path.name
 
 
+@pytest.mark.slow
 def test_data_classes_of_arrays_are_not_compared_by_their_arrays():
     """`==` of arrays is no truth value: a generated `__eq__` would raise, and so would `in`."""
     found = dict(dataclasses_of_arrays())

@@ -12,6 +12,7 @@ study = benchmark("scenes_tables", "studies")
 DOCS = Path(__file__).parents[1] / "docs"
 
 
+@pytest.mark.slow
 def test_the_tables_of_the_docs_are_those_of_the_command(study):
     for table in ("truth", "annotated"):
         text = (DOCS / "tables" / f"scenes_methods_{table}.csv").read_text("utf-8")
@@ -36,6 +37,7 @@ def test_a_former_interval_is_replaced(study):
     assert study.page_with_intervals(page).endswith("| -22.6 to 430.2 |")
 
 
+@pytest.mark.slow
 def test_the_figure_has_the_methods_of_the_page(study, tmp_path):
     methods = study.methods_of_page(study.PAGE.read_text("utf-8"))
     assert methods[0] == "scenes_saf"

@@ -32,6 +32,7 @@ class Raising:
         return {"raising": -tf.reduce_sum(weights[:, None] * caption["log_variance"])}
 
 
+@pytest.mark.slow
 def test_pushes_of_sigma(bench, random):
     captions = 30
     true_of = random.permutation(captions)

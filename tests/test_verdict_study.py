@@ -87,6 +87,7 @@ def test_scores_are_those_of_the_model(test, data):
     np.testing.assert_allclose(test.scores.raw, wanted.T, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_absent_queries_are_called_absent_more_often_than_present_ones(study, test, data):
     model = study.calibrated(data)
     rows = [line.strip("| ").split(" | ") for line in study.presence_table(model, test)[2:]]

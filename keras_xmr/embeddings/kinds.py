@@ -88,7 +88,8 @@ def sample(embedding: Embedding, samples: int, seed: Tensor) -> Tensor:
     Returns:
         Samples (B, J, D), independent of one another.
     """
-    drawn = as_distribution(embedding).sample(samples, seed=seed)
+    mean, deviation = embedding["mean"], keras.ops.exp(0.5 * embedding["log_variance"])
+    drawn = mean + deviation * _standard_normal(mean, deviation, samples, seed)
     return keras.ops.transpose(drawn, (1, 0, 2))
 
 
@@ -108,8 +109,8 @@ def sample_with_common_noise(embedding: Embedding, samples: int, seed: Tensor) -
     """
     mean = embedding["mean"]
     dimension = mean.shape[-1]
-    standard = _normal(keras.ops.zeros(dimension), keras.ops.ones(dimension))
-    noise = standard.sample(samples, seed=seed)
+    zeros, ones = keras.ops.zeros(dimension), keras.ops.ones(dimension)
+    noise = _standard_normal(zeros, ones, samples, seed)
     deviation = keras.ops.exp(0.5 * embedding["log_variance"])
     return mean[:, None, :] + deviation[:, None, :] * noise[None]
 
@@ -120,6 +121,15 @@ def log_sigma(embedding: Embedding) -> Tensor:
     It grows with the volume of the distribution (Chun et al. 2021, section 3.2.1).
     """
     return 0.5 * keras.ops.mean(embedding["log_variance"], axis=-1)
+
+
+def _standard_normal(mean: Tensor, deviation: Tensor, samples: int, seed: Tensor) -> Tensor:
+    """The noise of samples of a normal distribution, before it is scaled and shifted: (J, ..., D).
+
+    A distribution that scales and shifts it caches every result, and with it the graph of each
+    traced function, for the life of the process.
+    """
+    return _normal(mean, deviation).distribution.sample(samples, seed=seed)
 
 
 def _normal(mean: Tensor, deviation: Tensor) -> Any:

@@ -51,6 +51,7 @@ def assert_same(left, right):
             np.testing.assert_array_equal(a[key], b[key], err_msg=key)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "says"), [(40, "in the record of 'photo_000.jpg'"), (0, "its checksum is not")]
 )
@@ -99,6 +100,7 @@ def test_too_large_batches_are_refused(photos, birds):
         OnePerClassSampler(birds, 128, 0)
 
 
+@pytest.mark.slow
 def test_batches_hold_pixels_words_and_ids(photos):
     sampler = PairSampler(photos, 8, 0)
     x, y = next(batches(photos, sampler, text=TextOptions(drop_words=0)))
@@ -116,6 +118,7 @@ def test_batches_hold_pixels_words_and_ids(photos):
 PLAIN = ImageOptions(size=16, resize=16, crop="center", flip=False, cutout=0)
 
 
+@pytest.mark.slow
 def test_pixels_that_never_change_are_kept(photos, monkeypatch):
     sampler = PairSampler(photos, 8, 0)
     assert not PLAIN.augments
@@ -149,6 +152,7 @@ def test_pixels_that_change_are_not_kept(photos, change):
     assert data_pipelines.batches._cache_pixels(photos, image) is None
 
 
+@pytest.mark.slow
 def test_no_thread_tunes_a_pipeline(photos):
     """It would now and then hold up the end of the pipeline for as long as a minute."""
     pipelines = [
@@ -159,6 +163,7 @@ def test_no_thread_tunes_a_pipeline(photos):
     assert not any(pipeline.options().autotune.enabled for pipeline in pipelines)
 
 
+@pytest.mark.slow
 def test_a_compiled_step_meets_few_lengths(photos):
     def programs(multiple: int) -> tuple[int, list]:
         # Of a compiled function, every shape is another program.
@@ -180,6 +185,7 @@ def test_a_compiled_step_meets_few_lengths(photos):
         assert (longer[:, length:].numpy() == TOKENIZER.pad).all()
 
 
+@pytest.mark.slow
 def test_labels_come_along(birds):
     sampler = OnePerClassSampler(birds, 4, 0)
     _, y = next(batches(birds, sampler))
@@ -187,6 +193,7 @@ def test_labels_come_along(birds):
     np.testing.assert_array_equal(y["labels"], expected)
 
 
+@pytest.mark.slow
 def test_captions_are_tokenised_once(photos, monkeypatch):
     """Caption by caption, splitting costs 20 times as much as all at once."""
     captions = CaptionIds.from_texts([caption.text for caption in photos.captions], TOKENIZER)
@@ -197,6 +204,7 @@ def test_captions_are_tokenised_once(photos, monkeypatch):
     assert_same([x for x, _ in dataset.take(2).as_numpy_iterator()], expected)
 
 
+@pytest.mark.slow
 def test_captions_are_dropped_but_never_empty(photos):
     sampler = PairSampler(photos, 8, 0)
     text = TextOptions(drop_words=0.5)
@@ -206,6 +214,7 @@ def test_captions_are_dropped_but_never_empty(photos):
         assert (x["caption"] == 1).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", [1, 11, 12, 30])
 def test_starting_later_goes_on_as_if_never_stopped(photos, start):
     sampler = PairSampler(photos, 8, 5)
@@ -215,6 +224,7 @@ def test_starting_later_goes_on_as_if_never_stopped(photos, start):
         assert_same(left, right)
 
 
+@pytest.mark.slow
 def test_same_pair_is_augmented_anew_in_every_epoch(photos):
     sampler = PairSampler(photos, 96, 0)
     (x0, y0), (x1, y1) = itertools.islice(batches(photos, sampler), 2)
@@ -225,6 +235,7 @@ def test_same_pair_is_augmented_anew_in_every_epoch(photos):
     assert np.mean(same) < 0.2
 
 
+@pytest.mark.slow
 def test_parts_of_a_batch_make_the_whole(photos):
     sampler = PairSampler(photos, 8, 0)
     wholes = list(itertools.islice(batches(photos, sampler), 2))
@@ -240,6 +251,7 @@ def test_parts_of_a_batch_make_the_whole(photos):
         batches(photos, sampler, part=(0, 3))
 
 
+@pytest.mark.slow
 def test_evaluation_batches_keep_the_order(photos):
     images = np.concatenate(list(image_batches(photos, IMAGE, 5).as_numpy_iterator()))
     assert images.shape == (32, 16, 16, 3)

@@ -76,6 +76,7 @@ def test_boxes_are_parts_of_the_image(options, tmp_path):
         prepare(options(datasets.bottom_up(tmp_path / "data")))
 
 
+@pytest.mark.slow
 def test_images_are_padded_with_zeros_to_the_longest_of_a_batch(options, tmp_path):
     records = prepare(options(datasets.bottom_up(tmp_path / "data")))
     split = records.split("train")

@@ -225,6 +225,7 @@ def test_a_pipe_is_not_waited_for(tmp_path, make, name):
 
 
 # Whatever else can be wrong: a few hundred files that chance has damaged.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "names"),
     [

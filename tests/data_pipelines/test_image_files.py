@@ -21,6 +21,7 @@ def records(tmp_path):
     return prepare(DataOptions.model_validate(options))
 
 
+@pytest.mark.slow
 def test_files_have_the_pixels_of_the_records(records, tmp_path):
     part = records.split("train")
     assert write_images(part, tmp_path / "out") == len(part)

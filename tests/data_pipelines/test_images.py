@@ -86,6 +86,7 @@ def test_broken_files_are_named(data, says):
         to_jpeg(data, "photo.jpg")
 
 
+@pytest.mark.slow
 def test_evaluation_sees_the_centre():
     image = Image.new("RGB", (90, 50), "black")
     image.paste("white", (32, 12, 58, 38))
@@ -139,6 +140,7 @@ def test_what_evaluation_sees_names_no_default():
     assert ImageOptions(fit="stretch").seen != ImageOptions(interpolation="bicubic").seen
 
 
+@pytest.mark.slow
 def test_training_crops_flips_and_erases_by_seed():
     jpeg = tf.constant(datasets.encoded(datasets.picture(3, (90, 70))))
     options = ImageOptions(size=24, resize=24)
@@ -197,6 +199,7 @@ def test_without_augmentation_training_sees_what_evaluation_sees():
     )
 
 
+@pytest.mark.slow
 def test_flip_mirrors_half_of_the_images():
     image = Image.new("RGB", (40, 40), "black")
     image.paste("white", (20, 0, 40, 40))
@@ -209,6 +212,7 @@ def test_flip_mirrors_half_of_the_images():
     assert 30 < sum(right) < 70
 
 
+@pytest.mark.slow
 def test_cutout_erases_a_rectangle_of_the_right_size_with_the_right_odds():
     image = tf.zeros([40, 50, 3], tf.uint8)
     areas = []

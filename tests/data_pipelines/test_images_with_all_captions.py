@@ -76,6 +76,7 @@ def test_a_batch_holds_each_image_once_and_all_its_captions(photos):
     assert len(counts) > 1, "images have more captions or fewer"
 
 
+@pytest.mark.slow
 def test_starting_later_goes_on_as_if_never_stopped(photos):
     sampler, text = ImageSampler(photos, 4, 5), TextOptions(drop_words=0.5)
     whole = list(itertools.islice(batches(photos, sampler, text), 2, 5))
@@ -84,6 +85,7 @@ def test_starting_later_goes_on_as_if_never_stopped(photos):
         assert_same(left, right)
 
 
+@pytest.mark.slow
 def test_words_of_every_caption_are_dropped_on_their_own(photos):
     _, y = next(batches(photos, ImageSampler(photos, 13, 5)))
     dropped, _ = next(batches(photos, ImageSampler(photos, 13, 5), TextOptions(drop_words=0.5)))
@@ -148,6 +150,7 @@ def cross_entropy(logits, right):
     return -np.mean([row[of].mean() for row, of in zip(logs, right, strict=True)])
 
 
+@pytest.mark.slow
 def test_labels_come_along(tmp_path):
     section = datasets.cub(tmp_path / "data", classes=5) | {"held_out_share": 0.0}
     birds = prepare(DataOptions(source=section, records=tmp_path / "records")).split("train")

@@ -54,6 +54,7 @@ def test_pixels_are_blended_or_replaced():
     np.testing.assert_array_equal(cut, [[10] * 4, [10, 10, 50, 50], [10] * 4, [10] * 4])
 
 
+@pytest.mark.slow
 def test_batches_hold_mixed_images_of_known_partners(photos):
     plain, mixed = batches(photos, ImageOptions(**PLAIN)), batches(photos, MIXED)
     changed = 0
@@ -87,6 +88,7 @@ def test_starting_later_and_parts_make_the_same_batches(photos):
     np.testing.assert_array_equal(joined, whole[0][0]["image"])
 
 
+@pytest.mark.slow
 def test_labels_of_the_partner_come_along(tmp_path):
     section = datasets.cub(tmp_path / "data") | {"held_out_share": 0.0}
     split = prepare(DataOptions(source=section, records=tmp_path / "records")).split("train")

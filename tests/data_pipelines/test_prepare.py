@@ -230,6 +230,7 @@ class TestChangedFiles:
         prepare(made)
         return made
 
+    @pytest.mark.slow
     def test_an_edited_caption(self, made):
         path = made.records / "train-00001.json"
         whole = path.read_bytes()
@@ -238,6 +239,7 @@ class TestChangedFiles:
         path.write_text(json.dumps(sidecar, ensure_ascii=False), "utf-8")
         self.is_refused_and_written_again(made, path, whole)
 
+    @pytest.mark.slow
     def test_a_removed_item(self, made):
         path = made.records / "test-00000.json"
         whole = path.read_bytes()
@@ -287,6 +289,7 @@ class TestChangedFiles:
         assert use(prepare(made))
         assert path.read_bytes() == whole
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("content", [b"", b"[]", b"\xff\xfe", b'{"version": 1'])
     def test_damaged_json_has_a_way_out(self, made, content):
         for name, use in (
@@ -334,6 +337,7 @@ def test_a_full_disk_loses_nothing(options, monkeypatch):
     prepare(made)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [300, 3_000, 5_000])
 def test_files_that_may_not_grow_lose_nothing(options, tmp_path, size):
     """The system itself refuses to write on, in whichever file comes first."""
@@ -448,6 +452,7 @@ class TestBadItems:
         records = prepare(options(photos, max_skipped=float(setting)))
         assert sum(len(records.split(split)) for split in ("train", "val", "test")) == 16
 
+    @pytest.mark.slow
     def test_no_training_image_left_is_an_error_whatever_may_be_skipped(self, options, tmp_path):
         section = datasets.csv_photos(tmp_path / "photos")
         paths = sorted((tmp_path / "photos/images").iterdir())
@@ -462,6 +467,7 @@ class TestBadItems:
         with pytest.raises(SourceError, match=r"no training image can be used\n(?s:.*)skipped: 24"):
             prepare(options(section, max_skipped=1))
 
+    @pytest.mark.slow
     def test_names_do_not_command_the_terminal(self, options, tmp_path):
         section = datasets.csv_photos(tmp_path / "photos")
         names = ["a\nb.jpg", "\u202egpj.exe", "\x1b[31mred.jpg"]
@@ -484,6 +490,7 @@ class TestBadItems:
             assert all(line.isprintable() for line in message.split("\n"))
         assert f"{names[0]}" not in text
 
+    @pytest.mark.slow
     def test_a_second_start_counts_the_same(self, options, photos):
         first = data_report(prepare(options(photos)), TextOptions(min_count=1))
         assert data_report(prepare(options(photos)), TextOptions(min_count=1)) == first
@@ -606,6 +613,7 @@ def test_report_finds_duplicates_and_leaks(options, tmp_path):
     assert report.vocabulary <= report.distinct_words
 
 
+@pytest.mark.slow
 def test_report_counts_captions_without_known_words(options, tmp_path):
     section = datasets.csv_photos(tmp_path / "photos")
     with (tmp_path / "photos" / "captions.csv").open("a", encoding="utf-8") as file:

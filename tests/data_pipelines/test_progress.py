@@ -57,6 +57,7 @@ with waiting("loading TensorFlow"):
 """
 
 
+@pytest.mark.slow
 def test_what_is_waited_for_is_shown_on_a_terminal_and_taken_away():
     steps = [step for step in on_a_terminal(WAITS).split("\r") if step]
     erase = "\033[K"

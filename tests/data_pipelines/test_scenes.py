@@ -92,6 +92,7 @@ class TestWorld:
 
 
 class TestCaptions:
+    @pytest.mark.slow
     @pytest.mark.parametrize("count", [1, 2, 7, 8, 10])
     def test_any_number_of_different_texts(self, scenes: list[Scene], count: int) -> None:
         rng = np.random.default_rng(count)
@@ -99,6 +100,7 @@ class TestCaptions:
             texts = {statement.text for statement in describe(scene, count, rng)}
             assert len(texts) == count
 
+    @pytest.mark.slow
     def test_every_maker_tells_the_truth(self, scenes: list[Scene]) -> None:
         rng = np.random.default_rng(1)
         for maker in itertools.chain(*LEVELS):
@@ -110,6 +112,7 @@ class TestCaptions:
                     assert meaning.true_of(Scenes.from_scenes([scene])).all(), (meaning, scene)
             assert said > 0
 
+    @pytest.mark.slow
     def test_captions_spread_from_exact_to_vague(self, scenes: list[Scene]) -> None:
         rng = np.random.default_rng(3)
         statements = [statement for scene in scenes for statement in describe(scene, 5, rng)]

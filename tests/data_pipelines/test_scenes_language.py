@@ -262,6 +262,7 @@ def simple_meanings() -> list[Meaning]:
 
 
 class TestLanguage:
+    @pytest.mark.slow
     def test_vectorised_truth_is_the_naive_truth(
         self, scenes: list[Scene], statements: list[Statement]
     ) -> None:
@@ -272,6 +273,7 @@ class TestLanguage:
             expected = [naive_truth(meaning, scene) for scene in few]
             assert meaning.true_of(packed).tolist() == expected, meaning
 
+    @pytest.mark.slow
     def test_a_text_has_one_meaning(self, scenes: list[Scene]) -> None:
         rng = np.random.default_rng(11)
         described = [s for scene in random_scenes(1000, seed=5) for s in describe(scene, 5, rng)]

@@ -125,6 +125,7 @@ def test_a_split_that_was_skipped_altogether_is_no_change(tmp_path):
     assert change_of(made, prepare(made)) is None
 
 
+@pytest.mark.slow
 def test_a_training_does_not_begin_on_records_of_other_data(tmp_path, caplog):
     section = datasets.csv_photos(tmp_path / "photos")
     config = models.tiny_config(tmp_path, f"data.source={section}".replace("'", '"'))

@@ -106,6 +106,7 @@ def test_cub_has_a_zero_shot_and_a_seen_setting(tmp_path):
     assert len(seen["test"][0].captions) == 10
 
 
+@pytest.mark.slow
 def test_cub_draws_held_out_images_by_name(tmp_path):
     section = datasets.cub(tmp_path, classes=6, images=20) | {"held_out_share": 0.25}
     _, splits, _ = read(section)

@@ -62,6 +62,7 @@ def test_numpy_parts_need_no_tensorflow_and_keras_finds_classes_when_it_comes_la
     python(WITHOUT_TENSORFLOW)
 
 
+@pytest.mark.slow
 def test_metrics_judgements_relevance_and_rerankers_import_numpy_and_scipy_alone():
     python(WITH_NUMPY_AND_SCIPY)
 
@@ -74,6 +75,7 @@ def test_searching_imports_nothing_of_the_training():
     )
 
 
+@pytest.mark.slow
 def test_another_backend_of_keras_is_refused_in_words(monkeypatch):
     for backend in ("jax", "torch", "nonsense"):
         script = "import keras_xmr; keras_xmr.losses"
@@ -94,6 +96,7 @@ def test_another_backend_of_keras_is_refused_in_words(monkeypatch):
         models.points()
 
 
+@pytest.mark.slow
 def test_every_registered_class_is_known_from_its_source():
     known = {name: module for name, module, _ in registered_classes()}
     assert len(known) > 60

@@ -49,6 +49,7 @@ def write(path, queries, right=(0, 1, 2), wrong=("green", "blue")):
     path.write_text("image,caption,grade\n" + "\n".join(rows) + "\n", "utf-8")
 
 
+@pytest.mark.slow
 def test_marks_of_the_page_are_learned_and_forgotten(call, folder):
     write(folder / "index/judgements.csv", ["dusk", "evening", "nightfall"])
     first, second, third = call()

@@ -24,6 +24,7 @@ def few(monkeypatch):
     monkeypatch.setattr(listing, "packaged_ablations", lambda: {n: ablations[n] for n in changed})
 
 
+@pytest.mark.slow
 def test_rows_stand_under_their_tables_with_what_they_aim_at(few, capsys):
     listing.run(Namespace(pattern="*", paper="wei2023"))
     lines = capsys.readouterr().out.splitlines()
@@ -44,6 +45,7 @@ def test_rows_stand_under_their_tables_with_what_they_aim_at(few, capsys):
     assert lines[-3] == "  scenes_dvse_no_mask: combination 2: without DM"
 
 
+@pytest.mark.slow
 def test_every_row_says_whether_it_was_run_and_at_which_size(few, monkeypatch, capsys):
     runs = {"scenes_dvse": "9 images", "scenes_dvse_no_mask": "8 images"}
     monkeypatch.setattr(listing, "packaged_runs", lambda: runs)
@@ -77,6 +79,7 @@ def test_rows_whose_twin_has_another_name_are_found(alike):
     assert found == f"{was}scenes_pvse, with four embeddings. It differs: data"
 
 
+@pytest.mark.slow
 def test_what_a_relative_changes_is_told():
     found = differences("coco_dvse", "scenes_dvse")
     assert "data scenes (published: coco)" in found
@@ -113,6 +116,7 @@ def test_what_the_comparison_names_was_run():
     assert named <= loader.packaged_runs().keys()
 
 
+@pytest.mark.slow
 def test_a_paper_that_is_not_here_is_told(few):
     with pytest.raises(ConfigError, match=r"'wei2023'\?.*chun2021, wang2023, wei2023"):
         listing.run(Namespace(pattern="*", paper="wey2023"))

@@ -137,6 +137,7 @@ def test_output_must_be_npz(captions, tmp_path):
         write_file_relevance(captions, tmp_path / "x.csv", ("test",), RelevanceOptions())
 
 
+@pytest.mark.slow
 def test_the_records_of_a_run_become_a_matrix(tmp_path):
     run = Run(models.tiny_config(tmp_path, "evaluation.splits=[val, test]"))
     run.prepare()

@@ -73,6 +73,7 @@ def read_csv(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_runs_of_one_method_differ_in_their_seed(methods):
     assert list(methods) == list(SKILLS)
     assert [run.seed for run in methods["good"]] == [0, 1]
@@ -334,6 +335,7 @@ def test_a_run_with_a_damaged_config_is_named(tmp_path, content, says):
         read_runs([tmp_path / "x"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -364,6 +366,7 @@ def test_damaged_files_of_a_run_are_named(tmp_path, name, content):
         read()
 
 
+@pytest.mark.slow
 def test_a_changed_figure_is_noticed_and_figures_without_a_checksum_are_read(folders):
     path = folders[1] / "evaluation" / "test" / "metrics.json"
     figures = json.loads(path.read_bytes())
@@ -377,6 +380,7 @@ def test_a_changed_figure_is_noticed_and_figures_without_a_checksum_are_read(fol
     assert figures in found
 
 
+@pytest.mark.slow
 def test_runs_that_cannot_be_compared(folders, tmp_path):
     with pytest.raises(ConfigError, match="holds no run"):
         read_runs([*folders, tmp_path / "nothing"])
@@ -411,6 +415,7 @@ def test_every_config_runs_with_every_seed():
     assert load_config(runs[-1].source, overrides) == runs[-1].config
 
 
+@pytest.mark.slow
 def test_all_methods_on_scenes_can_be_compared():
     runs = plan_runs(["scenes_*"], [0])
     assert len(runs) > 10
@@ -536,6 +541,7 @@ def test_records_that_cannot_be_written_fail_all_their_runs(tmp_path, monkeypatc
     assert command.started == [("prepare", "scenes_vse0-seed0")]
 
 
+@pytest.mark.slow
 def test_other_test_sets_are_seen_before_the_training(tmp_path, monkeypatch):
     runs = []
     for name, test in (("few", 4), ("many", 5)):
@@ -551,6 +557,7 @@ def test_other_test_sets_are_seen_before_the_training(tmp_path, monkeypatch):
     assert not command.started
 
 
+@pytest.mark.slow
 def test_another_evaluation_is_done_again(tmp_path):
     run = finished_run(tmp_path, "run", 0, 1.0)
     config = load_config(run.config)

@@ -78,6 +78,7 @@ def load(name):
     return load_config(packaged_configs()[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ABLATIONS)
 def test_ablation_changes_little_of_a_row_and_says_what(name, loaded):
     config, (included, row) = loaded[name], row_of(name)

@@ -38,6 +38,7 @@ def write(tmp_path):
     return write
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", packaged_configs())
 def test_configs_that_come_along_are_valid(name):
     config = load_config(find_config(name))
@@ -52,6 +53,7 @@ def test_what_configs_share_is_no_config_itself():
     assert (nt_xent.data, nt_xent.train) == (pcme.data, pcme.train)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", packaged_configs())
 def test_resolved_config_reads_back_the_same(name, write):
     config = load_config(find_config(name))
@@ -80,6 +82,7 @@ def test_overrides_reach_any_key():
     assert config.evaluation.matchers[0].name == "kl"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("override", "says"),
     [

@@ -69,6 +69,7 @@ def load(path: Path, *overrides: str) -> str:
     return ""
 
 
+@pytest.mark.slow
 def test_nothing_but_a_config_error_comes_of_a_mutation(tmp_path):
     chance, said = random.Random(11), []
     path = tmp_path / "mutated.yaml"

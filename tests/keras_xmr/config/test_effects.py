@@ -62,6 +62,7 @@ def test_every_loss_of_a_config_moves_the_model(random, name):
     assert other > LEAST * main
 
 
+@pytest.mark.slow
 def test_the_hypergraph_loss_as_printed_hardly_moves_it(random):
     (_, main), (_, other) = gradient_norms(load_config(find_config("scenes_msrm_literal")), random)
     assert 0 < other < 0.01 * main

@@ -53,6 +53,7 @@ def needs_a_reader(model: str, loss: str) -> bool:
 PAIRS = [(model, loss) for model in methods.MODELS for loss in methods.LOSSES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "loss"), [p for p in PAIRS if is_refused(*p)])
 def test_pairs_that_make_no_sense_are_refused_with_the_reason(model, loss):
     with pytest.raises(ConfigError, match=r"objective\.0\.name") as caught:

@@ -64,6 +64,7 @@ def test_time_of_re_ranking_is_told_as_the_paper_prints_it(caplog):
     assert message.startswith(f"FastReranking: {images} x {captions} scores re-ranked in ")
 
 
+@pytest.mark.slow
 def test_tables_set_ours_beside_the_papers(evaluation):
     whole, folds, reranked = reported_tables(evaluation)
     assert whole.title == "test, compared with Somebody 2021, Table 3: PCME"
@@ -116,6 +117,7 @@ def test_only_a_split_of_the_papers_size_stands_beside_it(evaluation, paper):
         assert "measured on 1,000 images, and a paper on 5,000)" in table.title
 
 
+@pytest.mark.slow
 def test_rows_of_public_data_say_how_many_images_the_paper_tests():
     sizes = {"coco": 5_000, "f30k": 1_000, "cub": 2_933}
     for name, path in (packaged_configs() | packaged_ablations()).items():
@@ -148,6 +150,7 @@ def test_all_that_is_measured_has_a_name_that_a_config_can_quote(evaluation):
     assert {"i2t_pmrp", "t2i_asp", "rsum"} <= set(measured.folds)
 
 
+@pytest.mark.slow
 def test_folds_have_all_metrics_of_a_split_alone(random):
     truth = finished_runs.ground_truth()
     truth.labels = [(i % 3, 3 + i % 2) for i in range(finished_runs.IMAGES)]

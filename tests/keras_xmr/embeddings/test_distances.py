@@ -65,6 +65,7 @@ def test_average_l2_matches_golden(golden):
     np.testing.assert_allclose(-scores, case["out_sampled_avg_l2"], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_kl_divergence_equals_tfp(gaussians):
     expected = pairwise(tfd.kl_divergence, *gaussians)
     found = distances.kl_divergence(*gaussians)

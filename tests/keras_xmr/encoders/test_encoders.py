@@ -167,6 +167,7 @@ def test_weights_that_cannot_be_downloaded_say_what_to_do(monkeypatch):
         encoder.features(keras.Input((64, 64, 3), dtype="uint8"), InputSpec(image_size=64))
 
 
+@pytest.mark.slow
 def test_small_cnn_knows_its_place(random):
     encoder = SmallCNN(channels=(8, 16), patch=4)
     inputs = keras.Input((32, 32, 3), dtype="uint8")
@@ -180,6 +181,7 @@ def test_small_cnn_knows_its_place(random):
         SmallCNN(channels=(12,))
 
 
+@pytest.mark.slow
 def test_small_cnn_takes_away_what_all_pictures_share(random):
     # What is left is what training begins with: a square of another colour in another place.
     pictures = np.full((32, 32, 32, 3), 200, np.uint8)
@@ -195,6 +197,7 @@ def test_small_cnn_takes_away_what_all_pictures_share(random):
     assert cosines.mean() < 0.98, "with normalisation by the picture alone it is 0.985 and more"
 
 
+@pytest.mark.slow
 def test_towers_are_functional_models_with_named_parts():
     options = tower(encoder={"name": "small_cnn", "channels": [8]}, pooling="attention")
     built = image_tower(options, 6, InputSpec(image_size=32))
@@ -210,6 +213,7 @@ def test_towers_are_functional_models_with_named_parts():
     assert [w.shape for w in copy.weights] == [w.shape for w in built.weights]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(4, 7), (None, 7)])
 def test_regions_pass_a_tower(random, shape):
     options = tower(
@@ -223,6 +227,7 @@ def test_regions_pass_a_tower(random, shape):
     assert found["log_variance"].shape == (3, 6)
 
 
+@pytest.mark.slow
 def test_regions_are_centred_by_the_statistics_of_the_training(random):
     encoder = Regions(batch_norm=True)
     inputs = keras.Input((4, 7))

@@ -62,6 +62,7 @@ def test_a_tower_has_a_grid_and_keeps_it(random, tmp_path):
     assert again(pixels).shape == (2, 9, 64)
 
 
+@pytest.mark.slow
 def test_tokens_have_no_grid(tmp_path):
     preset = presets.vit(tmp_path / "vit", 32)
     with pytest.raises(EncoderError, match=r"model\.image\.encoder\.grid: .*no feature map"):

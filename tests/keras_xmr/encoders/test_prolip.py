@@ -66,6 +66,7 @@ def padded(ids):
     return np.where(behind, -1, ids).astype(np.int32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("activation", ["", "quick_"])
 def test_towers_match_the_published_code(case, folder, activation):
     describe(folder, quick_gelu=bool(activation))
@@ -99,6 +100,7 @@ def test_a_caption_is_read_alike_in_every_batch_and_file(case, folder, tmp_path)
     np.testing.assert_array_equal(again(ids)["log_variance"], expected)
 
 
+@pytest.mark.slow
 def test_from_scratch_it_is_equally_sure_of_everything(folder):
     (folder / "model.safetensors").unlink()
     pixels = np.random.default_rng(0).integers(0, 256, (2, SIZE, SIZE, 3), np.uint8)
@@ -117,6 +119,7 @@ def without(folder, *names, **more):
     safetensors.numpy.save_file({k: v for k, v in weights.items() if k not in names} | more, path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("damage", "message"),
     [

@@ -73,6 +73,7 @@ def test_graph_reasoning_matches_golden(golden):
     np.testing.assert_allclose(by_norm[1], case["grad_block.W.1.bias"], **CLOSE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("normalize_over", ["regions", "features"])
 @pytest.mark.parametrize("dataset", ["coco", "f30k"])
 def test_vsrn_matches_golden(golden, dataset, normalize_over):
@@ -117,6 +118,7 @@ def test_vsrn_matches_golden(golden, dataset, normalize_over):
         )
 
 
+@pytest.mark.slow
 def test_vsrn_takes_any_number_of_regions(random):
     inputs = keras.Input((None, 7))
     features, mask = VSRN(dimension=5, blocks=2).features(inputs, InputSpec(regions=(None, 7)))

@@ -33,6 +33,7 @@ def gaussians(random, count):
     }
 
 
+@pytest.mark.slow
 def test_both_directions_are_scored_where_they_differ(random):
     image, caption = gaussians(random, 5), gaussians(random, 7)
     scores = score_tiles(matchers.Mahalanobis(), image, caption, (2, 3)).dense()

@@ -87,6 +87,7 @@ def gaussians(random):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "matcher",
     [
@@ -125,6 +126,7 @@ def test_kl_directions(gaussians, name):
     np.testing.assert_allclose(scores, back.T, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_nearer_is_always_a_higher_score():
     mean = np.array([[0.0, 0.0]], np.float32)
     image = {"mean": mean, "log_variance": np.zeros((1, 2), np.float32)}
@@ -149,6 +151,7 @@ def test_nearer_is_always_a_higher_score():
         assert scores[0] > scores[1] > scores[2], name
 
 
+@pytest.mark.slow
 def test_evaluation_covers_matchers_folds_and_truth(run, evaluation):
     names = [m.name for m in evaluation.matchers]
     assert names == ["match_probability", "mean_only", "elk", "wasserstein"]
@@ -167,11 +170,13 @@ def test_evaluation_covers_matchers_folds_and_truth(run, evaluation):
     np.testing.assert_allclose(mean_only, expected, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_evaluating_twice_gives_the_same(run, evaluation):
     again = evaluate_split(run.model, run.records, "test", run.tokenizer, run.config)
     assert again.as_dict() == evaluation.as_dict()
 
 
+@pytest.mark.slow
 def test_report_has_figures_plots_and_pictures(run, printed):
     for text in (
         "exhaustive truth",
@@ -246,6 +251,7 @@ def test_a_damaged_record_is_named(run, tmp_path):
         embed_split(run.model, split, run.tokenizer, run.config)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 def test_label_vectors_give_plausible_matches(tmp_path):
     section = datasets.coco(tmp_path / "coco")

@@ -219,6 +219,7 @@ def test_equal_captions_of_a_csv_are_explained(tmp_path):
         run(ExternalScores(tmp_path / "g.csv", scores=tmp_path / "s.npy"))
 
 
+@pytest.mark.slow
 def test_external_scores_are_compared_like_runs(folder, random, capsys):
     for name in ("clip", "other"):
         np.save(folder / f"{name}.npy", random.normal(size=(6, 8)))

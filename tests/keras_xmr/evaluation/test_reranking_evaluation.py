@@ -51,6 +51,7 @@ def retrieval(random):
     return np.round(scores, 1).astype(np.float32), Judgements(scipy.sparse.csr_array(right))
 
 
+@pytest.mark.slow
 def test_every_matcher_is_re_ranked_by_every_re_ranker(evaluation):
     labels = ["fast_reranking", "fast_reranking_2", "reciprocal_neighbours", "multi_factor"]
     expected = [(m, r) for r in labels for m in ("match_probability", "mean_only")]
@@ -103,6 +104,7 @@ def test_re_ranked_figures_have_tables_of_their_own(evaluation):
     assert all("re-ranked" not in str(table) for table in plain)
 
 
+@pytest.mark.slow
 def test_plain_figures_do_not_change_and_training_does_not_re_rank(run, evaluation):
     config = run.config.model_copy(
         update={"evaluation": run.config.evaluation.model_copy(update={"rerankers": ()})}
@@ -115,6 +117,7 @@ def test_plain_figures_do_not_change_and_training_does_not_re_rank(run, evaluati
     assert "i2t_asp" not in brief.matchers[0].metrics.summary
 
 
+@pytest.mark.slow
 def test_training_measures_asp_where_it_is_asked_to(run, evaluation):
     train = run.config.train.model_copy(update={"validate_semantic_precision": True})
     config = run.config.model_copy(update={"train": train})
@@ -125,6 +128,7 @@ def test_training_measures_asp_where_it_is_asked_to(run, evaluation):
     assert found["t2i_asp"] == whole["t2i_asp"]
 
 
+@pytest.mark.slow
 def test_reports_hold_the_re_ranked_figures(run, capsys):
     run.evaluate()
     assert "re-ranked by multi_factor" in capsys.readouterr().out
@@ -222,6 +226,7 @@ def test_search_refuses_what_it_cannot_search_by(retrieval):
         search_scales(scores, judgements)
 
 
+@pytest.mark.slow
 def test_the_mode_prints_settings_that_the_config_takes(run, capsys, tmp_path):
     run.tune_reranker()
     printed = capsys.readouterr().out

@@ -82,6 +82,7 @@ def test_mixtures_are_drawn(random):
     assert [row[0] for row in picture.rows] == list(PAIRS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mining", "most"), [("hardest", 2), ("sum", 7)])
 def test_hardest_negatives_alone_have_a_gradient(random, mining, most):
     model = models.points()

@@ -72,6 +72,7 @@ def tokens(random, count):
     return join([(random.normal(size=(lengths.sum(), 6)).astype(np.float32), lengths)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("matcher", "embeddings"),
     [
@@ -115,6 +116,7 @@ def test_captions_go_to_the_device_once_a_pass(random, monkeypatch):
     assert sum(sent) == IMAGES + 6 * CAPTIONS
 
 
+@pytest.mark.slow
 def test_a_selection_has_the_scores_of_its_members(random):
     for embeddings, matcher in (
         (gaussians, matchers.Mahalanobis()),
@@ -227,6 +229,7 @@ def test_yes_lifts_the_limit(words, limit, monkeypatch):
     assert [config.evaluation.time_limit for config in seen] == [limit, limit]
 
 
+@pytest.mark.slow
 def test_the_benchmark_finds_the_same_ranks_both_ways(monkeypatch, capsys):
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     bench = importlib.import_module("evaluation")

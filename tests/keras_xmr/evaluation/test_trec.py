@@ -43,6 +43,7 @@ def evaluated(folder, **options):
     return run(ExternalScores(folder / "captions.csv", **options)).measured["scores"]
 
 
+@pytest.mark.slow
 def test_what_is_written_is_what_trec_eval_measures(folder):
     cli.main(
         [
@@ -82,6 +83,7 @@ def test_what_is_written_is_what_trec_eval_measures(folder):
     )
 
 
+@pytest.mark.slow
 def test_run_files_are_scores(folder):
     expected = evaluated(folder)
     scores = np.load(folder / "scores.npy")

@@ -9,6 +9,7 @@ import scipy.stats
 from keras_xmr.uncertainty.assessment import bins, correlation_interval
 
 
+@pytest.mark.slow
 def test_the_interval_of_a_correlation_covers_the_true_one():
     # Normal pairs with a correlation of -0.4; Spearman's is 6 / pi * asin(r / 2).
     generator = np.random.default_rng(0)

@@ -116,6 +116,7 @@ def test_half_precision_is_refused(tmp_path):
         onnx_export._write(half, "image", tmp_path / "image.onnx")
 
 
+@pytest.mark.slow
 def test_missing_packages_are_named_before_anything_is_done(tmp_path, monkeypatch):
     monkeypatch.setattr(onnx_export, "find_spec", lambda name: None if name == "tf2onnx" else name)
     with pytest.raises(UserError, match=r"needs tf2onnx, .* pip install 'keras-xmr\[onnx\]'"):

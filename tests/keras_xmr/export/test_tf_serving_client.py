@@ -152,6 +152,7 @@ def test_lists_of_captions_fit_the_images():
             client.match([PHOTO, PHOTO], lists)
 
 
+@pytest.mark.slow
 def test_rest_needs_no_tensorflow():
     script = (
         "import sys; from keras_xmr.export.tf_serving_client import ServingClient;"

@@ -49,6 +49,7 @@ def scalar_gradients(head, features, mask, cotangents, variables):
     return out, tape.gradient(scalar, [features, *variables])
 
 
+@pytest.mark.slow
 def test_image_head_matches_golden(golden):
     case = golden("pcme_head_image")
     features = case.f32("in_feature_map").reshape(5, 49, 24)
@@ -90,6 +91,7 @@ def test_masked_image_attention_matches_golden(golden):
         assert (np.asarray(found)[:, 0][~mask] == 0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("masked", [False, True])
 def test_text_head_matches_golden(golden, masked):
     case = golden("pcme_head_text")
@@ -134,6 +136,7 @@ POOLINGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", POOLINGS)
 def test_padding_never_changes_a_pooled_vector(random, name):
     pooling = POOLINGS[name]()
@@ -149,6 +152,7 @@ def test_padding_never_changes_a_pooled_vector(random, name):
     np.testing.assert_allclose(short[:1], pooling(words[:1]), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_both_final_states_have_read_the_whole_sequence(random):
     words = random.normal(size=(1, 6, 4)).astype(np.float32)
     pooling = poolings.BiGRU(8)
@@ -179,6 +183,7 @@ def test_rectified_mean_averages_rectified_unit_vectors_of_what_counts(random):
         np.testing.assert_allclose(vector, expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_vsrn_over_places_is_its_encoder_and_a_gru(random):
     places = random.normal(size=(3, 5, 6)).astype(np.float32)
     pooling = poolings.VSRN(8, blocks=2)
@@ -193,6 +198,7 @@ def test_vsrn_over_places_is_its_encoder_and_a_gru(random):
     np.testing.assert_allclose(pooling(places), published(places), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_variance_can_be_read_by_a_bi_gru_of_its_own(random):
     features = random.normal(size=(2, 5, 4)).astype(np.float32)
     mask = np.arange(5) < np.array([[5], [3]])
@@ -218,6 +224,7 @@ def test_variance_can_be_read_by_a_bi_gru_of_its_own(random):
     assert isinstance(copy.log_variance_pooling, poolings.BiGRU)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("local_attention", [True, False])
 def test_gaussian_head_is_a_unit_mean_and_a_log_variance(random, local_attention):
     head = Gaussian(8, lambda: poolings.Mean(8), local_attention=local_attention)
@@ -260,6 +267,7 @@ def test_variance_starts_where_it_is_told_and_stays_above_its_floor(random, vari
     np.testing.assert_allclose(out, lowest, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_softplus_and_relu_are_variances(random):
     features = random.normal(size=(6, 3, 4)).astype(np.float32)
     heads = {
@@ -282,6 +290,7 @@ def test_softplus_and_relu_are_variances(random):
         np.testing.assert_allclose(np.linalg.norm(out["mean"], axis=1), np.sqrt(8), rtol=1e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [Gaussian, Point])
 @pytest.mark.parametrize("precision", ["float32", "mixed_float16", "mixed_bfloat16"])
 @pytest.mark.parametrize("pooling", [poolings.BiGRU, poolings.RectifiedMean])
@@ -291,6 +300,7 @@ def test_embeddings_are_float32_whatever_the_precision(random, make, precision, 
     assert {keras.backend.standardize_dtype(value.dtype) for value in out.values()} == {"float32"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [Gaussian, Point])
 @pytest.mark.parametrize("name", POOLINGS)
 def test_head_survives_its_config(random, make, name):
@@ -311,6 +321,7 @@ def test_odd_dimension_is_refused():
         poolings.BiGRU(7)
 
 
+@pytest.mark.slow
 def test_heads_whose_poolings_were_at_the_same_address_stay_apart(tmp_path):
     features = keras.Input((3, 5))
     heads = [Gaussian(8, POOLINGS["mean"], name=name) for name in ("first", "second")]

@@ -52,6 +52,7 @@ def test_the_mean_is_that_of_the_pooling_and_has_no_gradient(random, kind):
     assert tape.gradient(value, kernel) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KEEPERS)
 def test_it_is_saved_and_loaded(random, kind, tmp_path):
     model, features = tower(kind, 6, "image"), random.normal(size=(4, 3, 6)).astype(np.float32)

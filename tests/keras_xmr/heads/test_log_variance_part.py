@@ -24,6 +24,7 @@ def of_log_variance(tower) -> set[int]:
     return {id(w) for w in weights if "log_variance" in w.path}
 
 
+@pytest.mark.slow
 def test_a_learning_rate_reaches_the_log_variance_and_nothing_else():
     model = models.pcme()
     rates = {
@@ -49,6 +50,7 @@ def test_a_learning_rate_reaches_the_log_variance_and_nothing_else():
         assert factors.get(id(weight)) == (0.2 if id(weight) in texts else None), weight.path
 
 
+@pytest.mark.slow
 def test_a_log_variance_is_frozen_alone():
     model = models.pcme()
     freeze(model, ("image.log_variance",))

@@ -244,6 +244,7 @@ def test_training_does_not_see_the_hubness(random):
     assert [weight.name for weight in poolings[0].trainable_weights] == ["kernel"]
 
 
+@pytest.mark.slow
 def test_neighbours_are_saved_and_a_log_variance_has_none(random, tmp_path):
     poolings, features, _ = sides(random)
     poolings[0].hubness_weight.assign(1)

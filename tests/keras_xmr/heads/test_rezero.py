@@ -42,6 +42,7 @@ def made(kind, options, pooling=Projection, policy=None):
     return head
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pooling", "policy"),
     [(Projection, None), (Projection, "mixed_float16"), (Mean, "mixed_float16")],
@@ -63,6 +64,7 @@ def test_a_head_begins_as_its_pooling(features, kind, options, pooling, policy):
         np.testing.assert_array_equal(found["log_variance"], np.full((3, 6), -3, np.float32))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "options"), HEADS)
 def test_a_gradient_reaches_every_factor(features, random, kind, options):
     head = made(kind, options)

@@ -53,6 +53,7 @@ def dvse(case):
     return heads, inputs
 
 
+@pytest.mark.slow
 def test_dvse_heads_match_golden(golden):
     case = golden("dvse")
     heads, inputs = dvse(case)
@@ -73,6 +74,7 @@ def test_dvse_heads_match_golden(golden):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("similarity", ["normalized", "literal"])
 def test_dvse_matches_golden(golden, similarity):
     case = golden("dvse")
@@ -144,6 +146,7 @@ def test_pie_net_is_layer_norm_of_pooled_and_local(random):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HEADS)
 def test_padding_never_changes_an_embedding(random, name):
     head = HEADS[name]()
@@ -157,6 +160,7 @@ def test_padding_never_changes_an_embedding(random, name):
         np.testing.assert_allclose(longer[key], value, rtol=1e-5, atol=1e-6, err_msg=key)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HEADS)
 @pytest.mark.parametrize("precision", ["float32", "mixed_float16", "mixed_bfloat16"])
 def test_embeddings_are_float32_whatever_the_precision(random, name, precision):
@@ -171,6 +175,7 @@ def test_embeddings_are_float32_whatever_the_precision(random, name, precision):
     np.testing.assert_allclose(np.linalg.norm(out[key], axis=-1), 1, rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -193,6 +198,7 @@ def test_heads_survive_their_config(random, name, options):
     assert len(set(paths)) == len(paths)
 
 
+@pytest.mark.slow
 def test_slots_share_out_the_features(random):
     head = HEADS["slot_attention"]()
     features = random.normal(size=(4, 5, 6)).astype(np.float32)
@@ -214,6 +220,7 @@ def test_slots_share_out_the_features(random):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("positions", ["none", "sine"])
 def test_slot_attention_is_that_of_the_released_code(random, positions):
     """Step by step in NumPy, head by head and slot by slot."""

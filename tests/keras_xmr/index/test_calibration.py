@@ -42,6 +42,7 @@ def split(photos, captions=3):
     return SplitQueries(images, embedded, pairs, pairs, own, texts, False), truth
 
 
+@pytest.mark.slow
 def test_photos_with_like_captions_count_as_right():
     asked, truth = split(300)
     scores, model = asked.scores(Model()), Model()

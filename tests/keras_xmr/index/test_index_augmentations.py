@@ -53,6 +53,7 @@ def test_exact_augmentations_rank_as_the_matcher(name, random):
         assert np.max(np.diff(ordered)) <= 1e-5 * max(1.0, np.abs(own).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OTHERS)
 def test_candidates_hold_most_of_the_best(name, random):
     scores, products, _ = scores_and_products(name, random, images=400)
@@ -63,6 +64,7 @@ def test_candidates_hold_most_of_the_best(name, random):
     assert found >= (0.7 if name == "scan" else 0.75), found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["average_l2", "smooth_chamfer"])
 def test_no_score_is_above_its_bound(name, random):
     scores, products, (matcher, image, caption) = scores_and_products(name, random)

@@ -62,6 +62,7 @@ def recall(found, expected):
     return np.mean([np.isin(e, f).mean() for f, e in zip(found, expected, strict=True)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, 3])
 def test_it_finds_what_brute_force_finds(kind, rows, tmp_path):
     backend, ids = filled(kind, tmp_path, rows=rows)
@@ -94,6 +95,7 @@ def test_removed_items_are_gone_for_good(kind, tmp_path):
     assert set(again.search(queries, 400).ids.ravel()) <= {-1, *again.ids}
 
 
+@pytest.mark.slow
 def test_only_what_is_allowed_is_found(kind, tmp_path):
     backend, ids = filled(kind, tmp_path)
     allowed = np.sort(ids)[::40]
@@ -106,6 +108,7 @@ def test_only_what_is_allowed_is_found(kind, tmp_path):
     assert (nothing.ids == -1).all()
 
 
+@pytest.mark.slow
 def test_what_was_not_saved_is_not_there(kind, tmp_path):
     backend, _ = filled(kind, tmp_path)
     backend.save()
@@ -129,6 +132,7 @@ def test_two_readers_and_a_writer(kind, tmp_path):
     assert len(kind.open(tmp_path / "vectors")) == 420
 
 
+@pytest.mark.slow
 def test_damage_is_named(kind, tmp_path):
     backend, _ = filled(kind, tmp_path)
     backend.save()
@@ -142,6 +146,7 @@ def test_damage_is_named(kind, tmp_path):
         kind.open(folder)
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_named(kind, tmp_path):
     backend, _ = filled(kind, tmp_path)
     backend.save()
@@ -273,6 +278,7 @@ def test_a_killed_writer_leaves_a_whole_index(kind, tmp_path):
     assert not list((tmp_path / "vectors").glob(".*"))
 
 
+@pytest.mark.slow
 def test_no_tensorflow_is_imported():
     code = "import sys; COMMAND_LINE_OF_KERAS_XMR = True; import keras_xmr.index.backends"
     check = f"{code}; sys.exit('tensorflow' in sys.modules or 'keras' in sys.modules)"
@@ -298,6 +304,7 @@ def test_a_file_that_goes_away_while_it_is_opened_is_named(tmp_path, monkeypatch
         kind.open(tmp_path / "vectors")
 
 
+@pytest.mark.slow
 def test_milvus_is_asked_again_while_it_writes_a_graph(tmp_path, monkeypatch):
     pymilvus = pytest.importorskip("pymilvus")
     kind = backend_class("milvus")
@@ -319,6 +326,7 @@ def test_milvus_is_asked_again_while_it_writes_a_graph(tmp_path, monkeypatch):
     assert len(kind.open(tmp_path / "vectors")) == len(backend)
 
 
+@pytest.mark.slow
 def test_a_search_of_milvus_waits_for_recent_changes_alone(tmp_path, monkeypatch):
     pymilvus = pytest.importorskip("pymilvus")
     pytest.importorskip("milvus_lite")

@@ -66,6 +66,7 @@ def test_all_photos_are_there_with_what_is_known(root):
     assert index.embeddings([3, 1])["mean"].shape == (2, 3)
 
 
+@pytest.mark.slow
 def test_only_what_is_new_or_changed_is_embedded(root):
     built(root)
     (root / "red/0.jpg").write_bytes(photo("green", 77))
@@ -84,6 +85,7 @@ def test_only_what_is_new_or_changed_is_embedded(root):
     assert (stub.embedded, report.kept) == (0, 15)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gone", [0, 10])
 def test_many_small_parts_are_written_as_few(root, monkeypatch, gone):
     monkeypatch.setattr(build, "_PART", 8)
@@ -110,6 +112,7 @@ def test_many_small_parts_are_written_as_few(root, monkeypatch, gone):
     assert len(list((root.parent / "index/parts").iterdir())) == len(index.parts)
 
 
+@pytest.mark.slow
 def test_broken_photos_are_named_and_tried_again_once_they_change(root):
     whole = photo("red", 5)
     (root / "cut.jpg").write_bytes(whole[: len(whole) // 8])
@@ -172,6 +175,7 @@ def test_a_photo_that_breaks_is_gone(root):
     assert set(index.vectors.ids) == set(index.ids)
 
 
+@pytest.mark.slow
 def test_a_killed_build_goes_on(root, monkeypatch):
     monkeypatch.setattr(build, "_PART", 4)
     stub = StubEmbedder()
@@ -194,6 +198,7 @@ def test_a_killed_build_goes_on(root, monkeypatch):
     assert len(list((root.parent / "index/parts").iterdir())) == 4
 
 
+@pytest.mark.slow
 def test_vectors_that_were_lost_are_made_again(root):
     built(root)
     shutil.rmtree(root.parent / "index/vectors")
@@ -221,6 +226,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DAMAGE)
 def test_a_damaged_part_is_named_and_embedded_again(root, monkeypatch, name):
     monkeypatch.setattr(build, "_PART", 4)
@@ -275,6 +281,7 @@ def test_a_manifest_of_something_else_is_named(root):
             _ = PhotoIndex.open(index.path).vectors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["exact", "faiss_hnsw"])
 def test_damaged_vectors_are_named_and_made_again(root, backend):
     if backend != "exact":
@@ -332,6 +339,7 @@ def calibrated(monkeypatch, times):
     monkeypatch.setattr(build, "calibrate_run", calibrate)
 
 
+@pytest.mark.slow
 def test_an_index_from_before_verdicts_is_calibrated_again(root, monkeypatch):
     times = []
     calibrated(monkeypatch, times)
@@ -346,6 +354,7 @@ def test_an_index_from_before_verdicts_is_calibrated_again(root, monkeypatch):
     assert len(times) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["reference.npz", "captions.npz", "words.npz"])
 def test_a_damaged_calibration_is_named_and_made_again(root, monkeypatch, name):
     times = []
@@ -482,6 +491,7 @@ def test_a_newer_state_is_noticed(root):
     assert not index.is_current()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("backend", "library"),
     [("faiss_hnsw", "faiss"), ("faiss_ivf_pq", "faiss"), ("milvus", "milvus_lite")],

@@ -371,6 +371,7 @@ def test_an_answer_set_that_may_lack_photos_is_not_certified(folder, monkeypatch
     assert found.certified is False
 
 
+@pytest.mark.slow
 def test_an_index_that_is_being_changed_finds_what_is_there(tmp_path, monkeypatch):
     small_index(tmp_path)
     (tmp_path / "photos/red/0.jpg").unlink()
@@ -444,6 +445,7 @@ def test_a_damaged_manifest_is_named(folder, tmp_path):
         PhotoIndex.open(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_opening_an_index_imports_no_tensorflow(folder):
     code = (
         "import sys; COMMAND_LINE_OF_KERAS_XMR = True; from pathlib import Path;"

@@ -113,6 +113,7 @@ def test_pairs_in_order_count_ties_half_and_leave_out_queries_of_one_kind():
     np.testing.assert_array_equal(shares, [0.75, np.nan, np.nan])
 
 
+@pytest.mark.slow
 def test_what_marks_of_other_queries_say_is_learned():
     random = np.random.default_rng(0)
     hidden = np.linalg.qr(random.normal(size=(6, 6)))[0]
@@ -142,6 +143,7 @@ def test_of_what_is_level_the_sharpest_is_taken(monkeypatch):
     assert choice.sharpness == 2.0, "0.29 is within a standard error of 0.30, and 0.05 is not"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_random_marks_never_choose_what_is_worse_on_marks_held_out(seed):
     random = np.random.default_rng(seed)
@@ -277,6 +279,7 @@ def test_sets_of_points_are_refused(index, tmp_path):
         learn(index, StubEmbedder(), write_marks(tmp_path / "marks.csv"))
 
 
+@pytest.mark.slow
 def test_fifty_marks_take_seconds():
     random = np.random.default_rng(0)
     marked = marks_of(random, queries=10, photos=40, per_query=5, dimension=512)

@@ -195,6 +195,7 @@ def test_matchers_stand_alone_where_nothing_else_shapes_or_trains_them(config, a
     assert is_independent(load_config(find_config(config))) is alone
 
 
+@pytest.mark.slow
 def test_odd_words_and_photos(index, model):
     found = Searcher(index).search(Query(texts=("a red flurb",)), count=1)
     assert found.unknown_words == ("flurb",)

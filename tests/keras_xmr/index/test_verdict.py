@@ -69,6 +69,7 @@ def said(model, scores, reference, first=20):
         yield model.is_absent(best, features, gallery), model.count(chances), top
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("photos", [100, 400, 2000, 20_000])
 def test_counts_are_within_their_interval_at_every_size(model, photos):
     random = np.random.default_rng(1)
@@ -86,6 +87,7 @@ def test_counts_are_within_their_interval_at_every_size(model, photos):
     assert np.mean(stated) == pytest.approx(np.mean(true), rel=0.15, abs=0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("photos", [100, 400, 2000, 20_000])
 def test_queries_without_a_right_photo_are_called_absent(photos):
     random = np.random.default_rng(2)
@@ -144,6 +146,7 @@ def test_few_photos_calibrate_nothing():
     )
 
 
+@pytest.mark.slow
 def test_scores_of_another_scale_say_the_same():
     random = np.random.default_rng(4)
     scores, reference, right, own = world(random, 300, 100)

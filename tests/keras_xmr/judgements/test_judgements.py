@@ -146,6 +146,7 @@ def test_judgements_are_equal_to_themselves_alone():
     assert {one: 1, other: 2}[one] == 1
 
 
+@pytest.mark.slow
 def test_extended_coco_equals_the_package(random):
     package = pytest.importorskip("eccv_caption").Metrics()
     owner = {c: images[0] for c, images in package.coco_gts["t2i"].items()}

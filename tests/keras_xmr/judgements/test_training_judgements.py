@@ -115,6 +115,7 @@ LOSSES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize(("grade", "sign"), [(1.0, 1), (0.0, -1)])
 def test_the_gradient_attracts_what_is_right_and_repels_what_is_wrong(name, grade, sign):

@@ -45,6 +45,7 @@ def outputs_and_gradients(layer, mask):
     return [outputs, *map(tf.convert_to_tensor, gradients)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sequences", [False, True])
 @pytest.mark.parametrize("backwards", [False, True])
 @pytest.mark.parametrize("mask", MASKS)
@@ -67,6 +68,7 @@ def test_padding_is_not_computed(monkeypatch):
     assert rows[0] == sum(rows[1:]) == LENGTHS.sum()
 
 
+@pytest.mark.slow
 def test_compiled_with_xla_it_is_that_of_keras():
     _, gru = pair()
     inputs = tf.random.stateless_normal([6, 9, 5], [0, 1])

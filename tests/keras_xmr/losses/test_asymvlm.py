@@ -80,6 +80,7 @@ def test_an_ambiguous_caption_becomes_less_concentrated():
     assert slopes[0] < slopes[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("distribution", ["von_mises_fisher", "power_spherical"])
 def test_gradients_equal_central_differences_and_are_finite_far_away(random, distribution):
     loss = SphericalLikelihood(distribution=distribution)

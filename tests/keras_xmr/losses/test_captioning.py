@@ -60,6 +60,7 @@ def call(loss, features, ids, positives=None):
     return loss(scores, image, caption, {"positives": positives})["captioning"]
 
 
+@pytest.mark.slow
 def test_captioning_matches_golden(golden):
     case = golden("vsrn_captions")
     loss = reference_loss(case)
@@ -98,6 +99,7 @@ def test_a_caption_is_told_from_its_own_image(golden):
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_replicas_add_up_to_the_whole_and_read_only_what_is_theirs(golden):
     case = golden("vsrn_captions")
     loss = reference_loss(case)
@@ -156,6 +158,7 @@ def test_it_moves_the_region_encoder_and_itself_in_training(tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_what_it_needs_is_asked_for():
     with pytest.raises(ArgumentError, match="reads the features of an embedding"):
         vsrn(Captioning(9, 0), head=Point)

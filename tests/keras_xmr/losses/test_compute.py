@@ -49,6 +49,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "images", "captions", "more"), CASES, ids=[c[0] for c in CASES])
 def test_every_loss_has_a_value_for_embeddings(name, images, captions, more):
     loss = getattr(losses, name)()

@@ -20,6 +20,7 @@ def scored(temperature: float, **options) -> DAA:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case_number", range(3))
 def test_matches_golden(golden, case_number):
     case = golden("daa")
@@ -37,6 +38,7 @@ def test_matches_golden(golden, case_number):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("similarity", ["dot", "cosine"])
 @pytest.mark.parametrize("case_number", range(2))
 def test_over_samples_matches_golden(golden, similarity, case_number):
@@ -69,6 +71,7 @@ def test_equals_the_formula_on_an_oblong_batch(random):
     np.testing.assert_allclose(parts["text_to_image"], expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_points_are_compared_by_their_cosines(random):
     image, caption = ({"mean": random.normal(size=(5, 4)).astype(np.float32)} for _ in range(2))
     relations = {"relevance": random.random((5, 5)).astype(np.float32)}
@@ -96,6 +99,7 @@ def test_one_direction_alone(random, direction):
     assert float(sum(one.values())) == float(one[direction]) > 0
 
 
+@pytest.mark.slow
 def test_gradients_equal_central_differences(random):
     relevance = random.random((5, 6)).astype(np.float32)
 
@@ -134,6 +138,7 @@ def test_order_of_the_batch_does_not_matter(random):
         np.testing.assert_allclose(after[part], before[part], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_survives_its_config(random):
     loss = DAA(similarity="dot", temperature=0.2, relevance_temperature=0.3)
     copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(loss))

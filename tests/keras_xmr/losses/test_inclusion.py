@@ -29,6 +29,7 @@ def overlap(mean, deviation, other_mean, other_deviation):
     return np.log(quad(product, -15, 15, points=[mean, other_mean])[0])
 
 
+@pytest.mark.slow
 def test_inclusion_is_the_difference_of_two_integrals(random):
     inner, outer = gaussians(random, 1, 3), gaussians(random, 1, 3)
     found = np.asarray(inclusion(inner, outer))

@@ -44,6 +44,7 @@ def gaussian(mean, variance):
     return {"mean": mean, "log_variance": tf.math.log(variance)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tag", ["", "multi_"])
 def test_losses_match_golden(golden, tag):
     case = golden("msrm")
@@ -114,6 +115,7 @@ def test_match_loss_keeps_its_digits_and_its_gradients_where_p_is_nearly_1():
     assert gradient[0, 0] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "loss",
     [MahalanobisContrastive(), HypergraphContrastive(), HypergraphContrastive(residual=True)],
@@ -271,6 +273,7 @@ def product_model() -> Retriever:
     return models.gaussian_model(matchers.MahalanobisCosine(), losses, [0.8, 1.0])
 
 
+@pytest.mark.slow
 def test_the_product_scores_with_what_the_losses_have_learned(random, tmp_path):
     model = product_model()
     distribution, relation = model.objective.losses_

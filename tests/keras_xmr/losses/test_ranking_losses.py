@@ -94,6 +94,7 @@ def test_the_order_of_the_batch_does_not_matter(random, name):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", [*RELATIONS, "all_match"])
 @pytest.mark.parametrize("size", [0.0, 1.0, -1e4])
 @pytest.mark.parametrize("name", LOSSES)
@@ -185,6 +186,7 @@ def test_smooth_ap_matches_golden(golden, number):
         np.testing.assert_allclose(found, case[f"grad_{key}"][number], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(4))
 def test_smooth_ap_of_single_queries_matches_golden(golden, number):
     # Each query is a free vector, and the gradient is of its average precision, not of the loss.
@@ -226,6 +228,7 @@ def test_trivial_value_of_vsepp_is_twice_batch_times_margin():
     np.testing.assert_allclose(mean, 0.4, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_warm_up_takes_all_negatives_until_its_last_step(random):
     scores = random.normal(size=(6, 6)).astype(np.float32)
     relations = {"positives": RELATIONS["siblings"]}
@@ -274,6 +277,7 @@ def test_temperature_is_learned(random):
     np.testing.assert_allclose(by_logarithm, (ahead - behind) / (2 * step), rtol=1e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [Triplet(mining="sum"), Triplet(), SmoothAP()])
 def test_large_batches_hold_no_cube(loss):
     # A cube of all triplets of 2048 pairs would be 34 gigabytes.

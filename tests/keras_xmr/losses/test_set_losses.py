@@ -322,6 +322,7 @@ def test_losses_on_sets_and_their_gradients_equal_the_formula(random, name):
         np.testing.assert_allclose(found, slope, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REGULARIZERS)
 def test_identical_items_give_finite_losses_and_gradients(name):
     loss, _ = REGULARIZERS[name]
@@ -376,6 +377,7 @@ def test_one_sub_embedding_without_variance_is_vsepp(random):
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_warm_up_of_dvse_adds_up_the_hinges_of_all_negatives(random):
     arrays = pieces(random)
     image, caption = both_sides({k: tf.constant(v, tf.float32) for k, v in arrays.items()})
@@ -413,6 +415,7 @@ def test_the_warm_up_of_dvse_adds_up_the_hinges_of_all_negatives(random):
     )
 
 
+@pytest.mark.slow
 def test_the_warm_up_of_dvse_learns_nothing_from_sigma(random):
     arrays = pieces(random)
     caption = {"mean": tf.constant(arrays["caption"], tf.float32)}

@@ -38,6 +38,7 @@ def expected(values: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.nda
     return found.numpy(), tape.gradient(found, variable).numpy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [2**20, 2**13])
 def test_the_grid_gives_what_all_comparisons_give(random, monkeypatch, at_once):
     monkeypatch.setattr(daa, "_AT_ONCE", at_once)  # In one block, and in blocks of 3.

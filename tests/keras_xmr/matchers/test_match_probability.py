@@ -21,6 +21,7 @@ def _exact(images, captions, scale, shift):
     return match - no_match, sum(by_logit)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", [-300.0, -45.0, -5.0, 0.0, 3.0, 20.0, 60.0, 400.0])
 def test_log_odds_and_gradients_are_exact_near_and_far(shift):
     random = np.random.default_rng(0)

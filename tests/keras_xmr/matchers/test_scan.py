@@ -30,6 +30,7 @@ def _naive(contexts, queries, aggregation):
     return np.log(np.sum(np.exp(6 * np.array(cosines)))) / 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("direction", ["text_to_image", "image_to_text"])
 @pytest.mark.parametrize("aggregation", ["mean", "log_sum_exp"])
 @pytest.mark.parametrize("training", [False, True])

@@ -54,6 +54,7 @@ def test_same_seed_and_groups_draw_the_same(random):
     assert not np.array_equal(resampled_means(values, resamples=30, seed=1), both)
 
 
+@pytest.mark.slow
 def test_intervals_cover_the_true_difference_as_often_as_they_say(random):
     covered, false_alarms, trials = 0, 0, 400
     for trial in range(trials):
@@ -123,6 +124,7 @@ def test_queries_without_a_value(random):
         resampled_means(np.zeros((0, 1)))
 
 
+@pytest.mark.slow
 def test_ten_thousand_resamples_take_seconds(random):
     values = random.random((5000, 20))
     begin = time.perf_counter()

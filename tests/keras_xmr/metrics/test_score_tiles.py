@@ -65,6 +65,7 @@ def truth(random):
     return truth
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(256, 1024), (7, 11), (1, 60), (30, 1)])
 @pytest.mark.parametrize("directed", [False, True])
 def test_ranks_are_those_of_the_whole_matrix(truth, random, size, directed, tmp_path):
@@ -113,6 +114,7 @@ def test_nan_and_wrong_shapes_are_refused(truth, random):
         measure(tiled(scores, (4, 4)), truth)
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_matrix():
     images, captions = 1500, 3000
     random = np.random.default_rng(0)

@@ -66,6 +66,7 @@ def test_pmrp_matches_golden(golden):
         np.testing.assert_allclose(100 * found.summary[f"{side}_pmrp"], case[f"out_pmrp_{side}"])
 
 
+@pytest.mark.slow
 def test_pmrp_over_folds_matches_golden(golden):
     case = golden("retrieval_metrics_coco")
     vectors = multi_hot([np.flatnonzero(row) for row in case["in_multihot_labels"]], 80)

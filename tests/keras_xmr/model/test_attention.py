@@ -38,6 +38,7 @@ HEADS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HEADS)
 def test_heads_say_where_they_look(random, name):
     make, options, expected = HEADS[name]

@@ -78,11 +78,13 @@ def test_a_step_is_that_of_the_whole_batch_in_a_graph():
         np.testing.assert_allclose(chunks, whole, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_batch_normalisation_is_refused_where_it_is_trained():
     with pytest.raises(ArgumentError, match="image tower is batch normalisation"):
         with_layers(3, keras.layers.BatchNormalization)
 
 
+@pytest.mark.slow
 def test_a_later_phase_is_refused_before_the_first_is_trained():
     model = models.pcme(gradient_caching=3)
     inputs = keras.Input((3, 5), name="image")

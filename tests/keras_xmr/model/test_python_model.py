@@ -39,6 +39,7 @@ def fitted() -> tuple[keras_xmr.Retriever, dict]:
     return made, history.history
 
 
+@pytest.mark.slow
 def test_towers_of_bare_tensors_train(fitted):
     made, history = fitted
     assert made.image_tower.output.keys() == {"mean"}
@@ -46,6 +47,7 @@ def test_towers_of_bare_tensors_train(fitted):
     assert history["recall_2"][-1] > history["recall_2"][0]
 
 
+@pytest.mark.slow
 def test_the_metric_is_recall_within_the_batch(fitted):
     made, _ = fitted
     found = made.evaluate(X, IMAGE_IDS, batch_size=PAIRS, verbose=0, return_dict=True)
@@ -68,6 +70,7 @@ def test_recall_asks_a_directed_matcher_both_ways():
     assert float(recall.result()) == 0.0  # ties count against the model
 
 
+@pytest.mark.slow
 def test_pairs_of_one_image_are_all_right():
     made = model()
     made.compile(keras.optimizers.SGD(0.0))
@@ -78,6 +81,7 @@ def test_pairs_of_one_image_are_all_right():
     np.testing.assert_allclose(together["loss"], expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_compiled_model_loads_with_its_metrics(fitted, tmp_path):
     made, _ = fitted
     made.save(tmp_path / "model.keras")
@@ -104,6 +108,7 @@ def test_evaluate_ranks_everything(fitted):
     assert keras_xmr.evaluate(made, IMAGES, CAPTIONS, IMAGE_IDS, memory_budget=1) == found
 
 
+@pytest.mark.slow
 def test_several_losses_sequential_towers_and_a_pair_of_arrays():
     image_tower = keras.Sequential([keras.Input((4,)), keras.layers.Dense(5)])
     objective = [losses.NTXent(), losses.Uniformity()]

@@ -44,6 +44,7 @@ def second(monkeypatch):
     return context
 
 
+@pytest.mark.slow
 def test_a_step_gathers_once_and_adds_up_once(second):
     model, (x, y) = models.pcme(), models.batch(4)
     with tf.GradientTape() as tape:
@@ -85,6 +86,7 @@ def test_what_is_gathered_comes_back_as_it_was(second):
         np.testing.assert_array_equal(part.take(found[name]), tensor)
 
 
+@pytest.mark.slow
 def test_gradient_caching_goes_with_several_replicas(second):
     model, (x, y) = models.points(), models.batch(4)
     model.compile(keras.optimizers.SGD(0.1))

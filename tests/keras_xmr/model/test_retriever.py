@@ -74,6 +74,7 @@ def test_samples_are_drawn_anew_each_step_and_repeat_with_the_seed():
     assert losses(1) != first
 
 
+@pytest.mark.slow
 def test_evaluation_draws_the_same_whatever_the_batch():
     x, _ = models.batch(8)
     model = models.pcme()
@@ -105,6 +106,7 @@ def test_saved_model_loads_in_safe_mode(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_weights_are_saved_where_they_have_always_been(tmp_path):
     path = tmp_path / "model.weights.h5"
     models.pcme().save_weights(path)
@@ -160,6 +162,7 @@ class GivesNan(Loss):
         return {"first": ops.mean(scores), "second": ops.mean(scores) * np.nan}
 
 
+@pytest.mark.slow
 def test_the_loss_that_is_not_finite_is_named():
     x, y = models.batch(8)
     towers = (models.tower(4, "image"), models.tower(3, "caption"))
@@ -169,6 +172,7 @@ def test_the_loss_that_is_not_finite_is_named():
     assert model.watched[int(model.bad_part.numpy())] == "gives_nan/second"
 
 
+@pytest.mark.slow
 def test_saved_weights_keep_their_names(tmp_path):
     models.pcme().save_weights(tmp_path / "model.weights.h5")
     with h5py.File(tmp_path / "model.weights.h5") as file:

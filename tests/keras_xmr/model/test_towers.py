@@ -19,6 +19,7 @@ def convolutions(size, width):
     return keras.Model(inputs, {"mean": sums, "local": maps[:, ::64, ::64]})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "width", "is_one_by_one"), [(128, 80, True), (128, 8, False), (64, 80, False)]
 )

@@ -130,6 +130,7 @@ def test_means_of_scores_by_direction(random):
     np.testing.assert_array_equal(first, kept)
 
 
+@pytest.mark.slow
 def test_the_command_line_asks_the_first_run_what_to_measure(members, folder, monkeypatch):
     called = []
     monkeypatch.setattr(

@@ -25,6 +25,7 @@ class Unregistered(Loss):
         return {"scores": ops.mean(scores)}
 
 
+@pytest.mark.slow
 def test_a_loss_of_a_module_that_is_not_imported_is_named(tmp_path, monkeypatch):
     config = models.tiny_config(tmp_path)
     towers = models.tower(4, "image"), models.tower(3, "caption")

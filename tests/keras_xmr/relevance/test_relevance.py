@@ -125,6 +125,7 @@ def test_captions_that_are_no_references_match_golden(flickr):
     np.testing.assert_allclose(found[np.arange(60), ::5].diagonal(), expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("measure", MEASURES)
 def test_relevance_is_what_the_definition_says(random, measure):
     captions, owner = random_captions(random)

@@ -50,6 +50,7 @@ def test_captions_match_golden(golden):
         assert ptb_tokenize(raw) == [text.split() for text in expected]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     importlib.util.find_spec("pycocoevalcap") is None or shutil.which("java") is None,
     reason="needs pycocoevalcap and Java",

@@ -44,6 +44,7 @@ def start(prepared, tmp_path):
     return start
 
 
+@pytest.mark.slow
 def test_batches_carry_the_relevance_of_the_whole_batch(prepared, whole):
     split = prepared.records.split("train")
     tokenizer = build_tokenizer(prepared.config, prepared.records)
@@ -75,6 +76,7 @@ def test_batches_carry_the_relevance_of_the_whole_batch(prepared, whole):
         np.testing.assert_array_equal(joined, y["relevance"])
 
 
+@pytest.mark.slow
 def test_a_loss_sees_the_relevance_of_the_batch():
     model = fits_relevance(models.pcme())
     model.compile()
@@ -88,6 +90,7 @@ def test_a_loss_sees_the_relevance_of_the_batch():
     np.testing.assert_allclose(tested["fit_relevance"], expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_batch_without_the_relevance_that_a_loss_needs_is_refused():
     model = fits_relevance(models.pcme())
     x, y = models.batch(6)
@@ -123,6 +126,7 @@ def test_training_learns_from_the_relevance_of_its_captions(start, monkeypatch):
     assert all(np.isfinite(float(row["fit_relevance"])) for row in rows)
 
 
+@pytest.mark.slow
 def test_nothing_is_weighed_that_no_loss_needs(start, monkeypatch):
     class ReachedError(Exception):
         pass
@@ -136,6 +140,7 @@ def test_nothing_is_weighed_that_no_loss_needs(start, monkeypatch):
         start().train()
 
 
+@pytest.mark.slow
 def test_a_tokenizer_that_cannot_run_stops_the_training(start, monkeypatch):
     monkeypatch.setattr(
         "keras_xmr.training.train.build_model",

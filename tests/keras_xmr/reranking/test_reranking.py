@@ -116,6 +116,7 @@ def test_presets_are_those_of_the_paper_and_scales_override_them():
             FastReranking(gamma1=wrong)
 
 
+@pytest.mark.slow
 @by_name(
     [
         ReciprocalNeighbours(neighbours=1),

@@ -44,6 +44,7 @@ def forget_checkpoints(run: RunFolder) -> None:
     run.checkpoints.rmdir()
 
 
+@pytest.mark.slow
 def test_a_training_without_checkpoints_takes_nothing_of_the_one_before(run, config):
     assert run.is_evaluated(config)
     forget_checkpoints(run)
@@ -55,6 +56,7 @@ def test_a_training_without_checkpoints_takes_nothing_of_the_one_before(run, con
     assert not run.is_evaluated(config), "these figures are of other weights"
 
 
+@pytest.mark.slow
 def test_a_training_that_goes_on_keeps_what_there_is(run, config):
     before = {p: p.read_bytes() for p in run.path.rglob("*") if p.is_file() and p != run.versions}
     run.begin(config, {"vocabulary.txt": b"does the same"})
@@ -62,6 +64,7 @@ def test_a_training_that_goes_on_keeps_what_there_is(run, config):
     assert run.is_evaluated(config)
 
 
+@pytest.mark.slow
 def test_a_folder_is_free_until_something_is_trained_in_it(tmp_path):
     first, second = (
         load_config(find_config("scenes_pcme"), [f"output={tmp_path}", f"model.dimension={d}"])
@@ -77,11 +80,13 @@ def test_a_folder_is_free_until_something_is_trained_in_it(tmp_path):
         run.begin(first, TOKENIZER)
 
 
+@pytest.mark.slow
 def test_a_training_goes_on_with_other_threads(run):
     forget_checkpoints(run)
     run.check(load_run(run.path, ["train.operation_threads=3"]))
 
 
+@pytest.mark.slow
 def test_a_finished_training_keeps_its_name_without_checkpoints(run):
     forget_checkpoints(run)
     other = load_run(run.path, ["model.dimension=6"])
@@ -133,6 +138,7 @@ def test_a_damaged_summary_says_so(run, content):
         run.verify_tokenizer()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "value"), [("data.image.size", 32), ("data.text.max_words", 3), ("model.dimension", 6)]
 )
@@ -157,6 +163,7 @@ def test_a_training_of_before_an_option_existed_has_its_default(run, config):
         run.check_trained(edited)
 
 
+@pytest.mark.slow
 def test_a_folder_of_before_an_option_existed_has_its_default(run, config):
     content = yaml.safe_load(run.config.read_text())
     del content["train"]["validate_every"]
@@ -169,6 +176,7 @@ def test_a_folder_of_before_an_option_existed_has_its_default(run, config):
         run.check(edited)
 
 
+@pytest.mark.slow
 def test_paths_in_the_config_of_a_finished_run_may_be_edited(run):
     edited = yaml.safe_load(run.config.read_text())
     edited["data"]["records"] = "elsewhere"
@@ -177,6 +185,7 @@ def test_paths_in_the_config_of_a_finished_run_may_be_edited(run):
     run.check(load_run(run.path))
 
 
+@pytest.mark.slow
 def test_files_of_killed_processes_are_removed_from_all_folders_of_a_run(run):
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
@@ -191,6 +200,7 @@ def test_files_of_killed_processes_are_removed_from_all_folders_of_a_run(run):
     assert run.training_log.read_bytes() == log
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"a: [", b"", b"- 1"])
 def test_a_damaged_config_of_a_run_says_so(run, config, content):
     run.config.write_bytes(content)

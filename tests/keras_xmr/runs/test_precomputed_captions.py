@@ -95,6 +95,7 @@ def test_a_model_that_nothing_trains_begins_at_cca_of_features(folder):
     assert fast.embedded_records.split("test").caption_features is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["pairs", "images_with_all_captions"])
 def test_batches_of_features_are_embedded_as_those_of_words(computed, sampler):
     run, model, tokenizer, records = computed
@@ -128,6 +129,7 @@ def test_validation_embeds_features_as_words(computed):
     np.testing.assert_allclose(found["mean"], expected["mean"], atol=2e-3)
 
 
+@pytest.mark.slow
 def test_features_are_found_again_by_the_same_encoder_alone(computed, folder, monkeypatch):
     run, model, tokenizer, records = computed
     written = {p: p.stat().st_mtime_ns for p in records.caption_features.iterdir()}
@@ -156,6 +158,7 @@ def test_features_are_found_again_by_the_same_encoder_alone(computed, folder, mo
     assert len(places) == 3
 
 
+@pytest.mark.slow
 def test_an_encoder_that_is_random_though_frozen_is_refused(folder):
     run = projected_runs.run(folder, ON, "model.text.encoder.dropout=0.5")
     tokenizer = build_tokenizer(run.config, run.records)

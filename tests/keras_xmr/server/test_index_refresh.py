@@ -61,6 +61,7 @@ def change(root, step: int) -> None:
     (root / ("blue", "white")[step] / "1.jpg").unlink()
 
 
+@pytest.mark.slow
 def test_answers_are_of_the_old_or_the_new_index(service, monkeypatch):
     monkeypatch.setattr("keras_xmr.index.build._PART", 1)  # The index is written photo by photo.
     stopped, states = threading.Event(), {answer(service)}
@@ -100,6 +101,7 @@ def test_answers_are_of_the_old_or_the_new_index(service, monkeypatch):
     assert not {"blue/1.jpg", "white/1.jpg"} & paths
 
 
+@pytest.mark.slow
 def test_a_server_that_watches(service, monkeypatch, caplog):
     monkeypatch.setattr(process, "CHECK_INTERVAL", 0.02)
     root, stopped = service.index.root, threading.Event()

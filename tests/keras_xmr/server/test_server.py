@@ -162,6 +162,7 @@ def test_filters(client, service):
         assert client.get("/photos", params={"after": "2020 x"}).status_code == 422
 
 
+@pytest.mark.slow
 def test_photos_the_newest_first(client, service):
     """Page by page, and without a gap or a repetition if some are added and removed meanwhile."""
     root, index = service.index.root, service.index
@@ -300,6 +301,7 @@ def test_too_many_or_too_large_requests_are_refused(client, service):
     assert "too large" in error_of(client.post("/search", content=chunks(), headers=headers), 413)
 
 
+@pytest.mark.slow
 def test_nothing_but_photos_of_the_index_can_be_read(client, service):
     secret = service.index.root / "secret.txt"
     secret.write_text("secret")
@@ -547,6 +549,7 @@ def test_fuzzed_addresses_end_in_clean_errors(client, service, monkeypatch, addr
         error_of(client.get(address.format(odd)), 404 if odd in ("99", ODD_PATH) else 422)
 
 
+@pytest.mark.slow
 def test_fuzzed_uploads_end_in_clean_errors(client):
     random = np.random.default_rng(7)
     data, seen = image_file(), set()

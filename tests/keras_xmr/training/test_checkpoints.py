@@ -63,6 +63,7 @@ def names(folder) -> set[str]:
 FILES = {f"ckpt-{n}.{end}" for n in (3, 6) for end in ("index", "json", "data-00000-of-00001")}
 
 
+@pytest.mark.slow
 def test_weights_that_do_not_fit_are_refused_before_hdf5_writes(checkpoints, tmp_path, monkeypatch):
     path = tmp_path / "best.weights.h5"
     kept = checkpoints()
@@ -80,6 +81,7 @@ def test_weights_that_do_not_fit_are_refused_before_hdf5_writes(checkpoints, tmp
     assert names(tmp_path) == {"best.weights.h5", "checkpoints"}
 
 
+@pytest.mark.slow
 def test_two_are_kept_under_the_name_that_tensorflow_gives_them(checkpoints):
     folder = checkpoints().folder
     assert names(folder) == FILES | {"checkpoint", "variables.json"}
@@ -87,6 +89,7 @@ def test_two_are_kept_under_the_name_that_tensorflow_gives_them(checkpoints):
     assert checkpoints().read_progress().step == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "damage"),
     [
@@ -113,6 +116,7 @@ def test_a_damaged_checkpoint_gives_way_to_an_older_one(checkpoints, caplog, fil
     assert checkpoints().read_progress().step == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [None, b"", b"\xff\xfe\x00", b"model_checkpoint_path: 3"])
 def test_what_is_read_depends_on_the_checkpoints_alone(checkpoints, content):
     again = checkpoints()
@@ -127,6 +131,7 @@ def test_what_is_read_depends_on_the_checkpoints_alone(checkpoints, content):
     assert checkpoints().read_progress().step == 9
 
 
+@pytest.mark.slow
 def test_where_none_can_be_read_there_is_something_to_delete(checkpoints):
     again = checkpoints()
     for path in again.folder.glob("ckpt-*.index"):
@@ -140,6 +145,7 @@ def test_where_none_can_be_read_there_is_something_to_delete(checkpoints):
         again.read_progress()
 
 
+@pytest.mark.slow
 def test_the_disk_has_a_checkpoint_before_it_is_named(checkpoints, monkeypatch):
     again, synced = checkpoints(), []
     monkeypatch.setattr(
@@ -155,6 +161,7 @@ def test_the_disk_has_a_checkpoint_before_it_is_named(checkpoints, monkeypatch):
     assert synced[4:] == ["checkpoints", "checkpoint"]
 
 
+@pytest.mark.slow
 def test_weights_are_written_aside_under_a_name_of_this_process_alone(checkpoints, monkeypatch):
     asides = []
     place = "data_pipelines.files.atomic_replace"
@@ -165,6 +172,7 @@ def test_weights_are_written_aside_under_a_name_of_this_process_alone(checkpoint
     assert not list(again.folder.glob(".*"))
 
 
+@pytest.mark.slow
 def test_weights_that_cannot_be_read_are_named(checkpoints, tmp_path):
     run = finished_run(tmp_path, "run", 0, 1.0)  # Without checksums, as trainings of long ago.
     again = checkpoints()

@@ -66,6 +66,7 @@ def names(checkpoints: Checkpoints) -> set[str]:
     return {name for name, _ in tf.train.list_variables(checkpoints.files.newest)}
 
 
+@pytest.mark.slow
 def test_a_checkpoint_leaves_out_what_its_preset_holds_and_restores_the_rest(begun, tmp_path):
     save(begun, 3)
     kept = {name.split("/")[1] for name in names(begun) if name.startswith("text_tower/")}
@@ -86,6 +87,7 @@ def test_a_checkpoint_leaves_out_what_its_preset_holds_and_restores_the_rest(beg
         assert encoder(begun.model, "text").numpy().tolist() == [7] * 5
 
 
+@pytest.mark.slow
 def test_what_is_trained_later_is_written_from_then_on(begun, model, tmp_path):
     save(begun, 3)
     kept = len(names(begun))
@@ -104,6 +106,7 @@ def test_what_is_trained_later_is_written_from_then_on(begun, model, tmp_path):
     assert again.files.external().checksums == {}
 
 
+@pytest.mark.slow
 def test_an_older_checkpoint_that_leaves_something_out_takes_over(begun, model, tmp_path):
     save(begun, 3)
     begun.start_phase([])
@@ -128,6 +131,7 @@ def bias(path) -> list[list[float]]:
     return found
 
 
+@pytest.mark.slow
 def test_best_weights_become_whole_before_their_encoder_is_trained(begun, model, tmp_path):
     best = tmp_path / "best.weights.h5"
     encoder(model, "text").assign([7] * 5)
@@ -152,6 +156,7 @@ def test_best_weights_become_whole_before_their_encoder_is_trained(begun, model,
     assert [2] * 5 in bias(best)
 
 
+@pytest.mark.slow
 def test_best_weights_that_are_damaged_are_named(begun, model, tmp_path):
     begun.save_best(tmp_path / "best.weights.h5")
     part = begun.folder / BEST_IN_PART
@@ -162,6 +167,7 @@ def test_best_weights_that_are_damaged_are_named(begun, model, tmp_path):
     assert encoder(model, "image").numpy().tolist() == [2] * 5
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_the_best_weights_and_the_model_as_they_were(
     begun, model, tmp_path, monkeypatch
 ):
@@ -179,6 +185,7 @@ def test_a_full_disk_leaves_the_best_weights_and_the_model_as_they_were(
     assert encoder(model, "image").numpy().tolist() == [2] * 5
 
 
+@pytest.mark.slow
 def test_files_of_presets_are_known_and_nothing_else(tmp_path):
     folder = str(presets.bert(tmp_path / "bert"))
     for encoder in (KerasHubText, KerasHubImage):

@@ -130,6 +130,7 @@ def test_the_strength_is_the_best_on_held_out_folds(random):
     assert intercept == pytest.approx(0, abs=0.2)
 
 
+@pytest.mark.slow
 def test_it_is_saved_and_trains_its_point(random, tmp_path):
     inputs = keras.Input((3, 5))
     head = HeldOutRank(4, lambda: Projection(4))

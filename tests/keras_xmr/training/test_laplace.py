@@ -75,6 +75,7 @@ def heads():
     return found
 
 
+@pytest.mark.slow
 def test_an_item_unlike_those_of_the_training_is_less_sure(random):
     image, caption = heads()
     train = averages(random)

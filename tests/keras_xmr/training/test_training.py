@@ -367,6 +367,7 @@ def test_validations_are_told_in_percent(caplog):
     assert "step 10: validation rsum 435.1, the best so far" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_damaged_record_is_named(start, records, tmp_path, monkeypatch):
     # The first batch is enough.
     monkeypatch.setattr(Retriever, "fit", lambda self, batches, **_: next(iter(batches)))
@@ -379,6 +380,7 @@ def test_a_damaged_record_is_named(start, records, tmp_path, monkeypatch):
         start(f"data.records={copy}").train()
 
 
+@pytest.mark.slow
 def test_a_compiled_step_gets_captions_of_few_lengths(start, monkeypatch):
     def fit(self, batches, **_):
         lengths.append(next(iter(batches))[0]["caption"].shape[1])
@@ -436,6 +438,7 @@ class Watched:
             self.number += 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sigma", "says"),
     [
@@ -450,6 +453,7 @@ def test_collapsed_and_exploded_sigma_is_named(sigma, says):
         watched.steps(1, image_log_sigma=np.log(sigma))
 
 
+@pytest.mark.slow
 def test_warnings_are_given_once(caplog):
     low = np.log(0.05)
     Watched(sigma=(0.1, 10.0)).steps(8, image_log_sigma=low, caption_log_sigma=low)
@@ -457,6 +461,7 @@ def test_warnings_are_given_once(caplog):
     assert len(messages) == 2  # images and captions
 
 
+@pytest.mark.slow
 def test_flat_loss_is_named():
     watched = Watched(flat_steps=4, on_flat="stop", flat_tolerance=0.2)
     scores, eye = tf.zeros((8, 8)), tf.eye(8, dtype=tf.bool)
@@ -473,6 +478,7 @@ def test_flat_loss_is_named():
         watched.steps(2, **{name: 0.9 * value})
 
 
+@pytest.mark.slow
 def test_an_epoch_without_a_gradient_is_told(caplog):
     watched = Watched()
     watched.steps(3)
@@ -502,6 +508,7 @@ def test_frozen_parts_do_not_move(trained, start):
     assert max(np.abs(a - b).max() for a, b in zip(*heads, strict=True)) > 1e-3
 
 
+@pytest.mark.slow
 def test_parts_have_factors_and_inner_parts_count():
     model = models.pcme()
     phase = PhaseOptions(
