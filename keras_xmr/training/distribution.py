@@ -142,6 +142,8 @@ class Distribution:
     def __init__(self, batch_size: int, devices: int | None, cluster: Cluster) -> None:
         self.cluster = cluster
         self.strategy = make_strategy(batch_size, devices, cluster)
+        # One traced function per signature.
+        self._sums: dict[tuple[Any, ...], Callable[..., Any]] = {}
 
     @property
     def is_alone(self) -> bool:
@@ -217,7 +219,14 @@ class Distribution:
 
     def _summed(self, values: Sequence[Any], *, of_chief: bool = False) -> list[tf.Tensor]:
         """The sums of numbers over all devices, or those of the first device of the chief."""
+        tensors = [tf.convert_to_tensor(value) for value in values]
+        signature = (of_chief, *((tuple(tensor.shape), tensor.dtype) for tensor in tensors))
+        if signature not in self._sums:
+            self._sums[signature] = tf.function(partial(self._sum, of_chief), autograph=False)
+        sums = self._sums[signature](tensors)
+        return [self.strategy.experimental_local_results(value)[0] for value in sums]
 
+    def _sum(self, of_chief: bool, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
         def sum_on_replica(tensors: list[tf.Tensor]) -> list[tf.Tensor]:
             context = tf.distribute.get_replica_context()
             counts = not of_chief or tf.equal(context.replica_id_in_sync_group, 0)
@@ -225,7 +234,4 @@ class Distribution:
             # One by one: those of a list would have to be of one dtype.
             return [context.all_reduce(tf.distribute.ReduceOp.SUM, tensor) for tensor in masked]
 
-        # Traced anew: calls of one signature are few.
-        run = tf.function(partial(self.strategy.run, sum_on_replica), autograph=False)
-        sums = run(([tf.convert_to_tensor(value) for value in values],))
-        return [self.strategy.experimental_local_results(value)[0] for value in sums]
+        return self.strategy.run(sum_on_replica, (tensors,))
