@@ -30,15 +30,14 @@ class Batcher:
     """Batches the items of several threads while the model is busy.
 
     Requests never wait for a full batch: the next batch has the requests that are pending when the
-    model is free. One of the waiting threads embeds it for all of them. Requests that fail together
-    are retried one by one, so that none fails because of another.
+    model is free. Requests that fail together are retried one by one, so that none fails because of
+    another.
 
     Args:
         embed: Embeds a list of items, to arrays with the items as the first axis.
         max_batch: Maximum items per call, unless one request has more.
         max_waiting: Maximum pending requests.
         count: Called with the size of every batch; its errors are logged.
-        turn: Held by the thread that embeds.
     """
 
     def __init__(
@@ -47,13 +46,14 @@ class Batcher:
         max_batch: int,
         max_waiting: int,
         count: Callable[[int], None] = lambda size: None,
-        turn: threading.Lock | None = None,
     ) -> None:
         self._embed, self._count = embed, count
         self._max_batch, self._max_waiting = max_batch, max_waiting
         self._waiting: deque[_Request] = deque()
-        self._changing, self._turn = threading.Lock(), turn or threading.Lock()
+        self._changed = threading.Condition()
         self._closed = False
+        self._thread = threading.Thread(target=self._work, name="batcher", daemon=True)
+        self._thread.start()
 
     def __call__(self, items: Sequence[Any]) -> Embedding:
         """Embeds items; blocks until the result.
@@ -62,30 +62,36 @@ class Batcher:
             OverloadedError: If too many requests are pending.
         """
         future: Future[Embedding] = Future()
-        with self._changing:
+        with self._changed:
             if self._closed or len(self._waiting) >= self._max_waiting:
                 raise OverloadedError("too many requests at once; try again in a moment")
             self._waiting.append((list(items), future))
-        while not future.done():
-            with self._turn:
-                # Another thread may have embedded these items before it was this one's turn.
-                if not future.done():
-                    self._process(self._next())
+            self._changed.notify()
         return future.result()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def close(self) -> None:
-        """Refuses further requests; pending ones are answered."""
-        self._closed = True
+        """Ends the thread after all pending requests."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while batch := self._next():
+            self._process(batch)
 
     def _next(self) -> list[_Request]:
-        """The next requests, with at most `max_batch` items."""
-        with self._changing:
-            batch = [self._waiting.popleft()]
-            size = len(batch[0][0])
-            while self._waiting and size + len(self._waiting[0][0]) <= self._max_batch:
+        """The next requests, with at most `max_batch` items; empty when closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._closed)
+            batch: list[_Request] = []
+            size = 0
+            while self._waiting and (
+                not batch or size + len(self._waiting[0][0]) <= self._max_batch
+            ):
                 batch.append(self._waiting.popleft())
                 size += len(batch[-1][0])
             return batch
@@ -101,7 +107,7 @@ class Batcher:
             for request_items, _ in batch:
                 begin, end = end, end + len(request_items)
                 parts.append(select(embedding, slice(begin, end)))
-        except BaseException as error:
+        except Exception as error:
             if len(batch) == 1:
                 batch[0][1].set_exception(error)
                 return
@@ -132,16 +138,18 @@ class BatchingEmbedder:
         count: Callable[[str, int], None] = lambda kind, size: None,
     ) -> None:
         self._load, self._loaded, self._closed = load, None, False
-        # Texts and images take turns on the same model.
         self._turn, self._loading = threading.Lock(), threading.Lock()
-        self._texts = Batcher(
-            lambda texts: self._embedder().embed_texts(texts),
-            *(max_batch, max_waiting, partial(count, "texts"), self._turn),
-        )
-        self._images = Batcher(
-            lambda images: self._embedder().embed_images(images),
-            *(max_batch, max_waiting, partial(count, "images"), self._turn),
-        )
+
+        def batcher(kind: str) -> Batcher:
+            def embed(items: list[Any]) -> Embedding:
+                # Texts and images take turns on the same model.
+                with self._turn:
+                    embedding: Embedding = getattr(self._embedder(), f"embed_{kind}")(items)
+                    return embedding
+
+            return Batcher(embed, max_batch, max_waiting, partial(count, kind))
+
+        self._texts, self._images = batcher("texts"), batcher("images")
 
     def embed_texts(self, texts: Sequence[str]) -> Embedding:
         """Embeds texts in a batch with those of other threads."""
@@ -172,7 +180,7 @@ class BatchingEmbedder:
         return len(self._texts) + len(self._images)
 
     def close(self) -> None:
-        """Refuses further requests; pending ones are answered."""
+        """Ends the threads after all pending requests."""
         self._closed = True
         self._texts.close()
         self._images.close()
