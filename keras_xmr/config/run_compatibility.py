@@ -166,10 +166,10 @@ def _start(config: Config) -> Iterator[Mistake]:
         if not head.contract.begins_as_pooling:
             options_there = head.contract.options_for("begins_as_pooling")
             opposite = {name: not value for name, value in options_there.items()}
-            way_out = f"{head.key}.{options_text(opposite)}" if opposite else "another head"
+            hint = f"{head.key}.{options_text(opposite)}" if opposite else "another head"
             yield (
                 f"train.start: 'cca' begins at the pooling, but the LayerNorm of {head.key} undoes "
-                f"it; write {way_out}"
+                f"it; write {hint}"
             )
         if head.contract.keeps_width:
             name = next(iter(head.contract.options_for("keeps_width")), head.choice.name)

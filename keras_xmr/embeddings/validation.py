@@ -87,14 +87,14 @@ def check_fit(part: Any, image: Embedding, caption: Embedding, matcher: Any = No
     made = EmbeddingSpec(kind(image), image.keys()), EmbeddingSpec(kind(caption), caption.keys())
     log_odds = matcher is not None and matcher.contract.log_odds
     for mismatch in find_mismatches(part.contract, *made, log_odds):
-        way_out = {
+        hint = {
             "kinds": f", not {made[0].kind} and {made[1].kind}: {_accepted(part)}",
             "keys": ", which neither side has. Heads make them: PIENet, SlotAttention and "
             "DynamicSubEmbeddings residuals (N, K, D), the last mask (N, D) too",
             "scores": ": take a matcher such as keras_xmr.matchers.MeanOnly() for points or "
             "MatchProbability() for Gaussians, and keep it: its scale and shift are learned",
         }
-        raise ArgumentError(f"{type(part).__name__} {mismatch.text}{way_out[mismatch.about]}")
+        raise ArgumentError(f"{type(part).__name__} {mismatch.text}{hint[mismatch.about]}")
     sizes = [
         next((side[key].shape[-1] for key in _VECTORS if key in side), None)
         for side in (image, caption)
