@@ -246,10 +246,10 @@ def test_a_training_does_not_go_on_with_another_preset(config, trained, model, t
 
 
 def test_a_finished_run_needs_no_preset(trained, monkeypatch):
-    run = Run(trained.config)
+    run, model = Run(trained.config), trained.model
     monkeypatch.setattr("keras_xmr.training.train.training_batches", None)
     asked = []
     build = "keras_xmr.runs.loading.build_model"
-    monkeypatch.setattr(build, lambda *a, pretrained: asked.append(pretrained) or trained.model)
+    monkeypatch.setattr(build, lambda *a, pretrained: asked.append(pretrained) or model)
     run.train()
     assert asked == [False]
