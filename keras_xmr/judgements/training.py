@@ -57,6 +57,7 @@ def read_training_judgements(
     images, elsewhere = set(image_keys), (set(other_images), set(other_captions))
     names = CaptionNames(captions)
     judged, new = JudgedPairs({}), set()
+    by_number: dict[tuple[str, int], float] = {}
     left_out = 0
     known = images | elsewhere[0], {id_ for id_, _ in captions} | elsewhere[1]
     for where, ids, grade in read_csv(path):
@@ -74,6 +75,9 @@ def read_training_judgements(
                 )
             new.add(caption)
         add_grade(judged.grades, (image, caption), grade, where, (image, caption))
+        # Other lines may name the same caption by its id and by its text.
+        for number in names.numbers(caption):
+            add_grade(by_number, (image, number), grade, where, (image, caption))
     for (image, caption), grade in judged.grades.items():
         if caption in new and grade > 0:
             of_image = judged.new_captions.setdefault(image, [])
@@ -98,15 +102,15 @@ class BatchGrades:
         self, grades: Mapping[Pair, float], image_keys: Sequence[str], captions: Sequence[Pair]
     ) -> None:
         names, rows = CaptionNames(captions), {key: row for row, key in enumerate(image_keys)}
-        entries = [
-            (rows[image], number, grade)
+        by_place = {
+            (rows[image], number): grade
             for (image, caption), grade in grades.items()
             for number in names.numbers(caption)
-        ]
+        }
         top = max([1.0, *grades.values()])
         # Stored numbers are above 0, to distinguish a grade of 0 from a pair without judgement.
-        places = np.array([entry[:2] for entry in entries], np.int64).reshape(-1, 2).T
-        codes = np.array([1 + grade / top for *_, grade in entries], np.float32)
+        places = np.array(list(by_place), np.int64).reshape(-1, 2).T
+        codes = np.array([1 + grade / top for grade in by_place.values()], np.float32)
         self._codes = scipy.sparse.csr_array(
             (codes, (places[0], places[1])), shape=(len(image_keys), len(captions))
         )

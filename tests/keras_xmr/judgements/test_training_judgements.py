@@ -41,6 +41,13 @@ def test_captions_go_by_id_or_by_text(tmp_path):
     np.testing.assert_array_equal(grades(np.array([2, 0]), np.array([3, 0])), [[n, 0], [1, n]])
 
 
+def test_a_pair_that_is_judged_by_id_and_by_text_is_one(tmp_path):
+    found = read(tmp_path / "marks.csv", "c.jpg,c#0,1", "c.jpg,a cat,1")
+    assert BatchGrades(found.grades, IMAGES, CAPTIONS)(np.array([2]), np.array([3])) == [[1]]
+    with pytest.raises(JudgementsError, match=r"marks.csv:3: image 'c.jpg' and caption 'a cat'"):
+        read(tmp_path / "marks.csv", "c.jpg,c#0,1", "c.jpg,a cat,0")
+
+
 def test_the_largest_grade_is_1(tmp_path):
     found = read(tmp_path / "marks.csv", "a.jpg,a cat,3", "b.jpg,a cat,1")
     told = BatchGrades(found.grades, IMAGES, CAPTIONS)(np.arange(3), np.array([3]))[:, 0]
