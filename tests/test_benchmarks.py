@@ -15,7 +15,6 @@ PARTS = sorted(
     path.stem for path in (ROOT / "benchmarks").glob("*.py") if "\ndef rows(" in path.read_text()
 )
 HEAVY = ("workers",)
-SLOW = ("frozen_features", "memory", "pipelines", "records", "sgraf", "training")
 
 
 @pytest.fixture(scope="module")
@@ -33,14 +32,10 @@ def module():
             del sys.modules[name]
 
 
-def _marks(part: str) -> list[pytest.MarkDecorator]:
-    return [pytest.mark.heavy] * (part in HEAVY) + [pytest.mark.slow] * (part in SLOW + HEAVY)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "part",
-    [pytest.param(part, marks=_marks(part)) for part in PARTS],
+    [pytest.param(part, marks=[pytest.mark.heavy] * (part in HEAVY)) for part in PARTS],
 )
 def test_every_part_of_the_table_runs(module, part):
     rows = list(module(part).rows(smoke=True))

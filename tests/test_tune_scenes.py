@@ -9,10 +9,11 @@ from benchmark_modules import benchmark
 
 from keras_xmr.config.loader import packaged_ablations, packaged_configs
 
+pytestmark = pytest.mark.slow
+
 bench = benchmark("tune_scenes")
 
 
-@pytest.mark.slow
 def test_every_method_has_what_is_tuned(bench):
     known = packaged_configs() | packaged_ablations()
     for method in bench.METHODS:
@@ -21,7 +22,6 @@ def test_every_method_has_what_is_tuned(bench):
             assert bench.of_config(method.config, key) > 0
 
 
-@pytest.mark.slow
 def test_the_best_is_at_no_edge_and_nothing_is_trained_twice(bench, monkeypatch, tmp_path):
     trained = []
 

@@ -45,10 +45,10 @@ from keras_xmr.training.checkpoint_files import (
     CheckpointFiles,
     ExternalWeights,
     external_weights,
-    load_initial_weights,
 )
 from keras_xmr.training.checkpoints import Checkpoints, Progress
 from keras_xmr.training.distribution import Distribution
+from keras_xmr.training.initial_weights import load_initial_weights
 from keras_xmr.training.judged import judged_training
 from keras_xmr.training.phases import freeze, learning_rate_factors, phase_schedule
 from keras_xmr.training.trial import try_parts

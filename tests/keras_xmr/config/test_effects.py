@@ -9,6 +9,8 @@ import tensorflow as tf
 
 from keras_xmr.config.loader import find_config, load_config
 
+pytestmark = pytest.mark.slow
+
 LEAST = 0.05
 """The part of the gradient norm of the main loss that the other one has at least."""
 
@@ -55,14 +57,12 @@ def gradient_norms(config, random) -> list[tuple[str, float]]:
     return norms
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGS)
 def test_every_loss_of_a_config_moves_the_model(random, name):
     (_, main), (_, other) = gradient_norms(load_config(find_config(name)), random)
     assert other > LEAST * main
 
 
-@pytest.mark.slow
 def test_the_hypergraph_loss_as_printed_hardly_moves_it(random):
     (_, main), (_, other) = gradient_norms(load_config(find_config("scenes_msrm_literal")), random)
     assert 0 < other < 0.01 * main

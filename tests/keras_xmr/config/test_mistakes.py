@@ -15,6 +15,8 @@ from keras_xmr.config.schema import weight_of
 from keras_xmr.training.train import train
 from keras_xmr.training.trial import try_parts
 
+pytestmark = pytest.mark.slow
+
 HEADER = """
 import keras
 import numpy as np
@@ -158,7 +160,6 @@ def tried(package, text: str, choice: str) -> str:
     raise AssertionError("nothing is said")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("part", "returned", "says"), RETURNED, ids=[str(n) for n in range(len(RETURNED))]
 )
@@ -221,7 +222,6 @@ WRITTEN = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mistake", WRITTEN)
 def test_what_is_written_wrong_is_said_before_the_training(package, mistake):
     text, says = WRITTEN[mistake]
@@ -230,7 +230,6 @@ def test_what_is_written_wrong_is_said_before_the_training(package, mistake):
         assert part in message
 
 
-@pytest.mark.slow
 def test_a_part_that_is_right_is_tried_in_silence(package):
     package({"my_methods.py": HEADER + LOSS.replace("RETURNED", VALUE)})
     choices = ["plugins=[my_methods]", *SMALL, CHOICES[LOSS]]
@@ -239,7 +238,6 @@ def test_a_part_that_is_right_is_tried_in_silence(package):
     assert keras.config.dtype_policy() == policy
 
 
-@pytest.mark.slow
 def test_an_option_may_be_called_weight(package):
     text = OPTION.replace("margin=0.2", "weight: float = 3.0").replace(
         "super().__init__(**kwargs)", "super().__init__(**kwargs)\n        self.weight = weight"
@@ -254,7 +252,6 @@ def test_an_option_may_be_called_weight(package):
     assert build("loss", config.objective[0]).get_config()["weight"] == 2.0
 
 
-@pytest.mark.slow
 def test_a_training_tries_its_parts_before_anything_else(package):
     package({"my_methods.py": HEADER + LOSS.replace("RETURNED", "None")})
     choices = ["plugins=[my_methods]", *SMALL, CHOICES[LOSS]]

@@ -13,6 +13,8 @@ import pytest
 
 from keras_xmr.metrics.bootstrap import Estimate, mean_of_runs, resampled_means
 
+pytestmark = pytest.mark.slow
+
 PHOTOS, CAPTIONS = 60, 2
 TRIALS = 3_000
 RESAMPLES = 200
@@ -61,13 +63,11 @@ def coverage(random, runs: tuple[int, ...], share: float) -> float:
     return float(np.mean([own.low <= 0 <= own.high for own in (o.difference() for o in first)]))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("runs", [(1,), (1, 1)])
 def test_intervals_over_photos(random, runs):
     assert 0.92 <= coverage(random, runs, 0.0) <= 0.97
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 1.0, 3.0])
 @pytest.mark.parametrize("runs", [(2,), (3,), (4,), (2, 2), (3, 3), (4, 4)])
 def test_intervals_over_seeds_and_photos(random, runs, share):

@@ -14,8 +14,9 @@ from keras_xmr.losses import Loss, NTXent
 from keras_xmr.matchers import Cosine
 from keras_xmr.model.retriever import Retriever
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 def test_clipping_is_by_the_global_norm():
     x, y = models.batch(8)
     model = models.pcme(clip_norm=0.5)
@@ -28,7 +29,6 @@ def test_clipping_is_by_the_global_norm():
     np.testing.assert_allclose(norm, 0.05 * 0.5, rtol=1e-3)
 
 
-@pytest.mark.slow
 def test_loss_sees_siblings_as_positives():
     x, y = models.batch(6)
     model = models.pcme()
@@ -41,7 +41,6 @@ def test_loss_sees_siblings_as_positives():
     assert losses[0] > losses[1]
 
 
-@pytest.mark.slow
 def test_judgements_by_class_make_more_positives():
     x, y = models.batch(6)
     y["labels"] = np.array([[0], [0], [1], [1], [1], [2]])
@@ -55,7 +54,6 @@ def test_judgements_by_class_make_more_positives():
     assert by_class > alone
 
 
-@pytest.mark.slow
 def test_samples_are_drawn_anew_each_step_and_repeat_with_the_seed():
     x, y = models.batch(8)
 
@@ -74,7 +72,6 @@ def test_samples_are_drawn_anew_each_step_and_repeat_with_the_seed():
     assert losses(1) != first
 
 
-@pytest.mark.slow
 def test_evaluation_draws_the_same_whatever_the_batch():
     x, _ = models.batch(8)
     model = models.pcme()
@@ -86,7 +83,6 @@ def test_evaluation_draws_the_same_whatever_the_batch():
     np.testing.assert_allclose(model.score(part, other), whole[2:5, 6:], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.slow
 def test_saved_model_loads_in_safe_mode(tmp_path):
     x, y = models.batch(8)
     model = models.pcme(clip_norm=1.0, seed=5)
@@ -106,7 +102,6 @@ def test_saved_model_loads_in_safe_mode(tmp_path):
     )
 
 
-@pytest.mark.slow
 def test_weights_are_saved_where_they_have_always_been(tmp_path):
     path = tmp_path / "model.weights.h5"
     models.pcme().save_weights(path)
@@ -114,7 +109,6 @@ def test_weights_are_saved_where_they_have_always_been(tmp_path):
         assert set(file) == {"caption_entrance", "image_entrance", "layers", "vars"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "precision", ["mixed_float16", pytest.param("mixed_bfloat16", marks=pytest.mark.heavy)]
 )
@@ -138,7 +132,6 @@ def test_half_precision_trains_with_finite_losses(precision):
     assert 0.01 * first < norm < 100 * first  # unscaled, so of the same size
 
 
-@pytest.mark.slow
 def test_the_first_number_that_is_not_finite_is_noted():
     x, y = models.batch(8)
     model = models.pcme()
@@ -162,7 +155,6 @@ class GivesNan(Loss):
         return {"first": ops.mean(scores), "second": ops.mean(scores) * np.nan}
 
 
-@pytest.mark.slow
 def test_the_loss_that_is_not_finite_is_named():
     x, y = models.batch(8)
     towers = (models.tower(4, "image"), models.tower(3, "caption"))
@@ -172,7 +164,6 @@ def test_the_loss_that_is_not_finite_is_named():
     assert model.watched[int(model.bad_part.numpy())] == "gives_nan/second"
 
 
-@pytest.mark.slow
 def test_saved_weights_keep_their_names(tmp_path):
     models.pcme().save_weights(tmp_path / "model.weights.h5")
     with h5py.File(tmp_path / "model.weights.h5") as file:

@@ -25,6 +25,8 @@ from keras_xmr.pipeline.run import Run
 from keras_xmr.pipeline.update import update
 from keras_xmr.runs.folder import load_run
 
+pytestmark = pytest.mark.slow
+
 
 class Steps:
     """Stands for the steps of a run: a training leaves weights that nothing was learned by."""
@@ -82,14 +84,12 @@ def images(config) -> int:
     return sum(len(part) for part in map(Run(config).records.split, ("train", "val", "test")))
 
 
-@pytest.mark.slow
 def test_what_is_up_to_date_stays(made):
     config, steps, _ = made
     assert update(config).kept == 24
     assert steps.done == []
 
 
-@pytest.mark.slow
 def test_changed_captions_are_trained_with_and_indexed(made, capsys):
     config, steps, fingerprint = made
     before = images(config)
@@ -113,7 +113,6 @@ def test_changed_captions_are_trained_with_and_indexed(made, capsys):
     assert steps.done == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("marks", "told"),
     [
@@ -147,7 +146,6 @@ def test_an_index_that_had_learned_learns_again(made, caplog, marks, told):
     assert ("run `learn` again" in caplog.text) is (marks is None)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("step", ["train", "evaluate", "export"])
 def test_until_the_new_model_is_complete_the_run_is_the_old_one(made, step):
     config, steps, _ = made
@@ -170,7 +168,6 @@ def test_until_the_new_model_is_complete_the_run_is_the_old_one(made, step):
     assert images(config) == 25
 
 
-@pytest.mark.slow
 def test_a_kill_while_the_new_model_takes_its_place_is_made_good(made, monkeypatch):
     config, steps, _ = made
     add_photo(config)
@@ -195,7 +192,6 @@ def test_a_kill_while_the_new_model_takes_its_place_is_made_good(made, monkeypat
     assert (config.folder / "evaluation" / "test" / "metrics.json").exists()
 
 
-@pytest.mark.slow
 def test_data_that_cannot_be_read_change_nothing(made):
     config, steps, _ = made
     add_photo(config)

@@ -18,6 +18,8 @@ from keras_xmr.model.objective import Objective
 from keras_xmr.pipeline.run import Run
 from keras_xmr.relevance import RelevanceMatrix, ptb_tokenize, weigh
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
@@ -44,7 +46,6 @@ def start(prepared, tmp_path):
     return start
 
 
-@pytest.mark.slow
 def test_batches_carry_the_relevance_of_the_whole_batch(prepared, whole):
     split = prepared.records.split("train")
     tokenizer = build_tokenizer(prepared.config, prepared.records)
@@ -76,7 +77,6 @@ def test_batches_carry_the_relevance_of_the_whole_batch(prepared, whole):
         np.testing.assert_array_equal(joined, y["relevance"])
 
 
-@pytest.mark.slow
 def test_a_loss_sees_the_relevance_of_the_batch():
     model = fits_relevance(models.pcme())
     model.compile()
@@ -90,7 +90,6 @@ def test_a_loss_sees_the_relevance_of_the_batch():
     np.testing.assert_allclose(tested["fit_relevance"], expected, rtol=1e-5)
 
 
-@pytest.mark.slow
 def test_a_batch_without_the_relevance_that_a_loss_needs_is_refused():
     model = fits_relevance(models.pcme())
     x, y = models.batch(6)
@@ -100,7 +99,6 @@ def test_a_batch_without_the_relevance_that_a_loss_needs_is_refused():
     assert Objective([FitRelevance()], [1.0]).needs_relevance
 
 
-@pytest.mark.slow
 def test_training_learns_from_the_relevance_of_its_captions(start, monkeypatch):
     run = start("relevance.measure=cider_d", "train.phases.0.epochs=1", "evaluation.matchers=[]")
     monkeypatch.setattr(
@@ -126,7 +124,6 @@ def test_training_learns_from_the_relevance_of_its_captions(start, monkeypatch):
     assert all(np.isfinite(float(row["fit_relevance"])) for row in rows)
 
 
-@pytest.mark.slow
 def test_nothing_is_weighed_that_no_loss_needs(start, monkeypatch):
     class ReachedError(Exception):
         pass
@@ -140,7 +137,6 @@ def test_nothing_is_weighed_that_no_loss_needs(start, monkeypatch):
         start().train()
 
 
-@pytest.mark.slow
 def test_a_tokenizer_that_cannot_run_stops_the_training(start, monkeypatch):
     monkeypatch.setattr(
         "keras_xmr.training.train.build_model",

@@ -26,6 +26,8 @@ from keras_xmr.index.run_model import RunModel
 from keras_xmr.pipeline.run import Run
 from keras_xmr.runs.frozen_features import with_features
 
+pytestmark = pytest.mark.slow
+
 IMAGES, CAPTIONS = 40 + 12 + 12, 2 * (40 + 12 + 12)
 
 ON = (
@@ -83,7 +85,6 @@ def run(folder, *overrides: str) -> Run:
     return Run(models.tiny_config(folder, *ON, *overrides))
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 def test_every_image_and_caption_goes_through_a_frozen_encoder_once(tmp_path, monkeypatch):
     seen: Counter = Counter()
@@ -121,7 +122,6 @@ def test_every_image_and_caption_goes_through_a_frozen_encoder_once(tmp_path, mo
     assert not seen, "the features of one run are there for others with the same encoders"
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 def test_features_are_embedded_as_what_they_were_made_of(trained):
     for split in ("train", "val", "test"):
@@ -148,7 +148,6 @@ def test_features_are_embedded_as_what_they_were_made_of(trained):
     np.testing.assert_allclose(found["mean"], expected["mean"], atol=HALF)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 def test_an_encoder_with_other_weights_reads_no_features_of_these(trained):
     """The digest of its weights is another, so there are none."""
@@ -167,7 +166,6 @@ def test_an_encoder_with_other_weights_reads_no_features_of_these(trained):
     assert other.split("val").caption_features is None
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 def test_what_a_phase_has_trained_is_evaluated_from_images_and_words(folder):
     phases = ON[2].replace("}]", "}, {epochs: 1, learning_rate: 1e-2}]")
@@ -178,7 +176,6 @@ def test_what_a_phase_has_trained_is_evaluated_from_images_and_words(folder):
     assert part.caption_features is None
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 def test_a_split_that_is_evaluated_later_joins_the_features_of_the_others(folder, monkeypatch):
     points = ("name=first", "seed=3", *models.POINTS)
@@ -203,7 +200,6 @@ def test_a_split_that_is_evaluated_later_joins_the_features_of_the_others(folder
     assert later.embedded_records.split("test").caption_features is not None
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 def test_runs_with_other_captions_of_training_share_the_features_of_the_rest(trained):
     records = trained.embedded_records
@@ -215,7 +211,6 @@ def test_runs_with_other_captions_of_training_share_the_features_of_the_rest(tra
         assert judged.split(split).caption_features is not None
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 def test_a_linear_model_on_kept_features_stands_beside_the_trained_one(trained, capsys):
     with graphs.eager():
