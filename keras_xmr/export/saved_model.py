@@ -28,6 +28,7 @@ from data_pipelines.text import Tokenizer
 from keras_xmr import embeddings
 from keras_xmr.matchers import LogitMatcher
 from keras_xmr.model.retriever import Retriever
+from keras_xmr.model.towers import pad_empty
 
 Tensors = dict[str, tf.Tensor]
 
@@ -163,7 +164,7 @@ class _Endpoints:
 
     def _embed_pixels(self, pixels: tf.Tensor) -> Tensors:
         """Embeddings of inputs of the image tower."""
-        embedding = _add_uncertainty(self.model.image_tower(_pad_empty(pixels), training=False))
+        embedding = _add_uncertainty(self.model.image_tower(pad_empty(pixels), training=False))
         return {name: value[: tf.shape(pixels)[0]] for name, value in embedding.items()}
 
     def embed_text(self, captions: tf.Tensor) -> Tensors:
@@ -276,15 +277,6 @@ def _add_uncertainty(embedding: Tensors) -> Tensors:
     if "log_variance" in embedding:
         tensors["log_sigma"] = embeddings.log_sigma(embedding)
     return tensors
-
-
-def _pad_empty(items: tf.Tensor) -> tf.Tensor:
-    """The items, or one of zeros: convolutions of TensorFlow refuse a batch without items."""
-    shape = tf.shape(items)
-    missing = tf.cast(tf.equal(shape[0], 0), tf.int32)
-    # Regions may be of any number, so that not all of the shape is known before.
-    zeros = tf.zeros(tf.concat([[missing], shape[1:]], axis=0), items.dtype)
-    return tf.concat([items, zeros], axis=0)
 
 
 _ORIENTATION = 0x0112

@@ -102,8 +102,15 @@ def run_images(network: keras.Model, images: tf.Tensor, training: bool = False) 
     through the main memory: EfficientNet at 352 pixels then takes twice the time. Such a network
     sees one image at a time, with as many of them side by side as there are cores.
     """
-    if training or not _is_convolutional(network) or tf.config.list_logical_devices("GPU"):
-        return network(images, training=training)
+    if training:
+        return network(images, training=True)
+    outputs = _run_images(network, pad_empty(images))
+    return tf.nest.map_structure(lambda output: output[: tf.shape(images)[0]], outputs)
+
+
+def _run_images(network: keras.Model, images: tf.Tensor) -> Any:
+    if not _is_convolutional(network) or tf.config.list_logical_devices("GPU"):
+        return network(images, training=False)
     whole = tf.function(
         lambda images: network(images, training=False), autograph=False
     ).get_concrete_function(tf.TensorSpec([None, *images.shape[1:]], images.dtype))
@@ -126,6 +133,15 @@ def run_images(network: keras.Model, images: tf.Tensor, training: bool = False) 
         ),
         parallel_iterations=os.cpu_count(),
     )
+
+
+def pad_empty(items: tf.Tensor) -> tf.Tensor:
+    """The items, or one of zeros: convolutions of TensorFlow refuse a batch without items."""
+    shape = tf.shape(items)
+    missing = tf.cast(tf.equal(shape[0], 0), tf.int32)
+    # Regions may be of any number, so that not all of the shape is known before.
+    zeros = tf.zeros(tf.concat([[missing], shape[1:]], axis=0), items.dtype)
+    return tf.concat([items, zeros], axis=0)
 
 
 _CACHED = 2**20
