@@ -304,7 +304,8 @@ class RunModel:
     def _text_function(self, function: Any) -> Any:
         """Compiles a function of texts: eager operations on strings are slow."""
         spec = tf.TensorSpec([None], tf.string)
-        return tf.function(function, input_signature=[spec]) if self._compiled else function
+        compiled = tf.function(function, input_signature=[spec], autograph=False)
+        return compiled if self._compiled else function
 
     @cached_property
     def _score(self) -> Any:
@@ -327,7 +328,7 @@ class RunModel:
 
 def _compile_once(score: Callable[..., Any]) -> Callable[..., Any]:
     """Compiles a score once for any number of items."""
-    function = tf.function(score, reduce_retracing=True)
+    function = tf.function(score, reduce_retracing=True, autograph=False)
 
     def call(gallery: Mapping[str, Any], query: Mapping[str, Any]) -> Any:
         function.get_concrete_function(_any_size(gallery), _any_size(query))
