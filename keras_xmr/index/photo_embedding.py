@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ import numpy as np
 
 from data_pipelines.errors import UserError
 from data_pipelines.files import replace_atomically
+from data_pipelines.images import to_jpeg
 from data_pipelines.processors import processor_count
 from data_pipelines.progress import Progress
 from data_pipelines.records import Records, SplitRecords
@@ -56,8 +58,8 @@ class EmbeddedPhotos:
 class PhotoEmbedder:
     """Embeds photos of a folder, which threads read.
 
-    A photo with the same bytes as one of the records of the run is embedded by the features that
-    are stored there, where they are.
+    A photo that is in the records of the run, as their bytes say, is embedded by the features that
+    are stored there, if there are any.
 
     Args:
         root: The folder of the photos.
@@ -84,32 +86,38 @@ class PhotoEmbedder:
         embeddings = []
         with ThreadPoolExecutor(max(2, processor_count())) as pool:
             for batch in chunks(files, size):
-                known, pixels = len(photos), []
+                pixels, digests = [], []
                 for (path, _), result in zip(batch, pool.map(self._read, batch), strict=True):
                     if isinstance(result, UnreadableError):
                         broken[path] = str(result)
                         continue
                     photos.append(replace(result[0], id=first_id + len(photos)))
                     pixels.append(result[1])
+                    digests.append(result[2])
                 if pixels:
-                    embeddings.append(self._embed(photos[known:], pixels))
+                    embeddings.append(self._embed(pixels, digests))
                 bar.update(len(batch))
         return EmbeddedPhotos(photos, broken, concatenate(embeddings) if embeddings else {})
 
-    def _read(self, file: tuple[str, FileState]) -> tuple[Photo, np.ndarray] | UnreadableError:
+    def _read(self, file: tuple[str, FileState]) -> tuple[Photo, np.ndarray, int] | UnreadableError:
+        """A photo, its pixels, and its digest as records store it."""
         path, state = file
         try:
             data = read_photo(self._root, path)
-            pixels = self._model.pixels(data, path)
-            return describe(path, data, state, pixels), pixels
+            jpeg = to_jpeg(data, path)
+            pixels = self._model.decode(jpeg)
+            side = self._model.config.data.image.store_side
+            if self._stored and side is not None:
+                jpeg = to_jpeg(data, path, side)
+            digest = int(hashlib.sha256(jpeg).hexdigest()[:16], 16)
+            return describe(path, data, state, pixels), pixels, digest
         except UnreadableError as error:
             return error
 
-    def _embed(self, photos: list[Photo], pixels: list[np.ndarray]) -> dict[str, np.ndarray]:
+    def _embed(self, pixels: list[np.ndarray], digests: list[int]) -> dict[str, np.ndarray]:
         """Embeds photos, by stored features those that have them, in order."""
         rows: dict[SplitRecords | None, list[tuple[int, int]]] = {}
-        for row, photo in enumerate(photos):
-            digest = int(photo.sha256[:16], 16)  # As records store it.
+        for row, digest in enumerate(digests):
             split, number = self._stored.get(digest, (None, row))
             rows.setdefault(split, []).append((row, number))
         parts, order = [], []

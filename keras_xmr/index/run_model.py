@@ -196,12 +196,16 @@ class RunModel:
         Raises:
             UnreadableError: If it is broken.
         """
-        pixels: np.ndarray = self._decode(to_jpeg(data, name)).numpy()
+        return self.decode(to_jpeg(data, name))
+
+    def decode(self, jpeg: bytes) -> np.ndarray:
+        """Decodes a photo as records store it: uint8 (size, size, 3)."""
+        pixels: np.ndarray = self._decode(jpeg).numpy()
         return pixels
 
     def decode_images(self, part: SplitRecords, images: np.ndarray) -> np.ndarray:
         """Decodes some images of a split."""
-        return np.stack([self._decode(part.encoded(int(i))).numpy() for i in images])
+        return np.stack([self.decode(part.encoded(int(i))) for i in images])
 
     def unknown_words(self, text: str) -> tuple[str, ...]:
         """The distinct words of a text that the model does not know."""
