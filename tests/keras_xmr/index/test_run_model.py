@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.stats
+import tensorflow as tf
 from tiny_runs import copy_of
 
 from data_pipelines.errors import UserError
@@ -142,13 +143,15 @@ def test_another_matcher_scores_as_evaluation_does(trained, index, model):
     assert all(hit.probability is None for hit in found.hits)
 
 
-def test_scores_have_one_graph_for_any_number_of_photos_and_texts(model, monkeypatch):
+def test_scores_have_one_graph_for_any_number_of_photos_and_texts(model, monkeypatch, caplog):
     other, traced = model.with_matcher("cosine"), []
+    monkeypatch.setattr(tf.get_logger(), "handlers", [caplog.handler])
     monkeypatch.setattr(type(other.matcher), "prepare", lambda _, e, side: traced.append(side) or e)
     for photos, texts in ((7, 1), (3, 1), (5, 2), (0, 1)):
         found = other.score(*({"mean": np.eye(n, 4, dtype="float32")} for n in (photos, texts)))
         assert found.shape == (photos, texts)
     assert traced == ["image", "caption"]
+    assert not caplog.records, "AutoGraph warns of functions that it cannot convert"
 
 
 def test_where_it_looks_in_a_photo(trained, model, tmp_path):
