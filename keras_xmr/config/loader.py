@@ -57,7 +57,9 @@ def find_config(name: str, option: str = "--config") -> Path:
     path = Path(name)
     if os.path.isfile(split_row(path)[0]):
         return path
-    known = packaged_configs() | packaged_ablations()
+    known = packaged_configs()
+    if config_name(path) not in known:
+        known |= packaged_ablations()
     if config_name(path) in known and path.parent.name in ("", "configs", _ABLATIONS):
         return known[config_name(path)]
     if os.path.isdir(path):

@@ -10,6 +10,7 @@ those that change few keys of it, each with a `title`. `grid.yaml#row` names one
 from __future__ import annotations
 
 import copy
+import functools
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -188,8 +189,10 @@ def _included(file: Draft, by: str) -> list[str]:
     return names
 
 
+# Many configs include the same files, and a grid is read for each of its rows.
+@functools.lru_cache(maxsize=64)
 def _compose(text: str, place: str) -> yaml.Node | None:
-    """The YAML nodes of a text; `place` is where it is from."""
+    """The YAML nodes of a text, only to be read; `place` is where it is from."""
     try:
         return yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
