@@ -164,14 +164,30 @@ def components(family: str) -> Mapping[str, Component]:
         KeyError: If the family is unknown.
         PluginError: If a component cannot be read, or has a name that is taken.
     """
-    folder, base, contract = FAMILIES[family]
-    builtin, plugins = _classes_of_folder(folder), plugin_classes()
+    plugins = plugin_classes()
+    if not plugins:
+        return _builtin(family)
+    # A plugin must not hide a built-in base class of the same name.
+    classes = {**_classes_of_folder(FAMILIES[family][0]), **plugins}
+    return _read_components(family, classes, plugins, _builtin(family))
+
+
+@cache
+def _builtin(family: str) -> Mapping[str, Component]:
+    """The components of a family that are part of the project."""
+    builtin = _classes_of_folder(FAMILIES[family][0])
     # Base classes, such as those of base.py and queries_base.py, are not components.
     modules = [module for module in builtin if not module.endswith("base")]
-    known: dict[str, Component] = {}
-    for module in (*modules, *plugins):
-        # A plugin must not hide a built-in base class of the same name.
-        classes = builtin if module in builtin else {**builtin, **plugins}
+    return _read_components(family, builtin, modules, {})
+
+
+def _read_components(
+    family: str, classes: Classes, modules: Iterable[str], others: Mapping[str, Component]
+) -> Mapping[str, Component]:
+    """The components of a family in some modules, which may derive from all classes, and others."""
+    _, base, contract = FAMILIES[family]
+    known = dict(others)
+    for module in modules:
         for name in classes[module]:
             nodes = ancestry(classes, module, name)
             if name.startswith("_") or base not in (node.name for node in nodes[1:]):
