@@ -69,6 +69,12 @@ def folder(tmp_path_factory, trained) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def loaded(folder):
+    """The run, as the snippets load it."""
+    return keras_xmr.load(f"{folder}/saved_models/scenes_pcme/")
+
+
 @pytest.mark.slow
 def test_snippets_run_one_after_another(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
@@ -127,42 +133,39 @@ def test_the_readme_is_short_and_begins_with_the_two_commands():
     assert [line.split("#")[0].strip() for line in lines[5:7]] == ["make demo", "make test"]
 
 
-def test_a_loaded_run_is_the_model_of_the_run(folder, trained, monkeypatch):
+def test_a_loaded_run_is_the_model_of_the_run(loaded, folder, trained, monkeypatch):
     monkeypatch.chdir(folder)
-    run = keras_xmr.load("saved_models/scenes_pcme/")
     texts = ["a small red circle", "nothing green"]
-    captions = run.embed_captions(texts)
+    captions = loaded.embed_captions(texts)
     expected = trained.model.text_tower(trained.tokenizer(texts))
     for key, value in expected.items():
         np.testing.assert_allclose(captions[key], value, rtol=1e-4, atol=1e-5)
-    images = run.embed_images([Path("one.png"), "two.png"])
+    images = loaded.embed_images([Path("one.png"), "two.png"])
     scores = trained.model.score(images, captions)
-    np.testing.assert_allclose(run.score(images, captions), scores, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(loaded.score(images, captions), scores, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.slow
-def test_a_loaded_run_says_what_it_takes(folder, tmp_path, monkeypatch):
+def test_a_loaded_run_says_what_it_takes(loaded, folder, tmp_path, monkeypatch):
     monkeypatch.chdir(folder)
-    run = keras_xmr.load("saved_models/scenes_pcme")
     (tmp_path / "no.png").write_bytes(b"no picture")
     for wrong, says in (("one.png", "a list of paths"), ([np.ones((2, 2))], "a list of paths")):
         with pytest.raises(keras_xmr.ArgumentError, match=says):
-            run.embed_images(wrong)
+            loaded.embed_images(wrong)
     with pytest.raises(UserError, match=r"no\.png is not an image of a known format"):
-        run.embed_images(["one.png", tmp_path / "no.png"])
+        loaded.embed_images(["one.png", tmp_path / "no.png"])
     with pytest.raises(FileNotFoundError, match=r"gone\.png"):
-        run.embed_images(["gone.png"])
+        loaded.embed_images(["gone.png"])
     with pytest.raises(keras_xmr.ArgumentError, match=r"caption 1, ' !', has no words"):
-        run.embed_captions(["a red circle", " !"])
+        loaded.embed_captions(["a red circle", " !"])
     with pytest.raises(keras_xmr.ArgumentError, match="a list of texts"):
-        run.embed_captions("a small red circle")
+        loaded.embed_captions("a small red circle")
 
 
 @pytest.mark.slow
-def test_a_missing_photo_is_no_error_of_tensorflow(folder, monkeypatch):
+def test_a_missing_photo_is_no_error_of_tensorflow(loaded, folder, monkeypatch):
     """TensorFlow prints two tracebacks of what a generator of its data raises."""
     monkeypatch.chdir(folder)
-    run = keras_xmr.load("saved_models/scenes_pcme")
     made, raised = tf.data.Dataset.from_generator, []
 
     def watched(generator, **options):
@@ -178,7 +181,7 @@ def test_a_missing_photo_is_no_error_of_tensorflow(folder, monkeypatch):
     monkeypatch.setattr(tf.data.Dataset, "from_generator", watched)
     for images in (["gone.png"], ["one.png", "gone.png"]):
         with pytest.raises(FileNotFoundError, match=r"gone\.png"):
-            run.embed_images(images)
+            loaded.embed_images(images)
     assert raised == []
 
 

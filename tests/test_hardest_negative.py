@@ -85,7 +85,7 @@ def test_intervals_are_those_of_students_t(study):
 @pytest.mark.parametrize("method", ["DiVE", "SAF"])
 def test_methods_of_other_parts_learn_and_begin_anew(study, monkeypatch, method):
     monkeypatch.setattr(study, "SIZES", {"train": 60, "test": 60})
-    monkeypatch.setitem(study.PARTS, method, (16, 60, 16, 1e-2))
+    monkeypatch.setitem(study.PARTS, method, (16, 25, 16, 1e-2))
     study.data.cache_clear()
     task = study.Task(0, method, "annotated", 0.0, 1)
     line = study.train(task)

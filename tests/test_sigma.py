@@ -33,7 +33,7 @@ class Raising:
 
 
 @pytest.mark.slow
-def test_pushes_of_sigma(bench, random):
+def test_pushes_of_sigma(bench, random, monkeypatch):
     captions = 30
     true_of = random.permutation(captions)
     numbers = np.tile(np.arange(captions, dtype=np.float32)[:, None], 4)
@@ -44,6 +44,7 @@ def test_pushes_of_sigma(bench, random):
     matcher = MatchProbability(samples=2, test_samples=2)
     losses = [Raising(true_of), Raising(-true_of)]
     embedded = EmbeddedSplit(items, items)
+    monkeypatch.setattr(bench, "BATCHES", 10)
     for _ in range(2):
         found = [value for _, value in bench._pushes(embedded, known, matcher, losses, 8)]
         np.testing.assert_allclose(found, [1.0, -1.0])
@@ -74,13 +75,14 @@ def test_points_have_no_sigma_to_push(bench, random):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 def test_a_training_is_watched_and_measured(bench, trained, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(bench, "BATCHES", 2)
-    config = models.tiny_config(tmp_path, f"data.records={trained.config.data.records}")
-    run = Run(config)
-    run.train([bench.Watch(run, every=10)])
+    records = f"data.records={trained.config.data.records}"
+    run = Run(models.tiny_config(tmp_path, records, "train.phases.0.epochs=1"))
+    run.train([bench.Watch(run, every=5)])
     steps = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if "step" in line]
-    assert [line[0] for line in steps[:3]] == ["| step 1", "| step 10", "| step 20"]
+    assert [line[0] for line in steps[:3]] == ["| step 1", "| step 5", "| step 10"]
     bench.main([str(run.folder.path), "--losses", "scenes_pcme_daa"])
     lines = capsys.readouterr().out.splitlines()
     row = next(line for line in lines if run.folder.path.name in line)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from command_line import start
@@ -599,10 +600,14 @@ def test_mistakes_on_the_command_line(tmp_path, monkeypatch, capsys, arguments, 
 @pytest.mark.slow
 @pytest.mark.usefixtures("optimized_graphs")
 def test_from_a_config_and_a_run_to_a_report(tmp_path, trained, monkeypatch, capsys):
-    other = copy_of(trained, tmp_path)
+    # The pages of both runs need no pictures.
+    monkeypatch.setattr(plt.Figure, "tight_layout", lambda self: None)
+    monkeypatch.setattr(plt.Figure, "savefig", lambda self, path, dpi: path.write_bytes(b""))
+    splits = "evaluation.splits=[test]"
+    other = copy_of(trained, tmp_path, splits)
     other.evaluate()
     records = f"data.records={other.config.data.records}"
-    config = tiny_config(tmp_path, RECURRENT, records, "name=first")
+    config = tiny_config(tmp_path, RECURRENT, records, "name=first", splits)
     (tmp_path / "first.yaml").write_text(dump_config(config))
     arguments = (
         "compare",
