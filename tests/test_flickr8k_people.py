@@ -153,7 +153,8 @@ def test_one_expert_is_between_ties_against_and_for(agreement, judged):
 
 
 @pytest.mark.slow
-def test_all_figures_are_written(bench, data, tmp_path, capsys):
+def test_all_figures_are_written(bench, data, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("intervals.RESAMPLES", 200)
     bench.main([f"--answers={data / 'answers.npz'}", f"--data={data}", f"--output={tmp_path}"])
     rows = [json.loads(line) for line in (tmp_path / "people.jsonl").read_text().splitlines()]
     assert {row["part"] for row in rows} == set(bench.PARTS)

@@ -145,7 +145,6 @@ def test_guide_compares_and_lists_what_is_there():
         assert config.data == load_config(find_config(together["--config"])).data
 
 
-@pytest.mark.slow
 def test_guide_puts_files_where_configs_look_for_them():
     text = GUIDE.read_text("utf-8")
     for name in packaged_configs():

@@ -77,7 +77,7 @@ def test_points_have_no_sigma_to_push(bench, random):
 @pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 def test_a_training_is_watched_and_measured(bench, trained, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(bench, "BATCHES", 2)
+    monkeypatch.setattr(bench, "BATCHES", 1)
     records = f"data.records={trained.config.data.records}"
     run = Run(models.tiny_config(tmp_path, records, "train.phases.0.epochs=1"))
     run.train([bench.Watch(run, every=5)])

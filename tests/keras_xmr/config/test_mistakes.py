@@ -15,8 +15,6 @@ from keras_xmr.config.schema import weight_of
 from keras_xmr.training.train import train
 from keras_xmr.training.trial import try_parts
 
-pytestmark = pytest.mark.slow
-
 HEADER = """
 import keras
 import numpy as np

@@ -127,7 +127,6 @@ def test_the_package_of_the_page_trains_three_steps(package, tmp_path):
     assert names() == before
 
 
-@pytest.mark.slow
 def test_a_part_of_a_package_is_explained(package, capsys):
     package({"my_methods.py": re.search(r"```python\n(.*?)```", SECTION, re.S)[1]})
     with pytest.raises(SystemExit):
@@ -142,7 +141,6 @@ def test_a_part_of_a_package_is_explained(package, capsys):
     assert "module 'gone' does not exist" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_a_package_of_several_files_hands_down_options_and_brings_a_source(package):
     losses = """
 from keras_xmr import losses
@@ -177,7 +175,6 @@ class Spread(keras_xmr.heads.Point):
         )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -210,7 +207,6 @@ def test_what_is_wrong_with_a_plugin_is_said_and_leaves_nothing_behind(package, 
     load_config(find_config("scenes_vse0"))
 
 
-@pytest.mark.slow
 def test_an_heir_with_other_options_meets_no_rule_of_theirs(package):
     text = """
 from keras_xmr.encoders import SmallCNN
@@ -241,7 +237,6 @@ def test_a_plugin_is_a_module(name):
         add_plugins([name])
 
 
-@pytest.mark.slow
 def test_installed_packages_say_that_they_have_parts(package, monkeypatch):
     package({"my_methods.py": "from keras_xmr.losses import Loss\nclass Mine(Loss): '''Mine.'''"})
     points = [SimpleNamespace(value="my_methods"), SimpleNamespace(value="gone")]
@@ -262,7 +257,6 @@ def blocks() -> list[str]:
     return re.findall(r"```python\n(.*?)```", SECTION, re.S)
 
 
-@pytest.mark.slow
 def test_the_data_set_of_the_page_is_read(package, tmp_path):
     package({"my_data.py": blocks()[1]})
     for split in ("train", "val", "test"):
@@ -278,7 +272,6 @@ def test_the_data_set_of_the_page_is_read(package, tmp_path):
     assert config.data.source.read(entries[0]).data == b"pixels"
 
 
-@pytest.mark.slow
 def test_the_command_of_the_page_runs(package, capsys):
     package({"my_command.py": blocks()[2], "my_methods/__init__.py": "x = 1"})
     command = re.search(r"^python (main.py \..*)$", SECTION, re.M)[1]
@@ -292,7 +285,6 @@ def test_the_command_of_the_page_runs(package, capsys):
     assert "my_methods is not a command: it lacks add_arguments" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_installed_packages_bring_commands(package, monkeypatch, capsys):
     package({"my_command.py": blocks()[2]})
     points = [

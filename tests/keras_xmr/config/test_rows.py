@@ -246,7 +246,6 @@ def test_row_has_the_parameters_of_its_architecture(name, bert, prolip):
         assert phase.epochs > 1
 
 
-@pytest.mark.slow
 def test_every_row_says_what_it_aims_at_and_where_its_numbers_are_from():
     for name in ROWS:
         config = load_config(find_config(name))
