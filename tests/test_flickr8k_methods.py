@@ -109,14 +109,6 @@ def test_runs_are_measured_once_beside_baselines(bench, tables, tmp_path, capsys
     for name in ("dual_encoder", "dual_encoder_csls"):
         encoder = functools.partial(bench.BASELINES[name], epochs=1 / 36)
         monkeypatch.setitem(bench.BASELINES, name, encoder)
-    made = []
-
-    def features(*given, compute=bench._features):
-        """The same for every table, computed once."""
-        made.append(made[0] if made else compute(*given))
-        return made[0]
-
-    monkeypatch.setattr(bench, "_features", features)
     arguments = [f"--flickr8k={tmp_path / 'raw'}", f"--work={tmp_path / 'work'}", "--seeds=1"]
     arguments += [f"--results={tmp_path / 'results.jsonl'}", f"--csv={tmp_path / 'table.csv'}"]
     arguments += [f"--image-preset={presets.resnet(tmp_path / 'resnet')}"]

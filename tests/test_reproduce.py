@@ -74,9 +74,7 @@ def exported() -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", RUNS, ids=" ".join)
-def test_guide_can_be_followed_with_samples(
-    arguments, folder, exported, monkeypatch, capsys, request
-):
+def test_guide_can_be_followed_with_samples(arguments, folder, exported, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     flags, overrides = options(arguments)
     assert set(flags) <= {"--config"}
@@ -87,9 +85,6 @@ def test_guide_can_be_followed_with_samples(
     again = bool(exported)
     if again:
         monkeypatch.setattr(Run, "export", lambda self: None)
-    if config.data.source.holds == "regions":
-        # Their few steps are sooner done than traced.
-        request.getfixturevalue("eager")
     # test_evaluation.py draws a report; to arrange and to draw a dozen pictures takes seconds.
     monkeypatch.setattr(plt.Figure, "tight_layout", lambda self: None)
     monkeypatch.setattr(plt.Figure, "savefig", lambda self, path, dpi: path.write_bytes(b""))
