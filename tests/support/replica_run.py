@@ -2,14 +2,13 @@
 
 Several replicas are started as a process of their own: TensorFlow takes no two sizes of a group of
 devices in one. With TF_CONFIG in the environment it is one of several workers.
-
-usage: replica_run.py REPLICAS everything|half|graph FILE.npz
 """
 
 from __future__ import annotations
 
 import os
-import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import graphs
@@ -186,9 +185,7 @@ def graph(strategy: tf.distribute.Strategy) -> dict[str, Any]:
     return tokens(strategy, graph=True)
 
 
-PARTS = {part.__name__: part for part in (everything, half, graph)}
-
-
-if __name__ == "__main__":
+def write(replicas: int, part: Callable[[tf.distribute.Strategy], dict[str, Any]], file: Path):
+    """Writes what becomes of a part on some replicas."""
     graphs.optimize(False)
-    np.savez(sys.argv[3], **PARTS[sys.argv[2]](strategy_of(int(sys.argv[1]))))
+    np.savez(file, **part(strategy_of(replicas)))

@@ -43,7 +43,9 @@ def test_threads_that_come_too_late_are_reported(monkeypatch, caplog):
 
 KEEP = """
 import sys
+from unittest.mock import MagicMock
 import numpy as np
+sys.modules["tensorflow"] = MagicMock()  # It takes seconds to import, and allocates nothing here.
 from keras_xmr.training.distribution import keep_freed_memory
 
 def resident():

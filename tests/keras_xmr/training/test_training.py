@@ -20,6 +20,7 @@ import models
 import numpy as np
 import pytest
 import tensorflow as tf
+import warm_processes
 from interruptions import interrupted, last_weights, terminated, weights_in
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tiny_runs import RECURRENT, copy_of
@@ -65,19 +66,20 @@ def start(records, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("steps", [(10,), pytest.param((10, 20), marks=pytest.mark.heavy)], ids=str)
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("steps", [(5,), pytest.param((5, 10), marks=pytest.mark.heavy)], ids=str)
 def test_a_run_that_was_stopped_ends_as_one_that_was_not(start, monkeypatch, steps):
-    # Ten steps an epoch, a checkpoint every five steps: at step 10 it stops before the validation.
-    overrides = (*models.POINTS, TWO_PHASES, "train.checkpoint_steps=5")
+    # Five steps an epoch, and then a checkpoint: at step 5 it stops before the validation.
+    overrides = (*models.POINTS, TWO_PHASES, "train.batch_size=16", "train.checkpoint_steps=5")
     whole = start("name=whole", *overrides)
     whole.train()
     broken = start("name=broken", *overrides)
     for step in steps:
         interrupted(start("name=broken", *overrides), step, monkeypatch)
-        if step == 10:
-            terminated(start("name=broken", *overrides), 13, monkeypatch)
+        if step == 5:
+            terminated(start("name=broken", *overrides), 7, monkeypatch)
             newest = tf.train.latest_checkpoint(str(broken.folder.checkpoints))
-            assert newest.endswith("ckpt-14"), "the step after the signal"
+            assert newest.endswith("ckpt-8"), "the step after the signal"
     broken.train()
     assert len(last_weights(whole)) > 20
     for name in ("last.weights.h5", "best.weights.h5"):
@@ -91,9 +93,9 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(start, monkeypatch, ste
         {"best.weights.h5", "last.weights.h5", "vocabulary.txt"}
     ] * 2
     assert summary[0] == summary[1]
-    assert summary[0]["steps"] == 20
+    assert summary[0]["steps"] == 10
     logs = [list(csv.DictReader(run.folder.training_log.open())) for run in (whole, broken)]
-    assert [row["step"] for row in logs[1]] == ["10", "20"]
+    assert [row["step"] for row in logs[1]] == ["5", "10"]
     for one, other in zip(*logs, strict=True):
         assert {k: float(v) for k, v in other.items()} == pytest.approx(
             {k: float(v) for k, v in one.items()}, rel=2e-5
@@ -117,19 +119,19 @@ def test_a_process_killed_in_mid_epoch_ends_as_one_that_was_not(records, tmp_pat
     whole.train()
     path = tmp_path / "killed.yaml"
     path.write_text(dump_config(killed.config), "utf-8")
-    command = [sys.executable, str(ROOT / "main.py"), "train", "--config", str(path)]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(
-        command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    words = ("train", "--config", str(path))
+    process = warm_processes.start(warm_processes.command, *words, errors=tmp_path / "errors")
     checkpoint = tmp_path / "saved_models" / "killed" / "checkpoints" / "checkpoint"
     deadline = time.monotonic() + 600
     while not (checkpoint.exists() and "ckpt-15" in checkpoint.read_text()):
-        assert process.poll() is None, "it ended before it could be killed"
+        assert process.is_alive(), "it ended before it could be killed"
         assert time.monotonic() < deadline, "it never came to step 15"
         time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
+    process.kill()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    command = [sys.executable, str(ROOT / "main.py"), *words]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
     says = subprocess.run(command, env=env, check=True, capture_output=True).stderr
     for noise in (b"retracing", b"CUDA error", b"Value in checkpoint could not be found"):
         assert noise not in says
@@ -201,6 +203,7 @@ def test_steps_before_training_say_so(start, mode):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 def test_nan_stops_the_run_and_keeps_the_last_good_checkpoint(start, monkeypatch):
     # Nobody looks before the end of the epoch, where the validation must not come first.
     overrides = ("train.clip_norm=null", "train.log_steps=50", "train.checkpoint_steps=6")
@@ -491,6 +494,7 @@ def test_an_epoch_without_a_gradient_is_told(caplog):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 def test_frozen_parts_do_not_move(trained, start):
     run = start(*models.POINTS, TWO_PHASES.partition(", {epochs")[0] + "]")
     keras.utils.set_random_seed(run.config.seed)
