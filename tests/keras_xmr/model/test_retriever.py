@@ -17,6 +17,7 @@ from keras_xmr.model.retriever import Retriever
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.usefixtures("eager")
 def test_clipping_is_by_the_global_norm():
     x, y = models.batch(8)
     model = models.pcme(clip_norm=0.5)
@@ -29,6 +30,7 @@ def test_clipping_is_by_the_global_norm():
     np.testing.assert_allclose(norm, 0.05 * 0.5, rtol=1e-3)
 
 
+@pytest.mark.usefixtures("eager")
 def test_loss_sees_siblings_as_positives():
     x, y = models.batch(6)
     model = models.pcme()
@@ -41,6 +43,7 @@ def test_loss_sees_siblings_as_positives():
     assert losses[0] > losses[1]
 
 
+@pytest.mark.usefixtures("eager")
 def test_judgements_by_class_make_more_positives():
     x, y = models.batch(6)
     y["labels"] = np.array([[0], [0], [1], [1], [1], [2]])
@@ -54,6 +57,7 @@ def test_judgements_by_class_make_more_positives():
     assert by_class > alone
 
 
+@pytest.mark.usefixtures("eager")
 def test_samples_are_drawn_anew_each_step_and_repeat_with_the_seed():
     x, y = models.batch(8)
 
@@ -83,6 +87,7 @@ def test_evaluation_draws_the_same_whatever_the_batch():
     np.testing.assert_allclose(model.score(part, other), whole[2:5, 6:], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.usefixtures("eager")
 def test_saved_model_loads_in_safe_mode(tmp_path):
     x, y = models.batch(8)
     model = models.pcme(clip_norm=1.0, seed=5)
@@ -126,12 +131,13 @@ def test_half_precision_trains_with_finite_losses(precision):
     assert int(model.first_nonfinite_step.numpy()) == 0
     norm = float(model.last_values.numpy()[-1])
     plain = models.pcme(clip_norm=2.0)
-    plain.compile(optimizer=keras.optimizers.Adam(1e-2))
+    plain.compile(optimizer=keras.optimizers.Adam(1e-2), run_eagerly=True)
     plain.train_on_batch(x, y)
     first = float(plain.last_values.numpy()[-1])
     assert 0.01 * first < norm < 100 * first  # unscaled, so of the same size
 
 
+@pytest.mark.usefixtures("eager")
 def test_the_first_number_that_is_not_finite_is_noted():
     x, y = models.batch(8)
     model = models.pcme()
@@ -155,6 +161,7 @@ class GivesNan(Loss):
         return {"first": ops.mean(scores), "second": ops.mean(scores) * np.nan}
 
 
+@pytest.mark.usefixtures("eager")
 def test_the_loss_that_is_not_finite_is_named():
     x, y = models.batch(8)
     towers = (models.tower(4, "image"), models.tower(3, "caption"))

@@ -55,7 +55,7 @@ def made(tmp_path, monkeypatch):
     """A run of photos with its index, and what stands for its steps and its model."""
     section = datasets.csv_photos(tmp_path / "photos")
     source = json.dumps({name: v for name, v in section.items() if name != "splits"})
-    config = models.tiny_config(tmp_path, f"data.source={source}", "name=mine")
+    config = models.tiny_config(tmp_path, f"data.source={source}", "name=mine", *models.POINTS)
     Run(config).prepare()
     steps, fingerprint = Steps(), {"model": "old"}
     steps(config, "train")

@@ -10,16 +10,16 @@ import numpy as np
 import projected_runs
 import pytest
 import tensorflow as tf
-from tiny_runs import RECURRENT
 
 from keras_xmr.pipeline.run import Run
 from keras_xmr.training.callbacks import Validation
 from keras_xmr.training.checkpoints import Progress
 
 
+@pytest.mark.usefixtures("eager")
 def test_nothing_is_trained_and_the_model_can_be_evaluated(trained, tmp_path):
     records = f"data.records={trained.config.data.records}"
-    run = Run(models.tiny_config(tmp_path, RECURRENT, records, "train.phases=[]"))
+    run = Run(models.tiny_config(tmp_path, records, "train.phases=[]"))
     run.train()
     model = Run(run.config).model
     assert int(model.global_step) == 0
@@ -29,10 +29,12 @@ def test_nothing_is_trained_and_the_model_can_be_evaluated(trained, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 def test_adapters_that_learn_nothing_better_end_as_they_began(trained, tmp_path):
     records = f"data.records={trained.config.data.records}"
-    worse = "train.phases=[{epochs: 1, learning_rate: 1.0e-30}]"
-    run = Run(models.tiny_config(tmp_path, records, "model.image.pooling=adapter", worse))
+    worse = ("train.phases=[{epochs: 1, learning_rate: 1.0e-30}]", "train.batch_size=40")
+    adapter = "model.image.pooling=adapter"
+    run = Run(models.tiny_config(tmp_path, records, *models.POINTS, adapter, *worse))
     run.train()
     assert json.loads(run.folder.done.read_text())["best_step"] == 0
 
@@ -56,6 +58,7 @@ def test_before_the_first_step_a_model_is_validated_where_asked():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 def test_what_a_start_computes_is_kept(tmp_path):
     folder = projected_runs.prepared(tmp_path)
     heads = ("model.image.head=laplace", "model.text.head=laplace")
