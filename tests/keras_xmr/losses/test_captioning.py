@@ -138,6 +138,7 @@ def batch():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 def test_it_moves_the_region_encoder_and_itself_in_training(tmp_path):
     model = vsrn(Captioning(9, 0, units=4, word_dimension=3))
     model.compile(keras.optimizers.Adam(0.05))

@@ -41,7 +41,8 @@ def whole(prepared):
 def start(prepared, tmp_path):
     def start(*overrides: str) -> Run:
         records = prepared.config.data.records
-        return Run(models.tiny_config(tmp_path, f"data.records={records}", *overrides))
+        points = f"data.records={records}", *models.POINTS
+        return Run(models.tiny_config(tmp_path, *points, *overrides))
 
     return start
 
@@ -77,6 +78,7 @@ def test_batches_carry_the_relevance_of_the_whole_batch(prepared, whole):
         np.testing.assert_array_equal(joined, y["relevance"])
 
 
+@pytest.mark.usefixtures("eager")
 def test_a_loss_sees_the_relevance_of_the_batch():
     model = fits_relevance(models.pcme())
     model.compile()
@@ -99,8 +101,10 @@ def test_a_batch_without_the_relevance_that_a_loss_needs_is_refused():
     assert Objective([FitRelevance()], [1.0]).needs_relevance
 
 
+@pytest.mark.usefixtures("eager")
 def test_training_learns_from_the_relevance_of_its_captions(start, monkeypatch):
-    run = start("relevance.measure=cider_d", "train.phases.0.epochs=1", "evaluation.matchers=[]")
+    few_steps = "train.phases.0.epochs=1", "train.batch_size=20"
+    run = start("relevance.measure=cider_d", *few_steps)
     monkeypatch.setattr(
         "keras_xmr.training.train.build_model",
         lambda *a, **k: fits_relevance(build_model(*a, **k)),

@@ -207,7 +207,7 @@ def test_steps_before_training_say_so(start, mode):
 def test_nan_stops_the_run_and_keeps_the_last_good_checkpoint(start, monkeypatch):
     # Nobody looks before the end of the epoch, where the validation must not come first.
     overrides = ("train.clip_norm=null", "train.log_steps=50", "train.checkpoint_steps=6")
-    overrides += models.POINTS
+    overrides += (*models.POINTS, "train.phases.0.epochs=1")
     run = start(*overrides)
     original = callbacks.Checkpoint.on_step
 
