@@ -215,13 +215,13 @@ def test_captions_are_dropped_but_never_empty(photos):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start", [1, 11, 12, 30])
-def test_starting_later_goes_on_as_if_never_stopped(photos, start):
+def test_starting_later_goes_on_as_if_never_stopped(photos):
     sampler = PairSampler(photos, 8, 5)
-    whole = list(itertools.islice(batches(photos, sampler), start, start + 3))
-    later = list(itertools.islice(batches(photos, sampler, start), 3))
-    for left, right in zip(whole, later, strict=True):
-        assert_same(left, right)
+    whole = list(itertools.islice(batches(photos, sampler), 33))
+    for start in (1, 11, 12, 30):
+        later = list(itertools.islice(batches(photos, sampler, start), 3))
+        for left, right in zip(whole[start : start + 3], later, strict=True):
+            assert_same(left, right)
 
 
 @pytest.mark.slow
