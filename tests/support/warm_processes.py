@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 from collections.abc import Callable
@@ -42,3 +43,4 @@ def _call(errors: Path, environment: dict[str, str], work: Callable[..., Any], *
         with open(path, "wb") as file:
             os.dup2(file.fileno(), number)
     work(*arguments)
+    gc.collect()  # As at the end of other processes: TensorFlow warns of what it frees.
