@@ -107,7 +107,6 @@ def scores(model, split):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("eager")
 def test_before_step_0_scores_are_cosines_of_cca(start):
     for split in start.seen.values():
         expected = cosines(start.seen["train"], split, 3, 0.5)
@@ -124,7 +123,6 @@ def test_before_step_0_scores_are_cosines_of_cca(start):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("eager")
 def test_gaussian_heads_begin_at_the_same_means(photos):
     start = started(run(photos, *RIDGES, *GAUSSIAN))
     split = start.seen["val"]
@@ -140,7 +138,6 @@ def test_gaussian_heads_begin_at_the_same_means(photos):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("eager")
 def test_ridges_are_chosen_on_validation_or_the_first_taken(photos, caplog):
     both = (
         "train.cca.image_ridges=[100, 0.01]",
@@ -177,7 +174,6 @@ def rsum(values, image_ids) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("eager")
 def test_what_has_begun_is_saved_whole(start, tmp_path):
     split = start.seen["val"]
     expected = start.model({"image": split.pixels, "caption": split.ids})

@@ -43,7 +43,6 @@ def recalls(run, model, tokenizer, weight):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("eager")
 def test_the_weight_is_the_best_one_on_the_validation_split(regions, caplog):
     run = projected_runs.run(regions, *CLOSED_FORM)
     model, tokenizer = projected_runs.model_of(run), build_tokenizer(run.config, run.records)
@@ -58,7 +57,6 @@ def test_the_weight_is_the_best_one_on_the_validation_split(regions, caplog):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize(("kept", "every"), [(3, 3), (50, 1)])
 def test_local_scaling_is_chosen_on_the_validation_split(regions, caplog, kept, every):
     scaled = f"closed_form: 2, local_scaling: {kept}"
@@ -100,7 +98,6 @@ def test_local_scaling_is_chosen_on_the_validation_split(regions, caplog, kept, 
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("eager")
 def test_training_leaves_the_closed_form_as_it_is(regions, tmp_path):
     scaled = [
         *(option.replace("2}", "2, local_scaling: 9}") for option in CLOSED_FORM),
