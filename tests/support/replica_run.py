@@ -2,13 +2,14 @@
 
 Several replicas are started as a process of their own: TensorFlow takes no two sizes of a group of
 devices in one. With TF_CONFIG in the environment it is one of several workers.
+
+usage: replica_run.py REPLICAS everything|half|graph FILE.npz
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from pathlib import Path
+import sys
 from typing import Any
 
 import graphs
@@ -185,7 +186,9 @@ def graph(strategy: tf.distribute.Strategy) -> dict[str, Any]:
     return tokens(strategy, graph=True)
 
 
-def write(replicas: int, part: Callable[[tf.distribute.Strategy], dict[str, Any]], file: Path):
-    """Writes what becomes of a part on some replicas."""
+PARTS = {part.__name__: part for part in (everything, half, graph)}
+
+
+if __name__ == "__main__":
     graphs.optimize(False)
-    np.savez(file, **part(strategy_of(replicas)))
+    np.savez(sys.argv[3], **PARTS[sys.argv[2]](strategy_of(int(sys.argv[1]))))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from multiprocessing.process import BaseProcess
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,22 +12,27 @@ import numpy as np
 import pytest
 import replica_run
 import tensorflow as tf
-import warm_processes
 from clusters import two_workers
 from replica_run import CASES, HALF, QUARTERS
 
+SUPPORT = Path(__file__).parents[2] / "support"
+PATH = os.pathsep.join(map(str, (SUPPORT, SUPPORT.parent.parent)))
 
-def start(replicas: int, part: Callable, file: Path, **environment: str) -> BaseProcess:
+
+def start(replicas: int, part: str, file: Path, **environment: str) -> subprocess.Popen:
     """A process that trains on some replicas."""
-    errors = file.with_suffix(".txt")
-    work = replica_run.write, replicas, part, file
-    return warm_processes.start(*work, errors=errors, **environment)
+    return subprocess.Popen(
+        [sys.executable, SUPPORT / "replica_run.py", str(replicas), part, file],
+        env={**os.environ, "PYTHONPATH": PATH, **environment},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
-def result(process: BaseProcess, file: Path) -> dict[str, np.ndarray]:
+def result(process: subprocess.Popen, file: Path) -> dict[str, np.ndarray]:
     """What it has written, once it has ended."""
-    process.join()
-    assert process.exitcode == 0, file.with_suffix(".txt").read_text()[-3000:]
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors[-3000:]
     return dict(np.load(file))
 
 
@@ -40,7 +46,7 @@ class Runs(NamedTuple):
 @pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.heavy)])
 def runs(request, tmp_path_factory):
     file = tmp_path_factory.mktemp("replicas") / "many.npz"
-    process = start(request.param, replica_run.everything, file)
+    process = start(request.param, "everything", file)
     one = replica_run.everything(tf.distribute.get_strategy())
     return Runs(one, result(process, file))
 
@@ -75,7 +81,7 @@ def test_a_step_that_overflows_on_any_replica_is_skipped_by_all(runs, case):
 def test_a_step_that_overflows_on_any_worker_is_skipped_by_all(tmp_path):
     files = [tmp_path / f"{number}.npz" for number in range(2)]
     processes = [
-        start(2, replica_run.half, file, TF_CONFIG=cluster)
+        start(2, "half", file, TF_CONFIG=cluster)
         for file, cluster in zip(files, two_workers(), strict=True)
     ]
     one = replica_run.half(tf.distribute.get_strategy())
@@ -113,7 +119,7 @@ def test_tokens_train_as_on_one_device(runs):
 @pytest.mark.slow
 @pytest.mark.heavy
 def test_tokens_train_in_a_graph_as_on_one_device(tmp_path):
-    process = start(3, replica_run.graph, tmp_path / "3.npz")
+    process = start(3, "graph", tmp_path / "3.npz")
     check_tokens(
         result(process, tmp_path / "3.npz"), replica_run.graph(tf.distribute.get_strategy())
     )

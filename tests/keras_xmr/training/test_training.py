@@ -16,7 +16,6 @@ import models
 import numpy as np
 import pytest
 import tensorflow as tf
-import warm_processes
 from interruptions import interrupted, last_weights, terminated, weights_in
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tiny_runs import RECURRENT, copy_of
@@ -36,6 +35,8 @@ from keras_xmr.training import callbacks
 from keras_xmr.training.checkpoints import CheckpointError, Checkpoints, Progress
 from keras_xmr.training.distribution import Distribution, make_strategy
 from keras_xmr.training.phases import freeze, learning_rate_factors, model_parts, phase_schedule
+
+ROOT = Path(__file__).parents[3]
 
 TWO_PHASES = (
     "train.phases=[{epochs: 1, learning_rate: 1e-2, freeze: [image.encoder, text.encoder]},"
@@ -113,22 +114,20 @@ def test_a_process_killed_in_mid_epoch_ends_as_one_that_was_not(records, tmp_pat
     whole.train()
     path = tmp_path / "killed.yaml"
     path.write_text(dump_config(killed.config), "utf-8")
-    train = warm_processes.command, "train", "--config", str(path)
-    errors = tmp_path / "errors"
-    process = warm_processes.start(*train, errors=errors)
+    command = [sys.executable, str(ROOT / "main.py"), "train", "--config", str(path)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(
+        command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     checkpoint = tmp_path / "saved_models" / "killed" / "checkpoints" / "checkpoint"
     deadline = time.monotonic() + 600
     while not (checkpoint.exists() and "ckpt-15" in checkpoint.read_text()):
-        assert process.is_alive(), "it ended before it could be killed"
+        assert process.poll() is None, "it ended before it could be killed"
         assert time.monotonic() < deadline, "it never came to step 15"
         time.sleep(0.002)
-    process.kill()
-    process.join()
-    assert process.exitcode == -signal.SIGKILL
-    resumed = warm_processes.start(*train, errors=errors)
-    resumed.join()
-    says = errors.read_bytes()
-    assert resumed.exitcode == 0, says
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    says = subprocess.run(command, env=env, check=True, capture_output=True).stderr
     for noise in (b"retracing", b"CUDA error", b"Value in checkpoint could not be found"):
         assert noise not in says
     expected, found = last_weights(whole), last_weights(killed)

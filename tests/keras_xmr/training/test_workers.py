@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import csv
+import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import command_line
@@ -14,8 +17,8 @@ import models
 import numpy as np
 import pytest
 import tensorflow as tf
-import warm_processes
 from clusters import cluster, two_workers
+from command_line import ROOT
 from interruptions import last_weights
 
 from data_pipelines.errors import UserError
@@ -28,20 +31,29 @@ HOSTS = ["a:1", "b:1", "c:1"]
 
 
 @contextmanager
-def started(config: Path) -> Iterator[list[tuple[BaseProcess, Path]]]:
-    """Two workers on this machine that train, and the files of what they say."""
-    words = ("train", "--config", str(config))
-    workers = []
+def started(config: Path, *arguments: str) -> Iterator[list[subprocess.Popen]]:
+    """Two workers on this machine."""
+    command = [sys.executable, str(ROOT / "main.py"), *arguments, "--config", str(config)]
+    processes = [
+        subprocess.Popen(
+            command,
+            env={
+                **os.environ,
+                "PYTHONPATH": str(ROOT),
+                TF_CONFIG: worker,
+            },
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for worker in two_workers()
+    ]
     try:
-        for number, told in enumerate(two_workers()):
-            says = config.with_name(f"worker-{number}.txt")
-            work = warm_processes.command, *words
-            workers.append((warm_processes.start(*work, errors=says, **{TF_CONFIG: told}), says))
-        yield workers
+        yield processes
     finally:
-        for process, _ in workers:
+        for process in processes:
             process.kill()
-            process.join()
+            process.communicate()
 
 
 @pytest.mark.slow
@@ -60,11 +72,9 @@ def test_workers_train_as_one_process_does_even_if_one_is_killed(tmp_path, kille
     if killed:
         train_until_one_is_killed(path, two)
 
-    with started(path) as workers:
-        for worker, _ in workers:
-            worker.join(timeout=240)
-        says = [errors.read_text() for _, errors in workers]
-        assert [worker.exitcode for worker, _ in workers] == [0, 0], says[0][-3000:]
+    with started(path, "train") as workers:
+        says = [worker.communicate(timeout=240)[1] for worker in workers]
+        assert [worker.returncode for worker in workers] == [0, 0], says[0][-3000:]
     assert ("resuming at step" in says[0]) == killed
 
     logs = [list(csv.DictReader(run.folder.training_log.open())) for run in (one, two)]
@@ -83,16 +93,15 @@ def test_workers_train_as_one_process_does_even_if_one_is_killed(tmp_path, kille
 def train_until_one_is_killed(path: Path, run: Run) -> None:
     """Kills the second of two workers after step 10, and hears what the chief says of it."""
     checkpoint = run.folder.checkpoints / "checkpoint"
-    with started(path) as ((chief, errors), (other, _)):
+    with started(path, "train") as (chief, other):
         deadline = time.monotonic() + 600
         while not (checkpoint.exists() and "ckpt-10" in checkpoint.read_text()):
-            assert chief.is_alive(), errors.read_text()[-3000:]
+            assert chief.poll() is None, chief.communicate()[1][-3000:]
             assert time.monotonic() < deadline, "they never came to step 10"
             time.sleep(0.01)
-        other.kill()
-        chief.join(timeout=120)
-        says = errors.read_text()
-        assert chief.exitcode == 1
+        other.send_signal(signal.SIGKILL)
+        _, says = chief.communicate(timeout=120)
+    assert chief.returncode == 1
     assert "error: another worker has ended" in says
     assert "start all of them again" in says.lower()
     assert not run.folder.done.exists()
