@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 import resource
 import shutil
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import keras
