@@ -19,14 +19,14 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 MERGES = ["r e", "re d</w>", "d o", "do g</w>", "o f</w>"]
 
 
-def bert(folder: Path, vocabulary_size: int | None = None) -> Path:
-    """A BERT of two layers, 32 wide, that knows words, letters and endings."""
+def bert(folder: Path, vocabulary_size: int | None = None, layers: int = 2) -> Path:
+    """A BERT of a few layers, 32 wide, that knows words, letters and endings."""
     letters = "abcdefghijklmnopqrstuvwxyz"
     vocabulary = [*SPECIAL, *WORDS.split(), *letters[1:], *(f"##{c}" for c in letters), "."]
     keras.utils.set_random_seed(1)
     backbone = keras_hub.models.BertBackbone(
         vocabulary_size=vocabulary_size or len(vocabulary),
-        num_layers=2,
+        num_layers=layers,
         num_heads=2,
         hidden_dim=32,
         intermediate_dim=48,

@@ -221,6 +221,26 @@ def test_tokenizers_tell_captions_and_blanks(tokenizer_of):
     assert clip.unknown is None
 
 
+@pytest.mark.parametrize("name", ["siglip", "clip"])
+def test_tokenizers_are_inside_of_a_saved_model(tokenizer_of, tmp_path, name):
+    tokenizer = tokenizer_of(name)
+    expected = tokenizer(CAPTIONS).numpy()
+
+    class Served(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.tokenizer = tokenizer
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+        def ids(self, texts):
+            return self.tokenizer(texts)
+
+    tf.saved_model.save(Served(), str(tmp_path / "served"))
+    keras.utils.set_random_seed(0)
+    served = tf.saved_model.load(str(tmp_path / "served"))
+    np.testing.assert_array_equal(served.ids(tf.constant(CAPTIONS)), expected)
+
+
 def test_captions_are_cut_to_what_the_encoder_reads(folder, tokenizer_of):
     long = " ".join(["red"] * 50)
     ids = tokenizer_of("bert")([long, "red"]).numpy()

@@ -14,13 +14,11 @@ import models
 import numpy as np
 import presets
 import pytest
-import tensorflow as tf
 
 from data_pipelines.batches import training_batches
 from data_pipelines.errors import UserError
 from data_pipelines.samplers import PairSampler
 from keras_xmr.config.loader import find_config, load_config
-from keras_xmr.encoders import KerasHubText
 from keras_xmr.model.build import build_model, build_tokenizer
 from keras_xmr.pipeline.run import Run
 from keras_xmr.training.phases import freeze
@@ -79,7 +77,7 @@ def encoders(model):
 def trained(tmp_path_factory):
     """A run in two phases, exported, and the weights of its encoders when each phase began."""
     folder = tmp_path_factory.mktemp("run")
-    bert = presets.bert(folder / "bert")
+    bert = presets.bert(folder / "bert", layers=1)
     config = models.tiny_config(
         folder,
         f"model.text.encoder={{name: keras_hub_text, preset: {bert}, output: average, "
@@ -88,6 +86,10 @@ def trained(tmp_path_factory):
         f"train.phases={PHASES}",
         "train.optimizer=adam",
         "train.validate_every=2",
+        # Traced sooner than those of PCME.
+        "model.matcher=closed_form_sampled",
+        "objective=[probabilistic_matching]",
+        "evaluation.matchers=[]",
         "data.source={name: scenes, train: 16, val: 8, test: 8, captions_per_image: 2}",
     )
     begun = []
@@ -125,7 +127,7 @@ def test_a_bag_keeps_the_words_of_the_training_with_the_run(trained):
 
 def test_frozen_encoders_stay_and_free_ones_learn_at_their_own_rate(trained, tmp_path):
     run, (first, second) = trained
-    own = keras_hub.models.Backbone.from_preset(str(presets.bert(tmp_path / "bert")))
+    own = keras_hub.models.Backbone.from_preset(str(presets.bert(tmp_path / "bert", layers=1)))
     np.testing.assert_array_equal(first["text"][0], own.token_embedding.embeddings)
     for side in ("text", "image"):
         for before, after in zip(first[side], second[side], strict=True):
@@ -241,8 +243,13 @@ def test_a_run_that_prepared_its_records_goes_on_with_its_tokenizer(tmp_path, mo
         Run(config).train()
 
 
-def test_clip_keeps_its_embeddings_and_learns_their_uncertainty(tmp_path):
-    clip = presets.clip(tmp_path / "clip")
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    return presets.clip(tmp_path_factory.mktemp("presets") / "clip")
+
+
+def of_clip(name, clip):
+    """The model of a config, as its first phase begins."""
     overrides = [
         "data.source.root=photos",
         "data.image.size=32",
@@ -251,15 +258,21 @@ def test_clip_keeps_its_embeddings_and_learns_their_uncertainty(tmp_path):
         f"model.image.encoder.preset={clip}",
         f"model.text.encoder.preset={clip}",
     ]
-    config = load_config(find_config("csv_pcme_clip"), overrides)
+    config = load_config(find_config(name), overrides)
     photos = SimpleNamespace(holds="images", region_shape=None)
     model = build_model(config, photos, build_tokenizer(config, photos), pretrained=True)
     freeze(model, config.train.phases[0].freeze)
+    return model
+
+
+def test_clip_keeps_its_embeddings_and_learns_their_uncertainty(clip):
+    model = of_clip("csv_pcme_clip", clip)
     random = np.random.default_rng(0)
     ids = np.array([[193, 5, 9, 194], [193, 7, 194, -1], [193, 0, 0, 194], [193, 190, 194, -1]])
     pixels = random.integers(0, 256, (4, 32, 32, 3), np.uint8)
     before = model.text_tower(ids)["log_variance"]
-    model.compile(optimizer=keras.optimizers.SGD(1.0))
+    # Two steps are sooner done than traced.
+    model.compile(optimizer=keras.optimizers.SGD(1.0), run_eagerly=True)
     number = np.arange(4)
     for _ in range(2):
         x = {"image": pixels, "caption": ids}
@@ -272,26 +285,15 @@ def test_clip_keeps_its_embeddings_and_learns_their_uncertainty(tmp_path):
     assert {v.path.split("/")[0] for v in model.trainable_variables} == {"head", "matcher"}
 
 
-def test_adapters_of_clip_begin_as_clip_and_are_all_that_learns(tmp_path):
-    clip = presets.clip(tmp_path / "clip")
-    overrides = [
-        "data.source.root=photos",
-        "data.image.size=32",
-        "data.image.resize=32",
-        "model.dimension=8",
-        f"model.image.encoder.preset={clip}",
-        f"model.text.encoder.preset={clip}",
-    ]
-    config = load_config(find_config("csv_clip_nt_xent"), overrides)
-    photos = SimpleNamespace(holds="images", region_shape=None)
-    model = build_model(config, photos, build_tokenizer(config, photos), pretrained=True)
-    freeze(model, config.train.phases[0].freeze)
+def test_adapters_of_clip_begin_as_clip_and_are_all_that_learns(clip):
+    model = of_clip("csv_clip_nt_xent", clip)
     ids = np.array([[193, 5, 9, 194], [193, 7, 194, -1], [193, 0, 0, 194], [193, 190, 194, -1]])
     backbone = keras_hub.models.Backbone.from_preset(str(clip))
     own = keras.utils.normalize(backbone.get_text_embeddings(np.maximum(ids, 0)))
     np.testing.assert_allclose(model.text_tower(ids)["mean"], own, rtol=1e-3, atol=1e-4)
     before = encoders(model)
-    model.compile(optimizer=keras.optimizers.SGD(1.0))
+    # Two steps are sooner done than traced.
+    model.compile(optimizer=keras.optimizers.SGD(1.0), run_eagerly=True)
     pixels = np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3), np.uint8)
     number = np.arange(4)
     for _ in range(2):
@@ -301,24 +303,3 @@ def test_adapters_of_clip_begin_as_clip_and_are_all_that_learns(tmp_path):
     for side, weights in encoders(model).items():
         for weight, first in zip(weights, before[side], strict=True):
             np.testing.assert_array_equal(weight, first)
-
-
-@pytest.mark.parametrize("name", ["siglip", "clip"])
-def test_tokenizers_are_inside_of_a_saved_model(tmp_path, name):
-    preset = getattr(presets, name)(tmp_path / name)
-    tokenizer = KerasHubText(preset=str(preset)).tokenizer(64)
-    expected = tokenizer(CAPTIONS).numpy()
-
-    class Served(tf.Module):
-        def __init__(self):
-            super().__init__()
-            self.tokenizer = tokenizer
-
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
-        def ids(self, texts):
-            return self.tokenizer(texts)
-
-    tf.saved_model.save(Served(), str(tmp_path / "served"))
-    keras.utils.set_random_seed(0)
-    served = tf.saved_model.load(str(tmp_path / "served"))
-    np.testing.assert_array_equal(served.ids(tf.constant(CAPTIONS)), expected)
