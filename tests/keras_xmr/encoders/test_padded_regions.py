@@ -16,7 +16,7 @@ from keras_xmr.evaluation.embed import embed_batches
 from keras_xmr.evaluation.scoring import MatcherScores
 from keras_xmr.export.saved_model import export_saved_model
 from keras_xmr.layers import MaskedBatchNormalization
-from keras_xmr.matchers import SAF, SGR, SGRAF
+from keras_xmr.matchers import SAF, SGR
 from keras_xmr.model.towers import image_tower
 
 COUNTS = (3, 6, 1, 4)
@@ -128,7 +128,7 @@ def test_token_matchers_ignore_padding(regions, make):
 
 @pytest.mark.slow
 def test_images_of_any_number_of_regions_are_embedded_scored_and_exported(regions, tmp_path):
-    model = token_models.retriever(SGRAF(**TINY), tower(ENCODERS["vsrn"], None, "tokens"))
+    model = token_models.retriever(SAF(**TINY), tower(ENCODERS["vsrn"], None, "tokens"))
     captions = model.text_tower(token_models.batch(4)[0]["caption"])
     expected = model.score(model.image_tower(regions), captions)
     batches = tf.data.Dataset.from_generator(
