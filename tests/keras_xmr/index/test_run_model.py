@@ -50,13 +50,18 @@ def index(trained, photos, tmp_path_factory):
     return PhotoIndex.open(path)
 
 
-def test_photos_are_scored_as_evaluation_scores_them(trained, index):
+@pytest.fixture(scope="module")
+def searcher(index):
+    """Searches with the model that it loads itself, of which a text tower is traced once."""
+    return Searcher(index)
+
+
+def test_photos_are_scored_as_evaluation_scores_them(trained, searcher):
     part = trained.records.split("test")
     embedded = embed_split(trained.model, part, trained.tokenizer, trained.config)
     scores = score_tiles(
         trained.model.matcher, embedded.images, embedded.captions, trained.config.evaluation.tile
     ).dense()
-    searcher = Searcher(index)
     for caption in (0, 7):
         found = searcher.search(Query(texts=(part.captions[caption].text,)), count=len(part))
         own = {int(hit.path[:3]): hit.score for hit in found.hits}
@@ -165,12 +170,12 @@ def test_where_it_looks_in_a_photo(trained, model, tmp_path):
     np.testing.assert_allclose(shown.maps["mean"][0], maps["mean"][0], rtol=1e-3)
 
 
-def test_a_query_of_words_loads_no_image_tower(trained, index):
+def test_a_query_of_words_loads_no_image_tower(trained, index, searcher):
     plain = Searcher(index, compiled=False)
     found = plain.search(Query(texts=("a red circle",)), count=3)
     assert not {"image_tower", "_complete_model"} & vars(plain.model).keys()
     assert_same_weights(plain.model, trained.model)
-    compiled = Searcher(index).search(Query(texts=("a red circle",)), count=3)
+    compiled = searcher.search(Query(texts=("a red circle",)), count=3)
     assert [hit.path for hit in found.hits] == [hit.path for hit in compiled.hits]
     scores = [[hit.score for hit in result.hits] for result in (found, compiled)]
     np.testing.assert_allclose(*scores, rtol=1e-4, atol=1e-5)
@@ -199,11 +204,11 @@ def test_matchers_stand_alone_where_nothing_else_shapes_or_trains_them(config, a
 
 
 @pytest.mark.slow
-def test_odd_words_and_photos(index, model):
-    found = Searcher(index).search(Query(texts=("a red flurb",)), count=1)
+def test_odd_words_and_photos(index, searcher):
+    found = searcher.search(Query(texts=("a red flurb",)), count=1)
     assert found.unknown_words == ("flurb",)
     own = index.photo_path(3).read_bytes()
-    (hit,) = Searcher(index).search(Query(images=(own,)), count=1).hits
+    (hit,) = searcher.search(Query(images=(own,)), count=1).hits
     assert hit.id == 3
 
 
