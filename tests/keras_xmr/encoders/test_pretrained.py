@@ -80,9 +80,15 @@ def loaded_again(model, path):
     return keras.models.load_model(path, safe_mode=True)
 
 
-def test_bert_gives_what_its_backbone_makes_of_its_own_ids(folder, tokenizer_of):
+@pytest.fixture(scope="module")
+def bert(folder, tokenizer_of):
+    """The model of ids with the features of the last layer. Only to be read."""
+    return text_model(KerasHubText(preset=str(folder("bert"))), tokenizer_of("bert"))
+
+
+def test_bert_gives_what_its_backbone_makes_of_its_own_ids(folder, tokenizer_of, bert):
     path, tokenizer = folder("bert"), tokenizer_of("bert")
-    features, mask = text_model(KerasHubText(preset=str(path)), tokenizer)(tokenizer(CAPTIONS))
+    features, mask = bert(tokenizer(CAPTIONS))
     own = keras_hub.models.Backbone.from_preset(str(path))
     ids = packed(path, CAPTIONS, 20)
     real = ids != 0
@@ -95,10 +101,10 @@ def test_bert_gives_what_its_backbone_makes_of_its_own_ids(folder, tokenizer_of)
     np.testing.assert_allclose(pooled[:, 0], expected[:, 0], rtol=1e-4, atol=1e-5)
 
 
-def test_layers_stand_side_by_side(folder, tokenizer_of):
+def test_layers_stand_side_by_side(folder, tokenizer_of, bert):
     path, tokenizer = str(folder("bert")), tokenizer_of("bert")
     ids = tokenizer(CAPTIONS)
-    last, mask = text_model(KerasHubText(preset=path), tokenizer)(ids)
+    last, mask = bert(ids)
     model = text_model(KerasHubText(preset=path, layers=(1, 2)), tokenizer)
     both, _ = model(ids)
     assert both.shape[-1] == 2 * last.shape[-1]
@@ -393,9 +399,8 @@ def test_a_trained_text_backbone_pads_captions_to_those_of_like_length(folder, t
         np.testing.assert_allclose(features * known, expected * known, atol=1e-5)
 
 
-def test_what_is_not_used_is_not_trained(folder):
-    model = text_model(KerasHubText(preset=str(folder("bert"))))
-    assert not [v.path for v in model.weights if "pooled_dense" in v.path]
+def test_what_is_not_used_is_not_trained(folder, bert):
+    assert not [v.path for v in bert.weights if "pooled_dense" in v.path]
     clip = text_model(KerasHubText(preset=str(folder("clip"))))
     assert not [v.path for v in clip.weights if "vision" in v.path or "projection" in v.path]
 
