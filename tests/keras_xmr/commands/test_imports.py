@@ -75,7 +75,7 @@ def test_metrics_judgements_relevance_and_rerankers_import_numpy_and_scipy_alone
 
 @pytest.mark.slow
 def test_another_backend_of_keras_is_refused_in_words(monkeypatch):
-    # Keras by itself takes a fifth of the time that it takes with TensorFlow.
+    # Keras by itself refuses its backend before TensorFlow is imported, which takes seconds.
     for backend, module in (
         ("jax", "keras_xmr.losses"),
         ("nonsense", "keras_xmr.losses"),

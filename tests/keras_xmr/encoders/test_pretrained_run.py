@@ -292,8 +292,7 @@ def test_adapters_of_clip_begin_as_clip_and_are_all_that_learns(clip):
     own = keras.utils.normalize(backbone.get_text_embeddings(np.maximum(ids, 0)))
     np.testing.assert_allclose(model.text_tower(ids)["mean"], own, rtol=1e-3, atol=1e-4)
     before = encoders(model)
-    # Two steps are sooner done than traced.
-    model.compile(optimizer=keras.optimizers.SGD(1.0), run_eagerly=True)
+    model.compile(optimizer=keras.optimizers.SGD(1.0))
     pixels = np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3), np.uint8)
     number = np.arange(4)
     for _ in range(2):

@@ -350,6 +350,7 @@ def test_an_export_that_is_not_equal_is_refused(regions_run, tmp_path, monkeypat
 
 def test_models_on_regions_are_exported_too(regions_run):
     run = regions_run
+    run.evaluate()
     run.export()
     regions = np.load(run.config.data.source.root / "test_ims.npy")
     loaded = tf.saved_model.load(str(run.folder.serving / "1"))
@@ -373,8 +374,9 @@ def test_sets_and_points_are_exported_without_what_only_losses_need(tmp_path):
         "model.text.head=attentive_point",
         "model.matcher=max_cosine",
         f"objective={losses}",
-        "evaluation.matchers=[]",
+        "evaluation.matchers=[mean_cosine, smooth_chamfer]",
     )
+    run.evaluate()
     run.export()
     loaded = tf.saved_model.load(str(run.folder.serving / "1"))
     regions = np.load(tmp_path / "features" / "test_ims.npy")[:1]
