@@ -106,8 +106,7 @@ class PhotoEmbedder:
             data = read_photo(self._root, path)
             jpeg = to_jpeg(data, path)
             pixels = self._model.decode(jpeg)
-            side = self._model.config.data.image.store_side
-            if self._stored and side is not None:
+            if self._stored and (side := self._model.config.data.image.store_side):
                 jpeg = to_jpeg(data, path, side)
             digest = int(hashlib.sha256(jpeg).hexdigest()[:16], 16)
             return describe(path, data, state, pixels), pixels, digest

@@ -48,6 +48,9 @@ class StubEmbedder:
         image = Image.fromarray(read_pixels(data, name)).resize((16, 16))
         return np.asarray(image)
 
+    def decode(self, jpeg: bytes) -> np.ndarray:
+        return self.pixels(jpeg, "a photo")
+
     def embed_pixels(self, pixels: np.ndarray) -> dict[str, np.ndarray]:
         self.embedded += len(pixels)
         mean = pixels.reshape(len(pixels), -1, 3).mean(axis=1) / 255 - 0.4
