@@ -1,10 +1,10 @@
 """Time and memory of the ranks of cosines: from the whole matrix, and counted tile by tile.
 
-Embeddings are made up: unit vectors, five captions an image, near to it. Each way runs in a
-process of its own, so that what one frees does not hide what the other takes; seconds are those of
-scoring and ranking alone, memory is the largest resident one above that of the embeddings. Both
-ways must find the same ranks. A large split is projected from the small one, or measured where
-`--run-large` asks for it.
+Embeddings are made up: unit vectors, with five captions near each image. Each way runs in a
+separate process, so that memory freed by one does not hide the use of the other; seconds are those
+of scoring and ranking alone, memory is the largest resident one above that of the embeddings. Both
+ways must give the same ranks. A large split is projected from the small one, or measured with
+`--run-large`.
 
     python benchmarks/evaluation.py
     python benchmarks/evaluation.py --images=200 --dimension=32 --large=2000

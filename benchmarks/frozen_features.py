@@ -1,9 +1,8 @@
-"""What it saves to compute the features of a frozen image encoder once.
+"""Time saved by computing the features of a frozen image encoder once.
 
-The same model takes training steps from pixels, and then from features, in one process:
-the steps of both are timed, input pipeline included, and so is the computing of the features,
-compared with the encoder on pixels that are there already. Weights are random, which
-changes no time.
+The same model takes training steps from pixels, and then from features, in one process. The steps
+of both are timed with their input pipeline, and the computation of the features is compared with
+the encoder on pixels in memory. Weights are random, which does not change times.
 
 usage: python benchmarks/frozen_features.py [--architecture=ResNet50] [--size=224] [--images=256]
            [--batch=32] [--steps=12]

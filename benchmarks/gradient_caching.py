@@ -1,8 +1,8 @@
 """Gradient caching: one step of a large batch, in chunks, compared with the whole batch at once.
 
-Each is measured in a process of its own, as what TensorFlow has had it does not give back. The
-last row is a plain step of one chunk: beyond its memory a large batch should take that of what
-comes in, of the embeddings and of the scores.
+Each is measured in a separate process, as TensorFlow does not return memory. The last row is a
+plain step of one chunk: in addition to its memory, a large batch should only take that of its
+inputs, embeddings and scores.
 
 usage: python benchmarks/gradient_caching.py
 """

@@ -1,6 +1,7 @@
 """How time and memory grow, with the batch, the samples and the captions of an evaluation.
 
-What grows is the size of a row. `table.py` draws the rows as docs/results/benchmarks_growth.png.
+Every row has one of the growing sizes. `table.py` draws the rows as
+docs/results/benchmarks_growth.png.
 
 usage: python benchmarks/growth.py
 """

@@ -1,8 +1,8 @@
 """Losses: one forward and backward pass, compared with the formula as it is printed.
 
-At the batch B, the samples or points an item J and the dimension D of the papers, and next to the
-printed formula at a size at which all that it writes out fits into memory. The bound is that of the
-matrix products a pass needs, or of reading what comes in and writing its gradient.
+At the batch B, the samples or points per item J and the dimension D of the papers, and next to the
+printed formula at a size at which all of its terms fit into memory. The bound is that of the matrix
+products of a pass, or of reading the inputs and writing their gradient.
 
 usage: python benchmarks/losses.py [LOSS ...]
 """

@@ -1,10 +1,10 @@
 """Memory of whole processes: a training, the ranks of an evaluation, a server of a million photos.
 
-Every figure is the largest resident memory of a process of its own, with its libraries; seconds are
-those of a step, of all ranks, and of a search by words. A training is that of the sizes of the
-paper, and cannot do without its weights, their gradients and the two moments of Adam. The server
-has an index of made-up photos and vectors; what it cannot do without are the vectors. A
-process for comparison has the same model and the vectors as an array, and computes all products.
+Every figure is the largest resident memory of a separate process, with its libraries; seconds are
+those of a step, of all ranks, and of a search by words. A training has the sizes of the paper, and
+needs at least its weights, their gradients and the two moments of Adam. The server has an index of
+made-up photos and vectors, and needs at least the vectors. A process for comparison has the same
+model and the vectors as an array, and computes all products.
 
 usage: RELEASED=FOLDER TORCH_PYTHON=PATH python benchmarks/memory.py
 """

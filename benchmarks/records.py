@@ -1,4 +1,4 @@
-"""What a large data set costs: writing records, opening them, the report, the first batches.
+"""Cost of a large data set: writing records, opening them, the report, the first batches.
 
     python benchmarks/records.py [--images=1000000] [--captions=5] [--folder=FOLDER]
 

@@ -1,11 +1,12 @@
 """Training steps and scores, compared with the programs that were released with the papers.
 
-The same sizes, the same made-up features and lengths of captions, in turns with ours: PyTorch on
-the processor, in a process of its own that measures itself. A step is forward, backward, clipping
-and the optimizer. The encoder of photos is frozen on both sides and replaced by its output, and so
-is BERT in VSE-infinity, by a table of words 768 wide. All is in single precision, and PCME and PVSE
-take Adam on both sides. Of DiVE and VSE-infinity, what ours does not have is switched off. PCME++
-is the loss alone: its encoders are CLIP's, which the program loads from the network.
+The sizes, made-up features and lengths of captions are the same, and both programs take turns:
+PyTorch runs on the processor, in a separate process that measures itself. A step is forward,
+backward, clipping and the optimizer. The encoder of photos is frozen on both sides and replaced by
+its output, and so is BERT in VSE-infinity, by a table of words 768 wide. All is in single
+precision, and PCME and PVSE take Adam on both sides. Parts of DiVE and VSE-infinity that ours do
+not have are switched off. PCME++ is the loss alone: its encoders are CLIP's, which the program
+loads from the network.
 
 Nothing of the programs is in this repository. Public snapshots are checked out into one folder:
 SGRAF (Paranioar), vsepp (fartashf), vse_infty (woodfrog), pvse (yalesong), pcme and pcmepp

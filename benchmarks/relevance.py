@@ -1,9 +1,9 @@
-"""How long semantic relevance takes on captions of COCO's size and statistics, and how much memory.
+"""Time and memory of semantic relevance on captions of COCO's size and statistics.
 
 The captions are generated: words and phrases are as unevenly frequent as in COCO, those of one
 image share phrases, and lengths are like COCO's. The baseline scores pairs one by one with
-`pycocoevalcap` (or a plain loop of our own, for CIDEr), on a sample of the pairs; its time for all
-of them is extrapolated.
+`pycocoevalcap` (CIDEr-D) or a plain loop (CIDEr), on a sample of the pairs; its time for all of
+them is extrapolated.
 
 usage: python benchmarks/relevance.py [--images=5000] [--train-images=113287] [--batch=128]
            [--sample=4000]

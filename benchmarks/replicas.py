@@ -1,9 +1,9 @@
-"""Losses of several replicas: what one of them computes, compared with the whole loss.
+"""Losses of several replicas: the computation of one of them, compared with the whole loss.
 
 A replica takes its items as queries: its rows against all columns, and all rows against its
-columns. What it computes is counted in its graph, forward and backward: operations of all matrix
-products, and bytes of all tensors that it makes. It runs alone here, so the times say what one of
-so many machines would take; replicas that share a processor are no faster.
+columns. Its computation is counted in its graph, forward and backward: operations of all matrix
+products, and bytes of all tensors that it makes. It runs alone here, so its times are those of one
+machine of several; replicas that share a processor are not faster.
 
 usage: python benchmarks/replicas.py [LOSS ...]
 """

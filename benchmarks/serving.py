@@ -1,10 +1,10 @@
-"""Serving: what an exported model takes to embed, and a server of an index under load.
+"""Serving: time of an exported model to embed, and of a server of an index under load.
 
-The table has the signatures `embed_text` and `embed_image` of the demo's model, asked in this
-process, without a network. Under load, every client asks as the page does: a search by words, now
-and then by a photo of the index or one of its own, and two thumbnails of what was found; then at
-once the next. With `--index` a server is started for it, and is sent SIGTERM while all
-clients are still asking: what was asked by then has to be answered. Clients and server share the
+The table has the signatures `embed_text` and `embed_image` of the demo's model, called in this
+process, without a network. Under load, every client sends the requests of the page: a search by
+words, sometimes one by a photo of the index or an uploaded one, and two thumbnails of the results;
+then the next search at once. With `--index` a server is started, and receives SIGTERM while all
+clients still send requests: it must answer all requests sent by then. Clients and server share the
 machine.
 
     python benchmarks/table.py serving

@@ -2,7 +2,7 @@
 
 Tokens are random unit vectors; lengths of captions are like COCO's. The baseline goes about it as
 the released code does: shards of 100 images and 100 captions, in each one caption after the other,
-cut to its length, whose global vector is computed again for each shard. It scores a sample of the
+cut to its length, with its global vector computed again for each shard. It scores a sample of the
 shards; its time for all pairs is extrapolated. Both score with the same weights, and their scores
 are compared. CPU seconds are those of all cores together; they tell more than seconds where other
 processes run as well.

@@ -1,7 +1,7 @@
-"""Starting: how long it takes until the command line, or a model, has something to say.
+"""Starting: time until the command line prints its help, or a model computes an embedding.
 
-Every figure is of a process of its own, from its start to its end. The model is that of the demo,
-as an export leaves it, without training: weights change no time. Of loading to the first embedding
+Every figure is of a separate process, from its start to its end. The model is that of the demo, as
+an export leaves it, without training: weights change no time. Of loading to the first embedding
 each part has a row, measured in a process that does nothing else, compared with
 sentence-transformers and open_clip where TORCH_PYTHON has both (`start_torch.py` makes models up).
 

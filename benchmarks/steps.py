@@ -1,10 +1,10 @@
 """Training steps at the papers' sizes: where time goes, compared with their matrix products.
 
-Each method is that of its published config, on features that are made up: the encoders of photos
-are frozen, and what they yield goes in. A step is forward, backward, clipping and the optimizer.
-Its parts run alone, compiled, forward and backward: the towers on what goes in, the matcher and
-the losses on embeddings. The bound of each is the time of its own matrix products, counted while
-it runs once without a graph, at the speed of a large product in the same run.
+Each method is that of its published config, on made-up features: the encoders of photos are frozen
+and replaced by their output. A step is forward, backward, clipping and the optimizer. Its parts run
+alone, compiled, forward and backward: the towers on their inputs, the matcher and the losses on
+embeddings. The bound of each is the time of its matrix products, counted while it runs once without
+a graph, at the speed of a large product in the same run.
 
 usage: python benchmarks/steps.py [METHOD ...]
 """

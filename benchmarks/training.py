@@ -1,4 +1,4 @@
-"""How fast a config trains: steps and pairs a second, and what its parts cost.
+"""How fast a config trains: steps and pairs per second, and the cost of its parts.
 
     python benchmarks/training.py [--config scenes_pcme] [--steps 100] [--set key=value ...]
 

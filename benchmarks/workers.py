@@ -1,14 +1,13 @@
-"""Pairs a second of two workers, one thread each, compared with one process with two.
+"""Pairs per second of two workers with one thread each, compared with one process with two.
 
-What is trained is a config on the scenes, for an epoch. The rate is that of the second half of its
-log, so neither starting nor tracing is in it. Two workers send each other what
-they need over a connection of this machine. The bound is the sum of what they cannot do without:
-a step of two processes at once that know nothing of each other, with one thread and half of the
-batch each, who compute as much but for the other half of the loss, and the rounds over the network
-of a step, one of them with as many numbers as the model has weights, with nothing between them.
-Two workers also send their gradients in half precision, and once for the gradients of two batches,
-which is a change of the training that the product has no option for. Of two machines that are as
-fast as this one, each takes half of the time that one takes for a step, and then waits for the
+A config on the scenes is trained for an epoch. The rate is that of the second half of its log, so
+it includes neither starting nor tracing. Two workers communicate over a connection of this machine.
+The bound is the sum of unavoidable work: a step of two simultaneous independent processes, with one
+thread and half of the batch each, which compute as much except for the other half of the loss, and
+the rounds over the network of a step, one of them with as many numbers as the model has weights,
+with nothing between them. Two workers also send their gradients in half precision, and once for the
+gradients of two batches, a change of the training that is not an option of the product. Two
+machines as fast as this one each take half of the time of one for a step, and then wait for the
 network: they pay where a step of one takes longer than twice the rounds.
 
     python benchmarks/workers.py [--config scenes_pcme] [--set KEY=VALUE]
