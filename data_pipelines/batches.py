@@ -70,7 +70,7 @@ def training_batches(
         pieces: Number of consecutive batches that the part is split into: one per device.
         captions: Ids of all captions of the split, if they are computed already.
         judged: Relevance judgements of people, NaN for pairs without a judgement.
-        multiple: Captions, and regions whose number varies, are padded to a multiple of this, so
+        multiple: Captions, and regions of varying number, are padded to a multiple of this, so
             that a step that is compiled per shape is compiled less often.
 
     Returns:
@@ -259,7 +259,7 @@ class _Loader:
     For each pair: the record of the image, or its cached pixels, the position of the pair in the
     training, the indices of image and caption, and the ids of its words. An image with several
     captions has the indices and ids of all, padded with indices of -1. With mixed images also the
-    record of the second image (empty where there is none), its index, the ratio and the box. With
+    record of the second image (empty without one), its index, the ratio and the box. With
     pairwise values, such as relevance, those of all captions of the whole batch to the image. With
     labels, those of the images.
     """

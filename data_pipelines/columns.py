@@ -66,7 +66,7 @@ def write_columns(
 
 
 def map_columns(path: Path) -> dict[str, np.ndarray]:
-    """Maps the columns of a file of `write_columns`, whose checksum was verified before.
+    """Maps the columns of a file of `write_columns` that was verified before.
 
     Args:
         path: The file.

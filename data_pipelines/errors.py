@@ -9,4 +9,4 @@ class UserError(Exception):
 
 
 class ArgumentError(UserError, ValueError):
-    """What a function was given does not fit; the message says what does."""
+    """Error of an invalid argument; the message names a valid one."""

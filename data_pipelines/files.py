@@ -263,7 +263,7 @@ def _take(path: Path) -> int:
 
 
 def _lock(descriptor: int, folder: Path) -> bool:
-    """Locks an open file; returns False where there are no locks."""
+    """Locks an open file; returns False where locks are not supported."""
     if fcntl is None:
         return False
     try:

@@ -26,7 +26,7 @@ def write_images(records: SplitRecords, folder: Path) -> int:
         UserError: If the records hold features instead of images, or a key leads out of the folder.
     """
     if records.holds != "images":
-        raise UserError("the records hold features of images; there are no pixels to write")
+        raise UserError("the records hold features of images, not pixels; use a run on photos")
     check_folder(folder)
     with Progress("writing images", total=len(records), unit="images") as progress:
         for number, key in enumerate(records.image_keys):

@@ -200,7 +200,7 @@ def _jpeg(file: Bytes) -> tuple[Header, tf.Tensor]:
         frame[0],
         frame[1],
         (~whole, _DAMAGED),
-        ((frame[2] == 4) & ~adobe, "is a CMYK image that does not say what its numbers mean"),
+        ((frame[2] == 4) & ~adobe, "is a CMYK image without an Adobe marker; save it as RGB"),
         exif=exif,
     )
 
@@ -245,7 +245,7 @@ def _gif(file: Bytes) -> tuple[Header, tf.Tensor]:
         height,
         width,
         (frame.end == 0, _DAMAGED),
-        (~fills, "is a GIF file whose first frame does not fill the image; save it as PNG"),
+        (~fills, "is a GIF file with a first frame smaller than the image; save it as PNG"),
         frame=frame,
     )
 

@@ -221,7 +221,7 @@ def _scaled_whole(image: tf.Tensor, options: ImageOptions) -> tf.Tensor:
 
     Pillow 13 takes rows first where a photo is higher than wide; CLIP and SigLIP are older. The
     long side is rounded down where the centre is cropped, as their preprocessors do. Pillow uses
-    fixed-point numbers; with floats, pixels whose sum is near a half differ by 1.
+    fixed-point numbers; with floats, pixels near a half before rounding differ by 1.
     """
     size = options.size
     if options.fit == "stretch":

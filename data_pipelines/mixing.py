@@ -23,7 +23,7 @@ class Mix:
     """Mixing of the images of a batch.
 
     Attributes:
-        partner: Position in the batch of the pair whose image is mixed in, int64 (B,).
+        partner: Position in the batch of the pair of the mixed-in image, int64 (B,).
         ratio: Share of each image that remains, float32 (B,); 1 without mixing.
         box: Top, left, height and width of the replaced rectangle, int32 (B, 4); without an area
             where images are blended instead.

@@ -70,7 +70,7 @@ def naming(data: bytes, name: str) -> Iterator[None]:
     Raises:
         UnreadableError: If Pillow raises an exception.
     """
-    # Many are TIFF files whose first image is a thumbnail.
+    # Many are TIFF files that begin with a thumbnail.
     if PurePath(name).suffix.lower() in RAW_SUFFIXES and not data.startswith(_BEGINNINGS[:4]):
         raise UnreadableError(
             f"{name} is a camera RAW file, which is not supported; save it as JPEG"

@@ -82,7 +82,7 @@ class _SkipBudget:
         """Counts the skipped images of one shard.
 
         Raises:
-            SourceError: If so many were skipped that checking stops.
+            SourceError: If too many were skipped.
         """
         try:
             skipped = job.result()
@@ -123,7 +123,7 @@ class _SkipBudget:
 
 
 def _example_line(folder: Path | None) -> str:
-    """A line on a file in the folder of the photos; empty if there is none."""
+    """A line on a file in the folder of the photos; empty without one."""
     if folder is None:
         return ""
     files = (Path(at, name) for at, _, names in os.walk(folder) for name in names)

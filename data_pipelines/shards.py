@@ -172,12 +172,12 @@ class ShardWriter:
 
 
 def to_half(features: np.ndarray, folder: Path, item: str, option: str) -> np.ndarray:
-    """Converts features to half precision, whose maximum is 65,504.
+    """Converts features to half precision, which has a maximum of 65,504.
 
     Args:
         features: The features.
         folder: The folder that they are written to, for the message.
-        item: What they are features of.
+        item: The item with these features.
         option: The option without which they are not stored.
 
     Raises:

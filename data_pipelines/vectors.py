@@ -1,4 +1,4 @@
-"""Embeddings as arrays by name, whose first axis is that of the items, and their vectors."""
+"""Embeddings as arrays by name, with items along the first axis, and their vectors."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Image-text retrieval with many relevant items per query, in TensorFlow and Keras 3.
 
-Every part can be imported on its own (`docs/how_to/python.md`). What stands in `__all__` here and
-in the packages named there (`losses`, `matchers`, `heads`, `heads.pooling`, `encoders`, `layers`,
+Every part can be imported separately (`docs/how_to/python.md`). Names in `__all__` here and in the
+packages named there (`losses`, `matchers`, `heads`, `heads.pooling`, `encoders`, `layers`,
 `training.optimizers`, `embeddings`, `metrics`, `relevance`, `reranking`) is stable: from one minor
 version to the next it keeps its names and its results, or the changelog says what to write instead.
 So are the command line, the keys of configs, and what a run leaves in its folder. Everything else,
@@ -74,7 +74,7 @@ _FROM = {
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a part when it is first asked for (PEP 562)."""
+    """Imports a part on its first use (PEP 562)."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name not in _FROM:

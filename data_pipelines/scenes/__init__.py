@@ -1,4 +1,4 @@
-"""A small world of drawn shapes whose captions have a computable meaning.
+"""A small world of drawn shapes with captions of computable meaning.
 
 `world` defines and samples scenes, `render` draws them, `language` defines the meaning of captions,
 and `captions` chooses statements about a scene. Since the text of a caption and its truth come from

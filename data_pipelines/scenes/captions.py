@@ -39,7 +39,7 @@ from data_pipelines.scenes.world import (
 )
 
 Maker = Callable[[Scene, np.random.Generator], Meaning | None]
-"""Returns a true meaning about a scene, or None if there is none of its kind."""
+"""Returns a true meaning about a scene, or None if the scene has none of its kind."""
 ContentMaker = Callable[[Scene, np.random.Generator], Content | None]
 """Maker of content that can precede a background or an exception."""
 
@@ -77,7 +77,7 @@ def describe(
 def _new_statement(
     scene: Scene, level: Sequence[Maker], taken: Container[str], rng: np.random.Generator
 ) -> Statement:
-    """A statement of one level whose text is not taken.
+    """A statement of one level with a text that is not taken.
 
     Ends because a level serves at most five statements, and has more texts than that to say of any
     scene.
@@ -93,7 +93,7 @@ def _new_statement(
 def _about(
     thing: Thing, rng: np.random.Generator, properties: int, place: str | None = None
 ) -> Description:
-    """A description of a thing by so many of its shape, colour and size, drawn at random."""
+    """A description of a thing by `properties` of its shape, colour and size, drawn at random."""
     kept = rng.permutation(len(_ATTRIBUTES))[:properties]
     chosen = [_ATTRIBUTES[index] for index in kept]
     return Description(**{name: getattr(thing, name) for name in chosen}, place=place)
@@ -109,7 +109,7 @@ def _located(thing: Thing, rng: np.random.Generator, properties: int) -> Descrip
 
 
 def _some_things(scene: Scene, rng: np.random.Generator, most: int | None) -> list[Thing]:
-    """Up to so many different things of the scene, in any order; None for all."""
+    """Up to `most` different things of the scene, in any order; None for all."""
     return [scene.things[index] for index in rng.permutation(len(scene.things))[:most]]
 
 
@@ -153,7 +153,7 @@ def _related(first_properties: int, second_properties: int) -> ContentMaker:
 
 
 def _count(properties: int, least: int = 1) -> ContentMaker:
-    """How many things are like one of them, if there are at least so many."""
+    """How many things are like one of them, if there are at least `least`."""
 
     def make(scene: Scene, rng: np.random.Generator) -> Content | None:
         description = _about(pick(rng, scene.things), rng, properties)

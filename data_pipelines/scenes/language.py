@@ -78,7 +78,7 @@ relation."""
 RELATION_MARGIN = 0.12
 """How far apart two centres are along the axis of a relation, as a fraction of the picture.
 
-Small enough that any two things of a sampled scene, which do not touch, stand in some relation.
+Small enough that any two things of a sampled scene, which do not touch, have some relation.
 """
 
 
@@ -98,7 +98,7 @@ def is_at(place: str, x: Any, y: Any) -> Any:
 
 
 def is_related(relation: str, dx: Any, dy: Any) -> Any:
-    """Whether first things stand in a relation to second things, by `RELATION_MARGIN` at least.
+    """Whether first things have a relation to second things, by `RELATION_MARGIN` at least.
 
     Args:
         relation: One of `RELATIONS`, of the first thing to the second.
@@ -270,7 +270,7 @@ class Related(Meaning):
     second: Description
 
     def true_of(self, scenes: Scenes) -> np.ndarray:
-        """Whether some two things stand in the relation, by a clear margin: bool (N,)."""
+        """Whether some two things have the relation, by a clear margin: bool (N,)."""
         # Axis 0 is the first thing, axis 1 the second; nothing is left of itself or of NaN.
         fit = self.first.fits(scenes).T[:, None] & self.second.fits(scenes).T[None]
         return np.any(fit & is_related(self.relation, *scenes.ways), axis=(0, 1))
@@ -309,7 +309,7 @@ class Every(Meaning):
     value: str
 
     def true_of(self, scenes: Scenes) -> np.ndarray:
-        """Whether there is no thing without the value: bool (N,)."""
+        """Whether all things have the value: bool (N,)."""
         others = scenes.present & ~scenes.having(self.attribute, self.value)
         return ~np.any(others, axis=1)
 

@@ -68,11 +68,11 @@ class Scenes:
 
     Attributes:
         background: Index into `BACKGROUNDS`, int (N,).
-        shape: Index into `SHAPES`, int (N, 4), -1 where there is no thing.
-        colour: Index into `COLOURS`, int (N, 4), -1 where there is no thing.
-        size: Index into `SIZES`, int (N, 4), -1 where there is no thing.
-        x: Centres, float (N, 4), NaN where there is no thing.
-        y: Centres, float (N, 4), NaN where there is no thing.
+        shape: Index into `SHAPES`, int (N, 4), -1 for absent things.
+        colour: Index into `COLOURS`, int (N, 4), -1 for absent things.
+        size: Index into `SIZES`, int (N, 4), -1 for absent things.
+        x: Centres, float (N, 4), NaN for absent things.
+        y: Centres, float (N, 4), NaN for absent things.
     """
 
     background: np.ndarray
@@ -165,7 +165,7 @@ def _place(rng: np.random.Generator, reaches: Sequence[float]) -> list[tuple[flo
 def _free_centre(
     rng: np.random.Generator, reach: float, taken: Sequence[tuple[tuple[float, float], float]]
 ) -> tuple[float, float] | None:
-    """A centre clear of the taken circles, or None if several tries have not found one."""
+    """A centre clear of the taken circles, or None if several tries failed."""
     border = reach + GAP
     for x, y in rng.uniform(border, 1 - border, size=(_PLACEMENT_TRIES, 2)).tolist():
         if all(math.dist((x, y), centre) >= border + other for centre, other in taken):

@@ -26,7 +26,7 @@ from data_pipelines.sources.sharded import ShardedSource, parse_captions, unread
 
 
 class TableSource(ShardedSource):
-    """Base class of sources whose rows are an image and its captions."""
+    """Base class of sources of tables with an image and its captions per row."""
 
     FORMAT: ClassVar[str]
 

@@ -141,7 +141,7 @@ class CocoSource(FolderSource):
 
     split_file: str | None = "dataset_coco.json"
     """The Karpathy split file, under `root`. Without one (null), the first caption file is the
-    training split and the second the validation split, and there is no test split."""
+    training split and the second the validation split, without a test split."""
 
     restval: bool = True
     """Whether the photos that Karpathy's split calls `restval` belong to the training split, as

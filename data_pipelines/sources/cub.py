@@ -152,7 +152,7 @@ class CubSource(Source):
 
     def _lines(self, name: str) -> list[str]:
         holds = (
-            "a list of CUB-200-2011, whose folder root must be, with the captions of Reed et al. "
+            "a list of CUB-200-2011: root must be its folder, with the captions of Reed et al. "
             "and the class splits of Xian et al."
         )
         return [line.strip() for line in read_lines(self.root / name, holds) if line.strip()]

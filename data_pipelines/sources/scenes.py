@@ -1,4 +1,4 @@
-"""Built-in synthetic data set: drawn scenes whose captions have a computed, exhaustive truth."""
+"""Built-in synthetic data set: drawn scenes and captions with a computed, exhaustive truth."""
 
 from __future__ import annotations
 

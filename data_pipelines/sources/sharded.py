@@ -195,7 +195,7 @@ def _bytes(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
 
 
 def _content(file: IO[bytes], offset: int) -> bytes:
-    """Reads the file of a tar archive whose content begins at an offset, after its header."""
+    """Reads the file of a tar archive with its content at an offset, after its header."""
     file.seek(offset - tarfile.BLOCKSIZE)
     header = file.read(tarfile.BLOCKSIZE)
     size = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape").size

@@ -29,7 +29,7 @@ _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def only_text(entries: Iterable[Entry], problems: Problems) -> Iterator[Entry]:
-    """Skips images and captions whose names or words are not valid text.
+    """Skips images and captions with names or words that are not valid text.
 
     Args:
         entries: The entries.

@@ -59,7 +59,7 @@ def audit(config: Config, runs: Sequence[Path] = ()) -> None:
     `data.judgements` and `evaluation.judgements`, and labelled pairs, are not candidates.
 
     Args:
-        config: The config of the run whose labels are audited; its section `audit` applies.
+        config: The config of the audited run; its section `audit` applies.
         runs: Folders of the runs of the models; by default the run of `config`.
 
     Raises:
@@ -120,7 +120,7 @@ def merge_labels(config: Config, path: Path) -> None:
     `judgements-<split>.csv`, to `<run>/audit/<split>/`.
 
     Args:
-        config: The config of the run whose labels are audited.
+        config: The config of the audited run.
         path: The labels, as the annotation page saves them.
 
     Raises:
@@ -169,7 +169,7 @@ def _kinds(labels: Mapping[Pair, Label]) -> str:
 
 
 def _check_memory(shape: tuple[int, int], models: int, split: str) -> None:
-    """Refuses a split whose score matrices this machine cannot hold."""
+    """Refuses a split with score matrices that exceed the memory of this machine."""
     images, captions = shape
     needed = 4 * images * captions * (models + min(models, 2))
     available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -34,7 +34,7 @@ def quiet_tensorflow() -> None:
 
     A terminal shows the progress of the imports of TensorFlow and other large packages.
     """
-    # Where there is no GPU, TensorFlow calls that an error of CUDA.
+    # Without a GPU, TensorFlow logs an error of CUDA.
     has_gpu = any(any(Path("/dev").glob(name)) for name in _GPUS)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if has_gpu else "3")
     if "tensorflow" not in sys.modules:

@@ -52,7 +52,7 @@ def explain(key: str = "", plugins: Sequence[str] = ()) -> str:
 
     Raises:
         ConfigError: If the key is unknown.
-        PluginError: If a plugin cannot be found or read.
+        PluginError: If a plugin is missing or cannot be read.
     """
     if add_plugins(plugins):
         rebuild()

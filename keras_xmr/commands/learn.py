@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Learns, or forgets."""
+    """Learns a change, or removes it."""
     from keras_xmr.index import PhotoIndex, Searcher
     from keras_xmr.index.learning import MARKS, forget
     from keras_xmr.index.marked import learn
@@ -54,33 +54,31 @@ def run(arguments: argparse.Namespace) -> None:
     index = PhotoIndex.open(arguments.index)
     if arguments.undo:
         was_there = forget(index.path)
-        done = "forgotten; searches are those of the model as it is"
+        done = "removed; searches are those of the unchanged model"
         print(done if was_there else "nothing was learned", flush=True)
         return
     marks = arguments.marks or arguments.index / MARKS
     if not marks.is_file():
         raise UserError(
-            f"there are no marks at {marks}: mark photos as right and wrong on the page of "
+            f"{marks} does not exist: mark photos as right and wrong on the page of "
             f"`{program()} serve`, or name a file with --marks"
         )
     report = learn(index, Searcher(index, arguments.run).model, marks)
     print("\n".join(_lines(report)), flush=True)
     if report.is_learned:
         if index.verdict is not None:
-            print(
-                "how many photos are right was calibrated without marks, and still is", flush=True
-            )
+            print("estimated counts of relevant photos do not use marks", flush=True)
         undo = shlex.join(["learn", f"--index={arguments.index}", "--undo"])
-        print(f"`{program()} {undo}` takes it back", flush=True)
+        print(f"`{program()} {undo}` removes the change", flush=True)
 
 
 def _lines(report: Report) -> Iterator[str]:
     if report.unknown:
         names = ", ".join(map(on_one_line, first_of(report.unknown, _SHOWN)))
-        yield f"passed over, photos that are not in the index: {names}"
+        yield f"ignored, photos that are not in the index: {names}"
     choice = report.choice
     if choice is None:
-        yield "no marks of photos of the index: searches are those of the model as it is"
+        yield "no marks of photos of the index: searches are those of the unchanged model"
         return
     yield (
         f"{report.marks:,} marks ({report.right:,} right) of {report.queries:,} "
@@ -89,16 +87,16 @@ def _lines(report: Report) -> Iterator[str]:
     if choice.queries < 2:
         yield (
             "too few to learn from: mark right and wrong photos of two queries or more; searches "
-            "are those of the model as it is"
+            "are those of the unchanged model"
         )
         return
     if report.is_learned:
         yield (
-            "learned; pairs of a right and a wrong photo in order, of queries held out: "
+            "learned; pairs of a right and a wrong photo in order, of held-out queries: "
             f"{100 * choice.before:.1f} -> {100 * choice.after:.1f} %"
         )
     else:
         yield (
-            "nothing learned: of queries held out, nothing surely does better than the model, which"
-            f" has {100 * choice.before:.1f} % of pairs of a right and a wrong photo in order"
+            "nothing learned: on held-out queries no change is significantly better than the model,"
+            f" which has {100 * choice.before:.1f} % of pairs of a right and a wrong photo in order"
         )

@@ -155,7 +155,7 @@ def differences(published: str, other: str) -> list[str]:
 
 
 def _is_option(name: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
-    """Whether it is an option of a part that is another, or is none, on the other side."""
+    """Whether it is an option of a part that differs, or is missing, on the other side."""
     part, dot, _ = name.partition(".")
     return bool(dot) and theirs.get(part) != ours.get(part)
 

@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> None:
     service = Service(arguments.index, settings, arguments.run)
     if not is_alone:
         _LOG.warning(
-            "everyone who can reach %s can search, see and mark these photos: there is no password",
+            "everyone who can reach %s can search, see and mark these photos, without a password",
             arguments.host,
         )
     count = len(service.index)

@@ -1,1 +1,1 @@
-"""Compares methods: trains what is missing, gathers figures, and tests their differences."""
+"""Compares methods: trains missing runs, gathers figures, and tests their differences."""

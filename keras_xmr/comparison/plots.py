@@ -68,7 +68,7 @@ class Bar:
 
     Attributes:
         value: Its mean over runs.
-        low: The lower end of its interval; `value` if there is none.
+        low: The lower end of its interval; `value` without one.
         high: The upper end.
         shown: The mean as text.
         single: True if it is of one run.
@@ -146,7 +146,7 @@ def _bars(table: SummaryTable, resampled: Resampled | None) -> Picture:
 
 
 def _interval(bar: Figure, metric: str, method: str, resampled: Resampled | None) -> Difference:
-    """The interval of a metric: over queries and runs, or over runs alone if there is no other."""
+    """The interval of a metric: over queries and runs, or over runs alone without resamples."""
     if resampled and method in resampled.methods and metric in resampled.estimates:
         return resampled.of(metric, method)
     return mean_of_runs(np.array(bar.values), np.array([bar.values])).difference()

@@ -87,7 +87,7 @@ class Comparison:
             line += f"{others[0]} has {means[others[0]]:.1f}. "
             line += self._difference(kind, first, others[0])
         if at_chance:
-            line = f"{'No method is' if others else f'{first} is no'} better than chance. {line}"
+            line = f"{'No method is' if others else f'{first} is not'} better than chance. {line}"
         if RSUM in table.chance:
             line += f". A random ranking has {100 * table.chance[RSUM]:.1f}, a perfect one 600"
         return f"{line}."

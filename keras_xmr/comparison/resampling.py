@@ -28,7 +28,7 @@ HEADLINES = {RSUM: metric_title(RSUM)} | {
     if metric.compared == "headline"
     for side in DIRECTIONS
 }
-"""The metrics whose differences are shown on the page; the others are in the CSV file."""
+"""The metrics with differences on the page; the others are in the CSV file."""
 
 ALPHA = 0.05
 

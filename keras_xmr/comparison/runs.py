@@ -81,7 +81,7 @@ def plan_runs(
         if name in sources:
             raise ConfigError(
                 f"--configs: {sources[name]} and {source} are both named {name!r}; give one of "
-                "them another `name`, so that each has its own runs and its own row"
+                "them another `name`, so that their runs and rows differ"
             )
         sources[name] = source
     runs = [_plan(n, path, seed, overrides) for seed in seeds for n, path in sources.items()]
@@ -201,7 +201,7 @@ def _do(run: PlannedRun) -> str:
 
 
 def _start(run: PlannedRun, step: str) -> str:
-    """Runs one step as a command, whose progress, and report on the data, are seen.
+    """Runs one step as a command, and shows its progress and its report on the data.
 
     Returns:
         The failure, or an empty text.

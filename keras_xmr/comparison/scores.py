@@ -113,7 +113,7 @@ def compare(
         seed: Seed of the resamples.
 
     Raises:
-        ArgumentError: If shapes do not fit, no pair is relevant, or there are no resamples.
+        ArgumentError: If shapes do not fit, no pair is relevant, or `resamples` is less than 1.
         ValueError: If a score is NaN.
     """
     if not isinstance(resamples, Integral) or resamples < 1:

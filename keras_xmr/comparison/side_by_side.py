@@ -93,7 +93,7 @@ def group_by_pair(wins: Sequence[Win]) -> dict[tuple[str, str], list[Win]]:
 def side_by_side(methods: Methods, wins: Sequence[Win]) -> list[dict[str, Any]]:
     """The queries that each model wins most clearly, with the answers of both, for a page.
 
-    Empty with more than three models, whose pictures would be too many, or of runs that were
+    Empty with more than three models, as pictures would be too many, or of runs that were
     evaluated before answers were kept. Photos are shown where the records still exist.
 
     Args:
@@ -132,8 +132,8 @@ def side_by_side(methods: Methods, wins: Sequence[Win]) -> list[dict[str, Any]]:
             numbers, kinds = (array[win.number].tolist() for array in arrays)
             shown = [show_answer(win.direction, *each) for each in zip(numbers, kinds, strict=True)]
             models.append({"name": name, "rank": rank, "answers": shown})
-        asked = photo(win.number) if win.direction == "i2t" else None
-        return {"text": win.text or win.query, "photo": asked, "models": models}
+        query_photo = photo(win.number) if win.direction == "i2t" else None
+        return {"text": win.text or win.query, "photo": query_photo, "models": models}
 
     return [
         {

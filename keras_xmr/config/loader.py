@@ -82,7 +82,7 @@ def find_configs(pattern: str, option: str = "list") -> list[Path]:
         option: The option, or command, that it was given to; for the error message.
 
     Raises:
-        ConfigError: If there is none.
+        ConfigError: If none matches.
     """
     if not set("*?[") & set(pattern):
         return [find_config(pattern, option)]
@@ -220,7 +220,7 @@ def _use_plugins(draft: Draft) -> None:
 
 
 def _error_of(mistakes: Sequence[str]) -> ConfigError:
-    """The error with these lines, of which a file that is no config at all may have thousands."""
+    """The error with the first of these lines; a file that is not a config may have thousands."""
     return ConfigError("\n".join(first_of(mistakes, _SHOWN)))
 
 
@@ -253,7 +253,7 @@ def _explain(draft: Draft, error: Mapping[str, Any], of: int = 0) -> str:
         text = why_not_found(family, str(value)) if family else ""
         text = text or f"got {cut(repr(value))}, which is not known.{nearest(str(value), names)}"
     elif kind == "union_tag_not_found":
-        text = "this section needs a `name` that says what it is"
+        text = "this section needs a `name`, which selects its component"
     elif kind == "literal_error":
         names = [n.strip(" '") for n in context["expected"].replace(" or ", ", ").split(",")]
         text = f"got {cut(repr(value))}.{nearest(str(value), names)}"

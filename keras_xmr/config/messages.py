@@ -29,7 +29,7 @@ def nearest(word: str, names: Iterable[str], least: float = 0.5) -> str:
     """
     names = list(names)
     if not names:
-        return " There are none."
+        return " None is known."
     near = difflib.get_close_matches(cut(word), names, n=1, cutoff=least)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     return f"{hint} There are: {', '.join(names)}."

@@ -321,7 +321,7 @@ def attends(config: Config) -> bool:
 def further_matchers(config: Config) -> list[str]:
     """Matchers that can score the embeddings of the model, in addition to `model.matcher`.
 
-    None for tokens, whose matchers learn weights. Directed matchers are included.
+    None for tokens, as their matchers learn weights. Directed matchers are included.
     """
     kinds = embedding_kinds(config)
     if "tokens" in kinds:

@@ -219,7 +219,7 @@ def _classes_of_folder(folder: str) -> Classes:
 
 
 def why_not_found(family: str, name: str) -> str:
-    """Why a class of a plugin is not a component of a family; empty if there is no such class."""
+    """Why a class of a plugin is not a component of a family; empty if it does not exist."""
     folder, base, _ = FAMILIES[family]
     for module, classes in plugin_classes().items():
         for class_name in classes:

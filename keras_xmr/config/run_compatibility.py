@@ -88,7 +88,7 @@ def _training_judgements(config: Config) -> Iterator[Mistake]:
                 "may name several, or none; remove one of the two"
             )
     if config.data.image.mixes:
-        yield f"{key}: says nothing of mixed images; write data.image: {{mixup: 0, cutmix: 0}}"
+        yield f"{key}: does not cover mixed images; write data.image: {{mixup: 0, cutmix: 0}}"
 
 
 def _precomputed(config: Config) -> Iterator[Mistake]:
@@ -209,8 +209,8 @@ def _closed_form(config: Config, side: str) -> Iterator[Mistake]:
         yield f"{key}: {head.name!r} reads the whole matrix of its pooling; write 0"
     if contract.across and head_contract.attends:
         yield (
-            f"model.{side}.head: what it attends to would be added to numbers that only compare "
-            "with the other side; leave out its attention, or local_scaling of the pooling"
+            f"model.{side}.head: its attention would be added to numbers of the pooling that only "
+            "compare with the other side; remove the attention, or local_scaling of the pooling"
         )
 
 

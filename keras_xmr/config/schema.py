@@ -483,7 +483,7 @@ def _known(values: dict[str, float]) -> dict[str, float]:
     names = metric_names()
     for name in values:
         if name not in names:
-            raise ValueError(f"there is no metric {cut(repr(name))}.{nearest(name, names)}")
+            raise ValueError(f"unknown metric {cut(repr(name))}.{nearest(name, names)}")
     return values
 
 
@@ -503,7 +503,7 @@ class ReportedFigures(Section):
     """The matcher, of `evaluation.matchers`; null is the one that the model trains with."""
 
     reranker: str | None = None
-    """The re-ranker, of `evaluation.rerankers`; null is none."""
+    """The re-ranker, of `evaluation.rerankers`; null for none."""
 
     values: Annotated[dict[str, float], Field(min_length=1), AfterValidator(_known)]
     """The figures by the names of our metrics (`i2t_recall_1`), as the paper prints them:

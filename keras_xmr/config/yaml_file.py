@@ -157,7 +157,7 @@ def _row(node: yaml.Node | None, row: str, path: Path) -> tuple[str, yaml.Node]:
                 known = [file for file in files if (path.parent / file).is_file()]
                 return next(iter(known), files[0]), value
     names = [str(name.value) for _, group in groups for name, _ in group.value]
-    raise ConfigError(f"{path}: there is no row {cut(repr(row))}.{nearest(row, names)}")
+    raise ConfigError(f"{path}: unknown row {cut(repr(row))}.{nearest(row, names)}")
 
 
 def _text(path: Path, by: str) -> str:
@@ -165,7 +165,7 @@ def _text(path: Path, by: str) -> str:
     if os.path.isdir(path):
         raise ConfigError(f"{by}{path} is a folder, not a YAML file")
     if not os.path.isfile(path):
-        raise ConfigError(f"{by}{cut(str(path))}: there is no such file")
+        raise ConfigError(f"{by}{cut(str(path))}: no such file")
     try:
         content = path.read_bytes()
         if len(content) > _BYTES:
@@ -246,7 +246,7 @@ def _scalar(node: yaml.Node, about: str) -> Any:
     """A word, a number, a truth value or null; unlike YAML 1.1, `1e-5` is a number.
 
     Raises:
-        ConfigError: If it is none of them; the message begins with `about`.
+        ConfigError: If it is not one of them; the message begins with `about`.
     """
     kind = node.tag.removeprefix(_TAG)
     if not isinstance(node, yaml.ScalarNode) or node.tag not in _SCALARS:
@@ -334,7 +334,7 @@ def _assign(draft: Draft, parts: Key, value: Any, place: str) -> None:
     for depth, part in enumerate(parts[:-1], 1):
         section = _open(section, part)
         if section is None:
-            raise ConfigError(f"{place}: there is no {dotted(parts[:depth])}")
+            raise ConfigError(f"{place}: {dotted(parts[:depth])} does not exist")
     last = parts[-1]
     if isinstance(section, list):
         if not isinstance(last, int) or last > len(section):

@@ -78,7 +78,7 @@ def order_violation(left: Tensor, right: Tensor) -> Tensor:
 
 
 def root(squares: Tensor, smallest: float = 0.0) -> Tensor:
-    """Square roots, which are 0 and without a gradient where there is no more than `smallest`."""
+    """Square roots, which are 0 and without a gradient for squares up to `smallest`."""
     positive = squares > smallest
     return ops.where(positive, ops.sqrt(ops.where(positive, squares, 1.0)), 0.0)
 
@@ -96,7 +96,7 @@ def sampled_euclidean(left: Tensor, right: Tensor) -> Tensor:
 def over_samples(reduce: Callable[..., Tensor], values: Tensor) -> Tensor:
     """A sum, mean, maximum or minimum over the pairs of samples of (J, N, J', M): (N, M).
 
-    Over one axis after the other, whose slices are long: 5 times as fast on a CPU as over both at
+    Over one axis after the other, in long slices: 5 times as fast on a CPU as over both at
     once, at any positions.
     """
     return reduce(reduce(values, axis=0), axis=1)

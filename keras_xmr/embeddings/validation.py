@@ -79,7 +79,7 @@ def check_fit(part: Any, image: Embedding, caption: Embedding, matcher: Any = No
         part: The loss or the matcher.
         image: The embedding of images.
         caption: That of captions.
-        matcher: For a loss, the matcher whose scores it reads; None for none.
+        matcher: For a loss, the matcher of the scores that it reads; None for none.
 
     Raises:
         ArgumentError: If it does not; the message has a hint.

@@ -1,7 +1,7 @@
 """The encoders of ProLIP, and its published weights.
 
-They are a folder with `config.json`, the numbers of both towers, and `model.safetensors`, whose
-tensors have the names and layouts of PyTorch.
+They are a folder with `config.json`, the numbers of both towers, and `model.safetensors`, with
+tensors in the names and layouts of PyTorch.
 """
 
 from __future__ import annotations

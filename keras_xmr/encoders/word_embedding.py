@@ -81,10 +81,10 @@ def initial_vectors(path: Path, vocabulary: Sequence[str], dimension: int, seed:
         -_INITIAL_RANGE, _INITIAL_RANGE, (len(vocabulary), dimension)
     )
     vectors[0] = 0
-    found = dict(_lines(path, {*vocabulary, *map(_strip, vocabulary)}, dimension))
+    known = dict(_lines(path, {*vocabulary, *map(_strip, vocabulary)}, dimension))
     hits = 0
     for number, word in enumerate(vocabulary):
-        vector = found.get(word, found.get(_strip(word)))
+        vector = known.get(word, known.get(_strip(word)))
         if vector is not None:
             vectors[number] = vector
             hits += 1

@@ -1,4 +1,4 @@
-"""Advice for training on one's own photos."""
+"""Advice for training on photos of the user."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ WORDS = {
         "cosine of the embeddings of both frozen encoders, as they were published for each other"
     ),
 }
-"""What each of them is."""
+"""Descriptions of the baselines."""
 
 _OPTIONS = CCAOptions(
     image_ridges=(10, 1, 100),

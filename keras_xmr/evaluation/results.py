@@ -273,7 +273,7 @@ _QUERIES_OF_TILES = 6
 
 
 def tied_share(scores: ScoreMatrices) -> float:
-    """Share of pairs whose score another candidate of the same query has, to the last digit.
+    """Share of pairs with the same score as another candidate of the query, to the last digit.
 
     The smaller one of both directions: a duplicate caption or image ties its pairs in one direction
     alone, while a score that saturates ties them in both. Of many queries, 200 evenly spread ones

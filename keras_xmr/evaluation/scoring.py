@@ -198,7 +198,7 @@ def check_time(
         caption_image: The image that each caption was written for, int (captions,).
         streamed: Whether ranks are counted tile by tile.
         hours: The time limit; None for none.
-        folds: Number of folds, whose tiles are scored again if streamed; 0 for none.
+        folds: Number of folds; their tiles are scored again if streamed; 0 for none.
 
     Raises:
         UserError: If it takes longer.

@@ -323,8 +323,8 @@ def _file(image: Image.Image, kind: str, **options: Any) -> bytes:
 def versions(folder: Path) -> list[Path]:
     """The versions in a folder, the oldest first."""
     folders = folder.iterdir() if folder.is_dir() else ()
-    found = [path for path in folders if path.name.isdecimal() and path.is_dir()]
-    return sorted(found, key=lambda path: int(path.name))
+    versions = [path for path in folders if path.name.isdecimal() and path.is_dir()]
+    return sorted(versions, key=lambda path: int(path.name))
 
 
 def next_version(folder: Path) -> Path:

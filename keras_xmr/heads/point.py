@@ -69,7 +69,7 @@ class Tokens(Head):
 
     Args:
         dimension: D.
-        pooling: None; there is no pooling.
+        pooling: None, as tokens are not pooled.
         context: The context of a token. "none": it passes a linear layer alone.
             "bi_gru": the states of a bidirectional GRU at the token, its directions averaged.
         normalize: Whether every token is divided by its norm.

@@ -19,7 +19,7 @@ class Prolip(Head):
 
     Args:
         dimension: D, which the positions have already.
-        pooling: None; there is no pooling.
+        pooling: None, as the positions are not pooled.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 

@@ -51,7 +51,7 @@ class AnswerSets:
 
 
 def calibrate(scores: np.ndarray, right: np.ndarray, groups: np.ndarray) -> AnswerSets:
-    """Calibrates on queries whose right photos are known.
+    """Calibrates on queries with known relevant photos.
 
     Args:
         scores: Standardised scores (queries, photos).

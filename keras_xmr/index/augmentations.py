@@ -1,4 +1,4 @@
-"""Embeddings as vectors whose inner products rank as a matcher does.
+"""Embeddings as vectors with inner products that rank as a matcher does.
 
 A search by a matcher is one search for the largest inner products where its score, for a fixed
 query, grows with an inner product of something of the image alone and something of the query
@@ -108,7 +108,7 @@ def _mean_and_sigma(embedding: Arrays) -> np.ndarray:
 
 
 def _near(vectors: np.ndarray) -> np.ndarray:
-    """Vectors whose inner product with `_add_one` decreases with Euclidean distance."""
+    """Vectors with an inner product with `_add_one` that decreases with Euclidean distance."""
     return _join(vectors, -0.5 * _squares(vectors))
 
 

@@ -52,7 +52,7 @@ class Report:
         photos: Number of photos in the index.
         added: Number of new photos.
         changed: Number of photos with changed files, which were embedded again.
-        removed: Number of photos whose files are gone.
+        removed: Number of photos with deleted files.
         kept: Number of unchanged photos.
         duplicates: Number of near-duplicates of earlier photos.
         broken: Reasons for photos that could not be read, by path.
@@ -223,7 +223,7 @@ class _Builder:
         self.content["calibration_checksums"] = {name: checksum(self.path / name) for name in files}
 
     def _check_parts(self) -> None:
-        """Removes damaged parts, whose photos are embedded again, and those of a killed build."""
+        """Removes damaged parts, to embed their photos again, and those of a killed build."""
         folder, whole = self.path / PARTS, []
         for part in PhotoIndex(self.path, self.content).parts:
             try:

@@ -335,8 +335,8 @@ class Coverage:
     """Coverage of answer sets on a split.
 
     Attributes:
-        confidence: The guaranteed share of captions whose set has `share` of their right photos.
-        kept_by_photo: The share of captions whose set has it, per photo (photos,).
+        confidence: The guaranteed share of captions with `share` of their right photos in the set.
+        kept_by_photo: The share of captions with it in their set, per photo (photos,).
         share: The guaranteed share of the right photos.
         recalls: The share of the right photos of each caption in its set (captions,).
         sizes: The number of photos in the set of each caption (captions,).
@@ -352,7 +352,7 @@ class Coverage:
 
     @property
     def kept(self) -> float:
-        """The share of captions whose set has the guaranteed share, as a mean over photos."""
+        """The share of captions with the guaranteed share in their set, as a mean over photos."""
         return float(self.kept_by_photo.mean())
 
 

@@ -5,9 +5,9 @@ Photos keep their embeddings. A query of unit length q becomes
     q + sum over marked queries i of k(q, q_i) d_i,    k(q, q_i) = sign(c) |c|^s,  c = <q, q_i>,
 
 at its former length, where d_i is a sum of embeddings of the photos marked for the query i. This is
-kernel logistic regression of the marks whose kernel is k(q, q') <v, v'>, for photos v, and which is
-penalised for its distance from the scores of the model: no marks, or an infinite penalty, leave the
-model unchanged. It is fitted by one step of Newton's method, which has a closed form.
+kernel logistic regression of the marks with the kernel k(q, q') <v, v'>, for photos v, penalised
+for its distance from the scores of the model: no marks, or an infinite penalty, leave the model
+unchanged. It is fitted by one step of Newton's method, which has a closed form.
 
 The sharpness of k and the penalty are chosen by cross-validation over the marked queries, with the
 unchanged model among the choices.
@@ -264,8 +264,9 @@ class Learned:
         """
         marks = "1 mark" if self.marks == 1 else f"{self.marks:,} marks"
         if fingerprint != self.fingerprint:
-            return f"What an earlier model learned from {marks} is not used: run `learn` again."
-        but = ", but how many are right was calibrated without them" if is_calibrated else ""
+            about = f"The change learned from {marks} is for an earlier model"
+            return f"{about}, so it is not used: run `learn` again."
+        but = ", but estimated counts do not use them" if is_calibrated else ""
         return f"The order has learned from {marks}{but}."
 
     @classmethod

@@ -243,7 +243,7 @@ class PhotoIndex:
 
     @cached_property
     def stored_learned(self) -> Learned | None:
-        """What was learned from marks, perhaps for an earlier model; None if nothing was.
+        """The change learned from marks, perhaps for an earlier model; None without one.
 
         Raises:
             UserError: If the file is damaged.
@@ -252,7 +252,7 @@ class PhotoIndex:
 
     @property
     def learned(self) -> Learned | None:
-        """What was learned from marks for this model; None if nothing was.
+        """The change learned from marks for this model; None without one.
 
         Raises:
             UserError: If the file is damaged.

@@ -53,8 +53,8 @@ class Searcher:
         run: The run of the index, if it was moved.
         embedder: Embeds and scores instead of the model of the run.
         compiled: Whether the model is compiled, which is faster from the second query on.
-        matcher: Another matcher, which scores the candidates of that of the index. Answer sets,
-            verdicts and re-ranking were calibrated for that of the index, so there are none.
+        matcher: Another matcher, which scores the candidates of that of the index. Results
+            then lack answer sets, verdicts and re-ranking, which were calibrated for that one.
     """
 
     def __init__(
@@ -228,7 +228,7 @@ class Searcher:
         return _join(parts)
 
     def _embed_texts(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
-        """Embeddings of texts, changed by what was learned from marks for this matcher."""
+        """Embeddings of texts, with the change learned from marks for this matcher."""
         embedded = self.model.embed_texts(list(texts))
         learned = None if self._matcher else self.index.learned
         return embedded if learned is None else learned.change.apply(embedded)

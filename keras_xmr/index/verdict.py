@@ -1,9 +1,9 @@
 """Estimates of how many results of a query are right, and whether any photo is.
 
 Two small logistic models, fitted on the captions of the validation split and short queries made of
-them, whose photos are put into galleries of several sizes, with and without those that are right.
+them. Their photos are put into galleries of several sizes, with and without the relevant ones.
 
-**What is right.** The photo that a caption was written for, and others if their captions are near
+**Right photos.** The photo that a caption was written for, and others if their captions are near
 enough to it. Similarity is the mean cosine of a photo's two nearest captions with the query, in
 deviations from that between captions of one photo (`likely_right`). On the judgements of
 47,109 pairs of Flickr8K by people, the probability of a majority of yes follows it by nearly the
@@ -17,8 +17,8 @@ common photos near to it are.
 
 **How many.** The probability that a photo is right, by its score, the background, and
 the share of photos that are right, which is larger in small galleries with the photo of the
-query. Summed over the first k it is the count. The interval is that of independent draws whose
-log-odds are moved together by a normal deviate: how queries differ from the model.
+query. Summed over the first k it is the count. The interval is that of independent draws;
+a normal deviate moves their log-odds together: how queries differ from the model.
 
 **Whether any.** The log-odds that the gallery holds a right photo, by the best score, the
 background, and sqrt(2 log N), as the largest of N normal deviates grows (Leadbetter et al. 1983,

@@ -116,7 +116,7 @@ class ShortQueries:
         texts: The queries.
         photos: The photo of each query, (queries,).
         right: Photos with a caption that has all words, bool (queries, photos).
-        wrong: Photos whose captions have none of them, bool (queries, photos).
+        wrong: Photos with none of them in their captions, bool (queries, photos).
     """
 
     texts: list[str]

@@ -69,8 +69,8 @@ BENCHMARKS = (
     # HierarCaps (Alper and Averbuch-Elor 2024), data/hierarcaps_test.csv: id,captions,image_url,
     # where captions are "bird => blue bird => blue bird sitting on top of branch => ...".
     Layout("image_url", "captions", image_id=_coco_id, captions=_levels),
-    # INQUIRE (Vendrow et al. 2024), inquire_annotations.csv: a row per relevant image of a query,
-    # whose text is in inquire_queries_*.csv.
+    # INQUIRE (Vendrow et al. 2024), inquire_annotations.csv: a row per relevant image of a query;
+    # the texts of queries are in inquire_queries_*.csv.
     Layout("image_path", "query_id"),
     # Marqo-GS (Zhu et al. 2024), query_0_product_id_0.csv and the three like it: grades from 1
     # to 100.

@@ -268,7 +268,7 @@ def _checked_pairs(
         )
     if pairs.size and (pairs.min() < 0 or (pairs.max(axis=0) >= (images, captions)).any()):
         raise ArgumentError(
-            f"a pair is not of {images} images and {captions} captions, whose numbers begin at 0"
+            f"a pair is not of {images} images and {captions} captions; numbers begin at 0"
         )
     return pairs, grades, (images, captions)
 

@@ -196,11 +196,11 @@ def run_by_length(
 
 
 _PARTS = 4
-"""The parts of a batch that are padded to a length of their own."""
+"""The parts of a batch that are padded to separate lengths."""
 
 
 def number_of_layers(backbone: Any) -> int:
-    """Number of transformer layers of a backbone of KerasHub that are found by name."""
+    """Number of transformer layers of a backbone of KerasHub, by their names."""
     names = {layer.name for layer in backbone.layers}
     return next(n for n in itertools.count() if _LAYER.format(n) not in names)
 

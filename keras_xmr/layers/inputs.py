@@ -51,7 +51,7 @@ class BagOfWords(RecordedLayer):
 
     def call(self, ids: Any) -> Any:
         columns = ops.take(self.columns, ops.maximum(ids, 0))
-        # ONNX counts negative numbers from the last one: what has no column is behind all.
+        # ONNX counts negative numbers from the last one: ids without a column come after all.
         columns = ops.where(ops.logical_and(ids >= 0, columns >= 0), columns, self.size)
         return l2_normalize(ops.max(ops.one_hot(columns, self.size, dtype="float32"), axis=1))
 

@@ -73,7 +73,7 @@ class Part(Declared, RecordedLayer):
         return part
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What `call` returns, which is checked."""
+        """Returns the checked output of `call`."""
         output = super().__call__(*args, **kwargs)
         self.check_output(output)
         return output

@@ -1,4 +1,4 @@
-"""Base class of losses, and checks of what they get."""
+"""Base class of losses, and checks of their inputs."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _matrix(values: Any, name: str, shape: tuple[int | None, ...], dtype: str) -
 
 
 def _scores(loss: Any, matcher: Any, image: Embedding, caption: Embedding) -> Tensor:
-    """Scores (N, M) of the matcher, or cosines where there is none."""
+    """Scores (N, M) of the matcher, or cosines without one."""
     if matcher is not None:
         return matcher(image, caption)
     if "tokens" in image.keys() | caption.keys():
@@ -144,7 +144,7 @@ class Loss(Part):
         if not declared:
             raise ArgumentError(
                 f"{name} declares no parts; write CONTRACT = LossContract(parts=(...)) with the "
-                "keys of what its call returns"
+                "keys that its call returns"
             )
         if not isinstance(output, Mapping):
             raise ArgumentError(

@@ -15,7 +15,7 @@ from keras_xmr.matchers.base import Matcher
 
 
 class SCAN(Matcher):
-    """Stacked cross attention: cosines of each token with what it attends to on the other side.
+    """Stacked cross attention: cosines of each token with its attended tokens of the other side.
 
     Text to image, each word attends to the regions of the image, with weights softmax(smoothing *
     s) over the regions; s are LeakyReLU cosines, divided by their norm over the words, as in the
@@ -55,7 +55,7 @@ class SCAN(Matcher):
         self.captions_at_once = captions_at_once
 
     def build(self, image_shape: Any, caption_shape: Any) -> None:
-        """There are no weights."""
+        """Does nothing: the matcher has no weights."""
 
     def call(self, image: Embedding, caption: Embedding, training: bool = False) -> Tensor:
         def score(weights: Any, image: Embedding, caption: Embedding) -> list[Tensor]:

@@ -30,7 +30,7 @@ class Difference:
         value: The difference of their means over the queries.
         low: Lower end of the percentile interval of `LEVEL`.
         high: Its upper end.
-        p_value: Two-sided: the smallest alpha whose interval of 1 - alpha leaves out 0.
+        p_value: Two-sided: the smallest alpha for which the interval of 1 - alpha excludes 0.
     """
 
     value: float
@@ -67,10 +67,10 @@ def resampled_means(
         Float64 (resamples, columns); NaN where no query of a resample has a value.
 
     Raises:
-        ValueError: If there are no queries.
+        ValueError: Without queries.
     """
     if not len(values):
-        raise ValueError("there are no queries to resample")
+        raise ValueError("no queries to resample: values are empty")
     groups = np.arange(len(values)) if groups is None else groups
     num_groups = int(groups.max()) + 1 if num_groups is None else num_groups
     known = ~np.isnan(values)
@@ -245,7 +245,7 @@ class Estimate:
         return queries, seeds, freedom
 
     def _p_value(self) -> float:
-        """The alpha whose interval ends at 0."""
+        """The alpha for which the interval ends at 0."""
 
         def beyond(log_alpha: float) -> float:
             return self.half_width(float(np.exp(log_alpha))) - abs(self.value)

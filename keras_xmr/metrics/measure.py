@@ -225,7 +225,7 @@ def mean_over_folds(
         images = np.arange(fold * size, (fold + 1) * size)
         captions = np.flatnonzero(truth.caption_image // size == fold)
         summaries.append(metrics_of(images, captions).summary)
-    # A fold may lack what the others have, such as a query with labels.
+    # A fold may lack metrics of the others, as without a query with labels.
     names = [name for name in summaries[0] if all(name in summary for summary in summaries)]
     return {name: float(np.mean([summary[name] for summary in summaries])) for name in names}
 

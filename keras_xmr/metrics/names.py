@@ -100,7 +100,7 @@ def metric_value(name: str, value: float | None) -> str:
 
     Args:
         name: The metric, with or without the direction: `i2t_recall_1` or `recall_1`.
-        value: The value; None if there is none.
+        value: The value; None if it is missing.
     """
     if value is None:
         return "-"

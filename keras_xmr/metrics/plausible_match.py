@@ -24,8 +24,8 @@ def plausible_match(
 ) -> RetrievalMetrics:
     """Plausible-Match R-Precision of scores, in both directions.
 
-    `pmrp_Z` is the R-Precision if every pair is relevant whose label vectors differ in at most Z
-    entries, and `pmrp` the mean over Z = 0, 1, 2 (Chun et al. 2021, Sec. 4.1). A query without
+    `pmrp_Z` is the R-Precision if pairs with label vectors that differ in at most Z entries are
+    relevant, and `pmrp` the mean over Z = 0, 1, 2 (Chun et al. 2021, Sec. 4.1). A query without
     labels, or without any match, is not counted.
 
     Args:

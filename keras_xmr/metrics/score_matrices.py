@@ -126,7 +126,7 @@ class ScoreMatrices:
 
     Attributes:
         image_to_text: Its rows rank captions for an image.
-        other: Scores (images, captions) whose columns rank images for a caption, if these differ,
+        other: Scores (images, captions); its columns rank images for a caption, if these differ,
             as with a matcher that scores by direction, or after re-ranking.
     """
 

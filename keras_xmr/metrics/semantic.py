@@ -41,7 +41,7 @@ def semantic_precision(
     * `released_asp_K`: the ASP_K of the paper's released code: the relevance of the first K by
       score, as a share of the largest relevance of K candidates.
 
-    A query whose candidates are all equally relevant has no semantic ranking and is not counted.
+    A query with equally relevant candidates only has no semantic ranking and is not counted.
 
     By Eq. 8, tied scores share their best rank. Where most candidates tie in relevance too, a
     matrix of equal scores would then beat chance by far, so tied scores count against the model

@@ -62,7 +62,7 @@ class Chunks:
         """Gradients by the trainable variables of the tower; `embed` comes first.
 
         Args:
-            upstream: Those by the embeddings of all items; None where there is none.
+            upstream: Those by the embeddings of all items; None where it is missing.
         """
         variables = self.tower.trainable_variables
         slopes = tf.nest.flatten(upstream)
@@ -103,7 +103,7 @@ class Chunks:
 
 
 def dense(gradients: Sequence[Tensor | None], variables: Sequence[keras.Variable]) -> list[Tensor]:
-    """Gradients as dense tensors, zeros where there is none by a variable."""
+    """Gradients as dense tensors, zeros for variables without one."""
     return [
         tf.zeros(variable.shape, variable.dtype)
         if gradient is None

@@ -72,7 +72,7 @@ def check_parts(
     """Checks that the matcher and the losses work on the outputs of the towers.
 
     Raises:
-        ArgumentError: If they do not, or there is no matcher.
+        ArgumentError: If they do not, or `matcher` is not a matcher.
     """
     if not isinstance(matcher, Matcher):
         raise ArgumentError(

@@ -127,10 +127,10 @@ def report(
 
 
 def learned_change(config: Config) -> Callable[[Arrays], Arrays] | None:
-    """How the index under `evaluation.learned` has learned to change captions; None without one.
+    """The learned change of captions of the index `evaluation.learned`; None without the option.
 
     Raises:
-        UserError: If it has learned nothing, or by another model.
+        UserError: If it has not learned from marks, or by another model.
     """
     index = config.evaluation.learned
     if index is None:
@@ -138,7 +138,7 @@ def learned_change(config: Config) -> Callable[[Arrays], Arrays] | None:
     learned = Learned.open(index)
     if learned is None or learned.fingerprint != RunModel(config.folder).fingerprint:
         raise UserError(
-            f"evaluation.learned: {index} has learned nothing from marks with this model; run "
+            f"evaluation.learned: {index} has not learned from marks with this model; run "
             "`learn` with that index first"
         )
     return learned.change.apply
@@ -326,7 +326,7 @@ class Run:
         steps = [f"images --run={run} --output={images}"] if source.name == "scenes" else []
         steps += [
             f"index --run={run} --images={images}",
-            f'search --index={index} "what you look for"',
+            f'search --index={index} "your query"',
             f"serve --index={index}",
         ]
         return "\n".join([*lines, *next_commands(steps)])

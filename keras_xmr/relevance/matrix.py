@@ -25,7 +25,7 @@ They are nearly all of the products of sparse matrices, and few entries of the d
 """
 
 TILE = 256
-"""Images whose relevance is computed at once."""
+"""Number of images per block of the relevance matrix."""
 
 
 class RelevanceMatrix:
@@ -232,7 +232,7 @@ def _relevance(captions: Sequence[str], image_ids: Any, measure: RelevanceMeasur
     if isinstance(captions, str) or not all(isinstance(text, str) for text in captions):
         raise ArgumentError("captions must be a list of texts")
     if not len(captions):
-        raise ArgumentError("there are no captions")
+        raise ArgumentError("captions are empty; give at least one text")
     known = np.asarray(image_ids)
     images = int(known.max()) + 1 if known.ndim == 1 and known.size else len(captions)
     rows = check_image_ids(image_ids, images, len(captions))

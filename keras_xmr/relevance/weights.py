@@ -123,7 +123,7 @@ PENALTY_WIDTH = 6.0
 
 @dataclass(frozen=True, eq=False)
 class WeightedCaptions:
-    """Captions whose relevance to each other is a scalar product.
+    """Captions with a relevance to each other that is a scalar product.
 
     The relevance of caption c to an image is the mean, over the references r of the image, of
     `length_penalty[|lengths[r] - lengths[c]|] * references[r] @ candidates[c]`. A caption that
@@ -132,7 +132,7 @@ class WeightedCaptions:
     Attributes:
         references: Weights of each caption as a reference: sparse float32 (captions, terms), in
             rows.
-        candidates: Its weights as the caption whose relevance is computed, likewise. The same
+        candidates: Its weights as the caption to be judged, likewise. The same
             object as `references` for a symmetric measure.
         averaging: Sparse float32 (images, captions): row i holds 1 / n for the n references of
             image i.

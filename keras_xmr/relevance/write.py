@@ -32,7 +32,7 @@ def write_file_relevance(
         path: See `data_pipelines.sources.coco.read_captions_file`.
         output: The file to write, `something.npz`; by default `<name>-relevance.npz` in the
             current folder.
-        splits: The splits whose images are taken, where the file has splits.
+        splits: The splits of the images, where the file has splits.
         options: The section `relevance` of a config.
 
     Raises:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from keras_xmr.metrics.names import CHOSEN, METRICS, RSUM, find_metric, metric_title
 
-# By the names of metrics without a direction; K stands for a number, as in their titles.
+# By the names of metrics without a direction; K is a number, as in their titles.
 _MEANINGS = {
     "recall_K": "the share of queries with a relevant item among the first K",
     "r_precision": "R-Precision: the share of relevant items among the first R, where R is their "

@@ -116,7 +116,7 @@ def _table(
 
 
 def metric_cells(summary: Mapping[str, float], metrics: Iterable[str]) -> list[str]:
-    """The cells of a row: the value of each metric, or a dash where there is none."""
+    """The cells of a row: the value of each metric, or a dash where it is missing."""
     return [metric_value(metric, summary.get(metric)) for metric in metrics]
 
 

@@ -103,7 +103,7 @@ def baseline_lines(evaluation: Evaluation) -> list[str]:
         place = "above" if gap.low > 0 else "below" if gap.high < 0 else "level with"
         rsum = metric_value(RSUM, simpler.metrics.summary[RSUM])
         lines.append(
-            f"The model is {place} a {name} on the same features, whose RSUM is {rsum} (difference "
+            f"The model is {place} a {name} on the same features, with RSUM {rsum} (difference "
             f"{100 * gap.value:+.1f}, 95 % interval {100 * gap.low:+.1f} to {100 * gap.high:+.1f})."
         )
     return lines

@@ -126,7 +126,7 @@ class RunFolder:
             raise ConfigError(
                 f"{self.path} holds a run with another config:\n  "
                 + "\n  ".join(changes[:10])
-                + "\nContinue it with its own settings, give this run another name "
+                + "\nContinue it with its settings, give this run another name "
                 "(--set name=...), or delete the folder"
             )
         self.check_trained(config)
@@ -373,7 +373,7 @@ def _changes(old: dict[str, Any], config: Config, free: Sequence[str]) -> list[s
             *sections, name = key.split(".")
             reduce(getitem, sections, then)[name] = reduce(getitem, [*sections, name], now)
         then = Config.model_validate(then).model_dump(mode="json")
-    except (ValidationError, LookupError, TypeError):  # A comparison names what has gone since.
+    except (ValidationError, LookupError, TypeError):  # `_differences` names removed keys.
         then = old
     return _differences(then, now, free)
 

@@ -258,7 +258,7 @@ class CaptionEncoder(_FrozenEncoder):
         self._tokenizer = tokenizer
         files = {name: repr(content) for name, content in tokenizer.files().items()}
         self.folder = self._folder_of({"max_words": config.data.text.max_words, "tokenizer": files})
-        # A graph of its own, which all parts of a batch share.
+        # A separate graph, which all parts of a batch share.
         encode = tf.function(
             lambda ids, training: _with_mask(self._encoder(ids, training=training)),
             reduce_retracing=True,

@@ -90,7 +90,7 @@ class SearchRequest(SampleRequest):
 
 
 class WordsRequest(FilterRequest):
-    """A text whose words are to be dropped one by one.
+    """A text of which the words are dropped one by one.
 
     Attributes:
         text: The text.

@@ -147,7 +147,7 @@ class Validation(StepCallback):
         against_chance = verdict(metrics, truth.caption_image)
         if not against_chance.is_better_than_chance:
             _LOGGER.warning(
-                "step %d: after %d epochs the validation is no better than chance: RSUM %s, where "
+                "step %d: after %d epochs the validation is not better than chance: RSUM %s, where "
                 "a random ranking has %s. Check that each caption belongs to its photo; "
                 "where the loss does not fall either, change the learning rate",
                 self.step,
@@ -412,9 +412,7 @@ class Watchdog(StepCallback):
         if self.options.on_nan == "warn":
             return ""
         step = self.checkpoints.progress.step
-        return (
-            f" The checkpoint of step {step} is kept." if step else " There is no checkpoint yet."
-        )
+        return f" The checkpoint of step {step} is kept." if step else " No checkpoint was written."
 
     def _look_at_sigma(self, values: dict[str, float]) -> None:
         low, high = np.log(self.options.sigma)

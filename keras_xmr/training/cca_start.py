@@ -308,7 +308,7 @@ def _scale_locally(
     """Gives both poolings training items of the other side.
 
     Args:
-        poolings: That of images, and that of captions, whose closed form has its weight.
+        poolings: That of images, and that of captions, with the weight of the closed form.
         kept: Averages of training images, and of a caption of each.
         own: Both parts of the vectors of validation images, and of captions.
 

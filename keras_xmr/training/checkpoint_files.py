@@ -114,7 +114,7 @@ class CheckpointFiles:
         """Finds the newest checkpoint that is not damaged.
 
         Raises:
-            CheckpointError: If there is none.
+            CheckpointError: If all are damaged or missing.
         """
         reasons: list[str] = []
         for path in self._list() if not self.newest else ():
@@ -129,8 +129,8 @@ class CheckpointFiles:
         if not self.newest:
             raise CheckpointError(
                 f"no checkpoint of {self.folder} can be read: "
-                f"{'; '.join(reasons) or 'there is none'}. Delete that folder to train from the "
-                "start"
+                f"{'; '.join(reasons) or 'the folder has none'}. Delete that folder to train from "
+                "the start"
             )
         return self.newest
 
@@ -138,7 +138,7 @@ class CheckpointFiles:
         """The encoders that the newest checkpoint does not store; none in those of early versions.
 
         Raises:
-            CheckpointError: If there is no checkpoint that can be read.
+            CheckpointError: If all checkpoints are damaged or missing.
         """
         external = ExternalWeights()
         # Named as in the checkpoints of earlier versions.

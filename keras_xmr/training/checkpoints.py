@@ -93,7 +93,7 @@ class Checkpoints:
         """The progress of the newest checkpoint that is whole.
 
         Raises:
-            CheckpointError: If there is none, or they are of another model.
+            CheckpointError: If it is missing, or of another model.
         """
         if self.distribution.is_chief:
             self._compare()
@@ -118,8 +118,8 @@ class Checkpoints:
         """
         optimizer = self.model.optimizer
         optimizer.build(self.model.trainable_variables)
-        # Lists of variables, not the objects that hold them: what Keras tracks of an object
-        # depends on what has been frozen in this process before.
+        # Lists of variables, not the objects that hold them: the variables that Keras tracks
+        # of an object depend on earlier freezing in this process.
         state = {"optimizer": [variable.value for variable in optimizer.variables]}
         self._frozen = frozen
         self._shared = [*self._all(), *state["optimizer"]]

@@ -41,8 +41,8 @@ def limit_threads(count: int | None) -> None:
 def keep_freed_memory() -> None:
     """Lets this process keep the memory of freed tensors for new ones, where its C library can.
 
-    glibc returns blocks of more than 32 MB to the kernel, whose page faults took workers on CPUs
-    a third of their time.
+    glibc returns blocks of more than 32 MB to the kernel. The page faults took a third of the
+    time of workers on CPUs.
     """
     with suppress(AttributeError, OSError, TypeError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -55,7 +55,7 @@ def make_strategy(
 ) -> tf.distribute.Strategy:
     """MultiWorkerMirroredStrategy for several workers, MirroredStrategy for several devices.
 
-    Logical CPU devices count where there is no GPU. For several workers it must be made before
+    Logical CPU devices count on machines without a GPU. For several workers it must be made before
     TensorFlow computes anything, and it waits for all of them.
 
     Args:

@@ -16,7 +16,7 @@ def check_initial_weights(config: Config) -> Config | None:
     """Checks that the run of `train.initial_weights` exists, and has the same model.
 
     Returns:
-        The config of that run; None if there is no such option.
+        The config of that run; None without the option.
 
     Raises:
         UserError: If not.

@@ -25,7 +25,7 @@ def last_layer_posterior(
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """The Laplace approximation of BayesVLM (Baumann et al. 2024).
 
-    It is a Gaussian over a matrix, whose covariance is a Kronecker product.
+    It is a Gaussian over a matrix, with a Kronecker product as covariance.
 
     The generalised Gauss-Newton matrix of the loss over N items is taken to be A times B
     (Kronecker), A = sum phi phi^T / sqrt(N), and B the sum of the curvature by the embedding,
@@ -33,7 +33,7 @@ def last_layer_posterior(
     precision is that with the largest marginal likelihood under this posterior.
 
     The pseudo-count of the paper, by which the data count more or less, is 1, as in the released
-    code. That code maximises a marginal likelihood whose determinant has no factor 1/2.
+    code. That code maximises a marginal likelihood without the factor 1/2 of the determinant.
 
     Args:
         inputs: Inputs phi of the matrix, for the N training items (N, F).
@@ -150,18 +150,18 @@ def held_out_log_ranks(
 
 
 def _log_ranks(scores: np.ndarray, judgements: Judgements) -> np.ndarray:
-    """Logarithm of the best rank of a relevant item of each query; NaN where there is none."""
+    """Logarithm of the best rank of a relevant item of each query; NaN without one."""
     return np.log(evaluate_direction(positive_ranks(scores, judgements)).values["rank"])
 
 
 def predict(
     inputs: np.ndarray, values: np.ndarray, fold_of: np.ndarray
 ) -> tuple[np.ndarray, float, float]:
-    """Ridge regression of values on inputs, whose strength is the best on held-out folds.
+    """Ridge regression of values on inputs, with the strength that is best on held-out folds.
 
     Args:
         inputs: Features (N, F).
-        values: What is predicted (N,); NaN is left out.
+        values: The predicted values (N,); NaN is left out.
         fold_of: The fold of each row, (N,).
 
     Returns:

@@ -96,7 +96,7 @@ def _embedding(tower: TowerOptions, dimension: int, count: int) -> Embedding:
         made = _made("pooling", options, dimension=dimension)
         with _sentences(type(made), f"its call on features {tuple(features.shape)}"):
             pooled = made(features, mask=mask)
-        _check_finite(type(made), {"what it returned": pooled})
+        _check_finite(type(made), {"its output": pooled})
     head = _made("head", tower.head, dimension=dimension, pooling=pooling)
     with _sentences(type(head), f"its call on features {tuple(features.shape)}"):
         output = head(features, mask=mask)

@@ -163,7 +163,7 @@ def small_frame() -> bytes:
         (b"GIF8", "cut off"),
         (b"BM", "BMP file of another kind"),
         (datasets.encoded(PICTURE.quantize(8), "BMP"), "BMP file of another kind"),
-        (small_frame(), "does not fill the image"),
+        (small_frame(), "first frame smaller than the image"),
         (odd_images.without_adobe(datasets.encoded(PICTURE.convert("CMYK"))), "CMYK"),
         (odd_images.deep_png(1, odd_images.chunk(b"tRNS", b"\0\1")), "transparent colour of 16"),
         (bomb(), f"more than {MAX_PIXELS:,} pixels"),

@@ -67,7 +67,7 @@ class Preset:
         else:
             near = get_close_matches(name, known, 4, 0.5)
             hint = f"; the nearest names are {', '.join(near)}" if near else ""
-            raise self._error(f"KerasHub has no {name!r}, and there is no such folder{hint}")
+            raise self._error(f"{name!r} is neither a preset of KerasHub nor a folder{hint}")
 
     def _error(self, text: str, option: str = "preset") -> EncoderError:
         """An error that begins with the key of the option, or with `--model`."""

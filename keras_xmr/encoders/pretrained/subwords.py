@@ -39,7 +39,7 @@ class SubwordTokenizer(Tokenizer):
         max_tokens: How many tokens the encoder can read, with the first and the last; None for
             any number.
         siglip2: Whether a SigLIP reads ids of the tokenizer of Gemma: captions are then lowered,
-            and begin with no token of their own.
+            and have no start token.
     """
 
     pad = -1

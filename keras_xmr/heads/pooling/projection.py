@@ -20,12 +20,12 @@ CLOSED_FORM_WEIGHT = 2 / 3
 """The weight of the closed form until the validation split chooses one."""
 
 NEIGHBOURS = 10
-"""Neighbours whose mean cosine is the hubness of an item (K of Conneau et al. 2018)."""
+"""Number of neighbours in the hubness of an item, their mean cosine (K of Conneau et al. 2018)."""
 
 _HUBNESS_SIZE = 4
 _OTHER_WAY_ROUND = np.eye(_HUBNESS_SIZE)[[1, 0, 3, 2]]
 _NOT_THERE = -2.0  # Below every cosine.
-_ROWS = 1024  # Items whose hubness is computed at once.
+_ROWS = 1024  # Items per block in the computation of hubness.
 
 
 class Projection(Pooling):
@@ -176,7 +176,7 @@ class Projection(Pooling):
         return ops.sum(nearest, axis=1) / ops.clip(self.num_neighbours, 1.0, count)
 
     def _shifting(self, shift: Any) -> Any:
-        """Unit vectors (B, 4), whose inner products of two sides are - (shift + shift) / 2.
+        """Unit vectors (B, 4) with inner products of two sides of - (shift + shift) / 2.
 
         An image has (-a, s, rest, 0) and a caption (s, -a, 0, rest), with s^2 = 1/2, a = s shift.
         """

@@ -144,8 +144,7 @@ class Backend(abc.ABC):
             raise BackendError("a vector has a number that is not finite")
         if len(np.unique(ids)) != len(ids) or np.isin(ids, self._ids).any():
             raise BackendError(
-                "an id is not new: every item needs an id of its own, other than those of removed "
-                "items"
+                "duplicate id: every item needs a new id, also other than those of removed items"
             )
         if not len(ids):
             return

@@ -54,12 +54,10 @@ def test_marks_of_the_page_are_learned_and_forgotten(call, folder):
     write(folder / "index/judgements.csv", ["dusk", "evening", "nightfall"])
     first, second, third = call()
     assert first == "15 marks (9 right) of 3 queries"
-    assert second.startswith(
-        "learned; pairs of a right and a wrong photo in order, of queries held"
-    )
-    assert third == "`keras-xmr learn --index=index --undo` takes it back"
+    assert second.startswith("learned; pairs of a right and a wrong photo in order, of held-out")
+    assert third == "`keras-xmr learn --index=index --undo` removes the change"
     assert (folder / "index/learned.npz").is_file()
-    assert call("--undo") == ["forgotten; searches are those of the model as it is"]
+    assert call("--undo") == ["removed; searches are those of the unchanged model"]
     assert call("--undo") == ["nothing was learned"]
     assert (folder / "index/judgements.csv").is_file(), "marks stay"
 
@@ -74,19 +72,19 @@ def test_too_few_marks_are_said_to_be(call, folder):
 def test_marks_that_the_model_knew_teach_nothing(call, folder):
     write(folder / "marks.csv", ["red", "red thing"])
     told = call("--marks=marks.csv")[1]
-    assert told.startswith("nothing learned: of queries held out")
+    assert told.startswith("nothing learned: on held-out queries")
     assert told.endswith("100.0 % of pairs of a right and a wrong photo in order")
 
 
 def test_marks_of_other_photos_are_passed_over(call, folder):
     (folder / "marks.csv").write_text("image,caption,grade\ngone.jpg,dusk,1\n")
     first, second = call("--marks=marks.csv")
-    assert first == "passed over, photos that are not in the index: gone.jpg"
+    assert first == "ignored, photos that are not in the index: gone.jpg"
     assert second.startswith("no marks of photos of the index")
 
 
 def test_what_is_wrong_with_the_arguments_is_said(call):
-    with pytest.raises(UserError, match=r"there are no marks at index/judgements\.csv: mark"):
+    with pytest.raises(UserError, match=r"index/judgements\.csv does not exist: mark"):
         call()
     with pytest.raises(ConfigError, match="remove --marks"):
         call("--undo", "--marks=marks.csv")

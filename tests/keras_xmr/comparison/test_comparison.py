@@ -248,7 +248,7 @@ def verdict_of(folders: list[Path]) -> str:
     ("skills", "begins"),
     [
         ({"bad": -1.0, "worse": -2.0}, "No method is better than chance. bad has an RSUM of "),
-        ({"bad": -1.0}, "bad is no better than chance. bad has an RSUM of "),
+        ({"bad": -1.0}, "bad is not better than chance. bad has an RSUM of "),
         ({"good": 3.0, "bad": -1.0}, "good has an RSUM of "),
         ({"good": 3.0}, "good has an RSUM of "),
     ],

@@ -54,7 +54,7 @@ def test_a_grid_of_ones_own_has_rows(tmp_path):
     assert config_title(find_config(f"{grid}#narrow")) == "Few dimensions"
     config = load_config(find_config(f"{grid}#narrow"))
     assert (config.name, config.model.dimension) == ("narrow", 8)
-    with pytest.raises(ConfigError, match=r"there is no row 'narow'\. Did you mean 'narrow'\?"):
+    with pytest.raises(ConfigError, match=r"unknown row 'narow'\. Did you mean 'narrow'\?"):
         load_config(find_config(f"{grid}#narow"))
     with pytest.raises(ConfigError, match=r"grid\.yaml:7: model\.dimensions: unknown key"):
         load_config(find_config(f"{grid}#wrong"))

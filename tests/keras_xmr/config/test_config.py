@@ -231,7 +231,7 @@ def test_dotted_keys_change_what_is_included(write):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("train.phases.1.learning_rate: 1", r"child\.yaml:2: there is no train\.phases\.1"),
+        ("train.phases.1.learning_rate: 1", r"child\.yaml:2: train\.phases\.1 does not exist"),
         ("train.phases.0.rate: 1", r"child\.yaml:2: train\.phases\.0\.rate: unknown key"),
         (
             "model.matcher: {name: elk, scales: 2}",

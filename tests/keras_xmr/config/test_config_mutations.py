@@ -133,7 +133,7 @@ def test_files_that_include_each_other_without_end_are_refused(tmp_path):
         ("seed", "1" + "0" * 30, "whole numbers go to 2,147,483,647"),
         ("train.batch_size", "'4000000000'", "whole numbers go to 2,147,483,647"),
         ("name", "x/" + "y" * 5000, r"got 'x/y{90,}\.\.\.: "),
-        ("evaluation.matchers.9.scale", "1", r"there is no evaluation\.matchers\.9"),
+        ("evaluation.matchers.9.scale", "1", r"evaluation\.matchers\.9 does not exist"),
     ],
 )
 def test_values_that_nothing_can_be_done_with_are_refused(key, value, says):

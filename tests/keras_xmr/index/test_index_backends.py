@@ -166,8 +166,8 @@ def test_a_damaged_file_is_named(kind, tmp_path):
 @pytest.mark.parametrize(
     ("ids", "items", "message"),
     [
-        ([10, 1], vectors(2), "id is not new"),
-        ([1, 1], vectors(2), "id is not new"),
+        ([10, 1], vectors(2), "duplicate id"),
+        ([1, 1], vectors(2), "duplicate id"),
         ([1, 2], vectors(2)[..., :3], "shape"),
         ([1, 2], vectors(2) * np.float32(np.inf), "not finite"),
     ],

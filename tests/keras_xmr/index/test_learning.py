@@ -233,7 +233,10 @@ def test_what_another_model_has_learned_is_not_used(index, tmp_path):
     assert reopened.learned is None
     after, result = colours(reopened, "twilight")
     assert after == before
-    told = "What an earlier model learned from 27 marks is not used: run `learn` again."
+    told = (
+        "The change learned from 27 marks is for an earlier model, so it is not used: run `learn` "
+        "again."
+    )
     assert told in result.notes
 
 
@@ -297,7 +300,7 @@ def test_an_evaluation_takes_what_an_index_of_its_run_has_learned(trained, tmp_p
     config = trained.config.model_copy(update={"evaluation": options})
     arguments = trained.model, trained.records, "test", trained.tokenizer, config
     assert learned_change(trained.config) is None
-    with pytest.raises(UserError, match=r"evaluation\.learned: .* has learned nothing"):
+    with pytest.raises(UserError, match=r"evaluation\.learned: .* has not learned from marks"):
         learned_change(config)
     before = evaluate_split(*arguments).embedded.captions["mean"]
     to = np.eye(before.shape[1], dtype=np.float32)[:1]
@@ -308,5 +311,5 @@ def test_an_evaluation_takes_what_an_index_of_its_run_has_learned(trained, tmp_p
     np.testing.assert_allclose(after, change.apply({"mean": before})["mean"], rtol=1e-6)
     assert np.abs(after - before).max() > 0.01
     replace(Learned.open(tmp_path), fingerprint="other").save(tmp_path)
-    with pytest.raises(UserError, match="has learned nothing"):
+    with pytest.raises(UserError, match="has not learned from marks"):
         learned_change(config)

@@ -194,7 +194,7 @@ def test_batches_carry_the_grades(trained):
     ("config", "overrides", "what"),
     [
         ("scenes_pcmepp", ["objective=[{name: kl_divergence, weight: 1}]"], "no loss"),
-        ("scenes_pcmepp", ["data.image.mixup=0.5"], "says nothing of mixed images"),
+        ("scenes_pcmepp", ["data.image.mixup=0.5"], "does not cover mixed images"),
         (
             "scenes_pcmepp",
             ["objective=[{name: probabilistic_matching}, {name: inclusion, weight: 1}]"],

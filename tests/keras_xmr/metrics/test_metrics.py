@@ -221,7 +221,7 @@ def test_nan_and_wrong_shapes_are_refused():
     ("make", "says"),
     [
         (lambda: Judgements.from_grades([(0, 5)], [1], (2, 2)), "not of 2 images and 2 captions"),
-        (lambda: Judgements.from_grades([(0, -1)], [1], (2, 2)), "whose numbers begin at 0"),
+        (lambda: Judgements.from_grades([(0, -1)], [1], (2, 2)), "numbers begin at 0"),
         (lambda: Judgements.from_grades([(0.5, 1)], [1], (2, 2)), "whole numbers"),
         (lambda: Judgements.from_grades([(0, 1, 1)], [1], (2, 2)), "whole numbers"),
         (lambda: Judgements.from_grades([(0, 1)], [1, 2], (2, 2)), "each has a grade"),

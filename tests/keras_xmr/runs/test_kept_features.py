@@ -222,7 +222,7 @@ def test_a_linear_model_on_kept_features_stands_beside_the_trained_one(trained, 
     folder = trained.folder.evaluation("test")
     figures = json.loads((folder / "metrics.json").read_bytes())["baselines"]
     rsum = f"{100 * figures[LINEAR]['metrics']['rsum']:.1f}"
-    sentence = f"{LINEAR} on the same features, whose RSUM is {rsum}"
+    sentence = f"{LINEAR} on the same features, with RSUM {rsum}"
     assert sentence in (folder / "report.html").read_text("utf-8")
     assert sentence in printed
     rows = [line for line in printed.splitlines() if line.strip().startswith(LINEAR)]

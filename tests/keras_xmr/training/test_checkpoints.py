@@ -141,7 +141,7 @@ def test_where_none_can_be_read_there_is_something_to_delete(checkpoints):
         again.read_progress()
     for path in again.folder.glob("ckpt-*"):
         path.unlink()
-    with pytest.raises(CheckpointError, match="there is none"):
+    with pytest.raises(CheckpointError, match="the folder has none"):
         again.read_progress()
 
 

@@ -148,7 +148,7 @@ def test_training_leaves_the_closed_form_as_it_is(regions, tmp_path):
                 "model.text.head=gaussian",
                 "model.matcher=mean_only",
             ),
-            "model.image.head: what it attends to would be added",
+            "model.image.head: its attention would be added",
         ),
         (
             (*CLOSED_FORM, "model.image.head=laplace"),
