@@ -3,8 +3,8 @@
 Every part can be imported separately (`docs/how_to/python.md`). Names in `__all__` here and in the
 packages named there (`losses`, `matchers`, `heads`, `heads.pooling`, `encoders`, `layers`,
 `training.optimizers`, `embeddings`, `metrics`, `relevance`, `reranking`) is stable: from one minor
-version to the next it keeps its names and its results, or the changelog says what to write instead.
-So are the command line, the keys of configs, and what a run leaves in its folder. Everything else,
+version to the next it keeps its names and its results, or the changelog has the replacement.
+So are the command line, the keys of configs, and the files of a run. Everything else,
 and every name that begins with `_`, may change at any time.
 
 `import keras_xmr` imports neither TensorFlow nor Keras, and neither do `metrics`, `relevance` and

@@ -171,7 +171,7 @@ def _fault(path: Path, offset: int) -> str | None:
         if file.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
             return (
                 f"ends without an end-of-archive block: it was cut or damaged at byte {offset:,}, "
-                "and what follows is not read. Download or copy it again"
+                "and the rest is not read. Download or copy it again"
             )
         if offset == 0:
             return "begins with the end of an archive, so it holds no files. Download it again"

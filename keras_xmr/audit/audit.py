@@ -79,7 +79,7 @@ def audit(config: Config, runs: Sequence[Path] = ()) -> None:
 
     models = [Run(load_run(run)) for run in runs] or [main]
     _check_memory(judged.shape, len(models), options.split)
-    # Hubs are items that match much, which is what an audit looks for.
+    # Hubs are items that match much, and an audit looks for these.
     scores = dict(scores_of_runs(main, models, split, hubness=False))
     candidates = find_candidates(scores, judged, options)
     if not len(candidates):

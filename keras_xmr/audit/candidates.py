@@ -301,7 +301,7 @@ def measure_precision(
     """Measures lists of candidates against an exhaustive truth.
 
     Args:
-        lists: At least one candidate each, by the name of the list.
+        lists: At least one candidate per list, by the name of the list.
         truth: The exhaustive judgements.
         judged: Pairs that are judged already, as in `find_candidates`.
     """

@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _list_paper(name: str) -> Iterator[str]:
-    """The tables of a paper, their rows, and the figures of each."""
+    """The tables of a paper, with their rows and the figures per row."""
     papers: dict[str, dict[str, list[tuple[str, ReportedResults, str]]]] = defaultdict(dict)
     for config, path in (packaged_configs() | packaged_ablations()).items():
         data = read_yaml(path).data

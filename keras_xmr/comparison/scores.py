@@ -28,7 +28,7 @@ class ComparedMetric:
     """A metric of two systems, as fractions.
 
     Attributes:
-        values: The mean over the runs of each.
+        values: The mean over the runs, per system.
         difference: The second minus the first: with its 95 % interval and its p-value.
         p_holm: The p-value, corrected for all metrics that were compared (Holm).
         smallest_effect: The smallest difference that this test, uncorrected, detects with a power
@@ -48,7 +48,7 @@ class ScoreComparison:
     Attributes:
         names: Their names.
         metrics: The comparison per metric, by its name.
-        runs: The number of runs of each.
+        runs: The number of runs per system.
     """
 
     names: tuple[str, str]

@@ -1,4 +1,4 @@
-"""Configs: their schema, how they are read, what fits together, and what there is to choose.
+"""Configs: schema, loading, checks of compatibility, and the registry of components.
 
 Needs no TensorFlow.
 """

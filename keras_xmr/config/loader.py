@@ -1,4 +1,4 @@
-"""From YAML files and overrides to a `Config`, with errors that say where and what instead."""
+"""From YAML files and overrides to a `Config`, with errors that name the place and the remedy."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ _BY_NAME = _written_as("name")
 
 
 class TowerOptions(Section):
-    """A tower: local features, how they are pooled, and what kind of embedding comes out."""
+    """A tower: local features, their pooling, and the kind of embedding."""
 
     encoder: Annotated[Choice, OneOf("encoder"), _BY_NAME]
     """Makes local features: positions of an image, regions, or words."""
@@ -193,7 +193,7 @@ class WatchdogOptions(Section):
 
 class CCAOptions(Section):
     """Options of canonical correlation analysis. The best of all combinations on the validation
-    split is taken; without that split, the first of each."""
+    split is taken; without that split, the first value of each option."""
 
     image_ridges: Annotated[tuple[PositiveFloat, ...], Field(min_length=1)] = (30, 10, 100, 3, 1)
     """Ridge penalties of the image features, as multiples of their mean variance."""
@@ -228,7 +228,7 @@ class TrainOptions(Section):
     sampler: Literal["pairs", "one_per_class", "images_with_all_captions"] = "pairs"
     """Sampling of batches: `pairs`, all pairs in random order; `one_per_class`, one random pair of
     each of `batch_size` different classes; or `images_with_all_captions`, `batch_size` images
-    and all captions of each: for losses over several relevant items, such as `smooth_ap` and
+    and all of their captions: for losses over several relevant items, such as `smooth_ap` and
     `supervised_contrastive`."""
 
     optimizer: Annotated[Choice, OneOf("optimizer"), _BY_NAME]

@@ -38,7 +38,7 @@ _SCALARS = {_TAG + name for name in ("str", "int", "float", "bool", "null")}
 
 
 class ConfigError(UserError):
-    """A config cannot be used; the message names each key, its value, and what to write."""
+    """A config cannot be used; the message names each key, its value, and the remedy."""
 
 
 @dataclass

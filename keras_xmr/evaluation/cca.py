@@ -156,7 +156,7 @@ def _leading(matrix: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, np
 
     By the eigenvectors of the product with itself, of which only those that are wanted are
     computed: many times faster than all singular vectors, and directions that matter here are
-    orders of magnitude above what squaring loses.
+    orders of magnitude above the precision lost by squaring.
     """
     if matrix.shape[0] > matrix.shape[1]:
         right, values, left = _leading(matrix.T, count)

@@ -142,7 +142,7 @@ KINDS = ("wrong", "true", "right")
 def write_answers(evaluation: Evaluation, folder: Path) -> None:
     """Writes `answers-<split>.npz`: numbers and kinds of the first answers of the model's matcher.
 
-    For "i2t" and "t2i" numbers int32 (queries, `KEPT`), and under `<side>_kind` the kind of each.
+    For "i2t" and "t2i" numbers int32 (queries, `KEPT`), and under `<side>_kind` their kinds.
     Scores that do not fit in memory are left out.
 
     Args:

@@ -1,4 +1,4 @@
-"""Results of an evaluation, and what measures them, without TensorFlow."""
+"""Results of an evaluation, and their computation, without TensorFlow."""
 
 from __future__ import annotations
 

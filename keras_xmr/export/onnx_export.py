@@ -20,7 +20,7 @@ from keras_xmr.layers.gru import disable_packed_gru
 from keras_xmr.model.retriever import Retriever
 
 INPUTS = {"image": "images", "text": "captions"}
-"""The towers, and the name of the input of each."""
+"""The name of the input per tower."""
 
 
 def check_packages() -> None:

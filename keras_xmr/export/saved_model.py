@@ -85,7 +85,7 @@ def export_saved_model(
     the SavedModel after `import tensorflow_text`. `embed_image` takes the bytes of
     JPEG, PNG, GIF or BMP files, string (N,), or region features, float (N, R, F). `embed_text`
     takes captions, string (M,). Both return the tensors of the embedding that are scored, and
-    for Gaussian ones `log_sigma`, the uncertainty. `match` takes N images and captions for each,
+    for Gaussian ones `log_sigma`, the uncertainty. `match` takes N images and M captions per image,
     string (N, M), and returns `scores` (N, M), with `probabilities` where scores are log-odds. If
     the matcher scores by direction, the image is the query. A caption that comes more than once is
     embedded once. `embed_pixels` is `embed_image` for decoded photos: pixels

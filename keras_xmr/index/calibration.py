@@ -86,8 +86,8 @@ def calibrate_run(model: RunModel) -> tuple[Calibration, dict[str, Arrays]]:
     verdict = calibrate_split_verdict(model, queries, scores, reference)
     if verdict is None:
         _LOGGER.warning(
-            "searches do not estimate how many photos are right: that takes %d photos with more "
-            "than one caption each for validation, and there are %d",
+            "searches do not estimate how many photos are right: that needs %d validation photos "
+            "with more than one caption, and there are %d",
             FEWEST,
             np.count_nonzero(np.bincount(queries.groups) > 1),
         )
@@ -140,7 +140,7 @@ def calibrate_split_verdict(
 
 
 def _likely_right(queries: SplitQueries) -> tuple[np.ndarray, np.ndarray] | None:
-    """Right, and surely wrong, photos by captions; None if photos have one caption each."""
+    """Right, and surely wrong, photos by captions; None with one caption per photo."""
     photos = queries.right.shape[1]
     if photos < FEWEST or (np.bincount(queries.groups, minlength=photos) < 1).any():
         return None

@@ -50,8 +50,8 @@ def read_manifest(folder: Path, version: int, key: str) -> dict[str, Any]:
         actual_version = manifest["version"]
         is_whole = is_whole and (key in content or actual_version != version)
     except FileNotFoundError:
-        own = folder / "index"
-        advice = f"{own} does" if (own / MANIFEST).is_file() else "`index` builds one"
+        inner = folder / "index"
+        advice = f"{inner} does" if (inner / MANIFEST).is_file() else "`index` builds one"
         raise UserError(f"{folder} holds no index (no {MANIFEST}); {advice}") from None
     except (OSError, ValueError, TypeError, KeyError):  # A folder, or a loop of links.
         is_whole = False

@@ -428,7 +428,7 @@ class Part:
 
 @contextmanager
 def _naming_damage(path: Path, action: str) -> Iterator[None]:
-    """Names a damaged file or folder of an index, and what `index` does about it."""
+    """Names a damaged file or folder of an index, and how `index` repairs it."""
     try:
         yield
     except (*NO_ARRAY, TypeError) as error:

@@ -146,7 +146,7 @@ class RunModel:
 
     @property
     def compared(self) -> int:
-        """How many numbers of a vector, the first ones, compare it with its own side, too."""
+        """Number of leading dimensions that also compare items of one side with each other."""
         pooling = self.config.model.text.pooling
         across = 0 if pooling is None else contract_of("pooling", pooling).across
         return self.config.model.dimension - across

@@ -338,7 +338,7 @@ def _presence_rows(
 def _right_rows(
     drawn: Sequence[_Drawn], features: np.ndarray, share: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Features of the first photos, their labels, and the number of the gallery of each."""
+    """Features of the first photos, their labels, and the numbers of their galleries."""
     rows = np.concatenate(
         [_right_features(d.scores, features[d.query], d.gallery, share) for d in drawn]
     )
@@ -444,7 +444,7 @@ class SimilarityScale:
 
         Args:
             captions: (captions, D).
-            photo_of: The photo of each, ascending.
+            photo_of: The photo per caption, ascending.
         """
         values = []
         for photo in np.unique(photo_of):

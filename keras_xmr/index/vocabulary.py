@@ -133,7 +133,7 @@ def short_queries(captions: Sequence[str], photo_of: np.ndarray, seed: int = 0) 
 
     Args:
         captions: The captions of all photos.
-        photo_of: The photo of each, (captions,), from 0 on.
+        photo_of: The photo per caption, (captions,), from 0 on.
         seed: Of the choice.
     """
     random = np.random.default_rng(seed)

@@ -14,7 +14,7 @@ import scipy.sparse
 from data_pipelines.files import NO_ARRAY
 from keras_xmr.judgements.formats import (
     EXTENDED_COCO,
-    OWN,
+    STANDARD,
     Row,
     extended_coco,
     find_layout,
@@ -168,7 +168,7 @@ def _rows(
         return read_grades(path), False
     if is_qrels(path):
         return read_qrels(path, image_ids, caption_ids), False
-    return read_csv(path), find_layout(path) is OWN
+    return read_csv(path), find_layout(path) is STANDARD
 
 
 def _read_matrix(path: Path, shape: tuple[int, int], fully_judged: bool) -> Judgements:

@@ -63,7 +63,7 @@ def _levels(hierarchy: str) -> list[str]:
     return [level.strip() for level in hierarchy.split("=>")]
 
 
-OWN = Layout("image", "caption")
+STANDARD = Layout("image", "caption")
 
 BENCHMARKS = (
     # HierarCaps (Alper and Averbuch-Elor 2024), data/hierarcaps_test.csv: id,captions,image_url,
@@ -79,13 +79,13 @@ BENCHMARKS = (
 
 
 def find_layout(path: Path) -> Layout:
-    """The layout of a CSV file by its first line: `OWN`, unless it is that of a benchmark."""
+    """The layout of a CSV file by its first line: `STANDARD`, unless it is that of a benchmark."""
     try:
         header = set(next(csv.reader([first_line(path)]), []))
     except csv.Error:
-        return OWN  # An error when the file is read.
-    layouts = (OWN, *BENCHMARKS)
-    return next((one for one in layouts if {one.image, one.caption} <= header), OWN)
+        return STANDARD  # An error when the file is read.
+    layouts = (STANDARD, *BENCHMARKS)
+    return next((one for one in layouts if {one.image, one.caption} <= header), STANDARD)
 
 
 def read_csv(path: Path) -> Iterator[Row]:
@@ -102,7 +102,7 @@ def read_csv(path: Path) -> Iterator[Row]:
         where, grade = f"{path}:{line}", row.get(layout.grade)
         number = 1.0 if grade is None else parse_grade(grade, where)
         image, caption = row[layout.image], row[layout.caption]
-        if layout is OWN:
+        if layout is STANDARD:
             yield where, (image, row.get("caption_id", caption)), number
             continue
         for each in layout.captions(caption.strip()):

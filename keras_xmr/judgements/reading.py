@@ -16,7 +16,7 @@ _Pair = TypeVar("_Pair", bound=tuple[object, object])
 
 
 class JudgementsError(UserError):
-    """Judgements cannot be read; the message names the file, the line and the way out."""
+    """Judgements cannot be read; the message names the file, the line and the remedy."""
 
 
 reading = partial(files.reading, error=JudgementsError)

@@ -77,7 +77,7 @@ class Judgements:
 
         Args:
             pairs: Image and caption of each pair, int (pairs, 2); each pair once.
-            grades: The grade of each, from 0 (wrong) on: (pairs,).
+            grades: The grade per pair, from 0 (wrong) on: (pairs,).
             shape: Images, captions.
             fully_judged: Whether all other pairs are wrong. Otherwise they were not judged, and
                 only images and captions with a judged pair are queries.

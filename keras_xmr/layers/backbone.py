@@ -226,7 +226,7 @@ class ImageBackbone(Backbone):
 
     Args:
         backbone: A backbone of KerasHub, or its serialized config.
-        scale: Factor of the pixels, for all channels or for each.
+        scale: Factor of the pixels, for all channels or per channel.
         offset: Offset added to the scaled pixels.
         grid: Rows and columns to which a feature map is averaged by area; None keeps it.
         levels: The levels of the feature pyramid (5 is the last map, 4 the last of twice its size)

@@ -31,7 +31,7 @@ class GRU(keras.layers.GRU):
     """`keras.layers.GRU`, with the same weights and outputs, and faster on a CPU.
 
     That of Keras computes every position of the longest sequence of a batch, multiplies inputs step
-    by step, and keeps what each step needs for its gradient on stacks. Here the valid positions are
+    by step, and keeps values for the gradient of each step on stacks. Here the valid positions are
     packed, step by step, the longest sequence first; inputs are multiplied at once, and the loops
     over the steps, forward and backward, have the recurrent product alone.
 

@@ -79,10 +79,10 @@ class Part(Declared, RecordedLayer):
         return output
 
     def check_output(self, output: Any) -> None:
-        """Checks what `call` has returned.
+        """Checks the output of `call`.
 
         Raises:
-            UserError: If it is not what parts of this kind return.
+            UserError: If it is not an output of this kind of part.
         """
 
     @property

@@ -95,8 +95,8 @@ class ProlipTower(RecordedLayer):
     Args:
         width: F of its tokens.
         blocks: Transformer blocks.
-        heads: Heads of each.
-        hidden: Width of the hidden layer of each.
+        heads: Heads per block.
+        hidden: Width of the hidden layer of a block.
         dimension: D of the joint space.
         activation: That of the hidden layers.
         epsilon: Of the LayerNorms.
@@ -269,7 +269,7 @@ def last_positions(mask: Any) -> Any:
 
 
 def filled(ids: Any, length: int | None = None, pad: int | None = None) -> Any:
-    """Ids (B, L), with -1 behind each caption, filled up with the last one of each.
+    """Ids (B, L), with -1 behind each caption, filled up with its last one.
 
     Args:
         ids: The ids.

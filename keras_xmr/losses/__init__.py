@@ -1,4 +1,4 @@
-"""Losses over the scores, the embeddings and the relations of one global batch. One file each."""
+"""Losses over the scores, the embeddings and the relations of a global batch. One file per loss."""
 
 from keras_xmr.losses.asymvlm import SphericalLikelihood
 from keras_xmr.losses.base import Loss, Relations

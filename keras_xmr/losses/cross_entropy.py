@@ -15,7 +15,7 @@ from keras_xmr.losses.queries_base import LOWEST, DirectionsLoss, Queries, query
 class _CrossEntropy(DirectionsLoss):
     """A cross entropy over scores divided by a temperature, mean of both directions.
 
-    In each direction it is the mean over the queries, and the positives of each.
+    In each direction it is the mean over the queries and their positives.
     """
 
     def __init__(self, temperature: float, learnable: bool, **kwargs: Any) -> None:

@@ -70,7 +70,7 @@ def inclusion(inner: Embedding, outer: Embedding, reading: str = "exact") -> Ten
 
     Args:
         inner: N Gaussian embeddings, which are above 0 where they are the narrower ones.
-        outer: N others, one for each.
+        outer: N others, one per inner one.
         reading: "exact" or "released", as `Inclusion` has it.
     """
     parts = (inner["mean"], inner["log_variance"], outer["mean"], outer["log_variance"])
@@ -111,7 +111,7 @@ def _released(mean: Tensor, log_variance: Tensor, other: Tensor, log_other: Tens
 
 
 def _shares(wider: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Parts that two variances have of their sum, their product, and what distances count for.
+    """Shares of two variances in their sum, the product of both, and the weight of distances.
 
     The last is v / (w + 2v) - v / (v + 2w). Parts do not overflow, nor do quotients of them.
     """

@@ -33,8 +33,8 @@ class Diversity(_ResidualsLoss):
     """Similarity of the K residuals of an item, summed over images and captions.
 
     The Frobenius norm of their cosines, without the diagonal, divided by K^2, and averaged over the
-    items (Song and Soleymani 2019, Eq. 7). The residuals are what local attention adds to the
-    global vector; a side without them adds nothing.
+    items (Song and Soleymani 2019, Eq. 7). Local attention adds the residuals to the global
+    vector; a side without them adds nothing.
     """
 
     def sum_over_sets(self, items: Queries, residuals: Any) -> Any:

@@ -48,7 +48,7 @@ def attend(
     weights = ops.reshape(ops.softmax(affinity, axis=1), (n, r, c * length))
     weights = ops.transpose(weights, (0, 2, 1))
     # |w V|^2 = w (V V^T) w: dividing the weights by it spares two passes over the vectors. Where
-    # regions cancel out, rounding bounds what this can tell from 0.
+    # regions cancel out, rounding bounds the smallest value distinct from 0.
     similar = ops.matmul(regions, ops.transpose(regions, (0, 2, 1)))
     squares = ops.sum(ops.matmul(weights, similar) * weights, axis=-1, keepdims=True)
     longest = ops.max(ops.sum(ops.square(regions), axis=-1), axis=1)[:, None, None]

@@ -42,8 +42,8 @@ class CosineLogits(LogitMatcher):
 class OrderEmbedding(Matcher):
     """Minus the order violation of a caption and an image: -|max(0, caption - image)|_2.
 
-    Vendrov et al. 2016, Eq. 2, as Faghri et al. 2018 use it: an image is an instance of what its
-    captions say. Made for heads of points with `absolute: true`.
+    Vendrov et al. 2016, Eq. 2, as Faghri et al. 2018 use it: an image is an instance of its
+    captions. Made for heads of points with `absolute: true`.
     """
 
     CONTRACT = MatcherContract(accepts=("point",))

@@ -18,7 +18,7 @@ RESAMPLES = 10_000
 LEVEL = 0.95
 POWER = 0.8
 
-# Numbers drawn at once: a block of resamples with as many counts, 8 bytes each.
+# Numbers drawn at once: a block of resamples with as many counts of 8 bytes.
 _BLOCK = 1 << 21
 
 
@@ -175,9 +175,9 @@ class Estimate:
     """A difference, and its uncertainty over queries and seeds.
 
     A mixed model: queries and seeds are both drawn from many. With Q the variance by queries (that
-    of the resamples, without what seeds change on single queries), S = s^2 / n by seeds, and nu
-    their degrees of freedom (Welch and Satterthwaite where two systems have some), the half-width
-    of an interval is the root of
+    of the resamples, without the part that seeds change on single queries), S = s^2 / n by seeds,
+    and nu their degrees of freedom (Welch and Satterthwaite where two systems have some), the
+    half-width of an interval is the root of
 
         z^2 (Q + S) + (t^2 - z^2) S^2 / (S + Q),
 

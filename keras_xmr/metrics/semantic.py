@@ -18,7 +18,7 @@ ASP_TOP = (10, 30, 100, 300, 1000, 3000, 10000)
 RELEASED_ASP_AT = (5, 10, 20)
 ASP_CHANCE = "asp_chance"
 
-# Pairs that a thread ranks at once; it needs about 60 bytes for each.
+# Pairs that a thread ranks at once; it needs about 60 bytes per pair.
 _PAIRS = 1 << 18
 
 ScoreTies = Literal["against", "share"]

@@ -168,7 +168,7 @@ def _check(losses: Any, weights: Any) -> None:
     if not are_losses or not losses:
         raise ArgumentError(f"losses are a list of some of keras_xmr.losses, not {losses!r}")
     if not hasattr(weights, "__len__"):
-        raise ArgumentError(f"weights are a list with one for each loss, not {weights!r}")
+        raise ArgumentError(f"weights are a list with one per loss, not {weights!r}")
     if len(losses) != len(weights):
         raise ArgumentError(f"{len(losses)} losses, but {len(weights)} weights")
     for weight in weights:

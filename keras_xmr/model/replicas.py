@@ -229,7 +229,7 @@ class StepLogs(keras.Model):
         if not isinstance(self.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
             return logs
         self._log_names = tuple(logs)
-        # Keras averages the first axis of what several workers return (keras-team/keras#20585).
+        # Keras averages the first axis of the logs of several workers (keras-team/keras#20585).
         return {_ALL: tf.stack([tf.cast(value, tf.float32) for value in logs.values()])[None]}
 
     def make_train_function(self, force: bool = False) -> None:

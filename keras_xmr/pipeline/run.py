@@ -224,7 +224,7 @@ class Run:
             print_paragraphs(text)
 
     def _evaluations(self, is_brief: bool = False) -> Iterator[str]:
-        """Evaluates the trained model, writes reports, and gives what to print of each split."""
+        """Evaluates the trained model, writes reports, and yields a text per split to print."""
         change = learned_change(self.config)
         for split in self.config.evaluation.splits:
             _LOGGER.info("== evaluate: %s", split)

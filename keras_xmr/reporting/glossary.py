@@ -1,4 +1,4 @@
-"""Definitions of the metrics, a sentence each."""
+"""Definitions of the metrics, one sentence per metric."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from keras_xmr.runs.folder import RunFolder
 
 
 class WeightsError(UserError):
-    """Weights of a run cannot be read; the message says why and what to do."""
+    """Weights of a run cannot be read; the message names the reason and the remedy."""
 
 
 def load_retriever(

@@ -149,7 +149,7 @@ def mark(service: TheService, request: MarkRequest) -> dict[str, Any]:
 
 @router.get("/photos")
 def photos(service: TheService, request: Annotated[PhotosRequest, Query()]) -> dict[str, Any]:
-    """Photos of the index, the newest first: `count` of `total`, and what comes `next`."""
+    """Photos of the index, the newest first: `count` of `total`, and `next` for the others."""
     return service.photos(request)
 
 

@@ -169,10 +169,10 @@ class Service:
             searcher: The searcher of the request; default: the current one.
         """
         query, searcher = request.query(images), searcher or self.searcher
-        matcher, own = request.matcher, searcher.index.matcher
-        if matcher not in ("", own):
+        matcher, default = request.matcher, searcher.index.matcher
+        if matcher not in ("", default):
             if matcher not in self.matchers:
-                names = ", ".join([own, *self.matchers])
+                names = ", ".join([default, *self.matchers])
                 raise UserError(
                     f"matcher: {matcher!r} cannot rank these photos; use one of: {names}"
                 )

@@ -330,7 +330,7 @@ class TensorBoard(StepCallback):
 
 
 class TrainingStoppedError(UserError):
-    """The watchdog stopped a training; the message says at which step, why, and what helps."""
+    """The watchdog stopped a training; the message names the step, the reason and the remedy."""
 
 
 @dataclass(eq=False)
@@ -340,7 +340,7 @@ class Watchdog(StepCallback):
     It warns of an epoch without any gradient as well.
 
     Args:
-        options: Which faults are watched for, and the action on each.
+        options: The watched faults, and the action per fault.
         every: Steps between two looks.
         positives: Which pairs of a batch match, boolean (images, captions).
         checkpoints: The checkpoints that remain when a training is stopped.

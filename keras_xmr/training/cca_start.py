@@ -92,7 +92,7 @@ def begin_at_cca(
     """Sets the poolings `projection` of two heads, and the posterior of a head `laplace`.
 
     Ridges and exponent are those with the best sum of recalls on the validation split; without
-    one, the first of each. Scores are cosines of the projections, whatever the matcher.
+    one, the first value of each option. Scores are cosines of the projections, for any matcher.
     """
     cca = CanonicalCorrelations(train.images, train.captions, train.image_ids)
     pooling: Any = image_head.global_pooling
@@ -153,7 +153,7 @@ def _fit(head: Head, linear_map: _LinearMap, other: _LinearMap) -> None:
 def _predict_ranks(
     heads: Mapping[str, Head], inputs: dict[str, np.ndarray], train: Averages, best: Projections
 ) -> None:
-    """Sets the variance of heads that predict the rank of their item, by the inputs of each."""
+    """Sets the variance of heads that predict the rank of their item, by their inputs."""
     folds = [head.folds for head in heads.values() if isinstance(head, HeldOutRank)]
     if not folds:
         return
@@ -303,14 +303,14 @@ def choose_weight(model: Retriever, records: Records, tokenizer: Tokenizer, conf
 def _scale_locally(
     poolings: Sequence[Projection],
     kept: tuple[np.ndarray, np.ndarray],
-    own: Sequence[np.ndarray],
+    sides: Sequence[np.ndarray],
 ) -> np.ndarray:
     """Gives both poolings training items of the other side.
 
     Args:
         poolings: That of images, and that of captions, with the weight of the closed form.
-        kept: Averages of training images, and of a caption of each.
-        own: Both parts of the vectors of validation images, and of captions.
+        kept: Averages of training images, and of a caption per image.
+        sides: Both parts of the vectors of validation images, and of captions.
 
     Returns:
         The mean hubness of each pair of these (images, captions), which CSLS subtracts.
@@ -319,8 +319,8 @@ def _scale_locally(
         _joined(_parts(pooling, averages), float(pooling.closed_form_weight))
         for pooling, averages in zip(poolings, kept, strict=True)
     )
-    of_images = poolings[0].scale_locally(captions, own[0])
-    of_captions = poolings[1].scale_locally(images, own[1])
+    of_images = poolings[0].scale_locally(captions, sides[0])
+    of_captions = poolings[1].scale_locally(images, sides[1])
     return (of_images[:, None] + of_captions) / 2
 
 

@@ -88,7 +88,7 @@ _FILE = re.compile(r"ckpt-(\d+)\.(index|data-\d+-of-\d+)")
 
 
 class CheckpointError(UserError):
-    """A checkpoint cannot be used; the message says why and what to do."""
+    """A checkpoint cannot be used; the message names the reason and the remedy."""
 
 
 class CheckpointFiles:

@@ -115,7 +115,7 @@ LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.InternalEr
 
 
 def lost_worker(error: tf.errors.OpError) -> UserError:
-    """Converts one of `LOST` into a message: which worker has ended, and what to do."""
+    """Converts one of `LOST` into a message: the ended worker, and the remedy."""
     lost = set(re.findall(r"/job:(\w+)/replica:0/task:(\d+)$", error.message, re.MULTILINE))
     names = ", ".join(" ".join(worker) for worker in sorted(lost)) or error.message
     return UserError(

@@ -93,7 +93,7 @@ def _row_curvature(
 def _evidence(
     precision: float, kernel: np.ndarray, by_input: np.ndarray, by_output: np.ndarray
 ) -> float:
-    """Logarithm of the marginal likelihood, but for what does not depend on the prior."""
+    """Logarithm of the marginal likelihood, without terms that do not depend on the prior."""
     root, (width, dimension) = np.sqrt(precision), kernel.shape
     determinant = dimension * np.log(by_input + root).sum() + width * np.log(by_output + root).sum()
     prior = kernel.size * np.log(precision) - precision * np.square(kernel).sum()
@@ -140,10 +140,11 @@ def held_out_log_ranks(
         size, exponents = options.image.shape[1], [options.exponent]
         maps = next(cca.projections(size, *ridges, exponents, [options.directions]))
         held_queries = held[owners]
-        own = _places(held)[owners[held_queries]]
+        image_rows = _places(held)[owners[held_queries]]
         scores = cca.scores(maps, images[held], queries[held_queries])
         count = held_captions.sum()
-        gallery, every = (Judgements.from_pairs(rows, len(scores)) for rows in (own[:count], own))
+        pairs = image_rows[:count], image_rows
+        gallery, every = (Judgements.from_pairs(rows, len(scores)) for rows in pairs)
         of_images[held] = _log_ranks(scores[:, :count], gallery)
         of_queries[held_queries] = _log_ranks(scores.T, every.transpose())
     return of_images, of_queries
@@ -176,8 +177,8 @@ def predict(
     sums = [_sums(inputs[held], values[held]) for held in folds]
     total = [np.sum(each, axis=0) for each in zip(*sums, strict=True)]
     errors = np.zeros(len(STRENGTHS))
-    for held, own in zip(folds, sums, strict=True):
-        fits = _ridges(*(every - part for every, part in zip(total, own, strict=True)))
+    for held, parts in zip(folds, sums, strict=True):
+        fits = _ridges(*(every - part for every, part in zip(total, parts, strict=True)))
         for number, (slope, intercept) in enumerate(fits):
             errors[number] += np.square(inputs[held] @ slope + intercept - values[held]).sum()
     best = int(errors.argmin())

@@ -237,7 +237,7 @@ class _Trainer:
         return [_Span(number, phase, *ends) for (number, phase), ends in numbered]
 
     def start(self, span: _Span, done: int) -> None:
-        """Compiles the model for a phase, and restores what there is of it.
+        """Compiles the model for a phase, and restores its checkpoint, if there is one.
 
         Args:
             span: The phase.

@@ -31,7 +31,7 @@ _IMAGE_IDS = np.array([0, 0, 1, 1, 2])
 
 
 class PartError(UserError):
-    """A part does not do what its family does; the message names the class and the way out."""
+    """A part breaks the contract of its family; the message names the class and the remedy."""
 
 
 def try_parts(config: Config) -> None:

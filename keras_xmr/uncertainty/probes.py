@@ -201,7 +201,7 @@ def divergence(inner: Mapping[str, np.ndarray], outer: Mapping[str, np.ndarray])
 
     Args:
         inner: N Gaussian embeddings.
-        outer: N others, one for each.
+        outer: N others, one per inner one.
     """
     log_v, log_w = (np.asarray(e["log_variance"], np.float64) for e in (inner, outer))
     apart = np.square(np.asarray(inner["mean"], np.float64) - outer["mean"])

@@ -39,7 +39,7 @@ class Preset:
         name: A name of KerasHub, an address such as `hf://user/model` or `kaggle://...`, or a
             folder: as `save_to_preset` writes it, or with the `config.json` and
             `model.safetensors` of `transformers`.
-        side: "text", "image" or "both", for `--model`; selects what error messages name.
+        side: "text", "image" or "both", for `--model`; the option that error messages name.
 
     Raises:
         EncoderError: If the preset does not exist.

@@ -1,4 +1,4 @@
-"""Loads files of weights, and tensors of PyTorch, into networks, and says what does not fit."""
+"""Loads files of weights, and tensors of PyTorch, into networks, and reports mismatches."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Projection(Pooling):
         views: Number of views of an item in its positions, one after the other, as with `mirror` of
             an encoder. Training draws one of them at random; otherwise all are averaged.
         local_scaling: Most training items of the other side that are kept for CSLS; 0 for none.
-            Four of the D numbers are its own.
+            It uses four of the D numbers.
         **kwargs: Passed on to `keras.layers.Layer`.
 
     Raises:
@@ -198,7 +198,7 @@ class Projection(Pooling):
         return Projection.from_config(self.get_config() | {"closed_form": 0, "local_scaling": 0})
 
     def standardise(self, averages: np.ndarray, centre: np.ndarray) -> None:
-        """Sets centre (F,), and scale by what `average` gives of the training split, (N, F)."""
+        """Sets centre (F,), and scale by the averages (N, F) of the training split."""
         self.centre.assign(centre)
         self.scale.assign(1 / np.sqrt(np.square(averages - centre).mean()))
 

@@ -106,7 +106,7 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def restore(self, content: Mapping[str, Any], writing: bool) -> None:
-        """Reads what `store` wrote, by the content of the manifest; see `open`."""
+        """Reads the files of `store`, by the content of the manifest; see `open`."""
 
     @property
     def ids(self) -> np.ndarray:

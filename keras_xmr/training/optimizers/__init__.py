@@ -1,4 +1,4 @@
-"""Optimizers with a learning rate per part of the model. One file each."""
+"""Optimizers with a learning rate per part of the model. One file per optimizer."""
 
 from keras_xmr.training.optimizers.adam import Adam, AdamW
 from keras_xmr.training.optimizers.adamp import AdamP

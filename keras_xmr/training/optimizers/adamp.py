@@ -113,7 +113,7 @@ class AdamP(PartwiseLearningRates, keras.optimizers.Optimizer):
         return perturbation - weight * radial, ops.cast(ratio, weight.dtype)
 
     def _is_invariant(self, products: list[Any], size: float) -> Any:
-        """Whether gradient and weight are nearly orthogonal, by their products over `size` each."""
+        """Whether gradient and weight are nearly orthogonal, by products over `size` numbers."""
         weight, gradient, both, _ = products
         norms = (ops.sqrt(weight) + self.epsilon) * (ops.sqrt(gradient) + self.epsilon)
         return ops.max(ops.abs(both) / norms) < self.delta / size**0.5

@@ -129,7 +129,7 @@ def test_several_losses_sequential_towers_and_a_pair_of_arrays():
         ([losses.NTXent()], [-1.0], "a number from 0 on, not -1.0"),
         ([losses.NTXent()], [float("nan")], "a number from 0 on, not nan"),
         ([losses.NTXent()], "1", "a number from 0 on, not '1'"),
-        ([losses.NTXent()], None, "a list with one for each loss, not None"),
+        ([losses.NTXent()], None, "a list with one per loss, not None"),
         (["nt_xent"], [1.0], "a list of some of keras_xmr.losses"),
         ([], [], "a list of some of keras_xmr.losses"),
         (None, [1.0], "a list of some of keras_xmr.losses"),
