@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--labels", action="store_true", help="how many labels must be bought")
+    parser.add_argument("--labels", action="store_true", help="how many labels are needed")
     options = parser.parse_args(arguments)
     methods = [m for m in methods_of(read_lines(options.results)) if m.name not in NO_MODEL]
     if len(methods) < 3:
