@@ -74,7 +74,7 @@ def test_answer_sets_are_calibrated_and_cover_the_exhaustive_truth(trained, mode
     assert index.answer_sets is not None
     assert calibrate_run(model)[0].answer_sets == index.answer_sets
     photos = len(trained.records.split("val"))
-    assert f"for validation, and there are {photos}" in caplog.text
+    assert f"with more than one caption, and there are {photos}" in caplog.text
     reference = embed_reference(model, trained.records)
     asked = score_split(model, trained.records, "test", reference)
     assert asked.right.sum() > len(asked.right)  # Captions are true of several photos.
