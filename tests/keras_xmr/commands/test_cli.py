@@ -13,6 +13,7 @@ import keras
 import numpy as np
 import pytest
 from command_line import ROOT, start
+from models import tiny_config
 from PIL import Image
 
 import keras_xmr
@@ -210,6 +211,22 @@ def test_relevance_of_a_captions_file_needs_no_config_and_no_tensorflow(tmp_path
     done = start("relevance", "--captions=x.csv", cwd=tmp_path)
     assert done.returncode == 1
     assert done.stderr.startswith("error: x.csv does not exist")
+
+
+def test_images_and_relevance_of_a_split_are_written(tmp_path, monkeypatch, capsys, trained):
+    output = tmp_path / "pictures"
+    cli.main(["main.py", "images", f"--run={trained.folder.path}", f"--output={output}"])
+    assert f"{output}: 12 images" in capsys.readouterr().out
+    records = trained.records.split("test")
+    written = [path.read_bytes() for path in sorted(output.rglob("*.jpg"))]
+    assert written == [records.encoded(number) for number in range(12)]
+    config = tmp_path / "tiny.yaml"
+    settings = f"output={tmp_path}", f"data.records={trained.config.data.records}"
+    config.write_text(dump_config(tiny_config(tmp_path, *settings)))
+    cli.main(["main.py", "relevance", f"--config={config}"])
+    assert "annotated" in capsys.readouterr().out
+    with np.load(tmp_path / "scenes_pcme" / "relevance" / "test.npz") as relevance:
+        assert relevance["relevance"].shape == (12, 24)
 
 
 @pytest.mark.parametrize("name", ["export", "tune", "evaluate"])

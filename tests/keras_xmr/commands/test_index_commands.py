@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import command_line
 import numpy as np
+import pyarrow.parquet as parquet
 import pytest
 from small_index import StubEmbedder, photo, write_photos
 
@@ -199,6 +200,12 @@ def test_embed_writes_all_that_can_be_read(call, tmp_path):
     assert found["paths"][0] == "blue/0.jpg"
     assert found["mean"][0].argmax() == 2
     assert not list((tmp_path / "out").glob(".*"))
+    call(embed, "photos", "--run=run", "--output=out/x.parquet")
+    table = parquet.read_table(tmp_path / "out/x.parquet")
+    assert table.column_names == ["path", "mean"]
+    assert table["path"].to_pylist() == found["paths"].tolist()
+    np.testing.assert_array_equal(table["mean"].to_pylist(), found["mean"])
+    assert table.schema.metadata[b"fingerprint"].decode() == str(found["fingerprint"])
     with pytest.raises(UserError, match=r"must end in .npz or .parquet"):
         call(embed, "photos", "--run=run", "--output=x.csv")
     with pytest.raises(UserError, match="nowhere is not a folder"):

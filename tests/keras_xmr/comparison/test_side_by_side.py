@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import csv
 import re
+import shutil
 
 import numpy as np
 import pytest
+from datasets import encoded, picture, write_csv
 from finished_runs import CAPTIONS, IMAGES, OWNER, finished_run
+from models import tiny_config
 
+from data_pipelines.prepare import prepare
 from keras_xmr.comparison.report import signed
 from keras_xmr.comparison.results import read_runs
 from keras_xmr.comparison.runs import compare
@@ -60,6 +64,36 @@ def test_the_answers_of_both_models_to_what_one_wins(runs):
     images = next(own for own in duel["queries"] if own["photo"])
     part = TEMPLATES.get_template("parts.html").module.duel(images)
     assert part.count('<li class="') == 12
+
+
+def test_photos_of_the_records_are_shown_where_they_still_exist(runs, tmp_path):
+    root = tmp_path / "photos"
+    (root / "images").mkdir(parents=True)
+    names = [f"image {number}" for number in range(IMAGES)]
+    splits = [[name, "test"] for name in names] + [["other", "train"]]
+    for name, _ in splits:
+        (root / "images" / name).write_bytes(encoded(picture(0)))
+    write_csv(root / "captions.csv", ["image", "caption"], [[name, "a dog"] for name, _ in splits])
+    write_csv(root / "splits.csv", ["image", "split"], splits)
+    source = f"data.source={{name: csv, root: {root}, splits: splits.csv}}"
+    config = tiny_config(tmp_path, source)
+    assert prepare(config.data).split("test").image_keys == names
+    folders = [
+        finished_run(tmp_path, name, 0, skill, (f"data.records={config.data.records}",))
+        for name, skill in (("a", 3.0), ("b", 2.0))
+    ]
+    for folder in folders:
+        answers_of(folder, 5)
+    methods = read_runs([folder.path for folder in folders])["test"]
+    shown = side_by_side(methods, wins(methods))[0]["queries"]
+    photos = [answer["photo"] for m in shown[0]["models"] for answer in m["answers"]]
+    photos += [query["photo"] for query in shown if query["photo"]]
+    assert len(photos) == 15
+    assert {photo["key"] for photo in photos} <= set(names)
+    assert all(photo["url"].startswith("data:image/jpeg;base64,") for photo in photos)
+    shutil.rmtree(config.data.records)
+    answer = side_by_side(methods, wins(methods))[0]["queries"][0]["models"][0]["answers"][0]
+    assert answer["photo"].keys() == {"key"}
 
 
 @pytest.mark.slow
