@@ -312,9 +312,12 @@ def _heads(model: Retriever) -> tuple[Head, Head]:
 
 
 def _config(name: str) -> Config:
+    """A config whose poolings are maps of averages, all of them learned, as CCA begins them."""
     from keras_xmr.config.loader import find_config, load_config
 
-    return load_config(find_config(name))
+    linear = [f"model.{side}.pooling.closed_form=0" for side in ("image", "text")]
+    size = ["model.dimension=128", "model.image.pooling.views=1"]
+    return load_config(find_config(name), [*linear, *size])
 
 
 def _tower(tower: Any, width: tuple[str, int], config: Config) -> Any:

@@ -78,7 +78,7 @@ def made_up(bench, photos=70):
     return bench.Photos(images[:, None], captions, [], parts)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_every_method_has_a_row_and_a_second_run_computes_nothing(
     bench, tmp_path, monkeypatch, capsys
 ):

@@ -46,7 +46,9 @@ TINY = {
 }
 
 
-_BY_THE_MODEL = r"features.* wide|keeps the width of the features|is batch normalisation"
+_BY_THE_MODEL = (
+    r"features.* wide|keeps the width of the features|is batch normalisation|are not those of"
+)
 
 
 def sections(folder: Path, *makes: Callable[..., Any]) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from data_pipelines.errors import UserError
 from data_pipelines.option_types import BelowOne, NonNegativeInt, PositiveFloat, PositiveInt
 from data_pipelines.vectors import chunks
 from keras_xmr.config.contracts import PoolingContract
@@ -105,7 +106,7 @@ class Projection(Pooling):
     def build(self, features_shape: tuple[Any, ...]) -> None:
         width, positions = features_shape[-1], features_shape[1]
         if self.views > 1 and (positions is None or positions % self.views):
-            raise ValueError(
+            raise UserError(
                 f"views: {positions or 'a varying number of'} positions are not those of "
                 f"{self.views} views; write 1, or another encoder (mirror: true makes two views)"
             )
