@@ -70,6 +70,11 @@ class Sidecar(BaseModel):
     skipped: list[tuple[str, str]] = []
 
 
+def content_digest(content: bytes) -> str:
+    """Returns the digest of an image, as it is stored, or of its features: `Item.digest`."""
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
 def serialize(entry: Entry, image: EncodedImage | Regions) -> bytes:
     """Serializes the record of one image, a `tf.train.Example`."""
 
@@ -141,7 +146,7 @@ class ShardWriter:
                 offset=self._offset,
                 length=len(record),
                 crc=zlib.crc32(record),
-                digest=hashlib.sha256(content).hexdigest()[:16],
+                digest=content_digest(content),
                 regions=() if isinstance(image, EncodedImage) else image.features.shape,
             )
         )

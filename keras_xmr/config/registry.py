@@ -209,6 +209,7 @@ def import_plugins() -> None:
                 component.load()
 
 
+@cache
 def _classes_of_folder(folder: str) -> Classes:
     root = Path(__file__).parent.parent
     paths = sorted(root.joinpath(*folder.split(".")).glob("*.py"))

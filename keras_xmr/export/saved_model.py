@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from data_pipelines.text import Tokenizer
 from keras_xmr import embeddings
 from keras_xmr.matchers import LogitMatcher
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.model.towers import pad_empty
+from keras_xmr.model.towers import run_never_empty
 
 Tensors = dict[str, tf.Tensor]
 
@@ -164,8 +165,8 @@ class _Endpoints:
 
     def _embed_pixels(self, pixels: tf.Tensor) -> Tensors:
         """Embeddings of inputs of the image tower."""
-        embedding = _add_uncertainty(self.model.image_tower(pad_empty(pixels), training=False))
-        return {name: value[: tf.shape(pixels)[0]] for name, value in embedding.items()}
+        embed = partial(self.model.image_tower, training=False)
+        return _add_uncertainty(run_never_empty(embed, pixels))
 
     def embed_text(self, captions: tf.Tensor) -> Tensors:
         """Embeddings of captions."""

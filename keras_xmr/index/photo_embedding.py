@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from data_pipelines.images import to_jpeg
 from data_pipelines.processors import processor_count
 from data_pipelines.progress import Progress
 from data_pipelines.records import Records, SplitRecords
+from data_pipelines.shards import content_digest
 from data_pipelines.sources import UnreadableError
 from data_pipelines.vectors import chunks, concatenate, select
 from keras_xmr.index.photos import (
@@ -55,6 +55,10 @@ class EmbeddedPhotos:
         return [photo.path for photo in self.photos]
 
 
+_Place = tuple[SplitRecords, int]
+"""A split with stored features, and the number of an image there."""
+
+
 class PhotoEmbedder:
     """Embeds photos of a folder, which threads read.
 
@@ -86,53 +90,59 @@ class PhotoEmbedder:
         embeddings = []
         with ThreadPoolExecutor(max(2, processor_count())) as pool:
             for batch in chunks(files, size):
-                pixels, digests = [], []
+                pixels, places = [], []
                 for (path, _), result in zip(batch, pool.map(self._read, batch), strict=True):
                     if isinstance(result, UnreadableError):
                         broken[path] = str(result)
                         continue
                     photos.append(replace(result[0], id=first_id + len(photos)))
                     pixels.append(result[1])
-                    digests.append(result[2])
+                    places.append(result[2])
                 if pixels:
-                    embeddings.append(self._embed(pixels, digests))
+                    embeddings.append(self._embed(pixels, places))
                 bar.update(len(batch))
         return EmbeddedPhotos(photos, broken, concatenate(embeddings) if embeddings else {})
 
-    def _read(self, file: tuple[str, FileState]) -> tuple[Photo, np.ndarray, int] | UnreadableError:
-        """A photo, its pixels, and its digest as records store it."""
+    def _read(
+        self, file: tuple[str, FileState]
+    ) -> tuple[Photo, np.ndarray, _Place | None] | UnreadableError:
+        """A photo, its pixels, and where its features are stored, if they are."""
         path, state = file
         try:
             data = read_photo(self._root, path)
             jpeg = to_jpeg(data, path)
             pixels = self._model.decode(jpeg)
-            if self._stored and (side := self._model.config.data.image.store_side):
+            photo = describe(path, data, state, pixels)
+            if not self._stored:
+                return photo, pixels, None
+            if side := self._model.config.data.image.store_side:
                 jpeg = to_jpeg(data, path, side)
-            digest = int(hashlib.sha256(jpeg).hexdigest()[:16], 16)
-            return describe(path, data, state, pixels), pixels, digest
+            return photo, pixels, self._stored.get(int(content_digest(jpeg), 16))
         except UnreadableError as error:
             return error
 
-    def _embed(self, pixels: list[np.ndarray], digests: list[int]) -> dict[str, np.ndarray]:
+    def _embed(
+        self, pixels: list[np.ndarray], places: list[_Place | None]
+    ) -> dict[str, np.ndarray]:
         """Embeds photos, by stored features those that have them, in order."""
         rows: dict[SplitRecords | None, list[tuple[int, int]]] = {}
-        for row, digest in enumerate(digests):
-            split, number = self._stored.get(digest, (None, row))
+        for row, place in enumerate(places):
+            split, number = place or (None, row)
             rows.setdefault(split, []).append((row, number))
         parts, order = [], []
-        for split, places in rows.items():
-            numbers = np.array([number for _, number in places])
+        for split, of_split in rows.items():
+            numbers = np.array([number for _, number in of_split])
             if split is None:
                 parts.append(self._model.embed_pixels(np.stack([pixels[n] for n in numbers])))
             else:
                 parts.append(self._model.embed_records(split, numbers))
-            order += [row for row, _ in places]
+            order += [row for row, _ in of_split]
         return select(concatenate(parts), np.argsort(order))
 
 
-def _stored_features(model: RunModel) -> dict[int, tuple[SplitRecords, int]]:
-    """Splits with stored features, and the number of the image there, by digest of the image."""
-    places: dict[int, tuple[SplitRecords, int]] = {}
+def _stored_features(model: RunModel) -> dict[int, _Place]:
+    """The places of stored features, by digest of the image."""
+    places: dict[int, _Place] = {}
     if not model.config.data.is_prepared:
         return places
     try:

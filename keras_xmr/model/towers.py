@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import keras
@@ -104,8 +105,7 @@ def run_images(network: keras.Model, images: tf.Tensor, training: bool = False) 
     """
     if training:
         return network(images, training=True)
-    outputs = _run_images(network, pad_empty(images))
-    return tf.nest.map_structure(lambda output: output[: tf.shape(images)[0]], outputs)
+    return run_never_empty(partial(_run_images, network), images)
 
 
 def _run_images(network: keras.Model, images: tf.Tensor) -> Any:
@@ -135,13 +135,17 @@ def _run_images(network: keras.Model, images: tf.Tensor) -> Any:
     )
 
 
-def pad_empty(items: tf.Tensor) -> tf.Tensor:
-    """The items, or one of zeros: convolutions of TensorFlow refuse a batch without items."""
+def run_never_empty(function: Callable[[tf.Tensor], Any], items: tf.Tensor) -> Any:
+    """Runs a function on items, and on one of zeros, with its outputs cut off, if there are none.
+
+    Convolutions of TensorFlow refuse a batch without items.
+    """
     shape = tf.shape(items)
     missing = tf.cast(tf.equal(shape[0], 0), tf.int32)
     # Regions may be of any number, so that not all of the shape is known before.
     zeros = tf.zeros(tf.concat([[missing], shape[1:]], axis=0), items.dtype)
-    return tf.concat([items, zeros], axis=0)
+    outputs = function(tf.concat([items, zeros], axis=0))
+    return tf.nest.map_structure(lambda output: output[: shape[0]], outputs)
 
 
 _CACHED = 2**20

@@ -213,7 +213,7 @@ def test_relevance_of_a_captions_file_needs_no_config_and_no_tensorflow(tmp_path
     assert done.stderr.startswith("error: x.csv does not exist")
 
 
-def test_images_and_relevance_of_a_split_are_written(tmp_path, monkeypatch, capsys, trained):
+def test_images_and_relevance_of_a_split_are_written(tmp_path, capsys, trained):
     output = tmp_path / "pictures"
     cli.main(["main.py", "images", f"--run={trained.folder.path}", f"--output={output}"])
     assert f"{output}: 12 images" in capsys.readouterr().out

@@ -66,7 +66,7 @@ def test_the_answers_of_both_models_to_what_one_wins(runs):
     assert part.count('<li class="') == 12
 
 
-def test_photos_of_the_records_are_shown_where_they_still_exist(runs, tmp_path):
+def test_photos_of_the_records_are_shown_where_they_still_exist(tmp_path):
     root = tmp_path / "photos"
     (root / "images").mkdir(parents=True)
     names = [f"image {number}" for number in range(IMAGES)]

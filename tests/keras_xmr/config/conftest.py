@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 
 import keras
@@ -10,19 +9,14 @@ import pytest
 
 from data_pipelines import plugins
 from data_pipelines.plugins import remove_plugins
-from keras_xmr.config import registry
 from keras_xmr.config.schema import rebuild
 from keras_xmr.metrics.names import CHOSEN
-
-# Our own files are the same beside every package: they are parsed once.
-classes_of_folder = functools.cache(registry._classes_of_folder)
 
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     """Writes packages that can be imported, which are forgotten afterwards."""
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(registry, "_classes_of_folder", classes_of_folder)
     before = set(sys.modules)
 
     def write(files: dict[str, str]) -> None:
