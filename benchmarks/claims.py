@@ -47,7 +47,7 @@ from paper_claims import (
 from real_tables import Result, Sides, mean_of_runs, read_results, resampled_photos
 
 from data_pipelines.errors import UserError
-from keras_xmr.comparison.resampling import Resampled, resample
+from keras_xmr.comparison.figures import Resampled, resample
 from keras_xmr.comparison.results import RunResult, read_runs
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.metrics.bootstrap import RESAMPLES, Difference, Estimate, Seeds, holm
@@ -292,11 +292,10 @@ class Scenes:
         for run in runs:
             key = run.folder, run.matcher
             if key not in self._resampled:
-                kinds = resample({run.method: [run]})
-                self._resampled[key] = {kind.judgements: kind for kind in kinds}
+                self._resampled[key] = resample({run.method: [run]})
             known = self._resampled[key]
             kind = known["truth" if by_truth and "truth" in known else "metrics"]
-            (estimate,) = kind.estimates[name]
+            (estimate,) = kind[name].values()
             value += 100 * estimate.value / len(runs)
             resampled += 100 * estimate.resampled / len(runs)
         return Estimate(value, resampled)

@@ -8,17 +8,18 @@ from dataclasses import dataclass
 import matplotlib.pyplot as plt
 import numpy as np
 
-from keras_xmr.comparison.resampling import HEADLINES, Resampled, most_judged
-from keras_xmr.comparison.results import Methods, RunResult
-from keras_xmr.comparison.summary_tables import (
+from keras_xmr.comparison.figures import (
+    HEADLINES,
     UNCERTAINTY,
-    Figure,
+    Resampled,
     SummaryTable,
     kind_title,
+    most_judged,
     shown_mean,
 )
+from keras_xmr.comparison.results import Methods, RunResult
 from keras_xmr.metrics import chance_recall
-from keras_xmr.metrics.bootstrap import Difference, mean_of_runs
+from keras_xmr.metrics.bootstrap import mean_of_runs
 from keras_xmr.reporting.metric_tables import CHANCE
 from keras_xmr.reporting.pages import explain
 from keras_xmr.reporting.pictures import (
@@ -49,7 +50,7 @@ def comparison_pictures(
     plain = [b for b in summary_tables if b.matchers == "own" and not b.reranker]
     for table in plain:
         if table.judgements != "folds":
-            yield _bars(table, resampled.get(table.judgements))
+            yield _bars(table, resampled.get(table.judgements, {}))
     yield _recall(methods)
     if _asp_tops(plain[0]):
         yield _asp(plain[0])
@@ -118,7 +119,7 @@ def draw_bars(
     return figure
 
 
-def _bars(table: SummaryTable, resampled: Resampled | None) -> Picture:
+def _bars(table: SummaryTable, resampled: Resampled) -> Picture:
     """A bar per method, with its interval, in a panel per metric."""
     labels = HEADLINES | {UNCERTAINTY: "rank correlation of sigma"}
     panels: dict[str, dict[str, Bar]] = {}
@@ -131,7 +132,11 @@ def _bars(table: SummaryTable, resampled: Resampled | None) -> Picture:
         bars = panels[f"{label}{unit}"] = {}
         for name, figures in table.rows.items():
             if known := figures.get(metric):
-                interval = _interval(known, metric, name, resampled)
+                # Without resamples, the interval is over runs alone.
+                estimate = resampled.get(metric, {}).get(name) or mean_of_runs(
+                    np.array(known.values), np.array([known.values])
+                )
+                interval = estimate.difference()
                 value, low, high = factor * np.array([known.mean, interval.low, interval.high])
                 single = len(known.values) == 1 and table.runs > 1
                 bars[name] = Bar(value, low, high, shown_mean(metric, figures), single)
@@ -143,13 +148,6 @@ def _bars(table: SummaryTable, resampled: Resampled | None) -> Picture:
     drawing = draw_bars(panels, list(table.rows), chance)
     title, see = f"metrics, {kind_title(table.judgements)}", explain("compared_bars")
     return Picture(f"bars-{table.judgements}", title, see, drawing, header, rows)
-
-
-def _interval(bar: Figure, metric: str, method: str, resampled: Resampled | None) -> Difference:
-    """The interval of a metric: over queries and runs, or over runs alone without resamples."""
-    if resampled and method in resampled.methods and metric in resampled.estimates:
-        return resampled.of(metric, method)
-    return mean_of_runs(np.array(bar.values), np.array([bar.values])).difference()
 
 
 def _recall(methods: Methods) -> Picture:

@@ -10,25 +10,23 @@ from itertools import chain, product
 from pathlib import Path
 
 from data_pipelines.files import atomic_write
-from keras_xmr.comparison.plots import comparison_pictures
-from keras_xmr.comparison.resampling import (
+from keras_xmr.comparison.figures import (
     ALPHA,
+    ANNOTATED,
     HEADLINES,
     Pair,
     Resampled,
+    SummaryTable,
     compare_pairs,
+    kind_title,
     most_judged,
     required_resamples,
     resample,
-)
-from keras_xmr.comparison.results import Methods
-from keras_xmr.comparison.side_by_side import Win, group_by_pair, side_by_side, wins
-from keras_xmr.comparison.summary_tables import (
-    ANNOTATED,
-    SummaryTable,
-    kind_title,
     summary_tables,
 )
+from keras_xmr.comparison.plots import comparison_pictures
+from keras_xmr.comparison.results import Methods
+from keras_xmr.comparison.side_by_side import Win, side_by_side, wins
 from keras_xmr.config.registry import summaries
 from keras_xmr.evaluation.results import tie_warning
 from keras_xmr.metrics import RSUM
@@ -60,16 +58,16 @@ class Comparison:
     @cached_property
     def resampled(self) -> dict[str, Resampled]:
         """The metrics of the methods over resamples, by the kind of judgements."""
-        return {of_kind.judgements: of_kind for of_kind in resample(self.methods)}
+        return resample(self.methods)
 
     @cached_property
     def pairs(self) -> list[Pair]:
         """The differences of the methods; empty with one method."""
-        return compare_pairs(list(self.resampled.values()))
+        return compare_pairs(self.resampled)
 
     @cached_property
-    def wins(self) -> list[Win]:
-        """The queries on which each method is most ahead of another."""
+    def wins(self) -> dict[tuple[str, str], list[Win]]:
+        """The queries on which each method is most ahead of another, by both."""
         return wins(self.methods)
 
     @property
@@ -80,7 +78,7 @@ class Comparison:
         means = {name: 100 * figures[RSUM].mean for name, figures in table.rows.items()}
         first, *others = sorted(means, key=lambda name: -means[name])
         line = f"{first} has an RSUM of {means[first]:.1f} by the {kind_title(kind)}"
-        best = self.resampled[kind].of(RSUM, first)
+        best = self.resampled[kind][RSUM][first].difference()
         at_chance = RSUM in table.chance and not best.low > table.chance[RSUM]
         if others:
             line += f"{'' if at_chance else ', the highest'}; "
@@ -152,7 +150,7 @@ def write_report(comparison: Comparison, folder: Path) -> Path:
     atomic_write(folder / "figures.csv", to_csv(_figure_rows(comparison.summary_tables), 6))
     if comparison.pairs:
         atomic_write(folder / "differences.csv", to_csv(_pair_rows(comparison.pairs), 6))
-        atomic_write(folder / "wins.csv", to_csv(_win_rows(comparison.wins)))
+        atomic_write(folder / "wins.csv", to_csv(_win_rows(chain(*comparison.wins.values()))))
     tables = [
         table.wide_table(table.title(comparison.split), _intervals(table, comparison.resampled))
         for table in comparison.summary_tables
@@ -184,7 +182,8 @@ def _intervals(table: SummaryTable, resampled: Mapping[str, Resampled]) -> dict[
     """The intervals of RSUM, for models that are scored with the matcher of their training."""
     if table.matchers != "own" or table.reranker or table.judgements not in resampled:
         return {}
-    return {name: resampled[table.judgements].of(RSUM, name) for name in table.rows}
+    estimates = resampled[table.judgements][RSUM]
+    return {name: estimates[name].difference() for name in table.rows}
 
 
 def _figure_rows(summary_tables: Sequence[SummaryTable]) -> Iterable[Sequence[object]]:
@@ -208,9 +207,9 @@ def _pair_rows(pairs: Sequence[Pair]) -> Iterable[Sequence[object]]:
         yield (_kind_name(pair.judgements), pair.metric, pair.left, pair.right, *numbers)
 
 
-def _win_rows(wins: Sequence[Win]) -> Iterable[Sequence[object]]:
+def _win_rows(wins: Iterable[Win]) -> Iterable[Sequence[object]]:
     yield ("direction", "method", "other", "query", "caption", "rank", "rank_of_other")
-    for win in wins:
+    for win in sorted(wins, key=lambda win: win.direction):
         ranks = [f"{rank:.4g}" for rank in win.ranks]
         yield (win.direction, win.winner, win.loser, win.query, win.text, *ranks)
 
@@ -261,15 +260,14 @@ def _pair_tables(comparison: Comparison) -> list[list[Table]]:
     for pair in comparison.pairs:
         if pair.judgements == kind and pair.metric in HEADLINES:
             pairs[pair.left, pair.right].append(pair)
-    wins, header = group_by_pair(comparison.wins), [""]
-    header += ["difference", "95 % interval", "p", "p (Holm)", "detectable", ""]
+    header = ["", "difference", "95 % interval", "p", "p (Holm)", "detectable", ""]
     return [
         [
             Table(f"{left} minus {right}, {kind_title(kind)}", header, [*map(_pair_cells, chosen)]),
             *(
                 table
                 for winner, loser in ((left, right), (right, left))
-                if (table := _win_table(wins[winner, loser], winner, loser)).rows
+                if (table := _win_table(comparison.wins[winner, loser], winner, loser)).rows
             ),
         ]
         for (left, right), chosen in pairs.items()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from data_pipelines.errors import ArgumentError
-from keras_xmr.comparison.resampling import compare_estimates, estimate_means
+from keras_xmr.comparison.figures import compare_estimates, estimate_means
 from keras_xmr.judgements import as_judgements, check_image_ids
 from keras_xmr.judgements.relation import Judgements
 from keras_xmr.metrics.bootstrap import RESAMPLES, Difference

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import zipfile
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 import yaml
 
 from data_pipelines.errors import UserError
-from keras_xmr.comparison.resampling import most_judged
+from keras_xmr.comparison.figures import most_judged
 from keras_xmr.comparison.results import Methods, RunResult
 from keras_xmr.evaluation.files import KINDS
 from keras_xmr.reporting.pages import data_url
@@ -49,8 +48,8 @@ class Win:
     ranks: tuple[float, ...]
 
 
-def wins(methods: Methods, count: int = _WINS) -> list[Win]:
-    """For each ordered pair of methods, the queries where the first is most ahead of the second.
+def wins(methods: Methods, count: int = _WINS) -> dict[tuple[str, str], list[Win]]:
+    """By winner and loser, the queries where the first is most ahead of the second.
 
     Ahead means a larger reciprocal rank of the first relevant item (by `most_judged`), averaged
     over runs; only queries where it is ahead are listed.
@@ -61,7 +60,9 @@ def wins(methods: Methods, count: int = _WINS) -> list[Win]:
     """
     first = next(iter(methods.values()))[0].queries
     judgements = most_judged(methods)
-    listed = []
+    listed: dict[tuple[str, str], list[Win]] = {
+        pair: [] for pair in itertools.permutations(methods, 2)
+    }
     for side, ids, texts in (
         ("i2t", first.image_ids, None),
         ("t2i", first.caption_ids, first.captions),
@@ -72,25 +73,19 @@ def wins(methods: Methods, count: int = _WINS) -> list[Win]:
             )
             for name, runs in methods.items()
         }
-        for winner, loser in itertools.permutations(methods, 2):
+        for (winner, loser), of_pair in listed.items():
             ahead = np.nan_to_num(reciprocal[winner] - reciprocal[loser])
             for number in np.argsort(-ahead, kind="stable")[:count].tolist():
                 if ahead[number] > 0:
                     query = str(ids[number]), "" if texts is None else str(texts[number])
                     ranks = tuple(float(1 / reciprocal[name][number]) for name in (winner, loser))
-                    listed.append(Win(side, winner, loser, number, *query, ranks))
+                    of_pair.append(Win(side, winner, loser, number, *query, ranks))
     return listed
 
 
-def group_by_pair(wins: Sequence[Win]) -> dict[tuple[str, str], list[Win]]:
-    """The wins of each winner over each loser; empty without any."""
-    groups: dict[tuple[str, str], list[Win]] = defaultdict(list)
-    for win in wins:
-        groups[win.winner, win.loser].append(win)
-    return groups
-
-
-def side_by_side(methods: Methods, wins: Sequence[Win]) -> list[dict[str, Any]]:
+def side_by_side(
+    methods: Methods, wins: Mapping[tuple[str, str], Sequence[Win]]
+) -> list[dict[str, Any]]:
     """The queries that each model wins most clearly, with the answers of both, for a page.
 
     Empty with more than three models, as pictures would be too many, or of runs that were
@@ -98,12 +93,12 @@ def side_by_side(methods: Methods, wins: Sequence[Win]) -> list[dict[str, Any]]:
 
     Args:
         methods: The runs of each method, of which the first is shown.
-        wins: The queries on which each is most ahead of another.
+        wins: The result of `wins`.
 
     Returns:
         Winner, loser and queries of each pair of models, as `comparison.html` takes them.
     """
-    if len(methods) > _MODELS or not wins:
+    if len(methods) > _MODELS or not any(wins.values()):
         return []
     answers = {name: _read_answers(runs[0]) for name, runs in methods.items()}
     if not all(answers.values()):
@@ -145,7 +140,8 @@ def side_by_side(methods: Methods, wins: Sequence[Win]) -> list[dict[str, Any]]:
                 for win in [win for win in of_pair if win.direction == side][:_SHOWN]
             ],
         }
-        for (winner, loser), of_pair in group_by_pair(wins).items()
+        for (winner, loser), of_pair in wins.items()
+        if of_pair
     ]
 
 
