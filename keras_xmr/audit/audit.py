@@ -141,7 +141,7 @@ def merge_labels(config: Config, path: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     write_labels(_labels_file(folder), labels, truth.image_ids, truth.caption_ids)
     judgements = folder / f"judgements-{name}.csv"
-    write_judgements(judgements, truth.judgements, labels, truth.image_ids, truth.caption_ids)
+    write_judgements(judgements, truth, labels)
     amended = judged_pairs([truth.judgements], labels)
     print(
         f"\n{len(new):,} labels read ({_kinds(new)}), {len(new.keys() - old.keys()):,} of them "

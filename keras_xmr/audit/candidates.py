@@ -17,6 +17,7 @@ from scipy.stats import rankdata
 from data_pipelines.errors import ArgumentError
 from data_pipelines.option_types import Combination
 from data_pipelines.processors import in_threads
+from data_pipelines.vectors import chunks
 from keras_xmr.config.schema import AuditOptions
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import ScoreMatrices
@@ -173,8 +174,8 @@ def vote(
     by_image, by_caption = scores.by_query
     columns = (
         by_image[images, captions].tolist(),
-        *_compute_ranks(by_image, judged, images, captions),
-        *_compute_ranks(by_caption, judged.T.tocsr(), captions, images),
+        *_ranks_of(by_image, judged, images, captions),
+        *_ranks_of(by_caption, judged.T.tocsr(), captions, images),
     )
     return list(map(Vote, *columns))
 
@@ -225,42 +226,39 @@ def _lower_to_leads(belief: np.ndarray, scores: np.ndarray, judged: scipy.sparse
 
     def lower(first: int) -> None:
         rows = slice(first, first + _ROWS)
-        block = np.array(scores[rows], order="C")
-        known = judged[rows]
-        places = known.tocoo().coords
-        last = _last_right(block[places], places[0], known.data, len(block))
-        block[places] = -np.inf
-        annotated = 1 + np.count_nonzero(block > last[:, None], axis=1)
-        # Of candidates with equal scores each has the last of their ranks.
-        ranks = rankdata(-block, method="max", axis=1)
+        ranks, annotated = _ranks(scores[rows], judged[rows])
         leads = np.log2(annotated.astype(np.float32))[:, None] - np.log2(ranks.astype(np.float32))
         np.minimum(belief[rows], leads, out=belief[rows])
 
     in_threads(lower, len(scores), _ROWS)
 
 
-def _last_right(scores: np.ndarray, rows: np.ndarray, grades: np.ndarray, count: int) -> np.ndarray:
-    """The lowest score of a right answer of each row; minus infinity without one."""
-    last = np.full(count, np.inf, scores.dtype)
-    np.minimum.at(last, rows[grades > 0], scores[grades > 0])
-    return np.where(np.isposinf(last), -np.inf, last)
+def _ranks(scores: np.ndarray, judged: scipy.sparse.csr_array) -> tuple[np.ndarray, np.ndarray]:
+    """Ranks of candidates among the unlabelled ones of their row, and of its last right answer.
+
+    Of candidates with equal scores each has the last of their ranks.
+    """
+    block = np.array(scores, order="C")
+    places, right = judged.tocoo().coords, judged.data > 0
+    last = np.full(len(block), np.inf, block.dtype)
+    np.minimum.at(last, places[0][right], block[places][right])
+    last[np.isposinf(last)] = -np.inf
+    block[places] = -np.inf
+    annotated = 1 + np.count_nonzero(block > last[:, None], axis=1)
+    return rankdata(-block, method="max", axis=1), annotated
 
 
-def _compute_ranks(
+def _ranks_of(
     scores: np.ndarray, judged: scipy.sparse.csr_array, rows: np.ndarray, columns: np.ndarray
 ) -> tuple[list[int], list[int]]:
-    """Ranks of some columns in their rows, and of the last right answer of each row."""
-    ranks, annotated_ranks = [], []
-    for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
-        values = np.array(scores[row])
-        score = values[column]
-        known = slice(*judged.indptr[row : row + 2])
-        places, right = judged.indices[known], judged.data[known] > 0
-        last = values[places[right]].min(initial=np.inf) if right.any() else -np.inf
-        values[places] = -np.inf
-        ranks.append(int(np.count_nonzero(values >= score)))
-        annotated_ranks.append(1 + int(np.count_nonzero(values > last)))
-    return ranks, annotated_ranks
+    """The result of `_ranks` for some columns in their rows."""
+    ranks: list[int] = []
+    annotated: list[int] = []
+    for pairs in chunks(np.arange(len(rows)), _ROWS):
+        of_rows, of_last = _ranks(scores[rows[pairs]], judged[rows[pairs]])
+        ranks += of_rows[np.arange(len(pairs)), columns[pairs]].astype(int).tolist()
+        annotated += of_last.tolist()
+    return ranks, annotated
 
 
 def _best(belief: np.ndarray, count: int) -> np.ndarray:

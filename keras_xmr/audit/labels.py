@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import numpy as np
 import scipy.sparse
 
-from keras_xmr.judgements import Judgements, JudgementsError
+from keras_xmr.judgements import GroundTruth, Judgements, JudgementsError
 from keras_xmr.judgements.formats import parse_grade
 from keras_xmr.judgements.reading import known_name, read_rows, write_rows
 
@@ -127,28 +127,20 @@ def write_labels(
     write_rows(path, COLUMNS, rows)
 
 
-def write_judgements(
-    path: Path,
-    annotated: Judgements,
-    labels: Mapping[Pair, Label],
-    image_ids: Sequence[str],
-    caption_ids: Sequence[str],
-) -> None:
+def write_judgements(path: Path, truth: GroundTruth, labels: Mapping[Pair, Label]) -> None:
     """Writes annotated judgements, amended by labels, so that `read_judgements` can read them.
 
     A pair that is labelled wrong has grade 0; one labelled unsure is not changed.
 
     Args:
         path: The file: `image,caption,grade`, by image and then by caption.
-        annotated: The judgements before.
+        truth: The judgements before, with the ids of images and captions.
         labels: The labels.
-        image_ids: The ids of the images.
-        caption_ids: The ids of the captions.
     """
     decided = {pair: label for pair, label in labels.items() if label.kind != "unsure"}
-    grades = _apply_labels(annotated.grades, decided)
+    grades = _apply_labels(truth.judgements.grades, decided)
     rows = (
-        (image_ids[i], caption_ids[c], _number(grade))
+        (truth.image_ids[i], truth.caption_ids[c], _number(grade))
         for i, c, grade in zip(*grades.tocoo().coords, grades.data, strict=True)
     )
     write_rows(path, ("image", "caption", "grade"), rows)

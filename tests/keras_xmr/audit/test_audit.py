@@ -39,7 +39,7 @@ from keras_xmr.audit.labels import (
 from keras_xmr.config.loader import ConfigError, dump_config
 from keras_xmr.config.schema import AuditOptions
 from keras_xmr.index.photos import thumbnail
-from keras_xmr.judgements import Judgements, JudgementsError, read_judgements
+from keras_xmr.judgements import GroundTruth, Judgements, JudgementsError, read_judgements
 from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.pipeline.run import Run
 from keras_xmr.reporting.pages import data_url
@@ -267,7 +267,8 @@ def test_marks_make_judgements_that_can_be_read(tmp_path):
     }
     write_labels(tmp_path / "again.csv", labels, IMAGES, CAPTIONS)
     assert read_labels(tmp_path / "again.csv", IMAGES, CAPTIONS) == labels
-    write_judgements(tmp_path / "judged.csv", annotated, labels, IMAGES, CAPTIONS)
+    truth = GroundTruth(IMAGES, CAPTIONS, np.array([0, 1, 2, 0]), annotated)
+    write_judgements(tmp_path / "judged.csv", truth, labels)
     found = read_judgements(tmp_path / "judged.csv", IMAGES, CAPTIONS).grades.toarray()
     np.testing.assert_allclose(
         found, [[1, 0, 0, np.float32(0.3)], [1, 0, 0, 0], [0, 0, 1, 0]], rtol=1e-7
