@@ -13,6 +13,7 @@ examples:
 from __future__ import annotations
 
 import argparse
+import logging
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,11 +22,12 @@ from data_pipelines.files import check_folder
 from data_pipelines.tables import on_one_line
 from keras_xmr.commands._options import add_path, add_run_or_model, find_run
 from keras_xmr.config.messages import first_of
-from keras_xmr.config.program import next_commands
+from keras_xmr.config.program import next_commands, update_hint
 
 if TYPE_CHECKING:
     from keras_xmr.index.build import Report
 
+_LOGGER = logging.getLogger(__name__)
 _SHOWN = 20
 
 
@@ -55,29 +57,28 @@ def run(arguments: argparse.Namespace) -> None:
     from keras_xmr.index.photos import check_root, read_tags
 
     # Errors in these are reported before TensorFlow is imported.
-    check_root(arguments.images)
+    root = check_root(arguments.images)
     run = None if arguments.run is None else find_run(arguments)
     check_folder(arguments.index or run or Path("saved_models"))
     backend_class(arguments.backend)
-    if arguments.tags is not None:
-        read_tags(arguments.tags)
+    tags = None if arguments.tags is None else read_tags(arguments.tags)
 
+    from data_pipelines.source_changes import data_change
     from keras_xmr.index.build import build_index
+    from keras_xmr.index.calibration import example_caption
+    from keras_xmr.index.run_model import RunModel
 
-    report = build_index(
-        run or find_run(arguments),
-        arguments.images,
-        arguments.index,
-        backend=arguments.backend,
-        tags=arguments.tags,
-        calibrate=not arguments.no_answer_sets,
-        uri=arguments.uri,
-    )
-    print("\n".join(report_lines(report)), flush=True)
+    model = RunModel(run or find_run(arguments))
+    path = arguments.index or model.folder.path / "index"
+    if change := data_change(model.config.data):
+        _LOGGER.warning("%s. %s trains again", change, update_hint(model.folder.path))
+    calibrate, uri = not arguments.no_answer_sets, arguments.uri
+    report = build_index(model, root, path, arguments.backend, tags, calibrate, uri)
+    print("\n".join(report_lines(report, example_caption(model))), flush=True)
 
 
-def report_lines(report: Report) -> list[str]:
-    """The summary of a build."""
+def report_lines(report: Report, example: str = "") -> list[str]:
+    """The summary of a build; `example` is a query to try."""
     done = {"new": report.added, "changed": report.changed, "removed": report.removed}
     counts = ", ".join(f"{count:,} {name}" for name, count in done.items() if count)
     photos = "photo" if report.photos == 1 else "photos"
@@ -93,5 +94,5 @@ def report_lines(report: Report) -> list[str]:
         lines += [f"  {on_one_line(name)}" for name in first_of(list(map(str, names)), _SHOWN)]
     if not report.photos:
         return lines
-    index, query = shlex.quote(str(report.path)), shlex.quote(report.example or "your query")
+    index, query = shlex.quote(str(report.path)), shlex.quote(example or "your query")
     return [*lines, *next_commands([f"search --index={index} {query}", f"serve --index={index}"])]

@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import shutil
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,15 +22,13 @@ from data_pipelines.files import (
     temporary_path,
 )
 from data_pipelines.progress import Progress
-from data_pipelines.source_changes import data_change
 from data_pipelines.vectors import chunks
-from keras_xmr.config.program import update_hint
 from keras_xmr.index.backends import Backend, DamagedError, backend_class
-from keras_xmr.index.calibration import calibrate_run, example_caption, has_validation
+from keras_xmr.index.calibration import calibrate_run, has_validation
 from keras_xmr.index.manifests import MANIFEST, write_manifest
 from keras_xmr.index.photo_embedding import PhotoEmbedder
 from keras_xmr.index.photo_index import ITEMS, PARTS, VECTORS, VERSION, PhotoIndex
-from keras_xmr.index.photos import FileState, Photo, check_root, near_duplicates, read_tags
+from keras_xmr.index.photos import FileState, Photo, near_duplicates
 from keras_xmr.index.run_model import RunModel
 
 _LOGGER = logging.getLogger(__name__)
@@ -59,9 +56,6 @@ class Report:
         damaged: Files and folders of the index that were damaged, and rebuilt. A calibration is
             rebuilt only if calibration was requested, and removed otherwise.
         tagged: Paths with tags that are not in the index.
-        example: A caption of training, as a query to try; empty without the records of the
-            run.
-        seconds: Time of the build.
     """
 
     path: Path
@@ -74,53 +68,9 @@ class Report:
     broken: dict[str, str] = field(default_factory=dict)
     damaged: list[Path] = field(default_factory=list)
     tagged: list[str] = field(default_factory=list)
-    example: str = ""
-    seconds: float = 0.0
 
 
 def build_index(
-    run: Path,
-    images: Path,
-    path: Path | None = None,
-    backend: str = "exact",
-    tags: Path | None = None,
-    calibrate: bool = True,
-    uri: str = "",
-) -> Report:
-    """Builds or updates the index of a folder of photos.
-
-    Photos are identified by their path, size, time and, if these differ, their content: only new
-    and changed ones are embedded. An interrupted build is resumed.
-
-    Args:
-        run: The folder of a finished run.
-        images: The folder of the photos.
-        path: The folder of the index; `index` in that of the run by default.
-        backend: Name of a backend; that of an index never changes.
-        tags: A CSV file with tags; see `read_tags`. None keeps the present tags.
-        calibrate: Whether missing answer sets are calibrated on the validation split.
-        uri: Address of a server of Milvus, for its backend and a new index.
-
-    Raises:
-        UserError: If the run is not finished, the folder cannot be read, or the index was made by
-            another model, of another folder, or with another backend.
-        LockedError: If another process writes the index.
-    """
-    begin = time.perf_counter()
-    root = check_root(images)
-    found_tags = None if tags is None else read_tags(tags)
-    model = RunModel(run)
-    path = model.folder.path / "index" if path is None else path
-    backend_class(backend)
-    if change := data_change(model.config.data):
-        _LOGGER.warning("%s. %s trains again", change, update_hint(model.folder.path))
-    report = build_with(model, root, path, backend, found_tags, calibrate, uri)
-    report.example = example_caption(model)
-    report.seconds = time.perf_counter() - begin
-    return report
-
-
-def build_with(
     model: RunModel,
     root: Path,
     path: Path,
@@ -129,7 +79,25 @@ def build_with(
     calibrate: bool = False,
     uri: str = "",
 ) -> Report:
-    """Builds an index by a model; see `build_index`."""
+    """Builds or updates the index of a folder of photos.
+
+    Photos are identified by their path, size, time and, if these differ, their content: only new
+    and changed ones are embedded. An interrupted build is resumed.
+
+    Args:
+        model: The model of a finished run.
+        root: The folder of the photos, absolute.
+        path: The folder of the index.
+        backend: Name of a backend; that of an index never changes.
+        tags: Tags by path; see `read_tags`. None keeps the present tags.
+        calibrate: Whether missing answer sets are calibrated on the validation split.
+        uri: Address of a server of Milvus, for its backend and a new index.
+
+    Raises:
+        UserError: If the index was made by another model, of another folder, or with another
+            backend.
+        LockedError: If another process writes the index.
+    """
     if uri and backend != "milvus":
         raise UserError(f"the backend {backend} uses no server: use --uri with --backend=milvus")
     with locked(path):

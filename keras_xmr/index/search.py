@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -55,6 +55,9 @@ class Searcher:
         compiled: Whether the model is compiled, which is faster from the second query on.
         matcher: Another matcher, which scores the candidates of that of the index. Results
             then lack answer sets, verdicts and re-ranking, which were calibrated for that one.
+
+    Attributes:
+        by_matcher: Makes a searcher by another matcher, once for each.
     """
 
     def __init__(
@@ -73,6 +76,7 @@ class Searcher:
         self._lock = Lock()
         # The same filters are used repeatedly, as while a user types.
         self._passed = lru_cache(8)(lambda filters: filters.allowed(index))
+        self.by_matcher = cache(lambda name: Searcher(index, run, embedder, compiled, name))
 
     def warm_up(self) -> None:
         """Loads the model, and answers a query, so that the next one is fast.

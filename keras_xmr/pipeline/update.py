@@ -10,7 +10,7 @@ from pathlib import Path
 from data_pipelines.files import locked
 from data_pipelines.source_changes import data_change
 from keras_xmr.config.schema import Config
-from keras_xmr.index.build import Report, build_with
+from keras_xmr.index.build import Report, build_index
 from keras_xmr.index.learning import MARKS
 from keras_xmr.index.manifests import MANIFEST
 from keras_xmr.index.marked import learn
@@ -94,7 +94,7 @@ def _update_index(config: Config, path: Path) -> Report:
     uri = "" if is_same else old.vectors.options.get("uri", "")
     calibrate = old.is_calibrated
     old.close()
-    report = build_with(model, old.root, fresh, old.backend, old.content["tags"], calibrate, uri)
+    report = build_index(model, old.root, fresh, old.backend, old.content["tags"], calibrate, uri)
     if not is_same:
         with locked(path):
             _move(fresh, path)

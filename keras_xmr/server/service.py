@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -72,9 +72,6 @@ class Service:
         )
         self._path = path
         self.searcher = self._open()
-        self._rank_by = cache(
-            lambda matcher, index: Searcher(index, embedder=self.embedder, matcher=matcher)
-        )
         # A changed photo has another checksum.
         self._thumbnail = lru_cache(_KEPT)(lambda id_, _: self.resized(id_, _SMALL))
         self._sort_by_day = lru_cache(_LISTS_KEPT)(_sort_by_day)
@@ -111,10 +108,10 @@ class Service:
         Raises:
             UserError: If the update fails, or the server stops.
         """
-        from keras_xmr.index.build import build_with
+        from keras_xmr.index.build import build_index
 
         model: Any = self.embedder
-        report = build_with(model, self.index.root, self._path, self.index.backend)
+        report = build_index(model, self.index.root, self._path, self.index.backend)
         done = {"new": report.added, "changed": report.changed, "removed": report.removed}
         if any(done.values()):
             _LOG.info("photos: %s", ", ".join(f"{n:,} {name}" for name, n in done.items() if n))
@@ -136,7 +133,6 @@ class Service:
             if newer.index.is_current():
                 self.searcher = newer
                 self._sort_by_day.cache_clear()
-                self._rank_by.cache_clear()
 
     def search(self, request: SearchRequest, uploads: Sequence[Upload] = ()) -> dict[str, Any]:
         """Searches; invalid uploads are listed with the hits.
@@ -176,7 +172,7 @@ class Service:
                 raise UserError(
                     f"matcher: {matcher!r} cannot rank these photos; use one of: {names}"
                 )
-            searcher = self._rank_by(matcher, searcher.index)
+            searcher = searcher.by_matcher(matcher)
         return searcher.search(query, request.count, request.filters(), request.rerank or None)
 
     def attention_maps(self, id_: int) -> dict[str, bytes]:

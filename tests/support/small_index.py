@@ -124,11 +124,11 @@ def write_photos(root: Path, count: int = 3) -> list[str]:
 
 
 def small_index(folder: Path, backend: str = "exact", **options: Any) -> PhotoIndex:
-    """An index of photos of five colours; options are those of `build_with`."""
+    """An index of photos of five colours; options are those of `build_index`."""
     # Imports TensorFlow, which the model above can do without.
-    from keras_xmr.index.build import build_with
+    from keras_xmr.index.build import build_index
 
     write_photos(folder / "photos")
     stub: Any = StubEmbedder()
-    build_with(stub, folder / "photos", folder / "index", backend, **options)
+    build_index(stub, folder / "photos", folder / "index", backend, **options)
     return PhotoIndex.open(folder / "index")

@@ -27,7 +27,7 @@ def call(monkeypatch, tmp_path, capsys):
         found.folder = SimpleNamespace(path=run)
         return found
 
-    for module in ("run_model", "build", "photo_embedding"):
+    for module in ("run_model", "photo_embedding"):
         monkeypatch.setattr(f"keras_xmr.index.{module}.RunModel", stub)
     monkeypatch.setattr("keras_xmr.commands._options.load_run", lambda run: None)
     monkeypatch.chdir(tmp_path)
@@ -66,7 +66,7 @@ def test_index_says_that_the_data_of_the_training_have_changed(
     indexed, tmp_path, monkeypatch, caplog
 ):
     change = "my_photos has changed since records was written: train has 3 images, not 2"
-    monkeypatch.setattr("keras_xmr.index.build.data_change", lambda data: change)
+    monkeypatch.setattr("data_pipelines.source_changes.data_change", lambda data: change)
     indexed.call(index, "--run=run", "--images=photos", "--no-answer-sets")
     assert caplog.messages == [f"{change}. `keras-xmr update --run=run` trains again"]
 

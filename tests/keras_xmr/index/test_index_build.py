@@ -20,7 +20,7 @@ from data_pipelines.sources import UnreadableError
 from keras_xmr.index import PhotoIndex, Query, Searcher, build
 from keras_xmr.index import photos as photos_module
 from keras_xmr.index.answer_sets import AnswerSets
-from keras_xmr.index.build import build_with
+from keras_xmr.index.build import build_index
 from keras_xmr.index.manifests import write_manifest
 from keras_xmr.index.photo_index import Calibration
 from keras_xmr.index.photos import read_photo, read_tags
@@ -39,7 +39,7 @@ def root(tmp_path):
 
 def built(root, stub=None, **options):
     stub = stub or StubEmbedder()
-    report = build_with(stub, root, root.parent / "index", **options)
+    report = build_index(stub, root, root.parent / "index", **options)
     return report, PhotoIndex.open(root.parent / "index"), stub
 
 
@@ -403,7 +403,7 @@ def test_an_index_of_something_else_is_refused(root, tmp_path):
         built(root, StubEmbedder("other"))
     (tmp_path / "other").mkdir()
     with pytest.raises(UserError, match="has the photos of"):
-        build_with(StubEmbedder(), tmp_path / "other", root.parent / "index")
+        build_index(StubEmbedder(), tmp_path / "other", root.parent / "index")
 
 
 def test_a_folder_that_is_suddenly_empty_empties_no_index(root):

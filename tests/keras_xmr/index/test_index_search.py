@@ -19,7 +19,7 @@ from keras_xmr.commands._results_page import lines, results_table
 from keras_xmr.index import MAX_TEXT, Filters, PhotoIndex, Query, Searcher, search
 from keras_xmr.index.answer_sets import AnswerSets
 from keras_xmr.index.backends import Exact
-from keras_xmr.index.build import build_with
+from keras_xmr.index.build import build_index
 from keras_xmr.index.manifests import write_manifest
 from keras_xmr.index.query import sentence
 from keras_xmr.index.query_reranking import Reranking
@@ -379,7 +379,7 @@ def test_an_index_that_is_being_changed_finds_what_is_there(tmp_path, monkeypatc
     with monkeypatch.context() as killed:
         killed.setattr(Exact, "save", _kill)
         with pytest.raises(KeyboardInterrupt):
-            build_with(StubEmbedder(), tmp_path / "photos", tmp_path / "index")
+            build_index(StubEmbedder(), tmp_path / "photos", tmp_path / "index")
     monkeypatch.setattr(search, "_FEW", 4)
     searcher = Searcher(PhotoIndex.open(tmp_path / "index"), embedder=StubEmbedder())
     found = searcher.search(Query(texts=("red",)), count=2)
@@ -389,7 +389,7 @@ def test_an_index_that_is_being_changed_finds_what_is_there(tmp_path, monkeypatc
     shutil.rmtree(tmp_path / "index/vectors")
     with pytest.raises(UserError, match="is not finished; run `index` again"):
         Searcher(PhotoIndex.open(tmp_path / "index"), embedder=StubEmbedder()).warm_up()
-    build_with(StubEmbedder(), tmp_path / "photos", tmp_path / "index")
+    build_index(StubEmbedder(), tmp_path / "photos", tmp_path / "index")
     searcher = Searcher(PhotoIndex.open(tmp_path / "index"), embedder=StubEmbedder())
     assert searcher.search(Query(texts=("red",)), count=2).certified
 
@@ -411,7 +411,7 @@ def test_a_search_says_that_the_first_index_is_still_built(tmp_path):
 
     model.embed_pixels = look
     with pytest.raises(KeyboardInterrupt):
-        build_with(model, tmp_path / "photos", tmp_path / "index")
+        build_index(model, tmp_path / "photos", tmp_path / "index")
     unfinished = "The index is not finished: run `index` again unless it is still running."
     assert said[0] == ("The index has no photos yet.", unfinished)
     assert said[1][-2:] == said[0]
@@ -427,7 +427,7 @@ def test_a_search_before_the_first_photo_says_that_the_index_is_built(tmp_path):
 
 def test_an_empty_index_answers(tmp_path):
     (tmp_path / "photos").mkdir()
-    build_with(StubEmbedder(), tmp_path / "photos", tmp_path / "index")
+    build_index(StubEmbedder(), tmp_path / "photos", tmp_path / "index")
     searcher = Searcher(PhotoIndex.open(tmp_path / "index"), embedder=StubEmbedder())
     searcher.warm_up()
     assert searcher.search(Query(texts=("red",))).hits == ()

@@ -19,7 +19,13 @@ from keras_xmr.evaluation.inspection import compute_attention
 from keras_xmr.evaluation.scoring import score_tiles
 from keras_xmr.index import PhotoIndex, Query, Searcher, verdict
 from keras_xmr.index.build import build_index
-from keras_xmr.index.calibration import calibrate_run, coverage, embed_reference, score_split
+from keras_xmr.index.calibration import (
+    calibrate_run,
+    coverage,
+    embed_reference,
+    example_caption,
+    score_split,
+)
 from keras_xmr.index.run_model import RunModel, is_independent
 from keras_xmr.model.build import further_matcher
 from keras_xmr.uncertainty.assessment import log_sigma
@@ -44,9 +50,10 @@ def photos(trained, tmp_path_factory):
 @pytest.fixture(scope="module")
 def index(trained, photos, tmp_path_factory):
     path = tmp_path_factory.mktemp("index") / "index"
-    report = build_index(trained.folder.path, photos, path)
+    model = RunModel(trained.folder.path)
+    report = build_index(model, photos.resolve(), path, calibrate=True)
     assert not report.broken
-    assert report.example in [c.text for c in trained.records.split("train").captions]
+    assert example_caption(model) in [c.text for c in trained.records.split("train").captions]
     return PhotoIndex.open(path)
 
 
@@ -232,4 +239,4 @@ def test_a_run_without_training_is_refused(trained, tmp_path):
     run = copy_of(trained, tmp_path)
     run.folder.done.unlink()
     with pytest.raises(UserError, match="has no finished training"):
-        build_index(run.folder.path, tmp_path)
+        RunModel(run.folder.path)

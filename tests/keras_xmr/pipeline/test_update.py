@@ -18,7 +18,7 @@ from data_pipelines.errors import UserError
 from data_pipelines.source_changes import data_change
 from keras_xmr.commands import update as command
 from keras_xmr.index import PhotoIndex, Query, Searcher
-from keras_xmr.index.build import build_with
+from keras_xmr.index.build import build_index
 from keras_xmr.index.learning import MARKS, Change, Learned
 from keras_xmr.pipeline import update as module
 from keras_xmr.pipeline.run import Run
@@ -63,7 +63,7 @@ def made(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "run", steps)
     monkeypatch.setattr(module, "RunModel", lambda run: StubEmbedder(fingerprint["model"]))
     index = config.folder / "index"
-    build_with(StubEmbedder("old"), tmp_path / "photos" / "images", index)
+    build_index(StubEmbedder("old"), tmp_path / "photos" / "images", index)
     (index / "judgements.csv").write_text("image,caption,grade\n")
     (config.folder / "audit").mkdir()
     steps.done.clear()

@@ -19,7 +19,7 @@ from PIL import Image
 from small_index import StubEmbedder, small_index
 
 from keras_xmr.index import PhotoIndex, Searcher
-from keras_xmr.index.build import build_with
+from keras_xmr.index.build import build_index
 from keras_xmr.index.query_reranking import Reranking
 from keras_xmr.judgements.files import read_judgements
 from keras_xmr.judgements.formats import read_csv
@@ -468,7 +468,7 @@ def test_a_request_keeps_to_one_index(client, service, monkeypatch, tmp_path):
     old = service.index
     last = old.photos()[-1]
     (old.root / last.path).unlink()
-    build_with(StubEmbedder(), old.root, old.path)
+    build_index(StubEmbedder(), old.root, old.path)
     checked = service_module.check
 
     def replace_index(upload, settings):
