@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -18,9 +17,8 @@ from keras_xmr.server.errors import OverloadedError
 
 _LOG = logging.getLogger(__name__)
 
-_AT_ONCE, _PAUSE = 8, 0.001
-"""Photos per batch of an update of the index, and the pause after it in seconds, without which
-other threads would not get the lock."""
+_AT_ONCE = 8
+"""Photos per batch of an update of the index, with queries in between."""
 
 Embedding = dict[str, np.ndarray]
 _Request = tuple[list[Any], Future[Embedding]]
@@ -38,6 +36,7 @@ class Batcher:
         max_batch: Maximum items per call, unless one request has more.
         max_waiting: Maximum pending requests.
         count: Called with the size of every batch; its errors are logged.
+        thread: The only thread that embeds; several batchers may take turns on it.
     """
 
     def __init__(
@@ -46,27 +45,27 @@ class Batcher:
         max_batch: int,
         max_waiting: int,
         count: Callable[[int], None] = lambda size: None,
+        thread: ThreadPoolExecutor | None = None,
     ) -> None:
         self._embed, self._count = embed, count
         self._max_batch, self._max_waiting = max_batch, max_waiting
         self._waiting: deque[_Request] = deque()
-        self._changed = threading.Condition()
-        self._closed = False
-        self._thread = threading.Thread(target=self._work, name="batcher", daemon=True)
-        self._thread.start()
+        self._lock = threading.Lock()
+        self._thread = thread or ThreadPoolExecutor(1, "batcher")
 
     def __call__(self, items: Sequence[Any]) -> Embedding:
         """Embeds items; blocks until the result.
 
         Raises:
-            OverloadedError: If too many requests are pending.
+            OverloadedError: If too many requests are pending, or it was closed.
         """
         future: Future[Embedding] = Future()
-        with self._changed:
-            if self._closed or len(self._waiting) >= self._max_waiting:
-                raise OverloadedError("too many requests at once; try again in a moment")
+        busy = "too many requests at once; try again in a moment"
+        with self._lock:
+            if len(self._waiting) >= self._max_waiting:
+                raise OverloadedError(busy)
+            _submit(self._thread, busy, self._work)
             self._waiting.append((list(items), future))
-            self._changed.notify()
         return future.result()
 
     def __len__(self) -> int:
@@ -74,27 +73,20 @@ class Batcher:
 
     def close(self) -> None:
         """Ends the thread after all pending requests."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
-        self._thread.join()
+        self._thread.shutdown()
 
     def _work(self) -> None:
-        while batch := self._next():
-            self._process(batch)
-
-    def _next(self) -> list[_Request]:
-        """The next requests, with at most `max_batch` items; empty when closed."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._closed)
-            batch: list[_Request] = []
-            size = 0
+        """Embeds the next requests; those of this call may have been in an earlier batch."""
+        batch: list[_Request] = []
+        size = 0
+        with self._lock:
             while self._waiting and (
                 not batch or size + len(self._waiting[0][0]) <= self._max_batch
             ):
                 batch.append(self._waiting.popleft())
                 size += len(batch[-1][0])
-            return batch
+        if batch:
+            self._process(batch)
 
     def _process(self, batch: list[_Request]) -> None:
         items = [item for request_items, _ in batch for item in request_items]
@@ -119,7 +111,7 @@ class Batcher:
 
 
 class BatchingEmbedder:
-    """Batches the calls of several threads to an embedder.
+    """Batches the calls of several threads to an embedder, which embeds in a thread of its own.
 
     All other attributes are delegated to the embedder.
 
@@ -137,27 +129,17 @@ class BatchingEmbedder:
         max_waiting: int,
         count: Callable[[str, int], None] = lambda kind, size: None,
     ) -> None:
-        self._load, self._loaded, self._closed = load, None, False
-        self._turn, self._loading = threading.Lock(), threading.Lock()
+        self._load, self._loaded, self._loading = load, None, threading.Lock()
+        self._thread = ThreadPoolExecutor(1, "embedder")
 
         def batcher(kind: str) -> Batcher:
             def embed(items: list[Any]) -> Embedding:
-                # Texts and images take turns on the same model.
-                with self._turn:
-                    embedding: Embedding = getattr(self._embedder(), f"embed_{kind}")(items)
-                    return embedding
+                embedding: Embedding = getattr(self._embedder(), f"embed_{kind}")(items)
+                return embedding
 
-            return Batcher(embed, max_batch, max_waiting, partial(count, kind))
+            return Batcher(embed, max_batch, max_waiting, partial(count, kind), self._thread)
 
-        self._texts, self._images = batcher("texts"), batcher("images")
-
-    def embed_texts(self, texts: Sequence[str]) -> Embedding:
-        """Embeds texts in a batch with those of other threads."""
-        return self._texts(texts)
-
-    def embed_images(self, images: Sequence[bytes]) -> Embedding:
-        """Embeds image files in a batch with those of other threads."""
-        return self._images(images)
+        self.embed_texts, self.embed_images = batcher("texts"), batcher("images")
 
     def embed_pixels(self, pixels: np.ndarray) -> Embedding:
         """Embeds pixels uint8 (N, size, size, 3) in small batches, with queries in between.
@@ -165,25 +147,22 @@ class BatchingEmbedder:
         Raises:
             OverloadedError: If it was closed.
         """
-        parts = []
-        for batch in chunks(pixels, _AT_ONCE):
-            if self._closed:
-                raise OverloadedError("the server is stopping")
-            with self._turn:
-                parts.append(self._embedder().embed_pixels(batch))
-            time.sleep(_PAUSE)
-        return concatenate(parts)
+        embed, stopping = self._embedder().embed_pixels, "the server is stopping"
+        return concatenate(
+            [
+                _submit(self._thread, stopping, embed, batch).result()
+                for batch in chunks(pixels, _AT_ONCE)
+            ]
+        )
 
     @property
     def waiting(self) -> int:
         """The number of requests that wait for the model."""
-        return len(self._texts) + len(self._images)
+        return len(self.embed_texts) + len(self.embed_images)
 
     def close(self) -> None:
-        """Ends the threads after all pending requests."""
-        self._closed = True
-        self._texts.close()
-        self._images.close()
+        """Ends the thread after all pending requests."""
+        self._thread.shutdown()
 
     def _embedder(self) -> Any:
         with self._loading:
@@ -193,3 +172,13 @@ class BatchingEmbedder:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._embedder(), name)
+
+
+def _submit(
+    thread: ThreadPoolExecutor, closed: str, function: Callable[..., Any], *arguments: Any
+) -> Future[Any]:
+    """Submits a call to a thread; `closed` is the error once the thread has ended."""
+    try:
+        return thread.submit(function, *arguments)
+    except RuntimeError:
+        raise OverloadedError(closed) from None
