@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
-from functools import cached_property
+from dataclasses import astuple
 from itertools import chain, product
 from pathlib import Path
 
@@ -38,37 +37,24 @@ from keras_xmr.reporting.table import Table, to_csv
 _SHOWN_WINS = 5
 
 
-@dataclass(frozen=True, eq=False)
 class Comparison:
     """The comparison of methods on a split.
 
     Attributes:
         split: The split.
         methods: The runs of each method.
+        summary_tables: The figures of the methods.
+        resampled: The metrics of the methods over resamples, by the kind of judgements.
+        pairs: The differences of the methods; empty with one method.
+        wins: The queries on which each method is most ahead of another, by both.
     """
 
-    split: str
-    methods: Methods
-
-    @cached_property
-    def summary_tables(self) -> list[SummaryTable]:
-        """The figures of the methods."""
-        return summary_tables(self.methods)
-
-    @cached_property
-    def resampled(self) -> dict[str, Resampled]:
-        """The metrics of the methods over resamples, by the kind of judgements."""
-        return resample(self.methods)
-
-    @cached_property
-    def pairs(self) -> list[Pair]:
-        """The differences of the methods; empty with one method."""
-        return compare_pairs(self.resampled)
-
-    @cached_property
-    def wins(self) -> dict[tuple[str, str], list[Win]]:
-        """The queries on which each method is most ahead of another, by both."""
-        return wins(self.methods)
+    def __init__(self, split: str, methods: Methods) -> None:
+        self.split, self.methods = split, methods
+        self.summary_tables = summary_tables(methods)
+        self.resampled = resample(methods)
+        self.pairs = compare_pairs(self.resampled)
+        self.wins = wins(methods)
 
     @property
     def verdict(self) -> str:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -66,6 +66,7 @@ class RunModel:
         self.log_odds: bool = matcher.contract.log_odds
         self._compiled = compiled
         self._lock = RLock()
+        self._rest, self._attention = cache(tower_on_features), cache(ImageAttention)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -183,12 +184,12 @@ class RunModel:
             return self.embed_pixels(self.decode_images(part, images))
         features = part.regions(images)
         with self._lock:
-            return self._embed(self._image_rest, tf.constant(features))
+            return self._embed(self._rest(self.image_tower), tf.constant(features))
 
     def embed_caption_features(self, features: np.ndarray) -> dict[str, np.ndarray]:
         """Embeddings of captions from features (N, L, F) of the text encoder."""
         with self._lock:
-            return self._embed(self._caption_rest, tf.constant(features))
+            return self._embed(self._rest(self.text_tower), tf.constant(features))
 
     def pixels(self, data: bytes, name: str) -> np.ndarray:
         """Decodes an image file as in evaluation: uint8 (size, size, 3).
@@ -245,7 +246,7 @@ class RunModel:
     def attention(self, pixels: np.ndarray) -> dict[str, np.ndarray]:
         """Attention maps of pixels uint8 (N, size, size, 3); see `ImageAttention`."""
         with self._lock:
-            return self._attention(tf.constant(pixels))
+            return self._attention(self.image_tower)(tf.constant(pixels))
 
     def search_constants(self) -> dict[str, float]:
         """The constants of the matcher for searches."""
@@ -277,18 +278,6 @@ class RunModel:
             lambda jpeg: decode_for_evaluation(jpeg, self.config.data.image),
             input_signature=[tf.TensorSpec([], tf.string)],
         )
-
-    @cached_property
-    def _image_rest(self) -> Any:
-        return tower_on_features(self.image_tower)
-
-    @cached_property
-    def _caption_rest(self) -> Any:
-        return tower_on_features(self.text_tower)
-
-    @cached_property
-    def _attention(self) -> ImageAttention:
-        return ImageAttention(self.image_tower)
 
     @cached_property
     def _ids(self) -> Any:
