@@ -18,10 +18,8 @@ import scipy.sparse
 
 from data_pipelines.files import atomic_write, locked, replace_atomically
 from data_pipelines.options import DataOptions
-from data_pipelines.processes import Processes
 from data_pipelines.processors import processor_count
 from data_pipelines.progress import Progress
-from data_pipelines.ray_cluster import RayCluster
 from data_pipelines.records import WORDS, Records, truth_file, write_split
 from data_pipelines.shard_plan import PlannedShard, ShardPlan, plan_shards
 from data_pipelines.shard_tasks import (
@@ -29,22 +27,16 @@ from data_pipelines.shard_tasks import (
     ShardTask,
     Skipped,
     StoppedError,
-    TooManyError,
     write_shard,
 )
-from data_pipelines.shards import (
-    VERSION,
-    RecordsError,
-    check_version,
-    disk_errors,
-    parse_object,
-)
+from data_pipelines.shards import VERSION, RecordsError, check_version, disk_errors, parse_object
 from data_pipelines.source_changes import note_comparison
 from data_pipelines.sources import MissingFileError, Problems, Source, SourceError, Split
 from data_pipelines.sources.text_files import only_text
 from data_pipelines.split_index import index_file, open_index
 from data_pipelines.tables import on_one_line
 from data_pipelines.text import count_words
+from data_pipelines.workers import Processes, RayCluster
 
 PLAN = "plan.json"
 
@@ -84,11 +76,7 @@ class _SkipBudget:
         Raises:
             SourceError: If too many were skipped.
         """
-        try:
-            skipped = job.result()
-        except TooManyError as error:
-            skipped = error.skipped
-        self.skipped += [on_one_line(message) for _, message in skipped]
+        self.skipped += [on_one_line(message) for _, message in job.result()]
         if self.left < 0:
             raise self._error("at least ")
 

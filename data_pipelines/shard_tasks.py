@@ -10,7 +10,7 @@ from typing import Any
 from data_pipelines.images import to_jpeg
 from data_pipelines.options import DataOptions
 from data_pipelines.shards import RecordsError, ShardWriter, disk_errors, read_sidecar
-from data_pipelines.sources import EncodedImage, Entry, Regions, SourceError, UnreadableError
+from data_pipelines.sources import EncodedImage, Entry, Regions, UnreadableError
 
 Skipped = list[tuple[str, str]]
 """Skipped items: pairs of reason and description."""
@@ -40,14 +40,6 @@ class ShardTask:
     limit: int
 
 
-class TooManyError(SourceError):
-    """More images cannot be used than may be skipped; they are in `skipped`."""
-
-    def __init__(self, skipped: Skipped) -> None:
-        super().__init__(f"{len(skipped)} images cannot be used")
-        self.skipped = skipped
-
-
 def write_shard(options: DataOptions, task: ShardTask, report: ReportProgress) -> Skipped:
     """Writes one shard, unless it is finished.
 
@@ -57,11 +49,10 @@ def write_shard(options: DataOptions, task: ShardTask, report: ReportProgress) -
         report: Callback after every image.
 
     Returns:
-        The skipped items.
+        The skipped items. The shard is not finished if they are more than the limit.
 
     Raises:
         RecordsError: If a finished shard has other content, or the disk is full.
-        TooManyError: If too many images cannot be used; the shard is not finished then.
         StoppedError: From `report`.
     """
     with disk_errors(task.path.parent):
@@ -105,7 +96,7 @@ def _write(options: DataOptions, task: ShardTask, report: ReportProgress) -> Ski
             except UnreadableError as error:
                 skipped.append(("unreadable image", str(error)))
                 if len(skipped) > task.limit:
-                    raise TooManyError(skipped) from None
+                    return skipped
             report(1)
         writer.finish({"fingerprint": task.fingerprint, "skipped": skipped})
     return skipped

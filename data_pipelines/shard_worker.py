@@ -17,77 +17,38 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from data_pipelines.errors import UserError
-from data_pipelines.plugins import add_plugins, added_plugins
+from data_pipelines.plugins import add_plugins
 
 if TYPE_CHECKING:
     from data_pipelines.options import DataOptions
-    from data_pipelines.shard_tasks import ReportProgress, ShardTask, Skipped
+    from data_pipelines.shard_tasks import ReportProgress
 
 _SECONDS = 0.2
 """Interval in seconds of reporting progress."""
-
-
-def options_to_json(options: DataOptions) -> str:
-    """Serializes the options of a preparation."""
-    return json.dumps(
-        {
-            "folder": os.getcwd(),
-            "plugins": added_plugins(),
-            "options": options.model_dump(mode="json"),
-        }
-    )
-
-
-def task_to_json(task: ShardTask) -> str:
-    """Serializes a task."""
-    from data_pipelines.shard_plan import entry_to_json
-
-    fields = {"path": str(task.path), "entries": [entry_to_json(entry) for entry in task.entries]}
-    return json.dumps(fields | {"fingerprint": task.fingerprint, "limit": task.limit})
 
 
 def write_from_json(options: str, task: str, report: ReportProgress) -> dict[str, Any]:
     """Writes a shard.
 
     Args:
-        options: Result of `options_to_json`.
-        task: Result of `task_to_json`.
+        options: Result of `workers.options_to_json`.
+        task: Result of `workers.task_to_json`.
         report: Callback after every image.
 
     Returns:
-        Argument of `skipped_from_json`.
+        Argument of `workers.skipped_from_json`.
     """
     parsed = _parse_options(options)  # Before other imports, which import the options.
     from data_pipelines.shard_plan import entry_from_json
-    from data_pipelines.shard_tasks import ShardTask, TooManyError, write_shard
+    from data_pipelines.shard_tasks import ShardTask, write_shard
 
     fields = json.loads(task)
     entries = [entry_from_json(entry) for entry in fields["entries"]]
     shard = ShardTask(Path(fields["path"]), entries, fields["fingerprint"], fields["limit"])
     try:
         return {"skipped": write_shard(parsed, shard, report)}
-    except TooManyError as error:
-        return {"too_many": error.skipped}
     except UserError as error:
         return {"error": type(error).__name__, "message": str(error)}
-
-
-def skipped_from_json(answer: dict[str, Any]) -> Skipped:
-    """Returns the skipped items in an answer of `write_from_json`.
-
-    Raises:
-        UserError: If the shard could not be written.
-    """
-    from data_pipelines.shard_tasks import TooManyError
-    from data_pipelines.shards import RecordsError
-    from data_pipelines.sources import SourceError
-
-    if "too_many" in answer:
-        raise TooManyError([(reason, item) for reason, item in answer["too_many"]])
-    if "error" in answer:
-        known = {kind.__name__: kind for kind in (RecordsError, SourceError)}
-        raise known.get(answer["error"], UserError)(answer["message"])
-    return [(reason, item) for reason, item in answer["skipped"]]
 
 
 @lru_cache(maxsize=1)
