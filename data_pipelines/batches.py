@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 import tensorflow as tf
@@ -19,7 +19,7 @@ from data_pipelines.images import decode_for_evaluation, decode_for_training
 from data_pipelines.mixing import draw_mix, mix_pixels
 from data_pipelines.options import ImageOptions, TextOptions
 from data_pipelines.processors import processor_count
-from data_pipelines.records import SplitRecords, parse
+from data_pipelines.records import SplitRecords
 from data_pipelines.samplers import Sampler
 from data_pipelines.text import Tokenizer
 
@@ -97,7 +97,7 @@ def training_batches(
     optional = {"relevance": relevance, "judged": judged}
     pairwise = {name: function for name, function in optional.items() if function is not None}
     pixels, drop = _cache_pixels(records, image), text.drop_words
-    loader = _Loader(records, sampler, image, part, pairwise, captions, drop, pixels)
+    loader = _Loader(records, sampler, image, start, part, pairwise, captions, drop, pixels)
     if loader.size % pieces:
         raise ValueError(f"a part of {loader.size} does not split into {pieces} pieces")
 
@@ -106,9 +106,9 @@ def training_batches(
         if "pixels" in loaded:
             pixels = loaded["pixels"]
         elif records.holds == "images":
-            pixels = decode_for_training(parse(loaded["record"], None), image, seed)
+            pixels = decode_for_training(records.parse(loaded["record"]), image, seed)
         else:
-            pixels = parse(loaded["record"], records.region_shape, records.region_dtype)
+            pixels = records.parse(loaded["record"])
         y = {name: loaded[name] for name in _IN_Y if name in loaded}
         if sampler.SEVERAL:
             y["caption_id"] = tf.boolean_mask(y["caption_id"], y["caption_id"] >= 0)
@@ -123,7 +123,7 @@ def training_batches(
             mixed_in, ratio, box = (loaded[f"mix_{name}"] for name in ("record", "ratio", "box"))
 
             def mix() -> tf.Tensor:
-                other = decode_for_training(parse(mixed_in, None), image, seed)
+                other = decode_for_training(records.parse(mixed_in), image, seed)
                 return mix_pixels(pixels, other, ratio, box)
 
             # The other image is decoded only where it is seen.
@@ -161,7 +161,7 @@ def image_batches(
     """
 
     def decode(record: tf.Tensor) -> tf.Tensor:
-        parsed = parse(record, records.region_shape, records.region_dtype)
+        parsed = records.parse(record)
         return decode_for_evaluation(parsed, options) if records.holds == "images" else parsed
 
     dataset = tf.data.TFRecordDataset([str(shard) for shard in records.shards])
@@ -267,6 +267,7 @@ class _Loader:
     records: SplitRecords
     sampler: Sampler
     image: ImageOptions
+    start: int
     part: tuple[int, int]
     pairwise: Mapping[str, Relevance]
     captions: CaptionIds | None
@@ -274,40 +275,40 @@ class _Loader:
     pixels: np.ndarray | None
 
     def __post_init__(self) -> None:
-        sampler, pixels = self.sampler, self.pixels
         number, parts = self.part
-        if sampler.batch_size % parts:
-            raise ValueError(f"a batch of {sampler.batch_size} does not split into {parts} parts")
-        self.size = sampler.batch_size // parts
+        if self.sampler.batch_size % parts:
+            raise ValueError(
+                f"a batch of {self.sampler.batch_size} does not split into {parts} parts"
+            )
+        self.size = self.sampler.batch_size // parts
         self._slice = slice(number * self.size, (number + 1) * self.size)
-        self._epoch = lru_cache(maxsize=2)(sampler.epoch)
-        several = [None] if sampler.SEVERAL else []
-        self._types = _ITEM | {"caption_id": (tf.int64, several)}
-        if pixels is None:
-            self._types |= {"record": (tf.string, [])}
-        else:
-            self._types |= {"pixels": (tf.uint8, [*pixels.shape[1:]])}
+        self._epoch = lru_cache(maxsize=2)(self.sampler.epoch)
         self._most_labels = self.records.labels.longest
-        width: list[int | None] = [self._most_labels]
-        for prefix in ("", "mix_") if self._most_labels else ():
-            if self.image.mixes or not prefix:
-                self._types |= {f"{prefix}labels": (tf.int64, width)}
-        if self.captions is not None:
-            self._types |= {"words": (tf.int32, [*several, None])}
-        if self.image.mixes:
-            self._types |= _MIX
-        whole = None if sampler.SEVERAL else sampler.batch_size
-        self._types |= {name: (tf.float32, [whole]) for name in self.pairwise}
 
     def __call__(self, step: tf.Tensor) -> dict[str, tf.Tensor]:
-        types = [dtype for dtype, _ in self._types.values()]
-        loaded = tf.numpy_function(self._load, [step], types)
+        loaded = tf.numpy_function(
+            lambda step: tuple(self._load(step).values()),
+            [step],
+            [spec.dtype for spec in self._specs.values()],
+        )
         return {
-            name: tf.ensure_shape(tensor, [self.size, *shape])
-            for (name, (_, shape)), tensor in zip(self._types.items(), loaded, strict=True)
+            name: tf.ensure_shape(tensor, spec.shape)
+            for (name, spec), tensor in zip(self._specs.items(), loaded, strict=True)
         }
 
-    def _load(self, step: np.int64) -> tuple[np.ndarray, ...]:
+    @cached_property
+    def _specs(self) -> dict[str, tf.TensorSpec]:
+        """Types and shapes of all steps, from the first one."""
+        varying = {"words"}
+        if self.sampler.SEVERAL:
+            varying |= {"caption_id", *self.pairwise}
+        specs = {}
+        for name, values in self._load(np.int64(self.start)).items():
+            shape = [None if name in varying else length for length in values.shape[1:]]
+            specs[name] = tf.TensorSpec([self.size, *shape], values.dtype)
+        return specs
+
+    def _load(self, step: np.int64) -> dict[str, np.ndarray]:
         records, sampler = self.records, self.sampler
         batch = self._epoch(int(step) // sampler.steps)[int(step) % sampler.steps]
         images = sampler.images(batch[self._slice])
@@ -325,15 +326,15 @@ class _Loader:
             loaded["words"] = self._load_words(self.captions, batch, int(step))
         if self.image.mixes:
             loaded |= self._load_mix(batch, int(step))
-        for prefix in ("", "mix_"):
-            if f"{prefix}labels" in self._types:
+        for prefix in ("", "mix_") if self._most_labels else ():
+            if f"{prefix}image_id" in loaded:
                 ids = loaded[f"{prefix}image_id"]
                 loaded[f"{prefix}labels"] = records.labels.padded(ids, self._most_labels)
         if self.pairwise:
             whole = sampler.captions(batch)
             captions = whole[whole >= 0]
             loaded |= {name: values(images, captions) for name, values in self.pairwise.items()}
-        return tuple(loaded[name] for name in self._types)
+        return loaded
 
     def _load_words(self, captions: CaptionIds, batch: np.ndarray, step: int) -> np.ndarray:
         """Returns augmented ids int32 (N, L), or (N, captions, L), of the captions of the part.
@@ -364,17 +365,6 @@ class _Loader:
             "mix_ratio": ratio,
             "mix_box": mix.box[self._slice],
         }
-
-
-_Types = dict[str, tuple[tf.DType, list[int | None]]]
-
-_ITEM: _Types = {"position": (tf.int64, []), "image_id": (tf.int64, [])}
-_MIX: _Types = {
-    "mix_record": (tf.string, []),
-    "mix_image_id": (tf.int64, []),
-    "mix_ratio": (tf.float32, []),
-    "mix_box": (tf.int32, [4]),
-}
 
 
 def finish(dataset: tf.data.Dataset) -> tf.data.Dataset:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +64,13 @@ def write_features(
         with Progress("computing features", total, "images") as bar:
             for split, split_shards in shards.items():
                 for shard in split_shards:
+                    if read_sidecar(folder / shard["file"]) is not None:
+                        bar.update(shard["images"])
+                        continue
                     index = read_index(records.folder, [shard])
                     part = SplitRecords(records, split, [shard], index)
-                    _write_shard(part, shard, folder, encode, options, batch, bar)
+                    encoded = map(encode, image_batches(part, options, batch))
+                    _write_shard(part, shard, folder, encoded, bar)
         written = [
             split for split in records.splits if not missing_images(records, [split], folder)
         ]
@@ -97,24 +101,16 @@ def _write_shard(
     part: SplitRecords,
     shard: dict[str, Any],
     folder: Path,
-    encode: Encode,
-    options: ImageOptions,
-    batch: int,
+    encoded: Iterable[np.ndarray],
     bar: Progress,
 ) -> None:
-    """Writes the features of the images of one shard, unless they exist."""
-    path = folder / shard["file"]
-    if read_sidecar(path) is not None:
-        bar.update(len(part))
-        return
+    """Writes the features of the images of one shard."""
     entries = _entries(part)
-    with ShardWriter(path) as writer, part.naming_damage():
-        for pixels in image_batches(part, options, batch):
-            for features in to_half(
-                encode(pixels), folder, "an image", "train.precompute_features"
-            ):
+    with ShardWriter(folder / shard["file"]) as writer, part.naming_damage():
+        for batch in encoded:
+            for features in to_half(batch, folder, "an image", "train.precompute_features"):
                 writer.write(next(entries), Regions(features))
-            bar.update(len(pixels))
+            bar.update(len(batch))
         writer.finish({"made_from": shard["sha256"]})
 
 

@@ -89,33 +89,6 @@ def records_error(error: tf.errors.OpError) -> RecordsError | None:
     return RecordsError(match[1]) if match else None
 
 
-def parse(
-    serialized: tf.Tensor,
-    region_shape: tuple[int | None, int] | None,
-    region_dtype: str = "float32",
-) -> tf.Tensor:
-    """Parses the image of one record.
-
-    Args:
-        serialized: A scalar string.
-        region_shape: R (None if it varies) and F of records of regions; None for images.
-        region_dtype: Stored type of regions: "float32" or "float16".
-
-    Returns:
-        The image file, a scalar string, or its regions, float32 (R, F).
-    """
-    scalar = tf.io.FixedLenFeature([], tf.string)
-    if region_shape is None:
-        return tf.io.parse_single_example(serialized, {"image/encoded": scalar})["image/encoded"]
-    shape = tf.io.FixedLenFeature([2], tf.int64)
-    example = tf.io.parse_single_example(
-        serialized, {"image/regions": scalar, "image/regions_shape": shape}
-    )
-    flat = tf.io.decode_raw(example["image/regions"], tf.as_dtype(region_dtype))
-    regions = tf.reshape(tf.cast(flat, tf.float32), example["image/regions_shape"])
-    return tf.ensure_shape(regions, region_shape)
-
-
 class SplitRecords:
     """Records of one split. Images and captions are indexed in the order of the data set.
 
@@ -219,15 +192,35 @@ class SplitRecords:
                     ) from None
             raise
 
+    def parse(self, serialized: tf.Tensor) -> tf.Tensor:
+        """Parses the image of one record.
+
+        Args:
+            serialized: A scalar string.
+
+        Returns:
+            The image file, a scalar string, or its regions, float32 (R, F).
+        """
+        scalar = tf.io.FixedLenFeature([], tf.string)
+        if self.region_shape is None:
+            example = tf.io.parse_single_example(serialized, {"image/encoded": scalar})
+            return example["image/encoded"]
+        shape = tf.io.FixedLenFeature([2], tf.int64)
+        example = tf.io.parse_single_example(
+            serialized, {"image/regions": scalar, "image/regions_shape": shape}
+        )
+        flat = tf.io.decode_raw(example["image/regions"], tf.as_dtype(self.region_dtype))
+        regions = tf.reshape(tf.cast(flat, tf.float32), example["image/regions_shape"])
+        return tf.ensure_shape(regions, self.region_shape)
+
     def encoded(self, image: int) -> bytes:
         """Reads the image file in a record; the records must hold images."""
-        encoded: bytes = parse(tf.constant(self.read(image)), None).numpy()
+        encoded: bytes = self.parse(tf.constant(self.read(image))).numpy()
         return encoded
 
     def regions(self, images: np.ndarray) -> np.ndarray:
         """Reads regions of images with the same number of regions: float32 (N, R, F)."""
-        read = (tf.constant(self.read(int(image))) for image in images)
-        return np.stack([parse(data, self.region_shape, self.region_dtype) for data in read])
+        return np.stack([self.parse(tf.constant(self.read(int(image)))) for image in images])
 
 
 def read_index(folder: Path, shards: Sequence[Mapping[str, Any]]) -> SplitIndex:

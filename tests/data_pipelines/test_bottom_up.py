@@ -13,7 +13,6 @@ import tensorflow as tf
 from data_pipelines.batches import image_batches, training_batches
 from data_pipelines.options import DataOptions, ImageOptions, TextOptions
 from data_pipelines.prepare import prepare
-from data_pipelines.records import parse
 from data_pipelines.samplers import PairSampler
 from data_pipelines.shards import RecordsError
 from data_pipelines.sources import SourceError
@@ -41,7 +40,7 @@ def columns(root, name, row):
 
 
 def kept(split, number):
-    return parse(tf.constant(split.read(number)), split.region_shape).numpy()
+    return split.parse(tf.constant(split.read(number))).numpy()
 
 
 def test_rows_are_found_in_any_file_and_keep_their_numbers(options, tmp_path):

@@ -21,7 +21,7 @@ from data_pipelines import prepare as prepare_module
 from data_pipelines.batches import image_batches
 from data_pipelines.options import DataOptions, PrepareOptions, TextOptions
 from data_pipelines.prepare import prepare
-from data_pipelines.records import Records, parse, truth_file
+from data_pipelines.records import Records, truth_file
 from data_pipelines.report import data_report
 from data_pipelines.shard_plan import plan_shards
 from data_pipelines.shards import RecordsError, ShardWriter, serialize
@@ -60,7 +60,7 @@ def test_records_hold_everything(options):
     assert split.image_keys == [entry.key for entry in entries]
     assert split.captions == [caption for entry in entries for caption in entry.captions]
     for number in (0, 7, 15):
-        parsed = parse(tf.constant(split.read(number)), None)
+        parsed = split.parse(tf.constant(split.read(number)))
         assert parsed.numpy() == made.source.read(entries[number]).data
         kept = tf.train.Example.FromString(split.read(number)).features.feature["caption/texts"]
         texts = [text.decode() for text in kept.bytes_list.value]
@@ -73,7 +73,7 @@ def test_records_hold_everything(options):
 def test_photos_are_stored_small_where_that_is_asked_for(options):
     small = {"size": 16, "resize": 16, "store_side": 30}
     split = prepare(options(image=small)).split("train")
-    encoded = parse(tf.constant(split.read(0)), None)
+    encoded = split.parse(tf.constant(split.read(0)))
     assert min(tf.io.decode_jpeg(encoded).shape[:2]) == 30
 
 
@@ -83,7 +83,7 @@ def test_regions_are_kept_exactly(options, tmp_path):
     assert (records.holds, records.region_shape) == ("regions", (4, 7))
     features = np.load(tmp_path / "features" / "train_ims.npy")
     train = records.split("train")
-    parsed = parse(tf.constant(train.read(5)), records.region_shape)
+    parsed = train.parse(tf.constant(train.read(5)))
     np.testing.assert_array_equal(parsed, features[5])
     # Layers are built from what is known of a shape.
     batches = image_batches(train, made.image, 2)

@@ -11,7 +11,6 @@ import tensorflow as tf
 from tiny_runs import copy_of
 
 from data_pipelines.errors import UserError
-from data_pipelines.records import parse
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.registry import components
 from keras_xmr.evaluation.embed import embed_split
@@ -42,7 +41,7 @@ def photos(trained, tmp_path_factory):
     root = tmp_path_factory.mktemp("photos")
     records = trained.records.split("test")
     for number in range(len(records)):
-        encoded = parse(records.read(number), None)
+        encoded = records.parse(records.read(number))
         (root / f"{number:03d}.jpg").write_bytes(encoded.numpy())
     return root
 
