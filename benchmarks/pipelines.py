@@ -30,14 +30,13 @@ from measuring import Peak, Row, compare
 from PIL import Image
 
 from data_pipelines.batches import training_batches
-from data_pipelines.caption_ids import CaptionIds
 from data_pipelines.images import decode_for_training
 from data_pipelines.options import DataOptions, ImageOptions
 from data_pipelines.prepare import prepare
 from data_pipelines.records import Records
 from data_pipelines.samplers import PairSampler
 from data_pipelines.tables import table
-from data_pipelines.text import WordTokenizer
+from data_pipelines.text import CaptionIds, WordTokenizer
 
 REPEATS = 3
 BATCH = 128

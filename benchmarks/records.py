@@ -23,7 +23,6 @@ from measuring import Peak, Row
 from PIL import Image
 
 from data_pipelines.batches import training_batches
-from data_pipelines.caption_ids import CaptionIds
 from data_pipelines.options import DataOptions, PrepareOptions
 from data_pipelines.prepare import prepare
 from data_pipelines.records import Records, SplitRecords
@@ -32,7 +31,7 @@ from data_pipelines.samplers import PairSampler
 from data_pipelines.sources import Caption, EncodedImage, Entry, Problems, Source
 from data_pipelines.split_index import index_file
 from data_pipelines.tables import table
-from data_pipelines.text import SPECIAL, WordTokenizer
+from data_pipelines.text import SPECIAL, CaptionIds, WordTokenizer
 
 _TEXT = "a man in red shirt walks his dog along street of old town near green tree"
 _WORDS = _TEXT.split()

@@ -14,14 +14,12 @@ import numpy as np
 import tensorflow as tf
 
 from data_pipelines.caption_features import CaptionFeatures
-from data_pipelines.caption_ids import CaptionIds
-from data_pipelines.images import decode_for_evaluation, decode_for_training
-from data_pipelines.mixing import draw_mix, mix_pixels
+from data_pipelines.images import decode_for_evaluation, decode_for_training, draw_mix, mix_pixels
 from data_pipelines.options import ImageOptions, TextOptions
 from data_pipelines.processors import processor_count
 from data_pipelines.records import SplitRecords
 from data_pipelines.samplers import Sampler
-from data_pipelines.text import Tokenizer
+from data_pipelines.text import CaptionIds, Tokenizer
 
 Relevance = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """Maps the indices of N images and M captions to the relevance of each pair, float32 (N, M)."""

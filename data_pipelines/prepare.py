@@ -22,14 +22,18 @@ from data_pipelines.processors import processor_count
 from data_pipelines.progress import Progress
 from data_pipelines.records import WORDS, Records, truth_file, write_split
 from data_pipelines.shard_plan import PlannedShard, ShardPlan, plan_shards
-from data_pipelines.shard_tasks import (
+from data_pipelines.shards import (
+    VERSION,
+    RecordsError,
     ReportProgress,
     ShardTask,
     Skipped,
     StoppedError,
+    check_version,
+    disk_errors,
+    parse_object,
     write_shard,
 )
-from data_pipelines.shards import VERSION, RecordsError, check_version, disk_errors, parse_object
 from data_pipelines.source_changes import note_comparison
 from data_pipelines.sources import MissingFileError, Problems, Source, SourceError, Split
 from data_pipelines.sources.text_files import only_text

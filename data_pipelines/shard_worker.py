@@ -21,7 +21,7 @@ from data_pipelines.plugins import add_plugins
 
 if TYPE_CHECKING:
     from data_pipelines.options import DataOptions
-    from data_pipelines.shard_tasks import ReportProgress
+    from data_pipelines.shards import ReportProgress
 
 _SECONDS = 0.2
 """Interval in seconds of reporting progress."""
@@ -40,7 +40,7 @@ def write_from_json(options: str, task: str, report: ReportProgress) -> dict[str
     """
     parsed = _parse_options(options)  # Before other imports, which import the options.
     from data_pipelines.shard_plan import entry_from_json
-    from data_pipelines.shard_tasks import ShardTask, write_shard
+    from data_pipelines.shards import ShardTask, write_shard
 
     fields = json.loads(task)
     entries = [entry_from_json(entry) for entry in fields["entries"]]

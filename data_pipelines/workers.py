@@ -17,9 +17,8 @@ from data_pipelines.files import remove_stale_temporaries
 from data_pipelines.options import DataOptions
 from data_pipelines.plugins import added_plugins
 from data_pipelines.shard_plan import entry_to_json
-from data_pipelines.shard_tasks import ReportProgress, ShardTask, Skipped
 from data_pipelines.shard_worker import write_from_json
-from data_pipelines.shards import RecordsError
+from data_pipelines.shards import RecordsError, ReportProgress, ShardTask, Skipped
 from data_pipelines.sources import SourceError
 
 _COMMAND = (sys.executable, "-m", "data_pipelines.shard_worker")

@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from data_pipelines.caption_ids import CaptionIds
 from data_pipelines.errors import UserError
 from data_pipelines.images import to_jpeg
 from data_pipelines.options import DataOptions, PrepareOptions
 from data_pipelines.prepare import prepare
 from data_pipelines.records import Records
 from data_pipelines.sources import UnreadableError
-from data_pipelines.text import SPECIAL, WordTokenizer, count_words
+from data_pipelines.text import SPECIAL, CaptionIds, WordTokenizer, count_words
 from keras_xmr.audit.labels import read_labels
 from keras_xmr.config.loader import ConfigError, load_config
 from keras_xmr.evaluation.score_files import load_matrix

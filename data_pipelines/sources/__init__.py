@@ -2,13 +2,13 @@
 
 from typing import Annotated
 
-from data_pipelines.sources.arrow import HuggingFaceSource, ParquetSource
 from data_pipelines.sources.base import (
     SPLITS,
     Caption,
     EncodedImage,
     Entry,
     MissingFileError,
+    OneSource,
     Problems,
     Regions,
     Source,
@@ -16,14 +16,12 @@ from data_pipelines.sources.base import (
     Split,
     UnreadableError,
 )
-from data_pipelines.sources.choice import OneSource
-from data_pipelines.sources.coco import CocoSource, Flickr30kSource
+from data_pipelines.sources.coco import CocoSource, Flickr8kSource, Flickr30kSource
 from data_pipelines.sources.cub import CubSource
-from data_pipelines.sources.flickr8k import Flickr8kSource
 from data_pipelines.sources.photos import CsvSource, PhotoFolderSource
 from data_pipelines.sources.regions import BottomUpSource, RegionsSource
 from data_pipelines.sources.scenes import ScenesSource
-from data_pipelines.sources.sharded import WebDatasetSource
+from data_pipelines.sources.sharded import HuggingFaceSource, ParquetSource, WebDatasetSource
 
 AnySource = Annotated[
     Source,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, create_model
 
@@ -20,28 +20,23 @@ from data_pipelines.option_types import (
     RelevanceTokenizer,
 )
 from data_pipelines.options import DataOptions, Section
+from data_pipelines.sources.base import OneChoice
 from keras_xmr.config.messages import cut, nearest
 from keras_xmr.config.registry import FAMILIES, Choice, components
 from keras_xmr.judgements.files import JudgementOptions, Unjudged
 from keras_xmr.metrics import metric_names
 
-if TYPE_CHECKING:
-    from pydantic import GetCoreSchemaHandler
-    from pydantic_core import CoreSchema
 
-
-class OneOf:
+class OneOf(OneChoice):
     """Marks a field that chooses one component of a family by its `name`.
 
     Args:
         family: The family, a key of `keras_xmr.config.registry.FAMILIES`.
-        optional: Whether null chooses none.
         **extra: Further fields of the section, as pydantic field definitions.
     """
 
-    def __init__(self, family: str, optional: bool = False, **extra: Any) -> None:
+    def __init__(self, family: str, **extra: Any) -> None:
         self.family = family
-        self.optional = optional
         self.extra = extra
 
     def choices(self) -> dict[str, type[Choice]]:
@@ -50,15 +45,6 @@ class OneOf:
             name: _with_keys(component.options, self.extra)
             for name, component in components(self.family).items()
         }
-
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        from pydantic_core import core_schema
-
-        schemas = {name: handler.generate_schema(c) for name, c in self.choices().items()}
-        union = core_schema.tagged_union_schema(schemas, discriminator="name")
-        return core_schema.nullable_schema(union) if self.optional else union
 
 
 def _with_keys(options: type[Choice], keys: Mapping[str, Any]) -> type[Choice]:
@@ -89,7 +75,7 @@ class TowerOptions(Section):
     encoder: Annotated[Choice, OneOf("encoder"), _BY_NAME]
     """Makes local features: positions of an image, regions, or words."""
 
-    pooling: Annotated[Choice | None, OneOf("pooling", optional=True), _BY_NAME] = None
+    pooling: Annotated[Annotated[Choice, OneOf("pooling")] | None, _BY_NAME] = None
     """Makes one global vector of the local features; none for a head that keeps them all."""
 
     head: Annotated[Choice, OneOf("head"), _BY_NAME]

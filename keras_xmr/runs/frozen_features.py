@@ -24,12 +24,12 @@ import tensorflow as tf
 
 from data_pipelines.batches import caption_batches, image_batches
 from data_pipelines.caption_features import CaptionFeatures, features_name, write_caption_features
-from data_pipelines.columns import Strings
 from data_pipelines.features import missing_images, open_features, write_features
 from data_pipelines.progress import Progress
 from data_pipelines.records import Records
 from data_pipelines.shards import FEATURES
 from data_pipelines.sources import SPLITS, Split
+from data_pipelines.split_index import Strings
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.schema import Config
 from keras_xmr.encoders import EncoderError

@@ -14,10 +14,9 @@ import keras
 import tensorflow as tf
 
 from data_pipelines.batches import caption_batches, training_batches
-from data_pipelines.caption_ids import CaptionIds
 from data_pipelines.records import Records, SplitRecords, records_error
 from data_pipelines.samplers import SAMPLERS, Sampler
-from data_pipelines.text import Tokenizer
+from data_pipelines.text import CaptionIds, Tokenizer
 from keras_xmr.config.registry import components
 from keras_xmr.config.schema import Config, PhaseOptions, RelevanceOptions
 from keras_xmr.evaluation.evaluate import evaluate_split

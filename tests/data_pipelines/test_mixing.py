@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from data_pipelines.batches import training_batches
-from data_pipelines.mixing import draw_mix, mix_pixels
+from data_pipelines.images import draw_mix, mix_pixels
 from data_pipelines.options import DataOptions, ImageOptions, TextOptions
 from data_pipelines.prepare import prepare
 from data_pipelines.samplers import PairSampler

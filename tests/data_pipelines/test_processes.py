@@ -17,9 +17,8 @@ from data_pipelines.errors import UserError
 from data_pipelines.options import DataOptions, PrepareOptions
 from data_pipelines.plugins import remove_plugins
 from data_pipelines.prepare import prepare
-from data_pipelines.shard_tasks import ShardTask, StoppedError
 from data_pipelines.shard_worker import write_from_json
-from data_pipelines.shards import RecordsError
+from data_pipelines.shards import RecordsError, ShardTask, StoppedError
 from data_pipelines.sources import Problems, SourceError
 from data_pipelines.workers import (
     Processes,

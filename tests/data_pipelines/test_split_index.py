@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from data_pipelines.columns import Strings
 from data_pipelines.options import DataOptions
 from data_pipelines.prepare import prepare
 from data_pipelines.records import Records, read_index
-from data_pipelines.split_index import SplitIndex, index_file, write_index
+from data_pipelines.split_index import SplitIndex, Strings, index_file, write_index
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,12 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from data_pipelines.caption_ids import CaptionIds, drop_words
 from data_pipelines.text import (
     SPECIAL,
+    CaptionIds,
     WordTokenizer,
     count_words,
+    drop_words,
     make_vocabulary,
     read_vocabulary,
     split_words,

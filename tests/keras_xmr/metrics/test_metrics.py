@@ -31,7 +31,7 @@ from keras_xmr.metrics import (
     retrieval,
 )
 from keras_xmr.metrics.names import CHOSEN
-from keras_xmr.metrics.reciprocal_rank import ReciprocalRank
+from keras_xmr.metrics.query_metrics import ReciprocalRank
 from keras_xmr.reporting.glossary import glossary
 from keras_xmr.reporting.metric_tables import measured_tables
 

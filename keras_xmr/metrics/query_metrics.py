@@ -1,4 +1,4 @@
-"""Normalized discounted cumulative gain at any rank."""
+"""Metrics of queries that a config can choose: the reciprocal rank, and nDCG at any rank."""
 
 from __future__ import annotations
 
@@ -8,10 +8,19 @@ import numpy as np
 
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics.base import QueryMetric
-from keras_xmr.metrics.ranking import ndcg_at, positive_ranks
+from keras_xmr.metrics.ranking import best_ranks, ndcg_at, positive_ranks
 
 if TYPE_CHECKING:
     from data_pipelines.option_types import PositiveInt
+
+
+class ReciprocalRank(QueryMetric):
+    """1 / the rank of the best relevant item; its mean is the MRR (Voorhees 1999)."""
+
+    TITLE = "MRR"
+
+    def __call__(self, scores: np.ndarray, judgements: Judgements) -> np.ndarray:
+        return 1.0 / best_ranks(positive_ranks(scores, judgements))
 
 
 class DiscountedGain(QueryMetric):
