@@ -88,8 +88,7 @@ class Embedded:
 
     def _drawn(self, count: int) -> Iterator[Embedding]:
         """Embeddings of scenes that no split has."""
-        from data_pipelines.scenes.render import draw
-        from data_pipelines.scenes.world import sample_scene
+        from data_pipelines.scenes.world import draw, sample_scene
 
         side = self.model.config.data.image.size
         size = self.model.config.evaluation.batch_size

@@ -119,11 +119,9 @@ def _together(
     about: Callable[[Thing, np.random.Generator, int], Description] = _about,
     kind: type[Only | Together] = Together,
 ) -> ContentMaker:
-    def make(scene: Scene, rng: np.random.Generator) -> Content:
-        things = _some_things(scene, rng, most)
-        return kind(tuple(about(thing, rng, properties) for thing in things))
-
-    return make
+    return lambda scene, rng: kind(
+        tuple(about(thing, rng, properties) for thing in _some_things(scene, rng, most))
+    )
 
 
 def _somewhere(properties: int) -> ContentMaker:

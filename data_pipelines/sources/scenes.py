@@ -67,7 +67,7 @@ class ScenesSource(Source):
 
     def read(self, entry: Entry) -> EncodedImage:
         """Draws the scene of an entry, as a JPEG file."""
-        from data_pipelines.scenes.render import jpeg
+        from data_pipelines.scenes.world import jpeg
 
         scene, _ = self._described(entry.split, entry.position)
         return EncodedImage(jpeg(scene, self.image_size))

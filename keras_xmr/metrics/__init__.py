@@ -40,7 +40,6 @@ from keras_xmr.metrics.measure import (
     write_queries,
 )
 from keras_xmr.metrics.names import METRICS, RSUM, Metric, metric_names, metric_title
-from keras_xmr.metrics.plausible_match import plausible_match
 from keras_xmr.metrics.ranking import (
     QueryMetrics,
     binary_preference,
@@ -57,7 +56,7 @@ from keras_xmr.metrics.retrieval import (
     retrieval,
 )
 from keras_xmr.metrics.score_matrices import DIRECTIONS, ScoreMatrices, Scores, ScoreTiles
-from keras_xmr.metrics.semantic import semantic_precision
+from keras_xmr.metrics.semantic import plausible_match, semantic_precision
 
 if TYPE_CHECKING:
     from keras_xmr.metrics.batch_recall import Recall

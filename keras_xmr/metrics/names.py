@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from keras_xmr.metrics.plausible_match import ZETAS
 from keras_xmr.metrics.ranking import NDCG_AT, RECALL_AT, RELEVANT_AT
 from keras_xmr.metrics.score_matrices import DIRECTIONS
-from keras_xmr.metrics.semantic import ASP_CHANCE, ASP_TOP, RELEASED_ASP_AT
+from keras_xmr.metrics.semantic import ASP_CHANCE, ASP_TOP, RELEASED_ASP_AT, ZETAS
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ from pydantic import ValidationError
 
 from data_pipelines.scenes.captions import LEVELS, describe
 from data_pipelines.scenes.language import RELATION_MARGIN, truth_table
-from data_pipelines.scenes.render import RGB, draw, jpeg
 from data_pipelines.scenes.world import (
     BACKGROUNDS,
     COLOURS,
     GAP,
     REACH,
+    RGB,
     SHAPES,
     SIZES,
     Scene,
@@ -27,6 +27,8 @@ from data_pipelines.scenes.world import (
     Shape,
     Size,
     Thing,
+    draw,
+    jpeg,
     sample_scene,
 )
 from data_pipelines.sources.base import Entry, Problems

@@ -11,8 +11,12 @@ import pytest
 import tensorflow as tf
 
 from keras_xmr.config.loader import ConfigError, find_config, load_config
-from keras_xmr.judgements.files import JudgementsError, read_judgements
-from keras_xmr.judgements.training import BatchGrades, read_training_judgements
+from keras_xmr.judgements.files import (
+    BatchGrades,
+    JudgementsError,
+    read_judgements,
+    read_training_judgements,
+)
 from keras_xmr.model.relations import relations
 from keras_xmr.training.judged import judged_training
 
