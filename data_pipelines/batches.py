@@ -200,13 +200,9 @@ def _cache_pixels(records: SplitRecords, options: ImageOptions) -> np.ndarray | 
     shape = (len(records), options.size, options.size, 3)
     if records.holds != "images" or options.augments or np.prod(shape) > MAX_CACHED_BYTES:
         return None
-
-    pixels, done = np.empty(shape, np.uint8), 0
     with records.naming_damage():
-        for batch in image_batches(records, options, _TOGETHER).as_numpy_iterator():
-            pixels[done : done + len(batch)] = batch
-            done += len(batch)
-    return pixels
+        batches = image_batches(records, options, _TOGETHER)
+        return np.concatenate(list(batches.as_numpy_iterator()))
 
 
 def _read_features(features: CaptionFeatures, captions: tf.Tensor) -> tf.Tensor:

@@ -116,17 +116,10 @@ def read_header(data: tf.Tensor) -> Header:
         data: The bytes of the file, a scalar string.
     """
     file = Bytes(tf.io.decode_raw(data, tf.uint8))
-    kind = _kind(file)
     readers = [_jpeg, _png, _gif, _bmp, _other]
-    header, exif = tf.switch_case(kind, [lambda read=read: read(file) for read in readers])
-    pixels = tf.cast(header.height, tf.float64) * tf.cast(header.width, tf.float64)
-    problem = _first_problem(
-        header.problem,
-        (pixels < 1, _DAMAGED),
-        (pixels > MAX_PIXELS, f"has more than {MAX_PIXELS:,} pixels"),
-    )
-    orientation = _orient(file.part(exif[0], exif[1]))
-    return header._replace(problem=problem, kind=kind, orientation=orientation)
+    kind = _kind(file)
+    header = tf.switch_case(kind, [lambda read=read: read(file) for read in readers])
+    return header._replace(kind=kind)
 
 
 def _first_frame(file: Bytes) -> Frame:
@@ -171,7 +164,7 @@ def _kind(file: Bytes) -> tf.Tensor:
     return tf.argmax(tf.stack([*known, tf.constant(True)]), output_type=tf.int32)
 
 
-def _jpeg(file: Bytes) -> tuple[Header, tf.Tensor]:
+def _jpeg(file: Bytes) -> Header:
     """Reads all markers up to the first scan."""
 
     def step(*state: tf.Tensor) -> list[tf.Tensor]:
@@ -201,11 +194,11 @@ def _jpeg(file: Bytes) -> tuple[Header, tf.Tensor]:
         frame[1],
         (~whole, _DAMAGED),
         ((frame[2] == 4) & ~adobe, "is a CMYK image without an Adobe marker; save it as RGB"),
-        exif=exif,
+        orientation=_orient(file.part(exif[0], exif[1])),
     )
 
 
-def _png(file: Bytes) -> tuple[Header, tf.Tensor]:
+def _png(file: Bytes) -> Header:
     """Reads all chunks: EXIF data may come last."""
 
     def step(*state: tf.Tensor) -> list[tf.Tensor]:
@@ -230,12 +223,12 @@ def _png(file: Bytes) -> tuple[Header, tf.Tensor]:
         width,
         (~ended, _DAMAGED),
         (keyed & (depth == 16), "has a transparent colour of 16 bits; save it with 8 bits"),
-        exif=exif,
+        orientation=_orient(file.part(exif[0], exif[1])),
         transparent=keyed | (colours == 4) | (colours == 6),
     )
 
 
-def _gif(file: Bytes) -> tuple[Header, tf.Tensor]:
+def _gif(file: Bytes) -> Header:
     """Reads the first frame, which must be complete and fill the image."""
     frame = _first_frame(file)
     width, height = file.numbers(6, (0, 2), (2, 2), little=True)
@@ -250,7 +243,7 @@ def _gif(file: Bytes) -> tuple[Header, tf.Tensor]:
     )
 
 
-def _bmp(file: Bytes) -> tuple[Header, tf.Tensor]:
+def _bmp(file: Bytes) -> Header:
     """Reads the header; only uncompressed files with three bytes per pixel can be decoded."""
     begin, header = file.numbers(10, (0, 4), (4, 4), little=True)
     width, height, bits, compression = file.numbers(
@@ -268,7 +261,7 @@ def _bmp(file: Bytes) -> tuple[Header, tf.Tensor]:
     )
 
 
-def _other(file: Bytes) -> tuple[Header, tf.Tensor]:
+def _other(file: Bytes) -> Header:
     one = tf.ones([], tf.int64)
     wrong = "is not a JPEG, PNG, GIF or BMP file; save it as one of them"
     return _header(one, one, (file.size == 0, "is empty"), (file.size > 0, wrong))
@@ -278,28 +271,26 @@ def _header(
     height: tf.Tensor,
     width: tf.Tensor,
     *problems: tuple[tf.Tensor, str],
-    exif: tf.Tensor | None = None,
+    orientation: tf.Tensor | None = None,
     transparent: tf.Tensor | bool = False,
     frame: Frame | None = None,
-) -> tuple[Header, tf.Tensor]:
-    """Returns the header of a format, and begin and end of its EXIF data."""
+) -> Header:
+    """Returns the header of a file, with the first of its problems that holds."""
     none = tf.zeros([], tf.int64)
-    header = Header(
+    pixels = tf.cast(height, tf.float64) * tf.cast(width, tf.float64)
+    too_many = pixels > MAX_PIXELS, f"has more than {MAX_PIXELS:,} pixels"
+    first = tf.constant("")
+    for holds, problem in (*problems, (pixels < 1, _DAMAGED), too_many):
+        first = tf.where((first == "") & holds, problem, first)
+    return Header(
         height=height,
         width=width,
-        problem=_first_problem(tf.constant(""), *problems),
+        problem=first,
         kind=tf.constant(OTHER),
-        orientation=none,
+        orientation=none + 1 if orientation is None else orientation,
         transparent=tf.convert_to_tensor(transparent),
         frame=Frame(none, none, none, none) if frame is None else frame,
     )
-    return header, tf.zeros([2], tf.int64) if exif is None else exif
-
-
-def _first_problem(known: tf.Tensor, *problems: tuple[tf.Tensor, str]) -> tf.Tensor:
-    for holds, problem in problems:
-        known = tf.where((known == "") & holds, problem, known)
-    return known
 
 
 def _orient(exif: Bytes) -> tf.Tensor:

@@ -35,7 +35,7 @@ from data_pipelines.shards import (
     write_shard,
 )
 from data_pipelines.source_changes import note_comparison
-from data_pipelines.sources import MissingFileError, Problems, Source, SourceError, Split
+from data_pipelines.sources import MissingFileError, Problems, Source, SourceError
 from data_pipelines.sources.text_files import only_text
 from data_pipelines.split_index import index_file, open_index
 from data_pipelines.tables import on_one_line
@@ -98,8 +98,8 @@ class _SkipBudget:
         needed = math.ceil(1000 * count / self.total) / 1000
         named = sorted(self.skipped)[:_NAMED]
         advice = ""
-        if all(map(_is_missing, named)):
-            # One cause is likely, and a few examples show it.
+        if all("does not exist" in text or " is in none of " in text for text in named):
+            # All files are missing: one cause is likely, and a few examples show it.
             named, advice = named[:_EXAMPLES], _example_line(self.source.photos_folder)
             advice += f"\n{self.source.origin}"
             if count > _EXAMPLES:
@@ -124,11 +124,6 @@ def _example_line(folder: Path | None) -> str:
         return ""
     name = on_one_line(file.relative_to(folder).as_posix())
     return f"\n{folder} has files such as {name}: captions name them so"
-
-
-def _is_missing(message: str) -> bool:
-    """Whether an image cannot be used because its file does not exist."""
-    return "does not exist" in message or " is in none of " in message
 
 
 class _Threads:
@@ -178,7 +173,7 @@ def _prepare(options: DataOptions) -> Records:
     with Progress("reading annotations", unit="images", iterable=annotated) as bar:
         entries = only_text(bar, problems)
         plan = plan_shards(entries, folder, options.images_per_shard, problems)
-    if not any(shard.split == "train" for shard in plan.shards):
+    if "train" not in plan.splits:
         why = f"\n{problems}" if problems.total else ""
         raise SourceError(f"the source {options.source.name!r} has no training images{why}")
     check_plan(options)
@@ -292,9 +287,8 @@ def finish_records(folder: Path, plan: ShardPlan, source: Source, problems: Prob
             num_labels = max(num_labels, 1 + max(item["labels"], default=-1))
 
     splits: dict[str, Any] = {}
-    for split in dict.fromkeys(shard.split for shard in plan.shards):
-        names = [shard.path.name for shard in plan.shards if shard.split == split]
-        entry = write_split(folder, split, names, visit)
+    for split, shards in plan.splits.items():
+        entry = write_split(folder, split, [shard.path.name for shard in shards], visit)
         if entry["images"]:
             splits[split] = entry
     if "train" not in splits:
@@ -336,9 +330,7 @@ def _write_truth(folder: Path, plan: ShardPlan, source: Source) -> Iterator[Path
     """Writes the exhaustive ground truth, if the source has it."""
     if type(source).truth is Source.truth:
         return  # Without loading entries into memory.
-    splits: list[Split] = list(dict.fromkeys(shard.split for shard in plan.shards))
-    for split in splits:
-        shards = [shard for shard in plan.shards if shard.split == split]
+    for split, shards in plan.splits.items():
         written = set(open_index(folder / index_file(split)).keys)
         entries = (entry for shard in shards for entry in plan.entries(shard))
         truth = source.truth([entry for entry in entries if entry.key in written])

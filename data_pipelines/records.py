@@ -256,28 +256,26 @@ def write_split(
         RecordsError: If a shard is missing.
         OSError: If the disk is full or cannot be written.
     """
-    entry: dict[str, Any] = {"shards": [], "images": 0, "captions": 0}
+    written: list[dict[str, Any]] = []
 
     def sidecars() -> Iterator[dict[str, Any]]:
         for name in shards:
             sidecar = finished_sidecar(folder / name)
             visit(sidecar)
-            items = sidecar["items"]
-            counts = {
-                "images": len(items),
-                "captions": sum(len(item["captions"]) for item in items),
-            }
-            checksums = {
+            shard = {
+                "file": name,
+                "bytes": sidecar["bytes"],
                 "sha256": sidecar["sha256"],
                 "sidecar": checksum((folder / name).with_suffix(".json")),
+                "images": len(sidecar["items"]),
+                "captions": sum(len(item["captions"]) for item in sidecar["items"]),
             }
-            entry["shards"].append({"file": name, "bytes": sidecar["bytes"], **checksums, **counts})
-            for unit, count in counts.items():
-                entry[unit] += count
+            written.append(shard)
             yield sidecar
 
     write_index(folder / index_file(split), sidecars())
-    return entry
+    totals = {unit: sum(shard[unit] for shard in written) for unit in ("images", "captions")}
+    return {"shards": written, **totals}
 
 
 class _Shard(BaseModel):
@@ -381,11 +379,6 @@ class Records:
     def label_kind(self) -> str:
         """Kind of labels: "none", "class" or "set"."""
         return str(self.manifest["label_kind"])
-
-    @property
-    def num_labels(self) -> int:
-        """Number of possible labels."""
-        return int(self.manifest["num_labels"])
 
     @property
     def splits(self) -> list[Split]:

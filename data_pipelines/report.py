@@ -151,18 +151,13 @@ def _split_report(split: SplitRecords, tokenizer: Tokenizer) -> SplitReport:
     lengths, same, pieces, known = map(np.concatenate, zip(*words, strict=True))
     _, repeated = np.unique(same, return_counts=True)
     per_image = np.diff(split.first_caption)
+    shortest, median, long, longest = np.percentile(lengths, [0, 50, 95, 100]).tolist()
     groups = _duplicates([split])
     return SplitReport(
         images=len(split),
         captions=split.num_captions,
         captions_per_image=(int(per_image.min()), float(per_image.mean()), int(per_image.max())),
-        words=(
-            int(lengths.min()),
-            float(lengths.mean()),
-            float(np.median(lengths)),
-            float(np.percentile(lengths, 95)),
-            int(lengths.max()),
-        ),
+        words=(int(shortest), float(lengths.mean()), median, long, int(longest)),
         cut=int((pieces > tokenizer.max_words).sum()),
         without_known_words=int((known == 0).sum()),
         unknown_words=float(1 - known.sum() / max(pieces.sum(), 1)),

@@ -6,6 +6,7 @@ import errno
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 _FULL = {
     errno.ENOSPC: "No space left on device",
@@ -33,7 +34,9 @@ def disk_error_message(error: Exception) -> str | None:
     why = full or _known_reason(_CLOSED, error)
     if why is None:
         return None
-    path = getattr(error, "filename", None) or _extract_path(str(error))
+    path = getattr(error, "filename", None)
+    if not path and (match := re.search(r"(?<![\w.])/[^\s'\",;:\]]+", str(error))):
+        path = match[0]
     message = f"{path}: {why}" if path else why
     if full:
         message += "; free some space and start again: finished work is kept"
@@ -49,14 +52,11 @@ def _known_reason(known: dict[int, str], error: Exception) -> str | None:
     return next((text for text in known.values() if text in str(error)), None)
 
 
-def _extract_path(text: str) -> str | None:
-    match = re.search(r"(?<![\w.])/[^\s'\",;:\]]+", text)
-    return match[0] if match else None
-
-
 def memory_error_message(error: Exception) -> str | None:
     """Returns the message for an error of Python, NumPy or TensorFlow about memory, or None."""
-    if not (isinstance(error, MemoryError) or _is_exhausted(error)):
+    tensorflow: Any = sys.modules.get("tensorflow")
+    kinds = (MemoryError, *([tensorflow.errors.ResourceExhaustedError] if tensorflow else []))
+    if not isinstance(error, kinds):
         return None
     shape = re.search(r"shape ?[\[(][\d, ]+[\])]", str(error))
     purpose = f" for an array of {shape[0]}" if shape else ""
@@ -65,8 +65,3 @@ def memory_error_message(error: Exception) -> str | None:
         "evaluation.batch_size, evaluation.tile, data.image.size or model.dimension, or choose a "
         "smaller encoder; or close other programs that use memory or the GPU"
     )
-
-
-def _is_exhausted(error: Exception) -> bool:
-    tensorflow = sys.modules.get("tensorflow")
-    return tensorflow is not None and isinstance(error, tensorflow.errors.ResourceExhaustedError)

@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -40,15 +40,20 @@ class PlannedShard:
 
 @dataclass(frozen=True, eq=False)
 class ShardPlan:
-    """Shards of a data set, split by split, with their entries in an unnamed temporary file.
+    """Shards of a data set, with their entries in an unnamed temporary file.
 
     Attributes:
-        shards: The shards, in order.
+        splits: The shards of each split that has images, in order.
         file: The file.
     """
 
-    shards: Sequence[PlannedShard]
+    splits: Mapping[Split, Sequence[PlannedShard]]
     file: IO[bytes]
+
+    @property
+    def shards(self) -> list[PlannedShard]:
+        """All shards, split by split."""
+        return [shard for shards in self.splits.values() for shard in shards]
 
     @property
     def images(self) -> int:
@@ -159,4 +164,4 @@ def _divide(entries: Iterable[Entry], folder: Path, size: int) -> ShardPlan:
         if waiting[split]:
             plan(split)
     file.flush()
-    return ShardPlan([shard for split in SPLITS for shard in shards[split]], file)
+    return ShardPlan({split: shards[split] for split in SPLITS if shards[split]}, file)

@@ -153,13 +153,11 @@ def _compare(options: DataOptions, records: Records, photos: set[str]) -> str | 
         differ.append(f"{len(gone):,} photos of the records are gone, such as {gone[0]}")
     if planned == written:
         return differ[0] if differ else None
-    images: Counter[str] = Counter()
-    for shard in plan.shards:
-        images[shard.split] += shard.images
     for split in SPLITS:
         part = records.split(split) if split in splits else None
+        images = sum(shard.images for shard in plan.splits.get(split, ()))
         for unit, now, then in (
-            ("images", images[split], len(part) if part else 0),
+            ("images", images, len(part) if part else 0),
             ("captions", captions[split], part.num_captions if part else 0),
         ):
             if now != then:

@@ -12,7 +12,7 @@ import json
 import operator
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -116,12 +116,23 @@ class Lazy(Sequence[T], Generic[T]):
 
 
 class _Concatenated(Lazy[T]):
+    """Items one after another in an array."""
+
+    _plain: Callable[[np.ndarray], Any]
+    _item: Callable[[Any], T]
+
     def __init__(self, content: np.ndarray, first: np.ndarray) -> None:
         self._content = content
         self._first = first
 
     def __len__(self) -> int:
         return len(self._first) - 1
+
+    def part(self, begin: int, end: int) -> list[T]:
+        """Returns the items from one index up to another."""
+        places = self._first[begin : end + 1]
+        content = self._plain(self._content[places[0] : places[-1]])
+        return [self._item(content[a:b]) for a, b in pairwise((places - places[0]).tolist())]
 
 
 class Strings(_Concatenated[str]):
@@ -132,18 +143,13 @@ class Strings(_Concatenated[str]):
         first: Offset of each text, and the end of the last: int64 (texts + 1,).
     """
 
+    _plain, _item = staticmethod(np.ndarray.tobytes), staticmethod(bytes.decode)
+
     def digest(self) -> str:
         """Returns a digest of all texts in order: 16 hexadecimal digits."""
         digest = hashlib.sha256(self._first.astype("<i8").tobytes())
         digest.update(self._content.tobytes())
         return digest.hexdigest()[:16]
-
-    def part(self, begin: int, end: int) -> list[str]:
-        """Returns the texts from one index up to another."""
-        places = self._first[begin : end + 1].tolist()
-        start = places[0]
-        content = self._content[start : places[-1]].tobytes()
-        return [content[a - start : b - start].decode() for a, b in pairwise(places)]
 
 
 class Tuples(_Concatenated[tuple[int, ...]]):
@@ -154,16 +160,12 @@ class Tuples(_Concatenated[tuple[int, ...]]):
         first: Offset of each tuple, and the end of the last: int64 (tuples + 1,).
     """
 
+    _plain, _item = staticmethod(np.ndarray.tolist), tuple
+
     @property
     def longest(self) -> int:
         """Length of the longest tuple."""
         return int(np.diff(self._first).max(initial=0))
-
-    def part(self, begin: int, end: int) -> list[tuple[int, ...]]:
-        """Returns the tuples from one index up to another."""
-        places = self._first[begin : end + 1].tolist()
-        numbers = self._content[places[0] : places[-1]].tolist()
-        return [tuple(numbers[a - places[0] : b - places[0]]) for a, b in pairwise(places)]
 
     def padded(self, which: np.ndarray, width: int) -> np.ndarray:
         """Returns some of the tuples, int64 (N, width), padded with -1."""

@@ -291,11 +291,6 @@ def _paper(config: Config) -> Iterator[Mistake]:
                 yield f"paper.figures.{number}.{family}: {unknown}"
 
 
-def _is_frozen(side: str, names: tuple[str, ...]) -> bool:
-    """Whether a tower is not trained. Its pooling is a part of its head."""
-    return side in names or {f"{side}.encoder", f"{side}.head"} <= set(names)
-
-
 def _phases(config: Config) -> Iterator[Mistake]:
     towers, kinds = config.model.towers, embedding_kinds(config)
     parts = ["matcher", *towers, *(f"{side}.{part}" for side in towers for part in PARTS)]
@@ -312,7 +307,9 @@ def _phases(config: Config) -> Iterator[Mistake]:
                 yield f"{where}: the tower of {name!r} has no pooling"
             if name in without_variance:
                 yield f"{where}: the head of {name!r} has no log-variance"
-        if all(_is_frozen(side, phase.freeze) for side in towers):
+        # The pooling of a tower is a part of its head.
+        frozen = set(phase.freeze)
+        if all(side in frozen or {f"{side}.encoder", f"{side}.head"} <= frozen for side in towers):
             yield f"{key}.freeze: both towers are frozen: nothing is left to train"
         if phase.warmup_epochs > phase.epochs:
             yield (

@@ -184,18 +184,16 @@ def weigh(
 
 
 def _cider(ngrams: NGrams, documents: scipy.sparse.csr_array) -> WeightedCaptions:
-    vectors = _normalised(ngrams.counts, _log_idf(ngrams, documents), ngrams.orders)
+    vectors = _normalised(ngrams, _log_idf(ngrams, documents))
     # The mean over the four orders: half of it on either side.
     vectors.data *= 0.5
     return WeightedCaptions(vectors, vectors, documents, ngrams.lengths)
 
 
 def _cider_d(ngrams: NGrams, documents: scipy.sparse.csr_array) -> WeightedCaptions:
-    idf = _log_idf(ngrams, documents)
-    counts = ngrams.counts
-    references = _normalised(counts, idf, ngrams.orders)
+    counts, references = ngrams.counts, _normalised(ngrams, _log_idf(ngrams, documents))
+    candidates = references.copy()
     references.data *= np.float32(10 / 4)
-    candidates = _normalised(counts, idf, ngrams.orders)
     # The candidate adds its clipped count alone: min(c, r) = sum over k of [c >= k] [r >= k], a
     # scalar product with a column for each n-gram and k.
     candidates.data /= counts.data
@@ -213,7 +211,7 @@ def _tf_idf(ngrams: NGrams, documents: scipy.sparse.csr_array) -> WeightedCaptio
     frequencies = np.bincount(ngrams.counts[references].indices, minlength=ngrams.counts.shape[1])
     idf = np.log((1 + num) / (1 + frequencies)) + 1
     idf[np.fromiter((len(word) < 2 for word in ngrams.words), bool, len(idf))] = 0
-    vectors = _normalised(ngrams.counts, idf, ngrams.orders)
+    vectors = _normalised(ngrams, idf)
     return WeightedCaptions(vectors, vectors, documents, ngrams.lengths)
 
 
@@ -231,10 +229,9 @@ def _log_idf(ngrams: NGrams, documents: scipy.sparse.csr_array) -> np.ndarray:
     return np.log(max(num, 1)) - np.log(np.maximum(frequencies, 1))
 
 
-def _normalised(
-    counts: scipy.sparse.csr_array, idf: np.ndarray, orders: np.ndarray
-) -> scipy.sparse.csr_array:
+def _normalised(ngrams: NGrams, idf: np.ndarray) -> scipy.sparse.csr_array:
     """TF-IDF vectors of norm 1 in each caption and order, or 0 where all of it weighs nothing."""
+    counts, orders = ngrams.counts, ngrams.orders
     num_orders = int(orders.max(initial=1))
     weights = counts.data * idf[counts.indices].astype(np.float32)
     part = np.repeat(np.arange(counts.shape[0], dtype=np.int64), np.diff(counts.indptr))

@@ -92,7 +92,7 @@ def test_regions_are_kept_exactly(options, tmp_path):
 
 def test_labels_are_kept(options, tmp_path):
     records = prepare(options(datasets.coco(tmp_path / "coco")))
-    assert (records.label_kind, records.num_labels) == ("set", 3)
+    assert (records.label_kind, records.manifest["num_labels"]) == ("set", 3)
     assert records.split("val").labels == [(1, 2)]
 
 
