@@ -403,7 +403,9 @@ class Records:
             ).split(name)
         if name not in self.manifest["splits"]:
             raise RecordsError(
-                f"{self.folder} has no split {name!r}; it has {', '.join(self.splits)}"
+                f"{self.folder} has no split {name!r}, only {', '.join(self.splits)}: the source "
+                f"has no image in it, as may happen to a few images that are split at random. "
+                "Choose one of these (evaluation.splits), or prepare again with more images"
             )
         features, shards = self.caption_features, self.manifest["splits"][name]["shards"]
         if index_file(name) in self.manifest["files"]:

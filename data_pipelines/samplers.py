@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from typing import ClassVar
 
 import numpy as np
 
 from data_pipelines.errors import UserError
 from data_pipelines.records import SplitRecords
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class Sampler:
@@ -17,34 +20,42 @@ class Sampler:
     with any number of captions. Otherwise batches consist of pairs: as many images as captions.
 
     Args:
-        records: The training split.
+        records: The training split. One with fewer captions, or images, than a batch is trained
+            with all of them in each step.
         batch_size: Number of pairs, or images, per step.
         seed: Seed of the order.
+        devices: Number of devices that share a batch evenly.
 
     Attributes:
+        batch_size: Number of pairs, or images, per step; fewer in a smaller split.
         steps: Steps per epoch.
 
     Raises:
-        UserError: If the split is too small for one batch.
+        UserError: If the split is too small for a batch of two, or of one per device.
     """
 
     UNIT: ClassVar[str] = "pairs"
     SEVERAL: ClassVar[bool] = False
 
-    def __init__(self, records: SplitRecords, batch_size: int, seed: int) -> None:
+    def __init__(self, records: SplitRecords, batch_size: int, seed: int, devices: int = 1) -> None:
         self.first_caption = records.first_caption
         self.caption_image = records.caption_image
-        self.batch_size = batch_size
         self.seed = seed
         count, unit = (
             (len(records), "images") if self.SEVERAL else (records.num_captions, "captions")
         )
-        self._count, self.steps = count, count // batch_size
-        if self.steps == 0:
+        self.batch_size = min(batch_size, count // devices * devices)
+        if self.batch_size < 2:
             raise UserError(
-                f"train.batch_size: {batch_size} is more than the {count} {unit} of the training "
-                f"split; --set train.batch_size={count} trains with all of them at once"
+                f"the training split has {count} {unit}; a batch needs {max(devices, 2)} or more"
             )
+        if self.batch_size < batch_size:
+            _LOGGER.warning(
+                "train.batch_size: %d is more than the %d %s of the training split; "
+                "batches are of %d",
+                *(batch_size, count, unit, self.batch_size),
+            )
+        self._count, self.steps = count, count // self.batch_size
 
     def epoch(self, number: int) -> np.ndarray:
         """Returns the captions, or with `SEVERAL` the images: int64 (steps, batch_size)."""
@@ -80,8 +91,8 @@ class OnePerClassSampler(Sampler):
         UserError: If there are fewer classes than `batch_size`.
     """
 
-    def __init__(self, records: SplitRecords, batch_size: int, seed: int) -> None:
-        super().__init__(records, batch_size, seed)
+    def __init__(self, records: SplitRecords, batch_size: int, seed: int, devices: int = 1) -> None:
+        super().__init__(records, batch_size, seed, devices)
         classes = records.labels.padded(np.arange(len(records)), 1)[self.caption_image, 0]
         self.by_class = np.argsort(classes, kind="stable")
         _, self.starts, self.sizes = np.unique(

@@ -204,7 +204,7 @@ class TrainOptions(Section):
 
     batch_size: Annotated[int, Field(ge=2)] = 128
     """Image-caption pairs per step, over all replicas together; images with the sampler
-    `images_with_all_captions`."""
+    `images_with_all_captions`. A training split with fewer is trained with all of them at once."""
 
     gradient_caching: PositiveInt | None = None
     """Number of images, or captions, that a tower embeds at once (Gao et al. 2021); null embeds the

@@ -134,13 +134,13 @@ def _choose(
     cca: CanonicalCorrelations, records: Records, config: Config, rooted: bool
 ) -> Projections:
     """The maps that are best on the validation split."""
-    maps = cca.projections(max(_OPTIONS.directions), *_OPTIONS.grid)
+    width, grid = max(_OPTIONS.directions), _OPTIONS.grid
     split = records.split("val") if "val" in records.splits else None
     if split is None or not _has_features(split):
-        return next(maps)
+        return next(cca.projections(width, *grid))
     vectors = _unit(_means_of_split(split, config), rooted)
     judgements = judge(config.data.judgements, split.caption_image, split.labels, len(split))
-    return cca.best(maps, *vectors, judgements)[1]
+    return cca.best(width, grid, *vectors, judgements)[1]
 
 
 def _has_features(split: SplitRecords) -> bool:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
+from typing import Any
 
 import numpy as np
 import scipy.linalg
 
+from data_pipelines.progress import Progress
 from data_pipelines.vectors import unit_rows
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import RSUM, evaluate_scores
@@ -89,7 +92,7 @@ class CanonicalCorrelations:
             directions: How many of the first directions are kept, no more than D; none for all.
         """
         caption_ridges, exponents = list(caption_ridges), list(exponents)
-        kept = sorted({min(count, dimension) for count in directions}, reverse=True) or [dimension]
+        kept = _kept(directions, dimension)
         for image_ridge in image_ridges:
             left = (self._image_values + image_ridge * self._image_variance) ** -0.5
             for caption_ridge in caption_ridges:
@@ -128,17 +131,35 @@ class CanonicalCorrelations:
 
     def best(
         self,
-        choices: Iterable[Projections],
+        dimension: int,
+        grid: Sequence[Any],
         images: np.ndarray,
         captions: np.ndarray,
         judgements: Judgements,
     ) -> tuple[float, Projections]:
-        """The maps with the largest sum of recalls on a split, the first of equals, and the sum."""
+        """The maps with the largest sum of recalls on a split, the first of equals, and the sum.
+
+        Args:
+            dimension: D.
+            grid: The options of `projections` that are combined.
+            images: Image vectors of the split (N, F).
+            captions: Caption vectors (M, G).
+            judgements: The relevance judgements of the split.
+        """
 
         def rsum(maps: Projections) -> float:
             return evaluate_scores(self.scores(maps, images, captions), judgements).summary[RSUM]
 
+        *options, directions = grid
+        total = prod(map(len, options)) * len(_kept(directions, dimension))
+        maps = self.projections(dimension, *grid)
+        choices = Progress("choosing options of CCA", total, "settings", iterable=maps)
         return max(((rsum(maps), maps) for maps in choices), key=lambda tried: tried[0])
+
+
+def _kept(directions: Iterable[int], dimension: int) -> list[int]:
+    """The different numbers of directions, the largest first, of which none is above D."""
+    return sorted({min(count, dimension) for count in directions}, reverse=True) or [dimension]
 
 
 def _axes(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

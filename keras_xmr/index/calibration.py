@@ -408,7 +408,7 @@ def probe(
         "caption": drop_from_captions(embed_captions, texts, whole_captions),
     }
     covered = None
-    if split != "val" and len(records.split("val")) > 0:
+    if split != "val" and "val" in records.splits:
         reference = embed_reference(again, records)
         sets = calibrate(*score_split(again, records, "val", reference))
         covered = coverage(sets, score_split(again, records, split, reference, embedded))

@@ -230,5 +230,6 @@ def sentence(verdict: Verdict, right: Count | None, unfamiliar: Sequence[str]) -
         return f"Probably none of these {right.of:,} is right."
     expected = round(right.expected)
     amount = f"About {expected:,}" if expected else "Hardly any"
-    text = f"{'All' if right.low == right.of else amount} of these {right.of:,} are right"
+    amount = "All" if right.low == right.of else amount
+    text = f"{amount} of these {right.of:,} {'is' if amount == 'About 1' else 'are'} right"
     return f"{text}." if right.low == right.high else f"{text} ({right.low:,} to {right.high:,})."

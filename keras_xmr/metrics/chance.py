@@ -49,7 +49,8 @@ class Verdict:
         )
         if self.images >= _FEW:
             return sentence
-        return f"{sentence} Measured on {self.images:,} images, this is a rough estimate."
+        images = "1 image" if self.images == 1 else f"{self.images:,} images"
+        return f"{sentence} Measured on {images}, this is a rough estimate."
 
 
 def chance(metrics: RetrievalMetrics) -> dict[str, float]:

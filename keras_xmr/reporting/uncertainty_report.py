@@ -249,8 +249,10 @@ def _occlusion(side: str, growth: Occlusion) -> Picture:
     axis.plot(shares, growth.ratio, "-o", color=COLOURS[side], ms=4)
     axis.fill_between(shares, growth.low, growth.high, color=COLOURS[side], alpha=0.25, lw=0)
     axis.axhline(1, ls=":", color="0.4")
-    # A change of a millionth must not fill the picture.
-    axis.set_ylim(min(growth.low.min(), 0.95), max(growth.high.max(), 1.05))
+    # A change of a millionth must not fill the picture, nor can the interval of a single item.
+    ends = np.concatenate([growth.low, growth.high, growth.ratio, [0.95, 1.05]])
+    ends = ends[np.isfinite(ends)]
+    axis.set_ylim(ends.min(), ends.max())
     table = columns(share=growth.shares, sigma_ratio=growth.ratio, low=growth.low, high=growth.high)
     title = f"sigma of {side}s with parts {_REMOVED[side]}"
     see = explain("sigma_damage", side, _REMOVED[side], growth.grows)

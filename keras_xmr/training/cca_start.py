@@ -97,13 +97,12 @@ def begin_at_cca(
     cca = CanonicalCorrelations(train.images, train.captions, train.image_ids)
     pooling: Any = image_head.global_pooling
     width = pooling.closed_form or image_head.dimension
-    choices = cca.projections(width, *options.grid)
     if validation is not None:
         split = (validation.images, validation.captions, validation.judgements)
-        rsum, best = cca.best(choices, *split)
+        rsum, best = cca.best(width, options.grid, *split)
         reached = f", validation rsum {100 * rsum:.1f}"
     else:
-        best, reached = next(choices), ""
+        best, reached = next(cca.projections(width, *options.grid)), ""
     _LOGGER.info(
         "start: CCA of %s images and %s captions, ridges %g and %g, exponent %g%s%s",
         f"{len(train.images):,}",

@@ -8,6 +8,7 @@ import numpy as np
 import scipy.linalg
 from scipy.special import softmax
 
+from data_pipelines.progress import Progress
 from data_pipelines.vectors import unit_rows
 from keras_xmr.evaluation.cca import CanonicalCorrelations, Projections
 from keras_xmr.judgements import Judgements
@@ -131,7 +132,7 @@ def held_out_log_ranks(
     if further is not None:
         queries, owners = np.concatenate([captions, further[0]]), np.append(image_ids, further[1])
     of_images, of_queries = np.full(len(images), np.nan), np.full(len(queries), np.nan)
-    for fold in np.unique(fold_of):
+    for fold in Progress("computing held-out ranks", unit="folds", iterable=np.unique(fold_of)):
         held = fold_of == fold
         held_captions = held[image_ids]
         others = _places(~held)[image_ids[~held_captions]]

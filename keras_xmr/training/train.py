@@ -117,7 +117,8 @@ def train(
     keras.utils.set_random_seed(config.seed)
     records, grades, grades_checksum = judged_training(config, folder, records)
     split = records.split("train")
-    sampler = SAMPLERS[options.sampler](split, options.batch_size, config.seed)
+    devices = distribution.devices * distribution.cluster.count
+    sampler = SAMPLERS[options.sampler](split, options.batch_size, config.seed, devices)
     distribution.check_same(
         {
             "config": config.model_dump_json(exclude=_PLACES),

@@ -90,9 +90,25 @@ def test_one_per_class_holds_each_class_once(birds):
     assert all(len(set(row)) == 3 for row in classes[three])
 
 
-def test_too_large_batches_are_refused(photos, birds):
-    with pytest.raises(UserError, match=r"train\.batch_size: 97 .* 96 captions"):
-        PairSampler(photos, 97, 0)
+def test_a_split_smaller_than_a_batch_is_one_batch(photos, caplog):
+    sampler = PairSampler(photos, 250, 0)
+    assert (sampler.batch_size, sampler.steps) == (96, 1)
+    assert sorted(sampler.epoch(0)[0]) == list(range(96))
+    assert (
+        "250 is more than the 96 captions of the training split; batches are of 96" in caplog.text
+    )
+    assert PairSampler(photos, 250, 0, devices=5).batch_size == 95
+    x, _ = next(batches(photos, sampler))
+    assert len(x["image"]) == len(x["caption"]) == 96
+
+
+def test_a_split_that_cannot_fill_a_batch_is_refused(photos):
+    message = "the training split has 96 captions; a batch needs 97 or more"
+    with pytest.raises(UserError, match=message):
+        PairSampler(photos, 128, 0, devices=97)
+
+
+def test_too_few_classes_are_refused(birds):
     with pytest.raises(UserError, match=r"5 is more than the 4 classes .* lower it to 4, or set"):
         OnePerClassSampler(birds, 5, 0)
     with pytest.raises(UserError, match=r"lower it to 4, or set train\.sampler to pairs"):

@@ -19,7 +19,7 @@ from keras_xmr.evaluation.curves import (
 )
 from keras_xmr.evaluation.results import EmbeddedSplit, Evaluation, MatcherEvaluation
 from keras_xmr.index.answer_sets import AnswerSets
-from keras_xmr.index.calibration import ScoredSplit, coverage
+from keras_xmr.index.calibration import ScoredSplit, coverage, probe
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import METRICS, measure, metric_names
 from keras_xmr.metrics.score_matrices import ScoreMatrices
@@ -27,7 +27,11 @@ from keras_xmr.pipeline.run import Run
 from keras_xmr.reporting.evaluation_plots import curve_pictures
 from keras_xmr.reporting.glossary import glossary
 from keras_xmr.reporting.result_tables import summary_table
-from keras_xmr.reporting.uncertainty_report import uncertainty_pictures, uncertainty_report
+from keras_xmr.reporting.uncertainty_report import (
+    UncertaintyReport,
+    uncertainty_pictures,
+    uncertainty_report,
+)
 from keras_xmr.uncertainty.assessment import (
     Reliability,
     bin_intervals,
@@ -39,6 +43,7 @@ from keras_xmr.uncertainty.assessment import (
 )
 from keras_xmr.uncertainty.probes import (
     SHARES,
+    Probes,
     drop_from_captions,
     dropped,
     erase_images,
@@ -173,6 +178,27 @@ def test_occlusion_is_what_it_says(random):
     assert not replace(found, low=1 + (found.low - 1) / 1000).grows
     captions = drop_from_captions(Vague().embed_texts, [text, text])
     np.testing.assert_allclose(captions.ratio, np.exp(10 * np.array(SHARES)))
+
+
+def test_the_growth_of_a_single_item_has_no_interval_and_is_drawn(random, tmp_path):
+    pixels = random.integers(128, 256, (1, 20, 20, 3)).astype(np.uint8)
+    found = erase_images(Vague().embed_pixels, pixels)
+    assert found.items == 1
+    assert np.isinf(found.high).all()
+    assert not found.grows
+    report = UncertaintyReport({}, {}, Probes({"image": found}))
+    (picture,) = uncertainty_pictures(report)
+    picture.write(tmp_path)
+    assert (tmp_path / "sigma_damage_image.png").stat().st_size > 5000
+
+
+@pytest.mark.slow
+def test_records_without_a_validation_split_have_no_coverage(trained):
+    splits = {"test": trained.records.manifest["splits"]["test"]}
+    records = replace(trained.records, manifest={**trained.records.manifest, "splits": splits})
+    probes = probe(trained.folder.path, trained.model, records, "test")
+    assert probes.coverage is None
+    assert set(probes.occlusion) == {"image", "caption"}
 
 
 def test_coverage_counts_right_photos_above_the_cutoff():

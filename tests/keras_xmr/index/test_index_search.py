@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -181,7 +182,7 @@ def test_a_verdict_says_how_many_of_the_first_are_right(folder):
         assert answer.right.of == count
         assert answer.right.expected == pytest.approx(sum(chances))
         assert answer.right.low <= answer.right.expected <= answer.right.high
-        assert f" of these {count} are right" in answer.sentence
+        assert re.search(f" of these {count} (is|are) right", answer.sentence)
         assert answer.sentence in results_table("red", found)
     assert searcher.search(Query(texts=("red", "blue"))).answer is None
 
@@ -226,6 +227,7 @@ def test_nothing_is_said_without_a_verdict(folder):
     ("count", "said"),
     [
         (Count(17.6, 15, 19, 20), "About 18 of these 20 are right (15 to 19)."),
+        (Count(0.8, 0, 2, 20), "About 1 of these 20 is right (0 to 2)."),
         (Count(19.99, 20, 20, 20), "All of these 20 are right."),
         (Count(0.3, 0, 2, 20), "Hardly any of these 20 are right (0 to 2)."),
         (Count(0.01, 0, 0, 20), "Probably none of these 20 is right."),
