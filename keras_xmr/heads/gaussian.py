@@ -120,25 +120,15 @@ class Gaussian(Head):
         return LocalAttention(dtype=self.dtype_policy, name=name)
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
-        pooled = (features_shape[0], features_shape[-1])
-        if self.keep_mean:
-            if features_shape[-1] != self.dimension:
-                raise HeadError(
-                    f"model.dimension: {self.dimension}, but the features of the encoder are "
-                    f"{features_shape[-1]} wide, and `keep_mean` of the head keeps them as they "
-                    f"are; write {features_shape[-1]}"
-                )
-        else:
+        if not self.keep_mean:
             self.mean_pooling.build(features_shape)
-            if not self.rezero:
-                self.mean_norm.build((features_shape[0], self.dimension))
-            if self.local_attention:
-                self.mean_attention.build(features_shape)
-                self.mean_linear.build(pooled)
+        elif features_shape[-1] != self.dimension:
+            raise HeadError(
+                f"model.dimension: {self.dimension}, but the features of the encoder are "
+                f"{features_shape[-1]} wide, and `keep_mean` of the head keeps them as they "
+                f"are; write {features_shape[-1]}"
+            )
         self.log_variance_pooling.build(features_shape)
-        if self.local_attention:
-            self.log_variance_attention.build(features_shape)
-            self.log_variance_linear.build(pooled)
 
     def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
         mean = self._mean(features, mask)

@@ -72,15 +72,8 @@ class GeneralizedGaussian(PooledHead):
 
     @property
     def log_variance_layers(self) -> list[keras.layers.Layer]:
-        return [*self._networks(), self.scale_factor, self.shape_factor]
-
-    def _networks(self) -> list[keras.Sequential]:
-        return [self.trunk, self.reconstruct, self.scale_network, self.shape_network]
-
-    def build(self, features_shape: tuple[Any, ...]) -> None:
-        super().build(features_shape)
-        for network in self._networks():
-            network.build((None, self.dimension))
+        networks = [self.trunk, self.reconstruct, self.scale_network, self.shape_network]
+        return [*networks, self.scale_factor, self.shape_factor]
 
     def call(self, features: Any, mask: Any = None, training: bool | None = None) -> dict[str, Any]:
         mean = ops.stop_gradient(l2_normalize(self.pooled(features, mask)))

@@ -28,10 +28,6 @@ class _LocalHead(PooledHead):
         policy = self.dtype_policy
         return LocalResidual(self.dimension, heads, dtype=policy, name="residual", **options)
 
-    def build(self, features_shape: tuple[Any, ...]) -> None:
-        super().build(features_shape)
-        self.residual.build(features_shape)
-
     def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
         pooled = self.pooling(features, mask=mask)
         points, residuals = self.residual(features, pooled, mask=mask)

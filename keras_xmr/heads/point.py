@@ -95,10 +95,6 @@ class Tokens(Head):
         else:
             self.gru = bidirectional_gru(dimension, self.dtype_policy, "gru")
 
-    def build(self, features_shape: tuple[Any, ...]) -> None:
-        layer = self.linear if self.context == "none" else self.gru
-        layer.build(features_shape)
-
     def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
         is_alone = self.context == "none"
         tokens = self.linear(features) if is_alone else self.gru(features, mask=mask)

@@ -83,18 +83,7 @@ class SlotAttention(PooledHead):
             self.pooled_norm = self.new_norm("pooled_norm")
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
-        batch = features_shape[0]
-        slots = (batch, self.set_size, self.dimension)
         super().build(features_shape)
-        for layer in (self.features_norm, self.keys, self.values):
-            layer.build(features_shape)
-        for layer in (self.slots_norm, self.queries, self.hidden_norm, self.hidden):
-            layer.build(slots)
-        self.update.build((batch, self.set_size, self.heads * self.head_dimension))
-        self.output_linear.build((batch, self.set_size, self.expansion * self.dimension))
-        self.residual_norm.build(slots)
-        if not self.rezero:
-            self.pooled_norm.build((batch, self.dimension))
         self.slots = self.add_weight(
             name="slots",
             shape=(self.set_size, self.dimension),

@@ -61,10 +61,6 @@ class Spherical(PooledHead):
     def log_variance_layers(self) -> list[keras.layers.Layer]:
         return [self.network, self.factor]
 
-    def build(self, features_shape: tuple[Any, ...]) -> None:
-        super().build(features_shape)
-        self.network.build((None, self.dimension))
-
     def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
         mean = ops.stop_gradient(l2_normalize(self.pooled(features, mask)))
         concentration = self.factor(self.network(mean)) + math.log(self.initial_concentration)

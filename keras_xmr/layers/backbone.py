@@ -71,10 +71,6 @@ class Backbone(RecordedLayer):
         """An argument that the backbone was made with."""
         return json.loads(self._serialized)["config"][name]
 
-    def build(self, input_shape: tuple[Any, ...]) -> None:
-        if self.projection is not None:
-            self.linear.build((None, self.network.output.shape[-1]))
-
     def run(self, inputs: dict[str, Any], training: bool | None) -> Any:
         """The network, as in inference while it is frozen."""
         return self.network(inputs, training=bool(training) and self.trainable)

@@ -179,12 +179,6 @@ class LocalResidual(RecordedLayer):
         else:
             self.norm = self.new_norm("norm")
 
-    def build(self, features_shape: tuple[Any, ...], pooled_shape: Any = None) -> None:
-        self.attention.build(features_shape)
-        self.linear.build((features_shape[0], self.heads, features_shape[-1]))
-        if not self.rezero:
-            self.norm.build((features_shape[0], self.heads, self.dimension))
-
     def call(self, features: Any, pooled: Any, mask: Any = None) -> tuple[Any, Any]:
         local, _ = self.attention(features, mask=mask)
         residuals = self.dropout(keras.ops.cast(self.linear(local), "float32"))
@@ -215,8 +209,6 @@ class GraphReasoning(RecordedLayer):
         width = features_shape[-1]
         self.theta, self.phi = self.new_dense(width, "theta"), self.new_dense(width, "phi")
         self.g, self.w = self.new_dense(width, "g"), self.new_dense(width, "w")
-        for layer in (self.theta, self.phi, self.g, self.w, self.norm):
-            layer.build(features_shape)
 
     def call(self, features: Any, mask: Any = None, training: bool | None = None) -> Any:
         affinity = ops.matmul(self.theta(features), ops.transpose(self.phi(features), (0, 2, 1)))

@@ -127,9 +127,6 @@ class Temperature(RecordedLayer):
             # Made here: the layers of a loss are called on replicas, where nothing can be made.
             self.log_temperature = self.add_scalar("log_temperature", math.log(initial))
 
-    def build(self, scores_shape: Any) -> None:
-        """Nothing is left to build."""
-
     def value(self) -> Any:
         """The temperature."""
         if not self.learnable:
@@ -152,9 +149,6 @@ class ReZero(RecordedLayer):
         super().__init__(**({"dtype": "float32"} | kwargs))
         self.supports_masking = True
         self.factor = self.add_scalar("factor", 0.0)
-
-    def build(self, input_shape: Any = None) -> None:
-        """Nothing is left to build."""
 
     def call(self, branch: Any) -> Any:
         return ops.cast(branch, "float32") * self.factor

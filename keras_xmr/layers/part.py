@@ -34,6 +34,9 @@ class RecordedLayer(keras.layers.Layer):
         object.__setattr__(layer, "_arguments", _arguments(cls, args, kwargs))
         return layer
 
+    def build(self, *shapes: Any, **more_shapes: Any) -> None:
+        """Makes nothing: layers within this one build themselves when they are first called."""
+
     def new_dense(self, units: int, name: str, **options: Any) -> keras.layers.Dense:
         """Makes a linear layer in the precision of this one."""
         return keras.layers.Dense(units, dtype=self.dtype_policy, name=name, **options)

@@ -59,11 +59,6 @@ class TransformerBlock(RecordedLayer):
         self.queries_keys_values = self.new_dense(3 * width, "queries_keys_values")
         self.attention_linear = self.new_dense(width, "attention_linear")
         self.output_linear = self.new_dense(width, "output_linear")
-        for layer in (self.attention_norm, self.queries_keys_values, self.attention_linear):
-            layer.build(shape)
-        self.hidden_norm.build(shape)
-        self.hidden_linear.build(shape)
-        self.output_linear.build((*shape[:-1], self.hidden))
 
     def call(self, features: Any) -> Any:
         """Features (B, L, F) to features of the same shape."""
@@ -90,7 +85,7 @@ class ProlipTower(RecordedLayer):
     """Base class of both towers: a transformer with a [CLS] and an [UNC] token.
 
     The output (B, 2, D) is the unnormalised mean and the log-variance, in this order. A subclass
-    makes the tokens, the positions and the layers in `build`.
+    makes the tokens and the positions in `build`.
 
     Args:
         width: F of its tokens.
@@ -149,12 +144,6 @@ class ProlipTower(RecordedLayer):
             initializer=keras.initializers.RandomNormal(stddev=deviation),
         )
 
-    def build_parts(self, length: int) -> None:
-        """Builds the layers that both towers have."""
-        tokens = (None, length, self.width)
-        for layer in (*self.blocks, self.final_norm, self.projection):
-            layer.build(tokens)
-
     def token(self, vector: Any, features: Any) -> Any:
         """A learned vector as a token (B, 1, F) of every item."""
         vector = ops.cast(vector, features.dtype)
@@ -198,10 +187,6 @@ class ProlipImageTower(ProlipTower):
         self.class_token = self.vectors("class_token", deviation)
         self.uncertainty_token = self.vectors("uncertainty_token", deviation)
         self.positions = self.vectors("positions", deviation, length)
-        self.patches.build((None, *shape[1:3], 3))
-        self.first_norm.build((None, length, self.width))
-        self.log_variance.build((None, self.width))
-        self.build_parts(length)
 
     def call(self, pixels: Any) -> Any:
         patches = self.patches(_normalized(pixels))
@@ -244,9 +229,6 @@ class ProlipTextTower(ProlipTower):
         self.class_token = self.vectors("class_token", 0.01)
         self.uncertainty_token = self.vectors("uncertainty_token", 0.01)
         self.positions = self.vectors("positions", 0.01, self.length + 2)
-        self.embedding.build(shape)
-        self.log_variance.build((None, self.dimension))
-        self.build_parts(self.length + 2)
 
     def call(self, ids: Any) -> Any:
         words = self.embedding(filled(ids, self.length))

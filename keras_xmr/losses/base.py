@@ -111,9 +111,6 @@ class Loss(Part):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**({"dtype": "float32"} | kwargs))
 
-    def build(self, *shapes: Any, **more_shapes: Any) -> None:
-        """Makes the weights that depend on the embeddings; most losses have none."""
-
     def call(
         self, scores: Tensor, image: Embedding, caption: Embedding, relations: Relations
     ) -> dict[str, Tensor]:

@@ -161,9 +161,6 @@ class LogitMatcher(Matcher):
         self.scale = self.add_scalar("scale", scale)
         self.shift = self.add_scalar("shift", shift)
 
-    def build(self, *shapes: Any, **more_shapes: Any) -> None:
-        """Nothing is left to build: scale and shift are there from the start."""
-
     def logits(self, distance: Tensor) -> Tensor:
         """-scale * distance + shift."""
         return self.shift - self.scale * distance

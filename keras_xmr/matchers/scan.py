@@ -54,9 +54,6 @@ class SCAN(Matcher):
         self.sharpness = sharpness
         self.captions_at_once = captions_at_once
 
-    def build(self, image_shape: Any, caption_shape: Any) -> None:
-        """Does nothing: the matcher has no weights."""
-
     def call(self, image: Embedding, caption: Embedding, training: bool = False) -> Tensor:
         def score(weights: Any, image: Embedding, caption: Embedding) -> list[Tensor]:
             return [self._score(image, caption)]

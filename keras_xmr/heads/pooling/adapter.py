@@ -33,8 +33,6 @@ class Adapter(Pooling):
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
         self.check_width(features_shape, "adapter", f"set model.dimension: {features_shape[-1]}")
-        self.down.build((features_shape[0], self.dimension))
-        self.up.build((features_shape[0], self.width))
 
     def call(self, features: Any, mask: Any = None) -> Any:
         mean = masked_mean(features, mask)

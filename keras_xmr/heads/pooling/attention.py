@@ -27,10 +27,6 @@ class Attention(Pooling):
         self.attention = LocalAttention(hidden, dtype=self.dtype_policy, name="attention")
         self.linear = self.new_dense(dimension, "linear")
 
-    def build(self, features_shape: tuple[Any, ...]) -> None:
-        self.attention.build(features_shape)
-        self.linear.build((features_shape[0], features_shape[-1]))
-
     def call(self, features: Any, mask: Any = None) -> Any:
         pooled, _ = self.attention(features, mask=mask)
         return self.linear(pooled[:, 0])

@@ -57,12 +57,8 @@ class GPO(Pooling):
         self.rank_score = self.new_dense(1, "rank_score", use_bias=False)
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
-        if self.projection:
-            self.linear.build((features_shape[0], features_shape[-1]))
-        else:
+        if not self.projection:
             self.check_width(features_shape, "gpo without projection", "set projection: true")
-        self.gru.build((None, None, self.encoding))
-        self.rank_score.build((None, None, self.hidden))
 
     def call(self, features: Any, mask: Any = None) -> Any:
         if self.projection:

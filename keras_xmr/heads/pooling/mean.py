@@ -35,9 +35,7 @@ class Mean(Pooling):
             self.linear = self.new_dense(dimension, "linear")
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
-        if self.projection:
-            self.linear.build((features_shape[0], features_shape[-1]))
-        else:
+        if not self.projection:
             self.check_width(features_shape, "mean without projection", "set projection: true")
 
     def call(self, features: Any, mask: Any = None) -> Any:
@@ -65,9 +63,6 @@ class RectifiedMean(Pooling):
     def __init__(self, dimension: int, **kwargs: Any) -> None:
         super().__init__(dimension, **kwargs)
         self.linear = self.new_dense(dimension, "linear")
-
-    def build(self, features_shape: tuple[Any, ...]) -> None:
-        self.linear.build(features_shape)
 
     def call(self, features: Any, mask: Any = None) -> Any:
         projected = l2_normalize(keras.ops.cast(self.linear(features), "float32"))

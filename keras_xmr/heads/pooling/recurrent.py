@@ -33,11 +33,6 @@ class GRU(Pooling):
         if batch_norm:
             self.norm = batch_normalization(dtype=self.dtype_policy, name="norm")
 
-    def build(self, features_shape: tuple[Any, ...]) -> None:
-        self.gru.build(features_shape)
-        if self.batch_norm:
-            self.norm.build((features_shape[0], self.dimension))
-
     def call(self, features: Any, mask: Any = None, training: bool | None = None) -> Any:
         state = self.gru(features, mask=mask)
         return self.norm(state, training=training) if self.batch_norm else state
@@ -77,10 +72,6 @@ class BiGRU(Pooling):
             dtype=self.dtype_policy,
             name="backward",
         )
-
-    def build(self, features_shape: tuple[Any, ...]) -> None:
-        self.forward_gru.build(features_shape)
-        self.backward_gru.build(features_shape)
 
     def call(self, features: Any, mask: Any = None) -> Any:
         forward = self.forward_gru(features, mask=mask)
@@ -125,13 +116,6 @@ class VSRN(Pooling):
             GraphReasoning(dtype=policy, name=f"reasoning_{block}") for block in range(blocks)
         ]
         self.gru = GRU(dimension, batch_norm=True, dtype=policy, name="gru")
-
-    def build(self, features_shape: tuple[Any, ...]) -> None:
-        self.linear.build(features_shape)
-        shape = (*features_shape[:-1], self.dimension)
-        for block in self.reasoning:
-            block.build(shape)
-        self.gru.build(shape)
 
     def call(self, features: Any, mask: Any = None, training: bool | None = None) -> Any:
         x = self.normalize(self.linear(features))

@@ -172,7 +172,7 @@ def test_rectified_mean_averages_rectified_unit_vectors_of_what_counts(random):
     features = random.normal(size=(3, 5, 4)).astype(np.float32)
     mask = np.arange(5) < np.array([[5], [2], [1]])
     pooling = poolings.RectifiedMean(6)
-    pooling.build(features.shape)
+    pooling(features)
     kernel, bias = pooling.get_weights()
     bias[:] = random.normal(size=6)
     pooling.set_weights([kernel, bias])
