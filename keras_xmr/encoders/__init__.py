@@ -1,9 +1,8 @@
-"""From pixels, regions or words to local features (B, L, F). One file per encoder."""
+"""From pixels, regions or words to local features (B, L, F)."""
 
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec
 from keras_xmr.encoders.keras_applications import KerasApplications
-from keras_xmr.encoders.keras_hub_image import KerasHubImage
-from keras_xmr.encoders.keras_hub_text import KerasHubText
+from keras_xmr.encoders.keras_hub import KerasHubImage, KerasHubText
 from keras_xmr.encoders.prolip import ProlipImage, ProlipText
 from keras_xmr.encoders.regions import VSRN, Regions
 from keras_xmr.encoders.small_cnn import SmallCNN

@@ -68,6 +68,10 @@ class Encoder(Declared, abc.ABC):
             EncoderError: If weights or vectors cannot be loaded.
         """
 
+    def error(self, option: str, text: str) -> EncoderError:
+        """An error about an option, which begins with its key in a config."""
+        return EncoderError(f"model.{self.CONTRACT.side}.encoder.{option}: {text}")
+
     def weight_files(self) -> list[Path]:
         """The files of its initial weights, where the config names them.
 

@@ -7,8 +7,7 @@ tensors in the names and layouts of PyTorch.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,17 +47,17 @@ class _ProlipEncoder(Encoder):
         """The tower of a folder, with random weights.
 
         Raises:
-            ProlipError: If it does not fit the inputs.
+            EncoderError: If it does not fit the inputs.
         """
         raise NotImplementedError
 
     def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:
         """Features (B, 2, D), without a mask."""
-        with self.read() as folder:
-            tower = self.tower(folder, inputs, spec)
-            features = tower(inputs)
-            if self.published and spec.pretrained:
-                folder.load(tower)
+        folder = self.read()
+        tower = self.tower(folder, inputs, spec)
+        features = tower(inputs)
+        if self.published and spec.pretrained:
+            folder.load(tower)
         return features, None
 
     def weight_files(self) -> list[Path]:
@@ -66,13 +65,9 @@ class _ProlipEncoder(Encoder):
         names = (_CONFIG, _WEIGHTS) if self.published else ()
         return [Path(self.folder).expanduser() / name for name in names]
 
-    @contextmanager
-    def read(self) -> Iterator[ProlipFolder]:
+    def read(self) -> ProlipFolder:
         """Opens the folder; errors name the key of the config."""
-        try:
-            yield ProlipFolder(self.folder)
-        except ProlipError as error:
-            raise EncoderError(f"model.{self.CONTRACT.side}.encoder.folder: {error}") from None
+        return ProlipFolder(self.folder, f"model.{self.CONTRACT.side}.encoder.folder")
 
 
 class ProlipImage(_ProlipEncoder):
@@ -85,9 +80,10 @@ class ProlipImage(_ProlipEncoder):
 
     def tower(self, folder: ProlipFolder, inputs: Any, spec: InputSpec) -> ProlipTower:
         if inputs.shape[1] != folder.image_size:
-            raise ProlipError(
+            raise self.error(
+                "folder",
                 f"this ProLIP sees {folder.image_size} pixels, and data.image.size is "
-                f"{inputs.shape[1]}"
+                f"{inputs.shape[1]}",
             )
         return folder.image_tower(name="encoder")
 
@@ -105,9 +101,10 @@ class ProlipText(_ProlipEncoder):
     def tower(self, folder: ProlipFolder, inputs: Any, spec: InputSpec) -> ProlipTower:
         tower = folder.text_tower(name="encoder")
         if len(spec.vocabulary) > tower.vocabulary:
-            raise ProlipError(
+            raise self.error(
+                "folder",
                 f"the tokenizer has {len(spec.vocabulary):,} tokens, and this ProLIP knows "
-                f"{tower.vocabulary:,}"
+                f"{tower.vocabulary:,}",
             )
         return tower
 
@@ -115,8 +112,8 @@ class ProlipText(_ProlipEncoder):
         """The tokenizer of SigLIP."""
         import keras_hub
 
-        with self.read() as folder:
-            tokenizer = keras_hub.tokenizers.SigLIPTokenizer(folder.pieces())
+        folder = self.read()
+        tokenizer = keras_hub.tokenizers.SigLIPTokenizer(folder.pieces())
         return SubwordTokenizer(tokenizer, max_words, folder.length)
 
     def restore_tokenizer(self, run: Path, max_words: int) -> Tokenizer:
@@ -124,15 +121,12 @@ class ProlipText(_ProlipEncoder):
         return SubwordTokenizer.restore(run, max_words)
 
 
-class ProlipError(ValueError):
-    """The folder of a published ProLIP cannot be used; the message names the file."""
-
-
 class ProlipFolder:
     """A folder of a published ProLIP.
 
     Args:
         folder: The folder.
+        option: The option that names it, for messages.
 
     Attributes:
         image_size: Height and width of the pixels that its image tower sees.
@@ -140,10 +134,11 @@ class ProlipFolder:
         dimension: The width of its joint space.
 
     Raises:
-        ProlipError: If it has no `config.json` of a ProLIP.
+        EncoderError: If it has no `config.json` of a ProLIP.
     """
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, option: str) -> None:
+        self._option = option
         self.folder = Path(folder).expanduser()
         try:
             config = json.loads((self.folder / _CONFIG).read_text("utf-8"))
@@ -153,22 +148,25 @@ class ProlipFolder:
             self.dimension = int(config["embed_dim"])
             self._activation = "quick_gelu" if config.get("quick_gelu") else "gelu"
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ProlipError(
+            raise self._error(
                 f"{self.folder / _CONFIG} does not describe a ProLIP ({error!r}). Download one, as "
                 "`hf download SanghyukChun/ProLIP-ViT-B-16-DC-1B-12_8B --local-dir FOLDER` does"
             ) from None
+
+    def _error(self, text: str) -> EncoderError:
+        return EncoderError(f"{self._option}: {text}")
 
     def scale_and_bias(self) -> tuple[float, float]:
         """Scale and bias of its cosines, before uncertainty is subtracted.
 
         Raises:
-            ProlipError: If its weights cannot be read.
+            EncoderError: If its weights cannot be read.
         """
         tensors = self._tensors("logit_")
         try:
             return float(np.exp(tensors["scale"])), float(tensors["bias"])
         except KeyError as error:
-            raise ProlipError(f"{self.folder / _WEIGHTS} has no logit_{error.args[0]}") from None
+            raise self._error(f"{self.folder / _WEIGHTS} has no logit_{error.args[0]}") from None
 
     def image_tower(self, **options: Any) -> ProlipImageTower:
         """Its image tower, with random weights."""
@@ -195,7 +193,7 @@ class ProlipFolder:
         """Loads the published weights into a tower, which has been built.
 
         Raises:
-            ProlipError: If the file is missing, or its tensors are not those of the tower.
+            EncoderError: If the file is missing, or its tensors are not those of the tower.
         """
         is_image = isinstance(tower, ProlipImageTower)
         side, parts = ("visual.", dict(_IMAGE)) if is_image else ("text.", dict(_TEXT))
@@ -207,9 +205,9 @@ class ProlipFolder:
         try:
             take_all(tower, tensors, parts)
         except ValueError as error:
-            raise ProlipError(f"{path} does not fit {self.folder / _CONFIG}: {error}") from None
+            raise self._error(f"{path} does not fit {self.folder / _CONFIG}: {error}") from None
         if tensors:
-            raise ProlipError(
+            raise self._error(
                 f"{path} holds {side}{min(tensors)}, which this ProLIP does not have; the folder "
                 f"should have both files of one model"
             )
@@ -226,17 +224,17 @@ class ProlipFolder:
                     for name in names
                 }
         except (OSError, SafetensorError, TypeError) as error:
-            raise ProlipError(f"{path} cannot be read: {error}") from None
+            raise self._error(f"{path} cannot be read: {error}") from None
 
     def pieces(self) -> bytes:
         """The model of SentencePiece that its tokenizer is made of.
 
         Raises:
-            ProlipError: If it is missing.
+            EncoderError: If it is missing.
         """
         path = self.folder / _PIECES
         if not path.is_file():
-            raise ProlipError(
+            raise self._error(
                 f"{path} is missing, which ProLIP shares with SigLIP; `hf download "
                 f"google/siglip-base-patch16-224 {_PIECES} --local-dir {self.folder}` puts it there"
             )

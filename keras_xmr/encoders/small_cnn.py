@@ -9,7 +9,7 @@ import keras
 
 from data_pipelines.option_types import MultipleOfEight, PositiveInt
 from keras_xmr.config.contracts import EncoderContract
-from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec
+from keras_xmr.encoders.base import Encoder, InputSpec
 from keras_xmr.layers import GroupNormalization, batch_normalization
 
 _GROUPS = 8
@@ -37,10 +37,7 @@ class SmallCNN(Encoder):
 
     def __post_init__(self) -> None:
         if not self.channels or any(width % _GROUPS for width in self.channels):
-            raise EncoderError(
-                f"model.image.encoder.channels: multiples of {_GROUPS} are needed, not "
-                f"{self.channels}"
-            )
+            raise self.error("channels", f"multiples of {_GROUPS} are needed, not {self.channels}")
 
     def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:
         """Pixels (B, H, W, 3) to features (B, h * w, C), without a mask."""

@@ -1,16 +1,17 @@
-"""Heads with a local attention branch and a pooled vector."""
+"""Heads that attend to local features: by a branch beside a pooled vector, or by slots."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
 import keras
+from keras import ops
 
 from data_pipelines.option_types import BelowOne, PositiveInt
 from keras_xmr.config.contracts import HeadContract
 from keras_xmr.heads.base import PooledHead, PoolingMaker
 from keras_xmr.heads.pooling.mean import masked_mean
-from keras_xmr.layers import LocalResidual
+from keras_xmr.layers import LocalResidual, ReZero, l2_normalize, sine_positions
 
 
 class _LocalHead(PooledHead):
@@ -158,3 +159,134 @@ class DynamicSubEmbeddings(_LocalHead):
         mean = masked_mean(keras.ops.cast(features, "float32"), mask)
         projected = keras.ops.matmul(mean, keras.ops.cast(self.mask_projection, "float32"))
         return keras.ops.stop_gradient(keras.ops.round(keras.ops.sigmoid(projected)))
+
+
+class SlotAttention(PooledHead):
+    """A set of K embeddings from slots that compete for the local features: DiVE.
+
+    K learned slots query the features by attention that is normalised over the slots first and over
+    the positions then, so that slots take different features (Locatello et al. 2020). The
+    same block is applied several times; an embedding is LayerNorm(slot) + LayerNorm(pooled) on
+    the unit sphere (Kim et al. 2023, section 3.3). The residuals are the slots. Iterations, heads
+    and widths are those of the released code.
+
+    Args:
+        dimension: D.
+        pooling: Makes the pooling.
+        set_size: K.
+        iterations: Number of applications of the block.
+        heads: Heads of the attention.
+        head_dimension: Width of a head.
+        expansion: Width of the hidden layer after the attention, as a multiple of D.
+        positions: Position encoding of the attention keys: none, or sines of the positions in a
+            sequence, for words.
+        rezero: Whether LayerNorm(slot) has a factor that begins at 0, and the pooled vector no
+            LayerNorm: the head begins as its pooling. For frozen towers with `train.start: cca`.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    CONTRACT = HeadContract(
+        kind="set",
+        keys=("residuals",),
+        attends=True,
+        when=(({"rezero": False}, {"begins_as_pooling": False}),),
+    )
+
+    def __init__(
+        self,
+        dimension: int,
+        pooling: PoolingMaker,
+        *,
+        set_size: PositiveInt = 4,
+        iterations: PositiveInt = 4,
+        heads: PositiveInt = 4,
+        head_dimension: PositiveInt = 512,
+        expansion: PositiveInt = 4,
+        positions: Literal["none", "sine"] = "none",
+        rezero: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(dimension, pooling, **kwargs)
+        self.set_size = set_size
+        self.iterations = iterations
+        self.heads = heads
+        self.head_dimension = head_dimension
+        self.expansion = expansion
+        self.positions = positions
+        inner = heads * head_dimension
+        self.rezero = rezero
+        self.features_norm = self.new_norm("features_norm")
+        self.keys = self.new_dense(inner, "keys", use_bias=False)
+        self.values = self.new_dense(inner, "values", use_bias=False)
+        self.slots_norm = self.new_norm("slots_norm")
+        self.queries = self.new_dense(inner, "queries", use_bias=False)
+        self.update = self.new_dense(dimension, "update")
+        self.hidden_norm = self.new_norm("hidden_norm")
+        self.hidden = self.new_dense(expansion * dimension, "hidden", activation="gelu")
+        self.output_linear = self.new_dense(dimension, "output")
+        self.residual_norm = self.new_norm("residual_norm")
+        if rezero:
+            self.factor = ReZero(name="factor")
+        else:
+            self.pooled_norm = self.new_norm("pooled_norm")
+
+    def build(self, features_shape: tuple[Any, ...]) -> None:
+        super().build(features_shape)
+        self.slots = self.add_weight(
+            name="slots",
+            shape=(self.set_size, self.dimension),
+            initializer=keras.initializers.RandomNormal(stddev=1.0),
+        )
+
+    def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
+        pooled = self.pooled(features, mask)
+        if not self.rezero:
+            pooled = self.pooled_norm(pooled)
+        slots, _ = self._filled(features, mask)
+        residuals = self.residual_norm(slots)
+        branch = self.factor(residuals) if self.rezero else residuals
+        return {"points": l2_normalize(branch + pooled[:, None, :]), "residuals": residuals}
+
+    def attention_maps(self, features: Any, mask: Any = None) -> dict[str, Any]:
+        """The weights of the last iteration, averaged over the heads; see `Head`."""
+        _, weights = self._filled(features, mask)
+        return super().attention_maps(features, mask) | {"embedding": ops.mean(weights, axis=1)}
+
+    def _filled(self, features: Any, mask: Any) -> tuple[Any, Any]:
+        """The slots (B, K, D) after all iterations, and the weights of the last one."""
+        context = self.features_norm(features)
+        values = self.values(context)
+        if self.positions == "sine":
+            there = ops.ones(ops.shape(features)[:2], "bool") if mask is None else mask
+            context = context + sine_positions(there, features.shape[-1])
+        keys = self.keys(context)
+        slots = ops.cast(self.slots, "float32")[None]
+        slots = ops.repeat(slots, ops.shape(features)[0], axis=0)
+        for _ in range(self.iterations):
+            queries = self.queries(self.slots_norm(slots))
+            taken, weights = self._attend(queries, keys, values, mask)
+            slots = slots + ops.cast(self.update(taken), "float32")
+            changed = self.output_linear(self.hidden(self.hidden_norm(slots)))
+            slots = slots + ops.cast(changed, "float32")
+        return slots, weights
+
+    def _attend(self, queries: Any, keys: Any, values: Any, mask: Any) -> tuple[Any, Any]:
+        """Attends from slots to features.
+
+        Returns:
+            In each head, a weighted mean (B, K, W) of the values (B, L, W); and the weights
+            (B, heads, K, L).
+        """
+        queries, keys, values = map(self._split_heads, (queries, keys, values))
+        logits = ops.matmul(queries, ops.transpose(keys, (0, 1, 3, 2)))
+        weights = ops.softmax(ops.cast(logits, "float32") / self.head_dimension**0.5, axis=2)
+        if mask is not None:
+            weights = ops.where(mask[:, None, None, :], weights, 0.0)
+        weights = weights / (ops.sum(weights, axis=3, keepdims=True) + 1e-7)
+        taken = ops.transpose(ops.matmul(ops.cast(weights, values.dtype), values), (0, 2, 1, 3))
+        return ops.reshape(taken, (-1, self.set_size, self.heads * self.head_dimension)), weights
+
+    def _split_heads(self, vectors: Any) -> Any:
+        """From (B, N, heads * width) to (B, heads, N, width)."""
+        shape = (-1, ops.shape(vectors)[1], self.heads, self.head_dimension)
+        return ops.transpose(ops.reshape(vectors, shape), (0, 2, 1, 3))

@@ -53,12 +53,6 @@ def positive_pairs(
     return PositivePairs(candidates, ops.take(positives, rows, axis=0), scores_of_positives, weight)
 
 
-def mean_of_violating(hinges: Tensor) -> Tensor:
-    """The mean (...,) over the last axis of those hinges that are not 0; 0 where all are."""
-    violating = ops.sum(ops.cast(hinges > 0, "float32"), axis=-1)
-    return ops.sum(hinges, axis=-1) / ops.maximum(violating, 1.0)
-
-
 def query_weights(positives: Tensor, batch_positives: Tensor | None = None) -> Tensor:
     """Weights (N,) that make a sum over positives the mean over a query's, then over queries.
 
@@ -72,19 +66,6 @@ def query_weights(positives: Tensor, batch_positives: Tensor | None = None) -> T
     answered = counts > 0 if batch_positives is None else ops.any(batch_positives, axis=1)
     queries = ops.sum(ops.cast(answered, "float32"))
     return 1.0 / (ops.maximum(counts, 1.0) * ops.maximum(queries, 1.0))
-
-
-def hardest_negatives(scores: Tensor, positives: Tensor) -> Tensor:
-    """The highest score among a query's negatives; `LOWEST` if all candidates match.
-
-    Args:
-        scores: Float32 (..., N, M), one row per query.
-        positives: Boolean (N, M).
-
-    Returns:
-        Float32 (..., N, 1).
-    """
-    return ops.max(ops.where(positives, LOWEST, scores), axis=-1, keepdims=True)
 
 
 def vectors_of(embedding: Embedding, *keys: str) -> Tensor:

@@ -1,4 +1,4 @@
-"""The losses of VSE0, VSE++ and, on sets, of PVSE."""
+"""Hinge losses: those of VSE0, VSE++ and, on sets, of PVSE, and that of DVSE."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from keras import ops
 
 from data_pipelines.option_types import NonNegativeInt, PositiveFloat, Reduction
 from keras_xmr.config.contracts import LossContract
+from keras_xmr.embeddings import distances
+from keras_xmr.embeddings.kinds import Embedding, Tensor, points
 from keras_xmr.losses.queries_base import (
     LOWEST,
     DirectionsLoss,
     Queries,
-    hardest_negatives,
-    mean_of_violating,
     positive_pairs,
     switch_after_warm_up,
+    with_scores,
 )
 
 
@@ -68,7 +69,7 @@ class Triplet(DirectionsLoss):
         scores, positives = queries.scores, queries.positives
         totals = {
             "sum": lambda: self._over_all(scores, positives),
-            "mean": lambda: ops.sum(mean_of_violating(self._hinges(scores, positives))),
+            "mean": lambda: ops.sum(_mean_of_violating(self._hinges(scores, positives))),
             "hardest": lambda: self._over_hardest(scores, positives),
         }
         total = switch_after_warm_up(step, self.warmup_steps, totals["sum"], totals[self.mining])
@@ -106,5 +107,166 @@ class Triplet(DirectionsLoss):
     def _over_hardest(self, scores: Any, positives: Any) -> Any:
         """The sum of the hinges of all those pairs and the hardest negative of the query."""
         # A query that all candidates match has no negative, and no hinge.
-        hinges = ops.relu(self.margin + (hardest_negatives(scores, positives) - scores))
+        hinges = ops.relu(self.margin + (_hardest_negatives(scores, positives) - scores))
         return ops.sum(ops.where(positives, hinges, 0.0))
+
+
+class VarianceAwareWeighting(DirectionsLoss):
+    """Hardest-negative hinges of every sub-embedding, over the variance of the other scores.
+
+    hinge / sigma^2 + log sigma, added up over the K sub-embeddings, in both directions (Wei et
+    al., Eq. 11). The hinge is that of a query, one of its positives and its hardest negative, all
+    with the k-th sub-embeddings. sigma is 1 + the sample deviation over all candidates but that
+    positive: other positives are in this mixed distribution too (Eq. 7, 8).
+
+    The scores are cosines of the embeddings, one matrix for each sub-embedding; scores of the
+    matcher are not used.
+
+    Args:
+        margin: alpha, the required difference of the scores of a positive and a negative.
+        sigma: "query" takes the deviation over the candidates of each query; "shared" takes in
+            both directions that over the captions; "one" sets sigma to 1, which weights all
+            sub-embeddings alike: the ablation of this loss.
+        sigma_of: The numbers with the deviation sigma. "probabilities" is that of Eq. 5 to 8, of
+            softmax(scores / temperature) over the candidates of a query. "scores" takes the
+            scores themselves, which deviate more where they are correct: with 128 candidates,
+            equal scores cost 0.200, and positives of 0.6 with negatives N(0, 0.2), of which
+            88 % rank first, 0.255 ("probabilities": 0.117). So it draws all scores together,
+            unless `stop_gradient` is set.
+        temperature: Divisor of the scores in the probabilities. With 1 they are so similar that
+            sigma is 1 within 0.002, and no sub-embedding weighs more than another.
+        stop_gradient: Whether sigma is a constant of the step.
+        mining: "hardest" takes the negative that scores highest, as printed. "mean" takes the
+            mean over all negatives that violate the margin, and sigma is a constant: where many
+            "negatives" are relevant items, the hardest one mostly is, and training on it undoes
+            learning (docs/results/scenes.md).
+        reduction: "mean" divides by the number of pairs that match, "sum" does not.
+        warmup_steps: Number of first steps in which "hardest" works as "mean": a model that begins
+            with the hardest ones may never leave the state in which all scores are equal.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    CONTRACT = LossContract(
+        accepts=(("set", "point"), ("point", "set"), ("point", "point")),
+        reads_scores=False,
+        reads_step=True,
+        only_with={"warmup_steps": {"mining": "hardest"}},
+        compiles=False,
+        when=(({"warmup_steps": 0}, {"compiles": True}),),
+    )
+
+    def __init__(
+        self,
+        *,
+        margin: PositiveFloat = 0.2,
+        sigma: Literal["query", "shared", "one"] = "query",
+        sigma_of: Literal["scores", "probabilities"] = "probabilities",
+        temperature: PositiveFloat = 0.05,
+        stop_gradient: bool = False,
+        mining: Literal["mean", "hardest"] = "hardest",
+        reduction: Reduction = "mean",
+        warmup_steps: NonNegativeInt = 0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.margin = margin
+        self.mining = mining
+        self.sigma = sigma
+        self.sigma_of = sigma_of
+        self.temperature = temperature
+        self.stop_gradient = stop_gradient
+        self.reduction = reduction
+        self.warmup_steps = warmup_steps
+        # A deviation that both directions share is over all captions of every image.
+        self.is_sum_over_queries = sigma != "shared"
+
+    def sum_over_queries(self, rows: Queries, columns: Queries, step: Any) -> dict[str, Any]:
+        rows, columns = with_scores(rows, columns, _cosines)
+        return super().sum_over_queries(rows, columns, step)
+
+    def one_way(self, queries: Queries, direction: str, step: Any) -> Any:
+        """The sum over all sub-embeddings and all P pairs of a query (row) and a positive."""
+        scores = queries.scores
+        if self.sigma == "shared" and direction == "text_to_image":
+            sigma = ops.swapaxes(self._deviation(ops.swapaxes(scores, 1, 2)), 1, 2)
+        else:
+            sigma = self._deviation(scores)
+        positives = queries.positives
+        rows, columns = ops.nonzero(positives)
+
+        def select_pairs(values: Any) -> Any:
+            """(K, P) out of (K, N, M)."""
+            flat = ops.reshape(values, (values.shape[0], -1))
+            return ops.take(flat, rows * ops.shape(values)[2] + columns, axis=1)
+
+        positive_scores = select_pairs(scores)[..., None]
+        weight = None if sigma is None else select_pairs(sigma)
+
+        def hinges(rivals: Any) -> Any:
+            """Those (K, P, R) of the pairs with some rivals (K, N, R) of the query."""
+            return ops.relu(self.margin + (ops.take(rivals, rows, axis=1) - positive_scores))
+
+        def over_all() -> Any:
+            # Their sum would be a hundred times as large as the other losses of DVSE, and over
+            # a sigma that learns it would reward scores that scatter, right or wrong.
+            constant = None if weight is None else ops.stop_gradient(weight)
+            of_all = hinges(ops.where(positives, LOWEST, scores))
+            return _weighted(_mean_of_violating(of_all), constant)
+
+        def over_hardest() -> Any:
+            return _weighted(hinges(_hardest_negatives(scores, positives))[..., 0], weight)
+
+        then = over_all if self.mining == "mean" else over_hardest
+        total = ops.sum(switch_after_warm_up(step, self.warmup_steps, over_all, then))
+        return total if self.reduction == "sum" else total / queries.number_of_pairs()
+
+    def _deviation(self, scores: Any) -> Any:
+        """sigma (K, N, M) of each query with each candidate left out; None where it is 1."""
+        if self.sigma == "one":
+            return None
+        if self.sigma_of == "probabilities":
+            scores = ops.softmax(scores / self.temperature, axis=-1)
+        sigma = 1.0 + _deviation_of_others(scores)
+        return ops.stop_gradient(sigma) if self.stop_gradient else sigma
+
+
+def _weighted(hinges: Any, sigma: Any) -> Any:
+    """Eq. 11 of each pair (K, P); the hinges alone where sigma is None, for 1."""
+    return hinges if sigma is None else hinges / (sigma * sigma) + ops.log(sigma)
+
+
+def _cosines(image: Embedding, caption: Embedding) -> Any:
+    """Cosines (K, N, M) of N sets of K and M points, or the other way round."""
+    images, captions = points(image), points(caption)
+    cosines = distances.set_cosines(images, captions)
+    size = images.shape[1] * captions.shape[1]
+    cosines = ops.transpose(cosines, (1, 3, 0, 2))
+    return ops.reshape(cosines, (size, ops.shape(images)[0], ops.shape(captions)[0]))
+
+
+def _deviation_of_others(scores: Any) -> Any:
+    """Sample deviations (..., M) of the last axis, each without the number at its position."""
+    others = ops.cast(ops.shape(scores)[-1] - 1, "float32")
+    centered = scores - ops.mean(scores, axis=-1, keepdims=True)
+    squares = ops.sum(centered * centered, axis=-1, keepdims=True)
+    squares = squares - centered * centered * (1.0 + 1.0 / ops.maximum(others, 1.0))
+    return distances.root(squares / ops.maximum(others - 1.0, 1.0), smallest=1e-12)
+
+
+def _mean_of_violating(hinges: Tensor) -> Tensor:
+    """The mean (...,) over the last axis of those hinges that are not 0; 0 where all are."""
+    violating = ops.sum(ops.cast(hinges > 0, "float32"), axis=-1)
+    return ops.sum(hinges, axis=-1) / ops.maximum(violating, 1.0)
+
+
+def _hardest_negatives(scores: Tensor, positives: Tensor) -> Tensor:
+    """The highest score among a query's negatives; `LOWEST` if all candidates match.
+
+    Args:
+        scores: Float32 (..., N, M), one row per query.
+        positives: Boolean (N, M).
+
+    Returns:
+        Float32 (..., N, 1).
+    """
+    return ops.max(ops.where(positives, LOWEST, scores), axis=-1, keepdims=True)

@@ -1,5 +1,6 @@
 """From two batches of embeddings to a score matrix. One file per family of matchers."""
 
+from keras_xmr.matchers.alignment import SCAN
 from keras_xmr.matchers.base import LogitMatcher, Matcher
 from keras_xmr.matchers.gaussian import (
     ELK,
@@ -8,17 +9,23 @@ from keras_xmr.matchers.gaussian import (
     Bhattacharyya,
     ClosedFormSampled,
     JensenShannon,
+    Mahalanobis,
+    MahalanobisCosine,
     MatchProbability,
     MeanOnly,
     ReverseKL,
     SymmetricKL,
     Wasserstein,
 )
-from keras_xmr.matchers.msrm import Mahalanobis, MahalanobisCosine
-from keras_xmr.matchers.point import Cosine, CosineLogits, OrderEmbedding
+from keras_xmr.matchers.point import (
+    Cosine,
+    CosineLogits,
+    MaxCosine,
+    MeanCosine,
+    OrderEmbedding,
+    SmoothChamfer,
+)
 from keras_xmr.matchers.regions import SAF, SGR, SGRAF
-from keras_xmr.matchers.scan import SCAN
-from keras_xmr.matchers.sets import MaxCosine, MeanCosine, SmoothChamfer
 
 __all__ = [
     "ELK",

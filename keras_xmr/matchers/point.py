@@ -1,12 +1,16 @@
-"""Matchers of point embeddings."""
+"""Matchers of points, and of sets of them: a point is a set of one."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+from keras import ops
+
+from data_pipelines.option_types import PositiveFloat
 from keras_xmr.config.contracts import MatcherContract, SearchContract
 from keras_xmr.embeddings import distances
-from keras_xmr.embeddings.kinds import Embedding
+from keras_xmr.embeddings.kinds import Embedding, points
 from keras_xmr.matchers.base import LogitMatcher, Matcher
 
 
@@ -51,3 +55,62 @@ class OrderEmbedding(Matcher):
 
     def call(self, image: Embedding, caption: Embedding) -> Any:
         return -distances.order_violation(image["mean"], caption["mean"])
+
+
+class MaxCosine(Matcher):
+    """Largest cosine of one of the image's points and one of the caption's.
+
+    Song and Soleymani 2019, Eq. 5.
+    """
+
+    CONTRACT = MatcherContract(accepts=(("set", "set"), ("set", "point"), ("point", "set")))
+    SEARCH = SearchContract(augmentation="set_points", exact=True)
+
+    def call(self, image: Embedding, caption: Embedding) -> Any:
+        return ops.max(distances.set_cosines(points(image), points(caption)), axis=(1, 3))
+
+
+class MeanCosine(Matcher):
+    """Mean of the cosines of all of the image's points with all of the caption's."""
+
+    CONTRACT = MatcherContract(accepts=(("set", "set"), ("set", "point"), ("point", "set")))
+    SEARCH = SearchContract(augmentation="set_means", exact=True)
+
+    def call(self, image: Embedding, caption: Embedding) -> Any:
+        # The mean of all inner products is the inner product of the means.
+        centers = [
+            ops.mean(ops.normalize(points(e), axis=-1, order=2, epsilon=1e-12), axis=1)
+            for e in (image, caption)
+        ]
+        return ops.matmul(centers[0], ops.transpose(centers[1]))
+
+
+class SmoothChamfer(Matcher):
+    """Smooth-Chamfer similarity of two sets (Kim et al. 2023, Eq. 5).
+
+    Every point of either set has a smooth maximum of its cosines with the other set, log sum
+    exp(alpha c) / alpha; their mean over each set, and of both sets, is the score. Unlike with
+    the one largest cosine, every point takes part in every score.
+
+    Args:
+        alpha: How near the smooth maximum is to the maximum.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    CONTRACT = MatcherContract(accepts=(("set", "set"), ("set", "point"), ("point", "set")))
+    SEARCH = SearchContract(augmentation="set_points")
+
+    def __init__(self, *, alpha: PositiveFloat = 16.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.alpha = alpha
+
+    def call(self, image: Embedding, caption: Embedding) -> Any:
+        scaled = self.alpha * distances.set_cosines(points(image), points(caption))
+        of_images = ops.mean(ops.logsumexp(scaled, axis=3), axis=1)
+        of_captions = ops.mean(ops.logsumexp(scaled, axis=1), axis=2)
+        return (of_images + of_captions) / (2.0 * self.alpha)
+
+    def score_bound(self, similarity: Any, image: Embedding, caption: Embedding) -> Any:
+        """The largest cosine, and the most that the smooth maxima can add, log K / alpha each."""
+        sizes = points(image).shape[1] * points(caption).shape[1]
+        return similarity + math.log(sizes) / (2.0 * self.alpha)

@@ -12,7 +12,7 @@ from data_pipelines.errors import UserError
 from data_pipelines.files import locked, replace_atomically
 from keras_xmr.config.schema import Config
 from keras_xmr.encoders.pretrained.presets import CLIP, SIGLIP, Preset
-from keras_xmr.encoders.prolip import ProlipError, ProlipFolder
+from keras_xmr.encoders.prolip import ProlipFolder
 from keras_xmr.model.build import PHOTOS, build_model, build_tokenizer
 from keras_xmr.runs.folder import RunFolder, load_run
 
@@ -137,11 +137,8 @@ def _two_towers(model: str) -> _Parts:
 
 
 def _prolip(model: str) -> _Parts:
-    try:
-        folder = ProlipFolder(model)
-        scale, bias = folder.scale_and_bias()
-    except ProlipError as error:
-        raise UserError(f"--model: {error}") from None
+    folder = ProlipFolder(model, "--model")
+    scale, bias = folder.scale_and_bias()
     side = folder.image_size
     image = {"size": side, "resize": side, "interpolation": "bicubic"}
     towers: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Average poolings."""
+"""Averages over the positions: plain, with a residual layer, or with learned weights."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import Any
 
 import keras
 
+from data_pipelines.option_types import PositiveInt
 from keras_xmr.config.contracts import PoolingContract
 from keras_xmr.heads.pooling.base import Pooling
-from keras_xmr.layers import l2_normalize
+from keras_xmr.layers import LocalAttention, l2_normalize
 
 
 class Mean(Pooling):
@@ -68,3 +69,57 @@ class RectifiedMean(Pooling):
         projected = l2_normalize(keras.ops.cast(self.linear(features), "float32"))
         mean = masked_mean(keras.ops.relu(projected), mask)
         return keras.ops.cast(mean, self.compute_dtype)
+
+
+class Adapter(Pooling):
+    """Average over the positions plus up(gelu(down(average))), where `up` begins at 0.
+
+    As CLIP-Adapter (Gao et al. 2024), but with GELU, and with a weight of 1 for both parts.
+    A model with it is validated before its first step, too: where training makes it no better, its
+    best weights are those of the pretrained tower as it is.
+
+    Args:
+        dimension: D, which is the width of the features.
+        width: Width of the hidden layer.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    CONTRACT = PoolingContract(keeps_width=True)
+
+    def __init__(self, dimension: int, *, width: PositiveInt = 64, **kwargs: Any) -> None:
+        super().__init__(dimension, **kwargs)
+        self.width = width
+        self.down = self.new_dense(width, "down", activation="gelu")
+        self.up = self.new_dense(dimension, "up", kernel_initializer="zeros")
+
+    def build(self, features_shape: tuple[Any, ...]) -> None:
+        self.check_width(features_shape, "adapter", f"set model.dimension: {features_shape[-1]}")
+
+    def call(self, features: Any, mask: Any = None) -> Any:
+        mean = masked_mean(features, mask)
+        return mean + self.up(self.down(mean))
+
+
+class Attention(Pooling):
+    """Mean over the positions with learned weights, then a linear layer.
+
+    Args:
+        dimension: D.
+        hidden: Width of the attention's hidden layer; null takes half of that of the features.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    CONTRACT = PoolingContract(attends=True)
+
+    def __init__(self, dimension: int, *, hidden: PositiveInt | None = None, **kwargs: Any) -> None:
+        super().__init__(dimension, **kwargs)
+        self.hidden = hidden
+        self.attention = LocalAttention(hidden, dtype=self.dtype_policy, name="attention")
+        self.linear = self.new_dense(dimension, "linear")
+
+    def call(self, features: Any, mask: Any = None) -> Any:
+        pooled, _ = self.attention(features, mask=mask)
+        return self.linear(pooled[:, 0])
+
+    def attention_weights(self, features: Any, mask: Any = None) -> Any:
+        return self.attention(features, mask=mask)[1]

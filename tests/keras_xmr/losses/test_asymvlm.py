@@ -10,7 +10,7 @@ from scipy.integrate import quad
 from scipy.special import ive, logsumexp
 
 from keras_xmr.losses import SphericalLikelihood
-from keras_xmr.losses.asymvlm import power_spherical_normalizer, von_mises_fisher_normalizer
+from keras_xmr.losses.cross_entropy import power_spherical_normalizer, von_mises_fisher_normalizer
 
 KAPPA = np.array([0.5, 3.0, 20.0, 90.0], np.float32)
 IMAGE_IDS = np.array([0, 0, 2, 1])

@@ -10,7 +10,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from keras_xmr.losses import Inclusion
-from keras_xmr.losses.inclusion import inclusion
+from keras_xmr.losses.pcmepp import inclusion
 
 
 def gaussians(random, count=5, dimension=4):

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from scipy.stats import gennorm
 
-from keras_xmr.heads.generalized_gaussian import log_variance
+from keras_xmr.heads.posthoc import log_variance
 from keras_xmr.losses import GeneralizedGaussianLikelihood
 from keras_xmr.losses.probvlm import negative_log_likelihood
 
