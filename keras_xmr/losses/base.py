@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -221,6 +221,20 @@ class Loss(Part):
             image, caption = matcher.prepare(image, "image"), matcher.prepare(caption, "caption")
         scores = _scores(self, matcher, image, caption)
         return sum(self(scores, image, caption, relations).values())
+
+    def switch_after_warm_up(
+        self, step: Tensor | None, first: Callable[[], Tensor], then: Callable[[], Tensor]
+    ) -> Tensor:
+        """Computes one loss in the first `warmup_steps` of a training, and another afterwards.
+
+        Args:
+            step: Number of steps trained before this one; None outside of a training.
+            first: Computes the loss of the first steps.
+            then: Computes that of all others, and that outside of a training.
+        """
+        if self.warmup_steps == 0 or step is None:
+            return then()
+        return ops.cond(step < self.warmup_steps, first, then)
 
     def trivial_value(self, scores: Tensor, relations: Relations) -> Tensor | None:
         """The value at which the loss gets stuck if the model learns nothing.

@@ -13,13 +13,7 @@ from keras_xmr.config.contracts import LossContract
 from keras_xmr.embeddings import distances
 from keras_xmr.embeddings.kinds import Embedding, Tensor, log_sigma
 from keras_xmr.layers import Temperature
-from keras_xmr.losses.queries_base import (
-    LOWEST,
-    DirectionsLoss,
-    Queries,
-    query_weights,
-    with_scores,
-)
+from keras_xmr.losses.queries_base import LOWEST, DirectionsLoss, Queries
 
 
 class _CrossEntropy(DirectionsLoss):
@@ -41,8 +35,7 @@ class _CrossEntropy(DirectionsLoss):
     def one_way(self, queries: Queries, direction: str, step: Any) -> Any:
         positives = queries.positives
         entropy = self.entropy(self.divide(queries.scores), positives)
-        weights = query_weights(positives, queries.batch_positives)
-        return 0.5 * ops.sum(weights[:, None] * ops.where(positives, entropy, 0.0))
+        return 0.5 * ops.sum(queries.weights()[:, None] * ops.where(positives, entropy, 0.0))
 
 
 class NTXent(_CrossEntropy):
@@ -129,11 +122,7 @@ class SphericalLikelihood(NTXent):
         super().__init__(temperature=temperature, learnable=learnable, **kwargs)
         self.distribution = distribution
 
-    def sum_over_queries(self, rows: Queries, columns: Queries, step: Tensor) -> dict[str, Tensor]:
-        rows, columns = with_scores(rows, columns, self.log_likelihood)
-        return super().sum_over_queries(rows, columns, step)
-
-    def log_likelihood(self, image: Embedding, caption: Embedding) -> Tensor:
+    def similarities(self, image: Embedding, caption: Embedding) -> Tensor:
         """Log-likelihoods (N, M) of N images under M captions, but for a constant."""
         dimension = caption["mean"].shape[-1]
         cosine = distances.cosine(image["mean"], caption["mean"])

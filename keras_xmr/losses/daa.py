@@ -13,7 +13,7 @@ from data_pipelines.option_types import PositiveFloat
 from keras_xmr.config.contracts import LossContract
 from keras_xmr.embeddings import distances
 from keras_xmr.embeddings.kinds import Embedding, Tensor
-from keras_xmr.losses.queries_base import DirectionsLoss, Queries, vectors_of, with_scores
+from keras_xmr.losses.queries_base import DirectionsLoss, Queries, vectors_of
 
 _NODES = 12
 _HALF = 1.5
@@ -233,12 +233,7 @@ class DAA(DirectionsLoss):
         self.relevance_temperature = relevance_temperature
         self.directions = directions
 
-    def sum_over_queries(self, rows: Queries, columns: Queries, step: Tensor) -> dict[str, Tensor]:
-        if self.similarity != "scores":
-            rows, columns = with_scores(rows, columns, self._similarities)
-        return super().sum_over_queries(rows, columns, step)
-
-    def _similarities(self, image: Embedding, caption: Embedding) -> Tensor:
+    def similarities(self, image: Embedding, caption: Embedding) -> Tensor:
         """Similarities (N * J, M * J), where J is 1 without samples."""
         left, right = (vectors_of(embedding, "samples") for embedding in (image, caption))
         if self.similarity == "cosine":

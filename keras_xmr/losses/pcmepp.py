@@ -11,7 +11,7 @@ from data_pipelines.option_types import NonNegativeFloat, NonNegativeInt, Positi
 from keras_xmr.config.contracts import LossContract
 from keras_xmr.embeddings.kinds import Embedding, Tensor
 from keras_xmr.losses.base import Relations
-from keras_xmr.losses.queries_base import Queries, QueriesLoss, switch_after_warm_up
+from keras_xmr.losses.queries_base import Queries, QueriesLoss
 
 
 class ProbabilisticMatching(QueriesLoss):
@@ -65,9 +65,8 @@ class ProbabilisticMatching(QueriesLoss):
             (rows.share, scores, targets),
             (columns.share, columns.scores, _targets(columns)),
         )
-        pseudo = switch_after_warm_up(
+        pseudo = self.switch_after_warm_up(
             step,
-            self.warmup_steps,
             lambda: ops.zeros(()),
             lambda: sum(
                 share * _cross_entropy(scores, add_pseudo_positives(scores, targets, axis=1))

@@ -11,7 +11,7 @@ from keras import ops
 from data_pipelines.option_types import NonNegativeFloat
 from keras_xmr.config.contracts import LossContract
 from keras_xmr.embeddings.kinds import Embedding, Tensor
-from keras_xmr.losses.queries_base import Queries, QueriesLoss, query_weights
+from keras_xmr.losses.queries_base import Queries, QueriesLoss
 
 # Upper bound of the power of a residual in the released code.
 _LARGEST = math.log(1e3)
@@ -74,10 +74,9 @@ class GeneralizedGaussianLikelihood(QueriesLoss):
     def _cross(self, queries: Queries) -> Tensor:
         """The cross-modal term of the queries and their matches."""
         rows, columns = ops.nonzero(queries.positives)
-        weights = query_weights(queries.positives, queries.batch_positives)
         items = {key: ops.take(queries.queries[key], rows, axis=0) for key in self.CONTRACT.keys}
         others = ops.take(queries.candidates["mean"], columns, axis=0)
-        return ops.sum(ops.take(weights, rows, axis=0) * self._alignment(items, others))
+        return ops.sum(ops.take(queries.weights(), rows, axis=0) * self._alignment(items, others))
 
     def _alignment(self, items: Embedding, targets: Tensor) -> Tensor:
         """Both terms of each item and its target: (N,)."""

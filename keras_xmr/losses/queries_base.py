@@ -34,40 +34,6 @@ class PositivePairs(NamedTuple):
     weight: Tensor
 
 
-def positive_pairs(
-    scores: Tensor, positives: Tensor, batch_positives: Tensor | None = None
-) -> PositivePairs:
-    """All pairs of a query and one of its positives, with the candidates of the query.
-
-    Memory grows with the number of positives, not with the square of the candidates.
-
-    Args:
-        scores: Float32 (N, M), one row per query.
-        positives: Boolean (N, M).
-        batch_positives: Those of all queries that count; None if these are all.
-    """
-    rows, columns = ops.nonzero(positives)
-    candidates = ops.take(scores, rows, axis=0)
-    scores_of_positives = ops.take_along_axis(candidates, columns[:, None], axis=1)
-    weight = ops.take(query_weights(positives, batch_positives), rows, axis=0)
-    return PositivePairs(candidates, ops.take(positives, rows, axis=0), scores_of_positives, weight)
-
-
-def query_weights(positives: Tensor, batch_positives: Tensor | None = None) -> Tensor:
-    """Weights (N,) that make a sum over positives the mean over a query's, then over queries.
-
-    A query without a positive does not count.
-
-    Args:
-        positives: Boolean (N, M), one row per query.
-        batch_positives: Those of all queries that count; None if these are all.
-    """
-    counts = ops.sum(ops.cast(positives, "float32"), axis=1)
-    answered = counts > 0 if batch_positives is None else ops.any(batch_positives, axis=1)
-    queries = ops.sum(ops.cast(answered, "float32"))
-    return 1.0 / (ops.maximum(counts, 1.0) * ops.maximum(queries, 1.0))
-
-
 def vectors_of(embedding: Embedding, *keys: str) -> Tensor:
     """All vectors (N * J, D) of an embedding: those of the first of `keys` that it has, or else its
     means. Without keys, samples or points are meant.
@@ -76,25 +42,6 @@ def vectors_of(embedding: Embedding, *keys: str) -> Tensor:
         if key in embedding:
             return ops.reshape(embedding[key], (-1, embedding[key].shape[-1]))
     return embedding["mean"]
-
-
-def switch_after_warm_up(
-    step: Tensor | None,
-    warmup_steps: int,
-    first: Callable[[], Tensor],
-    then: Callable[[], Tensor],
-) -> Tensor:
-    """Computes one loss in the first steps of a training, and another afterwards.
-
-    Args:
-        step: Number of steps trained before this one; None outside of a training.
-        warmup_steps: Number of first steps.
-        first: Computes the loss of these steps.
-        then: Computes that of all others, and that outside of a training.
-    """
-    if warmup_steps == 0 or step is None:
-        return then()
-    return ops.cond(step < warmup_steps, first, then)
 
 
 @dataclass(eq=False)
@@ -156,6 +103,29 @@ class Queries:
         """The sum of values of these queries, or their share of the mean over the batch."""
         return ops.sum(values) if reduction == "sum" else self.share * ops.mean(values)
 
+    def weights(self) -> Tensor:
+        """Weights (Q,) that make a sum over positives the mean over a query's, then over queries.
+
+        A query without a positive does not count.
+        """
+        counts = ops.sum(ops.cast(self.positives, "float32"), axis=1)
+        answered = counts > 0 if self.whole else ops.any(self.batch_positives, axis=1)
+        queries = ops.sum(ops.cast(answered, "float32"))
+        return 1.0 / (ops.maximum(counts, 1.0) * ops.maximum(queries, 1.0))
+
+    def positive_pairs(self) -> PositivePairs:
+        """All pairs of a query and one of its positives, with the candidates of the query.
+
+        Memory grows with the number of positives, not with the square of the candidates.
+        """
+        rows, columns = ops.nonzero(self.positives)
+        scores, positives, weight = (
+            ops.take(values, rows, axis=0)
+            for values in (self.scores, self.positives, self.weights())
+        )
+        own = ops.take_along_axis(scores, columns[:, None], axis=1)
+        return PositivePairs(scores, positives, own, weight)
+
     def transposed(self) -> Queries:
         """The queries of the other side; only if these are all queries of their side."""
         relations = {
@@ -204,10 +174,15 @@ class QueriesLoss(Loss):
 class DirectionsLoss(QueriesLoss):
     """A loss with one part for images as queries, and another for captions, in this order.
 
-    A subclass implements `one_way` in place of `sum_over_queries`.
+    A subclass implements `one_way` in place of `sum_over_queries`. One that does not read the
+    scores of the matcher may have its own: `similarities`.
     """
 
     CONTRACT = LossContract(parts=("image_to_text", "text_to_image"))
+
+    def similarities(self, image: Embedding, caption: Embedding) -> Tensor:
+        """Scores (..., images, captions) that take the place of those of the matcher."""
+        raise NotImplementedError
 
     def one_way(self, queries: Queries, direction: str, step: Tensor | None) -> Tensor:
         """Sums the terms of these queries.
@@ -222,8 +197,21 @@ class DirectionsLoss(QueriesLoss):
     def sum_over_queries(
         self, rows: Queries, columns: Queries, step: Tensor | None
     ) -> dict[str, Tensor]:
+        if not self.contract.reads_scores:
+            rows, columns = self._with_similarities(rows, columns)
         parts = zip(self.CONTRACT.parts, (rows, columns), strict=True)
         return {part: self.one_way(queries, part, step) for part, queries in parts}
+
+    def _with_similarities(self, rows: Queries, columns: Queries) -> tuple[Queries, Queries]:
+        """The same queries with the scores of `similarities`; a whole batch has them once."""
+        score = self.similarities
+        scored = replace(rows, compute_scores=lambda: score(rows.queries, rows.candidates))
+
+        def of_columns() -> Tensor:
+            scores = scored.scores if rows.whole else score(columns.candidates, columns.queries)
+            return ops.swapaxes(scores, -1, -2)
+
+        return scored, replace(columns, compute_scores=of_columns)
 
     def trivial_value(self, scores: Tensor, relations: Relations) -> Tensor | None:
         """The value for equal scores, if the loss reads nothing else."""
@@ -253,22 +241,3 @@ class ItemsLoss(DirectionsLoss):
 
     def one_way(self, queries: Queries, direction: str, step: Tensor | None) -> Tensor:
         return self.sum_over_items(queries)
-
-
-def with_scores(
-    rows: Queries, columns: Queries, score: Callable[[Embedding, Embedding], Tensor]
-) -> tuple[Queries, Queries]:
-    """Replaces the scores of the matcher.
-
-    Args:
-        rows: Some images, as queries, and all captions.
-        columns: Some captions, and all images.
-        score: Computes scores (..., images, captions). Those of a whole batch are computed once.
-    """
-    scored = replace(rows, compute_scores=lambda: score(rows.queries, rows.candidates))
-
-    def of_columns() -> Tensor:
-        scores = scored.scores if rows.whole else score(columns.candidates, columns.queries)
-        return ops.swapaxes(scores, -1, -2)
-
-    return scored, replace(columns, compute_scores=of_columns)

@@ -7,7 +7,7 @@ from typing import Any
 from keras import ops
 
 from data_pipelines.option_types import PositiveFloat
-from keras_xmr.losses.queries_base import DirectionsLoss, Queries, positive_pairs
+from keras_xmr.losses.queries_base import DirectionsLoss, Queries
 
 
 class SmoothAP(DirectionsLoss):
@@ -29,7 +29,7 @@ class SmoothAP(DirectionsLoss):
         self.temperature = temperature
 
     def one_way(self, queries: Queries, direction: str, step: Any) -> Any:
-        pairs = positive_pairs(queries.scores, queries.positives, queries.batch_positives)
+        pairs = queries.positive_pairs()
         above = ops.sigmoid((pairs.scores - pairs.positive_scores) / self.temperature)
         # The positive itself is among the candidates too, with a sigmoid of one half.
         rank = 0.5 + ops.sum(above, axis=1)

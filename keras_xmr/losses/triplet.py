@@ -14,9 +14,6 @@ from keras_xmr.losses.queries_base import (
     LOWEST,
     DirectionsLoss,
     Queries,
-    positive_pairs,
-    switch_after_warm_up,
-    with_scores,
 )
 
 
@@ -68,18 +65,19 @@ class Triplet(DirectionsLoss):
     def one_way(self, queries: Queries, direction: str, step: Any) -> Any:
         scores, positives = queries.scores, queries.positives
         totals = {
-            "sum": lambda: self._over_all(scores, positives),
-            "mean": lambda: ops.sum(_mean_of_violating(self._hinges(scores, positives))),
+            "sum": lambda: self._over_all(queries),
+            "mean": lambda: ops.sum(_mean_of_violating(self._hinges(queries))),
             "hardest": lambda: self._over_hardest(scores, positives),
         }
-        total = switch_after_warm_up(step, self.warmup_steps, totals["sum"], totals[self.mining])
+        total = self.switch_after_warm_up(step, totals["sum"], totals[self.mining])
         return total if self.reduction == "sum" else total / queries.number_of_pairs()
 
-    def _over_all(self, scores: Any, positives: Any) -> Any:
+    def _over_all(self, queries: Queries) -> Any:
         """The sum of the hinges of all pairs of a query and a positive, and all its negatives.
 
         With the reduction "mean" it is divided by the number of candidates.
         """
+        scores, positives = queries.scores, queries.positives
 
         def sum_single_positives() -> Any:
             positive = ops.sum(ops.where(positives, scores, 0.0), axis=1, keepdims=True)
@@ -88,19 +86,16 @@ class Triplet(DirectionsLoss):
             hinges = ops.relu(self.margin + (scores - positive))
             return ops.sum(ops.where(positives, 0.0, hinges))
 
-        def sum_pairs() -> Any:
-            return ops.sum(self._hinges(scores, positives))
-
         # Where no query has several, no pairs need to be gathered.
         most = ops.max(ops.sum(ops.cast(positives, "int32"), axis=1))
-        total = ops.cond(most <= 1, sum_single_positives, sum_pairs)
+        total = ops.cond(most <= 1, sum_single_positives, lambda: ops.sum(self._hinges(queries)))
         if self.reduction == "sum":
             return total
         return total / ops.cast(ops.shape(scores)[1], "float32")
 
-    def _hinges(self, scores: Any, positives: Any) -> Any:
+    def _hinges(self, queries: Queries) -> Any:
         """Hinges (P, M) of all P pairs of a query and a positive with negatives; 0 elsewhere."""
-        pairs = positive_pairs(scores, positives)
+        pairs = queries.positive_pairs()
         hinges = ops.relu(self.margin + (pairs.scores - pairs.positive_scores))
         return ops.where(pairs.positives, 0.0, hinges)
 
@@ -180,9 +175,13 @@ class VarianceAwareWeighting(DirectionsLoss):
         # A deviation that both directions share is over all captions of every image.
         self.is_sum_over_queries = sigma != "shared"
 
-    def sum_over_queries(self, rows: Queries, columns: Queries, step: Any) -> dict[str, Any]:
-        rows, columns = with_scores(rows, columns, _cosines)
-        return super().sum_over_queries(rows, columns, step)
+    def similarities(self, image: Embedding, caption: Embedding) -> Any:
+        """Cosines (K, N, M) of N sets of K and M points, or the other way round."""
+        images, captions = points(image), points(caption)
+        cosines = distances.set_cosines(images, captions)
+        size = images.shape[1] * captions.shape[1]
+        cosines = ops.transpose(cosines, (1, 3, 0, 2))
+        return ops.reshape(cosines, (size, ops.shape(images)[0], ops.shape(captions)[0]))
 
     def one_way(self, queries: Queries, direction: str, step: Any) -> Any:
         """The sum over all sub-embeddings and all P pairs of a query (row) and a positive."""
@@ -217,7 +216,7 @@ class VarianceAwareWeighting(DirectionsLoss):
             return _weighted(hinges(_hardest_negatives(scores, positives))[..., 0], weight)
 
         then = over_all if self.mining == "mean" else over_hardest
-        total = ops.sum(switch_after_warm_up(step, self.warmup_steps, over_all, then))
+        total = ops.sum(self.switch_after_warm_up(step, over_all, then))
         return total if self.reduction == "sum" else total / queries.number_of_pairs()
 
     def _deviation(self, scores: Any) -> Any:
@@ -233,15 +232,6 @@ class VarianceAwareWeighting(DirectionsLoss):
 def _weighted(hinges: Any, sigma: Any) -> Any:
     """Eq. 11 of each pair (K, P); the hinges alone where sigma is None, for 1."""
     return hinges if sigma is None else hinges / (sigma * sigma) + ops.log(sigma)
-
-
-def _cosines(image: Embedding, caption: Embedding) -> Any:
-    """Cosines (K, N, M) of N sets of K and M points, or the other way round."""
-    images, captions = points(image), points(caption)
-    cosines = distances.set_cosines(images, captions)
-    size = images.shape[1] * captions.shape[1]
-    cosines = ops.transpose(cosines, (1, 3, 0, 2))
-    return ops.reshape(cosines, (size, ops.shape(images)[0], ops.shape(captions)[0]))
 
 
 def _deviation_of_others(scores: Any) -> Any:
