@@ -17,9 +17,8 @@ from keras_xmr.losses import (
     Triplet,
     Uniformity,
     VarianceAwareWeighting,
-    variance_aware_weighting,
 )
-from keras_xmr.losses.variance_aware_weighting import _cosines, _deviation_of_others
+from keras_xmr.losses.triplet import _deviation_of_others
 from keras_xmr.matchers import MaxCosine, MeanCosine, OrderEmbedding, SmoothChamfer
 
 MATCHERS = {
@@ -197,7 +196,7 @@ def test_variance_aware_weighting_matches_golden(golden, tag, options):
 def test_deviations_of_the_mixed_distribution_match_golden(golden):
     case = golden("dvse")
     sets, means = case.f32("out_v_normalized"), case.f32("out_t_normalized")
-    scores = _cosines({"points": sets}, {"mean": means})
+    scores = VarianceAwareWeighting().similarities({"points": sets}, {"mean": means})
     np.testing.assert_allclose(np.transpose(scores, (1, 0, 2)), case["out_S"], rtol=1e-4, atol=1e-6)
     for direction, key in ((scores, "i2t"), (np.transpose(scores, (0, 2, 1)), "t2i")):
         own = np.diagonal(_deviation_of_others(direction), axis1=1, axis2=2)
@@ -443,7 +442,7 @@ def test_right_scores_cost_less_than_equal_ones(random, monkeypatch, sigma_of, p
 
     def cost(scores):
         cosines = tf.constant(scores[None], tf.float32)
-        monkeypatch.setattr(variance_aware_weighting, "_cosines", lambda *_: cosines)
+        monkeypatch.setattr(loss, "similarities", lambda *_: cosines)
         dummy = {"mean": tf.zeros((128, 1))}
         return float(
             loss(None, dummy, dummy, {"positives": np.eye(128, dtype=bool)})["image_to_text"]
