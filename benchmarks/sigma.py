@@ -45,7 +45,7 @@ from keras_xmr.losses import Loss
 from keras_xmr.matchers import Matcher
 from keras_xmr.matchers.base import Side
 from keras_xmr.model.build import build_tokenizer
-from keras_xmr.model.relations import relations
+from keras_xmr.model.objective import relations
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.pipeline.run import Run
 from keras_xmr.relevance import relevance_matrix

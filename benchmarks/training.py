@@ -33,7 +33,7 @@ from data_pipelines.text import WordTokenizer
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.registry import components
 from keras_xmr.model.build import build_model, build_tokenizer
-from keras_xmr.model.relations import relations
+from keras_xmr.model.objective import relations
 
 Formula = Callable[[Any, Any], Any]
 

@@ -30,7 +30,7 @@ from keras_xmr.config.registry import summaries
 from keras_xmr.evaluation.results import tie_warning
 from keras_xmr.metrics import RSUM
 from keras_xmr.metrics.bootstrap import Difference
-from keras_xmr.reporting.glossary import glossary
+from keras_xmr.reporting.metric_tables import glossary
 from keras_xmr.reporting.pages import render
 from keras_xmr.reporting.table import Table, to_csv
 

@@ -15,7 +15,7 @@ from data_pipelines.option_types import NonNegativeInt, PositiveInt
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.contracts import EncoderContract
 from keras_xmr.encoders.base import Encoder, InputSpec, synchronize
-from keras_xmr.encoders.pretrained.presets import SIGLIP, Preset, weight_files
+from keras_xmr.encoders.pretrained.presets import CONFIG, SIGLIP, Preset
 from keras_xmr.encoders.pretrained.subwords import SubwordTokenizer
 from keras_xmr.layers import BagOfWords, ImageBackbone, TextBackbone
 from keras_xmr.layers.backbone import number_of_layers
@@ -48,8 +48,14 @@ class _KerasHub(Encoder):
         return outputs
 
     def weight_files(self) -> list[Path]:
-        """The files of a preset that is a folder."""
-        return weight_files(self.preset, self.weights)
+        """The files of the backbone in a folder, in order; none if it is fetched or random."""
+        folder = Path(self.preset).expanduser()
+        if self.weights is None or not (folder / CONFIG).is_file():
+            return []
+        if self.weights != "preset":
+            return [folder / CONFIG, Path(self.weights).expanduser()]
+        files = [path for path in folder.iterdir() if path.suffix in (".h5", ".safetensors")]
+        return [folder / CONFIG, *sorted(files)]
 
 
 @dataclass(kw_only=True, eq=False)

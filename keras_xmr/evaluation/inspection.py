@@ -14,7 +14,7 @@ from data_pipelines.records import SplitRecords
 from keras_xmr.config.model_compatibility import attends
 from keras_xmr.config.schema import Config
 from keras_xmr.evaluation.results import Attention, EmbeddedSplit, GradientCounts
-from keras_xmr.model.relations import relations
+from keras_xmr.model.objective import relations
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import features_of
 

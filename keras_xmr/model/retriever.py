@@ -17,9 +17,8 @@ from keras_xmr.losses.queries_base import Queries
 from keras_xmr.matchers import Matcher
 from keras_xmr.metrics import Recall
 from keras_xmr.model.gradient_caching import Chunks, check_towers, dense
-from keras_xmr.model.objective import Objective
+from keras_xmr.model.objective import MatchRule, Objective, relations, targets_read
 from keras_xmr.model.registration import check_backend
-from keras_xmr.model.relations import MatchRule, relations, targets_read
 from keras_xmr.model.replicas import (
     StepLogs,
     accept_summed_gradients,

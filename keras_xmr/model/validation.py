@@ -13,8 +13,7 @@ from data_pipelines.errors import ArgumentError
 from keras_xmr.embeddings.validation import as_embedding, check_fit, described, shapes
 from keras_xmr.losses import Loss
 from keras_xmr.matchers import Matcher
-from keras_xmr.model.objective import Objective
-from keras_xmr.model.relations import MatchRule
+from keras_xmr.model.objective import MatchRule, Objective
 
 _IDS = (
     "the numbers of the images, int (N,): pairs with the same number are of one image, and match; "

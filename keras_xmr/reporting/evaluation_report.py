@@ -16,8 +16,7 @@ from keras_xmr.evaluation.files import KINDS, kinds_of_answers, write_answers, w
 from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.metrics import RSUM, metric_title
 from keras_xmr.reporting.evaluation_plots import curve_pictures, rank_pictures, shape_pictures
-from keras_xmr.reporting.glossary import DIRECTION_WORDS, glossary
-from keras_xmr.reporting.metric_tables import CONDENSED
+from keras_xmr.reporting.metric_tables import CONDENSED, DIRECTION_WORDS, glossary
 from keras_xmr.reporting.pages import data_url, joined, render
 from keras_xmr.reporting.result_tables import embedding_lines, plain_lines
 from keras_xmr.reporting.table import Table, to_csv

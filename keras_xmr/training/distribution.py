@@ -7,10 +7,10 @@ import hashlib
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -108,8 +108,6 @@ def _check_batch(batch_size: int, devices: int) -> None:
         )
 
 
-Result = TypeVar("Result")
-
 LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.InternalError)
 """Errors that TensorFlow raises when another worker has ended."""
 
@@ -176,14 +174,14 @@ class Distribution:
         """Waits for all workers to come here."""
         self.from_chief([0])
 
-    def chief_first(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Runs a function on the chief first, then on the others, which may read its files."""
+    @contextmanager
+    def chief_first(self) -> Iterator[None]:
+        """Does the work of a block on the chief first, then on the others, which read its files."""
         if not self.is_chief:
             self.wait()
-        result = work(*arguments)
+        yield
         if self.is_chief:
             self.wait()
-        return result
 
     def check_same(self, parts: Mapping[str, str]) -> None:
         """Checks that all workers were started with the same.

@@ -322,15 +322,17 @@ class _Trainer:
 
         Not before the weights of the encoders are those of the checkpoint.
         """
-        model, chief_first = self.model, self.distribution.chief_first
-        read = (self.whole_records, self.config)
+        model, read = self.model, (self.whole_records, self.config)
         self.records = self.whole_records
         if model.feature_tower is not None:
-            features = chief_first(features_for_training, ImageEncoder(model.image_tower, *read))
+            images = ImageEncoder(model.image_tower, *read)
+            with self.distribution.chief_first():
+                features = features_for_training(images)
             self.records = replace(self.records, image_features=features)
         if model.caption_feature_tower is not None:
             captions = CaptionEncoder(model.text_tower, *read, self.tokenizer)
-            folder = chief_first(features_for_training, captions)
+            with self.distribution.chief_first():
+                folder = features_for_training(captions)
             self.records = replace(self.records, caption_features=folder)
 
     def fit(self, batches: object, span: _Span) -> None:

@@ -14,7 +14,7 @@ from data_pipelines.prepare import prepare
 from data_pipelines.samplers import ImageSampler
 from data_pipelines.text import SPECIAL, WordTokenizer
 from keras_xmr.losses import SmoothAP, SupervisedContrastive
-from keras_xmr.model.relations import relations
+from keras_xmr.model.objective import relations
 
 IMAGE = ImageOptions(size=16, resize=16)
 TEXT = TextOptions(drop_words=0)

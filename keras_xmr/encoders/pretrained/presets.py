@@ -260,22 +260,6 @@ class Preset:
         return differences(self._backbone(load_weights=False), self.folder / WEIGHTS)
 
 
-def weight_files(preset: str, weights: str | None) -> list[Path]:
-    """The files in a folder that hold a backbone, in order; none if it is fetched or random.
-
-    Args:
-        preset: As `Preset` takes it.
-        weights: As `Preset.backbone` takes them.
-    """
-    folder = Path(preset).expanduser()
-    if weights is None or not (folder / CONFIG).is_file():
-        return []
-    if weights != "preset":
-        return [folder / CONFIG, Path(weights).expanduser()]
-    files = [path for path in folder.iterdir() if path.suffix in (".h5", ".safetensors")]
-    return [folder / CONFIG, *sorted(files)]
-
-
 _LENGTH = "max_sequence_length"
 
 

@@ -25,7 +25,7 @@ from keras_xmr.metrics import METRICS, measure, metric_names
 from keras_xmr.metrics.score_matrices import ScoreMatrices
 from keras_xmr.pipeline.run import Run
 from keras_xmr.reporting.evaluation_plots import curve_pictures
-from keras_xmr.reporting.glossary import glossary
+from keras_xmr.reporting.metric_tables import glossary
 from keras_xmr.reporting.result_tables import summary_table
 from keras_xmr.reporting.uncertainty_report import (
     UncertaintyReport,

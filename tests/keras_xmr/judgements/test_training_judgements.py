@@ -17,7 +17,7 @@ from keras_xmr.judgements.files import (
     read_judgements,
     read_training_judgements,
 )
-from keras_xmr.model.relations import relations
+from keras_xmr.model.objective import relations
 from keras_xmr.training.judged import judged_training
 
 IMAGES = ["a.jpg", "b.jpg", "c.jpg"]

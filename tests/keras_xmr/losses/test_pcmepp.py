@@ -14,7 +14,7 @@ from keras_xmr.embeddings import distances
 from keras_xmr.losses import KLDivergence, ProbabilisticMatching
 from keras_xmr.losses.pcmepp import add_pseudo_positives
 from keras_xmr.matchers import ClosedFormSampled
-from keras_xmr.model.relations import relations
+from keras_xmr.model.objective import relations
 
 NAMES = ("image_mean", "image_logvar", "caption_mean", "caption_logvar")
 DIMENSION = 12

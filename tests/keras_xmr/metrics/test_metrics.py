@@ -32,8 +32,7 @@ from keras_xmr.metrics import (
 )
 from keras_xmr.metrics.names import CHOSEN
 from keras_xmr.metrics.query_metrics import ReciprocalRank
-from keras_xmr.reporting.glossary import glossary
-from keras_xmr.reporting.metric_tables import measured_tables
+from keras_xmr.reporting.metric_tables import glossary, measured_tables
 
 GOLDEN_NAMES = {
     "r_precision": ("eccv_rprecision", "r_precision"),

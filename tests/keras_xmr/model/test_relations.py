@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from keras_xmr.model.relations import relations, targets_read
+from keras_xmr.model.objective import relations, targets_read
 
 # Three images of two classes, the second with two captions.
 SEVERAL = {
