@@ -87,7 +87,13 @@ class Gaussian(Head):
             if not rezero:
                 self.mean_norm = self.new_norm("mean_norm")
         # Initial weights are drawn in the order in which layers are made: a seed depends on it.
-        self.log_variance_pooling = self._variance_pooling("log_variance_pooling")
+        if variance_pooling == "same":
+            self.log_variance_pooling = self.new_pooling("log_variance_pooling").for_variance()
+            self.log_variance_pooling.name = "log_variance_pooling"
+        else:
+            self.log_variance_pooling = BiGRU(
+                dimension, dtype=self.dtype_policy, name="log_variance_pooling"
+            )
         if local_attention and not keep_mean:
             self.mean_attention = self._attention("mean_attention")
             self.mean_linear = self.new_dense(dimension, "mean_linear")
@@ -102,13 +108,6 @@ class Gaussian(Head):
     @property
     def global_pooling(self) -> Pooling | None:
         return None if self.keep_mean else self.mean_pooling
-
-    def _variance_pooling(self, name: str) -> Pooling:
-        if self.variance_pooling == "same":
-            pooling = self.new_pooling(name).for_variance()
-            pooling.name = name
-            return pooling
-        return BiGRU(self.dimension, dtype=self.dtype_policy, name=name)
 
     @property
     def log_variance_layers(self) -> list[keras.layers.Layer]:

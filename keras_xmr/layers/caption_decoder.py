@@ -41,21 +41,17 @@ class CaptionDecoder(RecordedLayer):
             vocabulary, word_dimension, dtype=dtype, name="embedding"
         )
         # Both halves of one layer: computed once for the regions, and per word for the state.
-        self.attention_regions = self.new_dense(units, "attention_regions")
-        self.attention_state = self.new_dense(units, "attention_state", use_bias=False)
-        self.attention_scores = self.new_dense(1, "attention_scores", use_bias=False)
+        self.attention_regions = self.new_dense(units, "attention_regions", units)
+        self.attention_state = self.new_dense(units, "attention_state", units, use_bias=False)
+        self.attention_scores = self.new_dense(1, "attention_scores", units, use_bias=False)
         self.word_cell = keras.layers.GRUCell(units, dtype=dtype, name="word_cell")
-        self.word_linear = self.new_dense(vocabulary, "word_linear")
+        self.word_linear = self.new_dense(vocabulary, "word_linear", units)
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
-        states = (None, None, self.units)
         self.region_linear.build(features_shape)
-        self.region_gru.build(states)
+        self.region_gru.build((None, None, self.units))
         self.embedding.build((None, None))
         self.word_cell.build((None, self.word_dimension + self.units))
-        for layer in (self.attention_regions, self.attention_scores, self.word_linear):
-            layer.build(states)
-        self.attention_state.build((None, self.units))
 
     def read(self, features: Any) -> tuple[Any, Any, Any]:
         """Encodes images (N, R, F); regions of zeros are padding.

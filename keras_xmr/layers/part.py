@@ -37,9 +37,14 @@ class RecordedLayer(keras.layers.Layer):
     def build(self, *shapes: Any, **more_shapes: Any) -> None:
         """Makes nothing: layers within this one build themselves when they are first called."""
 
-    def new_dense(self, units: int, name: str, **options: Any) -> keras.layers.Dense:
-        """Makes a linear layer in the precision of this one."""
-        return keras.layers.Dense(units, dtype=self.dtype_policy, name=name, **options)
+    def new_dense(
+        self, units: int, name: str, width: int | None = None, **options: Any
+    ) -> keras.layers.Dense:
+        """Makes a linear layer in the precision of this one; with its weights, for a `width`."""
+        dense = keras.layers.Dense(units, dtype=self.dtype_policy, name=name, **options)
+        if width is not None:
+            dense.build((None, width))
+        return dense
 
     def new_norm(
         self, name: str, epsilon: float = 1e-5, dtype: Any = "float32"

@@ -70,7 +70,7 @@ class _Similarity(Matcher):
         )
         self.local_similarity = self.new_dense(self.similarity_dimension, "local_similarity")
         self.global_similarity = self.new_dense(self.similarity_dimension, "global_similarity")
-        self.evaluation = self.new_dense(1, "evaluation")
+        self.evaluation = self.new_dense(1, "evaluation", self.similarity_dimension)
 
     def build(self, image_shape: Any, caption_shape: Any) -> None:
         image, caption = image_shape["tokens"], caption_shape["tokens"]
@@ -79,7 +79,6 @@ class _Similarity(Matcher):
             (self.caption_attention, caption),
             (self.local_similarity, caption),
             (self.global_similarity, caption),
-            (self.evaluation, (None, self.similarity_dimension)),
         ):
             if not layer.built:
                 layer.build(tuple(shape))
@@ -154,11 +153,7 @@ class SAF(_Similarity):
 
     def add_layers(self) -> None:
         super().add_layers()
-        self.gate = self.new_dense(1, "gate")
-
-    def build(self, image_shape: Any, caption_shape: Any) -> None:
-        super().build(image_shape, caption_shape)
-        self.gate.build((None, self.similarity_dimension))
+        self.gate = self.new_dense(1, "gate", self.similarity_dimension)
         self.gamma = self.add_scalar("gamma", 1.0)
         self.beta = self.add_scalar("beta", 0.0)
         # Every replica sees the global batch, so any of them has the statistics.
@@ -235,15 +230,10 @@ class SGR(_Similarity):
         )
         self.steps = steps
         self.step_layers = [
-            self.new_dense(similarity_dimension, f"{name}_{step}")
+            self.new_dense(similarity_dimension, f"{name}_{step}", similarity_dimension)
             for step in range(steps)
             for name in ("query", "key", "graph")
         ]
-
-    def build(self, image_shape: Any, caption_shape: Any) -> None:
-        super().build(image_shape, caption_shape)
-        for layer in self.step_layers:
-            layer.build((None, self.similarity_dimension))
 
     def pair_weights(self) -> Weights:
         return super().pair_weights() | {
