@@ -15,7 +15,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_xmr.embeddings.kinds import Embedding, Tensor
+from keras_xmr.embeddings.kinds import Embedding, Tensor, deviation
 
 _SLICE = 32
 
@@ -104,8 +104,8 @@ def over_samples(reduce: Callable[..., Tensor], values: Tensor) -> Tensor:
 
 def wasserstein_squared(left: Embedding, right: Embedding) -> Tensor:
     """Squared 2-Wasserstein distance: |mu1 - mu2|^2 + |sigma1 - sigma2|^2."""
-    sigmas = [ops.exp(0.5 * side["log_variance"]) for side in (left, right)]
-    return squared_euclidean(left["mean"], right["mean"]) + squared_euclidean(*sigmas)
+    spread = squared_euclidean(deviation(left), deviation(right))
+    return squared_euclidean(left["mean"], right["mean"]) + spread
 
 
 def closed_form_sampled(left: Embedding, right: Embedding) -> Tensor:

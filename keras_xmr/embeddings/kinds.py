@@ -73,8 +73,12 @@ def as_distribution(embedding: Embedding) -> Any:
 
     Chun et al. 2021, Eq. 4.
     """
-    deviation = keras.ops.exp(0.5 * embedding["log_variance"])
-    return _normal(embedding["mean"], deviation)
+    return _normal(embedding["mean"], deviation(embedding))
+
+
+def deviation(embedding: Embedding) -> Tensor:
+    """The standard deviations (B, D) of a Gaussian embedding."""
+    return keras.ops.exp(0.5 * embedding["log_variance"])
 
 
 def sample(embedding: Embedding, samples: int, seed: Tensor) -> Tensor:
@@ -88,8 +92,8 @@ def sample(embedding: Embedding, samples: int, seed: Tensor) -> Tensor:
     Returns:
         Samples (B, J, D), independent of one another.
     """
-    mean, deviation = embedding["mean"], keras.ops.exp(0.5 * embedding["log_variance"])
-    drawn = mean + deviation * _standard_normal(mean, deviation, samples, seed)
+    mean, sigma = embedding["mean"], deviation(embedding)
+    drawn = mean + sigma * _standard_normal(mean, sigma, samples, seed)
     return keras.ops.transpose(drawn, (1, 0, 2))
 
 
@@ -111,8 +115,7 @@ def sample_with_common_noise(embedding: Embedding, samples: int, seed: Tensor) -
     dimension = mean.shape[-1]
     zeros, ones = keras.ops.zeros(dimension), keras.ops.ones(dimension)
     noise = _standard_normal(zeros, ones, samples, seed)
-    deviation = keras.ops.exp(0.5 * embedding["log_variance"])
-    return mean[:, None, :] + deviation[:, None, :] * noise[None]
+    return mean[:, None, :] + deviation(embedding)[:, None, :] * noise[None]
 
 
 def log_sigma(embedding: Embedding) -> Tensor:

@@ -57,20 +57,6 @@ class ExternalWeights(tf.train.experimental.PythonState):
         self.checksums = json.loads(string_value)
 
 
-def find_external_weights(config: Config) -> ExternalWeights:
-    """Finds the encoders that checkpoints of a new training need not store.
-
-    They are frozen in the first phase, and their weights are in files that the config names. A
-    model that begins with the weights of a run has none.
-    """
-    if config.train.initial_weights is not None:
-        return ExternalWeights()
-    first = config.train.phases[:1]
-    frozen = [side for side in SIDES for phase in first if phase.freezes_encoder(side)]
-    digests = {side: _checksum(config, side) for side in frozen}
-    return ExternalWeights({side: digest for side, digest in digests.items() if digest})
-
-
 def _checksum(config: Config, side: str) -> str:
     """SHA-256 of all files of the weights of an encoder; empty if it has none."""
     files = build("encoder", config.model.towers[side].encoder).weight_files()
@@ -175,19 +161,24 @@ def _damage(checkpoint: str) -> str:
     return ""
 
 
-def external_weights(config: Config, files: CheckpointFiles, begun: bool) -> ExternalWeights:
-    """The encoders that checkpoints do not store: the newest one, or the first to come.
+def find_external_weights(config: Config, files: CheckpointFiles | None = None) -> ExternalWeights:
+    """Finds the encoders that checkpoints need not store.
+
+    They are frozen in the first phase, and their weights are in files that the config names. A
+    model that begins with the weights of a run has none.
 
     Args:
         config: The config.
-        files: The checkpoints.
-        begun: Whether there is one.
+        files: The checkpoints of a training that has begun, of which the newest decides.
 
     Raises:
         CheckpointError: If the files of their weights are missing, or have changed.
     """
-    if not begun:
-        return find_external_weights(config)
+    if files is None:
+        phases = config.train.phases[:1] if config.train.initial_weights is None else ()
+        frozen = [side for side in SIDES for phase in phases if phase.freezes_encoder(side)]
+        digests = {side: _checksum(config, side) for side in frozen}
+        return ExternalWeights({side: digest for side, digest in digests.items() if digest})
     external = files.external()
     for side, expected in external.checksums.items():
         digest = _checksum(config, side)

@@ -43,7 +43,7 @@ from keras_xmr.training.checkpoint_files import (
     SIDES,
     CheckpointFiles,
     ExternalWeights,
-    external_weights,
+    find_external_weights,
 )
 from keras_xmr.training.checkpoints import Checkpoints, Progress
 from keras_xmr.training.distribution import Distribution
@@ -135,7 +135,7 @@ def train(
             return load_retriever(config, records, tokenizer, reads=distribution.is_chief)
         files, external = CheckpointFiles(folder.checkpoints), ExternalWeights()
         if distribution.is_chief:
-            external = external_weights(config, files, bool(begun))
+            external = find_external_weights(config, files if begun else None)
         sides = distribution.from_chief([int(side in external.checksums) for side in SIDES])
         held = [side for side, is_external in zip(SIDES, sides, strict=True) if is_external]
         model = build_model(config, records, tokenizer, pretrained=held if begun else True)

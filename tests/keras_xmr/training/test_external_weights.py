@@ -21,7 +21,6 @@ from keras_xmr.training.checkpoint_files import (
     CheckpointError,
     CheckpointFiles,
     ExternalWeights,
-    external_weights,
     find_external_weights,
 )
 from keras_xmr.training.checkpoints import Checkpoints
@@ -231,7 +230,7 @@ def test_a_training_does_not_go_on_with_another_preset(config, trained, model, t
     )
     checkpoints.start_phase(["text"])
     save(checkpoints, 3)
-    resumed = external_weights(config, CheckpointFiles(run.folder.checkpoints), begun=True)
+    resumed = find_external_weights(config, CheckpointFiles(run.folder.checkpoints))
     assert resumed.checksums == external.checksums
     (preset / "model.weights.h5").write_text("{ }")
     run.folder.check_tokenizer = lambda kept, now: None
