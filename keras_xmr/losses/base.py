@@ -12,8 +12,7 @@ from keras import ops
 
 from data_pipelines.errors import ArgumentError
 from keras_xmr.config.contracts import LossContract, MatcherContract
-from keras_xmr.embeddings import distances
-from keras_xmr.embeddings.kinds import Embedding, Tensor, points
+from keras_xmr.embeddings import Embedding, Tensor, distances, points
 from keras_xmr.embeddings.validation import (
     as_embedding,
     check_fit,

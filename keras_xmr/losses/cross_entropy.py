@@ -10,8 +10,7 @@ from keras import ops
 
 from data_pipelines.option_types import PositiveFloat
 from keras_xmr.config.contracts import LossContract
-from keras_xmr.embeddings import distances
-from keras_xmr.embeddings.kinds import Embedding, Tensor, log_sigma
+from keras_xmr.embeddings import Embedding, Tensor, distances, log_sigma
 from keras_xmr.layers import Temperature
 from keras_xmr.losses.queries_base import LOWEST, DirectionsLoss, Queries
 

@@ -11,8 +11,7 @@ from keras import ops
 
 from data_pipelines.option_types import PositiveFloat
 from keras_xmr.config.contracts import LossContract
-from keras_xmr.embeddings import distances
-from keras_xmr.embeddings.kinds import Embedding, Tensor
+from keras_xmr.embeddings import Embedding, Tensor, distances
 from keras_xmr.losses.queries_base import DirectionsLoss, Queries, vectors_of
 
 _NODES = 12

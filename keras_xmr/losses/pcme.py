@@ -8,8 +8,7 @@ from keras import ops
 
 from data_pipelines.option_types import PositiveFloat, Reduction, TwoOrMore
 from keras_xmr.config.contracts import LossContract
-from keras_xmr.embeddings import distances
-from keras_xmr.embeddings.kinds import Embedding
+from keras_xmr.embeddings import Embedding, distances
 from keras_xmr.losses.base import Relations
 from keras_xmr.losses.queries_base import ItemsLoss, Queries, QueriesLoss, vectors_of
 

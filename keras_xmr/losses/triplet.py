@@ -8,8 +8,7 @@ from keras import ops
 
 from data_pipelines.option_types import NonNegativeInt, PositiveFloat, Reduction
 from keras_xmr.config.contracts import LossContract
-from keras_xmr.embeddings import distances
-from keras_xmr.embeddings.kinds import Embedding, Tensor, points
+from keras_xmr.embeddings import Embedding, Tensor, distances, points
 from keras_xmr.losses.queries_base import (
     LOWEST,
     DirectionsLoss,

@@ -10,8 +10,7 @@ from keras import ops
 
 from data_pipelines.option_types import PositiveFloat, PositiveInt
 from keras_xmr.config.contracts import MatcherContract, SearchContract
-from keras_xmr.embeddings import distances
-from keras_xmr.embeddings.kinds import Embedding
+from keras_xmr.embeddings import Embedding, distances
 from keras_xmr.matchers.base import LogitMatcher, Matcher, SampledMatcher, Side
 
 _FAR = 40.0

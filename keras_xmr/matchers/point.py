@@ -9,8 +9,7 @@ from keras import ops
 
 from data_pipelines.option_types import PositiveFloat
 from keras_xmr.config.contracts import MatcherContract, SearchContract
-from keras_xmr.embeddings import distances
-from keras_xmr.embeddings.kinds import Embedding, points
+from keras_xmr.embeddings import Embedding, distances, points
 from keras_xmr.matchers.base import LogitMatcher, Matcher
 
 
