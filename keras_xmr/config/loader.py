@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import difflib
 import fnmatch
 import glob
 import json
@@ -18,7 +17,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from data_pipelines.plugins import PluginError, add_plugins, remove_plugins
-from keras_xmr.config.messages import cut, first_of, nearest
+from keras_xmr.config.messages import cut, first_of, most_similar, nearest
 from keras_xmr.config.program import program
 from keras_xmr.config.registry import FAMILIES, Choice, components, why_not_found
 from keras_xmr.config.run_compatibility import check
@@ -64,11 +63,9 @@ def find_config(name: str, option: str = "--config") -> Path:
         return known[config_name(path)]
     if os.path.isdir(path):
         raise ConfigError(f"{option}: {path} is a folder, not a YAML file")
-    near = difflib.get_close_matches(cut(config_name(path)), known, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
     raise ConfigError(
-        f"{option}: {cut(name)} is neither a file nor the name of a config.{hint} "
-        f"`{program()} list` prints the packaged configs"
+        f"{option}: {cut(name)} is neither a file nor the name of a config."
+        f"{most_similar(config_name(path), known)} `{program()} list` prints the packaged configs"
     )
 
 

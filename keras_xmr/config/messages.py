@@ -30,6 +30,10 @@ def nearest(word: str, names: Iterable[str], least: float = 0.5) -> str:
     names = list(names)
     if not names:
         return " None is known."
-    near = difflib.get_close_matches(cut(word), names, n=1, cutoff=least)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    return f"{hint} There are: {', '.join(names)}."
+    return f"{most_similar(word, names, least)} There are: {', '.join(names)}."
+
+
+def most_similar(word: str, names: Iterable[str], least: float = 0.6) -> str:
+    """Asks whether the most similar of the names was meant; empty if none is similar."""
+    near = difflib.get_close_matches(cut(word), list(names), n=1, cutoff=least)
+    return f" Did you mean {near[0]!r}?" if near else ""

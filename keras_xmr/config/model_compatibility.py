@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from keras_xmr.config.contracts import EmbeddingSpec, Mismatch, find_mismatches, sides_with_keys
 from keras_xmr.config.registry import FAMILIES, Choice, components, contract_of
-
-if TYPE_CHECKING:
-    from keras_xmr.config.schema import Config
+from keras_xmr.config.schema import Config
 
 Mistake = str
 """A dotted key, and why its value cannot work: `model.dimension: 7 is odd, but ...`."""

@@ -42,7 +42,7 @@ class Family(NamedTuple):
 
     Attributes:
         folder: The package in `keras_xmr` that holds them.
-        base: The class in its `base.py` that all of them derive from.
+        base: The class that all of them derive from.
         contract: The class of their declarations; None if they have none.
     """
 

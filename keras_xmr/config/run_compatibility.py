@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel, ByteSize
 
@@ -21,10 +21,8 @@ from keras_xmr.config.model_compatibility import (
     parts_of,
 )
 from keras_xmr.config.registry import components, contract_of
+from keras_xmr.config.schema import Config
 from keras_xmr.judgements import EXTENDED_COCO, TRUTH, name_clashes
-
-if TYPE_CHECKING:
-    from keras_xmr.config.schema import Config
 
 PARTS = ("encoder", "pooling", "head", "log_variance")
 """The parts of a tower, which can be frozen or have other learning rates."""

@@ -26,8 +26,8 @@ from keras_xmr.judgements import (
     judge,
 )
 from keras_xmr.metrics import ScoreMatrices
-from keras_xmr.metrics.base import QueryMetric
 from keras_xmr.metrics.names import CHOSEN, METRICS, Metric
+from keras_xmr.metrics.query_metrics import QueryMetric
 from keras_xmr.model.build import further_matcher
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.reranking import build_rerankers

@@ -21,7 +21,6 @@ from keras_xmr.metrics.agreement import (
     pairwise_agreement,
     weighted_kappa,
 )
-from keras_xmr.metrics.base import QueryMetric
 from keras_xmr.metrics.bootstrap import paired_bootstrap
 from keras_xmr.metrics.chance import (
     Verdict,
@@ -40,6 +39,7 @@ from keras_xmr.metrics.measure import (
     write_queries,
 )
 from keras_xmr.metrics.names import METRICS, RSUM, Metric, metric_names, metric_title
+from keras_xmr.metrics.query_metrics import QueryMetric
 from keras_xmr.metrics.ranking import (
     QueryMetrics,
     binary_preference,

@@ -155,20 +155,6 @@ class Seeds:
     interaction: float
     freedom: float
 
-    @classmethod
-    def from_runs(cls, values: np.ndarray, resampled: np.ndarray) -> Seeds | None:
-        """The variance over seeds; None for a single run.
-
-        Args:
-            values: The metric of each run (runs,).
-            resampled: The same over resamples of the queries (resamples, runs).
-        """
-        runs = len(values)
-        if runs < 2:
-            return None
-        interaction = np.nanmean((resampled - values).var(axis=1, ddof=1))
-        return cls(float(values.var(ddof=1)) / runs, float(interaction) / runs, runs - 1.0)
-
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
@@ -265,8 +251,12 @@ def mean_of_runs(values: np.ndarray, resampled: np.ndarray) -> Estimate:
         values: Of each run (runs,).
         resampled: The same over resamples of the queries (resamples, runs).
     """
-    seeds = Seeds.from_runs(values, resampled)
-    return Estimate(float(values.mean()), resampled.mean(axis=1), (seeds,) if seeds else ())
+    runs = len(values)
+    seeds: tuple[Seeds, ...] = ()
+    if runs > 1:
+        interaction = float(np.nanmean((resampled - values).var(axis=1, ddof=1)))
+        seeds = (Seeds(float(values.var(ddof=1)) / runs, interaction / runs, runs - 1.0),)
+    return Estimate(float(values.mean()), resampled.mean(axis=1), seeds)
 
 
 def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,10 +15,8 @@ from data_pipelines.files import check_folder, replace_atomically
 from data_pipelines.sources import Caption, Problems
 from data_pipelines.sources.coco import read_captions_file
 from data_pipelines.tables import table
+from keras_xmr.config.schema import RelevanceOptions
 from keras_xmr.relevance.matrix import RelevanceMatrix, relevance_matrix
-
-if TYPE_CHECKING:
-    from keras_xmr.config.schema import RelevanceOptions
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -91,14 +89,9 @@ def write_caption_relevance(
     )
     highest = 10.0 if options.measure == "cider_d" else 1.0
     counts = PairCounts(image_of_caption, len(images), highest)
-    files = write_relevance(
-        matrix,
-        path,
-        counts,
-        image_of_caption=image_of_caption,
-        images=np.array(images),
-        captions=np.array([caption.key for caption in captions]),
-    )
+    keys = np.array([caption.key for caption in captions])
+    arrays = {"image_of_caption": image_of_caption, "images": np.array(images), "captions": keys}
+    files = write_relevance(path, matrix, counts, arrays)
     print(f"\n{counts}\n", flush=True)
     _LOGGER.info("written: %s", ", ".join(map(str, files)))
 
@@ -152,20 +145,17 @@ class PairCounts:
 
 
 def write_relevance(
-    matrix: RelevanceMatrix,
-    path: Path,
-    counts: PairCounts,
-    **arrays: Any,
+    path: Path, matrix: RelevanceMatrix, counts: PairCounts, arrays: Mapping[str, Any]
 ) -> list[Path]:
     """Writes the relevance of all pairs, a tile at a time.
 
     Args:
-        matrix: The relevance.
         path: The file, `something.npz`. It holds `relevance`, float32 (images, captions), and
             the arrays. A matrix of more than `LARGE` bytes is written to `something.npy`
             instead, for `np.load(..., mmap_mode="r")`.
+        matrix: The relevance.
         counts: Counts the pairs in passing.
-        **arrays: Further arrays of the file.
+        arrays: Further arrays of the file.
 
     Returns:
         The files.
@@ -183,9 +173,8 @@ def write_relevance(
         )
     files = [path]
     if size <= LARGE:
-        relevance = np.empty(matrix.shape, np.float32)
-        _fill(relevance, matrix, counts)
-        arrays["relevance"] = relevance
+        arrays = {**arrays, "relevance": np.empty(matrix.shape, np.float32)}
+        _fill(arrays["relevance"], matrix, counts)
     else:
         files.insert(0, path.with_suffix(".npy"))
         with replace_atomically(files[0]) as temporary:

@@ -324,5 +324,5 @@ class TestLanguage:
         repeated = [*statements[:40], *statements[:3]]
         table = truth_table(repeated, packed).toarray()
         assert table.dtype == bool
-        expected = np.stack([statement.true_of(packed) for statement in repeated], axis=1)
+        expected = np.stack([made.meaning.true_of(packed) for made in repeated], axis=1)
         assert np.array_equal(table, expected)

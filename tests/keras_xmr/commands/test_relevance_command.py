@@ -76,7 +76,7 @@ def test_nothing_is_left_behind_when_the_work_stops(tmp_path, monkeypatch):
     matrix = RelevanceMatrix(weigh([["dog"], ["cat"]], np.arange(2), 2))
     monkeypatch.setattr(matrix, "rows", lambda start, stop: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        write_relevance(matrix, tmp_path / "x.npz", PairCounts(np.arange(2), 2, 1.0))
+        write_relevance(tmp_path / "x.npz", matrix, PairCounts(np.arange(2), 2, 1.0), {})
     assert list(tmp_path.iterdir()) == []
 
 
