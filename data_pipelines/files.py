@@ -15,14 +15,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from tokenize import TokenError
-from typing import TYPE_CHECKING
 from zipfile import BadZipFile
 
+import numpy as np
+
 from data_pipelines.errors import UserError
-
-if TYPE_CHECKING:
-    import numpy as np
-
 
 NO_ARRAY = (
     *(OSError, EOFError, BadZipFile, zlib.error, ValueError, OverflowError, MemoryError),
@@ -39,8 +36,6 @@ def bytes_after(array: np.ndarray, path: Path) -> int:
 
     `numpy.load` ignores them, but an array that lost or gained bytes has others.
     """
-    import numpy as np
-
     if not isinstance(array, np.memmap):
         return 0
     size: int = path.stat().st_size - array.offset - array.nbytes

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 import sys
 from pathlib import Path
 from typing import Any
 
-_FULL = {
-    errno.ENOSPC: "No space left on device",
-    errno.EDQUOT: "Disk quota exceeded",
-    errno.EFBIG: "File too large",
-}
+_FULL = {code: os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)}
 # The message of NumPy about a file that was written in part.
 _IN_PART = re.compile(r"\d+ requested and \d+ written")
-_CLOSED = {errno.EROFS: "Read-only file system", errno.EACCES: "Permission denied"}
+_CLOSED = {code: os.strerror(code) for code in (errno.EROFS, errno.EACCES)}
 
 
 def disk_message(folder: Path, error: Exception) -> str:

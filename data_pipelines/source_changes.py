@@ -15,7 +15,7 @@ from data_pipelines.options import MANIFEST, DataOptions
 from data_pipelines.records import Records
 from data_pipelines.shard_plan import plan_shards
 from data_pipelines.shards import read_sidecar
-from data_pipelines.sources import SPLITS, Entry, Problems, Source, SourceError
+from data_pipelines.sources import SPLITS, Entry, Problems, SourceError
 from data_pipelines.sources.base import PHOTO_SUFFIXES
 from data_pipelines.sources.text_files import only_text
 
@@ -37,7 +37,8 @@ def source_change(options: DataOptions, records: Records) -> str | None:
     Returns:
         A sentence about the differences, without a full stop; None without any.
     """
-    roots = [path for path in _roots(options.source) if path.exists()]
+    values = (getattr(options.source, name) for name in type(options.source).model_fields)
+    roots = [value for value in values if isinstance(value, Path) and value.exists()]
     begin = time.time_ns()
     newest, photos = _scan(roots, options.records.resolve(), options.source.captions_in_photos)
     if newest < (options.records / MANIFEST).stat().st_mtime_ns:
@@ -75,11 +76,6 @@ def note_comparison(folder: Path, begin: int) -> None:
     begin -= _SECOND  # Clocks of file systems lag by milliseconds.
     with suppress(OSError):  # Records may be read-only; then the source is read every time.
         os.utime(folder / MANIFEST, ns=(begin, begin))
-
-
-def _roots(source: Source) -> list[Path]:
-    values = (getattr(source, name) for name in type(source).model_fields)
-    return [value for value in values if isinstance(value, Path)]
 
 
 def _scan(roots: list[Path], without: Path, with_photos: bool) -> tuple[int, set[str]]:
@@ -143,11 +139,11 @@ def _compare(options: DataOptions, records: Records, photos: set[str]) -> str | 
         entries = count(only_text(options.source.entries(problems), problems))
         plan = plan_shards(entries, Path(folder), options.images_per_shard, problems)
     planned = {shard.path.name: shard.fingerprint for shard in plan.shards}
-    written = {}
     shards = (shard for split in records.manifest["splits"].values() for shard in split["shards"])
     # Shards of which every image was skipped are not in the manifest.
-    for name in {*planned, *(shard["file"] for shard in shards)}:
-        written[name] = (read_sidecar(records.folder / name) or {}).get("fingerprint")
+    names = {*planned, *(shard["file"] for shard in shards)}
+    sidecars = {name: read_sidecar(records.folder / name) or {} for name in names}
+    written = {name: sidecar.get("fingerprint") for name, sidecar in sidecars.items()}
     differ = []
     if gone and len(gone) < len(known):
         differ.append(f"{len(gone):,} photos of the records are gone, such as {gone[0]}")

@@ -4,8 +4,8 @@ For instance::
 
     meaning = Together((Description(shape="circle", colour="red"),))
     statement = say(meaning, np.random.default_rng(0))
-    statement.text             # "a red circle", or "there is a red circle"
-    statement.true_of(scenes)  # bool (N,)
+    statement.text           # "a red circle", or "there is a red circle"
+    meaning.true_of(scenes)  # bool (N,)
 
 How the language is to be read, so that every text has exactly one meaning:
 
@@ -415,10 +415,6 @@ class Statement:
     text: str
     meaning: Meaning
 
-    def true_of(self, scenes: Scenes) -> np.ndarray:
-        """Which of the scenes the caption is true of: bool (N,)."""
-        return self.meaning.true_of(scenes)
-
 
 def say(meaning: Meaning, rng: np.random.Generator) -> Statement:
     """Puts a meaning into words, choosing among its paraphrases."""
@@ -435,11 +431,9 @@ def truth_table(statements: Sequence[Statement], scenes: Scenes) -> scipy.sparse
     Returns:
         A boolean matrix (N, M).
     """
-    rows: dict[Meaning, np.ndarray] = {}
-    for statement in statements:
-        if statement.meaning not in rows:
-            rows[statement.meaning] = np.flatnonzero(statement.true_of(scenes)).astype(np.int32)
-    columns = [rows[statement.meaning] for statement in statements]
+    meanings = [statement.meaning for statement in statements]
+    rows = {m: np.flatnonzero(m.true_of(scenes)).astype(np.int32) for m in dict.fromkeys(meanings)}
+    columns = [rows[meaning] for meaning in meanings]
     indices = np.concatenate([np.empty(0, np.int32), *columns])
     starts = np.cumsum([0, *map(len, columns)])
     if starts[-1] <= np.iinfo(np.int32).max:

@@ -12,21 +12,17 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+import numpy as np
+import scipy.sparse
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
 
 from data_pipelines.documentation import page
 from data_pipelines.errors import UserError
 from data_pipelines.plugins import PluginError, ancestry, base_name, plugin_classes
 from data_pipelines.tables import on_one_line
-
-if TYPE_CHECKING:
-    import numpy as np
-    import scipy.sparse
-    from pydantic import GetCoreSchemaHandler
-    from pydantic_core import CoreSchema
-
 
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
@@ -137,6 +133,11 @@ class Problems:
             for reason, count in sorted(self.counts.items())
         )
         return "\n".join(lines)
+
+
+def where_to_get(what: str, address: str) -> str:
+    """Returns the `origin` of a source that the page on reproduction describes."""
+    return f"{page('results/reproduce.md')} says where to get {what}: {address}"
 
 
 class Source(BaseModel, abc.ABC):
@@ -293,8 +294,6 @@ class OneChoice(abc.ABC):
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        from pydantic_core import core_schema
-
         schemas = {name: handler.generate_schema(c) for name, c in self.choices().items()}
         return core_schema.tagged_union_schema(schemas, discriminator="name")
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
-from data_pipelines.documentation import page
 from data_pipelines.json_entries import (
     fault,
     identifier,
@@ -30,6 +29,7 @@ from data_pipelines.sources.base import (
     file_bytes,
     inside,
     read_image_file,
+    where_to_get,
 )
 from data_pipelines.sources.photos import CsvSource
 from data_pipelines.sources.text_files import load_json, only_text, read_lines, reading
@@ -87,9 +87,8 @@ class Flickr30kSource(FolderSource):
     Flickr8K in the same format (`dataset_flickr8k.json`) is read as well.
     """
 
-    origin: ClassVar[str] = (
-        f"{page('results/reproduce.md')} says where to get Flickr30K, and where to put it: "
-        "https://shannon.cs.illinois.edu/DenotationGraph/"
+    origin: ClassVar[str] = where_to_get(
+        "Flickr30K, and where to put it", "https://shannon.cs.illinois.edu/DenotationGraph/"
     )
 
     name: Literal["flickr30k"] = "flickr30k"
@@ -117,9 +116,8 @@ class CocoSource(FolderSource):
     """
 
     label_kind: ClassVar[Literal["none", "class", "set"]] = "set"
-    origin: ClassVar[str] = (
-        f"{page('results/reproduce.md')} says where to get COCO Captions, and where to put them: "
-        "https://cocodataset.org/#download"
+    origin: ClassVar[str] = where_to_get(
+        "COCO Captions, and where to put them", "https://cocodataset.org/#download"
     )
 
     name: Literal["coco"] = "coco"

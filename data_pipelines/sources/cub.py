@@ -9,7 +9,6 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from data_pipelines.documentation import page
 from data_pipelines.sources.base import (
     Caption,
     EncodedImage,
@@ -22,6 +21,7 @@ from data_pipelines.sources.base import (
     file_bytes,
     inside,
     read_image_file,
+    where_to_get,
 )
 from data_pipelines.sources.text_files import decode, lines_of, read_lines
 
@@ -38,9 +38,8 @@ class CubSource(Source):
     """
 
     label_kind: ClassVar[Literal["none", "class", "set"]] = "class"
-    origin: ClassVar[str] = (
-        f"{page('results/reproduce.md')} says where to get CUB Captions, and where to put them: "
-        "https://data.caltech.edu/records/65de6-vp158"
+    origin: ClassVar[str] = where_to_get(
+        "CUB Captions, and where to put them", "https://data.caltech.edu/records/65de6-vp158"
     )
 
     name: Literal["cub"] = "cub"

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
+import numpy as np
 from pydantic import Field
 
-from data_pipelines.documentation import page
 from data_pipelines.files import NO_ARRAY, bytes_after
 from data_pipelines.progress import Progress
 from data_pipelines.sources.base import (
@@ -28,12 +28,10 @@ from data_pipelines.sources.base import (
     UnreadableError,
     check_file,
     inside,
+    where_to_get,
 )
 from data_pipelines.sources.coco import is_split_file, karpathy_entries, read_captions_file
 from data_pipelines.sources.text_files import read_lines, reading
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 def with_boxes(features: np.ndarray, boxes: np.ndarray, size: tuple[float, float]) -> np.ndarray:
@@ -51,8 +49,6 @@ def with_boxes(features: np.ndarray, boxes: np.ndarray, size: tuple[float, float
         ValueError: If a box exceeds the image by more than one pixel, or its corners are not in
             this order.
     """
-    import numpy as np
-
     width, height = size
     places = np.asarray(boxes, np.float32) / np.array([width, height, width, height], np.float32)
     slack = 1 / min(width, height) if min(width, height) > 1 else 1e-3
@@ -78,9 +74,8 @@ class RegionsSource(FolderSource):
     """
 
     holds: ClassVar[Literal["images", "regions"]] = "regions"
-    origin: ClassVar[str] = (
-        f"{page('results/reproduce.md')} says where to get regions of COCO and Flickr30K, and "
-        "where to put them: https://github.com/kuanghuei/SCAN"
+    origin: ClassVar[str] = where_to_get(
+        "regions of COCO and Flickr30K, and where to put them", "https://github.com/kuanghuei/SCAN"
     )
 
     name: Literal["regions"] = "regions"
@@ -114,8 +109,6 @@ class RegionsSource(FolderSource):
 
     def read(self, entry: Entry) -> Regions:
         """Copies the features of one image out of the memory-mapped array."""
-        import numpy as np
-
         arrays, boxes, sizes = self._arrays[entry.split]
         features = np.array(arrays[entry.position], dtype=np.float32)
         if not np.isfinite(features).all():
@@ -189,8 +182,6 @@ def _memory_map(path: Path) -> np.ndarray:
 
 
 def _load(path: Path, holds: str) -> np.ndarray:
-    import numpy as np
-
     try:
         array = np.load(check_file(path), mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
@@ -259,8 +250,6 @@ class BottomUpSource(FolderSource):
 
     def read(self, entry: Entry) -> Regions:
         """Decodes the row of one image."""
-        import numpy as np
-
         if not entry.file:
             raise UnreadableError(f"{entry.key} has no row in {', '.join(self.features)}")
         with inside(self.root, entry.file).open("rb") as file:
@@ -344,8 +333,6 @@ def _decode(line: bytes) -> tuple[tuple[int, int], np.ndarray, np.ndarray]:
 
 
 def _floats(column: bytes) -> np.ndarray:
-    import numpy as np
-
     try:
         return np.frombuffer(base64.b64decode(column, validate=True), "<f4")
     except binascii.Error as error:

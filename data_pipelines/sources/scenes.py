@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Literal
 
+import numpy as np
+import scipy.sparse
 from pydantic import Field
 
 from data_pipelines.sources.base import (
@@ -19,8 +21,6 @@ from data_pipelines.sources.base import (
 )
 
 if TYPE_CHECKING:
-    import scipy.sparse
-
     from data_pipelines.scenes.language import Statement
     from data_pipelines.scenes.world import Scene
 
@@ -101,8 +101,6 @@ def _described(
     seed: int, split: int, position: int, captions: int
 ) -> tuple[Scene, tuple[Statement, ...]]:
     """Returns a scene and its captions."""
-    import numpy as np
-
     from data_pipelines.scenes.captions import describe
     from data_pipelines.scenes.world import sample_scene
 
