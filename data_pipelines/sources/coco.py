@@ -1,4 +1,4 @@
-"""COCO, Flickr30K and Flickr8K, from annotation files of COCO and the split files of Karpathy."""
+"""COCO, Flickr30K, Flickr8K: annotations of COCO, split files of Karpathy, and lists of photos."""
 
 from __future__ import annotations
 
