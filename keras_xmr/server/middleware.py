@@ -68,9 +68,9 @@ class RequestGuard:
             await error_response(503, ended)(scope, receive, send_on)
         finally:
             route = getattr(scope.get("route"), "path", "other")
-            self._service.metrics.count_request(
-                route, status[0] or 500, time.perf_counter() - begin
-            )
+            metrics = self._service.metrics
+            metrics.requests.labels(route, str(status[0] or 500)).inc()
+            metrics.seconds.labels(route).observe(time.perf_counter() - begin)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request; one beyond its limit is not read further, and gets an error."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from prometheus_client import CONTENT_TYPE_LATEST as CONTENT_TYPE
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-
-__all__ = ["CONTENT_TYPE", "ServerMetrics"]
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _SIZES = (1, 2, 4, 8, 16, 32)
@@ -17,40 +15,27 @@ class ServerMetrics:
     """The metrics of one server; those of several in one process are separate.
 
     Attributes:
+        registry: All metrics.
+        requests: Number of answered requests, by route and status.
+        seconds: Time to answer a request, by route.
+        batches: Size of the batches of the model, by kind: texts or images.
         broken: Number of uploaded images that were refused.
     """
 
     def __init__(self) -> None:
-        prefix, registry = "keras_xmr", CollectorRegistry()
-        labels = ("route", "status")
-        self._registry = registry
-        self._requests = Counter(
-            f"{prefix}_requests", "Requests, by route and status.", labels, registry=registry
-        )
+        self.registry = CollectorRegistry()
+        text = "Requests, by route and status."
+        self.requests = self._new(Counter, "requests", text, "route", "status")
         text = "Time to answer a request, in seconds."
-        self._seconds = Histogram(
-            f"{prefix}_request_seconds", text, ("route",), buckets=_SECONDS, registry=registry
-        )
+        self.seconds = self._new(Histogram, "request_seconds", text, "route", buckets=_SECONDS)
         text = "Texts or images that the model embedded at once."
-        self._batches = Histogram(
-            f"{prefix}_batch_size", text, ("kind",), buckets=_SIZES, registry=registry
-        )
+        self.batches = self._new(Histogram, "batch_size", text, "kind", buckets=_SIZES)
         text = "Uploaded images that were refused."
-        self.broken = Counter(f"{prefix}_broken_uploads", text, registry=registry)
-
-    def count_request(self, route: str, status: int, seconds: float) -> None:
-        """Counts an answered request."""
-        self._requests.labels(route, str(status)).inc()
-        self._seconds.labels(route).observe(seconds)
-
-    def count_batch(self, kind: str, size: int) -> None:
-        """Counts a batch of the model; `kind` is texts or images."""
-        self._batches.labels(kind).observe(size)
+        self.broken = self._new(Counter, "broken_uploads", text)
 
     def watch(self, name: str, text: str, value: Callable[[], float]) -> None:
         """Adds a number that is computed at every export."""
-        Gauge(f"keras_xmr_{name}", text, registry=self._registry).set_function(value)
+        self._new(Gauge, name, text).set_function(value)
 
-    def export(self) -> bytes:
-        """All metrics in the text format of Prometheus."""
-        return generate_latest(self._registry)
+    def _new(self, kind: Any, name: str, text: str, *labels: str, **options: Any) -> Any:
+        return kind(f"keras_xmr_{name}", text, labels, registry=self.registry, **options)

@@ -11,12 +11,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, File, Form, Path, Query, Request, Response, UploadFile
 from fastapi.responses import FileResponse, HTMLResponse
 from jinja2 import Environment, PackageLoader
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.concurrency import run_in_threadpool
 
 from data_pipelines.errors import UserError
 from keras_xmr.index import MAX_PARTS, MAX_TEXT
 from keras_xmr.server.errors import NotFoundError
-from keras_xmr.server.prometheus import CONTENT_TYPE
 from keras_xmr.server.request_models import (
     MarkRequest,
     PhotosRequest,
@@ -202,7 +202,7 @@ def health(service: TheService, response: Response) -> dict[str, Any]:
 @router.get("/metrics")
 def metrics(service: TheService) -> Response:
     """Counts of requests and their times, for Prometheus."""
-    return Response(service.metrics.export(), media_type=CONTENT_TYPE)
+    return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 
 def _jpeg(data: bytes) -> Response:

@@ -68,7 +68,7 @@ class Service:
             load or (lambda: _model(run or self.index.run)),
             settings.max_batch,
             settings.max_waiting,
-            self.metrics.count_batch,
+            lambda kind, size: self.metrics.batches.labels(kind).observe(size),
         )
         self._path = path
         self.searcher = self._open()
