@@ -32,22 +32,25 @@ class Options(Protocol):
     def add_argument(self, *flags: str, **options: Any) -> argparse.Action: ...
 
 
+def add_value(options: Options, flag: str, placeholder: str, text: str, **more: Any) -> None:
+    """Adds an option with a value, which the help names by its placeholder."""
+    options.add_argument(flag, metavar=placeholder, help=text, **more)
+
+
 def add_path(options: Options, flag: str, kind: str, text: str, **more: Any) -> None:
     """Adds an option for a path; `kind` is its placeholder in the help: FILE or FOLDER."""
-    options.add_argument(flag, type=Path, metavar=kind, help=text, **more)
+    add_value(options, flag, kind, text, type=Path, **more)
 
 
 def add_list(options: Options, flag: str, placeholder: str, text: str, **more: Any) -> None:
     """Adds an option that may be repeated; its value is a list."""
     text = f"{text}; may be repeated"
-    more = {"action": "append", "default": [], **more}
-    options.add_argument(flag, metavar=placeholder, help=text, **more)
+    add_value(options, flag, placeholder, text, **{"action": "append", "default": [], **more})
 
 
 def add_config(options: Options) -> None:
     """Adds `--config`, by default the demo, and `--set`; see `read_config`."""
-    text = f"{_CONFIG}; default {DEMO}"
-    options.add_argument("--config", default=DEMO, metavar="FILE", help=text)
+    add_value(options, "--config", "FILE", f"{_CONFIG}; default {DEMO}", default=DEMO)
     add_set(options)
 
 
@@ -55,17 +58,17 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     """Adds the alternatives `--run`, `--config` and `--model`, and `--set`; see `read_config`."""
     group = parser.add_mutually_exclusive_group(required=True)
     add_path(group, "--run", "FOLDER", _RUN)
-    group.add_argument("--config", metavar="FILE", help=f"instead of --run: {_CONFIG}")
-    _add_model(group)
+    add_value(group, "--config", "FILE", f"instead of --run: {_CONFIG}")
+    add_value(group, "--model", "NAME", _MODEL)
     add_set(parser)
 
 
 def add_runs(options: Options) -> None:
     """Adds `--run`, which may be repeated, `--runs`, `--model`, `--config` and `--set`."""
     add_run_folders(options, _RUN)
-    _add_model(options)
+    add_value(options, "--model", "NAME", _MODEL)
     text = f"{_CONFIG}; instead of a run, or for an ensemble (default: the config of its first run)"
-    options.add_argument("--config", metavar="FILE", help=text)
+    add_value(options, "--config", "FILE", text)
     add_set(options)
 
 
@@ -86,7 +89,7 @@ def add_run_or_model(parser: argparse.ArgumentParser) -> None:
     """Adds the alternatives `--run` and `--model`, without `--set`; see `find_run`."""
     group = parser.add_mutually_exclusive_group(required=True)
     add_path(group, "--run", "FOLDER", "folder of a finished run")
-    _add_model(group)
+    add_value(group, "--model", "NAME", _MODEL)
 
 
 def add_index(parser: argparse.ArgumentParser) -> Options:
@@ -216,7 +219,3 @@ def _overrides(arguments: argparse.Namespace) -> list[str]:
 
 def _folders(text: str) -> list[Path]:
     return [Path(word) for word in words(text)]
-
-
-def _add_model(options: Options) -> None:
-    options.add_argument("--model", metavar="NAME", help=_MODEL)

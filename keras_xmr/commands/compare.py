@@ -17,6 +17,7 @@ from keras_xmr.commands._options import (
     add_path,
     add_run_folders,
     add_set,
+    add_value,
     integer_from,
     words,
 )
@@ -28,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "files or names of configs, separated by commas, or patterns such as 'scenes_*'"
     add_list(parser, "--configs", "NAMES", text, action="extend", type=words)
     text = "seeds of each config, separated by commas; default 0"
-    parser.add_argument("--seeds", type=_seeds, metavar="NUMBERS", help=text)
+    add_value(parser, "--seeds", "NUMBERS", text, type=_seeds)
     add_set(parser, "change a key of all configs")
     add_run_folders(parser, "folder of a finished run")
     text = "folder of tables, plots and statistics; default comparison/ next to the first run"

@@ -23,6 +23,7 @@ from keras_xmr.commands._options import (
     add_list,
     add_path,
     add_runs,
+    add_value,
     add_yes,
     do,
     integer_from,
@@ -58,13 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     scores = parser.add_argument_group(_SCORES)
     for name, text in _FILES.items():
         add_path(scores, f"--{name}", "FILE", text)
-    scores.add_argument(
-        "--similarity",
-        type=one_of("cosine", "dot"),
-        metavar="cosine|dot",
-        help="similarity of embeddings; default cosine",
-    )
-    scores.add_argument("--split", metavar="NAME", help="split of a Karpathy file; default test")
+    text, kind = "similarity of embeddings; default cosine", one_of("cosine", "dot")
+    add_value(scores, "--similarity", "cosine|dot", text, type=kind)
+    add_value(scores, "--split", "NAME", "split of a Karpathy file; default test")
     add_list(
         scores,
         "--judgements",
@@ -76,10 +73,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "re-ranker, such as fast_reranking, or '{name: fast_reranking, preset: cub}'"
     add_list(scores, "--rerank", "NAME", text)
     text = 'also report the mean over N folds of the images ("1K" on COCO: 5)'
-    scores.add_argument("--folds", type=integer_from(0), default=0, metavar="N", help=text)
+    add_value(scores, "--folds", "N", text, type=integer_from(0), default=0)
     add_path(scores, "--trec", "FOLDER", "also write run files and qrels of TREC")
     text = "documents per query in a run file; default 1000"
-    scores.add_argument("--trec-depth", type=integer_from(1), metavar="N", help=text)
+    add_value(scores, "--trec-depth", "N", text, type=integer_from(1))
     add_path(
         parser,
         "--output",

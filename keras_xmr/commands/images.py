@@ -10,18 +10,15 @@ from __future__ import annotations
 import argparse
 
 from data_pipelines.files import check_folder
-from keras_xmr.commands._options import add_path, add_run, one_of, read_config
+from keras_xmr.commands._options import add_path, add_run, add_value, one_of, read_config
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     add_run(parser)
-    parser.add_argument(
-        "--split",
-        type=one_of("train", "val", "test"),
-        default="test",
-        metavar="train|val|test",
-        help="default test",
+    splits = ("train", "val", "test")
+    add_value(
+        parser, "--split", "|".join(splits), "default test", type=one_of(*splits), default="test"
     )
     add_path(parser, "--output", "FOLDER", "folder of the files", required=True)
 

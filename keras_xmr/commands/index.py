@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from data_pipelines.files import check_folder
 from data_pipelines.tables import on_one_line
-from keras_xmr.commands._options import add_path, add_run_or_model, find_run
+from keras_xmr.commands._options import add_path, add_run_or_model, add_value, find_run
 from keras_xmr.config.messages import first_of
 from keras_xmr.config.program import next_commands, update_hint
 
@@ -37,14 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "folder of photos, searched recursively"
     add_path(parser, "--images", "FOLDER", text, required=True)
     add_path(parser, "--index", "FOLDER", "folder of the index; default RUN/index")
-    parser.add_argument(
-        "--backend",
-        default="exact",
-        metavar="NAME",
-        help="exact (the default), or faiss_hnsw, faiss_ivf_pq and milvus, which are approximate",
-    )
+    text = "exact (the default), or faiss_hnsw, faiss_ivf_pq and milvus, which are approximate"
+    add_value(parser, "--backend", "NAME", text, default="exact")
     text = "address of a Milvus server, such as http://localhost:19530; by default Milvus Lite"
-    parser.add_argument("--uri", default="", metavar="URI", help=text)
+    add_value(parser, "--uri", "URI", text, default="")
     text = "CSV with image,tag: tags to filter by; by default those of an earlier call are kept"
     add_path(parser, "--tags", "FILE", text)
     text = "skip calibration: no estimated counts, sigma, prediction sets or --rerank"

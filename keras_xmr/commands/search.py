@@ -27,7 +27,14 @@ from typing import TYPE_CHECKING
 from data_pipelines.errors import UserError
 from data_pipelines.files import check_folder
 from data_pipelines.sources.text_files import lines_of
-from keras_xmr.commands._options import add_index, add_list, add_path, integer_from, one_of
+from keras_xmr.commands._options import (
+    add_index,
+    add_list,
+    add_path,
+    add_value,
+    integer_from,
+    one_of,
+)
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.config.program import program
 from keras_xmr.runs.folder import load_run
@@ -41,31 +48,19 @@ _LOGGER = logging.getLogger(__name__)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     parser.add_argument("texts", nargs="*", metavar="TEXT", help="description of the photos")
-    add_index(parser).add_argument(
-        "--server",
-        metavar="ADDRESS",
-        help="instead of --index: http://HOST:PORT of `serve`, which has loaded the model",
-    )
+    text = "instead of --index: http://HOST:PORT of `serve`, which has loaded the model"
+    add_value(add_index(parser), "--server", "ADDRESS", text)
     add_list(parser, "--image", "FILE", "query photo, which results should resemble", type=Path)
     add_list(parser, "--not", "TEXT", "description of what results should not show", dest="unlike")
     add_path(parser, "--queries", "FILE", "file with one query per line (instead of TEXT)")
-    parser.add_argument(
-        "--results",
-        type=integer_from(1),
-        default=10,
-        metavar="N",
-        help="number of results; default 10",
-    )
-    parser.add_argument("--folder", metavar="NAME", help="only photos below this subfolder")
-    parser.add_argument("--since", type=_day, metavar="DAY", help="taken on or after YYYY-MM-DD")
-    parser.add_argument("--until", type=_day, metavar="DAY", help="taken on or before YYYY-MM-DD")
+    text = "number of results; default 10"
+    add_value(parser, "--results", "N", text, type=integer_from(1), default=10)
+    add_value(parser, "--folder", "NAME", "only photos below this subfolder")
+    add_value(parser, "--since", "DAY", "taken on or after YYYY-MM-DD", type=_day)
+    add_value(parser, "--until", "DAY", "taken on or before YYYY-MM-DD", type=_day)
     add_list(parser, "--tag", "TAG", "only photos with this tag")
-    parser.add_argument(
-        "--rerank",
-        type=one_of("fast_reranking"),
-        metavar="NAME",
-        help="re-rank the top results of a text: fast_reranking",
-    )
+    text = "re-rank the top results of a text: fast_reranking"
+    add_value(parser, "--rerank", "NAME", text, type=one_of("fast_reranking"))
     add_path(parser, "--html", "FILE", "also write a page with the photos")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
 

@@ -17,7 +17,7 @@ import logging
 
 from data_pipelines.errors import UserError
 from data_pipelines.files import check_folder
-from keras_xmr.commands._options import add_index, add_list, add_path, integer_from
+from keras_xmr.commands._options import add_index, add_list, add_path, add_value, integer_from
 from keras_xmr.runs.folder import load_run
 
 _LOG = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "address to listen on; by default only this machine can connect"
     parser.add_argument("--host", default="127.0.0.1", help=text)
     text = "port (default 8000; 0 picks a free one)"
-    parser.add_argument("--port", type=integer_from(0), default=8000, metavar="N", help=text)
+    add_value(parser, "--port", "N", text, type=integer_from(0), default=8000)
     add_list(parser, "--allow-host", "NAME", "host name by which browsers may reach the server")
     add_path(parser, "--marks", "FILE", "file of the page's marks (default INDEX/judgements.csv)")
     text = "offer the original files, with their EXIF data, also to other machines"
