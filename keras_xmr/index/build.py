@@ -207,10 +207,12 @@ class _Builder:
 
     def _name_parts(self, parts: list[str]) -> None:
         """Sets the parts of the index."""
-        known = self.content.get("checksums", {})
+        known, folder = self.content.get("checksums", {}), self.path / PARTS
         self.content["parts"] = parts
         self.content["checksums"] = {
-            name: known.get(name) or _checksums(self.path / PARTS / name) for name in parts
+            name: known.get(name)
+            or {p.name: checksum(p) for p in sorted((folder / name).iterdir())}
+            for name in parts
         }
 
     def _compare(self) -> tuple[dict[str, FileState], dict[str, int]]:
@@ -222,7 +224,9 @@ class _Builder:
                 f"{self.root} has no photos, but {self.path} has {len(known):,}: is the disk "
                 "mounted? If the photos are gone, delete the index"
             )
-        new = {p: state for p, state in files.items() if not self._is_known(p, state, known)}
+        read = index.known_files()
+        other = {p: state for p, state in files.items() if state != read.get(p)}
+        new = {p: state for p, state in other.items() if not self._is_same(known.get(p), state)}
         self.content["broken"] = {p: b for p, b in self.content["broken"].items() if p in files}
         changed = new.keys() & known.keys()
         gone = {p: photo.id for p, photo in known.items() if p not in files or p in changed}
@@ -230,18 +234,14 @@ class _Builder:
         self.report.removed = len(gone) - len(changed)
         return new, gone
 
-    def _is_known(self, path: str, state: FileState, known: Mapping[str, Photo]) -> bool:
-        """Whether a file is unchanged."""
+    def _is_same(self, photo: Photo | None, state: FileState) -> bool:
+        """Whether a photo has the same content, though its file has another time."""
         size, modified = state
-        if path in self.content["broken"]:
-            return bool(self.content["broken"][path]["status"] == [size, modified])
-        photo = known.get(path)
         if photo is None or photo.bytes != size:
             return False
-        if photo.modified != modified:
-            if checksum(self.root / path) != photo.sha256:
-                return False
-            self.content["touched"][str(photo.id)] = {"modified": modified}
+        if checksum(self.root / photo.path) != photo.sha256:
+            return False
+        self.content["touched"][str(photo.id)] = {"modified": modified}
         return True
 
     def _embed(self, new: Mapping[str, FileState], gone: Mapping[str, int]) -> None:
@@ -351,11 +351,6 @@ class _Builder:
             self.model.prepare(index.embeddings(part), "image") for part in chunks(ids, 1024)
         )
         return np.concatenate([index.augmentation.gallery_vectors(part) for part in embedded])
-
-
-def _checksums(part: Path) -> dict[str, str]:
-    """The SHA-256 of the files of a part by name."""
-    return {path.name: checksum(path) for path in sorted(part.iterdir())}
 
 
 def _refuse_non_finite(arrays: Mapping[str, np.ndarray], items: list[Photo]) -> None:

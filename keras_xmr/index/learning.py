@@ -329,15 +329,6 @@ def forget(folder: Path) -> bool:
     return was_there
 
 
-def status(folder: Path) -> tuple[int, int] | None:
-    """Size and time of the file, which change with it; None if it is missing."""
-    try:
-        file = (folder / LEARNED).stat()
-    except OSError:
-        return None
-    return file.st_size, file.st_mtime_ns
-
-
 def _digest(queries: np.ndarray, directions: np.ndarray, about: Mapping[str, Any]) -> str:
     digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
     for array in (queries, directions):

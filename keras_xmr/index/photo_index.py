@@ -21,9 +21,9 @@ from data_pipelines.vectors import select
 from keras_xmr.index.answer_sets import AnswerSets
 from keras_xmr.index.augmentations import AUGMENTATIONS
 from keras_xmr.index.backends import Backend, backend_class
-from keras_xmr.index.learning import Learned, status
+from keras_xmr.index.learning import LEARNED, Learned
 from keras_xmr.index.manifests import MANIFEST, read_manifest
-from keras_xmr.index.photos import FileState, Photo, find_photos, read_photo, thumbnail
+from keras_xmr.index.photos import FileState, Photo, file_state, find_photos, read_photo, thumbnail
 from keras_xmr.index.query_reranking import Reranking
 from keras_xmr.index.verdict import VerdictModel
 from keras_xmr.index.vocabulary import Vocabulary
@@ -104,7 +104,7 @@ class PhotoIndex:
         self.verdict = calibration.verdict
         self.log_sigma = calibration.log_sigma
         self.reranking = calibration.reranking
-        self._learned_status = status(path)
+        self._learned_state = file_state(path / LEARNED)
 
     @classmethod
     def open(cls, path: Path) -> PhotoIndex:
@@ -328,6 +328,11 @@ class PhotoIndex:
         """The states of the files of all photos that are in the folder now, by path."""
         return dict(find_photos(self.root, self.path.resolve()))
 
+    def known_files(self) -> dict[str, FileState]:
+        """The states of the files of all photos when they were read, also of broken ones."""
+        read = {photo.path: (photo.bytes, photo.modified) for photo in self.photos()}
+        return read | {p: tuple(entry["status"]) for p, entry in self.content["broken"].items()}
+
     def changes(self) -> str:
         """A sentence on changes of the folder of photos since the build; empty without changes.
 
@@ -336,9 +341,7 @@ class PhotoIndex:
         """
         if not self.root.is_dir():
             return ""
-        known = {photo.path: (photo.bytes, photo.modified) for photo in self.photos()}
-        known |= {path: tuple(entry["status"]) for path, entry in self.content["broken"].items()}
-        now = self.files()
+        known, now = self.known_files(), self.files()
         counts = {
             "new": len(now.keys() - known.keys()),
             "changed": sum(known[path] != now[path] for path in now.keys() & known.keys()),
@@ -353,7 +356,7 @@ class PhotoIndex:
             content = read_manifest(self.path, VERSION, "parts")
         except UserError:
             return False
-        return content == self.content and status(self.path) == self._learned_status
+        return content == self.content and file_state(self.path / LEARNED) == self._learned_state
 
     def load(self) -> None:
         """Opens every file that searches read, so that a later build does not remove them.

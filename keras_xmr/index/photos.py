@@ -80,15 +80,16 @@ def find_photos(root: Path, without: Path | None = None) -> Iterator[tuple[str, 
             path = Path(folder, name)
             if path.suffix.lower() not in PHOTO_SUFFIXES or name.startswith("."):
                 continue
-            if (status := _status(path)) is not None:
-                yield path.relative_to(root).as_posix(), (status.st_size, status.st_mtime_ns)
+            if (state := file_state(path)) is not None:
+                yield path.relative_to(root).as_posix(), state
 
 
-def _status(path: Path) -> os.stat_result | None:
-    """The status of a file, or of a dangling link; None if it is gone."""
+def file_state(path: Path) -> FileState | None:
+    """The state of a file, or of a dangling link; None if it is gone."""
     for read_status in (path.stat, path.lstat):
         with suppress(OSError):
-            return read_status()
+            status = read_status()
+            return status.st_size, status.st_mtime_ns
     return None
 
 
