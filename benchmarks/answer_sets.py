@@ -21,7 +21,7 @@ import scipy.stats
 from data_pipelines.records import Records
 from data_pipelines.tables import table
 from keras_xmr.index.answer_sets import AnswerSets, calibrate
-from keras_xmr.index.calibration import ScoredSplit, coverage, embed_reference, score_split
+from keras_xmr.index.calibration import ScoredSplit, SplitQueries, coverage, embed_reference
 from keras_xmr.index.run_model import RunModel
 
 
@@ -35,7 +35,10 @@ def main() -> None:
     records = Records.open(arguments.records or model.config.data.records)
     reference = embed_reference(model, records)
     names = ("val", "test")
-    splits = {name: score_split(model, records, name, reference) for name in names}
+    splits = {
+        name: SplitQueries.embed(model, records, name).standardised(model, reference)
+        for name in names
+    }
     ways = [("val", "test"), ("test", "val")]
     found = [measure(calibrate(*splits[known]), splits[asked]) for known, asked in ways]
     header = ["", *(f"{asked}, calibrated on {known}" for known, asked in ways)]

@@ -229,6 +229,11 @@ class SplitQueries:
         parts = [model.score(self.images, p).T for p in split_items(self.captions, 256)]
         return np.concatenate(parts)
 
+    def standardised(self, model: RunModel, reference: Arrays) -> ScoredSplit:
+        """Scores in deviations of the reference; see `embed_reference`."""
+        scores = standardise(self.scores(model), model.score(reference, self.captions).T)
+        return ScoredSplit(scores, self.right, self.groups)
+
 
 def _informative_sigma(
     queries: SplitQueries, scores: np.ndarray, stored: Arrays
@@ -307,27 +312,6 @@ class ScoredSplit(NamedTuple):
     scores: np.ndarray
     right: np.ndarray
     groups: np.ndarray
-
-
-def score_split(
-    model: RunModel,
-    records: Records,
-    split: Any,
-    reference: Arrays,
-    embedded: EmbeddedSplit | None = None,
-) -> ScoredSplit:
-    """Embeds and scores a split.
-
-    Args:
-        model: The model.
-        records: The records.
-        split: The split.
-        reference: The result of `embed_reference`.
-        embedded: The embeddings of the whole split, if known.
-    """
-    queries = SplitQueries.embed(model, records, split, embedded)
-    scores = standardise(queries.scores(model), model.score(reference, queries.captions).T)
-    return ScoredSplit(scores, queries.right, queries.groups)
 
 
 @dataclass(frozen=True, eq=False)
@@ -410,8 +394,10 @@ def probe(
     covered = None
     if split != "val" and "val" in records.splits:
         reference = embed_reference(again, records)
-        sets = calibrate(*score_split(again, records, "val", reference))
-        covered = coverage(sets, score_split(again, records, split, reference, embedded))
+        known = SplitQueries.embed(again, records, "val")
+        tested = SplitQueries.embed(again, records, split, embedded)
+        sets = calibrate(*known.standardised(again, reference))
+        covered = coverage(sets, tested.standardised(again, reference))
     return Probes(
         occlusion={side: growth for side, growth in growths.items() if growth is not None},
         coverage=covered,

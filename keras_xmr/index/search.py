@@ -72,7 +72,6 @@ class Searcher:
         self._compiled = compiled
         self._run = index.run if run is None else run
         self._embedder: Any = embedder
-        self._checked = False
         self._lock = Lock()
         # The same filters are used repeatedly, as while a user types.
         self._passed = lru_cache(8)(lambda filters: filters.allowed(index))
@@ -95,18 +94,21 @@ class Searcher:
             UserError: If the run is missing, or its model is another.
         """
         with self._lock:
-            if self._embedder is None:
-                from keras_xmr.index.run_model import RunModel
+            return self._model
 
-                self._embedder = RunModel(self._run, self._compiled)
-            if not self._checked and self._embedder.fingerprint != self.index.fingerprint:
-                raise UserError(
-                    f"{self.index.path} was made by another model than that of {self._run}; build "
-                    "it again with this run, or use --run with the run of the index"
-                )
-            self._checked = True
-            model: RunModel = self._embedder
-            return model
+    @cached_property
+    def _model(self) -> RunModel:
+        if self._embedder is None:
+            from keras_xmr.index.run_model import RunModel
+
+            self._embedder = RunModel(self._run, self._compiled)
+        if self._embedder.fingerprint != self.index.fingerprint:
+            raise UserError(
+                f"{self.index.path} was made by another model than that of {self._run}; build "
+                "it again with this run, or use --run with the run of the index"
+            )
+        model: RunModel = self._embedder
+        return model
 
     @cached_property
     def _scorer(self) -> RunModel:

@@ -19,11 +19,11 @@ from keras_xmr.evaluation.scoring import score_tiles
 from keras_xmr.index import PhotoIndex, Query, Searcher, verdict
 from keras_xmr.index.build import build_index
 from keras_xmr.index.calibration import (
+    SplitQueries,
     calibrate_run,
     coverage,
     embed_reference,
     example_caption,
-    score_split,
 )
 from keras_xmr.index.run_model import RunModel, is_independent
 from keras_xmr.model.build import further_matcher
@@ -82,11 +82,12 @@ def test_answer_sets_are_calibrated_and_cover_the_exhaustive_truth(trained, mode
     photos = len(trained.records.split("val"))
     assert f"with more than one caption, and there are {photos}" in caplog.text
     reference = embed_reference(model, trained.records)
-    asked = score_split(model, trained.records, "test", reference)
+    asked = SplitQueries.embed(model, trained.records, "test").standardised(model, reference)
     assert asked.right.sum() > len(asked.right)  # Captions are true of several photos.
     part = trained.records.split("test")
     embedded = embed_split(trained.model, part, trained.tokenizer, trained.config)
-    known = score_split(model, trained.records, "test", reference, embedded)
+    known = SplitQueries.embed(model, trained.records, "test", embedded)
+    known = known.standardised(model, reference)
     np.testing.assert_allclose(known.scores, asked.scores, rtol=1e-3, atol=1e-3)
     found = coverage(index.answer_sets, asked)
     counted = round(float(np.sum(found.kept_by_photo)))
