@@ -44,8 +44,8 @@ def run(arguments: argparse.Namespace) -> None:
 
     try:
         from keras_xmr.server.process import is_loopback, serve
+        from keras_xmr.server.requests import Settings
         from keras_xmr.server.service import Service
-        from keras_xmr.server.settings import Settings
     except ModuleNotFoundError as error:
         raise UserError(
             f"the server needs {error.name}, which is not installed: pip install 'keras-xmr[serve]'"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from data_pipelines.vectors import chunks, concatenate, select
-from keras_xmr.server.errors import OverloadedError
+from keras_xmr.server.requests import OverloadedError
 
 _LOG = logging.getLogger(__name__)
 

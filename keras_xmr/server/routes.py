@@ -16,9 +16,9 @@ from starlette.concurrency import run_in_threadpool
 
 from data_pipelines.errors import UserError
 from keras_xmr.index import MAX_PARTS, MAX_TEXT
-from keras_xmr.server.errors import NotFoundError
-from keras_xmr.server.request_models import (
+from keras_xmr.server.requests import (
     MarkRequest,
+    NotFoundError,
     PhotosRequest,
     SampleRequest,
     SearchRequest,

@@ -1,4 +1,4 @@
-"""Index, model and relevance feedback of the server."""
+"""Index, model, relevance feedback and metrics of the server."""
 
 from __future__ import annotations
 
@@ -14,20 +14,26 @@ from typing import Any, Literal
 
 import numpy as np
 from PIL import Image
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from data_pipelines.errors import UserError
 from data_pipelines.pixels import encode
 from data_pipelines.sources import UnreadableError
 from keras_xmr.config.model_compatibility import attends, further_matchers
 from keras_xmr.index import Filters, Photo, PhotoIndex, Searcher, SearchResult
+from keras_xmr.judgements.formats import read_csv
+from keras_xmr.judgements.reading import one_line, write_rows
 from keras_xmr.reporting.heat import named_maps, overlay
 from keras_xmr.runs.folder import load_run
 from keras_xmr.server.batching import BatchingEmbedder
-from keras_xmr.server.errors import NotFoundError
-from keras_xmr.server.prometheus import ServerMetrics
-from keras_xmr.server.relevance_feedback import RelevanceFeedback
-from keras_xmr.server.request_models import PhotosRequest, SearchRequest, Upload, check
-from keras_xmr.server.settings import Settings
+from keras_xmr.server.requests import (
+    NotFoundError,
+    PhotosRequest,
+    SearchRequest,
+    Settings,
+    Upload,
+    check,
+)
 
 _LOG = logging.getLogger(__name__)
 
@@ -329,3 +335,90 @@ def _rows(embedding: dict[str, Any]) -> list[dict[str, Any]]:
     """The embedding of each item, as lists."""
     lists = {name: array.tolist() for name, array in embedding.items()}
     return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+
+
+COLUMNS = ("image", "caption", "grade")
+
+
+class RelevanceFeedback:
+    """A CSV file `image,caption,grade`, in the format of `read_judgements`.
+
+    It has a line per pair: a new mark replaces the old one. The file is read again for every mark,
+    since people edit it, and replaced atomically.
+
+    Args:
+        path: The file, which may be missing; None disables feedback.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+
+    def grades(self, caption: str) -> dict[str, float]:
+        """The grades of images for a caption, by image."""
+        caption = one_line(caption)
+        return {image: grade for (image, text), grade in self._read().items() if text == caption}
+
+    def set(self, image: str, caption: str, grade: float | None) -> int:
+        """Sets the grade of a pair, or removes it if it is None.
+
+        Returns:
+            The number of marked pairs.
+
+        Raises:
+            UserError: If feedback is disabled, or the file is damaged or cannot be written.
+        """
+        if self._path is None:
+            raise UserError("relevance feedback is disabled on this server")
+        with self._lock:
+            marks = self._read()
+            marks.pop((image, one_line(caption)), None)
+            if grade is not None:
+                marks[image, one_line(caption)] = grade
+            rows = ((*pair, f"{grade:g}") for pair, grade in marks.items())
+            try:
+                write_rows(self._path, COLUMNS, rows)
+            except OSError as error:
+                raise UserError(f"{self._path} cannot be written: {error.strerror}") from None
+        return len(marks)
+
+    def _read(self) -> dict[tuple[str, str], float]:
+        if self._path is None or not self._path.exists():
+            return {}
+        # Names of photos may begin or end with a blank, captions do not.
+        rows = read_csv(self._path)
+        return {(image, caption.strip()): grade for _, (image, caption), grade in rows}
+
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_SIZES = (1, 2, 4, 8, 16, 32)
+
+
+class ServerMetrics:
+    """The metrics of one server; those of several in one process are separate.
+
+    Attributes:
+        registry: All metrics.
+        requests: Number of answered requests, by route and status.
+        seconds: Time to answer a request, by route.
+        batches: Size of the batches of the model, by kind: texts or images.
+        broken: Number of uploaded images that were refused.
+    """
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        text = "Requests, by route and status."
+        self.requests = self._new(Counter, "requests", text, "route", "status")
+        text = "Time to answer a request, in seconds."
+        self.seconds = self._new(Histogram, "request_seconds", text, "route", buckets=_SECONDS)
+        text = "Texts or images that the model embedded at once."
+        self.batches = self._new(Histogram, "batch_size", text, "kind", buckets=_SIZES)
+        text = "Uploaded images that were refused."
+        self.broken = self._new(Counter, "broken_uploads", text)
+
+    def watch(self, name: str, text: str, value: Callable[[], float]) -> None:
+        """Adds a number that is computed at every export."""
+        self._new(Gauge, name, text).set_function(value)
+
+    def _new(self, kind: Any, name: str, text: str, *labels: str, **options: Any) -> Any:
+        return kind(f"keras_xmr_{name}", text, labels, registry=self.registry, **options)

@@ -17,10 +17,8 @@ from keras_xmr.index.learning import LEARNED, Change, Learned, forget
 from keras_xmr.index.query import Query
 from keras_xmr.server import process
 from keras_xmr.server.batching import BatchingEmbedder
-from keras_xmr.server.errors import OverloadedError
-from keras_xmr.server.request_models import SearchRequest
+from keras_xmr.server.requests import OverloadedError, SearchRequest, Settings
 from keras_xmr.server.service import Service
-from keras_xmr.server.settings import Settings
 
 ASKED = SearchRequest(texts=("red",), count=100)
 

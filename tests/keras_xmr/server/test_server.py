@@ -25,12 +25,9 @@ from keras_xmr.judgements.files import read_judgements
 from keras_xmr.judgements.formats import read_csv
 from keras_xmr.server import service as service_module
 from keras_xmr.server.batching import Batcher, BatchingEmbedder
-from keras_xmr.server.errors import OverloadedError
 from keras_xmr.server.process import create_app
-from keras_xmr.server.relevance_feedback import RelevanceFeedback
-from keras_xmr.server.request_models import SearchRequest
-from keras_xmr.server.service import Service
-from keras_xmr.server.settings import Settings
+from keras_xmr.server.requests import OverloadedError, SearchRequest, Settings
+from keras_xmr.server.service import RelevanceFeedback, Service
 
 
 def image_file(size: tuple[int, int] = (20, 10), kind: str = "JPEG") -> bytes:

@@ -21,8 +21,8 @@ from keras_xmr.index.query_reranking import Reranking
 from keras_xmr.index.verdict import Count
 from keras_xmr.judgements.formats import read_csv
 from keras_xmr.server.process import create_app, listen
+from keras_xmr.server.requests import Settings
 from keras_xmr.server.service import Service
-from keras_xmr.server.settings import Settings
 
 pytestmark = pytest.mark.slow
 

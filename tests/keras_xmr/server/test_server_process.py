@@ -26,8 +26,8 @@ from keras_xmr.commands import serve as serve_command
 from keras_xmr.commands._cli import main
 from keras_xmr.index import PhotoIndex, Query, Searcher
 from keras_xmr.server.process import is_loopback, listen, page_address, serve
+from keras_xmr.server.requests import Settings
 from keras_xmr.server.service import Service
-from keras_xmr.server.settings import Settings
 
 ROOT = Path(__file__).parents[3]
 SUPPORT = ROOT / "tests" / "support"

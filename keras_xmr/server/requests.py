@@ -1,22 +1,105 @@
-"""Models of requests, which validate every field, and uploads, read within limits."""
+"""Requests of the server: their errors, limits and uploads, and models that check every field."""
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from fastapi import UploadFile
+from fastapi import FastAPI, Request, UploadFile
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from starlette.exceptions import HTTPException
 
 from data_pipelines.errors import UserError
 from data_pipelines.pixels import naming, open_image, pixels_of
 from data_pipelines.sources import UnreadableError
 from keras_xmr.index import MAX_COUNT, MAX_PARTS, MAX_TEXT, Filters, Query
-from keras_xmr.server.errors import validation_sentence
-from keras_xmr.server.settings import Settings
+
+_LOG = logging.getLogger(__name__)
+_MESSAGES = {404: "unknown page", 405: "this page does not accept this method"}
+
+
+class NotFoundError(UserError):
+    """Error of an unknown photo or page."""
+
+    status = 404
+
+
+class OverloadedError(UserError):
+    """Error of too many pending requests."""
+
+    status = 503
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Converts every error to a JSON object with a sentence under `error`."""
+    for kind in (UserError, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, _respond)
+
+
+def _respond(request: Request, error: Exception) -> JSONResponse:
+    if isinstance(error, UserError):
+        return error_response(getattr(error, "status", 422), str(error))
+    if isinstance(error, RequestValidationError):
+        return error_response(422, validation_sentence(error.errors()))
+    if isinstance(error, HTTPException):
+        sentence = _MESSAGES.get(error.status_code, str(error.detail))
+        return error_response(error.status_code, sentence)
+    _LOG.exception("%s %s failed", request.method, request.url.path, exc_info=error)
+    return error_response(500, "internal error; see the server log")
+
+
+def error_response(status: int, sentence: str) -> JSONResponse:
+    """The response of an error; unpaired surrogates become question marks."""
+    text = sentence.encode("utf-8", "replace").decode("utf-8")
+    headers = {"Retry-After": "1"} if status == 503 else None
+    return JSONResponse({"error": text}, status, headers)
+
+
+def validation_sentence(details: Sequence[Any]) -> str:
+    """The first error of pydantic: the field, and the reason, without the value."""
+    first = details[0]
+    where = [str(part) for part in first["loc"] if part not in ("body", "query", "path")]
+    return f"{'.'.join(where)[:100] or 'the request'}: {first['msg']}"
+
+
+_MB = 1024**2
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Access to the server, and limits of requests.
+
+    Attributes:
+        marks: The file of relevance feedback; None disables it.
+        originals: Whether the original files of photos are offered.
+        names: Allowed host names, in addition to addresses and localhost.
+        max_body: Maximum bytes of a request with uploads.
+        max_json: Maximum bytes of any other request.
+        max_images: Maximum images per request.
+        max_image_bytes: Maximum bytes per image.
+        max_pixels: Maximum pixels per image.
+        max_waiting: Maximum requests that wait for the model; others are rejected.
+        max_batch: Maximum texts or images per batch of the model.
+    """
+
+    marks: Path | None = None
+    originals: bool = True
+    names: frozenset[str] = field(default_factory=frozenset)
+    max_body: int = 64 * _MB
+    max_json: int = _MB // 4
+    max_images: int = 8
+    max_image_bytes: int = 20 * _MB
+    max_pixels: int = 50_000_000
+    max_waiting: int = 256
+    max_batch: int = 32
+
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_TEXT)]
 Label = Annotated[str, StringConstraints(max_length=1000)]
