@@ -36,8 +36,7 @@ def main() -> None:
     reference = embed_reference(model, records)
     names = ("val", "test")
     splits = {
-        name: SplitQueries.embed(model, records, name).standardised(model, reference)
-        for name in names
+        name: SplitQueries.embed(model, records, name).standardised(reference) for name in names
     }
     ways = [("val", "test"), ("test", "val")]
     found = [measure(calibrate(*splits[known]), splits[asked]) for known, asked in ways]

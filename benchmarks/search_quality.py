@@ -47,7 +47,7 @@ def main() -> None:
     known = SplitQueries.embed(model, records, "val")
     asked = SplitQueries.embed(model, records, "test")
     stored = embed_stored_captions(model, records)
-    reranking = tune(known.scores(model), model.score(known.images, stored), known.right)
+    reranking = tune(known.scores, model.score(known.images, stored), known.right)
     photos = len(asked.right.T)
     chosen = np.random.default_rng(0).permutation(len(asked.right))[: arguments.queries]
     with tempfile.TemporaryDirectory() as folder:
@@ -60,7 +60,7 @@ def main() -> None:
         ]
     print(f"{photos:,} photos, {len(chosen):,} captions\n")
     print(table(["", f"precision@{K}", "recall", "p50", "p95", "CPU"], rows))
-    scores = asked.scores(model)
+    scores = asked.scores
     after = reranked(scores, model.score(asked.images, stored), reranking.scale)
     print(f"\n{gain(scores, after, asked)}", flush=True)
 

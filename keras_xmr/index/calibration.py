@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,9 +81,7 @@ def calibrate_run(model: RunModel) -> tuple[Calibration, dict[str, Arrays]]:
     records = model.records
     queries = SplitQueries.embed(model, records, "val")
     reference, captions = embed_reference(model, records), embed_stored_captions(model, records)
-    scores, right = queries.scores(model), queries.right
-    against = model.score(reference, queries.captions).T
-    verdict = calibrate_split_verdict(model, queries, scores, reference)
+    verdict = calibrate_split_verdict(queries, reference)
     if verdict is None:
         _LOGGER.warning(
             "searches do not estimate how many photos are right: that needs %d validation photos "
@@ -91,31 +89,25 @@ def calibrate_run(model: RunModel) -> tuple[Calibration, dict[str, Arrays]]:
             FEWEST,
             np.count_nonzero(np.bincount(queries.groups) > 1),
         )
+    reranking = None
     # Regions and words are compared one by one, which takes seconds for one query.
-    is_reranked = model.kind != "tokens"
-    calibration = Calibration(
-        calibrate(standardise(scores, against), right, queries.groups),
-        verdict,
-        _informative_sigma(queries, scores, captions),
-        tune(scores, model.score(queries.images, captions), right) if is_reranked else None,
-    )
+    if model.kind != "tokens":
+        reranking = tune(queries.scores, model.score(queries.images, captions), queries.right)
+    sets, sigma = calibrate(*queries.standardised(reference)), _informative_sigma(queries, captions)
+    calibration = Calibration(sets, verdict, sigma, reranking)
     words = Vocabulary.count(records.split("train").texts).as_arrays()
     return calibration, {REFERENCE: reference, CAPTIONS: captions, WORDS: words}
 
 
-def calibrate_split_verdict(
-    model: RunModel, queries: SplitQueries, scores: np.ndarray, reference: Arrays
-) -> VerdictModel | None:
+def calibrate_split_verdict(queries: SplitQueries, reference: Arrays) -> VerdictModel | None:
     """Calibrates the verdict on a split.
 
     Args:
-        model: The model.
         queries: The split.
-        scores: Its scores, (captions, photos).
         reference: The photos of the reference.
     """
-    texts, photo_of = queries.texts, queries.groups
-    against = model.score(reference, queries.captions).T
+    model, texts, photo_of = queries.model, queries.texts, queries.groups
+    scores, against = queries.scores, model.score(reference, queries.captions).T
     if queries.is_complete:
         right, wrong = queries.right.astype(np.float32), ~queries.right
     else:
@@ -124,9 +116,7 @@ def calibrate_split_verdict(
             return None
         short = short_queries(texts, photo_of)
         embedded = embed_texts(model, short.texts)
-        scores = np.concatenate(
-            [scores, *(model.score(queries.images, p).T for p in split_items(embedded, 256))]
-        )
+        scores = np.concatenate([scores, queries.score(embedded)])
         against = np.concatenate([against, model.score(reference, embedded).T])
         right, wrong = (
             np.concatenate(pair) for pair in zip(labels, (short.right, short.wrong), strict=True)
@@ -181,6 +171,7 @@ class SplitQueries:
     """Embedded photos of a split, and its captions as queries.
 
     Attributes:
+        model: The model that has embedded them.
         images: Embeddings of the photos.
         captions: Embeddings of the captions.
         right: Bool (captions, photos), by the exhaustive truth if it is known.
@@ -190,6 +181,7 @@ class SplitQueries:
         is_complete: Whether the truth is exhaustive.
     """
 
+    model: RunModel
     images: Arrays
     captions: Arrays
     right: np.ndarray
@@ -222,22 +214,26 @@ class SplitQueries:
             photos = embed_split_images(model, records, split, images)
             texts = _embed_captions(model, part, captions)
         groups = np.searchsorted(images, part.caption_image[captions])
-        return cls(photos, texts, right, annotated, groups, words, "truth" in known.extra)
+        is_complete = "truth" in known.extra
+        return cls(model, photos, texts, right, annotated, groups, words, is_complete)
 
-    def scores(self, model: RunModel) -> np.ndarray:
+    @cached_property
+    def scores(self) -> np.ndarray:
         """Scores (captions, photos)."""
-        parts = [model.score(self.images, p).T for p in split_items(self.captions, 256)]
-        return np.concatenate(parts)
+        return self.score(self.captions)
 
-    def standardised(self, model: RunModel, reference: Arrays) -> ScoredSplit:
+    def score(self, captions: Arrays) -> np.ndarray:
+        """Scores of captions with the photos (captions, photos)."""
+        parts = split_items(captions, 256)
+        return np.concatenate([self.model.score(self.images, part).T for part in parts])
+
+    def standardised(self, reference: Arrays) -> ScoredSplit:
         """Scores in deviations of the reference; see `embed_reference`."""
-        scores = standardise(self.scores(model), model.score(reference, self.captions).T)
-        return ScoredSplit(scores, self.right, self.groups)
+        against = self.model.score(reference, self.captions).T
+        return ScoredSplit(standardise(self.scores, against), self.right, self.groups)
 
 
-def _informative_sigma(
-    queries: SplitQueries, scores: np.ndarray, stored: Arrays
-) -> list[float] | None:
+def _informative_sigma(queries: SplitQueries, stored: Arrays) -> list[float] | None:
     """Uncertainties of stored captions, if more uncertain queries fail significantly more often.
 
     By the annotated pairs, as in reports: a vague caption matches many photos.
@@ -245,7 +241,7 @@ def _informative_sigma(
     sigma, known = log_sigma(queries.captions), log_sigma(stored)
     if sigma is None or known is None:
         return None
-    first = np.argmax(scores, axis=1)
+    first = np.argmax(queries.scores, axis=1)
     hit = queries.annotated[np.arange(len(first)), first].astype(float)
     measured = bins(sigma, hit, independent=len(np.unique(queries.groups)))
     return np.sort(known).tolist() if measured.is_informative else None
@@ -396,8 +392,8 @@ def probe(
         reference = embed_reference(again, records)
         known = SplitQueries.embed(again, records, "val")
         tested = SplitQueries.embed(again, records, split, embedded)
-        sets = calibrate(*known.standardised(again, reference))
-        covered = coverage(sets, tested.standardised(again, reference))
+        sets = calibrate(*known.standardised(reference))
+        covered = coverage(sets, tested.standardised(reference))
     return Probes(
         occlusion={side: growth for side, growth in growths.items() if growth is not None},
         coverage=covered,

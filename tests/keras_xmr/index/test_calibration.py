@@ -39,15 +39,15 @@ def split(photos, captions=3):
     pairs = own[:, None] == np.arange(photos)
     embedded = Model().embed_texts(texts)
     truth = (things[own][:, None] == things) & (places[own][:, None] == places)
-    return SplitQueries(images, embedded, pairs, pairs, own, texts, False), truth
+    return SplitQueries(Model(), images, embedded, pairs, pairs, own, texts, False), truth
 
 
 @pytest.mark.slow
 def test_photos_with_like_captions_count_as_right():
     asked, truth = split(300)
-    scores, model = asked.scores(Model()), Model()
+    scores, model = asked.scores, asked.model
     reference = {"mean": split(200)[0].images["mean"]}
-    verdict = calibrate_split_verdict(model, asked, scores, reference)
+    verdict = calibrate_split_verdict(asked, reference)
     assert not verdict.complete
     assert np.isfinite(verdict.cutoff)
     against = Background.fit(model.score(reference, asked.captions).T, np.full(len(scores), 5))
@@ -66,5 +66,5 @@ def test_photos_with_like_captions_count_as_right():
 @pytest.mark.parametrize(("photos", "captions"), [(300, 1), (30, 3)])
 def test_nothing_is_said_where_nothing_tells_what_is_right(photos, captions):
     asked, _ = split(photos, captions)
-    scores, reference = asked.scores(Model()), {"mean": asked.images["mean"]}
-    assert calibrate_split_verdict(Model(), asked, scores, reference) is None
+    reference = {"mean": asked.images["mean"]}
+    assert calibrate_split_verdict(asked, reference) is None

@@ -82,12 +82,12 @@ def test_answer_sets_are_calibrated_and_cover_the_exhaustive_truth(trained, mode
     photos = len(trained.records.split("val"))
     assert f"with more than one caption, and there are {photos}" in caplog.text
     reference = embed_reference(model, trained.records)
-    asked = SplitQueries.embed(model, trained.records, "test").standardised(model, reference)
+    asked = SplitQueries.embed(model, trained.records, "test").standardised(reference)
     assert asked.right.sum() > len(asked.right)  # Captions are true of several photos.
     part = trained.records.split("test")
     embedded = embed_split(trained.model, part, trained.tokenizer, trained.config)
     known = SplitQueries.embed(model, trained.records, "test", embedded)
-    known = known.standardised(model, reference)
+    known = known.standardised(reference)
     np.testing.assert_allclose(known.scores, asked.scores, rtol=1e-3, atol=1e-3)
     found = coverage(index.answer_sets, asked)
     counted = round(float(np.sum(found.kept_by_photo)))
