@@ -93,7 +93,11 @@ def _explain_section(section: type[BaseModel], indent: int) -> list[str]:
 
 
 def _explain_field(name: str, field: FieldInfo, indent: int) -> list[str]:
-    head = f"{' ' * indent}{name}: {_type(field)}"
+    if sections_of(field):
+        kind = "a list of sections" if get_origin(field.annotation) is tuple else "a section"
+    else:
+        kind = _named(field.annotation)
+    head = f"{' ' * indent}{name}: {kind}"
     if field.is_required():
         head += ", needed"
     elif field.default is not PydanticUndefined and not isinstance(field.default, BaseModel):
@@ -104,13 +108,6 @@ def _explain_field(name: str, field: FieldInfo, indent: int) -> list[str]:
 def _wrapped(text: str, indent: int) -> list[str]:
     space = " " * indent
     return textwrap.wrap(text, _WIDTH, initial_indent=space, subsequent_indent=space)
-
-
-def _type(field: FieldInfo) -> str:
-    if sections_of(field):
-        is_list = get_origin(field.annotation) is tuple
-        return "a list of sections" if is_list else "a section"
-    return _named(field.annotation)
 
 
 def _named(kind: Any) -> str:

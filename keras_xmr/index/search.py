@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
+from itertools import chain
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ from keras_xmr.index.query import (
     Verdict,
     sentence,
 )
-from keras_xmr.index.query_reranking import FIRST, RERANKERS
+from keras_xmr.index.query_reranking import FIRST, RERANKERS, Reranking
 from keras_xmr.index.verdict import Background
 from keras_xmr.index.vocabulary import split_words
 
@@ -135,8 +136,7 @@ class Searcher:
         """
         begin = time.perf_counter()
         query.check()
-        if rerank is not None:
-            self._check_rerank(query, rerank)
+        reranking = None if rerank is None else self._reranking(query, rerank)
         if not 1 <= count <= MAX_COUNT:
             raise QueryError(f"the number of results must be 1 to {MAX_COUNT:,}, got {count:,}")
         allowed = self._passed(filters)
@@ -145,18 +145,19 @@ class Searcher:
         if not len(allowed):
             return self._nothing(filters, begin)
         # All photos that are re-ranked can be among the results.
-        scored = self._find(query, count if rerank is None else max(count, FIRST), allowed)
-        if rerank is not None:
-            self._rerank(scored)
+        scored = self._find(query, count if reranking is None else max(count, FIRST), allowed)
+        if reranking is not None and len(scored.ids):
+            self._rerank(scored, reranking)
         answer, chances = self._answer(scored, count)
+        texts = (*query.texts, *query.unlike)
         return SearchResult(
             hits=tuple(self._hits(scored, answer, chances, count)),
             searched=scored.searched,
             answer=answer,
-            unknown_words=self._unknown(query),
+            unknown_words=tuple(dict.fromkeys(chain(*map(self.model.unknown_words, texts)))),
             uncertainty=self._uncertainty(scored),
             certified=scored.certified,
-            notes=(*filters.unknown(self.index), *self._notes(scored, rerank)),
+            notes=(*filters.unknown(self.index), *self._notes(scored, reranking)),
             seconds=time.perf_counter() - begin,
         )
 
@@ -169,7 +170,8 @@ class Searcher:
         notes = (*filters.unknown(self.index), why, *self._unfinished())
         return SearchResult(notes=notes, seconds=time.perf_counter() - begin)
 
-    def _check_rerank(self, query: Query, rerank: str) -> None:
+    def _reranking(self, query: Query, rerank: str) -> Reranking:
+        """The re-ranking of a name; refused where it was not tuned."""
         if self._matcher:
             raise QueryError(
                 f"{rerank} was tuned for {self.index.matcher}, not for {self._matcher}; use it "
@@ -186,13 +188,11 @@ class Searcher:
                 f"{self.index.path} has no captions for re-ranking: `index` stores them with "
                 "answer sets, except for matchers of regions and words"
             )
+        return self.index.reranking
 
-    def _rerank(self, scored: _Scored) -> None:
+    def _rerank(self, scored: _Scored, reranking: Reranking) -> None:
         """Re-ranks the top photos."""
         first = scored.ids[:FIRST]
-        reranking = self.index.reranking
-        if reranking is None or not len(first):
-            return
         sample_scores = self._scorer.score(self.index.embeddings(first), self.index.captions)
         order = reranking.order(scored.scores[:FIRST], sample_scores)
         for values in (scored.ids, scored.scores, scored.standard):
@@ -354,10 +354,6 @@ class Searcher:
                 tags=index.tags_of(number),
             )
 
-    def _unknown(self, query: Query) -> tuple[str, ...]:
-        words = (w for t in (*query.texts, *query.unlike) for w in self.model.unknown_words(t))
-        return tuple(dict.fromkeys(words))
-
     def _uncertainty(self, scored: _Scored) -> float | None:
         known = self.index.log_sigma
         if known is None or not scored.query.is_one_text:
@@ -369,7 +365,7 @@ class Searcher:
         """A sentence while photos may be missing."""
         return [] if self.index.is_finished else [UNFINISHED]
 
-    def _notes(self, scored: _Scored, rerank: str | None) -> list[str]:
+    def _notes(self, scored: _Scored, reranking: Reranking | None) -> list[str]:
         query, notes = scored.query, self._unfinished()
         if self._matcher:
             notes.insert(
@@ -400,8 +396,8 @@ class Searcher:
                 f"{len(scored.ids):,} of {scored.searched:,} photos were scored by "
                 f"{self.index.matcher}; others may be better."
             )
-        if rerank is not None and self.index.reranking is not None:
-            notes.append(self.index.reranking.sentence)
+        if reranking is not None:
+            notes.append(reranking.sentence)
         is_known = self.index.kind == "gaussian" and self.index.is_calibrated
         if is_known and self.index.log_sigma is None:
             notes.append("This model's uncertainty is not informative, so none is shown.")
