@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import accumulate, groupby
 from pathlib import Path
 from types import ModuleType
-from typing import IO, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from data_pipelines.sources.base import (
     SPLITS,
@@ -130,13 +130,19 @@ class WebDatasetSource(ShardedSource):
                 )
 
     def read(self, entry: Entry) -> EncodedImage:
-        """Reads the image at its offset."""
+        """Reads the image at its offset, which is after its header."""
         path = inside(self.root, entry.file)
         try:
             with path.open("rb") as file:
-                return EncodedImage(_content(file, entry.position))
+                file.seek(entry.position - tarfile.BLOCKSIZE)
+                header = file.read(tarfile.BLOCKSIZE)
+                size = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape").size
+                content = file.read(size)
         except (tarfile.TarError, OSError, ValueError) as error:
             raise unreadable(path, error) from None
+        if len(content) < size:
+            raise UnreadableError(f"{path} ends within an image")
+        return EncodedImage(content)
 
     def _items(
         self, tar: tarfile.TarFile, path: Path, problems: Problems
@@ -198,17 +204,6 @@ def _key(member: tarfile.TarInfo) -> str:
 def _bytes(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     file = tar.extractfile(member)
     return b"" if file is None else file.read()
-
-
-def _content(file: IO[bytes], offset: int) -> bytes:
-    """Reads the file of a tar archive with its content at an offset, after its header."""
-    file.seek(offset - tarfile.BLOCKSIZE)
-    header = file.read(tarfile.BLOCKSIZE)
-    size = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape").size
-    content = file.read(size)
-    if len(content) < size:
-        raise UnreadableError(f"{file.name} ends within an image")
-    return content
 
 
 class TableSource(ShardedSource):
@@ -334,7 +329,10 @@ class ParquetSource(TableSource):
 
     def value(self, path: Path, row: int) -> Any:
         """Returns the value of a row in the column of images."""
-        return _cursor(path, self.image_column).value(row)
+        cursor = getattr(_PER_THREAD, "cursor", None)
+        if cursor is None or cursor.location != (path, self.image_column):
+            cursor = _PER_THREAD.cursor = _Cursor(path, self.image_column)
+        return cursor.value(row)
 
 
 class _Cursor:
@@ -367,14 +365,7 @@ class _Cursor:
 
 
 _PER_THREAD = threading.local()
-
-
-def _cursor(path: Path, column: str) -> _Cursor:
-    """Returns the cursor of this thread, which keeps its last file open."""
-    cursor: _Cursor | None = getattr(_PER_THREAD, "cursor", None)
-    if cursor is None or cursor.location != (path, column):
-        cursor = _PER_THREAD.cursor = _Cursor(path, column)
-    return cursor
+"""The cursor of each thread, which keeps its last file open."""
 
 
 class HuggingFaceSource(TableSource):
