@@ -22,8 +22,8 @@ from keras_xmr.reporting.result_tables import embedding_lines, plain_lines
 from keras_xmr.reporting.table import Table, to_csv
 from keras_xmr.reporting.uncertainty_report import (
     WORDS,
+    UncertaintyReport,
     uncertainty_pictures,
-    uncertainty_report,
 )
 
 PAGE = "report.html"
@@ -80,7 +80,7 @@ def _uncertainty(evaluation: Evaluation, folder: Path) -> dict[str, Any] | None:
     """The section on uncertainty, closed where it is not informative; None where it is empty."""
     lines, table, pictures = embedding_lines(evaluation), None, []
     if evaluation.probes is not None:
-        report = uncertainty_report(evaluation)
+        report = UncertaintyReport(evaluation)
         if (table := report.table()).rows:
             atomic_write(folder / "report_card.csv", to_csv([table.header, *table.rows]))
             pictures = [picture.write(folder) for picture in uncertainty_pictures(report)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -41,9 +40,13 @@ _REMOVED = {"image": "erased", "caption": "dropped"}
 _SHARES = {"image": "share of the pixels erased (%)", "caption": "share of the words dropped (%)"}
 
 
-@dataclass(frozen=True, eq=False)
 class SideReport:
     """Uncertainty of the images or captions, as queries, compared with correctness.
+
+    Args:
+        evaluation: The evaluation.
+        side: The queries, "image" or "caption".
+        sigma: Their uncertainties.
 
     Attributes:
         selective: Risk and coverage in the order of sigma.
@@ -55,12 +58,26 @@ class SideReport:
         intervals: The lower and the upper ends of the 95 % intervals of these bins.
     """
 
-    selective: RiskCoverage
-    by_gap: RiskCoverage | None
-    by_words: RiskCoverage | None
-    spread: float
-    bins: Bins
-    intervals: tuple[np.ndarray, np.ndarray]
+    def __init__(self, evaluation: Evaluation, side: str, sigma: np.ndarray) -> None:
+        matcher, truth = evaluation.matchers[0], evaluation.ground_truth
+        number, queries = 0, matcher.metrics.image_to_text
+        groups = np.arange(evaluation.images)
+        if side == "caption":
+            number, queries, groups = 1, matcher.metrics.text_to_image, truth.caption_image
+        correct = queries.values["recall_1"]
+        self.selective = risk_coverage(sigma, correct)
+        self.by_gap = self.by_words = None
+        if matcher.scores.is_dense:
+            scores = matcher.scores.by_query[number]
+            # A single candidate has no gap.
+            if scores.shape[1] > 1:
+                self.by_gap = risk_coverage(narrow_gaps(scores), correct)
+        if side == "caption" and any(truth.texts):
+            self.by_words = risk_coverage(few_words(truth.texts), correct)
+        low, high = np.quantile(sigma, [0.1, 0.9])
+        self.spread = float(np.exp(high - low))
+        self.bins = evaluation.uncertainty_bins[side]
+        self.intervals = bin_intervals(sigma, correct, groups)
 
     def rows(self) -> Iterator[list[str]]:
         """Yields questions, each with its answer and a value to compare it with."""
@@ -85,9 +102,11 @@ def _gain(curve: RiskCoverage) -> str:
     return f"{100 * curve.gain:+.1f} %"
 
 
-@dataclass(frozen=True, eq=False)
 class UncertaintyReport:
-    """Uncertainty compared with correctness.
+    """Uncertainty compared with correctness; empty without both sigma and log-odds.
+
+    Args:
+        evaluation: The evaluation, with its probes; see `keras_xmr.index.calibration`.
 
     Attributes:
         sides: The uncertainty of "image" and "caption" queries; without those that have no sigma.
@@ -95,9 +114,11 @@ class UncertaintyReport:
         probes: The results of embedding changed items.
     """
 
-    sides: dict[str, SideReport]
-    reliability: dict[str, Reliability]
-    probes: Probes
+    def __init__(self, evaluation: Evaluation) -> None:
+        sigmas = evaluation.embedded.log_sigma().items()
+        self.sides = {side: SideReport(evaluation, side, sigma) for side, sigma in sigmas}
+        self.reliability = _reliability(evaluation)
+        self.probes = evaluation.probes or Probes()
 
     def table(self) -> Table:
         """A row per question, with its answer and a value to compare it with."""
@@ -121,42 +142,6 @@ class UncertaintyReport:
             guarantee = f"guaranteed {percent(coverage.confidence, 0)}"
             rows.append([name, percent(coverage.kept), guarantee])
         return Table("Uncertainty report", ["question", "result", "to compare"], rows)
-
-
-def uncertainty_report(evaluation: Evaluation) -> UncertaintyReport:
-    """The uncertainty report of an evaluation; empty without both sigma and log-odds.
-
-    Args:
-        evaluation: The evaluation, with its probes; see `keras_xmr.index.calibration`.
-    """
-    sigmas = evaluation.embedded.log_sigma().items()
-    sides = {side: _side_report(evaluation, side, sigma) for side, sigma in sigmas}
-    return UncertaintyReport(sides, _reliability(evaluation), evaluation.probes or Probes())
-
-
-def _side_report(evaluation: Evaluation, side: str, sigma: np.ndarray) -> SideReport:
-    matcher, truth = evaluation.matchers[0], evaluation.ground_truth
-    number, queries = 0, matcher.metrics.image_to_text
-    groups = np.arange(evaluation.images)
-    if side == "caption":
-        number, queries, groups = 1, matcher.metrics.text_to_image, truth.caption_image
-    correct = queries.values["recall_1"]
-    by_gap = by_words = None
-    if matcher.scores.is_dense:
-        scores = matcher.scores.by_query[number]
-        # A single candidate has no gap.
-        by_gap = risk_coverage(narrow_gaps(scores), correct) if scores.shape[1] > 1 else None
-    if side == "caption" and any(truth.texts):
-        by_words = risk_coverage(few_words(truth.texts), correct)
-    low, high = np.quantile(sigma, [0.1, 0.9])
-    return SideReport(
-        risk_coverage(sigma, correct),
-        by_gap,
-        by_words,
-        float(np.exp(high - low)),
-        evaluation.uncertainty_bins[side],
-        bin_intervals(sigma, correct, groups),
-    )
 
 
 def _reliability(evaluation: Evaluation) -> dict[str, Reliability]:

@@ -27,11 +27,7 @@ from keras_xmr.pipeline.run import Run
 from keras_xmr.reporting.evaluation_plots import curve_pictures
 from keras_xmr.reporting.metric_tables import glossary
 from keras_xmr.reporting.result_tables import summary_table
-from keras_xmr.reporting.uncertainty_report import (
-    UncertaintyReport,
-    uncertainty_pictures,
-    uncertainty_report,
-)
+from keras_xmr.reporting.uncertainty_report import UncertaintyReport, uncertainty_pictures
 from keras_xmr.uncertainty.assessment import (
     Reliability,
     bin_intervals,
@@ -180,14 +176,15 @@ def test_occlusion_is_what_it_says(random):
     np.testing.assert_allclose(captions.ratio, np.exp(10 * np.array(SHARES)))
 
 
-def test_the_growth_of_a_single_item_has_no_interval_and_is_drawn(random, tmp_path):
+def test_the_growth_of_a_single_item_has_no_interval_and_is_drawn(evaluation, random, tmp_path):
     pixels = random.integers(128, 256, (1, 20, 20, 3)).astype(np.uint8)
     found = erase_images(Vague().embed_pixels, pixels)
     assert found.items == 1
     assert np.isinf(found.high).all()
     assert not found.grows
-    report = UncertaintyReport({}, {}, Probes({"image": found}))
-    (picture,) = uncertainty_pictures(report)
+    evaluation.matchers = [replace(evaluation.matchers[0], name="cosine")]
+    evaluation.probes = Probes({"image": found})
+    (picture,) = uncertainty_pictures(UncertaintyReport(evaluation))
     picture.write(tmp_path)
     assert (tmp_path / "sigma_damage_image.png").stat().st_size > 5000
 
@@ -364,7 +361,7 @@ def test_plausible_matches_grow_with_zeta(random):
 
 
 def test_a_model_without_sigma_has_a_report_of_its_probabilities_alone(evaluation):
-    report = uncertainty_report(evaluation)
+    report = UncertaintyReport(evaluation)
     rows = [row[0] for row in report.table().rows]
     assert rows == [f"ECE, {name}" for name in report.reliability]
     names = [picture.name for picture in uncertainty_pictures(report)]
@@ -375,7 +372,7 @@ def test_a_model_without_sigma_has_a_report_of_its_probabilities_alone(evaluatio
     ]
     other = replace(evaluation.matchers[0], name="cosine")
     evaluation.matchers = [other]
-    assert not uncertainty_report(evaluation).table().rows
+    assert not UncertaintyReport(evaluation).table().rows
 
 
 def test_sigma_stands_beside_what_needs_none(evaluation, random):
@@ -385,7 +382,7 @@ def test_sigma_stands_beside_what_needs_none(evaluation, random):
     recall = evaluation.matchers[0].metrics.text_to_image.values["recall_1"]
     evaluation.uncertainty_bins = {"caption": bins(sigma, recall)}
     evaluation.ground_truth.texts = ["word " * (1 + number) for number in range(16)]
-    rows = {row[0]: row[1:] for row in uncertainty_report(evaluation).table().rows}
+    rows = {row[0]: row[1:] for row in UncertaintyReport(evaluation).table().rows}
     by_words = 100 * mean_risk(np.arange(16)[::-1], 1 - recall)
     told = rows["text-to-image: the same by the length of captions"][1]
     assert told == f"AURC {by_words:.1f} %; needs no model"
@@ -393,7 +390,7 @@ def test_sigma_stands_beside_what_needs_none(evaluation, random):
     assert found == pytest.approx(np.exp(np.subtract(*np.quantile(sigma, [0.9, 0.1]))), abs=1e-3)
     alike = {"log_variance": np.ones((16, 4))}
     evaluation.embedded = EmbeddedSplit({}, alike)
-    sides = uncertainty_report(evaluation).sides
+    sides = UncertaintyReport(evaluation).sides
     assert {side: report.spread for side, report in sides.items()} == {"caption": 1.0}
 
 
