@@ -121,10 +121,8 @@ class LocalAttention(RecordedLayer):
     def build(self, features_shape: tuple[Any, ...]) -> None:
         width = features_shape[-1]
         hidden = self.hidden or max(width // 2, 1)
-        self.w1 = self.add_weight(name="w1", shape=(width, hidden), initializer="glorot_uniform")
-        self.w2 = self.add_weight(
-            name="w2", shape=(hidden, self.heads), initializer="glorot_uniform"
-        )
+        self.w1 = self.add_weight((width, hidden), "glorot_uniform", name="w1")
+        self.w2 = self.add_weight((hidden, self.heads), "glorot_uniform", name="w2")
 
     def call(self, features: Any, mask: Any = None) -> tuple[Any, Any]:
         # The gradient of a batched product would hold one of `w1` for each item of the batch.
@@ -243,9 +241,7 @@ class HypergraphConvolution(RecordedLayer):
 
     def build(self, nodes_shape: Any, incidence_shape: Any = None) -> None:
         width = nodes_shape[-1]
-        self.theta = self.add_weight(
-            name="theta", shape=(width, width), initializer="glorot_uniform"
-        )
+        self.theta = self.add_weight((width, width), "glorot_uniform", name="theta")
 
     def call(self, nodes: Any, incidence: Any) -> Any:
         degrees = ops.sum(incidence, axis=1, keepdims=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -63,17 +63,14 @@ class SubwordTokenizer(Tokenizer):
         self.mask_id = self.unknown if mask is None else mask
         special = (self.start is not None) + (self.end is not None)
         self.max_words = max_words if max_tokens is None else min(max_words, max_tokens - special)
-        # Called eagerly, KerasHub would take other code, which need not agree to the last id.
-        self._tokenize = tf.function(
-            with_sentencepiece_inside(tokenizer, tokenizer.__call__),
-            input_signature=[tf.TensorSpec([None], tf.string)],
-            autograph=False,
-        )
-        self._detokenize = tf.function(
-            with_sentencepiece_inside(tokenizer, tokenizer.detokenize),
-            input_signature=[tf.TensorSpec([1, None], tf.int32)],
-            autograph=False,
-        )
+
+        def graph(call: Callable[..., Any], spec: tf.TensorSpec) -> Callable[..., Any]:
+            # Called eagerly, KerasHub would take other code, which need not agree to the last id.
+            call = with_sentencepiece_inside(tokenizer, call)
+            return tf.function(call, input_signature=[spec], autograph=False)
+
+        self._tokenize = graph(tokenizer.__call__, tf.TensorSpec([None], tf.string))
+        self._detokenize = graph(tokenizer.detokenize, tf.TensorSpec([1, None], tf.int32))
 
     def pieces(self, texts: tf.Tensor | Sequence[str]) -> tf.RaggedTensor:
         """Ids int32 (N, tokens) of whole captions, without the first and the last."""
