@@ -61,9 +61,8 @@ from keras_xmr.reporting.result_tables import (
 from keras_xmr.runs.cluster import cluster_of
 from keras_xmr.runs.folder import RunFolder
 from keras_xmr.runs.frozen_features import with_features
-from keras_xmr.runs.loading import load_retriever
+from keras_xmr.runs.loading import check_initial_weights, load_retriever
 from keras_xmr.training.distribution import LOST, Distribution, limit_threads, lost_worker
-from keras_xmr.training.initial_weights import check_initial_weights
 from keras_xmr.training.train import train
 
 _LOGGER = logging.getLogger(__name__)

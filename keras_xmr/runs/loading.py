@@ -1,14 +1,15 @@
-"""The trained model of a run."""
+"""The trained model of a run, also as the start of another training."""
 
 from __future__ import annotations
 
 from data_pipelines.errors import UserError
 from data_pipelines.records import Records
 from data_pipelines.text import Tokenizer
+from keras_xmr.config.loader import ConfigError
 from keras_xmr.config.schema import Config
 from keras_xmr.model.build import build_model
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.runs.folder import RunFolder
+from keras_xmr.runs.folder import RunFolder, load_run
 
 
 class WeightsError(UserError):
@@ -60,3 +61,51 @@ def load_trained(model: Retriever, config: Config, folder: RunFolder) -> None:
             f"{path} cannot be read: {reason}. Copy it back, or delete {folder.checkpoints} and "
             "train again"
         ) from None
+
+
+_KEY = "train.initial_weights"
+
+
+def check_initial_weights(config: Config) -> Config | None:
+    """Checks that the run of `train.initial_weights` exists, and has the same model.
+
+    Returns:
+        The config of that run; None without the option.
+
+    Raises:
+        UserError: If not.
+    """
+    run = config.train.initial_weights
+    if run is None:
+        return None
+    try:
+        other = load_run(run)
+    except ConfigError as error:
+        raise ConfigError(f"{_KEY}: {error}") from None
+    if not RunFolder(other).done.exists():
+        raise UserError(f"{_KEY}: {run} holds no finished training")
+    ours, theirs = (c.model.model_dump(mode="json") for c in (config, other))
+    if changed := [key for key in ours if ours[key] != theirs[key]]:
+        raise ConfigError(
+            f"{_KEY}: {run} has another model (model.{changed[0]}); take its model section"
+        )
+    return other
+
+
+def load_initial_weights(model: Retriever, config: Config) -> None:
+    """Gives a model the weights of the run that `train.initial_weights` names, if it names one.
+
+    Args:
+        model: The model, without an optimizer.
+        config: Its config.
+
+    Raises:
+        UserError: If they are missing, damaged, or of another model.
+    """
+    other = check_initial_weights(config)
+    if other is None:
+        return
+    try:
+        load_trained(model, other, RunFolder(other))
+    except WeightsError as error:
+        raise UserError(f"{_KEY}: {error}") from None

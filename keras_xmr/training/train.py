@@ -35,7 +35,7 @@ from keras_xmr.runs.frozen_features import (
     ImageEncoder,
     features_for_training,
 )
-from keras_xmr.runs.loading import load_retriever, load_trained
+from keras_xmr.runs.loading import load_initial_weights, load_retriever, load_trained
 from keras_xmr.runs.termination import TerminationNotice
 from keras_xmr.training import callbacks
 from keras_xmr.training.cca_start import choose_weight, start_from_cca, weighted_poolings
@@ -47,7 +47,6 @@ from keras_xmr.training.checkpoint_files import (
 )
 from keras_xmr.training.checkpoints import Checkpoints, Progress
 from keras_xmr.training.distribution import Distribution
-from keras_xmr.training.initial_weights import load_initial_weights
 from keras_xmr.training.judged import judged_training
 from keras_xmr.training.phases import freeze, learning_rate_factors, phase_schedule
 from keras_xmr.training.trial import try_parts

@@ -10,8 +10,8 @@ from tiny_runs import RECURRENT, copy_of
 from data_pipelines.errors import UserError
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.pipeline.run import Run
+from keras_xmr.runs.loading import check_initial_weights
 from keras_xmr.training.checkpoint_files import find_external_weights
-from keras_xmr.training.initial_weights import check_initial_weights
 
 
 def tuned(trained, folder, *overrides):
