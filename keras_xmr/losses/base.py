@@ -110,14 +110,8 @@ class Loss(Part):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**({"dtype": "float32"} | kwargs))
 
-    def call(
-        self, scores: Tensor, image: Embedding, caption: Embedding, relations: Relations
-    ) -> dict[str, Tensor]:
-        """The parts of the loss."""
-        raise NotImplementedError
-
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
-        """The parts of the loss; see `call`.
+        """The parts of the loss, as `call` returns them.
 
         Raises:
             ArgumentError: If it is called on embeddings alone, as `compute` is.

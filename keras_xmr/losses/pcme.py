@@ -61,12 +61,12 @@ class KLDivergence(ItemsLoss):
         super().__init__(**kwargs)
         self.reduction = reduction
 
-    def sum_over_items(self, items: Queries) -> Any:
-        mean, log_variance = items.queries["mean"], items.queries["log_variance"]
+    def one_way(self, queries: Queries, direction: str, step: Any) -> Any:
+        mean, log_variance = queries.queries["mean"], queries.queries["log_variance"]
         divergence = 0.5 * ops.sum(
             mean * mean + ops.exp(log_variance) - 1.0 - log_variance, axis=-1
         )
-        return items.reduced(divergence, self.reduction)
+        return queries.reduced(divergence, self.reduction)
 
 
 class Uniformity(QueriesLoss):

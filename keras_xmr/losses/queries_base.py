@@ -225,7 +225,7 @@ class DirectionsLoss(QueriesLoss):
 class ItemsLoss(DirectionsLoss):
     """A loss over the items of each side by themselves, images and captions added.
 
-    A subclass implements `sum_over_items` in place of `one_way`.
+    Its `one_way` reads the embeddings of the queries alone.
     """
 
     CONTRACT = LossContract(
@@ -234,10 +234,3 @@ class ItemsLoss(DirectionsLoss):
         reads_matches=False,
         supports_soft_targets=True,
     )
-
-    def sum_over_items(self, items: Queries) -> Tensor:
-        """Sums the terms of the items that are the queries."""
-        raise NotImplementedError
-
-    def one_way(self, queries: Queries, direction: str, step: Tensor | None) -> Tensor:
-        return self.sum_over_items(queries)

@@ -19,9 +19,9 @@ class _ResidualsLoss(ItemsLoss):
 
     CONTRACT = LossContract(keys=("residuals",))
 
-    def sum_over_items(self, items: Queries) -> Any:
-        if set(self.contract.keys) <= items.queries.keys():
-            return self.sum_over_sets(items, items.queries["residuals"])
+    def one_way(self, queries: Queries, direction: str, step: Any) -> Any:
+        if set(self.contract.keys) <= queries.queries.keys():
+            return self.sum_over_sets(queries, queries.queries["residuals"])
         return ops.zeros(())
 
     def sum_over_sets(self, items: Queries, residuals: Any) -> Any:
