@@ -1,11 +1,10 @@
 """From pixels, regions or words to local features (B, L, F)."""
 
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec
-from keras_xmr.encoders.keras_applications import KerasApplications
+from keras_xmr.encoders.convolutional import KerasApplications, SmallCNN
 from keras_xmr.encoders.keras_hub import KerasHubImage, KerasHubText
 from keras_xmr.encoders.prolip import ProlipImage, ProlipText
 from keras_xmr.encoders.regions import VSRN, Regions
-from keras_xmr.encoders.small_cnn import SmallCNN
 from keras_xmr.encoders.word_embedding import WordEmbedding
 
 __all__ = [

@@ -3,13 +3,12 @@
 from keras_xmr.losses.base import Loss, Relations
 from keras_xmr.losses.captioning import Captioning
 from keras_xmr.losses.cross_entropy import NTXent, SphericalLikelihood, SupervisedContrastive
-from keras_xmr.losses.daa import DAA
 from keras_xmr.losses.msrm import HypergraphContrastive, MahalanobisContrastive
 from keras_xmr.losses.pcme import KLDivergence, SoftContrastive, Uniformity
 from keras_xmr.losses.pcmepp import Inclusion, ProbabilisticMatching
 from keras_xmr.losses.probvlm import GeneralizedGaussianLikelihood
 from keras_xmr.losses.residuals import MMD, Diversity, DynamicOrthogonality, SetUniformity
-from keras_xmr.losses.smooth_ap import SmoothAP
+from keras_xmr.losses.smooth_ranks import DAA, SmoothAP
 from keras_xmr.losses.triplet import Triplet, VarianceAwareWeighting
 
 __all__ = [

@@ -1,10 +1,9 @@
 """From local features (B, L, F) to one global vector (B, D)."""
 
 from keras_xmr.heads.pooling.base import Pooling
-from keras_xmr.heads.pooling.gpo import GPO
 from keras_xmr.heads.pooling.mean import Adapter, Attention, Mean, RectifiedMean
 from keras_xmr.heads.pooling.projection import Projection
-from keras_xmr.heads.pooling.recurrent import GRU, VSRN, BiGRU
+from keras_xmr.heads.pooling.recurrent import GPO, GRU, VSRN, BiGRU
 
 __all__ = [
     "GPO",

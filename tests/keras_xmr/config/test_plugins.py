@@ -182,7 +182,7 @@ class Spread(keras_xmr.heads.Point):
         ("class Broken(:", "a plugin cannot be read"),
         (
             "from keras_xmr.losses import Loss\nclass SmoothAP(Loss): '''Taken.'''",
-            "my_methods has a loss 'smooth_ap', and so has keras_xmr.losses.smooth_ap",
+            "my_methods has a loss 'smooth_ap', and so has keras_xmr.losses.smooth_ranks",
         ),
         (
             "from keras_xmr.losses import Loss\n"

@@ -21,7 +21,7 @@ from keras_xmr.config.loader import (
     packaged_ablations,
     packaged_configs,
 )
-from keras_xmr.encoders.keras_applications import KerasApplications
+from keras_xmr.encoders.convolutional import KerasApplications
 from keras_xmr.model import build
 from keras_xmr.model import towers as towers_module
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from keras_xmr.losses import daa
-from keras_xmr.losses.daa import smooth_asp
+from keras_xmr.losses.smooth_ranks import smooth_asp
 
 TEMPERATURE = 0.01
 
