@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_xmr.losses import daa
+from keras_xmr.losses import smooth_ranks
 from keras_xmr.losses.smooth_ranks import smooth_asp
 
 TEMPERATURE = 0.01
@@ -41,8 +41,8 @@ def expected(values: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.nda
 @pytest.mark.slow
 @pytest.mark.parametrize("at_once", [2**20, 2**13])
 def test_the_grid_gives_what_all_comparisons_give(random, monkeypatch, at_once):
-    monkeypatch.setattr(daa, "_AT_ONCE", at_once)  # In one block, and in blocks of 3.
-    monkeypatch.setattr(daa, "_one_by_one", None)
+    monkeypatch.setattr(smooth_ranks, "_AT_ONCE", at_once)  # In one block, and in blocks of 3.
+    monkeypatch.setattr(smooth_ranks, "_one_by_one", None)
     values, others = values_of(random, 7, 200)
     (found, slopes), (right, right_slopes) = ours(values, others), expected(values, others)
     np.testing.assert_allclose(found, right, rtol=1e-6)
@@ -53,7 +53,7 @@ def test_the_grid_gives_what_all_comparisons_give(random, monkeypatch, at_once):
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, 1e9])
 def test_what_no_grid_could_hold_is_compared_one_by_one(random, monkeypatch, wrong):
-    monkeypatch.setattr(daa, "_precision_on_grid", None)
+    monkeypatch.setattr(smooth_ranks, "_precision_on_grid", None)
     values, others = values_of(random, 2, 60)
     values[0, 5] = wrong
     found, _ = ours(values, others)
