@@ -22,7 +22,7 @@ from data_pipelines.text import SPECIAL, CaptionIds, WordTokenizer, count_words
 from keras_xmr.audit.labels import read_labels
 from keras_xmr.config.loader import ConfigError, load_config
 from keras_xmr.evaluation.score_files import load_matrix
-from keras_xmr.judgements import read_judgements
+from keras_xmr.judgements import GroundTruth, Judgements, read_judgements
 
 hypothesis = pytest.importorskip("hypothesis", reason="hypothesis is not installed (extra `dev`)")
 st = hypothesis.strategies
@@ -169,13 +169,15 @@ def test_every_byte_of_sparse_judgements(step, tmp_path):
 @pytest.mark.parametrize("count", COUNTS)
 def test_labels_of_an_audit(count, tmp_path):
     path = tmp_path / "labels.csv"
+    own = np.arange(2)
+    truth = GroundTruth(["a.jpg", "b.jpg"], ["1", "2"], own, Judgements.from_pairs(own, 2))
 
     def check(rows, damage):
         lines = ["image,caption,label,grade", *(",".join(row) for row in rows)]
         text = "\n".join(lines).encode("utf-8", "replace")
         path.write_bytes(damaged(text, damage))
         with named(path):
-            labels = read_labels(path, ["a.jpg", "b.jpg"], ["1", "2"])
+            labels = read_labels(path, truth)
             assert all(image in (0, 1) and caption in (0, 1) for image, caption in labels)
 
     fuzz(check, count, ROWS, DAMAGE)

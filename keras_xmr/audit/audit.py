@@ -131,7 +131,7 @@ def merge_labels(config: Config, path: Path) -> None:
     truth = ground_truth(main.records, main.records.split(name), config.data.judgements)
     folder = main.folder.audit(name)
     old = _old_labels(folder, truth)
-    new = read_labels(path, truth.image_ids, truth.caption_ids)
+    new = read_labels(path, truth)
     labels, changed = merge(old, new)
     for (image, caption), before in changed.items():
         print(
@@ -139,9 +139,9 @@ def merge_labels(config: Config, path: Path) -> None:
             f"{before} before, {new[image, caption]} now"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    write_labels(_labels_file(folder), labels, truth.image_ids, truth.caption_ids)
+    write_labels(_labels_file(folder), labels, truth)
     judgements = folder / f"judgements-{name}.csv"
-    write_judgements(judgements, truth, labels)
+    write_judgements(judgements, labels, truth)
     amended = judged_pairs([truth.judgements], labels)
     print(
         f"\n{len(new):,} labels read ({_kinds(new)}), {len(new.keys() - old.keys()):,} of them "
@@ -160,7 +160,7 @@ def _labels_file(folder: Path) -> Path:
 
 def _old_labels(folder: Path, truth: GroundTruth) -> dict[Pair, Label]:
     path = _labels_file(folder)
-    return read_labels(path, truth.image_ids, truth.caption_ids) if path.exists() else {}
+    return read_labels(path, truth) if path.exists() else {}
 
 
 def _kinds(labels: Mapping[Pair, Label]) -> str:

@@ -37,23 +37,20 @@ class Label:
         return f"{self.kind} ({self.grade:g})" if self.kind == "right" else self.kind
 
 
-def read_labels(
-    path: Path, image_ids: Sequence[str], caption_ids: Sequence[str]
-) -> dict[Pair, Label]:
+def read_labels(path: Path, truth: GroundTruth) -> dict[Pair, Label]:
     """Reads labels from a CSV file with the columns `image,caption,label` and perhaps `grade`.
 
     A label is right, wrong or unsure. The grade of a pair that is right is 1 if it is empty.
 
     Args:
         path: The file, as the annotation page saves it.
-        image_ids: The ids of the images, as the column `image` names them.
-        caption_ids: The ids of the captions.
+        truth: Has the ids of the images and captions, as the columns name them.
 
     Raises:
         JudgementsError: If the file is not such a file, names an id that is not known, has a
             label or a grade that cannot be, or labels a pair twice and differently.
     """
-    ids = {"image": image_ids, "caption": caption_ids}
+    ids = {"image": truth.image_ids, "caption": truth.caption_ids}
     numbers = {kind: {id_: n for n, id_ in enumerate(known)} for kind, known in ids.items()}
     labels: dict[Pair, Label] = {}
     lines: dict[Pair, int] = {}
@@ -116,26 +113,25 @@ def judged_pairs(
     return _apply_labels(grades, labels)
 
 
-def write_labels(
-    path: Path, labels: Mapping[Pair, Label], image_ids: Sequence[str], caption_ids: Sequence[str]
-) -> None:
+def write_labels(path: Path, labels: Mapping[Pair, Label], truth: GroundTruth) -> None:
     """Writes labels so that `read_labels` gives the same again."""
+    images, captions = truth.image_ids, truth.caption_ids
     rows = (
-        (image_ids[i], caption_ids[c], label.kind, _number(label.grade) if label.grade else "")
+        (images[i], captions[c], label.kind, _number(label.grade) if label.grade else "")
         for (i, c), label in labels.items()
     )
     write_rows(path, COLUMNS, rows)
 
 
-def write_judgements(path: Path, truth: GroundTruth, labels: Mapping[Pair, Label]) -> None:
+def write_judgements(path: Path, labels: Mapping[Pair, Label], truth: GroundTruth) -> None:
     """Writes annotated judgements, amended by labels, so that `read_judgements` can read them.
 
     A pair that is labelled wrong has grade 0; one labelled unsure is not changed.
 
     Args:
         path: The file: `image,caption,grade`, by image and then by caption.
-        truth: The judgements before, with the ids of images and captions.
         labels: The labels.
+        truth: The judgements before, with the ids of images and captions.
     """
     decided = {pair: label for pair, label in labels.items() if label.kind != "unsure"}
     grades = _apply_labels(truth.judgements.grades, decided)

@@ -231,8 +231,7 @@ class Service:
         """
         if not self.settings.originals:
             raise UserError("this server does not offer original files: start it with --originals")
-        index = self.index
-        with _showing(_photo(index, id_)):
+        with self._showing(id_) as (index, _):
             return index.photo_path(id_)
 
     def thumbnail(self, id_: int) -> bytes:
@@ -249,8 +248,7 @@ class Service:
         Raises:
             NotFoundError: If the photo is unknown, or its file is missing or broken.
         """
-        index = self.index
-        with _showing(_photo(index, id_)), _SHRINKING:
+        with self._showing(id_) as (index, _), _SHRINKING:
             return index.thumbnail(id_, size)
 
     def embed(self, texts: Sequence[str], uploads: Sequence[Upload]) -> dict[str, Any]:
@@ -266,9 +264,7 @@ class Service:
         }
 
     def _render_attention(self, id_: int) -> dict[str, bytes]:
-        index = self.index
-        photo = _photo(index, id_)
-        with _showing(photo), _SHRINKING:
+        with self._showing(id_) as (index, photo), _SHRINKING:
             pixels = self.embedder.pixels(index.photo_path(id_).read_bytes(), photo.path)
         maps = {name: map_[0] for name, map_ in self.embedder.attention(pixels[None]).items()}
         side = max(_LEAST, len(pixels))
@@ -283,6 +279,16 @@ class Service:
         self.embedder.close()
         self.index.close()
 
+    @contextmanager
+    def _showing(self, id_: int) -> Iterator[tuple[PhotoIndex, Photo]]:
+        """The index and a photo of it; errors say that it cannot be shown."""
+        index = self.index
+        photo = _photo(index, id_)
+        try:
+            yield index, photo
+        except (UserError, UnreadableError, OSError) as error:
+            raise NotFoundError(f"{photo.path} cannot be shown: {error}") from None
+
     def _open(self) -> Searcher:
         return Searcher(PhotoIndex.open(self._path), embedder=self.embedder)
 
@@ -290,14 +296,6 @@ class Service:
         checked = [check(upload, self.settings) for upload in uploads]
         self.metrics.broken.inc(sum(bool(upload.error) for upload in checked))
         return checked
-
-
-@contextmanager
-def _showing(photo: Photo) -> Iterator[None]:
-    try:
-        yield
-    except (UserError, UnreadableError, OSError) as error:
-        raise NotFoundError(f"{photo.path} cannot be shown: {error}") from None
 
 
 def _photo(index: PhotoIndex, id_: int) -> Photo:

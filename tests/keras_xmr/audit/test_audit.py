@@ -7,6 +7,7 @@ import html.parser
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from importlib import resources
 
 import datasets
@@ -46,6 +47,10 @@ from keras_xmr.reporting.pages import data_url
 from keras_xmr.runs.folder import load_run
 
 IMAGES, CAPTIONS = ["a", "b", 'c,"1"'], ["0", "1", "2", "<3>"]
+ANNOTATED = Judgements.from_grades(
+    np.array([[0, 0], [1, 1], [2, 2]]), np.array([1, 0.7, 1]), (3, 4)
+)
+TRUTH = GroundTruth(IMAGES, CAPTIONS, np.array([0, 1, 2, 0]), ANNOTATED)
 
 
 def judged(random, shape, right=0.1, wrong=0.05):
@@ -246,9 +251,6 @@ def labels_file(tmp_path, *lines, name="labels.csv"):
 
 
 def test_marks_make_judgements_that_can_be_read(tmp_path):
-    annotated = Judgements.from_grades(
-        np.array([[0, 0], [1, 1], [2, 2]]), np.array([1, 0.7, 1]), (3, 4)
-    )
     path = labels_file(
         tmp_path,
         "a,<3>,right,0.3",
@@ -257,7 +259,7 @@ def test_marks_make_judgements_that_can_be_read(tmp_path):
         "b,1,wrong,0",
         "b,0,right,",
     )
-    labels = read_labels(path, IMAGES, CAPTIONS)
+    labels = read_labels(path, TRUTH)
     assert labels == {
         (0, 3): Label("right", 0.3),
         (0, 1): Label("wrong"),
@@ -265,10 +267,9 @@ def test_marks_make_judgements_that_can_be_read(tmp_path):
         (1, 1): Label("wrong"),
         (1, 0): Label("right", 1),
     }
-    write_labels(tmp_path / "again.csv", labels, IMAGES, CAPTIONS)
-    assert read_labels(tmp_path / "again.csv", IMAGES, CAPTIONS) == labels
-    truth = GroundTruth(IMAGES, CAPTIONS, np.array([0, 1, 2, 0]), annotated)
-    write_judgements(tmp_path / "judged.csv", truth, labels)
+    write_labels(tmp_path / "again.csv", labels, TRUTH)
+    assert read_labels(tmp_path / "again.csv", TRUTH) == labels
+    write_judgements(tmp_path / "judged.csv", labels, TRUTH)
     found = read_judgements(tmp_path / "judged.csv", IMAGES, CAPTIONS).grades.toarray()
     np.testing.assert_allclose(
         found, [[1, 0, 0, np.float32(0.3)], [1, 0, 0, 0], [0, 0, 1, 0]], rtol=1e-7
@@ -277,7 +278,7 @@ def test_marks_make_judgements_that_can_be_read(tmp_path):
     assert lines[:4] == ["image,caption,grade", "a,0,1", "a,1,0", "a,<3>,0.3"]
     assert len(lines) == 7, "what is only unsure is no judgement"
     # All that was labelled or annotated is not asked again; only right pairs are above 0.
-    known = judged_pairs([annotated, Judgements.from_pairs(np.array([0, 0, 2, 2]), 3)], labels)
+    known = judged_pairs([ANNOTATED, Judgements.from_pairs(np.array([0, 0, 2, 2]), 3)], labels)
     assert known.nnz == 8
     np.testing.assert_allclose(
         known.toarray(), [[1, 0, 0, np.float32(0.3)], [1, 0, 0, 0], [0, 0, 1, 1]], rtol=1e-7
@@ -287,8 +288,9 @@ def test_marks_make_judgements_that_can_be_read(tmp_path):
 def test_labels_of_odd_names_read_the_same(tmp_path):
     images, captions = ["a\rb.jpg", " a.jpg", "a.jpg", "a.jpg\u00a0"], ["1", "1 "]
     labels = {(i, i % 2): Label("right", 1.0) for i in range(4)}
-    write_labels(tmp_path / "labels.csv", labels, images, captions)
-    assert read_labels(tmp_path / "labels.csv", images, captions) == labels
+    truth = replace(TRUTH, image_ids=images, caption_ids=captions)
+    write_labels(tmp_path / "labels.csv", labels, truth)
+    assert read_labels(tmp_path / "labels.csv", truth) == labels
 
 
 def test_later_marks_count_and_what_changes_is_told():
@@ -318,11 +320,11 @@ def test_later_marks_count_and_what_changes_is_told():
 def test_marks_that_cannot_be_name_file_and_line(tmp_path, lines, says):
     path = labels_file(tmp_path, *lines)
     with pytest.raises(JudgementsError, match=says) as error:
-        read_labels(path, IMAGES, CAPTIONS)
+        read_labels(path, TRUTH)
     assert str(error.value).startswith(f"{path}:")
     path.write_text("image,caption,grade\n")
     with pytest.raises(JudgementsError, match="no column 'label'"):
-        read_labels(path, IMAGES, CAPTIONS)
+        read_labels(path, TRUTH)
 
 
 class Page(html.parser.HTMLParser):
@@ -413,7 +415,7 @@ def test_what_the_button_saves_can_be_read(tmp_path):
     )
     done = subprocess.run(["node", "-e", program], capture_output=True, text=True, check=True)
     (tmp_path / "labels.csv").write_text(done.stdout)
-    assert read_labels(tmp_path / "labels.csv", IMAGES, CAPTIONS) == {
+    assert read_labels(tmp_path / "labels.csv", TRUTH) == {
         (2, 3): Label("right", 0.5),
         (0, 0): Label("wrong"),
         (1, 1): Label("unsure"),
