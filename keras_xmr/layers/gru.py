@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -49,7 +49,7 @@ class GRU(keras.layers.GRU):
         kernel, recurrent, bias = map(
             tf.convert_to_tensor, (cell.kernel, cell.recurrent_kernel, cell.bias)
         )
-        packing = _pack(tf.shape(sequences)[:2], mask, self.go_backwards)
+        packing = _Packing(tf.shape(sequences)[:2], mask, self.go_backwards)
         inputs = tf.matmul(tf.gather_nd(sequences, packing.sources), kernel) + bias[0]
         initial = tf.gather(tf.nest.flatten(initial_state)[0], packing.order)
         states = _states(inputs, initial, recurrent, bias[1], packing)
@@ -76,11 +76,16 @@ def bidirectional_gru(units: int, dtype: Any, name: str) -> keras.layers.Bidirec
     return keras.layers.Bidirectional(forward, merge_mode="ave", dtype=dtype, name=name)
 
 
-class _Packing(NamedTuple):
+class _Packing:
     """The T valid positions of a batch, step by step, the longest of B sequences first.
 
     The states before and after them are in one tensor: the initial ones of B sequences, then those
     after each position.
+
+    Args:
+        shape: B and L.
+        mask: Valid positions, (B, L); None for all.
+        backwards: Whether they are read from the last to the first position.
 
     Attributes:
         order: The sequences, the longest first, int32 (B,).
@@ -91,40 +96,28 @@ class _Packing(NamedTuple):
             previous one.
     """
 
-    order: Tensor
-    counts: Tensor
-    sources: Tensor
-    before: Tensor
-    outputs: Tensor
-
-
-def _pack(shape: Tensor, mask: Tensor | None, backwards: bool) -> _Packing:
-    """Packs sequences, optionally read backwards.
-
-    Args:
-        shape: B and L.
-        mask: Valid positions, (B, L); None for all.
-        backwards: Whether they are read from the last to the first position.
-    """
-    mask = tf.ones(shape, tf.bool) if mask is None else tf.cast(mask, tf.bool)
-    if backwards:
-        mask = tf.reverse(mask, [1])
-    done = tf.cumsum(tf.cast(mask, tf.int32), axis=1)
-    lengths = tf.reduce_sum(tf.cast(mask, tf.int32), axis=1)
-    order = tf.argsort(lengths, direction="DESCENDING", stable=True)
-    place = tf.math.invert_permutation(order)
-    steps = tf.reduce_max(tf.concat([lengths, [1]], axis=0))
-    counts = tf.reduce_sum(tf.cast(lengths[:, None] > tf.range(steps), tf.int32), axis=0)
-    starts = tf.cumsum(tf.concat([shape[:1], counts], axis=0), exclusive=True)
-    outputs = tf.gather(starts, done) + place[:, None]
-    # The packed index of each valid position, and the inverse.
-    there = tf.cast(tf.where(mask), tf.int32)
-    back = tf.math.invert_permutation(tf.gather_nd(outputs, there) - shape[0])
-    before = tf.gather(starts, tf.gather_nd(done, there) - 1) + tf.gather(place, there[:, 0])
-    sources = tf.gather(there, back)
-    if backwards:
-        sources = tf.stack([sources[:, 0], shape[1] - 1 - sources[:, 1]], axis=1)
-    return _Packing(order, counts, sources, tf.gather(before, back), outputs)
+    def __init__(self, shape: Tensor, mask: Tensor | None, backwards: bool) -> None:
+        mask = tf.ones(shape, tf.bool) if mask is None else tf.cast(mask, tf.bool)
+        if backwards:
+            mask = tf.reverse(mask, [1])
+        done = tf.cumsum(tf.cast(mask, tf.int32), axis=1)
+        lengths = tf.reduce_sum(tf.cast(mask, tf.int32), axis=1)
+        self.order = tf.argsort(lengths, direction="DESCENDING", stable=True)
+        place = tf.math.invert_permutation(self.order)
+        steps = tf.reduce_max(tf.concat([lengths, [1]], axis=0))
+        longer = lengths[:, None] > tf.range(steps)
+        self.counts = tf.reduce_sum(tf.cast(longer, tf.int32), axis=0)
+        starts = tf.cumsum(tf.concat([shape[:1], self.counts], axis=0), exclusive=True)
+        self.outputs = tf.gather(starts, done) + place[:, None]
+        # The packed index of each valid position, and the inverse.
+        there = tf.cast(tf.where(mask), tf.int32)
+        back = tf.math.invert_permutation(tf.gather_nd(self.outputs, there) - shape[0])
+        before = tf.gather(starts, tf.gather_nd(done, there) - 1) + tf.gather(place, there[:, 0])
+        self.before = tf.gather(before, back)
+        self.sources = tf.gather(there, back)
+        if backwards:
+            row, column = tf.unstack(self.sources, axis=1)
+            self.sources = tf.stack([row, shape[1] - 1 - column], axis=1)
 
 
 def _states(
