@@ -38,23 +38,6 @@ class PlannedShard:
     length: int
 
 
-@dataclass(frozen=True)
-class ShardTask:
-    """A shard to write.
-
-    Attributes:
-        path: Path of the shard.
-        entries: Its images.
-        fingerprint: Hash of their keys, captions and labels.
-        limit: Maximum number of skipped images.
-    """
-
-    path: Path
-    entries: Sequence[Entry]
-    fingerprint: str
-    limit: int
-
-
 @dataclass(frozen=True, eq=False)
 class ShardPlan:
     """Shards of a data set, with their entries in an unnamed temporary file.

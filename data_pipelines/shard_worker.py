@@ -1,77 +1,92 @@
-"""Process that writes the shards which its parent sends over a connection.
+"""Worker process that reads shards from standard input, writes them, and answers on its output.
 
-A message has what all shards share and one shard; see `data_pipelines.workers.shared_setup`. The
-answers are numbers of finished images, and finally the skipped ones, or an error. The process ends
-with its parent, which closes the connection.
+Each line is a JSON object: first the options of all shards, then one shard per line. Answers hold
+the number of finished images, and finally the skipped ones, or an error. The process ends with its
+parent, which closes the pipes.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
 from collections.abc import Callable
 from functools import lru_cache
-from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from data_pipelines.errors import UserError
 from data_pipelines.plugins import add_plugins
 
 if TYPE_CHECKING:
     from data_pipelines.options import DataOptions
-    from data_pipelines.shard_plan import ShardTask
     from data_pipelines.shards import ReportProgress
 
 _SECONDS = 0.2
 """Interval in seconds of reporting progress."""
 
-Setup = tuple[str, tuple[str, ...], str]
-"""The current folder, the plugins, and the options as JSON."""
 
-Answer = list[tuple[str, str]] | UserError
-"""The skipped items of a shard, or an error that a user can fix."""
+def write_from_json(options: str, task: str, report: ReportProgress) -> dict[str, Any]:
+    """Writes a shard.
 
+    Args:
+        options: Result of `workers.options_to_json`.
+        task: Result of `workers.task_to_json`.
+        report: Callback after every image.
 
-def write_with_setup(setup: Setup, task: ShardTask, report: ReportProgress) -> Answer:
-    """Writes a shard, as `write_shard`."""
-    options = _parse_options(*setup)  # Before other imports, which import the options.
-    from data_pipelines.shards import write_shard
+    Returns:
+        Argument of `workers.skipped_from_json`.
+    """
+    parsed = _parse_options(options)  # Before other imports, which import the options.
+    from data_pipelines.shard_plan import entry_from_json
+    from data_pipelines.shards import ShardTask, write_shard
 
+    fields = json.loads(task)
+    entries = [entry_from_json(entry) for entry in fields["entries"]]
+    shard = ShardTask(Path(fields["path"]), entries, fields["fingerprint"], fields["limit"])
     try:
-        return write_shard(options, task, report)
+        return {"skipped": write_shard(parsed, shard, report)}
     except UserError as error:
-        return error
+        return {"error": type(error).__name__, "message": str(error)}
 
 
 @lru_cache(maxsize=1)
-def _parse_options(folder: str, plugins: tuple[str, ...], options: str) -> DataOptions:
-    os.chdir(folder)  # Paths of a config may be relative.
-    add_plugins(plugins)  # Before importing the options, which depend on all sources.
+def _parse_options(options: str) -> DataOptions:
+    fields = json.loads(options)
+    os.chdir(fields["folder"])  # Paths of a config may be relative.
+    add_plugins(fields["plugins"])  # Before importing the options, which depend on all sources.
     from data_pipelines.options import DataOptions
 
-    return DataOptions.model_validate_json(options)
+    return DataOptions.model_validate(fields["options"])
 
 
 def main() -> None:
-    """Writes shards until the connection, a file descriptor in the first argument, is closed."""
-    parent = Connection(int(sys.argv[1]))
+    """Writes shards until the input ends."""
+    # Other output must not be taken for an answer.
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+
+    def answer(content: dict[str, Any]) -> None:
+        answers.write(json.dumps(content) + "\n")
+        answers.flush()
+
     try:
-        while True:
-            setup, task = parent.recv()
-            parent.send(write_with_setup(setup, task, _throttle(parent.send)))
-    except (EOFError, OSError, KeyboardInterrupt):
+        options = sys.stdin.readline()
+        for task in sys.stdin:
+            answer(write_from_json(options, task, _throttle(answer)))
+    except (BrokenPipeError, KeyboardInterrupt):
         os._exit(1)  # The parent has ended.
 
 
-def _throttle(answer: Callable[[int], None]) -> ReportProgress:
+def _throttle(answer: Callable[[dict[str, Any]], None]) -> ReportProgress:
     done, last = 0, time.monotonic()
 
     def report(count: int) -> None:
         nonlocal done, last
         done += count
         if time.monotonic() - last > _SECONDS:
-            answer(done)
+            answer({"done": done})
             done, last = 0, time.monotonic()
 
     return report

@@ -20,7 +20,6 @@ from data_pipelines.files import atomic_replace, atomic_write, checksum, tempora
 from data_pipelines.images import to_jpeg
 from data_pipelines.options import DataOptions
 from data_pipelines.resources import disk_message
-from data_pipelines.shard_plan import ShardTask
 from data_pipelines.sources import EncodedImage, Entry, Regions, UnreadableError
 
 VERSION = 2
@@ -303,6 +302,23 @@ ReportProgress = Callable[[int], None]
 
 class StoppedError(Exception):
     """The shard was cancelled."""
+
+
+@dataclass(frozen=True)
+class ShardTask:
+    """A shard to write.
+
+    Attributes:
+        path: Path of the shard.
+        entries: Its images.
+        fingerprint: Hash of their keys, captions and labels.
+        limit: Maximum number of skipped images.
+    """
+
+    path: Path
+    entries: Sequence[Entry]
+    fingerprint: str
+    limit: int
 
 
 def write_shard(options: DataOptions, task: ShardTask, report: ReportProgress) -> Skipped:

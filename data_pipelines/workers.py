@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
 from dataclasses import replace
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +16,15 @@ from data_pipelines.errors import UserError
 from data_pipelines.files import remove_stale_temporaries
 from data_pipelines.options import DataOptions
 from data_pipelines.plugins import added_plugins
-from data_pipelines.shard_plan import ShardTask
-from data_pipelines.shard_worker import Answer, Setup, write_with_setup
-from data_pipelines.shards import RecordsError, ReportProgress, Skipped
+from data_pipelines.shard_plan import entry_to_json
+from data_pipelines.shard_worker import write_from_json
+from data_pipelines.shards import RecordsError, ReportProgress, ShardTask, Skipped
+from data_pipelines.sources import SourceError
 
 _COMMAND = (sys.executable, "-m", "data_pipelines.shard_worker")
 
 _ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
 """Environment of the processes, which decode images without a GPU."""
-
-
-_Worker = tuple[subprocess.Popen[bytes], Connection]
-"""A process, and the connection to it."""
 
 
 class Processes:
@@ -45,67 +41,69 @@ class Processes:
     def __init__(self, options: DataOptions, slots: int) -> None:
         self.slots = slots
         self._folder = options.records
-        self._setup = shared_setup(options)
-        self._all: list[_Worker] = []
-        self._idle: list[_Worker] = []
+        self._options = options_to_json(options)
+        self._all: list[subprocess.Popen[str]] = []
+        self._idle: list[subprocess.Popen[str]] = []
         self._lock = threading.Lock()
         self._closed = False
 
     def write(self, task: ShardTask, report: ReportProgress) -> Skipped:
         """Writes a shard in another process, as `write_shard`. Thread-safe for `slots` threads."""
-        worker = self._acquire()
-        answer = self._ask(worker, (self._setup, task))
-        while isinstance(answer, int):
-            report(answer)
-            answer = self._ask(worker)
-        self._idle.append(worker)
-        return _skipped(answer)
+        process = self._acquire()
+        self._send(process, task_to_json(task))
+        for line in process.stdout or ():
+            if not line.endswith("\n"):
+                break  # It was killed while writing this line.
+            answer = json.loads(line)
+            report(answer.get("done", 0))
+            if "done" not in answer:
+                self._idle.append(process)
+                return skipped_from_json(answer)
+        raise RecordsError(_describe_exit(process.wait()))
 
     def close(self) -> None:
         """Kills all processes."""
         with self._lock:
             self._closed = True
-            for process, _ in self._all:
+            for process in self._all:
                 process.kill()
-        for process, _ in self._all:
+        for process in self._all:
             process.wait()
         remove_stale_temporaries(Path(self._folder))
 
-    def _acquire(self) -> _Worker:
+    def _acquire(self) -> subprocess.Popen[str]:
         with self._lock:
             if self._closed:
                 raise RecordsError("the preparation has been stopped")
             if self._idle:
                 return self._idle.pop()
             path = os.pathsep.join(map(os.path.abspath, sys.path))
-            ours, theirs = Pipe()
             process = subprocess.Popen(
-                [*_COMMAND, str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=sys.__stderr__,
-                pass_fds=[theirs.fileno()],
+                _COMMAND,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                encoding="ascii",
                 env=os.environ | _ENVIRONMENT | {"PYTHONPATH": path},
                 start_new_session=True,  # Ctrl-C is sent to this process, which ends them.
             )
-            theirs.close()
-            self._all.append((process, ours))
-            return self._all[-1]
+            self._all.append(process)
+        self._send(process, self._options)
+        return process
 
     @staticmethod
-    def _ask(worker: _Worker, *messages: object) -> int | Answer:
-        """Sends messages to a process, and receives its next answer.
+    def _send(process: subprocess.Popen[str], line: str) -> None:
+        """Sends a line to a process.
 
         Raises:
             RecordsError: If the process has ended.
         """
-        process, connection = worker
         try:
-            for message in messages:
-                connection.send(message)
-            answer: int | Answer = connection.recv()
-        except (EOFError, OSError):
+            if process.stdin is not None:
+                process.stdin.write(line + "\n")
+                process.stdin.flush()
+        except BrokenPipeError:
             raise RecordsError(_describe_exit(process.wait())) from None
-        return answer
 
 
 def _describe_exit(code: int) -> str:
@@ -154,20 +152,20 @@ class RayCluster:
                     f"({error}); `ray start --head` starts one"
                 ) from None
         self.slots = max(int(ray.cluster_resources().get("CPU", 1)), 1)
-        self._setup = shared_setup(options)
+        self._options = options_to_json(options)
         self._remote = ray.remote(max_retries=3)(_write_remotely)
         self._pending: set[Any] = set()
 
     def write(self, task: ShardTask, report: ReportProgress) -> Skipped:
         """Writes a shard on the cluster; see `write_shard`. Called from up to `slots` threads."""
         task = replace(task, path=task.path.absolute())
-        reference = self._remote.remote(self._setup, task)
+        reference = self._remote.remote(self._options, task_to_json(task))
         self._pending.add(reference)
         while not self._ray.wait([reference], timeout=_CHECK_SECONDS)[0]:
             report(0)
         self._pending.discard(reference)
         try:
-            skipped = _skipped(self._ray.get(reference))
+            skipped = skipped_from_json(self._ray.get(reference))
         except self._ray.exceptions.RayError as error:
             raise UserError(
                 f"the Ray cluster could not write {task.path.name}: {error}. Finished shards are "
@@ -185,18 +183,35 @@ class RayCluster:
                 self._ray.shutdown()
 
 
-def _write_remotely(setup: Setup, task: ShardTask) -> Answer:
+def _write_remotely(options: str, task: str) -> dict[str, Any]:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    return write_with_setup(setup, task, lambda count: None)
+    return write_from_json(options, task, lambda count: None)
 
 
-def shared_setup(options: DataOptions) -> Setup:
-    """Returns what the shards of a preparation share, for other processes."""
-    return os.getcwd(), tuple(added_plugins()), options.model_dump_json()
+def options_to_json(options: DataOptions) -> str:
+    """Serializes the options of a preparation."""
+    return json.dumps(
+        {
+            "folder": os.getcwd(),
+            "plugins": added_plugins(),
+            "options": options.model_dump(mode="json"),
+        }
+    )
 
 
-def _skipped(answer: Answer) -> Skipped:
-    """Returns the skipped items, or raises the error, of `write_with_setup`."""
-    if isinstance(answer, UserError):
-        raise answer
-    return answer
+def task_to_json(task: ShardTask) -> str:
+    """Serializes a task."""
+    fields = {"path": str(task.path), "entries": [entry_to_json(entry) for entry in task.entries]}
+    return json.dumps(fields | {"fingerprint": task.fingerprint, "limit": task.limit})
+
+
+def skipped_from_json(answer: dict[str, Any]) -> Skipped:
+    """Returns the skipped items in an answer of `write_from_json`.
+
+    Raises:
+        UserError: If the shard could not be written.
+    """
+    if "error" in answer:
+        known = {kind.__name__: kind for kind in (RecordsError, SourceError)}
+        raise known.get(answer["error"], UserError)(answer["message"])
+    return [(reason, item) for reason, item in answer["skipped"]]

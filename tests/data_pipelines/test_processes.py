@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -17,20 +17,24 @@ from data_pipelines.errors import UserError
 from data_pipelines.options import DataOptions, PrepareOptions
 from data_pipelines.plugins import remove_plugins
 from data_pipelines.prepare import prepare
-from data_pipelines.shard_plan import ShardTask
-from data_pipelines.shard_worker import write_with_setup
-from data_pipelines.shards import RecordsError, StoppedError
+from data_pipelines.shard_worker import write_from_json
+from data_pipelines.shards import RecordsError, ShardTask, StoppedError
 from data_pipelines.sources import Problems, SourceError
-from data_pipelines.workers import Processes, RayCluster, shared_setup
+from data_pipelines.workers import (
+    Processes,
+    RayCluster,
+    options_to_json,
+    skipped_from_json,
+    task_to_json,
+)
 
 ANSWERS = """
-import os, sys, time
-from multiprocessing.connection import Connection
-parent = Connection(int(sys.argv[1]))
-while True:
-    _, task = parent.recv()
+import json, sys
+common = json.loads(sys.stdin.readline())
+for line in sys.stdin:
+    task = json.loads(line)
     {work}
-    parent.send([])
+    print(json.dumps({{"skipped": []}}), flush=True)
 """
 
 
@@ -68,24 +72,30 @@ def test_a_worker_answers_what_this_process_would_find(options):
     made = options()
     made.records.mkdir()
     counts = []
-    setup, task = pickle.loads(pickle.dumps((shared_setup(made), task_of(made))))  # noqa: S301
-    ((reason, what),) = write_with_setup(setup, task, counts.append)
+    answer = json.loads(
+        json.dumps(
+            write_from_json(options_to_json(made), task_to_json(task_of(made)), counts.append)
+        )
+    )
+    ((reason, what),) = skipped_from_json(answer)
     assert reason == "unreadable image"
     assert "photo_003.jpg" in what
     assert sum(counts) == 5
     # Once more it is finished, and of another fingerprint it is refused.
-    assert write_with_setup(setup, task, counts.append) == [(reason, what)]
-    other = replace(task, fingerprint="another")
-    error = pickle.loads(pickle.dumps(write_with_setup(setup, other, counts.append)))  # noqa: S301
-    assert isinstance(error, RecordsError)
-    assert "other images or captions" in str(error)
+    assert skipped_from_json(
+        write_from_json(options_to_json(made), task_to_json(task_of(made)), counts.append)
+    )
+    other = task_to_json(replace(task_of(made), fingerprint="another"))
+    with pytest.raises(RecordsError, match="other images or captions"):
+        skipped_from_json(write_from_json(options_to_json(made), other, counts.append))
 
 
 def test_too_many_broken_images_leave_no_shard(options):
     made = options()
     made.records.mkdir()
-    skipped = write_with_setup(shared_setup(made), task_of(made, limit=0), lambda count: None)
-    assert len(skipped) == 1
+    task = task_to_json(task_of(made, limit=0))
+    answer = write_from_json(options_to_json(made), task, lambda count: None)
+    assert len(skipped_from_json(answer)) == 1
     assert os.listdir(made.records) == []
     with pytest.raises(SourceError, match=r"1 of 24 images .*0 may be left(?s:.*)photo_003"):
         prepare(options(max_skipped=0))
@@ -96,11 +106,10 @@ def test_plugins_come_along(options, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     made = options()
     made.records.mkdir()
-    folder, _, section = shared_setup(made)
-    setup = folder, ("plugin_of_a_worker",), section
+    shared = json.dumps(json.loads(options_to_json(made)) | {"plugins": ["plugin_of_a_worker"]})
     try:
-        assert len(write_with_setup(setup, task_of(made), lambda count: None)) == 1
-        assert shared_setup(made) == setup
+        skipped_from_json(write_from_json(shared, task_to_json(task_of(made)), lambda count: None))
+        assert json.loads(options_to_json(made))["plugins"] == ["plugin_of_a_worker"]
     finally:
         remove_plugins(["plugin_of_a_worker"])
 
@@ -121,17 +130,21 @@ class Nowhere(Source):
 
 
 @pytest.mark.slow
-def test_a_worker_knows_the_sources_of_plugins(options, tmp_path, monkeypatch):
+def test_a_worker_knows_the_sources_of_plugins(options, tmp_path):
     (tmp_path / "plugin_of_a_source.py").write_text(PLUGIN)
     made = options()
     made.records.mkdir()
-    monkeypatch.syspath_prepend(tmp_path)
-    pool = Processes(made, 1)
-    section = made.model_dump(mode="json") | {"source": {"name": "nowhere"}}
-    pool._setup = pool._setup[0], ("plugin_of_a_source",), json.dumps(section)
-    skipped = pool.write(task_of(made, limit=5), lambda count: None)
-    pool.close()
-    assert skipped[0] == ("unreadable image", "photo_000.jpg is nowhere")
+    common = json.loads(options_to_json(made)) | {"plugins": ["plugin_of_a_source"]}
+    common["options"]["source"] = {"name": "nowhere"}
+    worker = subprocess.run(
+        workers._COMMAND,
+        input=f"{json.dumps(common)}\n{task_to_json(task_of(made, limit=5))}\n",
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+    )
+    skipped = json.loads(worker.stdout.splitlines()[-1])["skipped"]
+    assert skipped[0] == ["unreadable image", "photo_000.jpg is nowhere"]
 
 
 class TestProcesses:
@@ -149,17 +162,17 @@ class TestProcesses:
         return start
 
     def test_one_process_writes_many_shards(self, started):
-        pool, task = started("parent.send(3)")
+        pool, task = started("print(json.dumps({'done': 3}), flush=True)")
         counts = []
         for _ in range(3):
             assert pool.write(task, counts.append) == []
         assert sum(counts) == 9
         assert len(pool._all) == 1
         pool.close()
-        assert pool._all[0][0].poll() is not None
+        assert pool._all[0].poll() is not None
 
     def test_one_that_dies_is_told_of(self, started):
-        pool, task = started("os.kill(os.getpid(), 9)")
+        pool, task = started("import os; os.kill(os.getpid(), 9)")
         with pytest.raises(RecordsError, match=r"ended \(killed, perhaps because memory"):
             pool.write(task, lambda count: None)
         pool.close()
@@ -167,19 +180,21 @@ class TestProcesses:
     def test_one_that_dies_at_its_start_is_told_of(self, started, monkeypatch):
         pool, task = started("")
         monkeypatch.setattr(workers, "_COMMAND", (sys.executable, "-c", "raise SystemExit(3)"))
-        pool._setup = "x" * 10**6  # More than a pipe holds: it is written until the end is known.
+        pool._common = "x" * 10**6  # More than a pipe holds: it is written until the end is known.
         with pytest.raises(RecordsError, match=r"ended \(exit code 3\)"):
             pool.write(task, lambda count: None)
         pool.close()
 
     def test_half_an_answer_is_none(self, started):
-        pool, task = started("os.write(parent.fileno(), bytes([0, 0, 0, 9, 1])); os._exit(3)")
+        pool, task = started("print('{', end='', flush=True); import os; os._exit(3)")
         with pytest.raises(RecordsError, match="exit code 3"):
             pool.write(task, lambda count: None)
         pool.close()
 
     def test_one_that_is_no_longer_wanted_ends(self, started):
-        pool, task = started("parent.send(1); time.sleep(60)")
+        pool, task = started(
+            "print(json.dumps({'done': 1}), flush=True); import time; time.sleep(60)"
+        )
 
         def stopped(count):
             raise StoppedError
@@ -193,7 +208,10 @@ class TestProcesses:
             pool.write(task, stopped)
 
     def test_what_it_left_aside_is_removed(self, started):
-        pool, task = started("task.path.with_name(f'.x.{os.getpid()}.1').touch(); os._exit(3)")
+        pool, task = started(
+            "import os, pathlib; path = pathlib.Path(task['path']);"
+            "path.with_name(f'.x.{os.getpid()}.1').touch(); os._exit(3)"
+        )
         with pytest.raises(RecordsError, match="exit code 3"):
             pool.write(task, lambda count: None)
         assert len(os.listdir(task.path.parent)) == 1
