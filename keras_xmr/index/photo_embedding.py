@@ -55,8 +55,11 @@ class EmbeddedPhotos:
         return [photo.path for photo in self.photos]
 
 
-_Place = tuple[SplitRecords, int]
-"""A split with stored features, and the number of an image there."""
+_Place = tuple[SplitRecords | None, int]
+"""A split with stored features, and the number of an image there; None for other images."""
+
+
+_NOWHERE: _Place = (None, -1)
 
 
 class PhotoEmbedder:
@@ -105,7 +108,7 @@ class PhotoEmbedder:
 
     def _read(
         self, file: tuple[str, FileState]
-    ) -> tuple[Photo, np.ndarray, _Place | None] | UnreadableError:
+    ) -> tuple[Photo, np.ndarray, _Place] | UnreadableError:
         """A photo, its pixels, and where its features are stored, if they are."""
         path, state = file
         try:
@@ -114,29 +117,24 @@ class PhotoEmbedder:
             pixels = self._model.decode(jpeg)
             photo = describe(path, data, state, pixels)
             if not self._stored:
-                return photo, pixels, None
+                return photo, pixels, _NOWHERE
             if side := self._model.config.data.image.store_side:
                 jpeg = to_jpeg(data, path, side)
-            return photo, pixels, self._stored.get(int(content_digest(jpeg), 16))
+            return photo, pixels, self._stored.get(int(content_digest(jpeg), 16), _NOWHERE)
         except UnreadableError as error:
             return error
 
-    def _embed(
-        self, pixels: list[np.ndarray], places: list[_Place | None]
-    ) -> dict[str, np.ndarray]:
+    def _embed(self, pixels: list[np.ndarray], places: list[_Place]) -> dict[str, np.ndarray]:
         """Embeds photos, by stored features those that have them, in order."""
-        rows: dict[SplitRecords | None, list[tuple[int, int]]] = {}
-        for row, place in enumerate(places):
-            split, number = place or (None, row)
-            rows.setdefault(split, []).append((row, number))
         parts, order = [], []
-        for split, of_split in rows.items():
-            numbers = np.array([number for _, number in of_split])
+        for split in dict.fromkeys(split for split, _ in places):
+            rows = [row for row, (own, _) in enumerate(places) if own is split]
             if split is None:
-                parts.append(self._model.embed_pixels(np.stack([pixels[n] for n in numbers])))
+                parts.append(self._model.embed_pixels(np.stack([pixels[row] for row in rows])))
             else:
+                numbers = np.array([places[row][1] for row in rows])
                 parts.append(self._model.embed_records(split, numbers))
-            order += [row for row, _ in of_split]
+            order += rows
         return select(concatenate(parts), np.argsort(order))
 
 
