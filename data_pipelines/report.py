@@ -25,6 +25,9 @@ from data_pipelines.text import (
 )
 from data_pipelines.vectors import chunks
 
+_MANY = 0.05
+"""Share of repeated captions from which on the report gives advice."""
+
 REPORT = "report.json"
 
 
@@ -103,6 +106,12 @@ class DataReport:
                 f"{self.vocabulary:,} of {self.distinct_words:,} different words occur often enough"
             )
         lines.append(f"vocabulary: {vocabulary}")
+        if any(s.repeated_captions > _MANY * s.captions for s in self.splits.values()):
+            lines.append(
+                "repeated captions count as wrong for images that they were not written for; "
+                "with --set evaluation.judgements='[identical_captions]' metrics in which "
+                "they are right are reported, too"
+            )
         if self.leaks:
             lines.append(f"LEAKS: {len(self.leaks):,} images are in several splits, such as")
             lines += [f"  {on_one_line(' = '.join(group))}" for group in self.leaks[:5]]

@@ -22,7 +22,7 @@ from keras_xmr.config.model_compatibility import (
 )
 from keras_xmr.config.registry import components, contract_of
 from keras_xmr.config.schema import Config
-from keras_xmr.judgements import EXTENDED_COCO, TRUTH, name_clashes
+from keras_xmr.judgements import EXTENDED_COCO, IDENTICAL, TRUTH, name_clashes
 
 PARTS = ("encoder", "pooling", "head", "log_variance")
 """The parts of a tower, which can be frozen or have other learning rates."""
@@ -264,8 +264,8 @@ def _judgements(config: Config) -> Iterator[Mistake]:
             if files[source].parent.is_dir() and not files[source].is_file():
                 yield f"{key}: {source!r} comes from {files[source]}, which does not exist"
         elif source not in EXTENDED_COCO:
-            if not os.path.isfile(source):
-                known = ", ".join([*files, *EXTENDED_COCO])
+            if source != IDENTICAL and not os.path.isfile(source):
+                known = ", ".join([*files, IDENTICAL, *EXTENDED_COCO])
                 yield (
                     f"{key}: {cut(repr(source))} does not exist; it should be a CSV file, or one "
                     f"of {known}"

@@ -331,7 +331,8 @@ class JudgementSection(Section):
     """Judgements to measure against."""
 
     source: str
-    """`eccv_caption` or `cxc`, a name that comes with the data set, or a file."""
+    """`identical_captions`, `eccv_caption` or `cxc`, a name that comes with the data set, or a
+    file."""
 
     name: str | None = None
     """The name of figures against them; by default that of the source, or of the file without its
@@ -405,7 +406,8 @@ class EvaluationOptions(Section):
 
     judgements: tuple[Annotated[JudgementSection, _written_as("source")], ...] = ()
     """Further judgements to measure against, in addition to `data.judgements`, by their source or
-    with options: `eccv_caption` or `cxc` on COCO's test split (they need
+    with options: `identical_captions`, by which a caption is also relevant for other images with
+    the same caption; `eccv_caption` or `cxc` on COCO's test split (they need
     `pip install 'keras-xmr[eccv]'`), `experts` or `crowd` on Flickr8K's, or a CSV file with the
     columns `image,caption,grade`, which goes by the ids of the data set, or the file of a
     benchmark: CIRCO, Flickr8K, HierarCaps, INQUIRE, Marqo-GS."""

@@ -1,11 +1,13 @@
 """Relevance judgements, and the files that hold them."""
 
 from keras_xmr.judgements.files import (
+    IDENTICAL,
     TRUTH,
     JudgementOptions,
     add_judgements,
     find_judgements,
     judgement_options,
+    match_identical,
     name_clashes,
     read_judgements,
 )
@@ -22,6 +24,7 @@ from keras_xmr.judgements.relation import Judgements, as_judgements, check_image
 
 __all__ = [
     "EXTENDED_COCO",
+    "IDENTICAL",
     "TRUTH",
     "GroundTruth",
     "JudgementOptions",
@@ -34,6 +37,7 @@ __all__ = [
     "find_judgements",
     "judge",
     "judgement_options",
+    "match_identical",
     "multi_hot",
     "name_clashes",
     "read_ground_truth",

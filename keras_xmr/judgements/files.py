@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +32,10 @@ from keras_xmr.judgements.relation import Judgements
 
 TRUTH = "truth"
 """The name of the exhaustive truth of a data set."""
+
+IDENTICAL = "identical_captions"
+"""The name of judgements by which a caption is relevant for every image with a caption of the same
+words."""
 
 _TAKEN = ("annotated", "folds", "metrics")
 """Names of the figures against the annotated pairs."""
@@ -66,6 +71,30 @@ def find_judgements(
     if unjudged not in (None, "wrong"):
         raise JudgementsError(f"{source!r} {_NOTHING_WRONG}")
     return extended_coco(source, image_ids, caption_ids)
+
+
+def match_identical(texts: Sequence[str], caption_image: np.ndarray, num_images: int) -> Judgements:
+    """Judgements by which a caption is relevant for every image with a caption of the same words.
+
+    Args:
+        texts: The captions; capitals and punctuation do not matter.
+        caption_image: The image that each caption was written for, int (captions,).
+        num_images: Number of images.
+
+    Raises:
+        JudgementsError: If the texts are not known.
+    """
+    if not texts:
+        raise JudgementsError(f"{IDENTICAL} needs the texts of the captions, which are not known")
+    words = [" ".join(re.findall(r"\w+", text.casefold())) or text for text in texts]
+    content, number = np.unique(words, return_inverse=True)
+    captions, ones = np.arange(len(words)), np.ones(len(words))
+    of_images = scipy.sparse.csr_array(
+        (ones, (caption_image, number)), shape=(num_images, len(content))
+    )
+    of_captions = scipy.sparse.csr_array((ones, (number, captions)))
+    pairs = np.stack((of_images @ of_captions).nonzero(), axis=1)
+    return Judgements.from_grades(pairs, np.ones(len(pairs)), (num_images, len(words)))
 
 
 def read_judgements(
@@ -256,7 +285,12 @@ def add_judgements(truth: GroundTruth, sources: Sequence[str | JudgementOptions]
         raise JudgementsError(f"judgements: {clash}")
     for option in options:
         ids = truth.image_ids, truth.caption_ids, truth.texts
-        judgements = find_judgements(option.source, *ids, option.unjudged)
+        if option.source == IDENTICAL:
+            if option.unjudged not in (None, "wrong"):
+                raise JudgementsError(f"{IDENTICAL!r} {_NOTHING_WRONG}")
+            judgements = match_identical(truth.texts, truth.caption_image, len(truth.image_ids))
+        else:
+            judgements = find_judgements(option.source, *ids, option.unjudged)
         annotated = option.annotated
         if annotated is None:
             annotated = is_flickr8k(Path(option.source))

@@ -10,6 +10,7 @@ import re
 import resource
 import shutil
 from collections import Counter
+from dataclasses import replace
 
 import datasets
 import numpy as np
@@ -486,6 +487,10 @@ class TestBadItems:
         report = data_report(records, TextOptions(min_count=1))
         assert report.leaks, "the copies are in different splits"
         text = str(report)
+        assert "evaluation.judgements='[identical_captions]'" not in text
+        most = {name: replace(part, repeated_captions=2) for name, part in report.splits.items()}
+        advised = str(replace(report, splits=most))
+        assert "evaluation.judgements='[identical_captions]'" in advised
         for message in (str(told.value), text, str(Problems(Counter({"x": 1}), {"x": names}))):
             assert all(line.isprintable() for line in message.split("\n"))
         assert f"{names[0]}" not in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,10 +11,13 @@ import scipy.sparse
 
 from keras_xmr.judgements import (
     GroundTruth,
+    JudgementOptions,
     Judgements,
     JudgementsError,
+    add_judgements,
     extended_coco,
     find_judgements,
+    match_identical,
     multi_hot,
     read_ground_truth,
     read_judgements,
@@ -47,6 +51,25 @@ def test_label_vectors_within_zeta_match(random):
         Judgements.from_labels(single, single, 2).grades.toarray(),
         [[1, 1, 0], [1, 1, 0], [0, 0, 0]],
     )
+
+
+def test_identical_captions_match_each_others_images():
+    texts = ["A horse.", "a horse", "Two dogs!", "A mare", "?", "!"]
+    owner = np.array([0, 1, 1, 0, 2, 3])
+    found = match_identical(texts, owner, 4)
+    np.testing.assert_array_equal(
+        found.grades.toarray(),
+        [[1, 1, 0, 1, 0, 0], [1, 1, 1, 0, 0, 0], [0, 0, 0, 0, 1, 0], [0, 0, 0, 0, 0, 1]],
+    )
+    ids = [*map(str, range(6))]
+    truth = GroundTruth(ids[:4], ids, owner, Judgements.from_pairs(owner, 4), texts=texts)
+    add_judgements(truth, ["identical_captions"])
+    assert truth.extra["identical_captions"] is not truth.judgements
+    assert truth.extra["identical_captions"].grades.nnz == 8
+    with pytest.raises(JudgementsError, match="'identical_captions' has no wrong pairs"):
+        add_judgements(truth, [JudgementOptions("identical_captions", "x", unjudged="left_out")])
+    with pytest.raises(JudgementsError, match="identical_captions needs the texts"):
+        add_judgements(replace(truth, texts=(), extra={}), ["identical_captions"])
 
 
 def test_multi_hot_counts_a_label_once():
