@@ -26,7 +26,7 @@ from keras_xmr.config.program import program
 from keras_xmr.runs.folder import load_run
 
 if TYPE_CHECKING:
-    from keras_xmr.index.learning import Report
+    from keras_xmr.index.marked import Report
 
 _SHOWN = 5
 
@@ -44,7 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Learns a change, or removes it."""
     from keras_xmr.index import PhotoIndex, Searcher
-    from keras_xmr.index.learning import MARKS, forget, learn
+    from keras_xmr.index.learning import MARKS, forget
+    from keras_xmr.index.marked import learn
 
     if arguments.undo and arguments.marks:
         raise ConfigError("--undo reads no marks; remove --marks")

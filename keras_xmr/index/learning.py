@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
@@ -30,12 +30,7 @@ from scipy.special import expit
 
 from data_pipelines.errors import UserError
 from data_pipelines.files import NO_ARRAY, locked, replace_atomically
-from data_pipelines.vectors import Arrays, chunks, concatenate, unit_rows
-from keras_xmr.judgements.formats import read_csv
-from keras_xmr.judgements.reading import known_name, one_line
-
-if TYPE_CHECKING:
-    from keras_xmr.index.photo_index import PhotoIndex
+from data_pipelines.vectors import Arrays, unit_rows
 
 PENALTIES = (1.0, 3.0, 10.0)
 SHARPNESSES = (1.0, 2.0, 4.0)
@@ -52,8 +47,6 @@ MARKS = "judgements.csv"
 """The file of marks of the page, in the folder of the index."""
 
 _VERSION = 1
-
-_BATCH = 64
 
 _FIRST_SCALE, _FIRST_SHIFT, _PRIOR = 12.0, -6.0, 1e-2
 """The log-odds of a mark are about 12 cosine - 6 until marks say otherwise."""
@@ -341,94 +334,3 @@ def _digest(queries: np.ndarray, directions: np.ndarray, about: Mapping[str, Any
     for array in (queries, directions):
         digest.update(f"{array.dtype} {array.shape}".encode() + array.tobytes())
     return digest.hexdigest()
-
-
-@dataclass(frozen=True)
-class Report:
-    """Summary of learning from marks.
-
-    Attributes:
-        marks: Number of marks.
-        right: Number of marks as right.
-        queries: Number of marked queries.
-        unknown: Names of marked photos that the index does not have.
-        choice: The choice of cross-validation; None without marks.
-    """
-
-    marks: int
-    right: int
-    queries: int
-    unknown: tuple[str, ...]
-    choice: Choice | None
-
-    @property
-    def is_learned(self) -> bool:
-        """Whether searches changed."""
-        return self.choice is not None and self.choice.penalty is not None
-
-
-def learn(index: PhotoIndex, model: Any, path: Path) -> Report:
-    """Learns from a file of marks, and replaces an earlier result.
-
-    Without an improvement on held-out marks, searches are those of the model.
-
-    Args:
-        index: The index.
-        model: Its model.
-        path: CSV with the columns `image,caption,grade`: a path under the folder of the photos, a
-            query, and 0 if the photo is wrong.
-
-    Raises:
-        UserError: If the file cannot be read, or queries of this model are not single vectors.
-    """
-    if index.kind not in ("point", "gaussian"):
-        raise UserError(
-            f"{index.path} has embeddings of the kind {index.kind!r}; marks change embeddings of "
-            "one vector, points or Gaussians"
-        )
-    marks, unknown = _read(path, {photo.path: photo.id for photo in index.photos()})
-    if not marks:
-        forget(index.path)
-        return Report(0, 0, 0, unknown, None)
-    texts = list(dict.fromkeys(text for _, text in marks))
-    photos = list(dict.fromkeys(id_ for id_, _ in marks))
-    queries = concatenate([model.embed_texts(batch) for batch in chunks(texts, _BATCH)])
-    gallery = index.embeddings(photos)
-    photo_rows, text_rows = ({item: n for n, item in enumerate(items)} for items in (photos, texts))
-    photo_of = np.array([photo_rows[id_] for id_, _ in marks])
-    query_of = np.array([text_rows[text] for _, text in marks])
-    right = np.array(list(marks.values())) > 0
-    query_units, photo_units = (
-        unit_rows(np.asarray(each["mean"], np.float64)[:, : model.compared])
-        for each in (queries, gallery)
-    )
-    marked = Marked(query_units, photo_units, query_of, photo_of, right)
-
-    def score(change: Change | None) -> np.ndarray:
-        changed = queries if change is None else change.apply(queries)
-        return np.asarray(model.score(gallery, changed)[photo_of, query_of])
-
-    choice = choose(marked, score)
-    if choice.penalty is None:
-        forget(index.path)
-    else:
-        change = fit(marked, choice.penalty, choice.sharpness)
-        Learned(change, index.fingerprint, len(marks)).save(index.path)
-    return Report(len(marks), int(right.sum()), len(texts), unknown, choice)
-
-
-def _read(
-    path: Path, known: dict[str, int]
-) -> tuple[dict[tuple[int, str], float], tuple[str, ...]]:
-    """Reads the last grade of each pair of a photo and a query, and the names of unknown photos."""
-    marks: dict[tuple[int, str], float] = {}
-    unknown: dict[str, None] = {}
-    for _, (image, text), grade in read_csv(path):
-        name = known_name(image, known)
-        if name in known:
-            pair = known[name], one_line(text)
-            marks.pop(pair, None)
-            marks[pair] = grade
-        else:
-            unknown[name] = None
-    return dict(list(marks.items())[-MOST:]), tuple(unknown)

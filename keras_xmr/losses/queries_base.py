@@ -175,7 +175,7 @@ class DirectionsLoss(QueriesLoss):
     """A loss with one part for images as queries, and another for captions, in this order.
 
     A subclass implements `one_way` in place of `sum_over_queries`. One that does not read the
-    scores of the matcher may have its own: `similarities`.
+    scores of the matcher may override `similarities`.
     """
 
     CONTRACT = LossContract(parts=("image_to_text", "text_to_image"))

@@ -11,8 +11,9 @@ from data_pipelines.files import locked
 from data_pipelines.source_changes import data_change
 from keras_xmr.config.schema import Config
 from keras_xmr.index.build import Report, build_index
-from keras_xmr.index.learning import MARKS, learn
+from keras_xmr.index.learning import MARKS
 from keras_xmr.index.manifests import MANIFEST
+from keras_xmr.index.marked import learn
 from keras_xmr.index.photo_index import PhotoIndex
 from keras_xmr.index.run_model import RunModel
 from keras_xmr.pipeline.run import Run, run

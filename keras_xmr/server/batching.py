@@ -111,7 +111,7 @@ class Batcher:
 
 
 class BatchingEmbedder:
-    """Batches the calls of several threads to an embedder, which embeds in a thread of its own.
+    """Batches the calls of several threads to an embedder, which embeds in one further thread.
 
     All other attributes are delegated to the embedder.
 

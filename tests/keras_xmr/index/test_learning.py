@@ -22,10 +22,10 @@ from keras_xmr.index.learning import (
     choose,
     fit,
     forget,
-    learn,
     order_shares,
     unit_rows,
 )
+from keras_xmr.index.marked import learn
 
 
 def marks_of(random, queries=12, photos=30, per_query=8, dimension=6, hidden=None):
