@@ -335,6 +335,7 @@ def _assign(draft: Draft, parts: Key, value: Any, place: str) -> None:
         section = _open(section, part)
         if section is None:
             raise ConfigError(f"{place}: {dotted(parts[:depth])} does not exist")
+        draft.places.setdefault(parts[:depth], place)
     last = parts[-1]
     if isinstance(section, list):
         if not isinstance(last, int) or last > len(section):

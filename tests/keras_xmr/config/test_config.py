@@ -100,6 +100,7 @@ def test_overrides_reach_any_key():
         ("data.prepare.workers=100000", ["prepare.workers", "100000", "equal to 1024"]),
         ("data.source.name=cocoo", ["data.source.name", "'coco'"]),
         ("data.source.trian=3", ["data.source.trian", "'train'"]),
+        ("data.sorce.train=3", ["--set data.sorce.train=3", "data.sorce: unknown", "'source'"]),
         ("train.optimizer=sgd", ["train.optimizer.name", "adamp"]),
         ("train.phases.0.freeze=[image.encodr]", ["freeze", "'image.encodr'", "image.encoder"]),
         ("train.phases.0.freeze=[image, text]", ["nothing is left to train"]),
