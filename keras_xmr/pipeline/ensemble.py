@@ -48,6 +48,7 @@ def evaluate_ensemble(config: Config, runs: Sequence[Path], output: Path | None 
     if len(runs) < 2:
         raise ConfigError("--runs: an ensemble needs at least two runs, separated by commas")
     members = [Run(load_run(run)) for run in runs]
+    _check_different(members)
     names = [str(member.folder.path) for member in members]
     if output is None:
         output = runs[0].parent / "-".join(["ensemble", *(m.config.name for m in members)])
@@ -91,10 +92,7 @@ def scores_of_runs(
         UserError: If a run is not trained or given twice, or has other images or captions.
     """
     names = [run.config.name for run in runs]
-    folders = [run.folder.path.resolve() for run in runs]
-    for run, folder in zip(runs, folders, strict=True):
-        if folders.count(folder) > 1:
-            raise UserError(f"--runs: {run.folder.path} appears twice")
+    _check_different(runs)
     for run in runs:
         _LOGGER.info("== scores of %s", run.folder.path)
         part = split if run is main else run.records.split(split.split)
@@ -132,6 +130,14 @@ def mean_scores(scores: Iterable[ScoreMatrices]) -> ScoreMatrices:
     for total in sums:
         total /= count
     return ScoreMatrices(*sums)
+
+
+def _check_different(runs: Sequence[Run]) -> None:
+    """Checks that no run is given twice."""
+    folders = [run.folder.path.resolve() for run in runs]
+    for run, folder in zip(runs, folders, strict=True):
+        if folders.count(folder) > 1:
+            raise UserError(f"--runs: {run.folder.path} appears twice")
 
 
 def _claim(folder: RunFolder, runs: list[str]) -> None:

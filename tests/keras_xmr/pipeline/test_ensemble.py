@@ -99,14 +99,19 @@ def test_an_ensemble_does_not_take_the_folder_of_something_else(folder, members)
         evaluate_ensemble(members[0].config, paths, output)
 
 
+def test_a_run_given_twice_is_refused_before_models_are_loaded(folder, members):
+    path = members[0].folder.path
+    with pytest.raises(UserError, match="my_saf appears twice"):
+        evaluate_ensemble(members[0].config, [path, path], folder / "twice")
+    assert not (folder / "twice").exists()
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 def test_runs_that_make_no_ensemble(folder, members, tmp_path):
     config, path = members[0].config, members[0].folder.path
     with pytest.raises(ConfigError, match="at least two runs"):
         evaluate_ensemble(config, [path])
-    with pytest.raises(UserError, match="my_saf appears twice"):
-        evaluate_ensemble(config, [path, path], folder / "twice")
     small = "data.source={name: scenes, train: 40, val: 12, test: 11, captions_per_image: 2}"
     other = Run(models.tiny_config(tmp_path, "name=other", *TOKENS, small, "model.matcher=saf"))
     other.prepare()
