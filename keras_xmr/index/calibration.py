@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -51,7 +52,10 @@ _DAMAGED_IMAGES, _DAMAGED_CAPTIONS = 64, 200
 """Numbers of damaged images, which take far longer, and of damaged captions, drawn with a seed."""
 
 _TRIED = 20
-"""Number of captions of which the shortest is the example."""
+"""Number of captions among which the example is chosen."""
+
+_WORD = re.compile(r"[^\W\d_]{3}")
+"""Three letters in a row."""
 
 
 def has_validation(model: RunModel) -> bool:
@@ -61,11 +65,15 @@ def has_validation(model: RunModel) -> bool:
 
 
 def example_caption(model: RunModel) -> str:
-    """A short caption of the training split; empty without the records of the run."""
+    """A short caption of the training split, with a word of three letters or more if there is one.
+
+    Empty without the records of the run.
+    """
     data = model.config.data
     if not data.is_prepared:
         return ""
-    return min(Records.open(data.records).split("train").texts[:_TRIED], key=len, default="")
+    texts = Records.open(data.records).split("train").texts[:_TRIED]
+    return min(texts, key=lambda text: (not _WORD.search(text), len(text)), default="")
 
 
 def calibrate_run(model: RunModel) -> tuple[Calibration, dict[str, Arrays]]:

@@ -14,6 +14,7 @@ from data_pipelines.json_entries import is_text
 from data_pipelines.sources.text_files import has_words
 from keras_xmr.config.messages import nearest
 from keras_xmr.index.verdict import Count
+from keras_xmr.index.vocabulary import FEWEST_CAPTIONS
 
 if TYPE_CHECKING:
     from keras_xmr.index.photo_index import PhotoIndex
@@ -173,7 +174,7 @@ class Answer:
         confidence: The share of queries with that guarantee.
         verdict: Whether any photo is right.
         right: Number of right hits; None unless the verdict is "some".
-        unfamiliar: Words without training captions, if they make the verdict unknown.
+        unfamiliar: Words of too few training captions, if they make the verdict unknown.
         sentence: The verdict as a sentence; empty without calibration.
     """
 
@@ -219,7 +220,8 @@ def sentence(verdict: Verdict, right: Count | None, unfamiliar: Sequence[str]) -
     """The verdict as a sentence."""
     if unfamiliar:
         words = ", ".join(f"“{word}”" for word in unfamiliar)
-        return f"The captions of training lack {words}: how many photos are right is not known."
+        few = f"{'is' if len(unfamiliar) == 1 else 'are each'} in fewer than {FEWEST_CAPTIONS}"
+        return f"{words} {few} captions of training: how many photos are right is not known."
     if verdict == "none":
         return "Probably none of the photos is right."
     if right is None:

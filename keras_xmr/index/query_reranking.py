@@ -40,10 +40,11 @@ class Reranking:
     @property
     def sentence(self) -> str:
         """A sentence on its effect."""
+        advice = ": the order without it is better" if self.after < self.before else ""
         return (
             "Re-ranked by stored captions of training. Of validation captions, this changes "
             f"the mean of recall at 1, 5 and 10 from {100 * self.before:.1f} to "
-            f"{100 * self.after:.1f} %."
+            f"{100 * self.after:.1f} %{advice}."
         )
 
     def order(self, scores: np.ndarray, sample_scores: np.ndarray) -> np.ndarray:

@@ -30,7 +30,7 @@ from keras_xmr.index.query import (
     sentence,
 )
 from keras_xmr.index.query_reranking import FIRST, RERANKERS, Reranking
-from keras_xmr.index.verdict import Background
+from keras_xmr.index.verdict import FEWEST, Background
 from keras_xmr.index.vocabulary import split_words
 
 if TYPE_CHECKING:
@@ -383,7 +383,8 @@ class Searcher:
             notes += dict.fromkeys(filter(None, map(self.index.vocabulary.foreign, texts)))
         if self.index.answer_sets is None or self.index.verdict is None:
             notes.append(
-                "This index is not calibrated: how many of these photos are right is not known."
+                "This index is not calibrated: how many of these photos are right is not known. "
+                f"That needs {FEWEST} validation photos with more than one caption."
             )
         elif not query.is_one_text:
             notes.append("How many photos are right was calibrated for single texts alone.")

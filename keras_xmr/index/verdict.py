@@ -25,7 +25,7 @@ background, and sqrt(2 log N), as the largest of N normal deviates grows (Leadbe
 Theorem 1.5.3). A query is called absent if they are lower than for nine of ten validation captions
 with a right photo.
 
-**Words.** If half of the rarer words of a query are missing from the captions of training, its
+**Words.** If half of the rarer words of a query are in too few captions of training, its
 score is unreliable (`keras_xmr.index.vocabulary`), and the count is unknown.
 
 Probabilities are calibrated on the average over queries and photos like those of the validation

@@ -11,6 +11,9 @@ from functools import cached_property
 
 import numpy as np
 
+FEWEST_CAPTIONS = 3
+"""Minimum number of captions with a word that the model is taken to know."""
+
 _NAMES = {"CJK": "Chinese"}
 
 
@@ -22,7 +25,7 @@ class Vocabulary:
         captions: Number of captions.
     """
 
-    _RARE, _COMMON, _MISSING = 3, 0.02, 0.5
+    _COMMON, _MISSING = 0.02, 0.5
 
     def __init__(self, counts: Mapping[str, int], captions: int) -> None:
         self.counts = dict(counts)
@@ -36,7 +39,7 @@ class Vocabulary:
         for caption in captions:
             total += 1
             counts.update(set(split_words(caption)))
-        return cls({w: n for w, n in sorted(counts.items()) if n >= cls._RARE}, total)
+        return cls({w: n for w, n in sorted(counts.items()) if n >= FEWEST_CAPTIONS}, total)
 
     def as_arrays(self) -> dict[str, np.ndarray]:
         """Words and counts as arrays, to be saved."""
@@ -54,7 +57,7 @@ class Vocabulary:
         return cls(dict(pairs), int(arrays["captions"]))
 
     def unfamiliar(self, text: str) -> tuple[str, ...]:
-        """Words without training captions, if they are at least half of the rarer words."""
+        """Words of too few training captions, if they are at least half of the rarer words."""
         words = [w for w in dict.fromkeys(split_words(text)) if not self._is_common(w)]
         missing = tuple(word for word in words if not self._is_known(word))
         return missing if missing and len(missing) >= self._MISSING * len(words) else ()
@@ -75,14 +78,17 @@ class Vocabulary:
         rare = [word for word in words if not self._is_common(word)]
         if len(rare) < 2 or len(rare) <= len(words) / 2 or any(map(self._is_known, rare)):
             return ""
-        return "Training captions have no word of the query: it may be in another language."
+        return (
+            f"Except common words, no word of the query is in {FEWEST_CAPTIONS} captions of "
+            "training or more: it may be in another language."
+        )
 
     @cached_property
     def _scripts(self) -> set[str]:
         return set(filter(None, map(_script, "".join(self.counts))))
 
     def _is_common(self, word: str) -> bool:
-        return self.counts.get(word, 0) >= max(self._COMMON * self.captions, self._RARE)
+        return self.counts.get(word, 0) >= max(self._COMMON * self.captions, FEWEST_CAPTIONS)
 
     def _is_known(self, word: str) -> bool:
         return any(form in self.counts for form in (word, f"{word}s", word.removesuffix("s")))

@@ -533,7 +533,10 @@ function address(kind, hit) {
 function score(hit, place) {
   const line = make("div", {className: "score"}, make("span", {className: "rank", textContent: place + 1}));
   if (hit.probability === null) {
-    line.append(make("span", {textContent: `score ${hit.score.toFixed(3)}`}));
+    line.append(make("span", {
+      textContent: `score ${hit.score.toFixed(3)}`,
+      title: "Orders the photos of one search; other kinds of search, as by text and photo, have other scales",
+    }));
     return line;
   }
   const bar = make("span", {className: "track"}, make("b"));

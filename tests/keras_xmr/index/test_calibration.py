@@ -7,7 +7,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from keras_xmr.index.calibration import SplitQueries, calibrate_split_verdict
+from keras_xmr.index import calibration
+from keras_xmr.index.calibration import (
+    SplitQueries,
+    calibrate_split_verdict,
+    example_caption,
+)
 from keras_xmr.index.verdict import Background
 
 THINGS = ("dog", "cat", "boat", "tree", "house", "horse", "ball", "car")
@@ -68,3 +73,13 @@ def test_nothing_is_said_where_nothing_tells_what_is_right(photos, captions):
     asked, _ = split(photos, captions)
     reference = {"mean": asked.images["mean"]}
     assert calibrate_split_verdict(asked, reference) is None
+
+
+@pytest.mark.parametrize(
+    ("captions", "example"), [(["1", "a bb", "a blue dog", "a dog"], "a dog"), (["12", "3"], "3")]
+)
+def test_the_example_of_a_search_has_a_word_if_a_caption_has(monkeypatch, captions, example):
+    records = SimpleNamespace(split=lambda _: SimpleNamespace(texts=captions))
+    monkeypatch.setattr(calibration.Records, "open", lambda _: records)
+    data = SimpleNamespace(is_prepared=True, records=None)
+    assert example_caption(SimpleNamespace(config=SimpleNamespace(data=data))) == example

@@ -194,13 +194,15 @@ def test_a_verdict_says_that_nothing_is_right(folder):
     assert {hit.right for hit in found.hits} == {None}
 
 
-def test_nothing_is_said_of_words_that_training_has_not_seen(folder):
+def test_nothing_is_said_of_words_that_training_has_hardly_seen(folder):
     found = with_verdict(folder).search(Query(texts=("rot",)))
     assert (found.answer.verdict, found.answer.right) == ("unknown", None)
     assert found.answer.unfamiliar == ("rot",)
-    assert "captions of training lack “rot”" in found.answer.sentence
+    assert "“rot” is in fewer than 3 captions of training" in found.answer.sentence
     assert not [note for note in found.notes if "language" in note], "of one word it is not known"
     assert {hit.right for hit in found.hits} == {None}
+    found = with_verdict(folder).search(Query(texts=("rot blau",)))
+    assert "“rot”, “blau” are each in fewer than 3 captions" in found.answer.sentence
 
 
 def test_a_query_in_another_language_is_said_to_be_one(folder):
@@ -221,6 +223,7 @@ def test_nothing_is_said_without_a_verdict(folder):
     assert (found.answer.verdict, found.answer.sentence) == ("unknown", "")
     assert lines(found) == list(found.notes)
     assert found.notes[0].startswith("This index is not calibrated: how many of these photos")
+    assert found.notes[0].endswith("50 validation photos with more than one caption.")
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ def test_a_photo_that_fits_every_query_comes_later():
     assert (found.before, found.after) == (0.0, 1.0)
     assert found.order(scores[3], of_sample)[0] == 3
     assert Reranking(**asdict(found)) == found
+    assert found.sentence.endswith("from 0.0 to 100.0 %.")
+    assert "to 57.4 %: the order without it is better" in Reranking(1.0, 0.584, 0.574).sentence
 
 
 def test_recall_is_the_mean_of_that_at_1_5_and_10():

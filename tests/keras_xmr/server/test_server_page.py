@@ -115,7 +115,7 @@ def test_a_query(page):
     ("verdict", "said", "place"),
     [
         ("none", "Probably none of the photos is right.", ".banner.unsure"),
-        ("unknown", "The captions of training lack “blorp”", "#summary .verdict"),
+        ("unknown", "“blorp” is in fewer than 3 captions", "#summary .verdict"),
     ],
 )
 def test_probably_none_is_right(page, service, monkeypatch, verdict, said, place):
