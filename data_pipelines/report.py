@@ -116,7 +116,11 @@ class DataReport:
             lines.append(f"LEAKS: {len(self.leaks):,} images are in several splits, such as")
             lines += [f"  {on_one_line(' = '.join(group))}" for group in self.leaks[:5]]
         if self.problems:
-            lines.append(str(Problems(Counter(self.problems), self.examples)))
+            problems = Problems(Counter(self.problems), self.examples)
+            lines.append(str(problems))
+            if problems.total > len(self.problems):
+                most = f"up to {problems.keep} of each kind"
+                lines.append(f"{REPORT} in the folder of the records names them, {most}")
         return "\n".join(lines)
 
 

@@ -130,7 +130,7 @@ def _usable(entries: Iterable[Entry], repeated: set[int], problems: Problems) ->
         kept = []
         for caption in entry.captions:
             if not any(map(str.isalnum, caption.text)):
-                problems.add("caption without words", f"{caption.key}: {caption.text!r}")
+                problems.add("caption without words", f"{entry.key}: {caption.text!r}")
             elif caption.key in captions:
                 problems.add("duplicate caption key", caption.key)
             else:

@@ -112,7 +112,7 @@ class Problems:
 
     counts: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[str]] = field(default_factory=dict)
-    keep: int = 10
+    keep: int = 200
 
     def add(self, reason: str, example: str) -> None:
         """Counts one item under `reason`, and keeps the first examples."""

@@ -187,6 +187,15 @@ class PhotoFolderSource(PhotosSource):
         return texts
 
 
+def _photos(root: str) -> Iterator[str]:
+    """The photos below a folder, except hidden ones and those behind links to folders."""
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            if not name.startswith(".") and _kind(PurePath(name)) in _READ:
+                yield os.path.join(folder, name)
+
+
 def _kind(path: PurePath) -> str:
     return path.suffix.lower()
 
@@ -262,6 +271,11 @@ class CsvSource(PhotosSource):
             captions.setdefault(image, []).append(Caption(key, text))
         for image in splits or ():
             captions.setdefault(image, [])
+        folder = os.path.normpath(self.photos_folder)
+        named = {os.path.normpath(os.path.join(folder, image)) for image in captions}
+        for photo in _photos(folder):
+            if photo not in named:
+                problems.add("image without captions", os.path.relpath(photo, folder))
         for image, its_captions in captions.items():
             split = self.split_of(image, splits, problems)
             if split is not None:

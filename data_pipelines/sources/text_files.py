@@ -41,7 +41,7 @@ def only_text(entries: Iterable[Entry], problems: Problems) -> Iterator[Entry]:
             continue
         kept = tuple(c for c in entry.captions if is_text(c.key + c.text))
         for caption in set(entry.captions).difference(kept):
-            problems.add("caption that is not text", f"{caption.key}: {caption.text!r}")
+            problems.add("caption that is not text", f"{entry.key}: {caption.text!r}")
         yield entry if len(kept) == len(entry.captions) else replace(entry, captions=kept)
 
 

@@ -91,6 +91,17 @@ def test_tables_of_captions(tmp_path, name, content, folder):
     assert captions_of(tmp_path)[0] == {"a.jpg": ["a dog", "it runs"], "b.jpg": ["a cat"]}
 
 
+@pytest.mark.parametrize("folder", ["images", "."])
+def test_photos_that_no_row_names_are_counted_and_named(tmp_path, folder):
+    for name in ("a.jpg", "trip/b.jpg", ".c.jpg", ".d/e.jpg", "trip/f.txt", "trip/g.png"):
+        (tmp_path / folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / folder / name).write_bytes(PHOTO)
+    rows = f"./a.jpg,a dog\n{tmp_path.resolve() / folder / 'trip/b.jpg'},a cat\n"
+    (tmp_path / "captions.csv").write_text(f"image,caption\n{rows}")
+    _, problems = captions_of(tmp_path.resolve())
+    assert problems.examples == {"image without captions": ["trip/g.png"]}
+
+
 def test_ids_do_not_depend_on_the_layout(tmp_path):
     (tmp_path / "a.jpg").write_bytes(PHOTO)
     section = TypeAdapter(AnySource).validate_python({"name": "csv", "root": str(tmp_path)})

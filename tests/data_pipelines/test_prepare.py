@@ -524,6 +524,9 @@ class TestBadItems:
             "image in two splits": 1,
             "unknown split": 1,
         }
+        assert report.examples["caption without words"][1] == "photo_000.jpg: ' ... !'"
+        assert "skipped: 3 x caption without words, such as photo_000.jpg: ''" in str(report)
+        assert "report.json in the folder of the records names them" in str(report)
         assert report.splits["train"].cut == 1
         assert report.splits["train"].words[-1] == 400
 
