@@ -17,6 +17,7 @@ from keras_xmr.index.marked import learn
 from keras_xmr.index.photo_index import PhotoIndex
 from keras_xmr.index.run_model import RunModel
 from keras_xmr.pipeline.run import Run, run
+from keras_xmr.reporting.evaluation_report import PAGE
 from keras_xmr.runs.folder import RunFolder
 
 _LOGGER = logging.getLogger(__name__)
@@ -44,7 +45,9 @@ def update(config: Config, index: Path | None = None) -> Report | None:
     new = config.model_copy(update={"output": config.folder.parent / f".{config.name}-update"})
     ready = config.folder.parent / f".{config.name}-ready"
     if not ready.exists():
-        if not config.data.is_prepared or data_change(config.data):
+        change = data_change(config.data)
+        if change or not config.data.is_prepared:
+            _LOGGER.info("%s", change or f"{config.data.records} has no records")
             _write_records(config, new)
         if new.output.exists() or not RunFolder(config).is_trained:
             for step in ("train", "evaluate", "export"):
@@ -58,6 +61,9 @@ def update(config: Config, index: Path | None = None) -> Report | None:
                 shutil.rmtree(config.folder / name, ignore_errors=True)
             _move(ready / config.name, config.folder)
         shutil.rmtree(ready)
+        for split in config.evaluation.splits:
+            page = RunFolder(config).evaluation(split) / PAGE
+            _LOGGER.info("%s has the new model; report: %s", config.folder, page)
     index = config.folder / "index" if index is None else index
     return _update_index(config, index) if (index / MANIFEST).exists() else None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from pathlib import Path
 
@@ -90,12 +91,15 @@ def test_what_is_up_to_date_stays(made):
     assert steps.done == []
 
 
-def test_changed_captions_are_trained_with_and_indexed(made, capsys):
+def test_changed_captions_are_trained_with_and_indexed(made, capsys, caplog):
     config, steps, fingerprint = made
     before = images(config)
     add_photo(config)
     fingerprint["model"] = "new"
-    command.run(type("Arguments", (), {"run": config.folder, "index": None}))
+    with caplog.at_level("INFO"):
+        command.run(type("Arguments", (), {"run": config.folder, "index": None}))
+    assert re.search(r"changed since .*: \w+ has \d+ images, not \d+", caplog.text)
+    assert f"report: {config.folder / 'evaluation' / 'test' / 'report.html'}" in caplog.text
     assert steps.done == ["train", "evaluate", "export"]
     assert images(config) == before + 1
     assert data_change(config.data) is None
