@@ -21,7 +21,7 @@ LINEAR = "linear model (CCA)"
 """The row of the linear model."""
 
 LINEAR_CSLS = "linear model (CCA) with CSLS"
-"""The row of the linear model with the same correction as the trained one."""
+"""The row of the linear model with the correction that the trained one may use."""
 
 ZERO_SHOT = "zero-shot model (no training)"
 """The row of the encoders as they were published."""
@@ -32,8 +32,8 @@ WORDS = {
         "encoders, in closed form; its options are the best on the validation split"
     ),
     LINEAR_CSLS: (
-        "the same; its cosines are corrected for items that are near everything (CSLS), as those "
-        "of the trained model are"
+        "the same; its cosines are corrected for items that are near everything (CSLS); the "
+        "trained model uses this correction where it helps on the validation split"
     ),
     ZERO_SHOT: (
         "cosine of the embeddings of both frozen encoders, as they were published for each other"

@@ -171,9 +171,9 @@ def _predict_ranks(
             slope, intercept, explained = predict(inputs[side], values, folds_of[side])
             head.set_prediction(slope, intercept)
             _LOGGER.info(
-                "variance of %s: predicts %.0f %% of the variance of held-out log ranks",
+                "variance of %s: predicts %s of the variance of held-out log ranks",
                 side,
-                100 * explained,
+                f"{100 * explained:.0f} %" if explained > 0 else "none",
             )
 
 
@@ -291,11 +291,13 @@ def choose_weight(model: Retriever, records: Records, tokenizer: Tokenizer, conf
         hubness = _scale_locally(poolings, kept, [_joined(parts, best) for parts in sides])
         scores = best * fixed + (1 - best) * learned - hubness
         scaled = _rsum(scores, split.judgements)
+        is_used = scaled >= sums[best]
         for pooling in poolings:
-            pooling.hubness_weight.assign(float(scaled >= sums[best]))
+            pooling.hubness_weight.assign(float(is_used))
         _LOGGER.info(
-            "local scaling (CSLS): validation rsum %.1f, without %.1f",
+            "local scaling (CSLS): validation rsum %.1f, without %.1f: %s",
             *(100 * rsum for rsum in (scaled, sums[best])),
+            "used" if is_used else "not used",
         )
 
 

@@ -16,6 +16,7 @@ from keras_xmr.evaluation.cca import CanonicalCorrelations
 from keras_xmr.heads import HeadError, HeldOutRank
 from keras_xmr.heads.pooling import Mean, Projection
 from keras_xmr.judgements import Judgements
+from keras_xmr.training import cca_start
 from keras_xmr.training.cca_start import Averages, begin_at_cca
 from keras_xmr.training.posthoc import held_out_log_ranks, predict
 from keras_xmr.uncertainty.probes import shortened
@@ -58,6 +59,17 @@ def test_vague_captions_of_new_photos_have_a_larger_variance(random):
     expected = np.array(caption.pooling(new.captions[:, None].astype(np.float32)))
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(output["mean"], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("explained", "says"), [(0.237, "24 %"), (-0.04, "none"), (0.0, "none")])
+def test_no_negative_share_of_the_variance_is_reported(
+    random, monkeypatch, caplog, explained, says
+):
+    monkeypatch.setattr(cca_start, "predict", lambda x, *_: (np.zeros(x.shape[1]), 0.0, explained))
+    options = CCAOptions(image_ridges=(1,), caption_ridges=(1,))
+    with caplog.at_level("INFO", logger="keras_xmr"):
+        begin_at_cca(*heads(), averages(random)[0], None, options)
+    assert f"variance of images: predicts {says} of the variance" in caplog.text
 
 
 def test_ranks_are_those_of_maps_of_the_other_folds(random):
