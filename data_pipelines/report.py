@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -29,6 +29,9 @@ _MANY = 0.05
 """Share of repeated captions from which on the report gives advice."""
 
 REPORT = "report.json"
+
+_UNREADABLE = 0.2
+"""Share of captions, or words, above which a fault of theirs has a warning."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,11 @@ class SplitReport:
     duplicates: list[list[str]]
     repeated_captions: int
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the vocabulary lacks all words of many captions, or many words."""
+        return max(self.without_known_words / self.captions, self.unknown_words) > _UNREADABLE
+
 
 @dataclass(frozen=True)
 class DataReport:
@@ -70,6 +78,8 @@ class DataReport:
             of the tokenizer of the text encoder.
         distinct_words: Number of different words of the training captions.
         pretrained_tokenizer: Whether the text encoder has its tokenizer.
+        max_words: The option `data.text.max_words`.
+        most_words: Number of words, or word pieces, after which captions are truncated.
         problems: Number of skipped items, by reason.
         examples: Examples of skipped items, by reason.
     """
@@ -79,6 +89,8 @@ class DataReport:
     vocabulary: int
     distinct_words: int
     pretrained_tokenizer: bool
+    max_words: int
+    most_words: int
     problems: dict[str, int]
     examples: dict[str, list[str]]
 
@@ -112,6 +124,7 @@ class DataReport:
                 "with --set evaluation.judgements='[identical_captions]' metrics in which "
                 "they are right are reported, too"
             )
+        lines += self._warnings()
         if self.leaks:
             lines.append(f"LEAKS: {len(self.leaks):,} images are in several splits, such as")
             lines += [f"  {on_one_line(' = '.join(group))}" for group in self.leaks[:5]]
@@ -122,6 +135,27 @@ class DataReport:
                 most = f"up to {problems.keep} of each kind"
                 lines.append(f"{REPORT} in the folder of the records names them, {most}")
         return "\n".join(lines)
+
+    def _warnings(self) -> Iterator[str]:
+        """Lines on captions that the model cannot read, from the first split."""
+        name, split = next(iter(self.splits.items()))
+        if self.pretrained_tokenizer and split.is_unknown:
+            yield (
+                f"UNKNOWN LANGUAGE: {split.without_known_words:,} of {split.captions:,} captions "
+                f"of {name} have no word that the vocabulary of the text encoder knows, and "
+                f"{100 * split.unknown_words:.0f} % of the word pieces are unknown. It does not "
+                "know this language or script: choose a text encoder of the language "
+                "(model.text.encoder.preset)"
+            )
+        if split.cut > _UNREADABLE * split.captions:
+            unit = "word pieces" if self.pretrained_tokenizer else "words"
+            remedy = f"increase data.text.max_words, which is {self.max_words}"
+            if self.most_words < self.max_words:
+                remedy = f"the text encoder reads no more (data.text.max_words: {self.max_words})"
+            yield (
+                f"TRUNCATED: {split.cut:,} of {split.captions:,} captions of {name} have more "
+                f"than {self.most_words} {unit}; {remedy}"
+            )
 
 
 def data_report(
@@ -146,11 +180,13 @@ def data_report(
     several = _duplicates(list(splits.values()))
     leaks = [group for group in several if len({split for split, _ in group}) > 1]
     report = DataReport(
-        splits={name: _split_report(split, tokenizer) for name, split in splits.items()},
+        splits={name: split_report(split, tokenizer) for name, split in splits.items()},
         leaks=[[f"{split}: {key}" for split, key in group] for group in leaks],
         vocabulary=vocabulary,
         distinct_words=len(counts),
         pretrained_tokenizer=pretrained_tokenizer is not None,
+        max_words=options.max_words,
+        most_words=tokenizer.max_words,
         problems=records.manifest["problems"]["counts"],
         examples=records.manifest["problems"]["examples"],
     )
@@ -159,7 +195,8 @@ def data_report(
     return report
 
 
-def _split_report(split: SplitRecords, tokenizer: Tokenizer) -> SplitReport:
+def split_report(split: SplitRecords, tokenizer: Tokenizer) -> SplitReport:
+    """The statistics of a split, with the words that a tokenizer knows."""
     words = [_count(chunk, tokenizer) for chunk in chunks(split.texts, AT_ONCE)]
     lengths, same, pieces, known = map(np.concatenate, zip(*words, strict=True))
     _, repeated = np.unique(same, return_counts=True)

@@ -23,6 +23,7 @@ from keras_xmr.metrics.agreement import (
 )
 from keras_xmr.metrics.bootstrap import paired_bootstrap
 from keras_xmr.metrics.chance import (
+    TOO_FEW,
     Verdict,
     chance,
     chance_from_counts,
@@ -65,6 +66,7 @@ __all__ = [
     "DIRECTIONS",
     "METRICS",
     "RSUM",
+    "TOO_FEW",
     "Measured",
     "Metric",
     "QueryMetric",

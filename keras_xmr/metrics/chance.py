@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from keras_xmr.metrics.bootstrap import Difference, difference, resampled_means
+from keras_xmr.metrics.bootstrap import RESAMPLES, Difference, difference, resampled_means
 from keras_xmr.metrics.ranking import RECALL_AT, RELEVANT_AT, summarize
 from keras_xmr.metrics.retrieval import RetrievalMetrics, both_directions, rsum
 from keras_xmr.metrics.semantic import ASP_CHANCE
@@ -15,6 +15,9 @@ from keras_xmr.metrics.semantic import ASP_CHANCE
 _RECALLS = [f"recall_{k}" for k in RECALL_AT]
 _RESAMPLES = 2_000
 _FEW = 30
+
+TOO_FEW = 10
+"""Images below which a split is too small for a conclusion."""
 
 
 @dataclass(frozen=True)
@@ -40,17 +43,23 @@ class Verdict:
         """True if the interval is above chance."""
         return self.low > self.chance
 
+    @property
+    def conclusion(self) -> str:
+        """Whether the model is better than chance, in words."""
+        if self.images < TOO_FEW:
+            images = "1 image is" if self.images == 1 else f"{self.images} images are"
+            return f"{images} too few for a conclusion"
+        return "Better than chance" if self.is_better_than_chance else "No better than chance"
+
     def __str__(self) -> str:
-        answer = "Better than chance" if self.is_better_than_chance else "No better than chance"
         sentence = (
-            f"{answer}: RSUM {100 * self.rsum:.1f} (95 % interval {100 * self.low:.1f} to "
+            f"{self.conclusion}: RSUM {100 * self.rsum:.1f} (95 % interval {100 * self.low:.1f} to "
             f"{100 * self.high:.1f}), where a random ranking has {100 * self.chance:.1f} and a "
             "perfect one 600."
         )
-        if self.images >= _FEW:
+        if not TOO_FEW <= self.images < _FEW:
             return sentence
-        images = "1 image" if self.images == 1 else f"{self.images:,} images"
-        return f"{sentence} Measured on {images}, this is a rough estimate."
+        return f"{sentence} Measured on {self.images} images, this is a rough estimate."
 
 
 def chance(metrics: RetrievalMetrics) -> dict[str, float]:
@@ -123,8 +132,9 @@ def verdict(metrics: RetrievalMetrics, caption_image: np.ndarray) -> Verdict:
         metrics: Its metrics.
         caption_image: The image that each caption was written for, int (captions,).
     """
-    total, resampled = metrics.summary["rsum"], _resampled_rsum(metrics, caption_image)
-    interval = difference(total, resampled)
+    total = metrics.summary["rsum"]
+    # As many resamples as comparisons have, so that both give the same interval.
+    interval = difference(total, _resampled_rsum(metrics, caption_image, RESAMPLES))
     count = len(metrics.image_to_text.positives)
     return Verdict(total, interval.low, interval.high, chance(metrics)["rsum"], count)
 
@@ -143,14 +153,16 @@ def rsum_difference(
     return difference(metrics.summary["rsum"] - other.summary["rsum"], resampled)
 
 
-def _resampled_rsum(metrics: RetrievalMetrics, caption_image: np.ndarray) -> np.ndarray:
+def _resampled_rsum(
+    metrics: RetrievalMetrics, caption_image: np.ndarray, resamples: int = _RESAMPLES
+) -> np.ndarray:
     """The sum of the six recalls over resampled images and their captions, (resamples,)."""
     count = len(metrics.image_to_text.positives)
     sides = (metrics.image_to_text, None), (metrics.text_to_image, caption_image)
-    resampled = np.zeros(_RESAMPLES)
+    resampled = np.zeros(resamples)
     for queries, groups in sides:
         values = np.stack([queries.values[name] for name in _RECALLS], axis=1)
-        resampled += resampled_means(values, groups, count, _RESAMPLES).sum(axis=1)
+        resampled += resampled_means(values, groups, count, resamples).sum(axis=1)
     return resampled
 
 

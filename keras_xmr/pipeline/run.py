@@ -16,15 +16,15 @@ from data_pipelines.errors import UserError
 from data_pipelines.files import locked
 from data_pipelines.prepare import check_plan, prepare
 from data_pipelines.records import Records, SplitRecords
-from data_pipelines.report import data_report
+from data_pipelines.report import data_report, split_report
 from data_pipelines.shards import RecordsError
 from data_pipelines.source_changes import source_change
 from data_pipelines.sources import Split
-from data_pipelines.text import Tokenizer
+from data_pipelines.text import Tokenizer, WordTokenizer
 from keras_xmr.config.model_compatibility import is_as_published, why_not_indexed
 from keras_xmr.config.program import next_commands, update_hint
 from keras_xmr.config.schema import Config
-from keras_xmr.evaluation.advice import advice, advice_before_training
+from keras_xmr.evaluation.advice import advice, advice_before_training, larger_split
 from keras_xmr.evaluation.baselines import add_baselines
 from keras_xmr.evaluation.embed import embed_split, embed_unknown
 from keras_xmr.evaluation.evaluate import evaluate_split, plan_memory
@@ -251,9 +251,20 @@ class Run:
                     split,
                     evaluation.embedded,
                 )
-            next_step = advice(self.config, len(self.records.split("train")))
+            next_steps = (
+                larger_split(self.config, split, len(part)),
+                advice(self.config, len(self.records.split("train")), self._is_unknown_language),
+            )
             folder = self.folder.evaluation(split)
+            next_step = " ".join(filter(None, next_steps))
             yield report(evaluation, part, self.config, folder, next_step, is_brief)
+
+    def _is_unknown_language(self) -> bool:
+        """Whether the vocabulary of the text encoder lacks much of the training captions."""
+        tokenizer = self.tokenizer
+        if isinstance(tokenizer, WordTokenizer):  # Its vocabulary is made from the captions.
+            return False
+        return split_report(self.records.split("train"), tokenizer).is_unknown
 
     def score(self, split: Split) -> ScoreMatrices:
         """The scores of a split by the matcher of the model, as tiles."""

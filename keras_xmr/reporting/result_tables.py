@@ -10,6 +10,7 @@ from keras_xmr.evaluation.results import Evaluation, tie_warning
 from keras_xmr.metrics import (
     DIRECTIONS,
     RSUM,
+    TOO_FEW,
     Measured,
     RetrievalMetrics,
     chance,
@@ -99,9 +100,15 @@ def baseline_lines(evaluation: Evaluation) -> list[str]:
     metrics, image_of = evaluation.matchers[0].metrics, evaluation.ground_truth.caption_image
     lines = []
     for name, simpler in evaluation.baselines.items():
+        rsum = metric_value(RSUM, simpler.metrics.summary[RSUM])
+        if evaluation.images < TOO_FEW:
+            lines.append(
+                f"A {name} on the same features has RSUM {rsum}; the images are too few to compare "
+                "the model with it."
+            )
+            continue
         gap = rsum_difference(metrics, simpler.metrics, image_of)
         place = "above" if gap.low > 0 else "below" if gap.high < 0 else "level with"
-        rsum = metric_value(RSUM, simpler.metrics.summary[RSUM])
         lines.append(
             f"The model is {place} a {name} on the same features, with RSUM {rsum} (difference "
             f"{100 * gap.value:+.1f}, 95 % interval {100 * gap.low:+.1f} to {100 * gap.high:+.1f})."
@@ -112,15 +119,17 @@ def baseline_lines(evaluation: Evaluation) -> list[str]:
 def verdict_line(evaluation: Evaluation) -> str:
     """A sentence that compares the model's matcher with chance.
 
-    By the annotated pairs, and by the exhaustive truth if it contradicts them. Matchers that tie
-    many pairs are named.
+    By the annotated pairs, and by the exhaustive truth if it contradicts them. The matcher is named
+    where there are several, and so are those that tie many pairs.
     """
     matcher, images = evaluation.matchers[0], evaluation.ground_truth.caption_image
     answer = verdict(matcher.metrics, images)
-    line = f"{matcher.name}: {answer}"
+    line = str(answer)
+    if len(evaluation.matchers) > 1:
+        line = f"With the matcher {matcher.name}: {line}"
     if (truth := matcher.measured.extra.get("truth")) is not None:
         known = verdict(truth, images)
-        if known.is_better_than_chance != answer.is_better_than_chance:
+        if known.conclusion != answer.conclusion:
             line += f" By the {judgements_title('truth')}: {known}"
     warnings = (tie_warning(matcher.name, matcher.tied) for matcher in evaluation.matchers)
     return " ".join([line, *filter(None, warnings)])

@@ -27,6 +27,7 @@ from data_pipelines.report import data_report
 from data_pipelines.shard_plan import plan_shards
 from data_pipelines.shards import RecordsError, ShardWriter, serialize
 from data_pipelines.sources import Caption, EncodedImage, Entry, Problems, SourceError
+from data_pipelines.text import SPECIAL, WordTokenizer
 
 
 @pytest.fixture
@@ -629,4 +630,19 @@ def test_report_counts_captions_without_known_words(options, tmp_path):
     report = data_report(prepare(options(section)), TextOptions(min_count=1))
     assert report.splits["test"].without_known_words == 1
     assert 0 < report.splits["test"].unknown_words < 0.2
+    assert "UNKNOWN LANGUAGE" not in str(report)
     assert report.splits["train"].unknown_words == 0
+
+
+def test_captions_that_the_text_encoder_cannot_read_are_a_warning(options):
+    records, of_text = prepare(options()), TextOptions(min_count=1, max_words=2)
+    says = str(data_report(records, of_text, WordTokenizer([*SPECIAL, "cheval"], 2)))
+    assert "UNKNOWN LANGUAGE: 32 of 32 captions of train have no word" in says
+    assert "model.text.encoder.preset" in says
+    assert "TRUNCATED: 32 of 32 captions of train have more than 2 word pieces; increase " in says
+    says = str(data_report(records, of_text, WordTokenizer([*SPECIAL, "cheval"], 1)))
+    assert "the text encoder reads no more (data.text.max_words: 2)" in says
+    says = str(data_report(records, of_text))
+    assert "UNKNOWN LANGUAGE" not in says
+    assert "more than 2 words; increase data.text.max_words, which is 2" in says
+    assert "TRUNCATED" not in str(data_report(records, TextOptions(min_count=1)))

@@ -116,6 +116,8 @@ def test_it_finds_nothing_in_noise(evaluate):
     assert found.value == pytest.approx(own.summary["rsum"] - other.summary["rsum"])
     assert found.low < 0 < found.high
     assert "The model is level with" in plain_lines(evaluation)[-1]
+    evaluation.images = 9
+    assert "are too few to compare the model with it" in plain_lines(evaluation)[-1]
 
 
 def test_there_is_none_without_a_training_split_or_of_too_many_captions(evaluate, monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse
 
 from keras_xmr.config.loader import find_config, load_config
-from keras_xmr.evaluation.advice import advice, advice_before_training
+from keras_xmr.evaluation.advice import advice, advice_before_training, larger_split
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import chance, chance_from_counts, chance_recall, evaluate_scores, verdict
 from keras_xmr.reporting.result_tables import verdict_line
@@ -58,7 +58,9 @@ def test_only_what_is_surely_better_than_chance_is_called_so(random):
     assert seeing.chance == pytest.approx(blind.chance)
     assert "where a random ranking has" in str(seeing)
     assert "rough estimate" not in str(seeing)
-    assert str(replace(seeing, images=5)).endswith("on 5 images, this is a rough estimate.")
+    assert str(replace(seeing, images=10)).endswith("on 10 images, this is a rough estimate.")
+    assert str(replace(seeing, images=9)).startswith("9 images are too few for a conclusion: RSUM")
+    assert str(replace(seeing, images=1)).startswith("1 image is too few for a conclusion: RSUM")
 
 
 @pytest.mark.parametrize("agrees", [True, False])
@@ -76,7 +78,9 @@ def test_a_truth_that_says_otherwise_is_heard(random, agrees):
     )
     known = SimpleNamespace(caption_image=images)
     line = verdict_line(SimpleNamespace(matchers=[matcher], ground_truth=known))
-    assert line.startswith("cosine: Better than chance: RSUM")
+    assert line.startswith("Better than chance: RSUM")
+    both = SimpleNamespace(matchers=[matcher, matcher], ground_truth=known)
+    assert verdict_line(both) == f"With the matcher cosine: {line}"
     assert ("By the exhaustive truth: No better than chance: RSUM" in line) is not agrees
 
 
@@ -97,3 +101,24 @@ def test_few_photos_are_told_what_helps(name, images, before, after):
         (advice(config, images), after),
     ):
         assert (said is None) if wanted is None else wanted in said
+
+
+def test_captions_in_a_language_that_the_encoder_does_not_know_are_no_matter_of_more_photos():
+    config = load_config(find_config("csv_pretrained"))
+    said = advice(config, 300, lambda: True)
+    assert "More of them help" not in said
+    assert "model.text.encoder.preset" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "override", "images", "said"),
+    [
+        ("csv_pretrained", "data.source.test_share=0.2", 9, "increase data.source.test_share"),
+        ("csv_pretrained", "data.source.test_share=0.2", 10, None),
+        ("csv_pretrained", "data.source.splits=splits.csv", 9, None),
+        ("scenes_pcme", "seed=1", 9, None),
+    ],
+)
+def test_a_split_that_is_drawn_can_be_larger(name, override, images, said):
+    found = larger_split(load_config(find_config(name), [override]), "test", images)
+    assert (found is None) if said is None else said in found
