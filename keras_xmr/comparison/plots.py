@@ -72,7 +72,7 @@ class Bar:
         low: The lower end of its interval; `value` without one.
         high: The upper end.
         shown: The mean as text.
-        single: True if it is of one run.
+        single: True if it is of one run, and another of several.
     """
 
     value: float
@@ -85,7 +85,7 @@ class Bar:
 def draw_bars(
     panels: Mapping[str, Mapping[str, Bar]], names: Sequence[str], chance: Mapping[str, float]
 ) -> plt.Figure:
-    """A panel per metric with a bar per method, hatched if it is of one run.
+    """A panel per metric with a bar per method, hatched if it is `single`.
 
     Args:
         panels: The bars by method, by the title of their metric.
@@ -146,7 +146,7 @@ def _bars(table: SummaryTable, resampled: Resampled) -> Picture:
             rows.append((label, CHANCE, random, random, random))
     header = ("metric", "method", "mean", "low", "high")
     drawing = draw_bars(panels, list(table.rows), chance)
-    title, see = f"metrics, {kind_title(table.judgements)}", explain("compared_bars")
+    title, see = f"metrics, {kind_title(table.judgements)}", explain("compared_bars", table.runs)
     return Picture(f"bars-{table.judgements}", title, see, drawing, header, rows)
 
 
@@ -198,6 +198,10 @@ def _asp(table: SummaryTable) -> Picture:
             mean = [100 * figure.mean for figure in values]
             axis.errorbar(at, mean, error, label=name, color=colours[name], marker="o", ms=3)
             yield from labelled((side, name), at, mean, error)
+        if at := [n for n in _asp_tops(table) if f"{side}_{_TOP}{n}" in table.chance]:
+            share = [100 * table.chance[f"{side}_{_TOP}{n}"] for n in at]
+            axis.plot(at, share, **CHANCE_STYLE)
+            yield from labelled((side, CHANCE), at, share, [0] * len(at))
 
     title = "ASP of the first N by relevance"
     drawing, rows = both_directions(draw, f"{title} (%)", xlabel="N", xscale="log")

@@ -63,12 +63,15 @@ class Comparison:
         table = next(t for t in self.summary_tables if (t.judgements, t.matchers) == (kind, "own"))
         means = {name: 100 * figures[RSUM].mean for name, figures in table.rows.items()}
         first, *others = sorted(means, key=lambda name: -means[name])
-        line = f"{first} has an RSUM of {means[first]:.1f} by the {kind_title(kind)}"
+        shown = f"{means[first]:.1f}"
+        equal = [name for name in means if f"{means[name]:.1f}" == shown]
+        have = "has an" if len(equal) == 1 else "have the same"
+        line = f"{' and '.join(equal)} {have} RSUM of {shown} by the {kind_title(kind)}"
         best = self.resampled[kind][RSUM][first].difference()
         at_chance = RSUM in table.chance and not best.low > table.chance[RSUM]
         if others:
-            line += f"{'' if at_chance else ', the highest'}; "
-            line += f"{others[0]} has {means[others[0]]:.1f}. "
+            line += "" if at_chance or len(equal) == len(means) else ", the highest"
+            line += ". " if len(equal) > 1 else f"; {others[0]} has {means[others[0]]:.1f}. "
             line += self._difference(kind, first, others[0])
         if at_chance:
             line = f"{'No method is' if others else f'{first} is not'} better than chance. {line}"

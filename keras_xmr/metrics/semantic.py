@@ -97,7 +97,8 @@ def _direction(
 ) -> QueryMetrics:
     queries, candidates = scores.shape
     top = [n for n in top if n < candidates]
-    at_random = _asp_at_random(candidates)
+    harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, candidates + 1))])
+    at_random = _terms_at_random(np.arange(candidates + 1), candidates, harmonic)
     step = max(1, _PAIRS // max(candidates, 1))
 
     def rank_rows(first: int) -> dict[str, np.ndarray]:
@@ -115,7 +116,7 @@ def _direction(
         ideal, _ = _ranks(wanted)
         asp = _terms(ideal, best, worst).mean(axis=1)
         metrics = {"asp": asp, ASP_CHANCE: at_random[ideal].mean(axis=1)}
-        metrics |= _asp_of_first(top, asp, ideal, block, order, ties)
+        metrics |= _asp_of_first(top, asp, ideal, block, order, ties, harmonic)
         metrics |= _released(wanted, best, order)
         differ = wanted.min(axis=1) < wanted.max(axis=1)
         known = {name: np.where(differ, values, np.nan) for name, values in metrics.items()}
@@ -123,15 +124,16 @@ def _direction(
 
     blocks = in_threads(rank_rows, queries, step)
     values = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
-    return QueryMetrics(values, values.pop("positives"))
+    chance = {f"asp_top_{n}": values.pop(f"asp_top_{n}_chance") for n in top}
+    return QueryMetrics(values, values.pop("positives"), chance=chance)
 
 
-def _asp_at_random(candidates: int) -> np.ndarray:
-    """The mean of min(r, j) / max(r, j) over all ranks j, for each rank r from 0 on (n + 1,)."""
-    ranks = np.arange(1, candidates + 1)
-    harmonic = np.cumsum(1 / ranks)
-    below = (ranks + 1) / 2 + ranks * (harmonic[-1:] - harmonic)
-    return np.concatenate([[np.nan], below / candidates])
+def _terms_at_random(
+    ideal: np.ndarray, counts: int | np.ndarray, harmonic: np.ndarray
+) -> np.ndarray:
+    """The mean of min(r, j) / max(r, j) over all ranks j up to a count, for ranks r from 1."""
+    terms = (ideal + 1) / 2 + ideal * (harmonic[counts] - harmonic[ideal])
+    return np.asarray(terms / counts)
 
 
 def _floats(rows: np.ndarray, kind: str, first: int) -> np.ndarray:
@@ -191,8 +193,9 @@ def _asp_of_first(
     scores: np.ndarray,
     order: np.ndarray,
     ties: ScoreTies,
+    harmonic: np.ndarray,
 ) -> dict[str, np.ndarray]:
-    """ASP of the first n of each query by relevance, by name.
+    """ASP of the first n of each query by relevance, and by chance, by name.
 
     All queries are in one row, in the order of their scores. Candidates that are not among the
     first are removed; the order stays, so the ranks need no sorting.
@@ -215,6 +218,9 @@ def _asp_of_first(
         worst = best if ties == "share" or begins.all() else ends - row_begins + 1
         sums = np.bincount(query, weights=_terms(ideal, best, worst), minlength=queries)
         metrics[f"asp_top_{n}"] = np.where(counts < candidates, sums / counts, asp)
+        at_random = _terms_at_random(ideal, counts[query], harmonic)
+        sums = np.bincount(query, weights=at_random, minlength=queries)
+        metrics[f"asp_top_{n}_chance"] = sums / counts
     return metrics
 
 

@@ -24,7 +24,7 @@ from keras_xmr.evaluation.results import (
     MatcherEvaluation,
 )
 from keras_xmr.judgements import Judgements
-from keras_xmr.metrics import QueryMetrics, RetrievalMetrics, by_positives, chance_recall
+from keras_xmr.metrics import QueryMetrics, RetrievalMetrics, by_positives, chance, chance_recall
 from keras_xmr.reporting.heat import named_maps, overlay
 from keras_xmr.reporting.metric_tables import CHANCE
 from keras_xmr.reporting.pages import explain
@@ -211,6 +211,9 @@ def _by_top(evaluation: Evaluation, side: str) -> Picture:
         tops, values = [top for top, _ in curve], [100 * value for _, value in curve]
         axis.plot(tops, values, "-o", label=matcher.name, ms=4)
         rows += [(matcher.name, *point) for point in curve]
+    if curve := precision_by_top(chance(evaluation.matchers[0].metrics))[side]:
+        axis.plot([top for top, _ in curve], [100 * value for _, value in curve], **CHANCE_STYLE)
+        rows += [(CHANCE, *point) for point in curve]
     axis.set_xscale("log")
     axis.legend(fontsize=8)
     title, header = f"ASP by N, {DIRECTIONS[side]}", ("matcher", "n", "asp")

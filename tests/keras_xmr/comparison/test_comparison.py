@@ -38,8 +38,9 @@ from keras_xmr.comparison.runs import _run, compare, plan_runs
 from keras_xmr.comparison.side_by_side import wins
 from keras_xmr.config.loader import ConfigError, dump_config, load_config
 from keras_xmr.evaluation.files import read_figures_file
-from keras_xmr.metrics import measure
+from keras_xmr.metrics import measure, verdict
 from keras_xmr.metrics.bootstrap import holm, paired_bootstrap
+from keras_xmr.reporting.pages import explain
 
 SKILLS = {"good": 3.0, "fair": 1.5, "twin": 1.5}
 
@@ -265,6 +266,26 @@ def test_what_is_no_better_than_chance_is_not_called_the_highest(skills, begins,
     assert verdict.startswith(begins)
     assert (", the highest; " in verdict) == (list(skills) == ["good", "bad"])
     assert "A random ranking has " in verdict
+
+
+def test_methods_with_the_same_rsum_are_called_so(tmp_path):
+    runs = [finished_run(tmp_path, n, 0, s) for n, s in (("a", 3.0), ("b", 3.0), ("bad", -1.0))]
+    assert verdict_of([run.path for run in runs[:2]]).startswith("a and b have the same RSUM of ")
+    verdict = verdict_of([run.path for run in runs])
+    assert ", the highest. The difference of 0.0 " in verdict
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+def test_bars_are_hatched_where_others_have_several_runs(runs):
+    assert ("hatched" in explain("compared_bars", runs)) == (runs > 1)
+
+
+def test_its_interval_is_that_of_the_evaluation(tmp_path):
+    run = finished_run(tmp_path, "a", 0, 1.0)
+    interval = resample(read_runs([run.path])["test"])["truth"]["rsum"]["a"].difference()
+    truth = ground_truth()
+    known = verdict(measure(scores(1.0, 0), truth).extra["truth"], truth.caption_image)
+    assert (known.low, known.high) == pytest.approx((interval.low, interval.high))
 
 
 @pytest.mark.slow

@@ -261,6 +261,8 @@ def evaluation(random):
 def test_every_picture_that_has_numbers_is_drawn_with_them(evaluation, tmp_path):
     assert "asp_top_i2t" not in {picture.name for picture in curve_pictures(evaluation)}
     evaluation.matchers[0].metrics.summary["i2t_asp_top_30"] = 0.5  # One point is no curve.
+    by_chance = evaluation.matchers[0].metrics.image_to_text.chance
+    by_chance["asp_top_30"] = np.full(8, 0.25)
     pictures = list(curve_pictures(evaluation))
     assert [picture.name for picture in pictures] == [
         "plausible_matches",
@@ -272,6 +274,7 @@ def test_every_picture_that_has_numbers_is_drawn_with_them(evaluation, tmp_path)
     ]
     shown = [picture.write(tmp_path) for picture in pictures]
     assert all(picture["see"] and picture["url"].startswith("data:image/png") for picture in shown)
+    assert "chance,30,0.25" in (tmp_path / "asp_top_i2t.csv").read_text("utf-8")
     lines = (tmp_path / "pmrp_zeta.csv").read_text("utf-8").splitlines()
     assert lines[0] == "zeta,i2t,i2t chance,t2i,t2i chance"
     assert len(lines) == 8

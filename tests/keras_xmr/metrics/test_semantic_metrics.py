@@ -110,13 +110,19 @@ def test_asp_equals_counting(tied, random):
 def test_the_curve_is_asp_of_the_first_by_relevance(tied):
     scores, relevance = tied
     top = (1, 3, 6, 12, 500)
-    found = semantic_precision(scores, relevance, top=top).image_to_text.values
+    queries = semantic_precision(scores, relevance, top=top).image_to_text
+    found, at_random = queries.values, queries.chance
     assert "asp_top_500" not in found
     for query in (0, 1, 3, 4):
         for n in top[:-1]:
             first = oracles.ranks(relevance[query]) <= n
             expected = oracles.asp(scores[query][first], relevance[query][first])
             np.testing.assert_allclose(found[f"asp_top_{n}"][query], expected)
+            # The mean over random rankings is that over all ranks that an item can have.
+            wanted = oracles.ranks(relevance[query])[first]
+            ranks = np.arange(1, len(wanted) + 1)[:, None]
+            terms = np.minimum(wanted, ranks) / np.maximum(wanted, ranks)
+            np.testing.assert_allclose(at_random[f"asp_top_{n}"][query], terms.mean())
 
 
 def test_released_asp_takes_the_least_relevant_of_equals():
