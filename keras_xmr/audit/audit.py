@@ -192,7 +192,7 @@ def _summary(entries: Sequence[Entry]) -> str:
     believe = "believes" if len(models) == 1 else "believe"
     lines = [f"{len(entries):,} unlabelled pairs that {', '.join(models)} {believe} in most"]
     for count, pairs in reversed([*enumerate(_agreement(entries))]):
-        lines.append(f"  ahead of annotated pairs with {count} of {len(models)}: {pairs:,}")
+        lines.append(f"  ranked ahead of annotated pairs by {count} of {len(models)}: {pairs:,}")
     return "\n".join(lines)
 
 

@@ -359,6 +359,9 @@ def test_the_annotation_page_escapes_all_text_and_loads_nothing(tmp_path):
     path = tmp_path / "sheet.html"
     write_annotation_page(path, "title" + HOSTILE, entries, "merge" + HOSTILE)
     text = path.read_text("utf-8")
+    # Some of the pairs are behind annotated ones: of these, the model does not agree.
+    assert "rank them ahead" not in text
+    assert "A model agrees" in text
     page = Page(text)
     assert len(page.all("script")) == 1
     assert page.all("script") == [{}]
@@ -467,7 +470,7 @@ def test_from_two_runs_to_amended_judgements(tmp_path, capsys, monkeypatch):
         "second",
         "chance",
         "P@10",
-        "ahead of annotated pairs with 2 of 2",
+        "ranked ahead of annotated pairs by 2 of 2",
     ):
         assert text in printed
     folder = runs[0].folder.audit("test")
