@@ -154,24 +154,43 @@ def write_answers(evaluation: Evaluation, folder: Path) -> None:
         return
     arrays: dict[str, np.ndarray] = {}
     for side, matrix in zip(("i2t", "t2i"), scores.by_query, strict=True):
-        first = _first(np.asarray(matrix))
-        kinds = kinds_of_answers(evaluation, side, np.arange(len(first)), first)
+        queries = np.arange(len(matrix))
+        first, kinds = first_answers(evaluation, side, queries, np.asarray(matrix))
         arrays |= {side: first.astype(np.int32), f"{side}_kind": kinds.astype(np.int8)}
     with replace_atomically(folder / f"answers-{evaluation.split}.npz", ".npz") as temporary:
         np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
 
 
-def kinds_of_answers(
-    evaluation: Evaluation, side: str, queries: np.ndarray, answers: np.ndarray
-) -> np.ndarray:
-    """The kind of each answer: `WRONG`, `TRUE` or `RIGHT`, int (queries, answers).
+def first_answers(
+    evaluation: Evaluation, side: str, queries: np.ndarray, scores: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The candidates with the largest scores, the best first, and their kinds.
+
+    As in the metrics, annotated answers come after others with the same score.
 
     Args:
         evaluation: The evaluation, for its judgements.
         side: "i2t" or "t2i".
         queries: Numbers of the queries, int (queries,).
-        answers: Numbers of the candidates, int (queries, answers).
+        scores: Their scores (queries, candidates).
+
+    Returns:
+        Numbers of the candidates, and `WRONG`, `TRUE` or `RIGHT`: int (queries, at most `KEPT`).
     """
+    grades = evaluation.judgements.grades
+    annotated = (grades[queries] if side == "i2t" else grades[:, queries].T).nonzero()
+    costs = -np.asarray(scores, np.result_type(scores, np.float32))
+    costs[annotated] = np.nextafter(costs[annotated], np.inf)
+    count = min(KEPT, costs.shape[1])
+    some = np.argpartition(costs, count - 1, axis=1)[:, :count]
+    order = np.argsort(np.take_along_axis(costs, some, axis=1), axis=1, kind="stable")
+    first = np.take_along_axis(some, order, axis=1)
+    return first, _kinds_of_answers(evaluation, side, queries, first)
+
+
+def _kinds_of_answers(
+    evaluation: Evaluation, side: str, queries: np.ndarray, answers: np.ndarray
+) -> np.ndarray:
     kinds = np.full(answers.shape, WRONG)
     rows = np.repeat(queries, answers.shape[1])
     for kind, judgements in ((TRUE, evaluation.truth), (RIGHT, evaluation.judgements)):
@@ -179,14 +198,6 @@ def kinds_of_answers(
             pairs = (rows, answers.ravel()) if side == "i2t" else (answers.ravel(), rows)
             kinds[np.asarray(judgements.grades[pairs]).reshape(answers.shape) > 0] = kind
     return kinds
-
-
-def _first(scores: np.ndarray) -> np.ndarray:
-    """The candidates with the largest scores, the best first: int (queries, at most `KEPT`)."""
-    count = min(KEPT, scores.shape[1])
-    some = np.argpartition(-scores, count - 1, axis=1)[:, :count]
-    order = np.argsort(-np.take_along_axis(scores, some, axis=1), axis=1, kind="stable")
-    return np.take_along_axis(some, order, axis=1)
 
 
 _SUM = "sha256"

@@ -12,7 +12,7 @@ from data_pipelines.files import atomic_write
 from data_pipelines.records import SplitRecords
 from keras_xmr.config.registry import summaries
 from keras_xmr.evaluation.baselines import WORDS as BASELINE_WORDS
-from keras_xmr.evaluation.files import KINDS, kinds_of_answers, write_answers, write_figures
+from keras_xmr.evaluation.files import KINDS, first_answers, write_answers, write_figures
 from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.metrics import RSUM, metric_title
 from keras_xmr.reporting.evaluation_plots import curve_pictures, rank_pictures, shape_pictures
@@ -140,8 +140,7 @@ def _examples(evaluation: Evaluation, records: SplitRecords, side: str) -> dict[
     order = members[side] if sigma is None else np.argsort(sigma, kind="stable")
     queries = order[np.linspace(0, count - 1, min(_EXAMPLES, count)).round().astype(int)]
     rows = evaluation.matchers[0].scores.select_queries(direction, queries)
-    first = np.argsort(-rows, axis=1, kind="stable")[:, :_EXAMPLES]
-    kinds = kinds_of_answers(evaluation, direction, queries, first)
+    first, kinds = first_answers(evaluation, direction, queries, rows)
     answers = [
         [{"kind": KINDS[kind], **items[other](n)} for n, kind in zip(*of_query, strict=True)]
         for of_query in zip(first.tolist(), kinds.tolist(), strict=True)

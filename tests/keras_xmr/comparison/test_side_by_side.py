@@ -17,7 +17,7 @@ from keras_xmr.comparison.report import signed
 from keras_xmr.comparison.results import read_runs
 from keras_xmr.comparison.runs import compare
 from keras_xmr.comparison.side_by_side import side_by_side, wins
-from keras_xmr.evaluation.files import RIGHT, TRUE, write_answers
+from keras_xmr.evaluation.files import RIGHT, TRUE, first_answers, write_answers
 from keras_xmr.evaluation.results import EmbeddedSplit, Evaluation, MatcherEvaluation
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import measure
@@ -129,6 +129,13 @@ def test_answers_are_kept_with_what_they_are(tmp_path, random):
     own = MatcherEvaluation("cosine", ScoreMatrices(scores), measure(scores, truth))
     evaluation = Evaluation("test", 4, 8, [own], EmbeddedSplit({}, {}), truth)
     write_answers(evaluation, tmp_path)
+    # Annotated answers come after others with the same score, as in the metrics.
+    tied = np.ones((4, 8), np.float32)
+    first, kinds = first_answers(evaluation, "i2t", np.array([0, 2]), tied[:2])
+    assert kinds.shape == (2, 6)
+    assert (kinds != RIGHT).all()
+    first, kinds = first_answers(evaluation, "t2i", np.array([5]), tied.T[:1])
+    assert (first[0, -1], kinds[0].tolist().index(RIGHT)) == (2, 3)
     with np.load(tmp_path / "answers-test.npz") as found:
         np.testing.assert_array_equal(found["i2t"], np.argsort(-scores, axis=1)[:, :6])
         np.testing.assert_array_equal(found["t2i"], np.argsort(-scores.T, axis=1)[:, :6])
