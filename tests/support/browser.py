@@ -50,7 +50,7 @@ class Page:
 
     def wait(self) -> None:
         """Waits until the page has its answer."""
-        self.until("return !document.body.classList.contains('busy')")
+        self.until("return document.body && !document.body.classList.contains('busy')")
 
     def until(self, script: str) -> None:
         """Waits until a script returns what is true."""
