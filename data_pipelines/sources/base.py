@@ -6,10 +6,11 @@ import abc
 import errno
 import hashlib
 import importlib
+import os
 import stat
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args
@@ -206,6 +207,25 @@ class Source(BaseModel, abc.ABC):
         """
         del entries
         return None
+
+
+def visible_files(
+    root: Path, failed: Callable[[OSError], None] | None = None, without: Path | None = None
+) -> Iterator[tuple[Path, list[str]]]:
+    """Yields each folder below a root, with the names of its files, in the order of their names.
+
+    Hidden files and folders are skipped, and links to folders are not followed.
+
+    Args:
+        root: The folder, which is the first.
+        failed: Called with the error of a folder that cannot be read.
+        without: A folder to skip.
+    """
+    for folder, folders, names in os.walk(root, onerror=failed):
+        folders[:] = sorted(
+            name for name in folders if name[0] != "." and Path(folder, name) != without
+        )
+        yield Path(folder), sorted(name for name in names if name[0] != ".")
 
 
 Share = Annotated[float, Field(ge=0, lt=1)]

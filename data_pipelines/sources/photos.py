@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import groupby
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Literal
 
 from data_pipelines.sources.base import (
@@ -30,6 +30,7 @@ from data_pipelines.sources.base import (
     draw_split,
     file_bytes,
     inside,
+    visible_files,
 )
 from data_pipelines.sources.text_files import csv_rows, decode, json_rows, lines_of
 
@@ -143,10 +144,8 @@ class PhotoFolderSource(PhotosSource):
         def failed(error: OSError) -> None:
             problems.add("unreadable folder", f"{error.filename}: {error.strerror}")
 
-        for folder, folders, names in os.walk(self.root, onerror=failed):
-            folders[:] = sorted(name for name in folders if not name.startswith("."))
-            below = Path(folder).relative_to(self.root)
-            shown = [below / name for name in names if name[0] != "."]
+        for folder, names in visible_files(self.root, failed):
+            shown = list(map(folder.relative_to(self.root).joinpath, names))
             shown.sort(key=lambda path: (path.stem, path.suffix))
             for _, group in groupby(shown, key=lambda path: path.stem):
                 files = list(group)
@@ -187,16 +186,7 @@ class PhotoFolderSource(PhotosSource):
         return texts
 
 
-def _photos(root: str) -> Iterator[str]:
-    """The photos below a folder, except hidden ones and those behind links to folders."""
-    for folder, folders, names in os.walk(root):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(names):
-            if not name.startswith(".") and _kind(PurePath(name)) in _READ:
-                yield os.path.join(folder, name)
-
-
-def _kind(path: PurePath) -> str:
+def _kind(path: Path) -> str:
     return path.suffix.lower()
 
 
@@ -273,9 +263,10 @@ class CsvSource(PhotosSource):
             captions.setdefault(image, [])
         folder = os.path.normpath(self.photos_folder)
         named = {os.path.normpath(os.path.join(folder, image)) for image in captions}
-        for photo in _photos(folder):
-            if photo not in named:
-                problems.add("image without captions", os.path.relpath(photo, folder))
+        for below, names in visible_files(Path(folder)):
+            for photo in map(below.joinpath, names):
+                if _kind(photo) in _READ and str(photo) not in named:
+                    problems.add("image without captions", os.path.relpath(photo, folder))
         for image, its_captions in captions.items():
             split = self.split_of(image, splits, problems)
             if split is not None:

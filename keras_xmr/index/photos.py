@@ -18,7 +18,7 @@ from data_pipelines.errors import UserError
 from data_pipelines.json_entries import is_text
 from data_pipelines.pixels import encode, naming, open_image, orientation, pixels_of
 from data_pipelines.sources import UnreadableError
-from data_pipelines.sources.base import PHOTO_SUFFIXES, file_bytes, inside
+from data_pipelines.sources.base import PHOTO_SUFFIXES, file_bytes, inside, visible_files
 from keras_xmr.judgements.reading import read_rows
 
 _EXIF, _TAKEN = 0x8769, 0x9003
@@ -72,15 +72,9 @@ def find_photos(root: Path, without: Path | None = None) -> Iterator[tuple[str, 
     Yields:
         The path relative to the root, with `/`, and the state of the file.
     """
-    for folder, folders, files in os.walk(root):
-        folders[:] = sorted(
-            f for f in folders if not f.startswith(".") and Path(folder, f) != without
-        )
-        for name in sorted(files):
-            path = Path(folder, name)
-            if path.suffix.lower() not in PHOTO_SUFFIXES or name.startswith("."):
-                continue
-            if (state := file_state(path)) is not None:
+    for folder, names in visible_files(root, without=without):
+        for path in map(folder.joinpath, names):
+            if path.suffix.lower() in PHOTO_SUFFIXES and (state := file_state(path)) is not None:
                 yield path.relative_to(root).as_posix(), state
 
 

@@ -102,6 +102,15 @@ def test_photos_that_no_row_names_are_counted_and_named(tmp_path, folder):
     assert problems.examples == {"image without captions": ["trip/g.png"]}
 
 
+def test_photos_below_the_current_folder_have_their_rows(tmp_path, monkeypatch):
+    for name in ("a.jpg", "b.jpg"):
+        (tmp_path / name).write_bytes(PHOTO)
+    (tmp_path / "captions.csv").write_text("image,caption\na.jpg,a dog\n")
+    monkeypatch.chdir(tmp_path)
+    _, problems = captions_of(".")
+    assert problems.examples == {"image without captions": ["b.jpg"]}
+
+
 def test_ids_do_not_depend_on_the_layout(tmp_path):
     (tmp_path / "a.jpg").write_bytes(PHOTO)
     section = TypeAdapter(AnySource).validate_python({"name": "csv", "root": str(tmp_path)})
