@@ -14,7 +14,7 @@ from keras import ops
 from data_pipelines.option_types import NonNegativeInt, PositiveInt
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.contracts import EncoderContract
-from keras_xmr.encoders.base import Encoder, InputSpec, synchronize
+from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec, synchronize
 from keras_xmr.encoders.pretrained.presets import CONFIG, SIGLIP, Preset
 from keras_xmr.encoders.pretrained.subwords import SubwordTokenizer
 from keras_xmr.layers import BagOfWords, ImageBackbone, TextBackbone
@@ -56,6 +56,11 @@ class _KerasHub(Encoder):
             return [folder / CONFIG, Path(self.weights).expanduser()]
         files = [path for path in folder.iterdir() if path.suffix in (".h5", ".safetensors")]
         return [folder / CONFIG, *sorted(files)]
+
+    def _unfit(self, option: str, has: str, last: str) -> EncoderError:
+        """The error of an option with numbers of layers that the preset lacks."""
+        text = f"{list(getattr(self, option))} does not fit {self.preset}, which {has}"
+        return self.error(option, f"{text}; write null for the last {last}")
 
 
 @dataclass(kw_only=True, eq=False)
@@ -130,11 +135,7 @@ class KerasHubImage(_KerasHub):
         wrong = [level for level in self.levels if f"P{level}" not in known]
         if wrong or not self.levels:
             has = f"has the levels {', '.join(known)}" if known else "has no feature pyramid"
-            raise self.error(
-                "levels",
-                f"{list(self.levels)} does not fit {self.preset}, which {has}; write null for the "
-                "last map",
-            )
+            raise self._unfit("levels", has, "map")
 
     def _at_resolution(self, backbone: Any, shape: tuple[int, int, int]) -> Any:
         """A backbone of KerasHub with the same weights for images of another size.
@@ -279,11 +280,7 @@ class KerasHubText(_KerasHub):
         wrong = [number for number in self.layers if number > count]
         if wrong or not self.layers:
             has = f"has {count} layers" if count else "has no layers with numbered names"
-            raise self.error(
-                "layers",
-                f"{list(self.layers)} does not fit {self.preset}, which {has}; write null for the "
-                "last one",
-            )
+            raise self._unfit("layers", has, "one")
 
     def tokenizer(self, max_words: int) -> Tokenizer:
         """The tokenizer of the preset."""

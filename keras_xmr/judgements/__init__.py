@@ -7,7 +7,6 @@ from keras_xmr.judgements.files import (
     add_judgements,
     find_judgements,
     judgement_options,
-    match_identical,
     name_clashes,
     read_judgements,
 )
@@ -37,7 +36,6 @@ __all__ = [
     "find_judgements",
     "judge",
     "judgement_options",
-    "match_identical",
     "multi_hot",
     "name_clashes",
     "read_ground_truth",

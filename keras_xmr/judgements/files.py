@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,30 +70,6 @@ def find_judgements(
     if unjudged not in (None, "wrong"):
         raise JudgementsError(f"{source!r} {_NOTHING_WRONG}")
     return extended_coco(source, image_ids, caption_ids)
-
-
-def match_identical(texts: Sequence[str], caption_image: np.ndarray, num_images: int) -> Judgements:
-    """Judgements by which a caption is relevant for every image with a caption of the same words.
-
-    Args:
-        texts: The captions; capitals and punctuation do not matter.
-        caption_image: The image that each caption was written for, int (captions,).
-        num_images: Number of images.
-
-    Raises:
-        JudgementsError: If the texts are not known.
-    """
-    if not texts:
-        raise JudgementsError(f"{IDENTICAL} needs the texts of the captions, which are not known")
-    words = [" ".join(re.findall(r"\w+", text.casefold())) or text for text in texts]
-    content, number = np.unique(words, return_inverse=True)
-    captions, ones = np.arange(len(words)), np.ones(len(words))
-    of_images = scipy.sparse.csr_array(
-        (ones, (caption_image, number)), shape=(num_images, len(content))
-    )
-    of_captions = scipy.sparse.csr_array((ones, (number, captions)))
-    pairs = np.stack((of_images @ of_captions).nonzero(), axis=1)
-    return Judgements.from_grades(pairs, np.ones(len(pairs)), (num_images, len(words)))
 
 
 def read_judgements(
@@ -288,7 +263,13 @@ def add_judgements(truth: GroundTruth, sources: Sequence[str | JudgementOptions]
         if option.source == IDENTICAL:
             if option.unjudged not in (None, "wrong"):
                 raise JudgementsError(f"{IDENTICAL!r} {_NOTHING_WRONG}")
-            judgements = match_identical(truth.texts, truth.caption_image, len(truth.image_ids))
+            if not truth.texts:
+                raise JudgementsError(
+                    f"{IDENTICAL} needs the texts of the captions, which are not known"
+                )
+            judgements = Judgements.from_texts(
+                truth.texts, truth.caption_image, len(truth.image_ids)
+            )
         else:
             judgements = find_judgements(option.source, *ids, option.unjudged)
         annotated = option.annotated

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -134,6 +135,24 @@ class Judgements:
             return multi_hot(columns[:, None], len(names))
 
         return cls(one_hot(image_classes) @ one_hot(caption_classes).T)
+
+    @classmethod
+    def from_texts(
+        cls, texts: Sequence[str], image_of_caption: np.ndarray, num_images: int
+    ) -> Judgements:
+        """Judgements in which a caption is relevant for every image with a caption of its words.
+
+        Args:
+            texts: The captions; capitals and punctuation do not matter.
+            image_of_caption: The image that each caption was written for, int (captions,).
+            num_images: Number of images.
+        """
+        words = [" ".join(re.findall(r"\w+", text.casefold())) or text for text in texts]
+        names, number = np.unique(words, return_inverse=True)
+        same = multi_hot(number[:, None], len(names))
+        grades = cls.from_pairs(image_of_caption, num_images).grades @ same @ same.T
+        grades.data[:] = 1
+        return cls(grades)
 
     @classmethod
     def from_labels(

@@ -116,7 +116,7 @@ def train(
     keras.utils.set_random_seed(config.seed)
     records, grades, grades_checksum = judged_training(config, folder, records)
     split = records.split("train")
-    devices = distribution.devices * distribution.cluster.count
+    devices = distribution.strategy.num_replicas_in_sync
     sampler = SAMPLERS[options.sampler](split, options.batch_size, config.seed, devices)
     distribution.check_same(
         {

@@ -17,7 +17,6 @@ from keras_xmr.judgements import (
     add_judgements,
     extended_coco,
     find_judgements,
-    match_identical,
     multi_hot,
     read_ground_truth,
     read_judgements,
@@ -56,7 +55,7 @@ def test_label_vectors_within_zeta_match(random):
 def test_identical_captions_match_each_others_images():
     texts = ["A horse.", "a horse", "Two dogs!", "A mare", "?", "!"]
     owner = np.array([0, 1, 1, 0, 2, 3])
-    found = match_identical(texts, owner, 4)
+    found = Judgements.from_texts(texts, owner, 4)
     np.testing.assert_array_equal(
         found.grades.toarray(),
         [[1, 1, 0, 1, 0, 0], [1, 1, 1, 0, 0, 0], [0, 0, 0, 0, 1, 0], [0, 0, 0, 0, 0, 1]],
