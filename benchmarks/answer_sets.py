@@ -19,10 +19,10 @@ import numpy as np
 import scipy.stats
 
 from data_pipelines.records import Records
-from data_pipelines.tables import table
-from keras_xmr.index.answer_sets import AnswerSets, calibrate
-from keras_xmr.index.calibration import ScoredSplit, SplitQueries, coverage, embed_reference
-from keras_xmr.index.run_model import RunModel
+from keras_xmr.search.answer_sets import AnswerSets, calibrate
+from keras_xmr.search.calibration import ScoredSplit, SplitQueries, coverage, embed_reference
+from keras_xmr.search.run_model import RunModel
+from keras_xmr.utils.tables import table
 
 
 def main() -> None:

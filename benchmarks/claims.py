@@ -46,12 +46,12 @@ from paper_claims import (
 )
 from real_tables import Result, Sides, mean_of_runs, read_results, resampled_photos
 
-from data_pipelines.errors import UserError
-from keras_xmr.comparison.figures import Resampled, resample
-from keras_xmr.comparison.results import RunResult, read_runs
 from keras_xmr.config.loader import find_config, load_config
+from keras_xmr.evaluation.comparison.figures import Resampled, resample
+from keras_xmr.evaluation.comparison.results import RunResult, read_runs
+from keras_xmr.evaluation.reporting.table import Table
 from keras_xmr.metrics.bootstrap import RESAMPLES, Difference, Estimate, Seeds, holm
-from keras_xmr.reporting.table import Table
+from keras_xmr.utils.errors import UserError
 
 Found = dict[tuple[Claim, str], tuple[Estimate | None, str]]
 """Of a claim and a metric the difference in percent, and of what runs it is.

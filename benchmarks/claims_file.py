@@ -19,8 +19,8 @@ import yaml
 from paper_claims import COUNTS, Claim
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from data_pipelines.errors import UserError
 from keras_xmr.metrics import DIRECTIONS
+from keras_xmr.utils.errors import UserError
 
 METRICS = (
     "rsum",

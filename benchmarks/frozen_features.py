@@ -28,7 +28,6 @@ from data_pipelines.batches import training_batches
 from data_pipelines.prepare import prepare
 from data_pipelines.records import Records
 from data_pipelines.samplers import PairSampler
-from data_pipelines.tables import table
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.schema import Config
 from keras_xmr.model.build import build_model, build_tokenizer
@@ -36,6 +35,7 @@ from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import features_of, tower_on_features
 from keras_xmr.runs.frozen_features import ImageEncoder, features_for_training
 from keras_xmr.training.phases import freeze
+from keras_xmr.utils.tables import table
 
 _WARM_UP = 3
 AT_MOST = 1.1

@@ -75,7 +75,7 @@ def draw(found: list[Row], replicas: list[Row], path: Path) -> None:
         replicas: Those of replicas.py: what one of several computes, compared with the whole loss.
         path: A PNG.
     """
-    from keras_xmr.reporting.pictures import plt, save_plot
+    from keras_xmr.evaluation.reporting.pictures import plt, save_plot
 
     figure, grid = plt.subplots(2, 3, figsize=(12, 7.5))
     axes = [*grid.flat[:5]]

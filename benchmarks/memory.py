@@ -135,11 +135,11 @@ def _finish(run: Path) -> None:
 
 def write_index(run: Path, root: Path, path: Path, photos: int) -> tuple[int, ...]:
     """Writes an index of made-up photos and vectors; returns the shape of the vectors of one."""
-    from keras_xmr.index.build import VERSION, _Builder
-    from keras_xmr.index.manifests import write_manifest
-    from keras_xmr.index.photo_index import PhotoIndex
-    from keras_xmr.index.photos import Photo
-    from keras_xmr.index.run_model import RunModel
+    from keras_xmr.search.build import VERSION, _Builder
+    from keras_xmr.search.manifests import write_manifest
+    from keras_xmr.search.photo_index import PhotoIndex
+    from keras_xmr.search.photos import Photo
+    from keras_xmr.search.run_model import RunModel
 
     path.mkdir()
     model = RunModel(run)
@@ -187,8 +187,8 @@ def served(index: Path) -> SimpleNamespace:
 
 
 def _array(run: str, index: str) -> dict[str, Callable[[], None]]:
-    from keras_xmr.index.photo_index import PhotoIndex
-    from keras_xmr.index.run_model import RunModel
+    from keras_xmr.search.photo_index import PhotoIndex
+    from keras_xmr.search.run_model import RunModel
 
     model = RunModel(Path(run))
     opened = PhotoIndex.open(Path(index))

@@ -24,8 +24,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras
 
 from data_pipelines.batches import caption_batches, image_batches
+from keras_xmr.commands._steps import Run
 from keras_xmr.config.loader import find_config, load_config
-from keras_xmr.pipeline.run import Run
 from keras_xmr.runs.frozen_features import CaptionEncoder, ImageEncoder
 
 _BATCHES = 6

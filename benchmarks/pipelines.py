@@ -35,8 +35,8 @@ from data_pipelines.options import DataOptions, ImageOptions
 from data_pipelines.prepare import prepare
 from data_pipelines.records import Records
 from data_pipelines.samplers import PairSampler
-from data_pipelines.tables import table
 from data_pipelines.text import CaptionIds, WordTokenizer
+from keras_xmr.utils.tables import table
 
 REPEATS = 3
 BATCH = 128

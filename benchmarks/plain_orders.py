@@ -17,8 +17,8 @@ import numpy as np
 import scipy.sparse
 
 from data_pipelines.records import Records
+from keras_xmr.evaluation.uncertainty.assessment import few_words
 from keras_xmr.metrics import retrieval
-from keras_xmr.uncertainty.assessment import few_words
 
 COLUMNS = ("i2t_recall_1", "i2t_r_precision", "t2i_recall_1", "t2i_r_precision", "rsum")
 

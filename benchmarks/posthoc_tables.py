@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
+from keras_xmr.evaluation.uncertainty.assessment import BINS
 from keras_xmr.metrics.bootstrap import LEVEL
-from keras_xmr.uncertainty.assessment import BINS
 
 SIDES = {"caption": "captions", "image": "photos"}
 _RESAMPLES = 2000

@@ -36,7 +36,7 @@ from baselines import ranks
 from posthoc_tables import Result, Sides, read_results, table_lines
 from real_features import Photos, parser_of, read_photos
 
-from keras_xmr.uncertainty.assessment import log_sigma, narrow_gaps, risk_coverage
+from keras_xmr.evaluation.uncertainty.assessment import log_sigma, narrow_gaps, risk_coverage
 
 if TYPE_CHECKING:
     from keras_xmr.config.schema import Config

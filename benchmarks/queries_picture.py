@@ -37,12 +37,12 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("docs/queries.png"))
     options = parser.parse_args()
 
+    from keras_xmr.commands._steps import Run
     from keras_xmr.evaluation.embed import embed_split
     from keras_xmr.evaluation.evaluate import split_truth
     from keras_xmr.evaluation.scoring import MatcherScores
-    from keras_xmr.pipeline.run import Run
+    from keras_xmr.evaluation.uncertainty.assessment import log_sigma
     from keras_xmr.runs.folder import load_run
-    from keras_xmr.uncertainty.assessment import log_sigma
 
     run = Run(load_run(options.run))
     part = run.records.split("test")

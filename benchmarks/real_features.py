@@ -173,9 +173,9 @@ def train(
     """Trains a config on a fold: its best RSUM on dev, and its ranks and more on test."""
     import keras
 
+    from keras_xmr.commands._steps import Run
     from keras_xmr.config.loader import find_config, load_config
     from keras_xmr.evaluation.evaluate import evaluate_split
-    from keras_xmr.pipeline.run import Run
 
     per_image = len((folder / "dev_caps.txt").read_text("utf-8").splitlines())
     per_image //= len(np.load(folder / "dev_ims.npy", mmap_mode="r"))
@@ -326,8 +326,8 @@ def image_features(
     import keras
 
     from data_pipelines.images import decode_for_evaluation
-    from data_pipelines.progress import Progress
     from keras_xmr.encoders import InputSpec
+    from keras_xmr.utils.progress import Progress
 
     pixels = keras.Input((crop.size, crop.size, 3), dtype="uint8")
     features, _ = image.features(pixels, InputSpec(image_size=crop.size))
@@ -347,8 +347,8 @@ def sentence_features(texts: list[str], text: Any) -> np.ndarray:
 
     from data_pipelines.batches import caption_batches
     from data_pipelines.options import TextOptions
-    from data_pipelines.progress import Progress
     from keras_xmr.encoders import InputSpec
+    from keras_xmr.utils.progress import Progress
 
     tokenizer = text.tokenizer(TextOptions().max_words)
     ids = keras.Input((None,), dtype="int32")

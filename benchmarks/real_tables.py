@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from baselines import Ranks
 
+from keras_xmr.evaluation.reporting.pictures import plt, save_plot
 from keras_xmr.metrics.bootstrap import Difference, difference, resampled_means
-from keras_xmr.reporting.pictures import plt, save_plot
 
 _NAME = re.compile(r"(?P<method>.+)-n(?P<size>\d+)-f(?P<fold>\d+)-s(?P<seed>\d+)")
 LABELS = {

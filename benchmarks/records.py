@@ -30,8 +30,8 @@ from data_pipelines.report import data_report
 from data_pipelines.samplers import PairSampler
 from data_pipelines.sources import Caption, EncodedImage, Entry, Problems, Source
 from data_pipelines.split_index import index_file
-from data_pipelines.tables import table
 from data_pipelines.text import SPECIAL, CaptionIds, WordTokenizer
+from keras_xmr.utils.tables import table
 
 _TEXT = "a man in red shirt walks his dog along street of old town near green tree"
 _WORDS = _TEXT.split()

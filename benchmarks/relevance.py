@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 from measuring import Peak, Row, compare
 
-from data_pipelines.tables import table
 from keras_xmr.relevance import BatchRelevance, RelevanceMatrix, ptb_tokenize, weigh
+from keras_xmr.utils.tables import table
 
 CAPTIONS_PER_IMAGE = 5
 MEAN_LENGTH, LENGTH_DEVIATION, SHORTEST = 10.5, 2.4, 7

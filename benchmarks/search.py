@@ -51,8 +51,8 @@ from measuring import (
 )
 from search_vectors import Embedded, Vectors, made_up, of_file
 
-from data_pipelines.tables import table
-from keras_xmr.index.backends import BACKENDS, Backend, BackendError, backend_class
+from keras_xmr.search.backends import BACKENDS, Backend, BackendError, backend_class
+from keras_xmr.utils.tables import table
 
 K = 10
 BREADTHS = (16, 32, 64, 128, 256, 512)

@@ -24,12 +24,12 @@ from pathlib import Path
 import numpy as np
 
 from data_pipelines.records import Records
-from data_pipelines.tables import table
-from keras_xmr.index.augmentations import AUGMENTATIONS, Reference
-from keras_xmr.index.backends import Exact
-from keras_xmr.index.calibration import SplitQueries, embed_stored_captions
-from keras_xmr.index.query_reranking import Reranking, first_hits, reranked, tune
-from keras_xmr.index.run_model import RunModel
+from keras_xmr.search.augmentations import AUGMENTATIONS, Reference
+from keras_xmr.search.backends import Exact
+from keras_xmr.search.calibration import SplitQueries, embed_stored_captions
+from keras_xmr.search.query_reranking import Reranking, first_hits, reranked, tune
+from keras_xmr.search.run_model import RunModel
+from keras_xmr.utils.tables import table
 
 K = 10
 _RESAMPLED = 2000

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_xmr.index.augmentations import AUGMENTATIONS, Augmentation, Reference
+from keras_xmr.search.augmentations import AUGMENTATIONS, Augmentation, Reference
 
 Vectors = tuple[np.ndarray, np.ndarray]
 """Vectors float32 (N, K, D) of a gallery, and (M, K', D) of queries."""
@@ -70,9 +70,9 @@ class Embedded:
 
     def __init__(self, run: Path, photos: int) -> None:
         from data_pipelines.records import Records
-        from data_pipelines.vectors import concatenate
-        from keras_xmr.index.calibration import embed_split_images, embed_texts
-        from keras_xmr.index.run_model import RunModel
+        from keras_xmr.search.calibration import embed_split_images, embed_texts
+        from keras_xmr.search.run_model import RunModel
+        from keras_xmr.utils.vectors import concatenate
 
         self.model = RunModel(run)
         data = self.model.config.data

@@ -27,12 +27,12 @@ import numpy as np
 import tensorflow as tf
 from measuring import Row, compare
 
-from data_pipelines.tables import table
 from keras_xmr.config.registry import components
 from keras_xmr.evaluation.embed import Ragged
 from keras_xmr.evaluation.scoring import MatcherScores
 from keras_xmr.matchers import SAF, SCAN, SGR, SGRAF, Matcher
 from keras_xmr.matchers.alignment import attend, linear
+from keras_xmr.utils.tables import table
 
 SHARD = 100
 MEAN_LENGTH, LENGTH_DEVIATION, SHORTEST = 12.5, 2.4, 9  # words, <start> and <end>

@@ -35,21 +35,21 @@ import tensorflow as tf
 
 from data_pipelines.records import SplitRecords
 from data_pipelines.text import Tokenizer
+from keras_xmr.commands._steps import Run
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.registry import build
 from keras_xmr.config.schema import Config
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.evaluation.embed import embed_split
 from keras_xmr.evaluation.evaluate import split_truth
+from keras_xmr.evaluation.uncertainty.assessment import few_words, log_sigma, rank_correlation
 from keras_xmr.losses import Loss
 from keras_xmr.matchers import Matcher
 from keras_xmr.matchers.base import Side
 from keras_xmr.model.build import build_tokenizer
 from keras_xmr.model.objective import relations
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.pipeline.run import Run
 from keras_xmr.relevance import relevance_matrix
-from keras_xmr.uncertainty.assessment import few_words, log_sigma, rank_correlation
 
 BATCHES = 40
 _LATE = 10**9  # after every warm-up

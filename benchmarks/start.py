@@ -27,7 +27,7 @@ import time
 times = [time.perf_counter()]
 import tensorflow, keras
 times.append(time.perf_counter())
-import keras_xmr.pipeline.inference
+import keras_xmr.runs.inference
 times.append(time.perf_counter())
 run = keras_xmr.load(sys.argv[1])
 times.append(time.perf_counter())
@@ -111,10 +111,10 @@ def _of_child(row: Row, bound: float, bound_by: str) -> Row:
 
 def untrained_run(folder: Path) -> Path:
     """The folder of the demo as it is exported, but not trained."""
+    from keras_xmr.commands._steps import Run
     from keras_xmr.config.loader import find_config, load_config
     from keras_xmr.export.saved_model import export_keras
     from keras_xmr.model.build import build_model, build_tokenizer
-    from keras_xmr.pipeline.run import Run
 
     sizes = "data.source={name: scenes, train: 32, val: 8, test: 8}"
     config = load_config(

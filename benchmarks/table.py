@@ -32,7 +32,7 @@ from pathlib import Path
 import measuring
 from measuring import COLUMNS, LEFT_OUT, ROOT, Row, bytes_a_second, cells, operations_a_second
 
-from data_pipelines.files import atomic_write
+from keras_xmr.utils.files import atomic_write
 
 HERE = Path(__file__).parent
 GROWTH = "benchmarks_growth.png"

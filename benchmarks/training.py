@@ -28,12 +28,12 @@ from measuring import Row, compare
 from data_pipelines.batches import training_batches
 from data_pipelines.records import Records
 from data_pipelines.samplers import PairSampler
-from data_pipelines.tables import table
 from data_pipelines.text import WordTokenizer
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.registry import components
 from keras_xmr.model.build import build_model, build_tokenizer
 from keras_xmr.model.objective import relations
+from keras_xmr.utils.tables import table
 
 Formula = Callable[[Any, Any], Any]
 

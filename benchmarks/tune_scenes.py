@@ -209,8 +209,8 @@ def train(name: str, setting: Setting, work: Path) -> float:
     """Trains a config with a setting; its best RSUM on validation, in percent."""
     import keras
 
+    from keras_xmr.commands._steps import Run
     from keras_xmr.config.loader import find_config, load_config
-    from keras_xmr.pipeline.run import Run
 
     sets = [
         f"name=tuned-{os.getpid()}",
@@ -230,8 +230,8 @@ def train(name: str, setting: Setting, work: Path) -> float:
 
 def _prepare() -> None:
     """Writes the records, which all methods share."""
+    from keras_xmr.commands._steps import Run
     from keras_xmr.config.loader import find_config, load_config
-    from keras_xmr.pipeline.run import Run
 
     config = load_config(find_config(METHODS[0].config))
     if not config.data.is_prepared:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from data_pipelines.files import NO_ARRAY, replace_atomically
 from data_pipelines.resources import disk_message
 from data_pipelines.shards import RecordsError, to_half
 from data_pipelines.split_index import Strings
+from keras_xmr.utils.files import NO_ARRAY, replace_atomically
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,13 +10,13 @@ import numpy as np
 import tensorflow as tf
 
 from data_pipelines.batches import image_batches
-from data_pipelines.files import atomic_write, locked
 from data_pipelines.options import MANIFEST, ImageOptions
-from data_pipelines.progress import Progress
 from data_pipelines.records import WORDS, Records, SplitRecords, read_index, write_split
 from data_pipelines.shards import ShardWriter, disk_errors, read_sidecar, to_half
 from data_pipelines.sources import Entry, Regions, Split
 from data_pipelines.split_index import index_file
+from keras_xmr.utils.files import atomic_write, locked
+from keras_xmr.utils.progress import Progress
 
 Encode = Callable[[tf.Tensor], np.ndarray]
 """Maps pixels uint8 (B, H, W, 3) to features (B, L, F) of any float type."""

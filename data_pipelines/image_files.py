@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
 
-from data_pipelines.errors import UserError
-from data_pipelines.files import atomic_write, check_folder
-from data_pipelines.progress import Progress
 from data_pipelines.records import SplitRecords
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.files import atomic_write, check_folder
+from keras_xmr.utils.progress import Progress
 
 _SUFFIXES = {b"\x89PNG": ".png", b"\xff\xd8\xff": ".jpg"}
 

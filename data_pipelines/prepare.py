@@ -16,10 +16,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from data_pipelines.files import atomic_write, locked, replace_atomically
 from data_pipelines.options import DataOptions
 from data_pipelines.processors import processor_count
-from data_pipelines.progress import Progress
 from data_pipelines.records import WORDS, Records, truth_file, write_split
 from data_pipelines.shard_plan import PlannedShard, ShardPlan, plan_shards
 from data_pipelines.shards import (
@@ -38,9 +36,11 @@ from data_pipelines.source_changes import note_comparison
 from data_pipelines.sources import MissingFileError, Problems, Source, SourceError
 from data_pipelines.sources.text_files import only_text
 from data_pipelines.split_index import index_file, open_index
-from data_pipelines.tables import on_one_line
 from data_pipelines.text import count_words
 from data_pipelines.workers import Processes, RayCluster
+from keras_xmr.utils.files import atomic_write, locked, replace_atomically
+from keras_xmr.utils.progress import Progress
+from keras_xmr.utils.tables import on_one_line
 
 PLAN = "plan.json"
 

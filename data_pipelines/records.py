@@ -27,7 +27,6 @@ import tensorflow as tf
 from pydantic import BaseModel, Field
 
 from data_pipelines.caption_features import CaptionFeatures, features_name
-from data_pipelines.files import atomic_write, checksum
 from data_pipelines.options import MANIFEST
 from data_pipelines.shards import (
     HEADER,
@@ -41,6 +40,7 @@ from data_pipelines.shards import (
 )
 from data_pipelines.sources import Split
 from data_pipelines.split_index import SplitIndex, index_file, open_index, write_index
+from keras_xmr.utils.files import atomic_write, checksum
 
 LIMIT = 64
 """Maximum number of open files; most systems allow about 1,000 per process."""

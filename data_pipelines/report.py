@@ -10,11 +10,9 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from data_pipelines.files import atomic_write
 from data_pipelines.options import TextOptions
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.sources import SPLITS, Problems, Split
-from data_pipelines.tables import on_one_line, table
 from data_pipelines.text import (
     AT_ONCE,
     SPECIAL,
@@ -23,7 +21,9 @@ from data_pipelines.text import (
     make_vocabulary,
     split_words,
 )
-from data_pipelines.vectors import chunks
+from keras_xmr.utils.files import atomic_write
+from keras_xmr.utils.tables import on_one_line, table
+from keras_xmr.utils.vectors import chunks
 
 _MANY = 0.05
 """Share of repeated captions from which on the report gives advice."""

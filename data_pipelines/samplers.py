@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from data_pipelines.errors import UserError
 from data_pipelines.records import SplitRecords
+from keras_xmr.utils.errors import UserError
 
 _LOGGER = logging.getLogger(__name__)
 

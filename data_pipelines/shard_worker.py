@@ -16,8 +16,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data_pipelines.errors import UserError
-from data_pipelines.plugins import add_plugins
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.plugins import add_plugins
 
 if TYPE_CHECKING:
     from data_pipelines.options import DataOptions

@@ -15,12 +15,12 @@ import numpy as np
 import tensorflow as tf
 from pydantic import BaseModel, Field, ValidationError
 
-from data_pipelines.errors import UserError
-from data_pipelines.files import atomic_replace, atomic_write, checksum, temporary_path
 from data_pipelines.images import to_jpeg
 from data_pipelines.options import DataOptions
 from data_pipelines.resources import disk_message
 from data_pipelines.sources import EncodedImage, Entry, Regions, UnreadableError
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.files import atomic_replace, atomic_write, checksum, temporary_path
 
 VERSION = 2
 

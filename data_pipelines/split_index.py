@@ -22,8 +22,8 @@ from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
 
-from data_pipelines.files import replace_atomically
 from data_pipelines.sources import Caption
+from keras_xmr.utils.files import replace_atomically
 
 T = TypeVar("T")
 

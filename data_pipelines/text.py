@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from data_pipelines.vectors import chunks
+from keras_xmr.utils.vectors import chunks
 
 PAD, UNKNOWN, START, END = "<pad>", "<unk>", "<start>", "<end>"
 SPECIAL = (PAD, UNKNOWN, START, END)

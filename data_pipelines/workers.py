@@ -12,14 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from data_pipelines.errors import UserError
-from data_pipelines.files import remove_stale_temporaries
 from data_pipelines.options import DataOptions
-from data_pipelines.plugins import added_plugins
 from data_pipelines.shard_plan import entry_to_json
 from data_pipelines.shard_worker import write_from_json
 from data_pipelines.shards import RecordsError, ReportProgress, ShardTask, Skipped
 from data_pipelines.sources import SourceError
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.files import remove_stale_temporaries
+from keras_xmr.utils.plugins import added_plugins
 
 _COMMAND = (sys.executable, "-m", "data_pipelines.shard_worker")
 

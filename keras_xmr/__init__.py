@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from keras_xmr.model.registration import register
 
 if TYPE_CHECKING:
-    from data_pipelines.errors import ArgumentError
     from keras_xmr import (
         embeddings,
         encoders,
@@ -30,12 +29,13 @@ if TYPE_CHECKING:
         relevance,
         reranking,
     )
-    from keras_xmr.comparison.scores import compare
     from keras_xmr.evaluation.arrays import evaluate
+    from keras_xmr.evaluation.comparison.scores import compare
     from keras_xmr.judgements import Judgements
     from keras_xmr.model.objective import Objective
     from keras_xmr.model.retriever import Retriever
-    from keras_xmr.pipeline.inference import LoadedRun, load, pretrained
+    from keras_xmr.runs.inference import LoadedRun, load, pretrained
+    from keras_xmr.utils.errors import ArgumentError
 
 __version__ = "0.1.0"
 
@@ -61,15 +61,15 @@ __all__ = [
 ]
 
 _FROM = {
-    "ArgumentError": "data_pipelines.errors",
+    "ArgumentError": "keras_xmr.utils.errors",
     "Judgements": "keras_xmr.judgements",
-    "LoadedRun": "keras_xmr.pipeline.inference",
+    "LoadedRun": "keras_xmr.runs.inference",
     "Objective": "keras_xmr.model.objective",
     "Retriever": "keras_xmr.model.retriever",
-    "compare": "keras_xmr.comparison.scores",
+    "compare": "keras_xmr.evaluation.comparison.scores",
     "evaluate": "keras_xmr.evaluation.arrays",
-    "load": "keras_xmr.pipeline.inference",
-    "pretrained": "keras_xmr.pipeline.inference",
+    "load": "keras_xmr.runs.inference",
+    "pretrained": "keras_xmr.runs.inference",
 }
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from people_audit import FIRST, beliefs
 
 from keras_xmr.audit.audit import ground_truth, scores_of_runs
-from keras_xmr.pipeline.run import Run
+from keras_xmr.commands._steps import Run
 from keras_xmr.runs.folder import load_run
 
 

@@ -5,7 +5,7 @@ half in a random order; of each, the first ten photos of this half are looked at
 crowd judged are clicked as right or wrong, until there are enough clicks. Measured is the second
 half, whose photos and captions no click has seen: RSUM of the annotated pairs, and R-Precision of
 judged pairs (condensed lists). A second table has the clicked queries themselves, with photos of
-the second half. All that was chosen by hand in `keras_xmr.index.learning` was chosen on the first.
+the second half. All that was chosen by hand in `keras_xmr.search.learning` was chosen on the first.
 
 Compared are no learning, what `keras-xmr learn` does, a logistic regression of the clicks on the
 products of the numbers of query and photo, which begins at zero, and Rocchio's method, moved from
@@ -38,10 +38,10 @@ from intervals import half_width
 from judged import known_pairs
 from scipy.optimize import minimize
 
-from data_pipelines.vectors import unit_rows
-from keras_xmr.index.learning import Marked, choose, fit, order_shares, score_held_out
 from keras_xmr.judgements.formats import read_ratings
 from keras_xmr.metrics.bootstrap import mean_of_runs, resampled_means
+from keras_xmr.search.learning import Marked, choose, fit, order_shares, score_held_out
+from keras_xmr.utils.vectors import unit_rows
 
 CLICKS = (10, 30, 100, 300)
 DRAWS = 8
@@ -260,8 +260,8 @@ def study(test: Test, model: str) -> Iterator[dict[str, Any]]:
 
 def embedded(run: Path) -> Test:
     """The test split by the model of a run, with the crowd's judgements."""
-    from keras_xmr.index.calibration import SplitQueries
-    from keras_xmr.index.run_model import RunModel
+    from keras_xmr.search.calibration import SplitQueries
+    from keras_xmr.search.run_model import RunModel
 
     model = RunModel(run)
     part = model.records.split("test")

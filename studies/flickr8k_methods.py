@@ -57,12 +57,12 @@ from real_tables import Result, read_results
 
 from data_pipelines.batches import caption_feature_batches, image_batches
 from data_pipelines.records import SplitRecords
+from keras_xmr.commands._steps import Run
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.schema import Config
 from keras_xmr.evaluation.evaluate import evaluate_matrices, evaluate_split
 from keras_xmr.metrics.chance import chance
 from keras_xmr.metrics.score_matrices import ScoreMatrices
-from keras_xmr.pipeline.run import Run
 
 EQUAL_FEATURES = RESULTS.with_name("flickr8k_equal_features.jsonl")
 ALONE = "crowd_alone"

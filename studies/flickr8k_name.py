@@ -101,9 +101,9 @@ def lines(results: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 def main() -> None:
     """Computes and prints the table."""
-    from data_pipelines.vectors import unit_rows
-    from keras_xmr.index.calibration import embed_texts
-    from keras_xmr.index.run_model import RunModel
+    from keras_xmr.search.calibration import embed_texts
+    from keras_xmr.search.run_model import RunModel
+    from keras_xmr.utils.vectors import unit_rows
 
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

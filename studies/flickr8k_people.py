@@ -38,10 +38,10 @@ from people_audit import audit_precision, coverage, judged_among_first
 from people_picture import draw
 from people_uncertainty import against_people, selective
 
-from data_pipelines.errors import UserError
-from data_pipelines.files import atomic_write
 from keras_xmr.judgements import Judgements
 from keras_xmr.runs.folder import load_run
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.files import atomic_write
 
 FILES = ("CrowdFlowerAnnotations.txt", "ExpertAnnotations.txt")
 

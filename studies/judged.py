@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from model_answers import SplitAnswers
 
-from data_pipelines.errors import UserError
 from keras_xmr.judgements import Judgements
 from keras_xmr.judgements.formats import read_ratings
+from keras_xmr.utils.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -168,7 +168,7 @@ def draw(lines: Sequence[dict[str, Any]], path: Path) -> None:
     """Tau by metric, and by the number of labels; one panel above the other, for small screens."""
     import matplotlib.pyplot as plt
 
-    from keras_xmr.reporting.pictures import save_plot
+    from keras_xmr.evaluation.reporting.pictures import save_plot
 
     plt.rcParams["font.size"] = 13
     drawing, (above, below) = plt.subplots(2, figsize=(6.2, 9), height_ratios=(3, 2))

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from data_pipelines.errors import UserError
-from data_pipelines.files import replace_atomically
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.files import replace_atomically
 
 _OPTIONAL = ("image_log_sigma", "caption_log_sigma", "audit_scores")
 
@@ -75,9 +75,9 @@ class ModelAnswers:
     def of_run(cls, run: Path) -> ModelAnswers:
         """Embeds val and test by the model of a finished run. It takes a minute or two."""
         from data_pipelines.records import Records
-        from keras_xmr.index.calibration import embed_reference, embed_split_images, embed_texts
-        from keras_xmr.index.run_model import RunModel
         from keras_xmr.model.towers import ignore_hubness
+        from keras_xmr.search.calibration import embed_reference, embed_split_images, embed_texts
+        from keras_xmr.search.run_model import RunModel
 
         model = RunModel(run)
         records = Records.open(model.config.data.records)
@@ -91,8 +91,8 @@ class ModelAnswers:
 
 
 def _embedded(model: Any, records: Any, split: str, reference: Any) -> SplitAnswers:
-    from keras_xmr.index.calibration import embed_split_images, embed_texts
-    from keras_xmr.uncertainty.assessment import log_sigma
+    from keras_xmr.evaluation.uncertainty.assessment import log_sigma
+    from keras_xmr.search.calibration import embed_split_images, embed_texts
 
     part = records.split(split)
     texts = [caption.text for caption in part.captions]

@@ -11,9 +11,9 @@ from judged import Judged
 from model_answers import ModelAnswers, SplitAnswers
 
 from keras_xmr.audit.candidates import belief_matrix, least_leads
-from keras_xmr.index.answer_sets import AnswerSets, calibrate, standardise
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import ScoreMatrices
+from keras_xmr.search.answer_sets import AnswerSets, calibrate, standardise
 
 FIRST = (100, 500, 2000)
 

@@ -10,8 +10,8 @@ import matplotlib.pyplot as plt
 from model_answers import SplitAnswers
 from people_uncertainty import curves
 
+from keras_xmr.evaluation.reporting.pictures import save_plot
 from keras_xmr.judgements import Judgements
-from keras_xmr.reporting.pictures import save_plot
 
 Rows = Sequence[Any]
 

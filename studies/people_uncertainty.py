@@ -9,9 +9,14 @@ from intervals import Figure, correlations, statistic
 from judged import Judged
 from model_answers import SplitAnswers
 
+from keras_xmr.evaluation.uncertainty.assessment import (
+    RiskCoverage,
+    few_words,
+    narrow_gaps,
+    risk_coverage,
+)
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import evaluate_scores
-from keras_xmr.uncertainty.assessment import RiskCoverage, few_words, narrow_gaps, risk_coverage
 
 SIDES = ("caption", "image")
 SIGMA = "sigma"

@@ -18,9 +18,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from data_pipelines.files import atomic_write
 from keras_xmr.config.loader import packaged_ablations, packaged_configs
 from keras_xmr.config.yaml_file import read_yaml
+from keras_xmr.utils.files import atomic_write
 
 TITLE = "published or adapted"
 _PREFIXES = "", "csv_pretrained_"

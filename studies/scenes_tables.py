@@ -23,10 +23,10 @@ from pathlib import Path
 from claims_of_tables import TABLES, estimate
 from scipy.stats import kendalltau
 
-from data_pipelines.files import atomic_write
-from keras_xmr.comparison.plots import Bar, draw_bars
+from keras_xmr.evaluation.comparison.plots import Bar, draw_bars
+from keras_xmr.evaluation.reporting.pictures import save_plot
 from keras_xmr.metrics.bootstrap import Difference, Seeds
-from keras_xmr.reporting.pictures import save_plot
+from keras_xmr.utils.files import atomic_write
 
 ROOT = Path(__file__).parents[1]
 FORMER = Path(__file__).parent / "results" / "scenes_former_intervals.csv"

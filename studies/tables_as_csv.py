@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from data_pipelines.files import atomic_write
+from keras_xmr.utils.files import atomic_write
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

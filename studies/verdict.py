@@ -35,12 +35,11 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np
 from judged import known_pairs
 
-from data_pipelines.errors import UserError
 from data_pipelines.records import SplitRecords
-from data_pipelines.vectors import Arrays, concatenate, select, split_items
-from keras_xmr.index.calibration import embed_in_batches, embed_split_images, embed_texts
-from keras_xmr.index.run_model import RunModel
-from keras_xmr.index.verdict import (
+from keras_xmr.judgements.formats import read_ratings
+from keras_xmr.search.calibration import embed_in_batches, embed_split_images, embed_texts
+from keras_xmr.search.run_model import RunModel
+from keras_xmr.search.verdict import (
     Background,
     SimilarityScale,
     VerdictModel,
@@ -50,8 +49,9 @@ from keras_xmr.index.verdict import (
     likely_right,
     unit_vectors,
 )
-from keras_xmr.index.vocabulary import ShortQueries, Vocabulary, short_queries, split_words
-from keras_xmr.judgements.formats import read_ratings
+from keras_xmr.search.vocabulary import ShortQueries, Vocabulary, short_queries, split_words
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.vectors import Arrays, concatenate, select, split_items
 
 SIZES = (500, 2000, 7996)
 SIMULATED = 100_000

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 if TYPE_CHECKING:
-    from keras_xmr.pipeline.run import Run
+    from keras_xmr.commands._steps import Run
 
 ROOT = Path(__file__).parent.parent
 # The second folder has the numbers whose captions are not ours to publish.

@@ -11,10 +11,10 @@ from benchmark_modules import benchmark
 from finished_runs import finished_run
 
 from keras_xmr.config.loader import packaged_ablations, packaged_configs
+from keras_xmr.evaluation.reporting import uncertainty_report
+from keras_xmr.evaluation.uncertainty.assessment import Bins
+from keras_xmr.evaluation.uncertainty.probes import Occlusion
 from keras_xmr.metrics.bootstrap import Estimate
-from keras_xmr.reporting import uncertainty_report
-from keras_xmr.uncertainty.assessment import Bins
-from keras_xmr.uncertainty.probes import Occlusion
 
 bench = benchmark("claims")
 

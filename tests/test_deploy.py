@@ -24,7 +24,7 @@ from small_index import small_index
 
 from keras_xmr.commands import _cli as cli
 from keras_xmr.commands import load_command
-from keras_xmr.server.process import DRAIN
+from keras_xmr.search.server.process import DRAIN
 
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"

@@ -15,10 +15,10 @@ from imported_names import missing_names
 from tiny_runs import copy_of
 
 import keras_xmr
-from data_pipelines.errors import UserError
-from data_pipelines.plugins import remove_plugins
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.export.saved_model import export_keras
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.plugins import remove_plugins
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "how_to" / "add_a_method.md"

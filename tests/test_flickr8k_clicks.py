@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from benchmark_modules import benchmark
 
-from data_pipelines.vectors import unit_rows
-from keras_xmr.index.learning import Marked
+from keras_xmr.search.learning import Marked
+from keras_xmr.utils.vectors import unit_rows
 
 study = benchmark("flickr8k_clicks", "studies")
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from benchmark_modules import benchmark
 
-from data_pipelines.vectors import unit_rows
+from keras_xmr.utils.vectors import unit_rows
 
 study = benchmark("flickr8k_name", "studies")
 clicks = benchmark("flickr8k_clicks", "studies")

@@ -12,8 +12,8 @@ import scipy.stats
 from benchmark_modules import benchmark
 from tiny_runs import untrained
 
-from data_pipelines.errors import UserError
-from keras_xmr.pipeline.run import Run
+from keras_xmr.commands._steps import Run
+from keras_xmr.utils.errors import UserError
 
 PHOTOS, PER_PHOTO = 40, 2
 

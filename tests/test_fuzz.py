@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from data_pipelines.errors import UserError
 from data_pipelines.images import to_jpeg
 from data_pipelines.options import DataOptions, PrepareOptions
 from data_pipelines.prepare import prepare
@@ -23,6 +22,7 @@ from keras_xmr.audit.labels import read_labels
 from keras_xmr.config.loader import ConfigError, load_config
 from keras_xmr.evaluation.score_files import load_matrix
 from keras_xmr.judgements import GroundTruth, Judgements, read_judgements
+from keras_xmr.utils.errors import UserError
 
 hypothesis = pytest.importorskip("hypothesis", reason="hypothesis is not installed (extra `dev`)")
 st = hypothesis.strategies

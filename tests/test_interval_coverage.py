@@ -16,9 +16,13 @@ from benchmark_modules import benchmark
 from scipy.special import expit
 from scipy.stats import spearmanr
 
+from keras_xmr.evaluation.uncertainty import assessment, probes
+from keras_xmr.evaluation.uncertainty.assessment import (
+    Reliability,
+    correlation_interval,
+    rank_correlation,
+)
 from keras_xmr.metrics.bootstrap import resampled_means
-from keras_xmr.uncertainty import assessment, probes
-from keras_xmr.uncertainty.assessment import Reliability, correlation_interval, rank_correlation
 
 answer_sets = benchmark("answer_sets")
 clicks = benchmark("flickr8k_clicks", "studies")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from benchmark_modules import benchmark
 
-from keras_xmr.uncertainty.assessment import rank_correlation, reliability, risk_coverage
+from keras_xmr.evaluation.uncertainty.assessment import rank_correlation, reliability, risk_coverage
 
 bench = benchmark("posthoc_uncertainty")
 

@@ -21,7 +21,6 @@ from random_configs import RandomConfigs
 from tqdm import tqdm
 
 from data_pipelines.batches import training_batches
-from data_pipelines.errors import UserError
 from data_pipelines.options import DataOptions
 from data_pipelines.prepare import prepare
 from data_pipelines.records import Records, SplitRecords
@@ -38,6 +37,7 @@ from keras_xmr.model.towers import features_of, tower_on_features
 from keras_xmr.relevance import BatchRelevance, weigh
 from keras_xmr.reranking.measure import build_rerankers
 from keras_xmr.training.phases import freeze, learning_rate_factors, phase_schedule
+from keras_xmr.utils.errors import UserError
 
 SMALL = ("scenes_pcme", "scenes_dvse", "csv_pcme_regions", "scenes_saf")
 TINY = {

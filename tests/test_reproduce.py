@@ -17,9 +17,9 @@ import pytest
 import raw_data
 
 from keras_xmr.commands import command_names
-from keras_xmr.comparison.runs import plan_runs
+from keras_xmr.commands._comparison import plan_runs
+from keras_xmr.commands._steps import Run, run
 from keras_xmr.config.loader import find_config, load_config, packaged_configs
-from keras_xmr.pipeline.run import Run, run
 
 ROOT = Path(__file__).parents[1]
 GUIDE = ROOT / "docs" / "results" / "reproduce.md"

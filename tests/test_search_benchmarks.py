@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from keras_xmr.index.answer_sets import calibrate
-from keras_xmr.index.calibration import ScoredSplit
+from keras_xmr.search.answer_sets import calibrate
+from keras_xmr.search.calibration import ScoredSplit
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 

@@ -10,10 +10,10 @@ import pytest
 import tensorflow as tf
 from benchmark_modules import benchmark
 
+from keras_xmr.commands._steps import Run
 from keras_xmr.config.contracts import LossContract
 from keras_xmr.evaluation.results import EmbeddedSplit
 from keras_xmr.matchers import Cosine, MatchProbability
-from keras_xmr.pipeline.run import Run
 
 bench = benchmark("sigma")
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from benchmark_modules import benchmark
 
-from data_pipelines.vectors import unit_rows
+from keras_xmr.utils.vectors import unit_rows
 
 study = benchmark("verdict", "studies")
 

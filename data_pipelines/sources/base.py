@@ -20,10 +20,10 @@ import scipy.sparse
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from data_pipelines.documentation import page
-from data_pipelines.errors import UserError
-from data_pipelines.plugins import PluginError, ancestry, base_name, plugin_classes
-from data_pipelines.tables import on_one_line
+from keras_xmr.utils.documentation import page
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.plugins import PluginError, ancestry, base_name, plugin_classes
+from keras_xmr.utils.tables import on_one_line
 
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "val", "test")

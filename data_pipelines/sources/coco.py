@@ -8,13 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
-from data_pipelines.json_entries import (
-    fault,
-    identifier,
-    karpathy_keys,
-    karpathy_path,
-    string,
-)
 from data_pipelines.sources.base import (
     SPLITS,
     Caption,
@@ -33,6 +26,13 @@ from data_pipelines.sources.base import (
 )
 from data_pipelines.sources.photos import CsvSource
 from data_pipelines.sources.text_files import load_json, only_text, read_lines, reading
+from keras_xmr.utils.json_entries import (
+    fault,
+    identifier,
+    karpathy_keys,
+    karpathy_path,
+    string,
+)
 
 _Raw = TypeVar("_Raw")
 _T = TypeVar("_T")

@@ -13,8 +13,6 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from data_pipelines.files import NO_ARRAY, bytes_after
-from data_pipelines.progress import Progress
 from data_pipelines.sources.base import (
     SPLITS,
     Caption,
@@ -32,6 +30,8 @@ from data_pipelines.sources.base import (
 )
 from data_pipelines.sources.coco import is_split_file, karpathy_entries, read_captions_file
 from data_pipelines.sources.text_files import read_lines, reading
+from keras_xmr.utils.files import NO_ARRAY, bytes_after
+from keras_xmr.utils.progress import Progress
 
 
 def with_boxes(features: np.ndarray, boxes: np.ndarray, size: tuple[float, float]) -> np.ndarray:

@@ -11,8 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from data_pipelines import files
-from data_pipelines.json_entries import is_text
 from data_pipelines.sources.base import (
     Entry,
     MissingFileError,
@@ -21,9 +19,11 @@ from data_pipelines.sources.base import (
     check_file,
     file_bytes,
 )
+from keras_xmr.utils import files
+from keras_xmr.utils.json_entries import is_text
 
 reading = partial(files.reading, error=SourceError, missing=MissingFileError)
-"""Turns errors of reading a file into those of sources; see `data_pipelines.files.reading`."""
+"""Turns errors of reading a file into those of sources; see `keras_xmr.utils.files.reading`."""
 
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 

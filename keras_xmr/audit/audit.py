@@ -14,8 +14,7 @@ from typing import get_args
 
 import numpy as np
 
-from data_pipelines.errors import UserError
-from data_pipelines.files import atomic_write
+from data_pipelines.pixels import thumbnail
 from data_pipelines.records import SplitRecords
 from keras_xmr.audit.candidates import (
     Candidates,
@@ -36,16 +35,17 @@ from keras_xmr.audit.labels import (
     write_judgements,
     write_labels,
 )
+from keras_xmr.commands._ensemble import scores_of_runs
+from keras_xmr.commands._steps import Run
 from keras_xmr.config.program import program
 from keras_xmr.config.schema import AuditOptions, Config
 from keras_xmr.evaluation.evaluate import ground_truth
-from keras_xmr.index.photos import thumbnail
+from keras_xmr.evaluation.reporting.pages import data_url, render
+from keras_xmr.evaluation.reporting.table import to_csv
 from keras_xmr.judgements import GroundTruth
-from keras_xmr.pipeline.ensemble import scores_of_runs
-from keras_xmr.pipeline.run import Run
-from keras_xmr.reporting.pages import data_url, render
-from keras_xmr.reporting.table import to_csv
 from keras_xmr.runs.folder import load_run
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.files import atomic_write
 
 _LOGGER = logging.getLogger(__name__)
 _TOGETHER = "all together"

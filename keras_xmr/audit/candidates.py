@@ -14,15 +14,15 @@ import numpy as np
 import scipy.sparse
 from scipy.stats import rankdata
 
-from data_pipelines.errors import ArgumentError
-from data_pipelines.option_types import Combination
 from data_pipelines.processors import in_threads
-from data_pipelines.vectors import chunks
 from keras_xmr.config.schema import AuditOptions
+from keras_xmr.evaluation.reporting.table import Table
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import ScoreMatrices
-from keras_xmr.reporting.table import Table
 from keras_xmr.reranking.base import refuse_non_finite
+from keras_xmr.utils.errors import ArgumentError
+from keras_xmr.utils.option_types import Combination
+from keras_xmr.utils.vectors import chunks
 
 _ROWS = 128
 _LEAD_WEIGHT = np.float32(0.5)

@@ -18,7 +18,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from types import ModuleType
 
-from data_pipelines.errors import UserError
+from keras_xmr.utils.errors import UserError
 
 GROUP = "keras_xmr.commands"
 """The group of entry points for commands of other packages."""

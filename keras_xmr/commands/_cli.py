@@ -18,9 +18,7 @@ from typing import NoReturn
 
 from absl import logging as absl_logging
 
-from data_pipelines.errors import UserError
 from data_pipelines.resources import disk_error_message, memory_error_message
-from data_pipelines.tables import on_one_line
 from keras_xmr import __version__
 from keras_xmr.commands import command_names, is_module, load_command
 from keras_xmr.commands._quiet import quiet_tensorflow
@@ -30,6 +28,8 @@ from keras_xmr.config.program import NAME, adapt_help, program
 from keras_xmr.model.registration import check_backend
 from keras_xmr.runs.cluster import TF_CONFIG, cluster_of
 from keras_xmr.runs.termination import EXIT_CODE, TerminatedError
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.tables import on_one_line
 
 _DEFAULT = "run"
 

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from data_pipelines.errors import UserError
-from data_pipelines.files import check_folder
 from keras_xmr.config.loader import ConfigError, find_config, load_config
 from keras_xmr.config.messages import cut, nearest
 from keras_xmr.config.model_compatibility import is_as_published
 from keras_xmr.config.schema import Config
 from keras_xmr.runs.cluster import cluster_of
 from keras_xmr.runs.folder import RunFolder, load_run
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.files import check_folder
 
 DEMO = "scenes_pcme"
 
@@ -146,7 +146,7 @@ def do(config: Config, step: str) -> None:
 
     Args:
         config: The config of the run.
-        step: The name of a method of `keras_xmr.pipeline.run.Run`.
+        step: The name of a method of `keras_xmr.commands._steps.Run`.
 
     Raises:
         UserError: If a folder cannot be written to, or as the step raises it.
@@ -154,7 +154,7 @@ def do(config: Config, step: str) -> None:
     if cluster_of().is_chief:
         _check_folders(config, step)
 
-    from keras_xmr.pipeline.run import run
+    from keras_xmr.commands._steps import run
 
     run(config, step)
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from subprocess import PIPE, Popen
 
-from data_pipelines.progress import waiting
 from keras_xmr.model.registration import around_import
+from keras_xmr.utils.progress import waiting
 
 _GPUS = ("nvidia[0-9]*", "nvhost-gpu", "nvmap", "dxg", "kfd")
 """Devices of GPUs: of NVIDIA's cards and boards, within Windows, and of AMD."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from data_pipelines.errors import UserError
-from data_pipelines.files import atomic_write
-from data_pipelines.tables import table
-from keras_xmr.index.photo_index import PhotoIndex
-from keras_xmr.index.query import Hit, SearchResult
-from keras_xmr.reporting.pages import TEMPLATES, data_url
+from keras_xmr.evaluation.reporting.pages import TEMPLATES, data_url
+from keras_xmr.search.photo_index import PhotoIndex
+from keras_xmr.search.query import Hit, SearchResult
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.files import atomic_write
+from keras_xmr.utils.tables import table
 
 Titled = tuple[str, SearchResult]
 """The title of a query and its result."""

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import argparse
 
-from data_pipelines.files import check_folder
 from keras_xmr.commands._options import add_path, add_runs, read_runs
+from keras_xmr.utils.files import check_folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

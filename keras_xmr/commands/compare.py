@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> None:
         if getattr(arguments, option) and not arguments.configs:
             raise ConfigError(f"--{option} needs --configs: finished runs are not changed")
 
-    from keras_xmr.comparison.runs import compare, plan_runs
+    from keras_xmr.commands._comparison import compare, plan_runs
 
     planned = plan_runs(arguments.configs, arguments.seeds or [0], arguments.set)
     compare(planned, arguments.runs, arguments.output)

@@ -13,9 +13,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from data_pipelines.errors import UserError
-from data_pipelines.files import check_folder
 from keras_xmr.commands._options import add_path, add_run_or_model, find_run
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.files import check_folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Embeds the photos."""
-    from keras_xmr.index.photos import check_root
+    from keras_xmr.search.photos import check_root
 
     # Errors in these are reported before TensorFlow is imported.
     run = None if arguments.run is None else find_run(arguments)
@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> None:
         raise UserError(f"--output: {arguments.output} must end in .npz or .parquet")
     check_folder(arguments.output.parent)
 
-    from keras_xmr.index.photo_embedding import embed_folder
+    from keras_xmr.search.photo_embedding import embed_folder
 
     embedded = embed_folder(run or find_run(arguments), arguments.images, arguments.output)
     for reason in embedded.broken.values():

@@ -101,7 +101,7 @@ def run(arguments: argparse.Namespace) -> None:
         return
     config, runs = read_runs(arguments)
     if len(runs) > 1:
-        from keras_xmr.pipeline.ensemble import evaluate_ensemble
+        from keras_xmr.commands._ensemble import evaluate_ensemble
 
         evaluate_ensemble(config, runs, arguments.output)
         return
@@ -132,7 +132,7 @@ def _evaluate_scores(arguments: argparse.Namespace) -> None:
     chosen, judgements = load_rerankers(arguments.rerank), load_judgements(arguments.judgements)
 
     from keras_xmr.evaluation import external_scores
-    from keras_xmr.reporting.result_tables import result_tables, verdict_line
+    from keras_xmr.evaluation.reporting.result_tables import result_tables, verdict_line
     from keras_xmr.reranking import build_rerankers
 
     brought = external_scores.ExternalScores(

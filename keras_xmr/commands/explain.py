@@ -19,12 +19,12 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from data_pipelines.plugins import add_plugins
 from keras_xmr.commands._options import add_list
 from keras_xmr.config.loader import ConfigError, section_name, sections_at, sections_of
 from keras_xmr.config.messages import cut, nearest
 from keras_xmr.config.program import adapt_help
 from keras_xmr.config.schema import Config, rebuild
+from keras_xmr.utils.plugins import add_plugins
 
 SEVERAL_WORKERS = True
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import argparse
 
-from data_pipelines.files import check_folder
 from keras_xmr.commands._options import add_path, add_run, add_value, one_of, read_config
+from keras_xmr.utils.files import check_folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> None:
     check_folder(arguments.output)
 
     from data_pipelines.image_files import write_images
-    from keras_xmr.pipeline.run import Run
+    from keras_xmr.commands._steps import Run
 
     count = write_images(Run(config).records.split(arguments.split), arguments.output)
     print(f"{arguments.output}: {count:,} images", flush=True)

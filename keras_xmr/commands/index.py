@@ -18,14 +18,14 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from data_pipelines.files import check_folder
-from data_pipelines.tables import on_one_line
 from keras_xmr.commands._options import add_path, add_run_or_model, add_value, find_run
 from keras_xmr.config.messages import first_of
 from keras_xmr.config.program import next_commands, update_hint
+from keras_xmr.utils.files import check_folder
+from keras_xmr.utils.tables import on_one_line
 
 if TYPE_CHECKING:
-    from keras_xmr.index.build import Report
+    from keras_xmr.search.build import Report
 
 _LOGGER = logging.getLogger(__name__)
 _SHOWN = 20
@@ -49,8 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Builds the index, and prints a summary."""
-    from keras_xmr.index.backends import backend_class
-    from keras_xmr.index.photos import check_root, read_tags
+    from keras_xmr.search.backends import backend_class
+    from keras_xmr.search.photos import check_root, read_tags
 
     # Errors in these are reported before TensorFlow is imported.
     root = check_root(arguments.images)
@@ -60,9 +60,9 @@ def run(arguments: argparse.Namespace) -> None:
     tags = None if arguments.tags is None else read_tags(arguments.tags)
 
     from data_pipelines.source_changes import data_change
-    from keras_xmr.index.build import build_index
-    from keras_xmr.index.calibration import example_caption
-    from keras_xmr.index.run_model import RunModel
+    from keras_xmr.search.build import build_index
+    from keras_xmr.search.calibration import example_caption
+    from keras_xmr.search.run_model import RunModel
 
     model = RunModel(run or find_run(arguments))
     path = arguments.index or model.folder.path / "index"

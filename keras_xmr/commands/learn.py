@@ -17,16 +17,16 @@ import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from data_pipelines.errors import UserError
-from data_pipelines.tables import on_one_line
 from keras_xmr.commands._options import add_index, add_path
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.config.messages import first_of
 from keras_xmr.config.program import program
 from keras_xmr.runs.folder import load_run
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.tables import on_one_line
 
 if TYPE_CHECKING:
-    from keras_xmr.index.marked import Report
+    from keras_xmr.search.marked import Report
 
 _SHOWN = 5
 
@@ -43,9 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Learns a change, or removes it."""
-    from keras_xmr.index import PhotoIndex, Searcher
-    from keras_xmr.index.learning import MARKS, forget
-    from keras_xmr.index.marked import learn
+    from keras_xmr.search import PhotoIndex, Searcher
+    from keras_xmr.search.learning import MARKS, forget
+    from keras_xmr.search.marked import learn
 
     if arguments.undo and arguments.marks:
         raise ConfigError("--undo reads no marks; remove --marks")

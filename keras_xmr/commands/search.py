@@ -24,8 +24,6 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from data_pipelines.errors import UserError
-from data_pipelines.files import check_folder
 from data_pipelines.sources.text_files import lines_of
 from keras_xmr.commands._options import (
     add_index,
@@ -38,9 +36,11 @@ from keras_xmr.commands._options import (
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.config.program import program
 from keras_xmr.runs.folder import load_run
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.files import check_folder
 
 if TYPE_CHECKING:
-    from keras_xmr.index import Query, SearchResult
+    from keras_xmr.search import Query, SearchResult
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> None:
         return
 
     from keras_xmr.commands._results_page import write_page
-    from keras_xmr.index import Filters, PhotoIndex, Searcher
+    from keras_xmr.search import Filters, PhotoIndex, Searcher
 
     if arguments.html and arguments.html.is_dir():
         raise ConfigError(f"--html={arguments.html} is a folder; name a file, such as page.html")
@@ -108,7 +108,7 @@ def _answers_of_server(arguments: argparse.Namespace) -> list[tuple[str, SearchR
     from pydantic import TypeAdapter, ValidationError
 
     from keras_xmr.export.http_client import post_json
-    from keras_xmr.index import SearchResult
+    from keras_xmr.search import SearchResult
 
     address = arguments.server.rstrip("/")
     if not address.startswith(("http://", "https://")):
@@ -149,7 +149,7 @@ def _print(answers: Sequence[tuple[str, SearchResult]], as_json: bool) -> None:
 
 def _queries(arguments: argparse.Namespace) -> Iterator[tuple[str, Query]]:
     """Each query with its title."""
-    from keras_xmr.index import Query
+    from keras_xmr.search import Query
 
     unlike = tuple(arguments.unlike)
     if arguments.queries is None:
@@ -166,7 +166,7 @@ def _queries(arguments: argparse.Namespace) -> Iterator[tuple[str, Query]]:
 
 def _texts(path: Path) -> list[str]:
     """The queries of a file; invalid ones are skipped with a warning."""
-    from keras_xmr.index import Query, QueryError
+    from keras_xmr.search import Query, QueryError
 
     texts, bad = [], []
     for number, line in enumerate(lines_of(_bytes(path).decode("utf-8-sig", "surrogateescape")), 1):

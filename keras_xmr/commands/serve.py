@@ -15,10 +15,10 @@ from __future__ import annotations
 import argparse
 import logging
 
-from data_pipelines.errors import UserError
-from data_pipelines.files import check_folder
 from keras_xmr.commands._options import add_index, add_list, add_path, add_value, integer_from
 from keras_xmr.runs.folder import load_run
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.files import check_folder
 
 _LOG = logging.getLogger(__name__)
 
@@ -40,12 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Serves until SIGTERM or Ctrl-C."""
-    from keras_xmr.index.learning import MARKS
+    from keras_xmr.search.learning import MARKS
 
     try:
-        from keras_xmr.server.process import is_loopback, serve
-        from keras_xmr.server.requests import Settings
-        from keras_xmr.server.service import Service
+        from keras_xmr.search.server.process import is_loopback, serve
+        from keras_xmr.search.server.requests import Settings
+        from keras_xmr.search.server.service import Service
     except ModuleNotFoundError as error:
         raise UserError(
             f"the server needs {error.name}, which is not installed: pip install 'keras-xmr[serve]'"

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import argparse
 
-from data_pipelines.errors import UserError
 from keras_xmr.commands._options import add_path
 from keras_xmr.commands.index import report_lines
 from keras_xmr.config.model_compatibility import is_as_published
 from keras_xmr.config.program import program
 from keras_xmr.runs.folder import load_run
+from keras_xmr.utils.errors import UserError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> None:
             f"`{program()} index --run={config.folder} --images=FOLDER`"
         )
 
-    from keras_xmr.pipeline.update import update
+    from keras_xmr.commands._update_run import update
 
     report = update(config, arguments.index)
     print("\n".join(report_lines(report)) if report else f"{config.folder} is up to date")

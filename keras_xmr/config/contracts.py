@@ -165,7 +165,7 @@ class SearchContract(Contract):
     """How the index searches by a matcher: the declaration `SEARCH` of its class.
 
     Attributes:
-        augmentation: The vectors of `keras_xmr.index.augmentations` under which images with large
+        augmentation: The vectors of `keras_xmr.search.augmentations` under which images with large
             scores have large inner products with the query.
         exact: Whether these rank exactly as the matcher does. If not, they give candidates that the
             matcher scores itself, and its `score_bound` may prove that no other image was missed.

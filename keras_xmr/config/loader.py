@@ -16,7 +16,6 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from data_pipelines.plugins import PluginError, add_plugins, remove_plugins
 from keras_xmr.config.messages import cut, first_of, most_similar, nearest
 from keras_xmr.config.program import program
 from keras_xmr.config.registry import FAMILIES, Choice, components, why_not_found
@@ -35,6 +34,7 @@ from keras_xmr.config.yaml_file import (
     split_row,
 )
 from keras_xmr.judgements.files import JudgementOptions
+from keras_xmr.utils.plugins import PluginError, add_plugins, remove_plugins
 
 _MISSING = object()
 _SHOWN = 20

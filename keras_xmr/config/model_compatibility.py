@@ -297,7 +297,7 @@ def why_not_indexed(config: Config) -> str:
     if components("matcher")[matcher].search is None:
         return (
             f"the matcher {matcher} does not declare how it searches photos: name the nearest "
-            "of keras_xmr.index.augmentations in its SEARCH"
+            "of keras_xmr.search.augmentations in its SEARCH"
         )
     return ""
 

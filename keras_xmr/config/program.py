@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from data_pipelines.documentation import with_pages
+from keras_xmr.utils.documentation import with_pages
 
 NAME = "keras-xmr"
 """The installed command, as in the texts of the help."""

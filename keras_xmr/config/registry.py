@@ -6,7 +6,7 @@ keyword-only parameters of its constructor, which it may inherit: those of an `_
 fields of a `@dataclass(kw_only=True)`. The registry reads all of this
 from the source text, so a config is checked to the last option before TensorFlow has been
 imported, and a new method is one new file. The files of plugins are read the same way: there a
-class derives from `Loss`, or from a loss of ours, and so on; see `data_pipelines.plugins`.
+class derives from `Loss`, or from a loss of ours, and so on; see `keras_xmr.utils.plugins`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,12 @@ from typing import Annotated, Any, Literal, NamedTuple, Union
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from data_pipelines.errors import UserError
-from data_pipelines.option_types import ALIASES
-from data_pipelines.plugins import (
+from keras_xmr.config import contracts
+from keras_xmr.config.contracts import Contract
+from keras_xmr.config.messages import nearest
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.option_types import ALIASES
+from keras_xmr.utils.plugins import (
     Classes,
     PluginError,
     ancestry,
@@ -32,9 +35,6 @@ from data_pipelines.plugins import (
     plugin_classes,
     read_classes,
 )
-from keras_xmr.config import contracts
-from keras_xmr.config.contracts import Contract
-from keras_xmr.config.messages import nearest
 
 
 class Family(NamedTuple):

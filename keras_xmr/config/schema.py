@@ -9,7 +9,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, create_model
 
-from data_pipelines.option_types import (
+from data_pipelines.options import DataOptions, Section
+from data_pipelines.sources.base import OneChoice
+from keras_xmr.config.messages import cut, nearest
+from keras_xmr.config.registry import FAMILIES, Choice, components
+from keras_xmr.judgements.files import JudgementOptions, Unjudged
+from keras_xmr.metrics import metric_names
+from keras_xmr.utils.option_types import (
     Combination,
     Fraction,
     NonNegativeFloat,
@@ -19,12 +25,6 @@ from data_pipelines.option_types import (
     RelevanceMeasure,
     RelevanceTokenizer,
 )
-from data_pipelines.options import DataOptions, Section
-from data_pipelines.sources.base import OneChoice
-from keras_xmr.config.messages import cut, nearest
-from keras_xmr.config.registry import FAMILIES, Choice, components
-from keras_xmr.judgements.files import JudgementOptions, Unjudged
-from keras_xmr.metrics import metric_names
 
 
 class OneOf(OneChoice):

@@ -21,8 +21,8 @@ from typing import Any
 
 import yaml
 
-from data_pipelines.errors import UserError
 from keras_xmr.config.messages import cut, nearest
+from keras_xmr.utils.errors import UserError
 
 Key = tuple[str | int, ...]
 

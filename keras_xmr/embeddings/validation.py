@@ -8,9 +8,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from data_pipelines.errors import ArgumentError
 from keras_xmr.config.contracts import EmbeddingSpec, find_mismatches
 from keras_xmr.embeddings.kinds import Embedding, kind
+from keras_xmr.utils.errors import ArgumentError
 
 RANKS = {
     "mean": 2,

@@ -11,10 +11,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from data_pipelines.errors import UserError
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.contracts import Declared, EncoderContract
 from keras_xmr.layers.keras_compat import all_layers
+from keras_xmr.utils.errors import UserError
 
 
 class EncoderError(UserError):

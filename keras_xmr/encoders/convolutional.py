@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 import keras
 
-from data_pipelines.option_types import MultipleOfEight, PositiveInt
 from keras_xmr.config.contracts import EncoderContract
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec, synchronize
 from keras_xmr.encoders.pretrained.weights import WeightsError, load_weights
 from keras_xmr.layers import GroupNormalization, Preprocessing, batch_normalization
+from keras_xmr.utils.option_types import MultipleOfEight, PositiveInt
 
 
 @dataclass(kw_only=True, eq=False)

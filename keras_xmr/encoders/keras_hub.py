@@ -11,7 +11,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from data_pipelines.option_types import NonNegativeInt, PositiveInt
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.contracts import EncoderContract
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec, synchronize
@@ -19,6 +18,7 @@ from keras_xmr.encoders.pretrained.presets import CONFIG, SIGLIP, Preset
 from keras_xmr.encoders.pretrained.subwords import SubwordTokenizer
 from keras_xmr.layers import BagOfWords, ImageBackbone, TextBackbone
 from keras_xmr.layers.backbone import number_of_layers
+from keras_xmr.utils.option_types import NonNegativeInt, PositiveInt
 
 
 class _KerasHub(Encoder):

@@ -11,10 +11,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from data_pipelines.option_types import BelowOne, PositiveInt
-from data_pipelines.progress import Progress
 from keras_xmr.config.contracts import EncoderContract
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec
+from keras_xmr.utils.option_types import BelowOne, PositiveInt
+from keras_xmr.utils.progress import Progress
 
 
 @dataclass(kw_only=True, eq=False)

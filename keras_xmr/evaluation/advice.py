@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from data_pipelines.documentation import page
 from data_pipelines.sources import Split
 from keras_xmr.config.model_compatibility import is_as_published
 from keras_xmr.config.schema import Config
 from keras_xmr.metrics import TOO_FEW
+from keras_xmr.utils.documentation import page
 
 _PAGE = "results/own_photos.md"
 _FEW_FROM_SCRATCH = 5_000

@@ -9,13 +9,13 @@ import numpy as np
 import tensorflow as tf
 
 from data_pipelines.batches import finish
-from data_pipelines.errors import ArgumentError
 from keras_xmr.evaluation.embed import Arrays, embed_batches
 from keras_xmr.evaluation.scoring import score_bytes, score_tiles
 from keras_xmr.judgements import Judgements, check_image_ids
 from keras_xmr.metrics import retrieval
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.validation import check_sides
+from keras_xmr.utils.errors import ArgumentError
 
 TILE = (256, 1024)
 """Images and captions that are scored at once."""

@@ -8,7 +8,6 @@ import numpy as np
 
 from data_pipelines.batches import caption_feature_batches, image_batches
 from data_pipelines.records import Records, SplitRecords
-from data_pipelines.vectors import unit_rows
 from keras_xmr.config.model_compatibility import is_as_published
 from keras_xmr.config.schema import CCAOptions, Config
 from keras_xmr.evaluation.cca import CanonicalCorrelations, Projections
@@ -16,6 +15,7 @@ from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.heads.pooling.projection import NEIGHBOURS
 from keras_xmr.judgements import judge
 from keras_xmr.metrics import measure
+from keras_xmr.utils.vectors import unit_rows
 
 LINEAR = "linear model (CCA)"
 """The row of the linear model."""

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from data_pipelines.progress import Progress
-from data_pipelines.vectors import unit_rows
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import RSUM, evaluate_scores
+from keras_xmr.utils.progress import Progress
+from keras_xmr.utils.vectors import unit_rows
 
 # Below this share of the largest square, a square is rounding.
 _NOTHING = 1e-13

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import scipy.sparse
 
-from data_pipelines.vectors import unit_rows
 from keras_xmr.evaluation.results import Arrays
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import DIRECTIONS, ScoreMatrices, Scores, evaluate_direction, positive_ranks
 from keras_xmr.metrics.semantic import ASP_TOP
+from keras_xmr.utils.vectors import unit_rows
 
 ZETAS = (0, 1, 2, 3, 4, 5, 6)
 

@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from data_pipelines.batches import caption_batches, caption_feature_batches, image_batches
 from data_pipelines.caption_features import CaptionFeatures
-from data_pipelines.progress import Progress
 from data_pipelines.records import SplitRecords
 from data_pipelines.text import Tokenizer
 from keras_xmr import embeddings
@@ -21,6 +20,7 @@ from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.evaluation.results import Arrays, EmbeddedSplit
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import run_images, tower_on_features
+from keras_xmr.utils.progress import Progress
 
 
 class Ragged:

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import scipy.sparse
 
-from data_pipelines.errors import ArgumentError
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.sources import Split
 from data_pipelines.text import Tokenizer
@@ -17,6 +16,7 @@ from keras_xmr.evaluation.curves import set_similarity
 from keras_xmr.evaluation.embed import EmbeddedSplit, embed_split
 from keras_xmr.evaluation.results import Arrays, Evaluation, add_relevance, evaluate_split_scores
 from keras_xmr.evaluation.scoring import check_time, fits_in_memory, score_tiles
+from keras_xmr.evaluation.uncertainty.assessment import bins, few_words, rank_correlation
 from keras_xmr.judgements import (
     TRUTH,
     GroundTruth,
@@ -31,7 +31,7 @@ from keras_xmr.metrics.query_metrics import QueryMetric
 from keras_xmr.model.build import further_matcher
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.reranking import build_rerankers
-from keras_xmr.uncertainty.assessment import bins, few_words, rank_correlation
+from keras_xmr.utils.errors import ArgumentError
 
 
 def ground_truth(

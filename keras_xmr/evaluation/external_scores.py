@@ -9,8 +9,6 @@ from typing import Any
 
 import yaml
 
-from data_pipelines.errors import UserError
-from data_pipelines.files import atomic_write, check_folder
 from keras_xmr.config.schema import RelevanceOptions
 from keras_xmr.evaluation.files import EXTERNAL, write_figures
 from keras_xmr.evaluation.results import Evaluation, add_relevance, evaluate_split_scores
@@ -33,6 +31,8 @@ from keras_xmr.judgements import (
 )
 from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.reranking import Reranker
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.files import atomic_write, check_folder
 
 _SPLIT = "test"
 """Name of the split if the ground truth has none."""

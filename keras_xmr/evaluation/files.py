@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from data_pipelines.files import atomic_write, replace_atomically
 from keras_xmr.config.schema import ReportedResults
 from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.judgements import write_ground_truth
 from keras_xmr.metrics import METRICS, write_queries
+from keras_xmr.utils.files import atomic_write, replace_atomically
 
 EXTERNAL = "external_scores.yaml"
 """The file in the folder of an evaluation of external scores that replaces a config."""

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from keras_xmr.config.schema import RelevanceOptions, ReportedResults
+from keras_xmr.evaluation.uncertainty.assessment import Bins, log_sigma
+from keras_xmr.evaluation.uncertainty.probes import Probes
 from keras_xmr.judgements import TRUTH, GroundTruth, Judgements
 from keras_xmr.metrics import DIRECTIONS, Measured, RetrievalMetrics, ScoreMatrices, measure
 from keras_xmr.relevance import relevance_matrix
 from keras_xmr.reranking import Reranker, measure_reranked
-from keras_xmr.uncertainty.assessment import Bins, log_sigma
-from keras_xmr.uncertainty.probes import Probes
 
 Arrays = Mapping[str, Any]
 """An embedding of many items: arrays, or, for tokens, `Ragged` without their padding."""

@@ -9,12 +9,12 @@ from typing import Literal
 
 import numpy as np
 
-from data_pipelines.errors import UserError
-from data_pipelines.files import NO_ARRAY, bytes_after, replace_atomically
 from keras_xmr.judgements import GroundTruth
 from keras_xmr.judgements.formats import check_ids, read_trec_lines, write_qrels
 from keras_xmr.judgements.reading import first_line
 from keras_xmr.metrics import ScoreMatrices
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.files import NO_ARRAY, bytes_after, replace_atomically
 
 _ROWS = 512
 

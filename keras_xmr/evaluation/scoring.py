@@ -11,13 +11,13 @@ import numpy as np
 import tensorflow as tf
 from pydantic import ByteSize
 
-from data_pipelines.errors import UserError
 from keras_xmr.config.schema import EvaluationOptions
 from keras_xmr.evaluation.embed import Arrays, Ragged, reordered
 from keras_xmr.matchers import Matcher
 from keras_xmr.matchers.base import Side
 from keras_xmr.metrics import ScoreMatrices, ScoreTiles
 from keras_xmr.metrics.score_matrices import TileWork, place_in
+from keras_xmr.utils.errors import UserError
 
 ON_DEVICE = 2 << 30
 """Maximum bytes of caption embeddings that stay on the device during scoring."""

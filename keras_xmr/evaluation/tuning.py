@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from data_pipelines.processors import in_threads
-from data_pipelines.progress import Progress
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import ScoreMatrices, Scores
 from keras_xmr.metrics.ranking import RECALL_AT
 from keras_xmr.reranking.fast import log_sums
+from keras_xmr.utils.progress import Progress
 
 SCALES = (0.1, 0.2, 0.5, 1, 2, 5, 8, 10, 15, 20, 25, 30, 40, 50, 75, 100, 200, 500, 1000)
 """The grid of every scale: wide for log-odds and distances, close where cosines need it."""

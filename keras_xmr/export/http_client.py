@@ -9,7 +9,7 @@ import urllib.request
 from collections.abc import Mapping
 from typing import Any
 
-from data_pipelines.errors import UserError
+from keras_xmr.utils.errors import UserError
 
 
 def post_json(url: str, body: Mapping[str, Any], request: str, timeout: float) -> Any:

@@ -13,11 +13,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from data_pipelines.errors import UserError
-from data_pipelines.files import replace_atomically
 from keras_xmr.export.saved_model import ExportError, check_equal
 from keras_xmr.layers.gru import disable_packed_gru
 from keras_xmr.model.retriever import Retriever
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.files import replace_atomically
 
 INPUTS = {"image": "images", "text": "captions"}
 """The name of the input per tower."""

@@ -20,8 +20,6 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
-from data_pipelines.errors import UserError
-from data_pipelines.files import remove_stale_temporaries, replace_atomically, temporary_path
 from data_pipelines.images import crop_for_evaluation, decode_any_for_evaluation
 from data_pipelines.options import ImageOptions
 from data_pipelines.pixels import encode, read_pixels
@@ -30,6 +28,8 @@ from keras_xmr import embeddings
 from keras_xmr.matchers import LogitMatcher
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import run_never_empty
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.files import remove_stale_temporaries, replace_atomically, temporary_path
 
 Tensors = dict[str, tf.Tensor]
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from data_pipelines.errors import UserError
 from data_pipelines.pixels import naming, open_image
 from data_pipelines.sources import UnreadableError
 from keras_xmr.export.http_client import post_json
+from keras_xmr.utils.errors import UserError
 
 Image = Path | str | bytes
 """The path of an image file, or its bytes."""

@@ -8,12 +8,12 @@ from typing import Any
 
 import keras
 
-from data_pipelines.errors import UserError
 from keras_xmr.config.contracts import HeadContract
 from keras_xmr.embeddings.kinds import KEYS
 from keras_xmr.embeddings.validation import RANKS, described, shape_text
 from keras_xmr.heads.pooling import Pooling
 from keras_xmr.layers.part import Part
+from keras_xmr.utils.errors import UserError
 
 PoolingMaker = Callable[[], Pooling] | dict[str, Any]
 """Makes a new pooling at each call; or the config of a pooling."""

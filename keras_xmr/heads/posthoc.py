@@ -10,12 +10,12 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from data_pipelines.option_types import BelowOne, PositiveFloat, PositiveInt
 from keras_xmr.config.contracts import HeadContract
 from keras_xmr.config.registry import snake_case
 from keras_xmr.heads.base import HeadError, PooledHead, PoolingMaker
 from keras_xmr.heads.pooling import Projection
 from keras_xmr.layers import ReZero, l2_normalize
+from keras_xmr.utils.option_types import BelowOne, PositiveFloat, PositiveInt
 
 _LEAST = 1e-20
 

@@ -11,7 +11,6 @@ from typing import Literal
 import numpy as np
 import scipy.sparse
 
-from data_pipelines.files import NO_ARRAY
 from keras_xmr.judgements.formats import (
     EXTENDED_COCO,
     STANDARD,
@@ -28,6 +27,7 @@ from keras_xmr.judgements.formats import (
 from keras_xmr.judgements.ground_truth import GroundTruth, check_some_right
 from keras_xmr.judgements.reading import CaptionNames, JudgementsError, add_grade, known_name
 from keras_xmr.judgements.relation import Judgements
+from keras_xmr.utils.files import NO_ARRAY
 
 TRUTH = "truth"
 """The name of the exhaustive truth of a data set."""

@@ -14,9 +14,6 @@ from pathlib import Path
 
 import numpy as np
 
-from data_pipelines.errors import UserError
-from data_pipelines.files import atomic_write
-from data_pipelines.json_entries import fault
 from keras_xmr.judgements.reading import (
     JudgementsError,
     first_line,
@@ -25,6 +22,9 @@ from keras_xmr.judgements.reading import (
     reading,
 )
 from keras_xmr.judgements.relation import Judgements
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.files import atomic_write
+from keras_xmr.utils.json_entries import fault
 
 _LOGGER = logging.getLogger(__name__)
 _SMALLEST, _LARGEST = 1e-30, 1e30

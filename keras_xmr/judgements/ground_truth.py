@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from data_pipelines.files import atomic_write
-from data_pipelines.json_entries import fault, identifier, is_text, karpathy_keys, string
 from keras_xmr.judgements.formats import read_csv
 from keras_xmr.judgements.reading import JudgementsError, add_grade, reading
 from keras_xmr.judgements.relation import Judgements, multi_hot
+from keras_xmr.utils.files import atomic_write
+from keras_xmr.utils.json_entries import fault, identifier, is_text, karpathy_keys, string
 
 _LABELS = 1_000_000
 

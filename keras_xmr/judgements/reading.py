@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from data_pipelines import files
-from data_pipelines.errors import UserError
+from keras_xmr.utils import files
+from keras_xmr.utils.errors import UserError
 
 _Pair = TypeVar("_Pair", bound=tuple[object, object])
 
@@ -20,7 +20,7 @@ class JudgementsError(UserError):
 
 
 reading = partial(files.reading, error=JudgementsError)
-"""Turns errors of reading a file into those of judgements; see `data_pipelines.files.reading`."""
+"""Turns errors of reading a file into those of judgements; see `keras_xmr.utils.files.reading`."""
 
 
 def first_line(path: Path) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from data_pipelines.errors import ArgumentError
+from keras_xmr.utils.errors import ArgumentError
 
 _ROWS = 256
 

@@ -11,8 +11,8 @@ from typing import Any
 import keras
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
-from data_pipelines.errors import ArgumentError
 from keras_xmr.config.contracts import Declared
+from keras_xmr.utils.errors import ArgumentError
 
 
 class RecordedLayer(keras.layers.Layer):

@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from data_pipelines.errors import ArgumentError
 from keras_xmr.config.contracts import LossContract, MatcherContract
 from keras_xmr.embeddings import Embedding, Tensor, distances, points
 from keras_xmr.embeddings.validation import (
@@ -21,6 +20,7 @@ from keras_xmr.embeddings.validation import (
 )
 from keras_xmr.judgements.relation import as_array, check_image_ids
 from keras_xmr.layers.part import Part
+from keras_xmr.utils.errors import ArgumentError
 
 
 def _positives(image_ids: Any, positives: Any, images: int | None, captions: int | None) -> Tensor:

@@ -6,12 +6,12 @@ from typing import Any
 
 from keras import ops
 
-from data_pipelines.errors import ArgumentError
-from data_pipelines.option_types import PositiveInt
 from keras_xmr.config.contracts import LossContract
 from keras_xmr.embeddings.kinds import Tensor
 from keras_xmr.layers import CaptionDecoder
 from keras_xmr.losses.queries_base import Queries, QueriesLoss
+from keras_xmr.utils.errors import ArgumentError
+from keras_xmr.utils.option_types import PositiveInt
 
 
 class Captioning(QueriesLoss):

@@ -8,11 +8,11 @@ from typing import Any, Literal
 import tensorflow as tf
 from keras import ops
 
-from data_pipelines.option_types import PositiveFloat
 from keras_xmr.config.contracts import LossContract
 from keras_xmr.embeddings import Embedding, Tensor, distances, log_sigma
 from keras_xmr.layers import Temperature
 from keras_xmr.losses.queries_base import LOWEST, DirectionsLoss, Queries
+from keras_xmr.utils.option_types import PositiveFloat
 
 
 class _CrossEntropy(DirectionsLoss):

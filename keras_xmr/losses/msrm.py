@@ -11,12 +11,12 @@ from typing import Any
 import keras
 from keras import ops
 
-from data_pipelines.option_types import NonNegativeFloat, PositiveFloat, PositiveInt
 from keras_xmr.config.contracts import LossContract
 from keras_xmr.embeddings import Embedding, Tensor, distances
 from keras_xmr.layers import HypergraphConvolution
 from keras_xmr.losses.base import Relations
 from keras_xmr.losses.queries_base import DirectionsLoss, Queries
+from keras_xmr.utils.option_types import NonNegativeFloat, PositiveFloat, PositiveInt
 
 
 class _QueryLoss(DirectionsLoss):

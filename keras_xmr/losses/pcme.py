@@ -6,11 +6,11 @@ from typing import Any
 
 from keras import ops
 
-from data_pipelines.option_types import PositiveFloat, Reduction, TwoOrMore
 from keras_xmr.config.contracts import LossContract
 from keras_xmr.embeddings import Embedding, distances
 from keras_xmr.losses.base import Relations
 from keras_xmr.losses.queries_base import ItemsLoss, Queries, QueriesLoss, vectors_of
+from keras_xmr.utils.option_types import PositiveFloat, Reduction, TwoOrMore
 
 
 class SoftContrastive(QueriesLoss):

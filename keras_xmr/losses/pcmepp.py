@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 from keras import ops
 
-from data_pipelines.option_types import NonNegativeFloat, NonNegativeInt, PositiveFloat
 from keras_xmr.config.contracts import LossContract
 from keras_xmr.embeddings.kinds import Embedding, Tensor
 from keras_xmr.losses.base import Relations
 from keras_xmr.losses.queries_base import Queries, QueriesLoss
+from keras_xmr.utils.option_types import NonNegativeFloat, NonNegativeInt, PositiveFloat
 
 
 class ProbabilisticMatching(QueriesLoss):

@@ -8,10 +8,10 @@ from typing import Any
 import tensorflow as tf
 from keras import ops
 
-from data_pipelines.option_types import NonNegativeFloat
 from keras_xmr.config.contracts import LossContract
 from keras_xmr.embeddings.kinds import Embedding, Tensor
 from keras_xmr.losses.queries_base import Queries, QueriesLoss
+from keras_xmr.utils.option_types import NonNegativeFloat
 
 # Upper bound of the power of a residual in the released code.
 _LARGEST = math.log(1e3)

@@ -9,10 +9,10 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from data_pipelines.option_types import PositiveFloat
 from keras_xmr.config.contracts import LossContract
 from keras_xmr.embeddings import Embedding, Tensor, distances
 from keras_xmr.losses.queries_base import DirectionsLoss, Queries, vectors_of
+from keras_xmr.utils.option_types import PositiveFloat
 
 _NODES = 12
 _HALF = 1.5

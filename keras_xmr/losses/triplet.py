@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 from keras import ops
 
-from data_pipelines.option_types import NonNegativeInt, PositiveFloat, Reduction
 from keras_xmr.config.contracts import LossContract
 from keras_xmr.embeddings import Embedding, Tensor, distances, points
 from keras_xmr.losses.queries_base import (
@@ -14,6 +13,7 @@ from keras_xmr.losses.queries_base import (
     DirectionsLoss,
     Queries,
 )
+from keras_xmr.utils.option_types import NonNegativeInt, PositiveFloat, Reduction
 
 
 class Triplet(DirectionsLoss):

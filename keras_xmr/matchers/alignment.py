@@ -9,11 +9,11 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from data_pipelines.option_types import PositiveFloat, PositiveInt
 from keras_xmr.config.contracts import MatcherContract, SearchContract
 from keras_xmr.embeddings.kinds import Embedding, Tensor
 from keras_xmr.layers import l2_normalize
 from keras_xmr.matchers.base import Matcher
+from keras_xmr.utils.option_types import PositiveFloat, PositiveInt
 
 
 def linear(values: Tensor, weights: list[Tensor]) -> Tensor:

@@ -7,8 +7,6 @@ from typing import Any, Literal
 
 import keras
 
-from data_pipelines.errors import ArgumentError
-from data_pipelines.option_types import PositiveInt
 from keras_xmr.config.contracts import MatcherContract
 from keras_xmr.embeddings.kinds import Embedding, Tensor, kind, sample, sample_with_common_noise
 from keras_xmr.embeddings.validation import (
@@ -19,6 +17,8 @@ from keras_xmr.embeddings.validation import (
     shapes,
 )
 from keras_xmr.layers.part import Part
+from keras_xmr.utils.errors import ArgumentError
+from keras_xmr.utils.option_types import PositiveInt
 
 Side = Literal["image", "caption"]
 

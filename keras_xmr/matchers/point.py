@@ -7,10 +7,10 @@ from typing import Any
 
 from keras import ops
 
-from data_pipelines.option_types import PositiveFloat
 from keras_xmr.config.contracts import MatcherContract, SearchContract
 from keras_xmr.embeddings import Embedding, distances, points
 from keras_xmr.matchers.base import LogitMatcher, Matcher
+from keras_xmr.utils.option_types import PositiveFloat
 
 
 class Cosine(Matcher):

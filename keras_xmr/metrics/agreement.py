@@ -6,8 +6,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from data_pipelines.errors import ArgumentError
 from keras_xmr.judgements.relation import as_array
+from keras_xmr.utils.errors import ArgumentError
 
 Level = Literal["nominal", "ordinal", "interval"]
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
-from data_pipelines.errors import ArgumentError
+from keras_xmr.utils.errors import ArgumentError
 
 Tensor = Any
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from data_pipelines.errors import ArgumentError
-from data_pipelines.files import atomic_write
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics.ranking import RECALL_AT, RELEVANT_AT, QueryMetrics
 from keras_xmr.metrics.retrieval import RetrievalMetrics, evaluate_relations, evaluate_scores
 from keras_xmr.metrics.score_matrices import ScoreMatrices, Scores
 from keras_xmr.metrics.semantic import match_by_labels, precision_by_relevance
+from keras_xmr.utils.errors import ArgumentError
+from keras_xmr.utils.files import atomic_write
 
 SHOWN = (*(f"recall_{k}" for k in RECALL_AT), *(f"found_{k}" for k in RELEVANT_AT))
 

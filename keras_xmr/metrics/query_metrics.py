@@ -11,7 +11,7 @@ from keras_xmr.judgements import Judgements
 from keras_xmr.metrics.ranking import best_ranks, ndcg_at, positive_ranks
 
 if TYPE_CHECKING:
-    from data_pipelines.option_types import PositiveInt
+    from keras_xmr.utils.option_types import PositiveInt
 
 
 class QueryMetric(abc.ABC):

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from data_pipelines.errors import ArgumentError
 from keras_xmr.judgements import Judgements
 from keras_xmr.judgements.relation import as_judgements
 from keras_xmr.metrics.ranking import (
@@ -24,6 +23,7 @@ from keras_xmr.metrics.ranking import (
     summarize,
 )
 from keras_xmr.metrics.score_matrices import DIRECTIONS, ScoreMatrices, Scores
+from keras_xmr.utils.errors import ArgumentError
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from data_pipelines.errors import ArgumentError
 from keras_xmr.judgements.relation import as_array
+from keras_xmr.utils.errors import ArgumentError
 
 DIRECTIONS = ("i2t", "t2i")
 """Images as queries, and captions."""
@@ -74,7 +74,7 @@ class ScoreTiles(abc.ABC):
             places: The tiles.
             description: The label of the progress bar.
         """
-        from data_pipelines.progress import Progress  # Metrics import without tqdm.
+        from keras_xmr.utils.progress import Progress  # Metrics import without tqdm.
 
         places = list(places)
         pairs = sum(len(self.images[row]) * len(self.captions[column]) for row, column in places)

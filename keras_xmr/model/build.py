@@ -11,8 +11,6 @@ from typing import Any
 
 import keras
 
-from data_pipelines.errors import UserError
-from data_pipelines.progress import waiting
 from data_pipelines.records import Records
 from data_pipelines.text import (
     VOCABULARY,
@@ -29,6 +27,8 @@ from keras_xmr.matchers import LogitMatcher, Matcher
 from keras_xmr.model.objective import Objective
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import image_tower, text_tower
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.progress import waiting
 
 PHOTOS: Any = SimpleNamespace(holds="images", region_shape=None)
 """Replaces the records of a model of photos, of which it needs these properties alone."""

@@ -8,9 +8,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from data_pipelines.errors import ArgumentError
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.layers.keras_compat import all_layers
+from keras_xmr.utils.errors import ArgumentError
 
 Tensor = Any
 

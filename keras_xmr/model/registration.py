@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from data_pipelines.errors import UserError
+from keras_xmr.utils.errors import UserError
 
 _PACKAGE = Path(__file__).parents[1]
 _DECORATED = re.compile(

@@ -9,7 +9,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from data_pipelines.errors import ArgumentError
 from keras_xmr import embeddings
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.losses import Loss
@@ -37,6 +36,7 @@ from keras_xmr.model.validation import (
     check_pairs,
     check_parts,
 )
+from keras_xmr.utils.errors import ArgumentError
 
 Tensor = Any
 

@@ -9,11 +9,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from data_pipelines.errors import ArgumentError
 from keras_xmr.embeddings.validation import as_embedding, check_fit, described, shapes
 from keras_xmr.losses import Loss
 from keras_xmr.matchers import Matcher
 from keras_xmr.model.objective import MatchRule, Objective
+from keras_xmr.utils.errors import ArgumentError
 
 _IDS = (
     "the numbers of the images, int (N,): pairs with the same number are of one image, and match; "

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse
 
-from data_pipelines.errors import ArgumentError
 from keras_xmr.judgements.relation import check_image_ids
 from keras_xmr.relevance.tokenizers import TOKENIZERS
 from keras_xmr.relevance.weights import WeightedCaptions, weigh
+from keras_xmr.utils.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from data_pipelines.option_types import RelevanceMeasure, RelevanceTokenizer
+    from keras_xmr.utils.option_types import RelevanceMeasure, RelevanceTokenizer
 
 
 FREQUENT = 256
@@ -84,7 +84,7 @@ class RelevanceMatrix:
 
     def tiles(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yields the first image of each tile, and its rows; with a progress bar."""
-        from data_pipelines.progress import Progress  # Relevance imports without tqdm.
+        from keras_xmr.utils.progress import Progress  # Relevance imports without tqdm.
 
         with Progress("relevance", total=self.shape[0], unit="image") as bar:
             for start in range(0, self.shape[0], TILE):

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from data_pipelines.errors import UserError
+from keras_xmr.utils.errors import UserError
 
 if TYPE_CHECKING:
-    from data_pipelines.option_types import RelevanceTokenizer
+    from keras_xmr.utils.option_types import RelevanceTokenizer
 
 Tokenize = Callable[[Iterable[str]], list[list[str]]]
 """Makes of each caption the list of its words."""

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse
 
 if TYPE_CHECKING:
-    from data_pipelines.option_types import RelevanceMeasure
+    from keras_xmr.utils.option_types import RelevanceMeasure
 
 MAX_ORDER = 4
 """CIDEr counts n-grams of one to four words."""

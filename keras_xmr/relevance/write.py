@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from data_pipelines.errors import UserError
-from data_pipelines.files import check_folder, replace_atomically
 from data_pipelines.sources import Caption, Problems
 from data_pipelines.sources.coco import read_captions_file
-from data_pipelines.tables import table
 from keras_xmr.config.schema import RelevanceOptions
 from keras_xmr.relevance.matrix import RelevanceMatrix, relevance_matrix
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.files import check_folder, replace_atomically
+from keras_xmr.utils.tables import table
 
 _LOGGER = logging.getLogger(__name__)
 

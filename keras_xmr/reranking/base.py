@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_pipelines.errors import ArgumentError
 from keras_xmr.judgements.relation import as_array
+from keras_xmr.utils.errors import ArgumentError
 
 
 class Reranked(NamedTuple):

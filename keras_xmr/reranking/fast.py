@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from data_pipelines.errors import ArgumentError
 from data_pipelines.processors import in_threads
 from keras_xmr.reranking.base import Reranked, Reranker, refuse_non_finite
+from keras_xmr.utils.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from data_pipelines.option_types import PositiveFloat
+    from keras_xmr.utils.option_types import PositiveFloat
 
 # A block of scores and its exponentials stay in the cache of a core.
 _ROWS = 256

@@ -12,7 +12,7 @@ from data_pipelines.processors import in_threads
 from keras_xmr.reranking.base import Reranked, Reranker, refuse_non_finite
 
 if TYPE_CHECKING:
-    from data_pipelines.option_types import NonNegativeFloat, PositiveFloat, PositiveInt
+    from keras_xmr.utils.option_types import NonNegativeFloat, PositiveFloat, PositiveInt
 
 _QUERIES = 64
 

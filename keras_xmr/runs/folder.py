@@ -15,11 +15,11 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from data_pipelines.errors import UserError
-from data_pipelines.files import atomic_write, check_folder, checksum, remove_stale_temporaries
 from keras_xmr.config.loader import ConfigError, dump_config, load_config
 from keras_xmr.config.model_compatibility import is_as_published
 from keras_xmr.config.schema import Config
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.files import atomic_write, check_folder, checksum, remove_stale_temporaries
 
 _PACKAGES = (
     "keras-xmr",

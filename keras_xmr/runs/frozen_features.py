@@ -25,7 +25,6 @@ import tensorflow as tf
 from data_pipelines.batches import caption_batches, image_batches
 from data_pipelines.caption_features import CaptionFeatures, features_name, write_caption_features
 from data_pipelines.features import missing_images, open_features, write_features
-from data_pipelines.progress import Progress
 from data_pipelines.records import Records
 from data_pipelines.shards import FEATURES
 from data_pipelines.sources import SPLITS, Split
@@ -35,6 +34,7 @@ from keras_xmr.config.schema import Config
 from keras_xmr.encoders import EncoderError
 from keras_xmr.layers.backbone import run_by_length
 from keras_xmr.model.towers import features_of, run_images
+from keras_xmr.utils.progress import Progress
 
 _LOGGER = logging.getLogger(__name__)
 _BYTES = 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from data_pipelines.errors import UserError
 from data_pipelines.records import Records
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.loader import ConfigError
@@ -10,6 +9,7 @@ from keras_xmr.config.schema import Config
 from keras_xmr.model.build import build_model
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.runs.folder import RunFolder, load_run
+from keras_xmr.utils.errors import UserError
 
 
 class WeightsError(UserError):

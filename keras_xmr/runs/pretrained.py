@@ -8,13 +8,13 @@ import re
 from pathlib import Path
 from typing import Any
 
-from data_pipelines.errors import UserError
-from data_pipelines.files import locked, replace_atomically
 from keras_xmr.config.schema import Config
 from keras_xmr.encoders.pretrained.presets import CLIP, SIGLIP, Preset
 from keras_xmr.encoders.prolip import ProlipFolder
 from keras_xmr.model.build import PHOTOS, build_model, build_tokenizer
 from keras_xmr.runs.folder import RunFolder, load_run
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.files import locked, replace_atomically
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ import signal
 import threading
 from typing import Any
 
-from data_pipelines.errors import UserError
+from keras_xmr.utils.errors import UserError
 
 EXIT_CODE = 128 + signal.SIGTERM
 """The exit code of a process that SIGTERM has ended."""

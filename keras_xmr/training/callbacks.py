@@ -16,9 +16,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from data_pipelines.errors import UserError
-from data_pipelines.files import atomic_write
-from data_pipelines.progress import Progress
 from data_pipelines.samplers import Sampler
 from keras_xmr.config.schema import WatchdogOptions
 from keras_xmr.evaluation.results import Evaluation
@@ -29,6 +26,9 @@ from keras_xmr.metrics.names import metric_value
 from keras_xmr.model.retriever import GRADIENT
 from keras_xmr.runs.termination import TerminatedError, TerminationNotice
 from keras_xmr.training.checkpoints import Checkpoints
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.files import atomic_write
+from keras_xmr.utils.progress import Progress
 
 
 @dataclass(eq=False)

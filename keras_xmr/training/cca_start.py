@@ -11,13 +11,11 @@ import numpy as np
 import tensorflow as tf
 
 from data_pipelines.batches import caption_batches, caption_feature_batches, image_batches
-from data_pipelines.errors import UserError
-from data_pipelines.progress import Progress
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.text import Tokenizer
-from data_pipelines.vectors import unit_rows
 from keras_xmr.config.schema import CCAOptions, Config
 from keras_xmr.evaluation.cca import CanonicalCorrelations, Projections
+from keras_xmr.evaluation.uncertainty.probes import shortened
 from keras_xmr.heads import Head, HeldOutRank, Laplace
 from keras_xmr.heads.pooling import Pooling, Projection
 from keras_xmr.judgements import Judgements, judge
@@ -26,7 +24,9 @@ from keras_xmr.metrics import RSUM, evaluate_scores
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import features_of
 from keras_xmr.training.posthoc import held_out_log_ranks, last_layer_posterior, predict
-from keras_xmr.uncertainty.probes import shortened
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.progress import Progress
+from keras_xmr.utils.vectors import unit_rows
 
 _LOGGER = logging.getLogger(__name__)
 

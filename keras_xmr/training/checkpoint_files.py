@@ -12,11 +12,11 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
-from data_pipelines.errors import UserError
-from data_pipelines.files import checksum
 from keras_xmr.config.registry import build
 from keras_xmr.config.schema import Config
 from keras_xmr.model.retriever import Retriever
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.files import checksum
 
 SIDES = ("image", "text")
 

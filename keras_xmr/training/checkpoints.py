@@ -13,12 +13,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from data_pipelines.files import NO_ARRAY, atomic_write, replace_atomically, reserve, sync
 from data_pipelines.resources import disk_error_message
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.runs.folder import BEST_IN_PART
 from keras_xmr.training.checkpoint_files import CheckpointError, CheckpointFiles, ExternalWeights
 from keras_xmr.training.distribution import Distribution
+from keras_xmr.utils.files import NO_ARRAY, atomic_write, replace_atomically, reserve, sync
 
 _VARIABLES = "variables.json"
 _STATE = "checkpoint"

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from data_pipelines.errors import UserError
 from keras_xmr.runs.cluster import Cluster
+from keras_xmr.utils.errors import UserError
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from data_pipelines.files import checksum
 from data_pipelines.records import Records, SplitRecords
 from keras_xmr.config.schema import Config
 from keras_xmr.judgements.files import BatchGrades, Pair, read_training_judgements
 from keras_xmr.runs.folder import RunFolder
+from keras_xmr.utils.files import checksum
 
 _LOGGER = logging.getLogger(__name__)
 

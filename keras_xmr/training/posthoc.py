@@ -8,11 +8,11 @@ import numpy as np
 import scipy.linalg
 from scipy.special import softmax
 
-from data_pipelines.progress import Progress
-from data_pipelines.vectors import unit_rows
 from keras_xmr.evaluation.cca import CanonicalCorrelations, Projections
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import evaluate_direction, positive_ranks
+from keras_xmr.utils.progress import Progress
+from keras_xmr.utils.vectors import unit_rows
 
 # Precisions of the prior that are tried.
 _PRECISIONS = np.geomspace(1e-6, 1e8, 141)

@@ -47,9 +47,9 @@ from keras_xmr.training.checkpoint_files import (
 )
 from keras_xmr.training.checkpoints import Checkpoints, Progress
 from keras_xmr.training.distribution import Distribution
+from keras_xmr.training.dry_run import try_parts
 from keras_xmr.training.judged import judged_training
 from keras_xmr.training.phases import freeze, learning_rate_factors, phase_schedule
-from keras_xmr.training.trial import try_parts
 
 _LOGGER = logging.getLogger(__name__)
 

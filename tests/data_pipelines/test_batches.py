@@ -11,12 +11,12 @@ import tensorflow as tf
 
 import data_pipelines.batches
 from data_pipelines.batches import caption_batches, image_batches, training_batches
-from data_pipelines.errors import UserError
 from data_pipelines.options import DataOptions, ImageOptions, TextOptions
 from data_pipelines.prepare import prepare
 from data_pipelines.samplers import OnePerClassSampler, PairSampler
 from data_pipelines.shards import RecordsError
 from data_pipelines.text import SPECIAL, CaptionIds, WordTokenizer
+from keras_xmr.utils.errors import UserError
 
 IMAGE = ImageOptions(size=16, resize=16)
 TEXT = TextOptions()

@@ -18,12 +18,12 @@ import pytest
 import scipy.sparse
 from pydantic import TypeAdapter
 
-from data_pipelines.errors import UserError
 from data_pipelines.options import DataOptions
 from data_pipelines.prepare import prepare
 from data_pipelines.sources import AnySource, Entry, Problems, SourceError, UnreadableError
 from data_pipelines.sources.coco import read_captions_file
 from keras_xmr.judgements import read_ground_truth, read_judgements, read_labels
+from keras_xmr.utils.errors import UserError
 
 ODD_VALUES = (
     *(None, True, -1, 10**30, 1.5, "", "x", "train", "\ud800", "\0", "../../x"),

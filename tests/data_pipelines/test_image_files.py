@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data_pipelines.errors import UserError
 from data_pipelines.image_files import write_images
 from data_pipelines.options import DataOptions
 from data_pipelines.prepare import prepare
 from data_pipelines.split_index import Strings
+from keras_xmr.utils.errors import UserError
 
 
 @pytest.fixture

@@ -11,18 +11,18 @@ from pathlib import Path
 import models
 import pytest
 
-from data_pipelines import files
 from data_pipelines.features import write_features
-from data_pipelines.files import LockedError, locked, temporary_path
 from data_pipelines.prepare import prepare
 from data_pipelines.records import Records
-from keras_xmr.pipeline.run import Run, run
+from keras_xmr.commands._steps import Run, run
+from keras_xmr.utils import files
+from keras_xmr.utils.files import LockedError, locked, temporary_path
 
 ROOT = Path(__file__).parent.parent.parent
 
 HOLD = """
 import sys, pathlib
-from data_pipelines.files import locked
+from keras_xmr.utils.files import locked
 with locked(pathlib.Path(sys.argv[1])):
     print("has it", flush=True)
     sys.stdin.read()

@@ -13,9 +13,7 @@ import datasets
 import pytest
 
 from data_pipelines import workers
-from data_pipelines.errors import UserError
 from data_pipelines.options import DataOptions, PrepareOptions
-from data_pipelines.plugins import remove_plugins
 from data_pipelines.prepare import prepare
 from data_pipelines.shard_worker import write_from_json
 from data_pipelines.shards import RecordsError, ShardTask, StoppedError
@@ -27,6 +25,8 @@ from data_pipelines.workers import (
     skipped_from_json,
     task_to_json,
 )
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.plugins import remove_plugins
 
 ANSWERS = """
 import json, sys

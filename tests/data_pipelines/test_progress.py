@@ -9,7 +9,7 @@ import sys
 import pytest
 from command_line import on_a_terminal
 
-from data_pipelines.progress import Progress
+from keras_xmr.utils.progress import Progress
 
 
 class Terminal(io.StringIO):
@@ -50,7 +50,7 @@ def test_bars_can_be_silenced_at_any_time(monkeypatch, kind):
 
 
 WAITS = """
-from data_pipelines.progress import waiting
+from keras_xmr.utils.progress import waiting
 with waiting("loading TensorFlow"):
     with waiting("loading Keras"):
         pass

@@ -15,7 +15,7 @@ from data_pipelines.options import MANIFEST, DataOptions
 from data_pipelines.prepare import prepare
 from data_pipelines.shards import RecordsError
 from data_pipelines.source_changes import source_change
-from keras_xmr.pipeline.run import Run
+from keras_xmr.commands._steps import Run
 
 MAKERS = {
     make.__name__: make

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from data_pipelines.files import remove_stale_temporaries, temporary_path
+from keras_xmr.utils.files import remove_stale_temporaries, temporary_path
 
 
 def test_only_what_no_process_writes_is_removed(tmp_path):

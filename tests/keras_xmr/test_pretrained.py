@@ -14,14 +14,14 @@ import safetensors.numpy
 import two_towers
 
 import keras_xmr
-from data_pipelines.errors import UserError
 from keras_xmr.commands._cli import main
 from keras_xmr.config.loader import load_config
 from keras_xmr.config.model_compatibility import further_matchers
-from keras_xmr.index import PhotoIndex, Query, Searcher
-from keras_xmr.index.run_model import RunModel
 from keras_xmr.runs.folder import load_run
 from keras_xmr.runs.pretrained import pretrained_run
+from keras_xmr.search import PhotoIndex, Query, Searcher
+from keras_xmr.search.run_model import RunModel
+from keras_xmr.utils.errors import UserError
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_xmr.pipeline.run import Run
+from keras_xmr.commands._steps import Run
 from keras_xmr.runs.termination import TerminatedError
 
 

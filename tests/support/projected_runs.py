@@ -8,9 +8,9 @@ import datasets
 import keras
 import models
 
+from keras_xmr.commands._steps import Run
 from keras_xmr.model.build import build_model, build_tokenizer
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.pipeline.run import Run
 from keras_xmr.training.phases import freeze
 
 

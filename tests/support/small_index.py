@@ -13,7 +13,7 @@ from PIL import Image
 
 from data_pipelines.pixels import read_pixels
 from keras_xmr.config.contracts import SearchContract
-from keras_xmr.index import PhotoIndex
+from keras_xmr.search import PhotoIndex
 
 COLOURS = {
     "red": (200, 20, 20),
@@ -126,7 +126,7 @@ def write_photos(root: Path, count: int = 3) -> list[str]:
 def small_index(folder: Path, backend: str = "exact", **options: Any) -> PhotoIndex:
     """An index of photos of five colours; options are those of `build_index`."""
     # Imports TensorFlow, which the model above can do without.
-    from keras_xmr.index.build import build_index
+    from keras_xmr.search.build import build_index
 
     write_photos(folder / "photos")
     stub: Any = StubEmbedder()

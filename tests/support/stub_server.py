@@ -9,9 +9,9 @@ from pathlib import Path
 
 from small_index import StubEmbedder
 
-from keras_xmr.server.process import serve
-from keras_xmr.server.requests import Settings
-from keras_xmr.server.service import Service
+from keras_xmr.search.server.process import serve
+from keras_xmr.search.server.requests import Settings
+from keras_xmr.search.server.service import Service
 
 
 class SlowEmbedder(StubEmbedder):

@@ -11,8 +11,8 @@ import graphs
 import models
 from filelock import FileLock
 
+from keras_xmr.commands._steps import Run
 from keras_xmr.model.build import build_model, build_tokenizer
-from keras_xmr.pipeline.run import Run
 
 RECURRENT = "model.text.pooling=bi_gru"
 

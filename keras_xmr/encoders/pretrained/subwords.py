@@ -12,9 +12,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from data_pipelines.errors import UserError
 from data_pipelines.text import Tokenizer
 from keras_xmr.layers.keras_compat import with_sentencepiece_inside
+from keras_xmr.utils.errors import UserError
 
 if TYPE_CHECKING:
     import keras_hub

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from data_pipelines.errors import UserError
 from keras_xmr.config.contracts import PoolingContract
 from keras_xmr.embeddings.validation import described
 from keras_xmr.layers.part import Part
+from keras_xmr.utils.errors import UserError
 
 
 class Pooling(Part):

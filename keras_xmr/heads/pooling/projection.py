@@ -9,13 +9,13 @@ import keras
 import numpy as np
 from keras import ops
 
-from data_pipelines.errors import UserError
-from data_pipelines.option_types import BelowOne, NonNegativeInt, PositiveFloat, PositiveInt
-from data_pipelines.vectors import chunks
 from keras_xmr.config.contracts import PoolingContract
 from keras_xmr.heads.pooling.base import Pooling
 from keras_xmr.heads.pooling.mean import masked_mean
 from keras_xmr.layers import l2_normalize
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.option_types import BelowOne, NonNegativeInt, PositiveFloat, PositiveInt
+from keras_xmr.utils.vectors import chunks
 
 CLOSED_FORM_WEIGHT = 2 / 3
 """The weight of the closed form until the validation split chooses one."""

@@ -8,8 +8,8 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from data_pipelines.option_types import BelowOne, NonNegativeFloat, PositiveFloat
 from keras_xmr.training.optimizers.base import PartwiseLearningRates
+from keras_xmr.utils.option_types import BelowOne, NonNegativeFloat, PositiveFloat
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")

@@ -8,10 +8,10 @@ import datasets
 import pytest
 from browser import Page, start_browser
 
+from data_pipelines.pixels import thumbnail
 from keras_xmr.audit.audit import Entry, write_annotation_page
 from keras_xmr.audit.candidates import Vote
-from keras_xmr.index.photos import thumbnail
-from keras_xmr.reporting.pages import data_url
+from keras_xmr.evaluation.reporting.pages import data_url
 
 pytestmark = pytest.mark.slow
 

@@ -18,7 +18,7 @@ import scipy.sparse
 from command_line import start
 from tiny_runs import untrained
 
-from data_pipelines.errors import UserError
+from data_pipelines.pixels import thumbnail
 from keras_xmr.audit.audit import Entry, audit, merge_labels, write_annotation_page
 from keras_xmr.audit.candidates import (
     Candidates,
@@ -37,14 +37,14 @@ from keras_xmr.audit.labels import (
     write_judgements,
     write_labels,
 )
+from keras_xmr.commands._steps import Run
 from keras_xmr.config.loader import ConfigError, dump_config
 from keras_xmr.config.schema import AuditOptions
-from keras_xmr.index.photos import thumbnail
+from keras_xmr.evaluation.reporting.pages import data_url
 from keras_xmr.judgements import GroundTruth, Judgements, JudgementsError, read_judgements
 from keras_xmr.metrics import ScoreMatrices
-from keras_xmr.pipeline.run import Run
-from keras_xmr.reporting.pages import data_url
 from keras_xmr.runs.folder import load_run
+from keras_xmr.utils.errors import UserError
 
 IMAGES, CAPTIONS = ["a", "b", 'c,"1"'], ["0", "1", "2", "<3>"]
 ANNOTATED = Judgements.from_grades(
@@ -402,7 +402,8 @@ def test_what_the_button_saves_can_be_read(tmp_path):
         {"image": "a", "caption": "1", "label": None, "grade": "1"},
         {"image": "b", "caption": "1", "label": "unsure", "grade": ""},
     ]
-    script = (resources.files("keras_xmr.reporting") / "templates/annotation.js").read_text("utf-8")
+    templates = resources.files("keras_xmr.evaluation.reporting") / "templates"
+    script = (templates / "annotation.js").read_text("utf-8")
     program = (
         "const nothing = {addEventListener() {}};"
         "globalThis.document = "

@@ -235,7 +235,7 @@ def test_a_finished_run_needs_no_config_again(tmp_path, monkeypatch, name):
     made.folder.mkdir()
     (made.folder / "config.yaml").write_text(dump_config(made))
     asked = []
-    monkeypatch.setattr("keras_xmr.pipeline.run.run", lambda *arguments: asked.append(arguments))
+    monkeypatch.setattr("keras_xmr.commands._steps.run", lambda *arguments: asked.append(arguments))
     cli.main(["main.py", name, f"--run={made.folder}", "--set=evaluation.folds=2"])
     ((config, step),) = asked
     assert step == {"tune": "tune_reranker"}.get(name, name)

@@ -16,21 +16,21 @@ import tensorflow as tf
 from command_line import start
 from finished_runs import finished_run
 
-from data_pipelines.errors import UserError
-from data_pipelines.files import atomic_write, check_folder
 from data_pipelines.resources import disk_error_message
 from keras_xmr.commands import _cli as cli
+from keras_xmr.commands._comparison import compare
+from keras_xmr.commands._ensemble import _claim
 from keras_xmr.commands._options import do
-from keras_xmr.comparison.runs import compare
 from keras_xmr.config.loader import ConfigError, find_config, load_config
 from keras_xmr.config.schema import RelevanceOptions
 from keras_xmr.evaluation import external_scores
 from keras_xmr.evaluation.files import _save_array
+from keras_xmr.evaluation.reporting.pictures import save_plot
 from keras_xmr.export.saved_model import export_keras
-from keras_xmr.pipeline.ensemble import _claim
 from keras_xmr.relevance.write import write_file_relevance
-from keras_xmr.reporting.pictures import save_plot
 from keras_xmr.runs.folder import RunFolder
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.files import atomic_write, check_folder
 
 
 @pytest.fixture
@@ -225,7 +225,7 @@ def test_a_run_that_has_no_place_is_refused_before_tensorflow(tmp_path, in_the_w
 
 
 def test_what_is_cheap_to_look_at_is_looked_at_before_tensorflow(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "keras_xmr.pipeline.run", None)
+    monkeypatch.setitem(sys.modules, "keras_xmr.commands._steps", None)
     monkeypatch.chdir(tmp_path)
     nowhere = load_config(find_config("csv_pcme"), ["data.source.root=nowhere"])
     with pytest.raises(UserError, match=r"nowhere does not exist; data.source.root names"):

@@ -51,7 +51,7 @@ assert not [name for name in sys.modules if name.startswith("keras_xmr.config")]
 
 
 SEARCHING = """
-import keras_xmr.index.search, keras_xmr.index.run_model, keras_xmr.commands.search
+import keras_xmr.search.search, keras_xmr.search.run_model, keras_xmr.commands.search
 assert not [name for name in sys.modules if name.startswith("keras_xmr.training")]
 """
 

@@ -13,9 +13,9 @@ import pyarrow.parquet as parquet
 import pytest
 from small_index import StubEmbedder, photo, write_photos
 
-from data_pipelines.errors import UserError
 from keras_xmr.commands import embed, index, search
 from keras_xmr.config.loader import ConfigError
+from keras_xmr.utils.errors import UserError
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def call(monkeypatch, tmp_path, capsys):
         return found
 
     for module in ("run_model", "photo_embedding"):
-        monkeypatch.setattr(f"keras_xmr.index.{module}.RunModel", stub)
+        monkeypatch.setattr(f"keras_xmr.search.{module}.RunModel", stub)
     monkeypatch.setattr("keras_xmr.commands._options.load_run", lambda run: None)
     monkeypatch.chdir(tmp_path)
     write_photos(tmp_path / "photos")

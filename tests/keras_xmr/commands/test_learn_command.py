@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 from small_index import StubEmbedder, small_index
 
-from data_pipelines.errors import UserError
 from keras_xmr.commands import learn
 from keras_xmr.config.loader import ConfigError
+from keras_xmr.utils.errors import UserError
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def call(monkeypatch, folder, capsys):
         found.folder = SimpleNamespace(path=run)
         return found
 
-    monkeypatch.setattr("keras_xmr.index.run_model.RunModel", stub)
+    monkeypatch.setattr("keras_xmr.search.run_model.RunModel", stub)
     monkeypatch.chdir(folder)
 
     def run(*arguments):

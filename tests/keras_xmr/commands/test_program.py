@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from data_pipelines import documentation
 from keras_xmr.config import program
 from keras_xmr.config.program import adapt_help
+from keras_xmr.utils import documentation
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = f"#!{sys.executable}\nfrom keras_xmr.commands._cli import main\nmain()\n"
@@ -72,7 +72,8 @@ def test_an_installed_package_has_its_own_pages(monkeypatch, tmp_path):
     """A folder `docs` beside it belongs to somebody else."""
     for folder in ("keras_xmr/docs", "docs", "data_pipelines"):
         (tmp_path / folder).mkdir(parents=True)
-    monkeypatch.setattr(documentation, "__file__", str(tmp_path / "data_pipelines" / "module.py"))
+    module = tmp_path / "keras_xmr" / "utils" / "module.py"
+    monkeypatch.setattr(documentation, "__file__", str(module))
     assert documentation.page("how_to/data.md") == str(tmp_path / "keras_xmr/docs/how_to/data.md")
 
 

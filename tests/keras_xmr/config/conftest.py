@@ -7,10 +7,10 @@ import sys
 import keras
 import pytest
 
-from data_pipelines import plugins
-from data_pipelines.plugins import remove_plugins
 from keras_xmr.config.schema import rebuild
 from keras_xmr.metrics.names import CHOSEN
+from keras_xmr.utils import plugins
+from keras_xmr.utils.plugins import remove_plugins
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ from typing import Any
 import keras
 import pytest
 
-from data_pipelines.errors import UserError
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.registry import build
 from keras_xmr.config.schema import weight_of
+from keras_xmr.training.dry_run import try_parts
 from keras_xmr.training.train import train
-from keras_xmr.training.trial import try_parts
+from keras_xmr.utils.errors import UserError
 
 HEADER = """
 import keras

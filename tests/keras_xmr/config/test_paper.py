@@ -19,10 +19,10 @@ from keras_xmr.config.loader import (
 )
 from keras_xmr.config.schema import ReportedResults
 from keras_xmr.evaluation.files import reported_as_dict
+from keras_xmr.evaluation.reporting.result_tables import reported_tables
 from keras_xmr.evaluation.results import MatcherEvaluation, RerankedEvaluation
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import ScoreMatrices, all_metrics, measure, metric_names
-from keras_xmr.reporting.result_tables import reported_tables
 from keras_xmr.reranking import FastReranking, measure_reranked
 
 FIGURES = [

@@ -12,8 +12,6 @@ import keras
 import numpy as np
 import pytest
 
-from data_pipelines import plugins
-from data_pipelines.plugins import PluginError, add_plugins, remove_plugins
 from data_pipelines.sources import Problems
 from data_pipelines.text import SPECIAL, WordTokenizer
 from keras_xmr import commands
@@ -24,12 +22,14 @@ from keras_xmr.config.registry import FAMILIES, components, import_plugins
 from keras_xmr.config.schema import rebuild
 from keras_xmr.config.yaml_file import ConfigError
 from keras_xmr.evaluation.evaluate import build_metrics
+from keras_xmr.evaluation.reporting.metric_tables import measured_tables
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import measure
 from keras_xmr.model.build import build_model
-from keras_xmr.reporting.metric_tables import measured_tables
 from keras_xmr.reranking import build_rerankers
-from keras_xmr.training.trial import try_parts
+from keras_xmr.training.dry_run import try_parts
+from keras_xmr.utils import plugins
+from keras_xmr.utils.plugins import PluginError, add_plugins, remove_plugins
 
 PAGE = Path(__file__).parents[3] / "docs" / "how_to" / "add_a_method.md"
 SECTION = PAGE.read_text("utf-8").partition("## In another package")[2]

@@ -14,7 +14,6 @@ import presets
 import pytest
 import tensorflow as tf
 
-from data_pipelines.errors import UserError
 from keras_xmr.config.schema import TowerOptions
 from keras_xmr.encoders import EncoderError, InputSpec, KerasHubImage, KerasHubText
 from keras_xmr.encoders.pretrained.weights import WeightsError, load_weights
@@ -22,6 +21,7 @@ from keras_xmr.heads import Gaussian, HeadError
 from keras_xmr.heads.pooling import Mean
 from keras_xmr.layers import TextBackbone
 from keras_xmr.model.towers import parts_of, text_tower
+from keras_xmr.utils.errors import UserError
 
 pytestmark = pytest.mark.slow
 

@@ -16,13 +16,13 @@ import presets
 import pytest
 
 from data_pipelines.batches import training_batches
-from data_pipelines.errors import UserError
 from data_pipelines.samplers import PairSampler
+from keras_xmr.commands._steps import Run
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.model.build import build_model, build_tokenizer
-from keras_xmr.pipeline.run import Run
 from keras_xmr.training.phases import freeze
 from keras_xmr.training.train import _Trainer
+from keras_xmr.utils.errors import UserError
 
 pytestmark = pytest.mark.slow
 
@@ -226,7 +226,7 @@ def test_a_run_that_prepared_its_records_goes_on_with_its_tokenizer(tmp_path, mo
         folder.checkpoints.mkdir(exist_ok=True)
         (folder.checkpoints / "checkpoint").touch()
 
-    monkeypatch.setattr("keras_xmr.pipeline.run.train", train)
+    monkeypatch.setattr("keras_xmr.commands._steps.train", train)
     first = Run(config)
     first.prepare()
     first.train()

@@ -8,12 +8,12 @@ import pytest
 import tensorflow as tf
 import torch_layout
 
-from data_pipelines.errors import UserError
 from keras_xmr.config.schema import TowerOptions
 from keras_xmr.encoders import VSRN, InputSpec
 from keras_xmr.heads.pooling import GPO, GRU
 from keras_xmr.layers import GraphReasoning
 from keras_xmr.model.towers import image_tower, parts_of
+from keras_xmr.utils.errors import UserError
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from keras_xmr.evaluation import baselines
+from keras_xmr.evaluation.reporting.result_tables import plain_lines, summary_table
 from keras_xmr.judgements import GroundTruth, judge
 from keras_xmr.metrics import ScoreMatrices, measure, rsum_difference
-from keras_xmr.reporting.result_tables import plain_lines, summary_table
 
 
 class Split(SimpleNamespace):

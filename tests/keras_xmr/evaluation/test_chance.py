@@ -11,9 +11,9 @@ import scipy.sparse
 
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.evaluation.advice import advice, advice_before_training, larger_split
+from keras_xmr.evaluation.reporting.result_tables import verdict_line
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import chance, chance_from_counts, chance_recall, evaluate_scores, verdict
-from keras_xmr.reporting.result_tables import verdict_line
 
 RIGHT = np.array([[1, 1, 0, 0, 0, 0, 1], [0, 0, 1, 0, 0, 0, 0], [1, 0, 0, 1, 1, 1, 1]])
 

@@ -10,12 +10,12 @@ import tiny_runs
 from folds import evaluate_folds
 
 from keras_xmr import matchers
+from keras_xmr.commands._steps import Run
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.evaluation.evaluate import evaluate_split
 from keras_xmr.evaluation.scoring import MatcherScores, score_tiles
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import ScoreMatrices, evaluate_scores
-from keras_xmr.pipeline.run import Run
 
 MSRM = (
     "model.matcher={name: mahalanobis_cosine}",

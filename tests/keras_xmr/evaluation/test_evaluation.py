@@ -16,17 +16,17 @@ from tiny_runs import copy_of, untrained
 
 from data_pipelines.records import Records
 from data_pipelines.shards import RecordsError
-from data_pipelines.tables import table
 from keras_xmr import matchers
+from keras_xmr.commands._steps import Run
 from keras_xmr.evaluation.curves import set_similarity
 from keras_xmr.evaluation.embed import embed_split
 from keras_xmr.evaluation.evaluate import evaluate_split
 from keras_xmr.evaluation.external_scores import ExternalScores
 from keras_xmr.evaluation.external_scores import run as run_external_scores
+from keras_xmr.evaluation.reporting.result_tables import result_tables
 from keras_xmr.evaluation.scoring import MatcherScores
-from keras_xmr.pipeline.run import Run
-from keras_xmr.reporting.result_tables import result_tables
-from keras_xmr.uncertainty.assessment import bins, rank_correlation
+from keras_xmr.evaluation.uncertainty.assessment import bins, rank_correlation
+from keras_xmr.utils.tables import table
 
 PICTURES = {
     "recall",

@@ -10,15 +10,15 @@ import pytest
 import scipy.sparse
 from command_line import start
 
-from data_pipelines.errors import UserError
 from keras_xmr.commands import _cli as cli
-from keras_xmr.comparison.runs import compare
+from keras_xmr.commands._comparison import compare
 from keras_xmr.evaluation.external_scores import ExternalScores, run
+from keras_xmr.evaluation.reporting.result_tables import result_tables
 from keras_xmr.evaluation.results import evaluate_split_scores
 from keras_xmr.evaluation.score_files import load_matrix, similarity
 from keras_xmr.judgements import Judgements, JudgementsError, read_ground_truth
 from keras_xmr.metrics import ScoreMatrices, evaluate_scores, semantic_precision
-from keras_xmr.reporting.result_tables import result_tables
+from keras_xmr.utils.errors import UserError
 
 OWNER = np.array([0, 0, 1, 2, 2, 2, 3, 5])
 LABELS = {0: [5, 9], 1: [5, 9], 2: [9], 3: [5], 5: [5, 9]}

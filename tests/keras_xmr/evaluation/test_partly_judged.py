@@ -10,13 +10,13 @@ import pytest
 
 from data_pipelines.prepare import prepare
 from keras_xmr.audit.labels import judged_pairs
-from keras_xmr.comparison.runs import compare
+from keras_xmr.commands._comparison import compare
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.evaluation.evaluate import evaluate_matrices, ground_truth
 from keras_xmr.evaluation.external_scores import ExternalScores, run
+from keras_xmr.evaluation.reporting.evaluation_report import write_report
+from keras_xmr.evaluation.reporting.result_tables import result_tables
 from keras_xmr.metrics import ScoreMatrices
-from keras_xmr.reporting.evaluation_report import write_report
-from keras_xmr.reporting.result_tables import result_tables
 
 TEST = 6
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from keras_xmr.commands._steps import Run
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.registry import components
 from keras_xmr.evaluation.curves import (
@@ -17,18 +18,15 @@ from keras_xmr.evaluation.curves import (
     relevance_by_rank,
     set_correlation,
 )
+from keras_xmr.evaluation.reporting.evaluation_plots import curve_pictures
+from keras_xmr.evaluation.reporting.metric_tables import glossary
+from keras_xmr.evaluation.reporting.result_tables import summary_table
+from keras_xmr.evaluation.reporting.uncertainty_report import (
+    UncertaintyReport,
+    uncertainty_pictures,
+)
 from keras_xmr.evaluation.results import EmbeddedSplit, Evaluation, MatcherEvaluation
-from keras_xmr.index.answer_sets import AnswerSets
-from keras_xmr.index.calibration import ScoredSplit, coverage, probe
-from keras_xmr.judgements import GroundTruth, Judgements
-from keras_xmr.metrics import METRICS, measure, metric_names
-from keras_xmr.metrics.score_matrices import ScoreMatrices
-from keras_xmr.pipeline.run import Run
-from keras_xmr.reporting.evaluation_plots import curve_pictures
-from keras_xmr.reporting.metric_tables import glossary
-from keras_xmr.reporting.result_tables import summary_table
-from keras_xmr.reporting.uncertainty_report import UncertaintyReport, uncertainty_pictures
-from keras_xmr.uncertainty.assessment import (
+from keras_xmr.evaluation.uncertainty.assessment import (
     Reliability,
     bin_intervals,
     bins,
@@ -37,7 +35,7 @@ from keras_xmr.uncertainty.assessment import (
     reliability_of_pairs,
     risk_coverage,
 )
-from keras_xmr.uncertainty.probes import (
+from keras_xmr.evaluation.uncertainty.probes import (
     SHARES,
     Probes,
     drop_from_captions,
@@ -45,6 +43,11 @@ from keras_xmr.uncertainty.probes import (
     erase_images,
     erased,
 )
+from keras_xmr.judgements import GroundTruth, Judgements
+from keras_xmr.metrics import METRICS, measure, metric_names
+from keras_xmr.metrics.score_matrices import ScoreMatrices
+from keras_xmr.search.answer_sets import AnswerSets
+from keras_xmr.search.calibration import ScoredSplit, coverage, probe
 
 
 def mean_risk(order, wrong):

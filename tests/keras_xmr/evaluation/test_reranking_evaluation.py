@@ -13,11 +13,11 @@ from tiny_runs import copy_of
 
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.evaluation.evaluate import evaluate_split
+from keras_xmr.evaluation.reporting.rerank_scales import scale_pictures, search_lines, search_tables
+from keras_xmr.evaluation.reporting.result_tables import result_tables
 from keras_xmr.evaluation.tuning import search_scales
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import ScoreMatrices, evaluate_scores
-from keras_xmr.reporting.rerank_scales import scale_pictures, search_lines, search_tables
-from keras_xmr.reporting.result_tables import result_tables
 from keras_xmr.reranking import FastReranking, build_rerankers
 
 RERANKERS = (

@@ -10,12 +10,12 @@ import pytest
 import scipy.stats
 
 from keras_xmr.evaluation.inspection import count_gradients
+from keras_xmr.evaluation.reporting.evaluation_plots import shape_pictures
 from keras_xmr.evaluation.results import EmbeddedSplit, Evaluation, GradientCounts
+from keras_xmr.evaluation.uncertainty.probes import PAIRS, Probes, divergence, mix_images
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.losses import Triplet
 from keras_xmr.model.objective import Objective
-from keras_xmr.reporting.evaluation_plots import shape_pictures
-from keras_xmr.uncertainty.probes import PAIRS, Probes, divergence, mix_images
 
 
 def gaussians(random, count, dimension=2):

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from tiny_runs import copy_of
 
-from data_pipelines.errors import UserError
 from keras_xmr import matchers
 from keras_xmr.commands._cli import main
 from keras_xmr.config.contracts import MatcherContract
@@ -23,6 +22,7 @@ from keras_xmr.evaluation.files import read_figures_file
 from keras_xmr.evaluation.scoring import check_time, fits_in_memory, score_tiles
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import ScoreMatrices, ScoreTiles, measure
+from keras_xmr.utils.errors import UserError
 
 ROOT = Path(__file__).parents[3]
 IMAGES, CAPTIONS = 11, 33

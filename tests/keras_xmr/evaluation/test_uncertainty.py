@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from keras_xmr.uncertainty.assessment import bins, correlation_interval
+from keras_xmr.evaluation.uncertainty.assessment import bins, correlation_interval
 
 
 @pytest.mark.slow

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from data_pipelines.errors import UserError
 from keras_xmr.export import onnx_export
 from keras_xmr.export.saved_model import ExportError, some_inputs
 from keras_xmr.heads.pooling import BiGRU, Projection
 from keras_xmr.layers import BagOfWords
+from keras_xmr.utils.errors import UserError
 
 SAMPLES = {
     "image": np.random.default_rng(0).normal(size=(3, 3, 4)).astype(np.float32),

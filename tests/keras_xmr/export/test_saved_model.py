@@ -21,6 +21,7 @@ from tiny_runs import copy_of, untrained
 
 from data_pipelines.images import crop_for_evaluation, decode_any_for_evaluation
 from data_pipelines.pixels import read_pixels
+from keras_xmr.commands._steps import Run
 from keras_xmr.export import saved_model
 from keras_xmr.export.saved_model import (
     ExportError,
@@ -29,7 +30,6 @@ from keras_xmr.export.saved_model import (
     image_files,
     versions,
 )
-from keras_xmr.pipeline.run import Run
 
 pytestmark = pytest.mark.slow
 

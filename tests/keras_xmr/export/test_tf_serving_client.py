@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data_pipelines.errors import UserError
 from keras_xmr.export.tf_serving_client import ServingClient
+from keras_xmr.utils.errors import UserError
 
 PHOTO = datasets.encoded(datasets.picture(1))
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from data_pipelines.errors import UserError
 from keras_xmr.heads.pooling import Adapter
+from keras_xmr.utils.errors import UserError
 
 
 def test_it_begins_as_the_average_and_is_its_formula(random):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from data_pipelines.errors import UserError
 from keras_xmr.heads.pooling import Mean
 from keras_xmr.matchers import Cosine, CosineLogits
+from keras_xmr.utils.errors import UserError
 
 
 def test_without_projection_one_position_stays(random):

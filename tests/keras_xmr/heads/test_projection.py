@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from data_pipelines.errors import UserError
 from keras_xmr.heads.pooling import Projection
+from keras_xmr.utils.errors import UserError
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 import torch_layout
 
-from data_pipelines.errors import ArgumentError
 from keras_xmr.config.loader import ConfigError, find_config, load_config
 from keras_xmr.embeddings.kinds import for_matching
 from keras_xmr.encoders import VSRN, InputSpec
@@ -19,6 +18,7 @@ from keras_xmr.losses.queries_base import Queries
 from keras_xmr.matchers import Cosine
 from keras_xmr.model.replicas import Part, shares
 from keras_xmr.model.retriever import Retriever
+from keras_xmr.utils.errors import ArgumentError
 
 
 class Weights:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from data_pipelines.errors import ArgumentError
 from keras_xmr import losses, matchers
+from keras_xmr.utils.errors import ArgumentError
 
 IMAGE_IDS = np.array([0, 0, 1, 2, 3, 3])
 POSITIVES = np.arange(4)[:, None] == IMAGE_IDS

@@ -7,13 +7,13 @@ import itertools
 import numpy as np
 import pytest
 
-from data_pipelines.errors import ArgumentError
 from keras_xmr.metrics import (
     alpha_of_counts,
     krippendorff_alpha,
     pairwise_agreement,
     weighted_kappa,
 )
+from keras_xmr.utils.errors import ArgumentError
 
 # Krippendorff 2011, "Computing Krippendorff's alpha-reliability", part C: four observers.
 OBSERVERS = """

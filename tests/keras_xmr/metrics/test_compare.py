@@ -10,8 +10,8 @@ import pytest
 from finished_runs import IMAGES, OWNER, scores
 
 import keras_xmr
+from keras_xmr.evaluation.reporting.table import Table
 from keras_xmr.metrics import paired_bootstrap, retrieval
-from keras_xmr.reporting.table import Table
 
 
 def test_what_is_better_is_found_and_what_is_not_is_not():

@@ -10,6 +10,7 @@ import scipy.sparse
 
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.evaluation.evaluate import build_metrics
+from keras_xmr.evaluation.reporting.metric_tables import measured_tables
 from keras_xmr.judgements import GroundTruth, Judgements, as_judgements
 from keras_xmr.metrics import (
     METRICS,
@@ -21,7 +22,6 @@ from keras_xmr.metrics import (
     retrieval,
 )
 from keras_xmr.metrics.names import CHOSEN
-from keras_xmr.reporting.metric_tables import measured_tables
 
 SHAPE = (23, 31)
 

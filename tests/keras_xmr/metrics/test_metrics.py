@@ -11,9 +11,9 @@ import pytest
 import scipy.sparse
 from folds import evaluate_folds
 
-from data_pipelines.errors import ArgumentError
 from keras_xmr import reranking
 from keras_xmr.evaluation.evaluate import build_metrics
+from keras_xmr.evaluation.reporting.metric_tables import glossary, measured_tables
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import (
     METRICS,
@@ -32,7 +32,7 @@ from keras_xmr.metrics import (
 )
 from keras_xmr.metrics.names import CHOSEN
 from keras_xmr.metrics.query_metrics import ReciprocalRank
-from keras_xmr.reporting.metric_tables import glossary, measured_tables
+from keras_xmr.utils.errors import ArgumentError
 
 GOLDEN_NAMES = {
     "r_precision": ("eccv_rprecision", "r_precision"),

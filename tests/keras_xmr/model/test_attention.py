@@ -11,6 +11,8 @@ from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.model_compatibility import attends, further_matchers
 from keras_xmr.config.registry import components
 from keras_xmr.evaluation.inspection import ImageAttention
+from keras_xmr.evaluation.reporting.evaluation_plots import attention_picture
+from keras_xmr.evaluation.reporting.heat import overlay
 from keras_xmr.evaluation.results import Attention
 from keras_xmr.heads import (
     AttentivePoint,
@@ -22,8 +24,6 @@ from keras_xmr.heads import (
 )
 from keras_xmr.heads.pooling import Attention as AttentionPooling
 from keras_xmr.heads.pooling import Mean
-from keras_xmr.reporting.evaluation_plots import attention_picture
-from keras_xmr.reporting.heat import overlay
 
 SLOTS = {"set_size": 3, "heads": 2, "head_dimension": 4}
 HEADS = {

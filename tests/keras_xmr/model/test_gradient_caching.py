@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from data_pipelines.errors import ArgumentError
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.training.train import _check_phases
+from keras_xmr.utils.errors import ArgumentError
 
 
 def tower(width: int, name: str, layer: keras.layers.Layer) -> keras.Model:

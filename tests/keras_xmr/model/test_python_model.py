@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import keras_xmr
-from data_pipelines.errors import ArgumentError
 from keras_xmr import losses, matchers
 from keras_xmr.metrics import Recall, retrieval
+from keras_xmr.utils.errors import ArgumentError
 
 PAIRS = 24
 IMAGE_IDS = np.arange(PAIRS) // 2

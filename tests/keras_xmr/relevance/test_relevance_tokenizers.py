@@ -8,8 +8,8 @@ import shutil
 
 import pytest
 
-from data_pipelines.errors import UserError
 from keras_xmr.relevance import java_tokenize, ptb_tokenize
+from keras_xmr.utils.errors import UserError
 
 # What the Java program makes of them.
 CAPTIONS = {

@@ -11,12 +11,12 @@ import pytest
 from relevance_run import FitRelevance, batch, fits_relevance
 
 from data_pipelines.batches import training_batches
-from data_pipelines.errors import UserError
 from data_pipelines.samplers import PairSampler
+from keras_xmr.commands._steps import Run
 from keras_xmr.model.build import build_model, build_tokenizer
 from keras_xmr.model.objective import Objective
-from keras_xmr.pipeline.run import Run
 from keras_xmr.relevance import RelevanceMatrix, ptb_tokenize, weigh
+from keras_xmr.utils.errors import UserError
 
 pytestmark = pytest.mark.slow
 

@@ -7,11 +7,11 @@ import oracles
 import pytest
 import scipy.special
 
-from data_pipelines.errors import ArgumentError
 from keras_xmr import reranking
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import ScoreMatrices, evaluate_scores
 from keras_xmr.reranking import FastReranking, MultiFactor, ReciprocalNeighbours, fast, neighbours
+from keras_xmr.utils.errors import ArgumentError
 
 NAMES = ("gamma1", "gamma2", "lambda1", "lambda2")
 RERANKERS = [FastReranking(), ReciprocalNeighbours(neighbours=5), MultiFactor(neighbours=12)]

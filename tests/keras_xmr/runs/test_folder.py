@@ -12,10 +12,10 @@ import pytest
 import yaml
 from finished_runs import finished_run
 
-from data_pipelines.errors import UserError
 from keras_xmr.config.loader import ConfigError, find_config, load_config
 from keras_xmr.config.schema import Config
 from keras_xmr.runs.folder import RunFolder, load_run
+from keras_xmr.utils.errors import UserError
 
 TOKENIZER = {"vocabulary.txt": b"<pad>\n<unk>\n"}
 

@@ -18,13 +18,13 @@ from data_pipelines.batches import image_batches
 from data_pipelines.features import write_features
 from data_pipelines.records import Records
 from data_pipelines.shards import FEATURES, RecordsError
+from keras_xmr.commands._steps import Run
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.config.schema import TowerOptions
 from keras_xmr.encoders import EncoderError, InputSpec, SmallCNN
 from keras_xmr.model.build import build_model, build_tokenizer
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import features_of, image_tower, tower_on_features
-from keras_xmr.pipeline.run import Run
 from keras_xmr.runs.frozen_features import ImageEncoder, features_for_training
 from keras_xmr.training.phases import freeze
 

@@ -17,14 +17,14 @@ import tensorflow as tf
 from datasets import encoded
 from PIL import Image
 
+from keras_xmr.commands._steps import Run
 from keras_xmr.encoders import SmallCNN, WordEmbedding
 from keras_xmr.evaluation.baselines import LINEAR, add_baselines
 from keras_xmr.evaluation.embed import embed_split
-from keras_xmr.index.calibration import calibrate_run
-from keras_xmr.index.photo_embedding import embed_folder
-from keras_xmr.index.run_model import RunModel
-from keras_xmr.pipeline.run import Run
 from keras_xmr.runs.frozen_features import with_features
+from keras_xmr.search.calibration import calibrate_run
+from keras_xmr.search.photo_embedding import embed_folder
+from keras_xmr.search.run_model import RunModel
 
 pytestmark = pytest.mark.slow
 
@@ -103,7 +103,7 @@ def test_every_image_and_caption_goes_through_a_frozen_encoder_once(tmp_path, mo
     assert seen == {"image": IMAGES + 4, "caption": CAPTIONS + 4}
     seen.clear()
     # It has no model, and draws a lot.
-    monkeypatch.setattr("keras_xmr.pipeline.run.report", lambda *_: "")
+    monkeypatch.setattr("keras_xmr.commands._steps.report", lambda *_: "")
     one.evaluate()
     # What is damaged was never seen: 4 shares of the 12 photos and 24 captions of the test split,
     # and of 6 pairs of photos the mixture, and the half.

@@ -14,10 +14,10 @@ import pytest
 from cca_oracle import oracle
 
 from data_pipelines.batches import image_batches
+from keras_xmr.commands._steps import Run
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.model.build import build_tokenizer
 from keras_xmr.model.towers import features_of
-from keras_xmr.pipeline.run import Run
 from keras_xmr.training.cca_start import start_from_cca
 
 RIDGES = (

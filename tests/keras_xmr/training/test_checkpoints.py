@@ -164,7 +164,7 @@ def test_the_disk_has_a_checkpoint_before_it_is_named(checkpoints, monkeypatch):
 @pytest.mark.slow
 def test_weights_are_written_aside_under_a_name_of_this_process_alone(checkpoints, monkeypatch):
     asides = []
-    place = "data_pipelines.files.atomic_replace"
+    place = "keras_xmr.utils.files.atomic_replace"
     monkeypatch.setattr(place, lambda aside, path: asides.append(aside))
     again = checkpoints()
     again.save_weights(again.folder / "best.weights.h5")

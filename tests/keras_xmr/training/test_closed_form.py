@@ -9,11 +9,11 @@ import projected_runs
 import pytest
 
 from data_pipelines.batches import image_batches
+from keras_xmr.commands._ensemble import scores_of_runs
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.judgements import judge
 from keras_xmr.metrics import evaluate_scores
 from keras_xmr.model.build import build_tokenizer
-from keras_xmr.pipeline.ensemble import scores_of_runs
 from keras_xmr.training.cca_start import WEIGHTS, choose_weight, start_from_cca, weighted_poolings
 
 CLOSED_FORM = (

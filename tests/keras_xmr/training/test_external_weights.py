@@ -13,8 +13,8 @@ import presets
 import pytest
 import tensorflow as tf
 
+from keras_xmr.commands._steps import Run
 from keras_xmr.encoders import KerasApplications, KerasHubImage, KerasHubText
-from keras_xmr.pipeline.run import Run
 from keras_xmr.runs.cluster import Cluster
 from keras_xmr.runs.folder import BEST_IN_PART
 from keras_xmr.training.checkpoint_files import (
@@ -235,7 +235,7 @@ def test_a_training_does_not_go_on_with_another_preset(config, trained, model, t
     (preset / "model.weights.h5").write_text("{ }")
     run.folder.check_tokenizer = lambda kept, now: None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("keras_xmr.pipeline.run.restore_tokenizer", lambda *a: trained.tokenizer)
+        patch.setattr("keras_xmr.commands._steps.restore_tokenizer", lambda *a: trained.tokenizer)
         says = r"do not store the weights of model\.text\.encoder.*other files now.*Restore"
         with pytest.raises(CheckpointError, match=says):
             run.train()

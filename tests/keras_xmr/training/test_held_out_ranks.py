@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from data_pipelines.vectors import unit_rows
 from keras_xmr.config.loader import ConfigError, find_config, load_config
 from keras_xmr.config.schema import CCAOptions
 from keras_xmr.evaluation.cca import CanonicalCorrelations
+from keras_xmr.evaluation.uncertainty.probes import shortened
 from keras_xmr.heads import HeadError, HeldOutRank
 from keras_xmr.heads.pooling import Mean, Projection
 from keras_xmr.judgements import Judgements
 from keras_xmr.training import cca_start
 from keras_xmr.training.cca_start import Averages, begin_at_cca
 from keras_xmr.training.posthoc import held_out_log_ranks, predict
-from keras_xmr.uncertainty.probes import shortened
+from keras_xmr.utils.vectors import unit_rows
 
 HIDDEN, WIDTH = 6, 12
 

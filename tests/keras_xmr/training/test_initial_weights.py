@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from tiny_runs import RECURRENT, copy_of
 
-from data_pipelines.errors import UserError
+from keras_xmr.commands._steps import Run
 from keras_xmr.config.loader import ConfigError
-from keras_xmr.pipeline.run import Run
 from keras_xmr.runs.loading import check_initial_weights
 from keras_xmr.training.checkpoint_files import find_external_weights
+from keras_xmr.utils.errors import UserError
 
 
 def tuned(trained, folder, *overrides):

@@ -24,8 +24,8 @@ from interruptions import interrupted, last_weights, terminated, weights_in
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tiny_runs import RECURRENT, copy_of
 
-from data_pipelines.errors import UserError
 from data_pipelines.shards import RecordsError
+from keras_xmr.commands._steps import Run
 from keras_xmr.config.loader import ConfigError, dump_config
 from keras_xmr.config.schema import PhaseOptions, WatchdogOptions
 from keras_xmr.evaluation.results import EmbeddedSplit
@@ -33,12 +33,12 @@ from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import evaluate_scores
 from keras_xmr.model.build import build_model, build_tokenizer
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.pipeline.run import Run
 from keras_xmr.runs.cluster import Cluster
 from keras_xmr.training import callbacks
 from keras_xmr.training.checkpoints import CheckpointError, Checkpoints, Progress
 from keras_xmr.training.distribution import Distribution, make_strategy
 from keras_xmr.training.phases import freeze, learning_rate_factors, model_parts, phase_schedule
+from keras_xmr.utils.errors import UserError
 
 ROOT = Path(__file__).parents[3]
 

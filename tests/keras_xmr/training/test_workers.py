@@ -21,11 +21,11 @@ from clusters import cluster, two_workers
 from command_line import ROOT
 from interruptions import last_weights
 
-from data_pipelines.errors import UserError
+from keras_xmr.commands._steps import Run
 from keras_xmr.config.loader import ConfigError, dump_config
-from keras_xmr.pipeline.run import Run
 from keras_xmr.runs.cluster import TF_CONFIG, Cluster, cluster_of
 from keras_xmr.training.distribution import LOST, lost_worker, make_strategy
+from keras_xmr.utils.errors import UserError
 
 HOSTS = ["a:1", "b:1", "c:1"]
 

@@ -11,7 +11,7 @@ import projected_runs
 import pytest
 import tensorflow as tf
 
-from keras_xmr.pipeline.run import Run
+from keras_xmr.commands._steps import Run
 from keras_xmr.training.callbacks import Validation
 from keras_xmr.training.checkpoints import Progress
 

@@ -1,0 +1,207 @@
+"""Tables and lines of an evaluation."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from keras_xmr.config.schema import ReportedResults
+from keras_xmr.evaluation.files import Compared, compare_with_reported
+from keras_xmr.evaluation.reporting.metric_tables import (
+    CHANCE,
+    judgements_title,
+    measured_tables,
+    metric_cells,
+    reranked_title,
+)
+from keras_xmr.evaluation.reporting.table import Table
+from keras_xmr.evaluation.results import Evaluation, tie_warning
+from keras_xmr.evaluation.uncertainty.assessment import correlation_interval
+from keras_xmr.metrics import (
+    DIRECTIONS,
+    RSUM,
+    TOO_FEW,
+    Measured,
+    RetrievalMetrics,
+    chance,
+    metric_title,
+    rsum_difference,
+    verdict,
+)
+from keras_xmr.metrics.names import metric_value
+from keras_xmr.metrics.ranking import RECALL_AT
+
+
+def result_tables(evaluation: Evaluation) -> list[Table]:
+    """Tables of all metrics: against the judgements, over folds, and against the truth.
+
+    Comparisons with the paper of the config come last. Each re-ranker has separate tables, since
+    re-ranked figures are not comparable with plain ones.
+    """
+    measured = evaluation.measured | evaluation.baselines
+    tables = measured_tables(f"{evaluation.split}: {_size(evaluation)}", measured)
+    for name in dict.fromkeys(result.reranker for result in evaluation.reranked):
+        measured = {f.matcher: f.measured for f in evaluation.reranked if f.reranker == name}
+        tables += measured_tables(reranked_title(evaluation.split, name), measured)
+    return tables + reported_tables(evaluation)
+
+
+def summary_tables(evaluation: Evaluation) -> list[Table]:
+    """The summary of a run, and the comparison with the paper of its config."""
+    return [summary_table(evaluation), *reported_tables(evaluation)]
+
+
+def summary_table(evaluation: Evaluation) -> Table:
+    """The recalls of the model's matcher and of chance, by all kinds of judgements."""
+    measured = evaluation.matchers[0].measured
+    names = [*(f"{side}_recall_{k}" for side in DIRECTIONS for k in RECALL_AT), RSUM]
+    rows = []
+    for kind in (None, *measured.extra):
+        metrics = _against(measured, kind)
+        shown = {"annotated pairs" if kind is None else judgements_title(kind): metrics.summary}
+        for name, simpler in evaluation.baselines.items():
+            shown[f"  {name}"] = _against(simpler, kind).summary
+        shown[f"  {CHANCE}"] = chance(metrics)
+        rows += [[first, *metric_cells(summary, names)] for first, summary in shown.items()]
+    title = f"{evaluation.split}: {_size(evaluation)}, {evaluation.matchers[0].name}"
+    return Table(title, ["in percent", *map(metric_title, names)], rows)
+
+
+def _size(evaluation: Evaluation) -> str:
+    return f"{evaluation.images:,} images, {evaluation.captions:,} captions"
+
+
+def _against(measured: Measured, kind: str | None) -> RetrievalMetrics:
+    """Metrics against some judgements; None for those of the data set."""
+    return measured.metrics if kind is None else measured.extra[kind]
+
+
+def plain_lines(evaluation: Evaluation) -> list[str]:
+    """Sentences on the recalls of the model's matcher, compared with chance and simpler models."""
+    metrics = evaluation.matchers[0].metrics
+    lines = []
+    for side, query, answer, count in (
+        ("t2i", "A caption", "image", evaluation.images),
+        ("i2t", "An image", "caption", evaluation.captions),
+    ):
+        (first, ten), (by_chance, ten_by_chance) = (
+            metric_cells(summary, [f"{side}_recall_1", f"{side}_recall_10"])
+            for summary in (metrics.summary, chance(metrics))
+        )
+        lines.append(
+            f"{query} as the query: the first {answer} of {count:,} is relevant for "
+            f"{first} % of the queries, and one of the first ten for {ten} %; in a random order "
+            f"for {by_chance} % and {ten_by_chance} %."
+        )
+    return lines + baseline_lines(evaluation)
+
+
+def baseline_lines(evaluation: Evaluation) -> list[str]:
+    """Sentences that compare the model's matcher with simpler models."""
+    metrics, image_of = evaluation.matchers[0].metrics, evaluation.ground_truth.caption_image
+    lines = []
+    for name, simpler in evaluation.baselines.items():
+        rsum = metric_value(RSUM, simpler.metrics.summary[RSUM])
+        if evaluation.images < TOO_FEW:
+            lines.append(
+                f"A {name} on the same features has RSUM {rsum}; the images are too few to compare "
+                "the model with it."
+            )
+            continue
+        gap = rsum_difference(metrics, simpler.metrics, image_of)
+        place = "above" if gap.low > 0 else "below" if gap.high < 0 else "level with"
+        lines.append(
+            f"The model is {place} a {name} on the same features, with RSUM {rsum} (difference "
+            f"{100 * gap.value:+.1f}, 95 % interval {100 * gap.low:+.1f} to {100 * gap.high:+.1f})."
+        )
+    return lines
+
+
+def verdict_line(evaluation: Evaluation) -> str:
+    """A sentence that compares the model's matcher with chance.
+
+    By the annotated pairs, and by the exhaustive truth if it contradicts them. The matcher is named
+    where there are several, and so are those that tie many pairs.
+    """
+    matcher, images = evaluation.matchers[0], evaluation.ground_truth.caption_image
+    answer = verdict(matcher.metrics, images)
+    line = str(answer)
+    if len(evaluation.matchers) > 1:
+        line = f"With the matcher {matcher.name}: {line}"
+    if (truth := matcher.measured.extra.get("truth")) is not None:
+        known = verdict(truth, images)
+        if known.conclusion != answer.conclusion:
+            line += f" By the {judgements_title('truth')}: {known}"
+    warnings = (tie_warning(matcher.name, matcher.tied) for matcher in evaluation.matchers)
+    return " ".join([line, *filter(None, warnings)])
+
+
+def embedding_lines(evaluation: Evaluation) -> list[str]:
+    """Sentences on the uncertainty of embeddings and the similarity within sets."""
+
+    def line(what: str, correlation: float, interval: tuple[float, float]) -> str:
+        ends = "{:+.3f} to {:+.3f}".format(*interval)
+        return f"rank correlation of {what}: {correlation:+.3f} (95 % interval {ends})"
+
+    lines = []
+    for side, bins in evaluation.uncertainty_bins.items():
+        lines.append(line(f"{side} uncertainty and {side} R@1", bins.correlation, bins.interval))
+        if not bins.is_informative:
+            lines[-1] += f". This model's uncertainty of {side}s is not informative."
+    if (correlation := evaluation.uncertainty_of_truth) is not None:
+        what = "caption uncertainty and the number of images that a caption is true of"
+        lines.append(line(what, correlation, correlation_interval(correlation, evaluation.images)))
+        if (fewness := evaluation.fewness_of_truth) is not None:
+            lines[-1] += f". Of minus its number of words, which needs no model: {fewness:+.3f}"
+    if "log_variance" not in evaluation.embedded.captions:
+        lines.append("This model has no sigma, so it has no measure of uncertainty.")
+    for side, similarity in evaluation.set_similarity.items():
+        lines.append(f"mean cosine between the embeddings of one {side}: {similarity:+.3f}")
+    return lines
+
+
+_IMAGES = 1_000
+"""Images of the smallest test split of the papers, that of Flickr30K; COCO's folds have as many."""
+
+
+def reported_tables(evaluation: Evaluation) -> list[Table]:
+    """Tables of our figures and the reported ones, per re-ranker, of the split and of its folds."""
+    paper = evaluation.paper
+    if paper is None:
+        return []
+    groups: dict[tuple[str | None, bool], list[Compared]] = defaultdict(list)
+    for compared in compare_with_reported(evaluation, paper):
+        groups[compared.reranker, compared.folds].append(compared)
+    tables = []
+    for (reranker, folds), group in groups.items():
+        title = f"{evaluation.split}{', mean over folds' if folds else ''}"
+        title = title if reranker is None else reranked_title(title, reranker)
+        rows = ", ".join(dict.fromkeys(compared.row for compared in group))
+        title = f"{title}, compared with {paper.source}: {rows}"
+        if not _is_of_papers_size(evaluation, paper):
+            known = f"at least {_IMAGES:,}" if paper.images is None else f"{paper.images:,}"
+            ours = f"measured on {evaluation.images:,} images"
+            title += f" (not comparable: {ours}, and a paper on {known})"
+        tables.append(_table(title, group))
+    return tables
+
+
+def _is_of_papers_size(evaluation: Evaluation, paper: ReportedResults) -> bool:
+    """True if a split has as many images as the paper's; for validation splits, 1,000 or more."""
+    if paper.images is None or evaluation.split != "test":
+        return evaluation.images >= _IMAGES
+    return evaluation.images == paper.images
+
+
+def _table(title: str, group: list[Compared]) -> Table:
+    names = list(dict.fromkeys(name for compared in group for name in compared.metrics))
+    rows = []
+    for compared in group:
+        for kind in ("paper", "ours", "difference"):
+            cells = [_cell(kind, name, compared.metrics.get(name, {}).get(kind)) for name in names]
+            rows.append([f"{compared.matcher}: {kind}", *cells])
+    return Table(title, ["matcher", *map(metric_title, names)], rows)
+
+
+def _cell(kind: str, name: str, value: float | None) -> str:
+    text = metric_value(name, value)
+    return f"+{text}" if kind == "difference" and value is not None and value > 0 else text

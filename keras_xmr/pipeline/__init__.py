@@ -1,1 +1,0 @@
-"""All steps of a run from records to exports, and runs that are loaded."""

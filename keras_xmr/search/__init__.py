@@ -1,0 +1,34 @@
+"""Search of a folder of photos by the model of a finished run.
+
+Opening an index, and everything but embedding, needs no TensorFlow.
+"""
+
+from keras_xmr.search.photo_index import PhotoIndex
+from keras_xmr.search.photos import Photo
+from keras_xmr.search.query import (
+    MAX_COUNT,
+    MAX_PARTS,
+    MAX_TEXT,
+    Answer,
+    Filters,
+    Hit,
+    Query,
+    QueryError,
+    SearchResult,
+)
+from keras_xmr.search.search import Searcher
+
+__all__ = [
+    "MAX_COUNT",
+    "MAX_PARTS",
+    "MAX_TEXT",
+    "Answer",
+    "Filters",
+    "Hit",
+    "Photo",
+    "PhotoIndex",
+    "Query",
+    "QueryError",
+    "SearchResult",
+    "Searcher",
+]

@@ -1,0 +1,394 @@
+"""Base class of backends, which store vectors by id, and the exact one."""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from keras_xmr.search.manifests import read_manifest, write_manifest
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.files import (
+    NO_ARRAY,
+    checksum,
+    remove_stale_temporaries,
+    replace_atomically,
+    verify,
+)
+from keras_xmr.utils.vectors import chunks
+
+_VERSION = 1
+
+
+class BackendError(UserError):
+    """Error in reading or storing vectors; the message has the remedy."""
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """Nearest items of queries, the best first.
+
+    Attributes:
+        ids: Int64 (queries, k); -1 after the last item.
+        scores: Inner products float32 (queries, k); -inf after the last item.
+    """
+
+    ids: np.ndarray
+    scores: np.ndarray
+
+
+class Backend(abc.ABC):
+    """Vectors by id, and a search for the largest inner products.
+
+    An item is K rows of D numbers, and a query K' rows; the score of both is the largest of their
+    K K' inner products. Most have one row. Changes apply at once to
+    this object, and to others after `save`. Vectors of removed items stay until a later `save`.
+
+    A subclass sets `NAME`, and `DEFAULTS` with the names and defaults of its options.
+
+    Args:
+        folder: The folder of its files.
+        shape: K rows of D numbers of an item.
+        **options: Options of the subclass.
+
+    Attributes:
+        is_exact: Whether a search never misses an item.
+    """
+
+    NAME: ClassVar[str]
+    DEFAULTS: ClassVar[Mapping[str, Any]] = {}
+    is_exact: ClassVar[bool] = False
+
+    def __init__(self, folder: Path, shape: tuple[int, ...], **options: Any) -> None:
+        if unknown := sorted(options.keys() - self.DEFAULTS.keys()):
+            known = ", ".join(self.DEFAULTS) or "none"
+            raise BackendError(f"{self.NAME} has no option {unknown[0]!r}; its options: {known}")
+        self.folder, self.shape = folder, tuple(shape)
+        self.options: dict[str, Any] = {**self.DEFAULTS, **options}
+        # The ids of all stored items, in their order, and which of them are not removed.
+        self._ids, self._kept = np.empty(0, np.int64), np.empty(0, bool)
+        self._written = 0
+
+    @classmethod
+    def open(cls, folder: Path, writing: bool = False) -> Self:
+        """Opens the backend that was saved in a folder.
+
+        Args:
+            folder: The folder.
+            writing: Whether items will be added; several readers may be open at the same time as
+                one writer.
+
+        Raises:
+            BackendError: If files are missing or damaged: they are compared with their
+                checksums.
+        """
+        if writing:
+            remove_stale_temporaries(folder, alone=True)
+        content = read_manifest(folder, _VERSION, "shape")
+        if content.get("backend", cls.NAME) != cls.NAME:
+            raise BackendError(f"{folder} was made by the backend {content['backend']}")
+        backend = cls(folder, tuple(content["shape"]), **content.get("options", {}))
+        try:
+            backend.restore(content, writing)
+        except BackendError:
+            backend.close()
+            # A writer may have replaced files in the meantime.
+            if read_manifest(folder, _VERSION, "shape") == content:
+                raise
+            return cls.open(folder, writing)
+        return backend
+
+    @abc.abstractmethod
+    def restore(self, content: Mapping[str, Any], writing: bool) -> None:
+        """Reads the files of `store`, by the content of the manifest; see `open`."""
+
+    @property
+    def ids(self) -> np.ndarray:
+        """The ids of all items, int64 (items,), ascending."""
+        return np.sort(self._ids[self._kept])
+
+    def __len__(self) -> int:
+        return int(self._kept.sum())
+
+    def begin(self, count: int, sample: Callable[[int], np.ndarray]) -> None:
+        """Trains on a sample before the first items are added; nothing by default.
+
+        Args:
+            count: Number of items that will be added.
+            sample: Returns vectors float32 (size, K, D) of a random sample of `size` items.
+        """
+        del count, sample
+
+    def add(self, ids: np.ndarray, vectors: np.ndarray) -> None:
+        """Adds items.
+
+        Args:
+            ids: Int64 (N,), all of them new.
+            vectors: Float32 (N, K, D).
+
+        Raises:
+            BackendError: If the shape differs from that of the other items, an id is not new, or
+                a number is not finite.
+        """
+        if vectors.shape[1:] != self.shape:
+            raise BackendError(
+                f"items have the shape {vectors.shape[1:]}, and those of the index {self.shape}"
+            )
+        if not np.isfinite(vectors).all():
+            raise BackendError("a vector has a number that is not finite")
+        if len(np.unique(ids)) != len(ids) or np.isin(ids, self._ids).any():
+            raise BackendError(
+                "duplicate id: every item needs a new id, also other than those of removed items"
+            )
+        if not len(ids):
+            return
+        order = np.argsort(ids)
+        ids = np.asarray(ids, np.int64)[order]
+        self.insert(ids, np.ascontiguousarray(vectors[order], np.float32))
+        self._ids = np.concatenate([self._ids, ids])
+        self._kept = np.concatenate([self._kept, np.ones(len(ids), bool)])
+
+    @abc.abstractmethod
+    def insert(self, ids: np.ndarray, vectors: np.ndarray) -> None:
+        """Stores the vectors of valid items, with ascending ids, behind all others; see `add`."""
+
+    def remove(self, ids: np.ndarray) -> None:
+        """Removes items; unknown ids are ignored."""
+        self._kept = self._kept & ~np.isin(self._ids, ids)
+
+    def find_kept(self, allowed: np.ndarray | None) -> np.ndarray:
+        """Which of all stored items a search may find, bool; see `search`."""
+        return self._kept if allowed is None else self._kept & np.isin(self._ids, allowed)
+
+    @abc.abstractmethod
+    def search(self, queries: np.ndarray, k: int, allowed: np.ndarray | None = None) -> Neighbours:
+        """The items with the largest scores.
+
+        Args:
+            queries: Float32 (M, K', D).
+            k: Number of items.
+            allowed: Ids to search among, int64 ascending; None for all.
+        """
+
+    def save(self) -> None:
+        """Stores all changes, atomically."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        content, files = self.store()
+        common = {"backend": self.NAME, "shape": self.shape, "options": self.options}
+        write_manifest(self.folder, _VERSION, {**common, **content})
+        # Readers keep a mapped file of an earlier state until they close it.
+        for path in self.folder.glob("[0-9]*"):
+            if path.name not in files:
+                path.unlink(missing_ok=True)
+
+    @abc.abstractmethod
+    def store(self) -> tuple[dict[str, Any], Container[str]]:
+        """Writes files; returns the content of the manifest for `restore`, and their names."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Closes the files; unsaved changes are lost."""
+
+    def write_files(self, writers: Mapping[str, Callable[[Path], Any]]) -> dict[str, str]:
+        """Writes numbered files atomically by their suffixes; returns the checksums by name."""
+        self._written += 1
+        files = {}
+        for suffix, write in writers.items():
+            path = self.folder / f"{self._written:06d}.{suffix}"
+            with replace_atomically(path, path.suffix) as temporary:
+                write(temporary)
+            files[path.name] = checksum(path)
+        return files
+
+    def check_file(self, name: str, sha256: str) -> Path:
+        """The path of a file that has its checksum.
+
+        Raises:
+            DamagedError: If it is missing, or has another.
+        """
+        path = self.folder / name
+        try:
+            verify(path, sha256)
+        except (OSError, ValueError) as error:
+            raise DamagedError(path, getattr(error, "strerror", error)) from None
+        return path
+
+
+def no_neighbours(queries: np.ndarray, k: int) -> Neighbours:
+    """The result without any item."""
+    shape = len(queries), k
+    return Neighbours(np.full(shape, -1, np.int64), np.full(shape, -np.inf, np.float32))
+
+
+def best(ids: np.ndarray, scores: np.ndarray, k: int) -> Neighbours:
+    """The k best of some candidates of each query, the best first; of equal scores the smallest id.
+
+    Args:
+        ids: Int64 (M, candidates), -1 for none.
+        scores: Float32 (M, candidates), -inf for none.
+        k: Number of results.
+    """
+    order = np.lexsort((ids, -scores), axis=1)[:, :k]
+    nearest, columns = no_neighbours(ids, k), slice(order.shape[1])
+    best_ids, best_scores = (np.take_along_axis(a, order, axis=1) for a in (ids, scores))
+    nearest.ids[:, columns] = np.where(np.isneginf(best_scores), -1, best_ids)
+    nearest.scores[:, columns] = best_scores
+    return nearest
+
+
+def best_items(ids: np.ndarray, scores: np.ndarray, k: int) -> Neighbours:
+    """The k best items of rows, several of which may belong to one item; see `best`."""
+    order = np.lexsort((ids, -scores), axis=1)
+    ids, scores = (np.take_along_axis(a, order, axis=1) for a in (ids, scores))
+    for row, its_scores in zip(ids, scores, strict=True):
+        first = np.zeros(len(row), bool)
+        first[np.unique(row, return_index=True)[1]] = True
+        its_scores[~first] = -np.inf
+    return best(ids, scores, k)
+
+
+class DamagedError(BackendError):
+    """Error of a missing or damaged file of vectors.
+
+    Args:
+        path: The file.
+        reason: The defect.
+    """
+
+    def __init__(self, path: Path, reason: object) -> None:
+        super().__init__(
+            f"{path} is missing or damaged ({reason}); run `index` again to rebuild it"
+        )
+
+
+_BLOCK = 1 << 22
+"""Numbers per block of vectors: 16 MB of float32."""
+
+_FEW = 2
+"""Maximum number of rows of queries for which vectors are streamed, if they exceed the cache."""
+
+_SEGMENTS = 16
+"""Maximum number of segments; more are joined."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Segment:
+    """Items that were added together.
+
+    Attributes:
+        ids: Int64 (items,), ascending.
+        vectors: (items, K, D); memory-mapped once it is saved.
+        files: The SHA-256 of its files by their names; empty until it is saved.
+    """
+
+    ids: np.ndarray
+    vectors: np.ndarray
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+class Exact(Backend):
+    """Memory-mapped vectors, and products of matrices block by block, with NumPy alone."""
+
+    NAME = "exact"
+    is_exact = True
+    _segments: tuple[_Segment, ...] = ()
+
+    def restore(self, content: Mapping[str, Any], writing: bool) -> None:
+        del writing
+        if content.get("precision", "float32") != "float32":
+            raise DamagedError(self.folder, "float16 vectors of an earlier version")
+        self._written = content["written"]
+        self._segments = tuple(map(self._read, content["segments"]))
+        self._ids = np.concatenate([self._ids, *(s.ids for s in self._segments)])
+        self._kept = ~np.isin(self._ids, np.array(content["removed"], np.int64))
+
+    def insert(self, ids: np.ndarray, vectors: np.ndarray) -> None:
+        self._segments += (_Segment(ids, vectors),)
+
+    def search(self, queries: np.ndarray, k: int, allowed: np.ndarray | None = None) -> Neighbours:
+        nearest, keep = no_neighbours(queries, k), self.find_kept(allowed)
+        numbers = len(self._ids) * math.prod(self.shape)
+        streamed = numbers > _BLOCK and queries.shape[0] * queries.shape[1] <= _FEW
+        size, end = max(1, _BLOCK // math.prod(self.shape)), 0
+        for vectors in (block for s in self._segments for block in chunks(s.vectors, size)):
+            block = slice(end, end + len(vectors))
+            end = block.stop
+            if not keep[block].any():
+                continue
+            scores = inner_products(queries, vectors, streamed)
+            if not keep[block].all():
+                scores[:, ~keep[block]] = -np.inf
+            nearest = _merge(nearest, self._ids[block], scores, k)
+        return nearest
+
+    def store(self) -> tuple[dict[str, Any], Container[str]]:
+        if len(self._segments) > _SEGMENTS or len(self._ids) > 2 * len(self):
+            self._join()
+        self._segments = tuple(s if s.files else self._write(s) for s in self._segments)
+        segments = [dict(segment.files) for segment in self._segments]
+        removed = self._ids[~self._kept].tolist()
+        content = {"written": self._written, "segments": segments, "removed": removed}
+        return content, {name for files in segments for name in files}
+
+    def close(self) -> None:
+        self._segments = ()
+
+    def _join(self) -> None:
+        """Joins all segments, without removed items."""
+        ends = np.cumsum([len(segment.ids) for segment in self._segments])[:-1]
+        pairs = zip(self._segments, np.split(self._kept, ends), strict=True)
+        vectors = np.concatenate([segment.vectors[keep] for segment, keep in pairs])
+        self._ids, self._kept = self._ids[self._kept], self._kept[self._kept]
+        self._segments = (_Segment(self._ids, vectors),)
+
+    def _write(self, segment: _Segment) -> _Segment:
+        arrays = {"ids.npy": segment.ids, "vectors.npy": segment.vectors}
+        writers = {suffix: partial(np.save, arr=array) for suffix, array in arrays.items()}
+        return self._read(self.write_files(writers))
+
+    def _read(self, files: Mapping[str, str]) -> _Segment:
+        ids, vectors = (self.check_file(name, sha256) for name, sha256 in files.items())
+        try:
+            segment = _Segment(np.load(ids), np.asarray(np.load(vectors, mmap_mode="r")), files)
+        except NO_ARRAY as error:
+            raise DamagedError(vectors, error) from None
+        if len(segment.ids) != len(segment.vectors):
+            raise DamagedError(vectors, f"{len(segment.vectors)} items for {len(segment.ids)} ids")
+        return segment
+
+
+def inner_products(queries: np.ndarray, vectors: np.ndarray, streamed: bool = False) -> np.ndarray:
+    """Computes the largest inner products (M, N) of queries (M, K', D) and items (N, K, D)."""
+    (num_queries, query_rows, width), (items, rows, _) = queries.shape, vectors.shape
+    flat_queries, flat_vectors = queries.reshape(-1, width), vectors.reshape(-1, width)
+    if streamed:
+        # Reads the vectors once per query, at twice the rate of the BLAS of NumPy.
+        products = np.stack([np.einsum("nd,d->n", flat_vectors, row) for row in flat_queries])
+    else:
+        products = flat_queries @ flat_vectors.T
+    if query_rows == rows == 1:
+        return products
+    return products.reshape(num_queries, query_rows, items, rows).max(axis=(1, 3))
+
+
+def _merge(nearest: Neighbours, ids: np.ndarray, scores: np.ndarray, k: int) -> Neighbours:
+    """Merges the nearest items of earlier blocks with those of a block."""
+    # Most blocks have next to no item that is better than the worst of `nearest`.
+    better = np.flatnonzero((scores >= nearest.scores[:, -1:]).any(axis=0))
+    ids, scores = ids[better], scores[:, better]
+    if scores.shape[1] > k:
+        top = np.argpartition(scores, -k, axis=1)[:, -k:]
+        scores, ids_of = np.take_along_axis(scores, top, axis=1), ids[top]
+    else:
+        ids_of = np.broadcast_to(ids, scores.shape)
+    return best(
+        np.concatenate([nearest.ids, ids_of], axis=1),
+        np.concatenate([nearest.scores, scores], axis=1),
+        k,
+    )

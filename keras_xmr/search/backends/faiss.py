@@ -1,0 +1,186 @@
+"""Approximate search in process with faiss: a graph of neighbours, and compressed vectors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container, Mapping
+from typing import Any, ClassVar
+
+import faiss
+import numpy as np
+
+from keras_xmr.search.backends.base import (
+    Backend,
+    DamagedError,
+    Neighbours,
+    best,
+    best_items,
+    inner_products,
+    no_neighbours,
+)
+from keras_xmr.utils.files import NO_ARRAY
+
+_MOST_TRAINING = 100_000
+_FEW = 20_000
+"""Maximum number of rows after a filter that are scanned, where a graph would lose its way."""
+
+
+class _Faiss(Backend):
+    """Base class of the backends of faiss: rows of items, and files.
+
+    Rows stay in faiss: those of removed items are ignored, and `save` rebuilds the index once they
+    are half of all rows.
+    """
+
+    _index: Any = None
+
+    def _make(self, vectors: np.ndarray, count: int) -> Any:
+        """Makes an empty faiss index for `count` rows, trained on vectors (rows, D) if needed."""
+        raise NotImplementedError
+
+    def _parameters(self, selector: Any, wanted: int) -> Any:
+        """The parameters of a search for `wanted` rows among those of a selector."""
+        raise NotImplementedError
+
+    def restore(self, content: Mapping[str, Any], writing: bool) -> None:
+        del writing
+        self._written = content["written"]
+        for name, sha256 in content["files"].items():
+            path = self.check_file(name, sha256)
+            try:
+                if path.suffix == ".faiss":
+                    self._index = faiss.read_index(str(path))
+                else:
+                    # The file has a column per row of an item.
+                    self._ids, kept = np.load(path)[:, :: self.shape[0]]
+                    self._kept = kept.astype(bool)
+            except NO_ARRAY as error:
+                # Faiss reports a file that a writer removes in between by a RuntimeError.
+                raise DamagedError(path, error) from None
+
+    def insert(self, ids: np.ndarray, vectors: np.ndarray) -> None:
+        del ids
+        rows = vectors.reshape(-1, self.shape[1])
+        if self._index is None:
+            self._index = self._make(rows, len(rows))
+        self._index.add(rows)
+
+    def search(self, queries: np.ndarray, k: int, allowed: np.ndarray | None = None) -> Neighbours:
+        keep, rows = self.find_kept(allowed), self.shape[0]
+        count = int(keep.sum()) * rows
+        if not count:
+            return no_neighbours(queries, k)
+        if allowed is not None and count <= _FEW:
+            scores = inner_products(queries, self._vectors(keep))
+            return best(np.broadcast_to(self._ids[keep], scores.shape), scores, k)
+        wanted = min(k * rows, count)
+        packed = np.packbits(self._rows(keep), bitorder="little")
+        parameters = self._parameters(faiss.IDSelectorBitmap(packed), wanted)
+        flat = np.ascontiguousarray(queries.reshape(-1, self.shape[1]), np.float32)
+        scores, places = self._index.search(flat, wanted, params=parameters)
+        ids = np.where(places < 0, -1, self._ids[places // rows])
+        scores = np.where(places < 0, -np.inf, scores).astype(np.float32)
+        # With a row of an item, and of a query, each item occurs once.
+        chosen = best if queries.shape[1] == rows == 1 else best_items
+        return chosen(ids.reshape(len(queries), -1), scores.reshape(len(queries), -1), k)
+
+    def _rows(self, keep: np.ndarray) -> np.ndarray:
+        """The rows of some items, as bool."""
+        # A copy of 100,000 numbers would take as long as a search.
+        return keep if self.shape[0] == 1 else np.repeat(keep, self.shape[0])
+
+    def _vectors(self, keep: np.ndarray) -> np.ndarray:
+        """The vectors (N, K, D) of some items, by bool."""
+        places = np.flatnonzero(self._rows(keep))
+        vectors: np.ndarray = self._index.reconstruct_batch(places)
+        return vectors.reshape(-1, *self.shape)
+
+    def store(self) -> tuple[dict[str, Any], Container[str]]:
+        if len(self._ids) > 2 * len(self):
+            self._compact()
+        files: dict[str, str] = {}
+        if self._index is not None:
+            state = np.repeat([self._ids, self._kept], self.shape[0], axis=1)
+            files = self.write_files(
+                {
+                    "faiss": lambda path: faiss.write_index(self._index, str(path)),
+                    "npy": lambda path: np.save(path, state),
+                }
+            )
+        return {"files": files, "written": self._written}, files
+
+    def close(self) -> None:
+        self._index = None
+        self._ids, self._kept = self._ids[:0], self._kept[:0]
+
+    def _compact(self) -> None:
+        """Rebuilds the index from the items that are kept."""
+        ids, vectors = self._ids[self._kept], self._vectors(self._kept)
+        self.close()
+        self.add(ids, vectors)
+
+
+class HNSW(_Faiss):
+    """Graph of nearest neighbours, HNSW (Malkov and Yashunin 2018).
+
+    Options:
+        neighbours: Number of neighbours of a vector in the graph.
+        construction: Number of candidates when a vector is added.
+        breadth: Number of candidates in a search, at least the number of results.
+    """
+
+    NAME = "faiss_hnsw"
+    DEFAULTS: ClassVar = {"neighbours": 32, "construction": 200, "breadth": 128}
+
+    def _make(self, vectors: np.ndarray, count: int) -> Any:
+        del vectors, count
+        index = faiss.IndexHNSWFlat(
+            self.shape[1], self.options["neighbours"], faiss.METRIC_INNER_PRODUCT
+        )
+        index.hnsw.efConstruction = self.options["construction"]
+        return index
+
+    def _parameters(self, selector: Any, wanted: int) -> Any:
+        return faiss.SearchParametersHNSW(
+            efSearch=max(self.options["breadth"], wanted), sel=selector
+        )
+
+
+class IVFPQ(_Faiss):
+    """Vectors in cells, compressed to a few bytes: IVF-PQ (Jegou et al. 2011).
+
+    Scores are those of the compressed vectors: a search requests more than it needs, and scores
+    them again.
+
+    Options:
+        cells: Number of cells; 0 takes 4 square roots of the number of items of `begin`, or else
+            of those that are added first.
+        pieces: Number of pieces of a vector, one byte per piece; 0 takes one for 4 numbers.
+        probed: Number of cells that a search reads.
+    """
+
+    NAME = "faiss_ivf_pq"
+    DEFAULTS: ClassVar = {"cells": 0, "pieces": 0, "probed": 32}
+
+    def begin(self, count: int, sample: Callable[[int], np.ndarray]) -> None:
+        vectors = sample(min(count, _MOST_TRAINING // self.shape[0]))
+        self._index = self._make(vectors.reshape(-1, self.shape[1]), count * self.shape[0])
+
+    def _make(self, vectors: np.ndarray, count: int) -> Any:
+        width = self.shape[1]
+        # Faiss wants 39 vectors for a cell, and 256 for the 256 values of a byte.
+        cells = self.options["cells"] or max(1, min(int(4 * math.sqrt(count)), count // 39))
+        bits = min(8, max(1, int(math.log2(max(2, len(vectors) / 39)))))
+        pieces = self.options["pieces"] or -(-width // 4)
+        padded = -(-width // pieces) * pieces
+        described = f"Pad{padded},IVF{cells},PQ{pieces}x{bits}"
+        index = faiss.index_factory(width, described, faiss.METRIC_INNER_PRODUCT)
+        random = np.random.default_rng(0)
+        size = min(len(vectors), _MOST_TRAINING)
+        index.train(vectors[np.sort(random.choice(len(vectors), size, replace=False))])
+        faiss.extract_index_ivf(index).make_direct_map()
+        return index
+
+    def _parameters(self, selector: Any, wanted: int) -> Any:
+        inner = faiss.SearchParametersIVF(nprobe=self.options["probed"], sel=selector)
+        return faiss.SearchParametersPreTransform(index_params=inner)

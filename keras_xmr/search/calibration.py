@@ -1,0 +1,414 @@
+"""Calibrates answer sets and verdicts on the validation split of a run, and probes uncertainty."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from data_pipelines.records import Records, SplitRecords
+from keras_xmr.evaluation.evaluate import ground_truth
+from keras_xmr.evaluation.results import EmbeddedSplit
+from keras_xmr.evaluation.uncertainty.assessment import bins, log_sigma
+from keras_xmr.evaluation.uncertainty.probes import (
+    Probes,
+    drop_from_captions,
+    erase_images,
+    mix_images,
+)
+from keras_xmr.model.retriever import Retriever
+from keras_xmr.search.answer_sets import AnswerSets, calibrate, standardise
+from keras_xmr.search.photo_index import CAPTIONS, REFERENCE, WORDS, Calibration
+from keras_xmr.search.query_reranking import tune
+from keras_xmr.search.run_model import RunModel
+from keras_xmr.search.verdict import (
+    FEWEST,
+    SimilarityScale,
+    VerdictModel,
+    calibrate_verdict,
+    caption_similarity,
+    likely_right,
+    unit_vectors,
+)
+from keras_xmr.search.vocabulary import Vocabulary, short_queries, split_words
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.progress import Progress
+from keras_xmr.utils.vectors import Arrays, chunks, concatenate, select, split_items
+
+_LOGGER = logging.getLogger(__name__)
+
+_REFERENCE = 256
+"""Number of training photos in the reference of scores."""
+
+_STORED = 500
+"""Number of stored training captions, for re-ranking and uncertainty."""
+
+_MOST = 1000
+"""Maximum number of photos of the validation split, drawn with a seed."""
+
+_DAMAGED_IMAGES, _DAMAGED_CAPTIONS = 64, 200
+"""Numbers of damaged images, which take far longer, and of damaged captions, drawn with a seed."""
+
+_TRIED = 20
+"""Number of captions among which the example is chosen."""
+
+_WORD = re.compile(r"[^\W\d_]{3}")
+"""Three letters in a row."""
+
+
+def has_validation(model: RunModel) -> bool:
+    """Whether the run has records with a validation split."""
+    data = model.config.data
+    return data.is_prepared and "val" in Records.open(data.records).splits
+
+
+def example_caption(model: RunModel) -> str:
+    """A short caption of the training split, with a word of three letters or more if there is one.
+
+    Empty without the records of the run.
+    """
+    data = model.config.data
+    if not data.is_prepared:
+        return ""
+    texts = Records.open(data.records).split("train").texts[:_TRIED]
+    return min(texts, key=lambda text: (not _WORD.search(text), len(text)), default="")
+
+
+def calibrate_run(model: RunModel) -> tuple[Calibration, dict[str, Arrays]]:
+    """Calibrates on the validation split of a run.
+
+    Args:
+        model: Its model.
+
+    Returns:
+        The results, and the arrays of each file that searches read: embeddings of training photos,
+        embeddings of training captions, and the words of the captions of training.
+    """
+    records = model.records
+    queries = SplitQueries.embed(model, records, "val")
+    reference, captions = embed_reference(model, records), embed_stored_captions(model, records)
+    verdict = calibrate_split_verdict(queries, reference)
+    if verdict is None:
+        _LOGGER.warning(
+            "searches do not estimate how many photos are right: that needs %d validation photos "
+            "with more than one caption, and there are %d",
+            FEWEST,
+            np.count_nonzero(np.bincount(queries.groups) > 1),
+        )
+    reranking = None
+    # Regions and words are compared one by one, which takes seconds for one query.
+    if model.kind != "tokens":
+        reranking = tune(queries.scores, model.score(queries.images, captions), queries.right)
+    sets, sigma = calibrate(*queries.standardised(reference)), _informative_sigma(queries, captions)
+    calibration = Calibration(sets, verdict, sigma, reranking)
+    words = Vocabulary.count(records.split("train").texts).as_arrays()
+    return calibration, {REFERENCE: reference, CAPTIONS: captions, WORDS: words}
+
+
+def calibrate_split_verdict(queries: SplitQueries, reference: Arrays) -> VerdictModel | None:
+    """Calibrates the verdict on a split.
+
+    Args:
+        queries: The split.
+        reference: The photos of the reference.
+    """
+    model, texts, photo_of = queries.model, queries.texts, queries.groups
+    scores, against = queries.scores, model.score(reference, queries.captions).T
+    if queries.is_complete:
+        right, wrong = queries.right.astype(np.float32), ~queries.right
+    else:
+        labels = _likely_right(queries)
+        if labels is None:
+            return None
+        short = short_queries(texts, photo_of)
+        embedded = embed_texts(model, short.texts)
+        scores = np.concatenate([scores, queries.score(embedded)])
+        against = np.concatenate([against, model.score(reference, embedded).T])
+        right, wrong = (
+            np.concatenate(pair) for pair in zip(labels, (short.right, short.wrong), strict=True)
+        )
+        texts, photo_of = [*texts, *short.texts], np.concatenate([photo_of, short.photos])
+    is_caption = np.arange(len(texts)) < len(queries.texts)
+    words = np.array([len(split_words(text)) for text in texts])
+    return calibrate_verdict(
+        scores, against, words, right, wrong, photo_of, is_caption, queries.is_complete
+    )
+
+
+def _likely_right(queries: SplitQueries) -> tuple[np.ndarray, np.ndarray] | None:
+    """Right, and surely wrong, photos by captions; None with one caption per photo."""
+    photos = queries.right.shape[1]
+    if photos < FEWEST or (np.bincount(queries.groups, minlength=photos) < 1).any():
+        return None
+    order = np.argsort(queries.groups, kind="stable")
+    vectors, photo_of = unit_vectors(_sentences(queries.captions)), queries.groups[order]
+    scale = SimilarityScale.from_captions(vectors[order], photo_of)
+    if scale is None:
+        return None
+    similarity = caption_similarity(vectors, vectors[order], photo_of)
+    right, wrong = likely_right(similarity, scale)
+    return np.maximum(right, queries.right), wrong & ~queries.right
+
+
+def _sentences(captions: Arrays) -> np.ndarray:
+    """A vector per caption, for every kind of embedding."""
+    if "mean" in captions:
+        return captions["mean"]
+    if "points" in captions:
+        return np.asarray(captions["points"].mean(axis=1))
+    weights = captions["mask"].astype(np.float32)[:, :, None]
+    return np.asarray((captions["tokens"] * weights).sum(axis=1) / weights.sum(axis=1))
+
+
+def embed_reference(model: RunModel, records: Records) -> dict[str, np.ndarray]:
+    """Embeddings of photos of the training split, drawn with a seed."""
+    images = draw(len(records.split("train")), _REFERENCE)
+    return embed_split_images(model, records, "train", images)
+
+
+def embed_stored_captions(model: RunModel, records: Records) -> dict[str, np.ndarray]:
+    """Embeddings of captions of the training split, drawn with a seed."""
+    train = records.split("train")
+    return _embed_captions(model, train, draw(train.num_captions, _STORED))
+
+
+@dataclass(frozen=True, eq=False)
+class SplitQueries:
+    """Embedded photos of a split, and its captions as queries.
+
+    Attributes:
+        model: The model that has embedded them.
+        images: Embeddings of the photos.
+        captions: Embeddings of the captions.
+        right: Bool (captions, photos), by the exhaustive truth if it is known.
+        annotated: The same by the judgements of the config.
+        groups: The column of the photo that each caption was written for (captions,).
+        texts: The captions.
+        is_complete: Whether the truth is exhaustive.
+    """
+
+    model: RunModel
+    images: Arrays
+    captions: Arrays
+    right: np.ndarray
+    annotated: np.ndarray
+    groups: np.ndarray
+    texts: list[str]
+    is_complete: bool
+
+    @classmethod
+    def embed(
+        cls,
+        model: RunModel,
+        records: Records,
+        split: Any,
+        embedded: EmbeddedSplit | None = None,
+    ) -> SplitQueries:
+        """Embeds a split, or a part of a large one; `embedded` has its embeddings, if known."""
+        part: SplitRecords = records.split(split)
+        images = draw(len(part), _MOST)
+        captions = np.flatnonzero(np.isin(part.caption_image, images))
+        known = ground_truth(records, part, model.config.data.judgements)
+        truth = known.extra.get("truth", known.judgements)
+        right, annotated = (
+            each.grades[images][:, captions].toarray().T > 0 for each in (truth, known.judgements)
+        )
+        words = [part.texts[int(c)] for c in captions]
+        if embedded is not None:
+            photos, texts = select(embedded.images, images), select(embedded.captions, captions)
+        else:
+            photos = embed_split_images(model, records, split, images)
+            texts = _embed_captions(model, part, captions)
+        groups = np.searchsorted(images, part.caption_image[captions])
+        is_complete = "truth" in known.extra
+        return cls(model, photos, texts, right, annotated, groups, words, is_complete)
+
+    @cached_property
+    def scores(self) -> np.ndarray:
+        """Scores (captions, photos)."""
+        return self.score(self.captions)
+
+    def score(self, captions: Arrays) -> np.ndarray:
+        """Scores of captions with the photos (captions, photos)."""
+        parts = split_items(captions, 256)
+        return np.concatenate([self.model.score(self.images, part).T for part in parts])
+
+    def standardised(self, reference: Arrays) -> ScoredSplit:
+        """Scores in deviations of the reference; see `embed_reference`."""
+        against = self.model.score(reference, self.captions).T
+        return ScoredSplit(standardise(self.scores, against), self.right, self.groups)
+
+
+def _informative_sigma(queries: SplitQueries, stored: Arrays) -> list[float] | None:
+    """Uncertainties of stored captions, if more uncertain queries fail significantly more often.
+
+    By the annotated pairs, as in reports: a vague caption matches many photos.
+    """
+    sigma, known = log_sigma(queries.captions), log_sigma(stored)
+    if sigma is None or known is None:
+        return None
+    first = np.argmax(queries.scores, axis=1)
+    hit = queries.annotated[np.arange(len(first)), first].astype(float)
+    measured = bins(sigma, hit, independent=len(np.unique(queries.groups)))
+    return np.sort(known).tolist() if measured.is_informative else None
+
+
+def draw(count: int, most: int) -> np.ndarray:
+    """All numbers below a count, or `most` of them drawn with a seed, ascending."""
+    return np.sort(np.random.default_rng(0).permutation(count)[:most])
+
+
+def embed_split_images(
+    model: RunModel, records: Records, split: Any, images: np.ndarray | None = None
+) -> dict[str, np.ndarray]:
+    """Embeddings of photos of a split, by their numbers there; default all of them."""
+    part = records.split(split)
+    images = np.arange(len(part)) if images is None else images
+    embed, doing = partial(model.embed_records, part), f"  embedding photos of {split}"
+    return embed_in_batches(embed, images, model, doing, "photos")
+
+
+def _embed_captions(
+    model: RunModel, part: SplitRecords, captions: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Embeddings of captions of a split, by stored features if there are any."""
+    features = part.caption_features
+    if features is None:
+        return embed_texts(model, [part.texts[int(caption)] for caption in captions])
+    return embed_in_batches(
+        lambda batch: model.embed_caption_features(features.read(batch)), captions, model
+    )
+
+
+def embed_texts(model: RunModel, texts: list[str]) -> dict[str, np.ndarray]:
+    """Embeds texts, with a row per text."""
+    return embed_in_batches(model.embed_texts, texts, model, "  embedding captions", "captions")
+
+
+def embed_in_batches(
+    embed: Callable[[Any], dict[str, np.ndarray]],
+    items: Any,
+    model: RunModel,
+    description: str = "",
+    unit: str = "items",
+) -> dict[str, np.ndarray]:
+    """Embeds items in batches of the size of evaluation; a description shows the progress."""
+    size, parts = model.config.evaluation.batch_size, []
+    with Progress(description, len(items), unit) if description else nullcontext() as bar:
+        for batch in chunks(items, size):
+            parts.append(embed(batch))
+            if bar is not None:
+                bar.update(len(batch))
+    return concatenate(parts)
+
+
+class ScoredSplit(NamedTuple):
+    """Captions of a split, scored with all of its photos.
+
+    Attributes:
+        scores: Standardised scores (captions, photos).
+        right: Bool (captions, photos).
+        groups: The photo that each caption was written for (captions,).
+    """
+
+    scores: np.ndarray
+    right: np.ndarray
+    groups: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Coverage:
+    """Coverage of answer sets on a split.
+
+    Attributes:
+        confidence: The guaranteed share of captions with `share` of their right photos in the set.
+        kept_by_photo: The share of captions with it in their set, per photo (photos,).
+        share: The guaranteed share of the right photos.
+        recalls: The share of the right photos of each caption in its set (captions,).
+        sizes: The number of photos in the set of each caption (captions,).
+        gallery: The number of photos of the split.
+    """
+
+    confidence: float
+    kept_by_photo: np.ndarray
+    share: float
+    recalls: np.ndarray
+    sizes: np.ndarray
+    gallery: int
+
+    @property
+    def kept(self) -> float:
+        """The share of captions with the guaranteed share in their set, as a mean over photos."""
+        return float(self.kept_by_photo.mean())
+
+
+def coverage(sets: AnswerSets, split: ScoredSplit) -> Coverage:
+    """Measures the coverage of answer sets on the captions of a split that have a right photo."""
+    scores, right, groups = (values[split.right.any(axis=1)] for values in split)
+    within = scores >= sets.cutoff
+    recalls = (within & right).sum(axis=1) / right.sum(axis=1)
+    is_kept = recalls >= sets.share - 1e-9
+    # Captions of one photo are not independent; statistics are means over photos.
+    kept = np.array([is_kept[groups == group].mean() for group in np.unique(groups)])
+    return Coverage(sets.confidence, kept, sets.share, recalls, within.sum(axis=1), scores.shape[1])
+
+
+def probe(
+    run: Path, model: Retriever, records: Records, split: Any, embedded: EmbeddedSplit | None = None
+) -> Probes:
+    """Damages items of a split, and measures the coverage of answer sets calibrated on val.
+
+    Args:
+        run: The folder of the run.
+        model: Its model.
+        records: Its records, with stored features of its frozen encoders if there are any.
+            Damaged items have none.
+        split: The split.
+        embedded: Its embeddings, if known.
+
+    Returns:
+        The results; empty for a model of regions, without sigma, or without a validation
+        split.
+    """
+    if "log_variance" not in model.text_tower.output:
+        return Probes()
+    try:
+        again = RunModel(run)
+    except UserError:
+        return Probes()
+    again.image_tower, again.text_tower = model.image_tower, model.text_tower
+    again.matcher = model.matcher
+    plain = records.without_features().split(split)
+    images = draw(len(plain), _DAMAGED_IMAGES)
+    captions = draw(plain.num_captions, _DAMAGED_CAPTIONS)
+    whole_images = whole_captions = None
+    if embedded is not None:
+        whole_images = select(embedded.images, images)
+        whole_captions = select(embedded.captions, captions)
+    embed_pixels = partial(embed_in_batches, again.embed_pixels, model=again)
+    embed_captions = partial(embed_in_batches, again.embed_texts, model=again)
+    pixels = again.decode_images(plain, images)
+    texts = [plain.texts[int(caption)] for caption in captions]
+    growths = {
+        "image": erase_images(embed_pixels, pixels, whole_images),
+        "caption": drop_from_captions(embed_captions, texts, whole_captions),
+    }
+    covered = None
+    if split != "val" and "val" in records.splits:
+        reference = embed_reference(again, records)
+        known = SplitQueries.embed(again, records, "val")
+        tested = SplitQueries.embed(again, records, split, embedded)
+        sets = calibrate(*known.standardised(reference))
+        covered = coverage(sets, tested.standardised(reference))
+    return Probes(
+        occlusion={side: growth for side, growth in growths.items() if growth is not None},
+        coverage=covered,
+        mixtures=mix_images(embed_pixels, pixels, whole_images),
+    )

@@ -1,0 +1,216 @@
+"""The photos of a folder: paths, descriptions and thumbnails."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from data_pipelines.pixels import naming, open_image, orientation
+from data_pipelines.sources import UnreadableError
+from data_pipelines.sources.base import PHOTO_SUFFIXES, file_bytes, inside, visible_files
+from keras_xmr.judgements.reading import read_rows
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.json_entries import is_text
+
+_EXIF, _TAKEN = 0x8769, 0x9003
+
+
+@dataclass(frozen=True, slots=True)
+class Photo:
+    """A photo of an index.
+
+    Attributes:
+        id: Its number, which is unique in the index for all time.
+        path: Path relative to the root of the photos, with `/`.
+        bytes: Length of its file.
+        modified: When its file was changed, in nanoseconds.
+        sha256: Of its file.
+        taken: Time of the shot by its EXIF data, ISO; empty if unknown.
+        width: Of the photo the right way up, in pixels.
+        height: Likewise.
+        look: Perceptual hash for near-duplicates: 128 bits in hexadecimal digits.
+    """
+
+    id: int
+    path: str
+    bytes: int
+    modified: int
+    sha256: str
+    taken: str
+    width: int
+    height: int
+    look: str
+
+    @property
+    def folder(self) -> str:
+        """Its folder relative to the root; empty for the root."""
+        return self.path.rpartition("/")[0]
+
+
+FileState = tuple[int, int]
+"""Size of a file in bytes, and time of its last change in nanoseconds."""
+
+
+def find_photos(root: Path, without: Path | None = None) -> Iterator[tuple[str, FileState]]:
+    """Finds the photos below a folder, in the order of their names, with their state.
+
+    Hidden files and folders are skipped, and links to folders are not followed.
+
+    Args:
+        root: The folder.
+        without: A folder to skip, such as that of the index.
+
+    Yields:
+        The path relative to the root, with `/`, and the state of the file.
+    """
+    for folder, names in visible_files(root, without=without):
+        for path in map(folder.joinpath, names):
+            if path.suffix.lower() in PHOTO_SUFFIXES and (state := file_state(path)) is not None:
+                yield path.relative_to(root).as_posix(), state
+
+
+def file_state(path: Path) -> FileState | None:
+    """The state of a file, or of a dangling link; None if it is gone."""
+    for read_status in (path.stat, path.lstat):
+        with suppress(OSError):
+            status = read_status()
+            return status.st_size, status.st_mtime_ns
+    return None
+
+
+def check_root(root: Path) -> Path:
+    """Checks the folder of photos, and returns its absolute path.
+
+    Raises:
+        UserError: If it is not a folder, or cannot be read.
+    """
+    if not root.is_dir():
+        raise UserError(f"{root} is not a folder; use the folder of your photos")
+    if not os.access(root, os.R_OK | os.X_OK):
+        raise UserError(f"{root} cannot be read; change its permissions")
+    return root.resolve()
+
+
+def read_photo(root: Path, path: str) -> bytes:
+    """The bytes of a photo.
+
+    Raises:
+        UnreadableError: If it is outside of the root, cannot be read, or its name is not valid
+            UTF-8.
+    """
+    if not is_text(path):
+        raise UnreadableError(f"{path!a} has a name that is not UTF-8; rename it")
+    file = inside(root, path)
+    try:
+        return file_bytes(file)
+    except OSError as error:
+        raise UnreadableError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def describe(path: str, data: bytes, state: FileState, pixels: np.ndarray) -> Photo:
+    """Describes a photo that has no id yet.
+
+    Args:
+        path: Path relative to the root.
+        data: The bytes of its file.
+        state: The state of its file.
+        pixels: Its pixels, uint8 (H, W, 3).
+
+    Raises:
+        UnreadableError: If its header cannot be read.
+    """
+    with naming(data, path):
+        image = open_image(data)
+        turned = image.format != "TIFF" and orientation(image.info.get("exif", b"")) >= 5
+        width, height = image.size[::-1] if turned else image.size
+    return Photo(
+        id=-1,
+        path=path,
+        bytes=state[0],
+        modified=state[1],
+        sha256=hashlib.sha256(data).hexdigest(),
+        taken=_taken(image),
+        width=width,
+        height=height,
+        look=look(pixels),
+    )
+
+
+def look(pixels: np.ndarray) -> str:
+    """Perceptual hash: which pixels of a small grey version are brighter than left and above."""
+    small = Image.fromarray(pixels).convert("L").resize((9, 9), Image.Resampling.BOX)
+    grey = np.asarray(small, np.int16)
+    across, down = np.diff(grey, axis=1)[:8] > 0, np.diff(grey, axis=0)[:, :8] > 0
+    return np.packbits(np.concatenate([across.ravel(), down.ravel()])).tobytes().hex()
+
+
+def _taken(image: Image.Image) -> str:
+    """The time of the shot by its EXIF data, ISO; empty if unknown.
+
+    The times of the file and of later edits differ from it.
+    """
+    try:
+        text = str(image.getexif().get_ifd(_EXIF)[_TAKEN]).strip("\0 ")
+        return datetime.strptime(text, "%Y:%m:%d %H:%M:%S").isoformat(timespec="seconds")
+    except Exception:  # Any EXIF data may be broken, and none are required.
+        return ""
+
+
+def read_tags(path: Path) -> dict[str, list[str]]:
+    """Reads the tags of each photo, by its path relative to the root.
+
+    Args:
+        path: CSV, UTF-8, with the columns `image,tag` and a row per tag of a photo; a field
+            may have several, separated by `;`.
+
+    Raises:
+        JudgementsError: If it cannot be read, lacks a column, or a row has other fields.
+    """
+    tags_by_image: dict[str, set[str]] = {}
+    for _, row in read_rows(path, ("image", "tag"), "image,tag"):
+        tags = (tag.strip() for tag in row["tag"].split(";"))
+        tags_by_image.setdefault(row["image"].strip(), set()).update(t for t in tags if t)
+    return {image: sorted(tags) for image, tags in sorted(tags_by_image.items())}
+
+
+_DIFFERENT = 7
+"""Maximum number of the 128 bits by which near-duplicates differ. Then at least one of their 8
+pieces of 16 bits is the same."""
+
+_PLAIN = 16
+"""Minimum number of bits set, and not set: photos with fewer are plain areas, which all match."""
+
+
+def near_duplicates(photos: Iterable[Photo]) -> dict[int, int]:
+    """Finds near-duplicates of photos with smaller ids, and the first of these.
+
+    Args:
+        photos: Photos in the order of their ids.
+    """
+    photos = list(photos)
+    looks = np.array([np.frombuffer(bytes.fromhex(p.look), np.uint8) for p in photos], np.uint8)
+    bits = np.unpackbits(looks.reshape(-1, 16), axis=1)
+    duplicates: dict[int, int] = {}
+    by_piece: dict[tuple[int, int], list[int]] = defaultdict(list)
+    by_sum: dict[str, int] = {}
+    for row, photo in enumerate(photos):
+        first = by_sum.setdefault(photo.sha256, row)
+        if first == row and _PLAIN <= bits[row].sum() <= 128 - _PLAIN:
+            pieces = list(enumerate(looks[row].view(np.uint16).tolist()))
+            near = sorted({other for piece in pieces for other in by_piece[piece]})
+            alike = (o for o in near if np.sum(bits[o] != bits[row]) <= _DIFFERENT)
+            first = next(alike, row)
+            for piece in pieces if first == row else ():
+                by_piece[piece].append(row)
+        if first != row:
+            duplicates[photo.id] = duplicates.get(photos[first].id, photos[first].id)
+    return duplicates

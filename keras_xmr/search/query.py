@@ -1,0 +1,237 @@
+"""Queries of an index, their filters and results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from data_pipelines.sources.text_files import has_words
+from keras_xmr.config.messages import nearest
+from keras_xmr.search.verdict import Count
+from keras_xmr.search.vocabulary import FEWEST_CAPTIONS
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.json_entries import is_text
+
+if TYPE_CHECKING:
+    from keras_xmr.search.photo_index import PhotoIndex
+
+MAX_COUNT, MAX_TEXT, MAX_PARTS = 1000, 2000, 16
+"""Maximum number of photos of a result, characters of a text, and parts of a query."""
+
+
+Verdict = Literal["some", "none", "unknown"]
+"""Some photos are right, probably none is, or it is unknown for such a query."""
+
+
+class QueryError(UserError):
+    """Error of an invalid query."""
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query: texts and photos that results should match, or not.
+
+    Attributes:
+        texts: Texts to match; several are averaged.
+        images: Bytes of image files to match.
+        ids: Ids of photos of the index to match.
+        unlike: Texts that results should not match.
+    """
+
+    texts: tuple[str, ...] = ()
+    images: tuple[bytes, ...] = ()
+    ids: tuple[int, ...] = ()
+    unlike: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Validates the query.
+
+        Raises:
+            QueryError: If the query is empty or too large, or a text is invalid or has no words.
+        """
+        wanted = len(self.texts) + len(self.images) + len(self.ids)
+        if wanted == 0:
+            raise QueryError("the query is empty: use a text or a photo")
+        if wanted + len(self.unlike) > MAX_PARTS:
+            raise QueryError(f"a query has at most {MAX_PARTS} parts")
+        for text in (*self.texts, *self.unlike):
+            if len(text) > MAX_TEXT:
+                raise QueryError(f"a text has at most {MAX_TEXT:,} characters, not {len(text):,}")
+            if not is_text(text):
+                raise QueryError(f"the text {text!a} is not UTF-8")
+            if not has_words(text):
+                raise QueryError(f"the text {text!r} has no words")
+
+    @property
+    def is_one_text(self) -> bool:
+        """Whether answer sets are calibrated for such a query."""
+        return len(self.texts) == 1 and not (self.images or self.ids or self.unlike)
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Filters of the photos to search.
+
+    Attributes:
+        folder: A folder relative to the root, with its subfolders; None for all.
+        since: The first day of the shot; photos without a day are excluded.
+        until: The last day, likewise.
+        tags: Required tags.
+    """
+
+    folder: str | None = None
+    since: date | None = None
+    until: date | None = None
+    tags: tuple[str, ...] = ()
+
+    @property
+    def _prefix(self) -> str:
+        """The beginning of the paths in the folder; empty for all."""
+        folder = (self.folder or "").strip("/")
+        return "" if folder in ("", ".") else f"{folder}/"
+
+    def allowed(self, index: PhotoIndex) -> np.ndarray:
+        """Ids of the photos that pass, int64 ascending."""
+        if self == Filters():
+            return index.ids
+        prefix = self._prefix
+        since = "" if self.since is None else self.since.isoformat()
+        has_day = bool(self.since or self.until)
+        until = "9999" if self.until is None else f"{self.until.isoformat()}T99"
+        passed = [
+            photo.id
+            for photo in index.photos()
+            if photo.path.startswith(prefix)
+            and since <= photo.taken <= until
+            and (photo.taken or not has_day)
+            and set(self.tags) <= set(index.tags_of(photo.id))
+        ]
+        return np.array(passed, np.int64)
+
+    def unknown(self, index: PhotoIndex) -> list[str]:
+        """Sentences on the folder, days and tags without photos."""
+        known, prefix = index.tags() if self.tags else [], self._prefix
+        messages = [
+            f"No photo has the tag {tag!r}.{nearest(tag, known) if known else ''}"
+            for tag in self.tags
+            if tag not in known
+        ]
+        if (self.since or self.until) and not any(photo.taken for photo in index.photos()):
+            messages.append("No photo has the day of the shot (EXIF).")
+        folders = [folder for folder in index.folders() if folder] if prefix else []
+        if prefix and not any(f"{folder}/".startswith(prefix) for folder in folders):
+            name = prefix.removesuffix("/")
+            others = nearest(name, folders) if folders else " The index has no folders."
+            messages.append(f"No photo is in the folder {name!r}.{others}")
+        return messages
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A photo of a result.
+
+    Attributes:
+        id: Of the photo.
+        path: Path relative to the root of the photos, with `/`.
+        score: Score by the matcher of the model; for a query of several parts, deviations above
+            other photos.
+        probability: Probability of a match, if scores are log-odds.
+        in_answer: Whether it is in the answer set; None without one.
+        right: The probability that it is right, if any is; None if unknown.
+        taken: Time of the shot, ISO; empty if unknown.
+        width: In pixels, the right way up.
+        height: Likewise.
+        duplicate_of: The id of its first near-duplicate.
+        tags: Its tags.
+    """
+
+    id: int
+    path: str
+    score: float
+    probability: float | None
+    in_answer: bool | None
+    right: float | None
+    taken: str
+    width: int
+    height: int
+    duplicate_of: int | None
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer set of a query, and the verdict on its results.
+
+    Attributes:
+        size: Number of photos in the answer set.
+        is_least: Whether the set may have more photos, since not all were scored.
+        cutoff: The lowest score of the answer set; None if every photo is in it.
+        share: The guaranteed share of the right photos.
+        confidence: The share of queries with that guarantee.
+        verdict: Whether any photo is right.
+        right: Number of right hits; None unless the verdict is "some".
+        unfamiliar: Words of too few training captions, if they make the verdict unknown.
+        sentence: The verdict as a sentence; empty without calibration.
+    """
+
+    size: int
+    is_least: bool
+    cutoff: float | None
+    share: float
+    confidence: float
+    verdict: Verdict
+    right: Count | None
+    unfamiliar: tuple[str, ...]
+    sentence: str
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """The result of a search.
+
+    Attributes:
+        hits: The photos, the best first.
+        searched: Number of photos that passed the filters.
+        answer: Answer set and verdict; None without a calibration for such a query.
+        unknown_words: Words that the model does not know.
+        uncertainty: Uncertainty of the query, as a percentile of the captions of training; None
+            if uncertainty is not informative.
+        certified: Whether no other photo can be among these or in the answer set, by the matcher
+            of the model; with a re-ranker, among all that were re-ranked. None without a bound.
+        notes: Further sentences.
+        seconds: Time of the search.
+    """
+
+    hits: tuple[Hit, ...] = ()
+    searched: int = 0
+    answer: Answer | None = None
+    unknown_words: tuple[str, ...] = ()
+    uncertainty: float | None = None
+    certified: bool | None = None
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+
+def sentence(verdict: Verdict, right: Count | None, unfamiliar: Sequence[str]) -> str:
+    """The verdict as a sentence."""
+    if unfamiliar:
+        words = ", ".join(f"“{word}”" for word in unfamiliar)
+        few = f"{'is' if len(unfamiliar) == 1 else 'are each'} in fewer than {FEWEST_CAPTIONS}"
+        return f"{words} {few} captions of training: how many photos are right is not known."
+    if verdict == "none":
+        return "Probably none of the photos is right."
+    if right is None:
+        return ""
+    if right.of == 1:
+        return f"This photo is right with a probability of {100 * right.expected:.0f} %."
+    if right.high == 0:
+        return f"Probably none of these {right.of:,} is right."
+    expected = round(right.expected)
+    amount = f"About {expected:,}" if expected else "Hardly any"
+    amount = "All" if right.low == right.of else amount
+    text = f"{amount} of these {right.of:,} {'is' if amount == 'About 1' else 'are'} right"
+    return f"{text}." if right.low == right.high else f"{text} ({right.low:,} to {right.high:,})."

@@ -1,0 +1,376 @@
+"""The model of a finished run, for indexing and search."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from functools import cache, cached_property
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from scipy.special import expit
+
+from data_pipelines.images import decode_for_evaluation, to_jpeg
+from data_pipelines.records import Records, SplitRecords
+from data_pipelines.text import Tokenizer, split_words
+from keras_xmr import embeddings
+from keras_xmr.config.model_compatibility import why_not_indexed
+from keras_xmr.config.registry import build, components, contract_of
+from keras_xmr.config.schema import Config
+from keras_xmr.encoders import InputSpec
+from keras_xmr.evaluation.embed import tower_graph
+from keras_xmr.evaluation.inspection import ImageAttention
+from keras_xmr.matchers.base import Matcher, Side
+from keras_xmr.model.build import PHOTOS, further_matcher, restore_tokenizer
+from keras_xmr.model.retriever import Retriever
+from keras_xmr.model.towers import image_tower, text_tower, tower_on_features
+from keras_xmr.runs.folder import RunFolder, load_run
+from keras_xmr.runs.frozen_features import with_features
+from keras_xmr.runs.loading import load_retriever, load_trained
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.files import checksum
+from keras_xmr.utils.progress import waiting
+from keras_xmr.utils.vectors import Arrays
+
+
+class RunModel:
+    """Embeds photos and texts by the model of a finished run, and scores them.
+
+    Towers and matcher are loaded when they are first needed: a text needs no image tower.
+    Thread-safe.
+
+    Args:
+        run: The folder of the run.
+        compiled: Whether towers and matcher are compiled, which pays off from the second query on.
+
+    Raises:
+        UserError: If the run is not finished, or its model does not take photos.
+    """
+
+    def __init__(self, run: Path, compiled: bool = True) -> None:
+        self.config = load_run(run)
+        self.folder = RunFolder(self.config)
+        if not self.folder.done.exists():
+            raise UserError(f"{run} has no finished training; train it first")
+        if reason := why_not_indexed(self.config):
+            raise UserError(f"{run}: {reason}")
+        self.matcher_name: str = self.config.model.matcher.name
+        matcher = components("matcher")[self.matcher_name]
+        self.search: Any = matcher.search
+        self.log_odds: bool = matcher.contract.log_odds
+        self._compiled = compiled
+        self._lock = RLock()
+        self._rest, self._attention = cache(tower_on_features), cache(ImageAttention)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of the weights and of the options of pixels, words and matcher."""
+        self.folder.verify_tokenizer()
+        weights = self.folder.trained_weights(self.config)
+        if not weights.is_file():
+            self.folder.verify(weights)
+        options = self.config.model_dump(mode="json")
+        seen, words = self.config.data.image.seen, options["data"]["text"]
+        kept = [options["model"]["matcher"], options["model"]["dimension"], seen, words]
+        content = json.dumps([checksum(weights), kept], sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer that the model was trained with."""
+        return restore_tokenizer(self.config, self.folder.path)
+
+    @cached_property
+    def records(self) -> Records:
+        """The records of the run, with the features that it has kept."""
+        records = Records.open(self.config.data.records)
+        return with_features(records, self, self.tokenizer, self.config)
+
+    @cached_property
+    def image_tower(self) -> Any:
+        """The trained image tower.
+
+        Raises:
+            UserError: If its weights are missing or damaged; likewise below.
+        """
+        if "_complete_model" in self.__dict__:
+            return self._complete_model.image_tower
+        with waiting("loading the model"):
+            options = self.config.model
+            tower = image_tower(options.image, options.dimension, self._spec(()))
+            return self._load(image_entrance=tower)
+
+    @cached_property
+    def text_tower(self) -> Any:
+        """The trained text tower."""
+        if "_complete_model" in self.__dict__:
+            return self._complete_model.text_tower
+        with waiting("loading the model"):
+            options, words = self.config.model, self.tokenizer.vocabulary
+            tower = text_tower(options.text, options.dimension, self._spec(words))
+            return self._load(caption_entrance=tower)
+
+    @cached_property
+    def matcher(self) -> Matcher:
+        """The trained matcher."""
+        if not is_independent(self.config):
+            return self._complete_model.matcher
+        matcher: Matcher = build("matcher", self.config.model.matcher, name="matcher")
+        self._load(matcher=matcher)
+        return matcher
+
+    @cached_property
+    def _complete_model(self) -> Retriever:
+        return load_retriever(self.config, PHOTOS, self.tokenizer)
+
+    def _spec(self, vocabulary: Any) -> InputSpec:
+        keras.config.set_dtype_policy(self.config.train.precision)
+        return InputSpec(
+            image_size=self.config.data.image.size,
+            regions=None,
+            vocabulary=vocabulary,
+            pretrained=False,
+            seed=self.config.seed,
+        )
+
+    def _load(self, **part: Any) -> Any:
+        """Loads the trained weights of a part, and returns it."""
+        holder: Any = _Holder(**part)
+        load_trained(holder, self.config, self.folder)
+        return next(iter(part.values()))
+
+    @property
+    def compared(self) -> int:
+        """Number of leading dimensions that also compare items of one side with each other."""
+        pooling = self.config.model.text.pooling
+        across = 0 if pooling is None else contract_of("pooling", pooling).across
+        return self.config.model.dimension - across
+
+    @property
+    def kind(self) -> str:
+        """The kind of its embeddings of images."""
+        head = self.config.model.image.head.name
+        return str(components("head")[head].contract.kind)
+
+    def embed_texts(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
+        """Embeddings of texts, with a row per text."""
+        with self._lock:
+            ids = self._ids(tf.constant(list(texts), tf.string))
+            return self._embed(self.text_tower, ids)
+
+    def embed_images(self, files: Sequence[bytes]) -> dict[str, np.ndarray]:
+        """Embeddings of image files, with a row per file.
+
+        Raises:
+            UnreadableError: If one is broken, with its number from 1.
+        """
+        pixels = [self.pixels(f, f"photo {n}") for n, f in enumerate(files, start=1)]
+        return self.embed_pixels(np.stack(pixels))
+
+    def embed_pixels(self, pixels: np.ndarray) -> dict[str, np.ndarray]:
+        """The embeddings of pixels uint8 (N, size, size, 3)."""
+        with self._lock:
+            return self._embed(self.image_tower, tf.constant(pixels))
+
+    def embed_records(self, part: SplitRecords, images: np.ndarray) -> dict[str, np.ndarray]:
+        """Embeddings of images of a split, by its features if it has some."""
+        if part.holds == "images":
+            return self.embed_pixels(self.decode_images(part, images))
+        features = part.regions(images)
+        with self._lock:
+            return self._embed(self._rest(self.image_tower), tf.constant(features))
+
+    def embed_caption_features(self, features: np.ndarray) -> dict[str, np.ndarray]:
+        """Embeddings of captions from features (N, L, F) of the text encoder."""
+        with self._lock:
+            return self._embed(self._rest(self.text_tower), tf.constant(features))
+
+    def pixels(self, data: bytes, name: str) -> np.ndarray:
+        """Decodes an image file as in evaluation: uint8 (size, size, 3).
+
+        Raises:
+            UnreadableError: If it is broken.
+        """
+        return self.decode(to_jpeg(data, name))
+
+    def decode(self, jpeg: bytes) -> np.ndarray:
+        """Decodes a photo as records store it: uint8 (size, size, 3)."""
+        pixels: np.ndarray = self._decode(jpeg).numpy()
+        return pixels
+
+    def decode_images(self, part: SplitRecords, images: np.ndarray) -> np.ndarray:
+        """Decodes some images of a split."""
+        return np.stack([self.decode(part.encoded(int(i))) for i in images])
+
+    def unknown_words(self, text: str) -> tuple[str, ...]:
+        """The distinct words of a text that the model does not know."""
+        if self.tokenizer.unknown is None:
+            return ()
+        with self._lock:
+            words, are_unknown = self._words(tf.constant([text]))
+        unknown = (word.decode() for word in words.numpy()[are_unknown.numpy()])
+        return tuple(dict.fromkeys(unknown))
+
+    def score(self, gallery: Arrays, query: Arrays) -> np.ndarray:
+        """Scores float32 (images, queries) by the matcher of the model."""
+        with self._lock:
+            return np.asarray(self._score(_tensors(gallery), _tensors(query)))
+
+    def prepare(self, embedding: Arrays, side: Side) -> dict[str, np.ndarray]:
+        """Applies `prepare` of the matcher, which may add samples."""
+        with self._lock:
+            return _arrays(self.matcher.prepare(_tensors(embedding), side))
+
+    def with_matcher(self, name: str) -> RunModel:
+        """This model with another matcher, with trained weights if there are any.
+
+        Args:
+            name: One of `keras_xmr.config.model_compatibility.further_matchers`.
+        """
+        with self._lock:
+            losses = () if is_independent(self.config) else self._complete_model.objective.losses_
+            choice = components("matcher")[name].options(name=name)
+            other = copy(self)
+            other.__dict__.pop("_score", None)
+            other.matcher = further_matcher(choice, self.matcher, losses)
+            # A scale that was learned for other distances is not valid for probabilities.
+            other.matcher_name, other.log_odds = name, False
+        return other
+
+    def attention(self, pixels: np.ndarray) -> dict[str, np.ndarray]:
+        """Attention maps of pixels uint8 (N, size, size, 3); see `ImageAttention`."""
+        with self._lock:
+            return self._attention(self.image_tower)(tf.constant(pixels))
+
+    def search_constants(self) -> dict[str, float]:
+        """The constants of the matcher for searches."""
+        with self._lock:
+            return dict(self.matcher.search_constants())
+
+    def score_bound(
+        self, similarity: np.ndarray, gallery: Arrays, query: Arrays
+    ) -> np.ndarray | None:
+        """Upper bound on scores of items with at most this similarity (queries,), if known."""
+        with self._lock:
+            image, caption = (
+                _tensors(embedding)
+                for embedding in (self.prepare(gallery, "image"), self.prepare(query, "caption"))
+            )
+            similar = tf.constant(similarity, tf.float32)
+            bound = self.matcher.score_bound(similar, image, caption)
+            return None if bound is None else np.array(bound)
+
+    def probability(self, scores: np.ndarray) -> np.ndarray | None:
+        """Probabilities of a match, if scores are log-odds."""
+        if not self.log_odds:
+            return None
+        return np.asarray(expit(scores.astype(np.float64)))
+
+    @cached_property
+    def _decode(self) -> Any:
+        return tf.function(
+            lambda jpeg: decode_for_evaluation(jpeg, self.config.data.image),
+            input_signature=[tf.TensorSpec([], tf.string)],
+        )
+
+    @cached_property
+    def _ids(self) -> Any:
+        return self._text_function(self.tokenizer)
+
+    @cached_property
+    def _words(self) -> Any:
+        """From texts to all of their words, and which of them are unknown."""
+        tokenizer = self.tokenizer
+
+        def words(texts: Any) -> Any:
+            words = split_words(texts).flat_values
+            return words, tf.reduce_any(tf.equal(tokenizer.pieces(words), tokenizer.unknown), 1)
+
+        return self._text_function(words)
+
+    def _text_function(self, function: Any) -> Any:
+        """Compiles a function of texts: eager operations on strings are slow."""
+        spec = tf.TensorSpec([None], tf.string)
+        compiled = tf.function(function, input_signature=[spec], autograph=False)
+        return compiled if self._compiled else function
+
+    @cached_property
+    def _score(self) -> Any:
+        matcher = self.matcher
+        options = {"query": "caption"} if matcher.contract.directed else {}
+
+        def score(gallery: Any, query: Any) -> Any:
+            image, caption = matcher.prepare(gallery, "image"), matcher.prepare(query, "caption")
+            return matcher(image, caption, **options)
+
+        return _compile_once(score) if self._compiled else score
+
+    def _embed(self, tower: Any, inputs: Any) -> dict[str, np.ndarray]:
+        """The scored tensors of the embeddings of inputs of a tower."""
+        if self._compiled:
+            spec = tf.TensorSpec(tower.input.shape, tower.input.dtype)
+            return _arrays(tower_graph(tower, spec)(inputs))
+        return _arrays(embeddings.for_matching(tower(inputs, training=False)))
+
+
+def _compile_once(score: Callable[..., Any]) -> Callable[..., Any]:
+    """Compiles a score once for any number of items."""
+    function = tf.function(score, reduce_retracing=True, autograph=False)
+
+    def call(gallery: Mapping[str, Any], query: Mapping[str, Any]) -> Any:
+        function.get_concrete_function(_any_size(gallery), _any_size(query))
+        return function(gallery, query)
+
+    return call
+
+
+def _any_size(embedding: Mapping[str, Any]) -> dict[str, Any]:
+    """Specifications of tensors for any number of items."""
+    return {n: tf.TensorSpec([None, *t.shape[1:]], t.dtype) for n, t in embedding.items()}
+
+
+def _arrays(embedding: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    return {name: np.asarray(values) for name, values in embedding.items()}
+
+
+def _tensors(embedding: Arrays) -> dict[str, Any]:
+    return {name: tf.constant(values) for name, values in embedding.items()}
+
+
+def is_independent(config: Config) -> bool:
+    """Whether the weights of the matcher are independent of the rest of the model.
+
+    Those of matchers of tokens have shapes of the towers, others share variables of losses, and
+    matchers of plugins may do either.
+    """
+    options = config.model
+    heads = [components("head")[o.head.name] for o in (options.image, options.text)]
+    losses = [components("loss")[choice.name] for choice in config.objective]
+    return (
+        components("matcher")[options.matcher.name].module.startswith("keras_xmr.")
+        and all(head.contract.kind != "tokens" for head in heads)
+        and not any(loss.contract.shared_parameters for loss in losses)
+    )
+
+
+class _Holder(keras.Model):
+    """Holds a part of a `Retriever` under the name by which Keras saves its weights.
+
+    Keras sorts the attributes by name, and takes the first that has a layer.
+    """
+
+    def __init__(self, **part: Any) -> None:
+        super().__init__()
+        for name, layer in part.items():
+            setattr(self, name, layer)
+        self.built = True
+
+    def load_own_variables(self, store: Any) -> None:
+        """Ignores them: those of a `Retriever` are notes of its training."""
+        del store

@@ -1,0 +1,275 @@
+"""Requests of the server: their errors, limits and uploads, and models that check every field."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from fastapi import FastAPI, Request, UploadFile
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from starlette.exceptions import HTTPException
+
+from data_pipelines.pixels import naming, open_image, pixels_of
+from data_pipelines.sources import UnreadableError
+from keras_xmr.search import MAX_COUNT, MAX_PARTS, MAX_TEXT, Filters, Query
+from keras_xmr.utils.errors import UserError
+
+_LOG = logging.getLogger(__name__)
+_MESSAGES = {404: "unknown page", 405: "this page does not accept this method"}
+
+
+class NotFoundError(UserError):
+    """Error of an unknown photo or page."""
+
+    status = 404
+
+
+class OverloadedError(UserError):
+    """Error of too many pending requests."""
+
+    status = 503
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Converts every error to a JSON object with a sentence under `error`."""
+    for kind in (UserError, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, _respond)
+
+
+def _respond(request: Request, error: Exception) -> JSONResponse:
+    if isinstance(error, UserError):
+        return error_response(getattr(error, "status", 422), str(error))
+    if isinstance(error, RequestValidationError):
+        return error_response(422, validation_sentence(error.errors()))
+    if isinstance(error, HTTPException):
+        sentence = _MESSAGES.get(error.status_code, str(error.detail))
+        return error_response(error.status_code, sentence)
+    _LOG.exception("%s %s failed", request.method, request.url.path, exc_info=error)
+    return error_response(500, "internal error; see the server log")
+
+
+def error_response(status: int, sentence: str) -> JSONResponse:
+    """The response of an error; unpaired surrogates become question marks."""
+    text = sentence.encode("utf-8", "replace").decode("utf-8")
+    headers = {"Retry-After": "1"} if status == 503 else None
+    return JSONResponse({"error": text}, status, headers)
+
+
+def validation_sentence(details: Sequence[Any]) -> str:
+    """The first error of pydantic: the field, and the reason, without the value."""
+    first = details[0]
+    where = [str(part) for part in first["loc"] if part not in ("body", "query", "path")]
+    return f"{'.'.join(where)[:100] or 'the request'}: {first['msg']}"
+
+
+_MB = 1024**2
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Access to the server, and limits of requests.
+
+    Attributes:
+        marks: The file of relevance feedback; None disables it.
+        originals: Whether the original files of photos are offered.
+        names: Allowed host names, in addition to addresses and localhost.
+        max_body: Maximum bytes of a request with uploads.
+        max_json: Maximum bytes of any other request.
+        max_images: Maximum images per request.
+        max_image_bytes: Maximum bytes per image.
+        max_pixels: Maximum pixels per image.
+        max_waiting: Maximum requests that wait for the model; others are rejected.
+        max_batch: Maximum texts or images per batch of the model.
+    """
+
+    marks: Path | None = None
+    originals: bool = True
+    names: frozenset[str] = field(default_factory=frozenset)
+    max_body: int = 64 * _MB
+    max_json: int = _MB // 4
+    max_images: int = 8
+    max_image_bytes: int = 20 * _MB
+    max_pixels: int = 50_000_000
+    max_waiting: int = 256
+    max_batch: int = 32
+
+
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_TEXT)]
+Label = Annotated[str, StringConstraints(max_length=1000)]
+Texts = Annotated[tuple[Text, ...], Field(max_length=MAX_PARTS)]
+PhotoId = Annotated[int, Field(ge=0, lt=2**63)]
+Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
+
+
+class FilterRequest(BaseModel):
+    """Filters of the photos.
+
+    Attributes:
+        folder: Folder with its subfolders; empty for all.
+        since: First day of the shot.
+        until: Last day of the shot.
+        tags: Required tags.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    folder: Label = ""
+    since: date | None = None
+    until: date | None = None
+    tags: Annotated[tuple[Label, ...], Field(max_length=MAX_PARTS)] = ()
+
+    def filters(self) -> Filters:
+        """Converts it to filters of the index."""
+        return Filters(self.folder or None, self.since, self.until, self.tags)
+
+
+class SampleRequest(FilterRequest):
+    """Number and filters of the results.
+
+    Attributes:
+        count: Number of results.
+    """
+
+    count: Count = 20
+
+
+class PhotosRequest(SampleRequest):
+    """A page of photos, the newest first.
+
+    Attributes:
+        after: The field `next` of the previous page.
+    """
+
+    after: Annotated[str, StringConstraints(pattern=r"^([^ ]{0,40} \d{1,18})?$")] = ""
+
+
+class SearchRequest(SampleRequest):
+    """A search.
+
+    Attributes:
+        texts: Texts to match.
+        ids: Ids of photos of the index to match.
+        unlike: Texts that results should not match.
+        matcher: The matcher; empty for that of the index.
+        rerank: The re-ranker of the top photos of a text; empty for none.
+    """
+
+    texts: Texts = ()
+    ids: Annotated[tuple[PhotoId, ...], Field(max_length=MAX_PARTS)] = ()
+    unlike: Texts = ()
+    matcher: Annotated[str, StringConstraints(max_length=100)] = ""
+    rerank: Annotated[str, StringConstraints(max_length=100)] = ""
+
+    def query(self, images: Sequence[bytes] = ()) -> Query:
+        """Converts it to a query of the index, with image files to match."""
+        return Query(texts=self.texts, images=tuple(images), ids=self.ids, unlike=self.unlike)
+
+
+class WordsRequest(FilterRequest):
+    """A text of which the words are dropped one by one.
+
+    Attributes:
+        text: The text.
+        count: Number of compared hits.
+    """
+
+    text: Text
+    count: Annotated[int, Field(ge=1, le=100)] = 20
+
+
+class MarkRequest(BaseModel):
+    """Relevance feedback on a hit.
+
+    Attributes:
+        id: The photo.
+        caption: The text of the query.
+        grade: 1 for right, 0 for wrong, None to remove the mark.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: PhotoId
+    caption: Text
+    grade: Literal[0, 1] | None
+
+
+def parse_search(text: str) -> SearchRequest:
+    """Parses a search in a field of a form, as JSON.
+
+    Raises:
+        UserError: If it is not valid.
+    """
+    try:
+        return SearchRequest.model_validate_json(text or "{}")
+    except ValidationError as error:
+        details: list[Any] = error.errors(include_url=False, include_context=False)
+        raise UserError(validation_sentence(details)) from None
+
+
+# Limits the number of decoded images in memory, which take three bytes per pixel.
+_DECODING = threading.BoundedSemaphore(2)
+_MAX_NAME = 100
+
+
+@dataclass(frozen=True)
+class Upload:
+    """An uploaded image.
+
+    Attributes:
+        name: Its name by the client, shortened.
+        data: The bytes of the file.
+        error: The reason if it is invalid, else empty.
+    """
+
+    name: str
+    data: bytes = b""
+    error: str = ""
+
+
+async def read_uploads(files: Sequence[UploadFile], settings: Settings) -> list[Upload]:
+    """Reads the files of a request, of those that are too large one byte more than the limit.
+
+    Raises:
+        UserError: If the request has too many.
+    """
+    if len(files) > settings.max_images:
+        raise UserError(f"{len(files)} images in one request; the limit is {settings.max_images}")
+    return [
+        Upload(
+            (file.filename or "")[:_MAX_NAME] or f"image {number}",
+            await file.read(settings.max_image_bytes + 1),
+        )
+        for number, file in enumerate(files, 1)
+    ]
+
+
+def check(upload: Upload, settings: Settings) -> Upload:
+    """Decodes an upload as for an index; one that cannot be decoded gets an error.
+
+    Format and size are read from the header first, and the rest only if they are valid.
+    """
+    name, data = upload.name, upload.data
+    try:
+        if not data:
+            raise UnreadableError(f"{name} is empty")
+        if len(data) > settings.max_image_bytes:
+            limit = settings.max_image_bytes
+            raise UnreadableError(f"{name} is too large: the limit is {limit:,} bytes")
+        with naming(data, name), _DECODING:
+            image = open_image(data)
+            if image.width * image.height > settings.max_pixels:
+                raise UnreadableError(
+                    f"{name} has {image.width * image.height:,} pixels; the limit is "
+                    f"{settings.max_pixels:,}"
+                )
+            pixels_of(image, data)
+    except UnreadableError as error:
+        return Upload(name, error=str(error))
+    return upload

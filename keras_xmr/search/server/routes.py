@@ -1,0 +1,247 @@
+"""Routes of the server: JSON, the effect of each word of a query, and the page at `/`."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from importlib import resources
+from mimetypes import guess_type
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, File, Form, Path, Query, Request, Response, UploadFile
+from fastapi.responses import FileResponse, HTMLResponse
+from jinja2 import Environment, PackageLoader
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.concurrency import run_in_threadpool
+
+from keras_xmr.search import MAX_PARTS, MAX_TEXT
+from keras_xmr.search.server.requests import (
+    MarkRequest,
+    NotFoundError,
+    PhotosRequest,
+    SampleRequest,
+    SearchRequest,
+    Text,
+    Texts,
+    WordsRequest,
+    parse_search,
+    read_uploads,
+)
+from keras_xmr.search.server.service import Service
+from keras_xmr.utils.errors import UserError
+
+MAX_WORDS = 24
+
+
+def analyse(service: Service, request: WordsRequest) -> dict[str, Any]:
+    """Drops the words of a text one by one.
+
+    Returns:
+        `uncertainty` (0 to 100) of the whole text, and `words`: for each its `word`, the
+        `uncertainty` of the text without it, and ids of photos that it has `gained` (hits
+        only with it) and `lost` (hits only without it).
+
+    Raises:
+        UserError: If the text has too few or too many words, or the uncertainty of this model is
+            not informative.
+    """
+    words = request.text.split()
+    if not 2 <= len(words) <= MAX_WORDS:
+        raise UserError(f"words can be dropped from a text of 2 to {MAX_WORDS} words")
+    searcher, options = service.searcher, request.model_dump(exclude={"text"})
+
+    def search(words: list[str]) -> tuple[float | None, list[int]]:
+        shortened = SearchRequest(texts=(" ".join(words),), **options)
+        result = service.find(shortened, searcher=searcher)
+        return result.uncertainty, [hit.id for hit in result.hits]
+
+    whole, hits = search(words)
+    if whole is None:
+        raise UserError("the uncertainty of this model is not informative")
+    effects = []
+    for number, word in enumerate(words):
+        uncertainty, hits_without = search(words[:number] + words[number + 1 :])
+        gained = [id_ for id_ in hits if id_ not in hits_without]
+        lost = [id_ for id_ in hits_without if id_ not in hits]
+        effects.append({"word": word, "uncertainty": uncertainty, "gained": gained, "lost": lost})
+    return {"uncertainty": whole, "words": effects}
+
+
+_LARGE = 1600
+
+router = APIRouter()
+
+
+def get_service(request: Request) -> Service:
+    """The service of the application of a request."""
+    service: Service = request.app.state.service
+    return service
+
+
+TheService = Annotated[Service, Depends(get_service)]
+Id = Annotated[int, Path(ge=0, lt=2**63)]
+
+
+@router.get("/search")
+def search_by_address(
+    service: TheService, request: Annotated[SearchRequest, Query()]
+) -> dict[str, Any]:
+    """Searches by texts and photos of the index: /search?texts=two+dogs&count=5."""
+    return service.search(request)
+
+
+@router.post("/search")
+def search(service: TheService, request: SearchRequest) -> dict[str, Any]:
+    """Searches by texts and photos of the index."""
+    return service.search(request)
+
+
+@router.get("/similar/{id_}")
+def similar_to_photo(
+    service: TheService, id_: Id, request: Annotated[SampleRequest, Query()]
+) -> dict[str, Any]:
+    """Photos that are similar to a photo of the index."""
+    return service.search(SearchRequest(ids=(id_,), **request.model_dump()))
+
+
+@router.post("/similar")
+async def similar_to_images(
+    service: TheService,
+    images: Annotated[list[UploadFile], File()],
+    query: Annotated[str, Form()] = "",
+) -> dict[str, Any]:
+    """Photos that are similar to image files; `query` has further parts as JSON of /search."""
+    uploads = await read_uploads(images, service.settings)
+    return await run_in_threadpool(service.search, parse_search(query), uploads)
+
+
+@router.post("/embed")
+async def embed(
+    service: TheService,
+    texts: Annotated[Texts, Form()] = (),
+    images: Annotated[list[UploadFile] | None, File()] = None,
+) -> dict[str, Any]:
+    """Embeddings of texts and image files, in their order."""
+    uploads = await read_uploads(images or [], service.settings)
+    if not (texts or uploads):
+        raise UserError("nothing to embed: send `texts`, `images` or both as fields of a form")
+    return await run_in_threadpool(service.embed, texts, uploads)
+
+
+@router.post("/words")
+def words(service: TheService, request: WordsRequest) -> dict[str, Any]:
+    """The effect of each word of a text on its uncertainty and its hits."""
+    return analyse(service, request)
+
+
+@router.get("/marks")
+def marks(service: TheService, caption: Annotated[Text, Query()]) -> dict[str, Any]:
+    """The grades of photos for a caption, by path."""
+    return {"grades": service.feedback.grades(caption)}
+
+
+@router.post("/marks")
+def mark(service: TheService, request: MarkRequest) -> dict[str, Any]:
+    """Marks a photo as right or wrong for a caption."""
+    path = service.photo(request.id).path
+    return {"marked": service.feedback.set(path, request.caption, request.grade)}
+
+
+@router.get("/photos")
+def photos(service: TheService, request: Annotated[PhotosRequest, Query()]) -> dict[str, Any]:
+    """Photos of the index, the newest first: `count` of `total`, and `next` for the others."""
+    return service.photos(request)
+
+
+@router.get("/photos/{id_}")
+def photo(service: TheService, id_: Id) -> Response:
+    """A photo to look at, as a JPEG of at most 1,600 pixels a side."""
+    return _jpeg(service.resized(id_, _LARGE))
+
+
+@router.get("/originals/{id_}")
+def original(service: TheService, id_: Id) -> FileResponse:
+    """The file of a photo with its EXIF data, if the server offers originals."""
+    path = service.original(id_)
+    kind = guess_type(path.name)[0] or "application/octet-stream"
+    return FileResponse(
+        path, media_type=kind, filename=path.name, content_disposition_type="inline"
+    )
+
+
+@router.get("/thumbnails/{id_}")
+def thumbnail(service: TheService, id_: Id) -> Response:
+    """A photo for the gallery, as a JPEG of at most 512 pixels a side."""
+    return _jpeg(service.thumbnail(id_))
+
+
+@router.get("/attention/{id_}")
+def attention(service: TheService, id_: Id) -> dict[str, Any]:
+    """The names of the attention maps of a photo."""
+    return {"maps": list(service.attention_maps(id_))}
+
+
+@router.get("/attention/{id_}/{number}")
+def attention_map(
+    service: TheService, id_: Id, number: Annotated[int, Path(ge=0, lt=1000)]
+) -> Response:
+    """A photo under one of its attention maps, as a JPEG."""
+    pictures = list(service.attention_maps(id_).values())
+    if number >= len(pictures):
+        raise NotFoundError(f"photo {id_} has no map {number}; it has {len(pictures)}")
+    return _jpeg(pictures[number])
+
+
+@router.get("/healthz")
+def health(service: TheService, response: Response) -> dict[str, Any]:
+    """Whether the server is ready: 200, or 503 while it stops or loads the model."""
+    response.status_code = 200 if service.state == "ready" else 503
+    return {"status": service.state, "photos": len(service.index)}
+
+
+@router.get("/metrics")
+def metrics(service: TheService) -> Response:
+    """Counts of requests and their times, for Prometheus."""
+    return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+
+def _jpeg(data: bytes) -> Response:
+    # Ids are never reused, and the page requests a version with `?v=`.
+    return Response(
+        data, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600"}
+    )
+
+
+_TEMPLATES = Environment(loader=PackageLoader("keras_xmr.search.server"), autoescape=True)
+_KINDS = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
+
+
+@router.get("/", include_in_schema=False)
+def page(service: TheService) -> HTMLResponse:
+    """The page, with facts of the index."""
+    template = _TEMPLATES.get_template("page.html")
+    limits = {"max_text": MAX_TEXT, "max_parts": MAX_PARTS}
+    return HTMLResponse(
+        template.render(service=service, index=service.index, version=_version, **limits)
+    )
+
+
+@router.get("/static/{name}", include_in_schema=False)
+def static(name: str) -> Response:
+    """A file of the page."""
+    if name not in _KINDS:
+        raise NotFoundError("unknown page")
+    # The page requests `?v=`, which changes with the file.
+    return Response(
+        _content(name), media_type=_KINDS[name], headers={"Cache-Control": "max-age=86400"}
+    )
+
+
+@cache
+def _content(name: str) -> bytes:
+    return resources.files(__package__).joinpath("static", name).read_bytes()
+
+
+def _version(name: str) -> str:
+    """The address of a file of the page, which changes with the file."""
+    return f"/static/{name}?v={hashlib.sha256(_content(name)).hexdigest()[:12]}"

@@ -1,0 +1,207 @@
+"""One command takes changed photos and captions over, and a kill loses nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from pathlib import Path
+
+import datasets
+import models
+import numpy as np
+import pytest
+import tiny_runs
+from small_index import StubEmbedder
+
+from data_pipelines.source_changes import data_change
+from keras_xmr.commands import _update_run as module
+from keras_xmr.commands import update as command
+from keras_xmr.commands._steps import Run
+from keras_xmr.commands._update_run import update
+from keras_xmr.runs.folder import load_run
+from keras_xmr.search import PhotoIndex, Query, Searcher
+from keras_xmr.search.build import build_index
+from keras_xmr.search.learning import MARKS, Change, Learned
+from keras_xmr.utils.errors import UserError
+
+pytestmark = pytest.mark.slow
+
+
+class Steps:
+    """Stands for the steps of a run: a training leaves weights that nothing was learned by."""
+
+    def __init__(self):
+        self.done, self.killed_at = [], ""
+
+    def __call__(self, config, step):
+        assert callable(getattr(Run, step))
+        if step == self.killed_at:
+            raise KeyboardInterrupt
+        self.done.append(step)
+        own = Run(config)
+        if step == "train":
+            assert "has changed" not in str(data_change(config.data))
+            tiny_runs.untrained(own)
+            own.folder.checkpoints.mkdir()
+            (own.folder.checkpoints / "checkpoint").touch()
+        elif step == "evaluate":
+            own.folder.evaluation("test").mkdir(parents=True)
+            own.folder.metrics("test").write_text(f"{len(own.records.split('train'))}")
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """A run of photos with its index, and what stands for its steps and its model."""
+    section = datasets.csv_photos(tmp_path / "photos")
+    source = json.dumps({name: v for name, v in section.items() if name != "splits"})
+    config = models.tiny_config(tmp_path, f"data.source={source}", "name=mine", *models.POINTS)
+    Run(config).prepare()
+    steps, fingerprint = Steps(), {"model": "old"}
+    steps(config, "train")
+    steps(config, "evaluate")
+    monkeypatch.setattr(module, "run", steps)
+    monkeypatch.setattr(module, "RunModel", lambda run: StubEmbedder(fingerprint["model"]))
+    index = config.folder / "index"
+    build_index(StubEmbedder("old"), tmp_path / "photos" / "images", index)
+    (index / "judgements.csv").write_text("image,caption,grade\n")
+    (config.folder / "audit").mkdir()
+    steps.done.clear()
+    return config, steps, fingerprint
+
+
+def add_photo(config, number=99):
+    root = config.data.source.root
+    photo = datasets.encoded(datasets.picture(number))
+    (root / "images" / f"photo_{number}.jpg").write_bytes(photo)
+    with (root / "captions.csv").open("a") as file:
+        file.write(f"photo_{number}.jpg,a red dog\n")
+    then = time.time() - 3600
+    os.utime(config.data.records / "manifest.json", (then, then))
+
+
+def images(config) -> int:
+    return sum(len(part) for part in map(Run(config).records.split, ("train", "val", "test")))
+
+
+def test_what_is_up_to_date_stays(made):
+    config, steps, _ = made
+    assert update(config).kept == 24
+    assert steps.done == []
+
+
+def test_changed_captions_are_trained_with_and_indexed(made, capsys, caplog):
+    config, steps, fingerprint = made
+    before = images(config)
+    add_photo(config)
+    fingerprint["model"] = "new"
+    with caplog.at_level("INFO"):
+        command.run(type("Arguments", (), {"run": config.folder, "index": None}))
+    assert re.search(r"changed since .*: \w+ has \d+ images, not \d+", caplog.text)
+    assert f"report: {config.folder / 'evaluation' / 'test' / 'report.html'}" in caplog.text
+    assert steps.done == ["train", "evaluate", "export"]
+    assert images(config) == before + 1
+    assert data_change(config.data) is None
+    index = PhotoIndex.open(config.folder / "index")
+    assert (len(index), index.fingerprint, index.run.name) == (25, "new", "stub_run")
+    assert (config.folder / "index" / "judgements.csv").exists(), "marks are of people"
+    assert (config.folder / "audit").is_dir()
+    assert load_run(config.folder).folder == config.folder
+    assert not list(config.folder.parent.glob(".*"))
+    assert not list(config.data.records.parent.glob(".*-update"))
+    out = capsys.readouterr().out
+    assert f"25 photos (25 new) in {config.folder / 'index'}" in out
+    steps.done.clear()
+    assert update(config).kept == 25
+    assert steps.done == []
+
+
+@pytest.mark.parametrize(
+    ("marks", "told"),
+    [
+        ("learns", "learned again from the 12"),
+        ("", "nothing from the 0"),
+        (None, "run `learn` aga"),
+    ],
+)
+def test_an_index_that_had_learned_learns_again(made, caplog, marks, told):
+    config, _, fingerprint = made
+    index = config.folder / "index"
+    opened = PhotoIndex.open(index)
+    hits = Searcher(opened, embedder=StubEmbedder("old")).search(Query(texts=("dusk",))).hits
+    photos = [hit.path for hit in (*hits[10:13], *hits[7:10])]  # Right, but lower.
+    if marks is None:
+        (index / MARKS).unlink()
+    elif marks:
+        rows = [f"{photos[n]},{word},{int(n < 3)}" for word in ("dusk", "night") for n in range(6)]
+        (index / MARKS).write_text("image,caption,grade\n" + "\n".join(rows) + "\n")
+    change = Change(*2 * [np.ones((1, 3), np.float32)], 1.0)
+    Learned(change, "old", 3).save(index)
+    add_photo(config)
+    fingerprint["model"] = "new"
+    with caplog.at_level("INFO"):
+        update(config)
+    assert told in caplog.text
+    stored = Learned.open(index)
+    assert (stored and stored.fingerprint) == {"learns": "new", "": None, None: "old"}[marks]
+    caplog.clear()
+    update(config)
+    assert ("run `learn` again" in caplog.text) is (marks is None)
+
+
+@pytest.mark.parametrize("step", ["train", "evaluate", "export"])
+def test_until_the_new_model_is_complete_the_run_is_the_old_one(made, step):
+    config, steps, _ = made
+    add_photo(config)
+    old = (config.folder / "training.json").stat().st_mtime_ns
+    steps.killed_at = step
+    with pytest.raises(KeyboardInterrupt):
+        update(config)
+    assert (config.folder / "training.json").stat().st_mtime_ns == old
+    assert load_run(config.folder).folder == config.folder
+    steps.killed_at = ""
+    trained = Path(config.folder.parent / ".mine-update" / "mine" / "training.json")
+    if trained.exists():  # What is done goes on, as the steps themselves do.
+        assert json.loads(trained.read_text())["steps"] == 0
+        for path in trained.parent.glob("*/"):
+            if path.name in ("checkpoints", "evaluation"):
+                module.shutil.rmtree(path)
+    update(config)
+    assert (config.folder / "training.json").stat().st_mtime_ns > old
+    assert images(config) == 25
+
+
+def test_a_kill_while_the_new_model_takes_its_place_is_made_good(made, monkeypatch):
+    config, steps, _ = made
+    add_photo(config)
+    replaced, replace = [], os.replace
+
+    def killed(source, target):
+        if Path(target).parent == config.folder:
+            replaced.append(Path(target).name)
+            if len(replaced) == 3:
+                raise KeyboardInterrupt
+        replace(source, target)
+
+    monkeypatch.setattr(module.os, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        update(config)
+    assert load_run(config.folder).folder == config.folder
+    monkeypatch.setattr(module.os, "replace", replace)
+    steps.done.clear()
+    update(config)
+    assert steps.done == [], "no second training"
+    assert not list(config.folder.parent.glob(".*"))
+    assert (config.folder / "evaluation" / "test" / "metrics.json").exists()
+
+
+def test_data_that_cannot_be_read_change_nothing(made):
+    config, steps, _ = made
+    add_photo(config)
+    for path in (config.data.source.root / "images").iterdir():
+        path.write_bytes(b"")
+    with pytest.raises(UserError, match="cannot be used"):
+        update(config)
+    assert steps.done == []
+    assert images(config) == 24

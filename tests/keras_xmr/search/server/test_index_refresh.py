@@ -1,0 +1,211 @@
+"""Photos that are added, changed and removed while the server answers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from small_index import StubEmbedder, photo, small_index
+
+from keras_xmr.search import PhotoIndex, Searcher
+from keras_xmr.search.learning import LEARNED, Change, Learned, forget
+from keras_xmr.search.query import Query
+from keras_xmr.search.server import process
+from keras_xmr.search.server.batching import BatchingEmbedder
+from keras_xmr.search.server.requests import OverloadedError, SearchRequest, Settings
+from keras_xmr.search.server.service import Service
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.vectors import unit_rows
+
+ASKED = SearchRequest(texts=("red",), count=100)
+
+
+class Slow(StubEmbedder):
+    """A model that takes its time with photos."""
+
+    def embed_pixels(self, pixels):
+        time.sleep(0.02)
+        return super().embed_pixels(pixels)
+
+
+@pytest.fixture
+def service(tmp_path):
+    service = Service(small_index(tmp_path).path, Settings(), load=Slow)
+    service.warm_up()
+    yield service
+    service.close()
+
+
+def answer(service) -> tuple:
+    """What a request is answered with: the photos and their scores."""
+    return tuple((hit.id, hit.path, hit.score) for hit in service.find(ASKED).hits)
+
+
+def answer_of_the_disk(service) -> tuple:
+    """The same by the index as it is on the disk."""
+    searcher = Searcher(PhotoIndex.open(service.index.path), embedder=StubEmbedder())
+    hits = searcher.search(Query(texts=ASKED.texts), ASKED.count).hits
+    return tuple((hit.id, hit.path, hit.score) for hit in hits)
+
+
+def change(root, step: int) -> None:
+    """Adds, changes and removes some photos."""
+    for number in range(4):
+        (root / "red" / f"new {step} {number}.jpg").write_bytes(photo("red", 50 * step + number))
+    (root / "green" / "0.jpg").write_bytes(photo("yellow", 70 + step, (50, 50)))
+    (root / ("blue", "white")[step] / "1.jpg").unlink()
+
+
+@pytest.mark.slow
+def test_answers_are_of_the_old_or_the_new_index(service, monkeypatch):
+    monkeypatch.setattr("keras_xmr.search.build._PART", 1)  # The index is written photo by photo.
+    stopped, states = threading.Event(), {answer(service)}
+
+    def ask() -> list[tuple]:
+        given = []
+        while not stopped.is_set():
+            given.append(answer(service))
+            time.sleep(0.002)
+        return given
+
+    def refresh() -> None:
+        while not stopped.is_set():
+            service.refresh()
+            time.sleep(0.005)
+
+    with ThreadPoolExecutor(3) as pool:
+        asked = [pool.submit(ask) for _ in range(2)]
+        refreshed = pool.submit(refresh)
+        try:
+            for step in range(2):
+                change(service.index.root, step)
+                before = service.index
+                service.update()
+                states.add(answer_of_the_disk(service))
+                while service.index is before:
+                    time.sleep(0.005)
+        finally:
+            stopped.set()
+        refreshed.result()
+        given = [answer for future in asked for answer in future.result()]
+    assert len(states) == 3
+    assert set(given) <= states
+    assert len(given) > 20
+    paths = {path for _, path, _ in answer(service)}
+    assert {"red/new 0 3.jpg", "red/new 1 0.jpg"} <= paths
+    assert not {"blue/1.jpg", "white/1.jpg"} & paths
+
+
+@pytest.mark.slow
+def test_a_server_that_watches(service, monkeypatch, caplog):
+    monkeypatch.setattr(process, "CHECK_INTERVAL", 0.02)
+    root, stopped = service.index.root, threading.Event()
+    thread = threading.Thread(target=process.keep_current, args=(service, True, stopped))
+    thread.start()
+
+    def wait_for(condition) -> None:
+        deadline = time.monotonic() + 20
+        while not condition():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    def paths() -> set[str]:
+        return {hit.path for hit in service.find(ASKED).hits}
+
+    try:
+        half = photo("red", 1)
+        (root / "half.jpg").write_bytes(half[: len(half) // 2])
+        (root / "new.jpg").write_bytes(photo("red", 2))
+        wait_for(lambda: "new.jpg" in paths() and "half.jpg" in service.index.broken())
+        (root / "half.jpg").write_bytes(half)
+        (root / "new.jpg").unlink()
+        wait_for(lambda: "half.jpg" in paths() and "new.jpg" not in paths())
+        before = paths()
+        root.rename(root.with_name("away"))
+        wait_for(lambda: "is the disk mounted?" in caplog.text)
+        time.sleep(0.1)
+        assert paths() == before
+        assert caplog.text.count("is the disk mounted?") == 1
+        root.with_name("away").rename(root)
+        (root / "last.jpg").write_bytes(photo("blue", 3))
+        wait_for(lambda: "last.jpg" in paths())
+    finally:
+        stopped.set()
+        thread.join()
+
+
+def test_without_watching_only_the_index_is_looked_at(service, monkeypatch):
+    monkeypatch.setattr(process, "CHECK_INTERVAL", 0.01)
+    (service.index.root / "new.jpg").write_bytes(photo("red"))
+    looks, stopped, before = [], threading.Event(), service.index
+    monkeypatch.setattr(
+        service, "refresh", lambda: looks.append(1) or len(looks) < 5 or stopped.set()
+    )
+    process.keep_current(service, False, stopped)
+    assert before.is_current()
+
+
+def test_what_was_learned_is_searched_by_without_a_restart(service):
+    def first():
+        return service.find(SearchRequest(texts=("twilight",), count=1)).hits[0].path
+
+    before, vectors = first(), service.index.sample["mean"].astype(np.float64)
+    queries = unit_rows(service.embedder.embed_texts(["twilight"])["mean"]).astype(np.float32)
+    farthest = vectors[np.argmin(unit_rows(vectors) @ queries[0])]
+    change = Change(queries, 9 * unit_rows(farthest[None]).astype(np.float32), 1.0)
+    Learned(change, service.index.fingerprint, 3).save(service.index.path)
+    service.refresh()
+    assert first() != before
+    (service.index.path / LEARNED).write_bytes(b"damaged")
+    with pytest.raises(UserError, match=r"learned\.npz is damaged"):
+        service.refresh()
+    assert first() != before, "the index stays as it was"
+    forget(service.index.path)
+    service.refresh()
+    assert first() == before
+
+
+def test_an_unfinished_index_is_not_taken(service):
+    (service.index.root / "new.jpg").write_bytes(photo("red"))
+    before, written = service.index, []
+
+    def stop(pixels):
+        written.append(1)
+        raise KeyboardInterrupt
+
+    service.embedder._embedder().embed_pixels = stop
+    (service.index.root / "red" / "0.jpg").unlink()
+    with pytest.raises(KeyboardInterrupt):
+        service.update()
+    assert not PhotoIndex.open(before.path).is_finished
+    service.refresh()
+    assert service.index is before
+
+
+def test_the_server_watches_once_its_model_is_there(service, monkeypatch):
+    kept = []
+    monkeypatch.setattr(process, "keep_current", lambda *arguments: kept.append(arguments[:2]))
+    monkeypatch.setattr(process._Server, "run", lambda server, sockets: kept or time.sleep(0.2))
+    process.serve(service, "127.0.0.1", 0, lambda address: None, watch=True)
+    assert kept == [(service, True)]
+
+
+def test_photos_for_an_index_are_embedded_a_few_at_once():
+    sizes = []
+
+    class Model(StubEmbedder):
+        def embed_pixels(self, pixels):
+            sizes.append(len(pixels))
+            return super().embed_pixels(pixels)
+
+    pixels = np.random.default_rng(0).integers(0, 255, (20, 4, 4, 3), np.uint8)
+    embedder = BatchingEmbedder(Model, 32, 10)
+    found = embedder.embed_pixels(pixels)
+    assert sizes == [8, 8, 4]
+    np.testing.assert_array_equal(found["mean"], StubEmbedder().embed_pixels(pixels)["mean"])
+    embedder.close()
+    with pytest.raises(OverloadedError, match="the server is stopping"):
+        embedder.embed_pixels(pixels)

@@ -1,0 +1,654 @@
+"""The server: its JSON, its limits, and what it does not give away."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+from PIL import Image
+from small_index import StubEmbedder, small_index
+
+from keras_xmr.judgements.files import read_judgements
+from keras_xmr.judgements.formats import read_csv
+from keras_xmr.search import PhotoIndex, Searcher
+from keras_xmr.search.build import build_index
+from keras_xmr.search.query_reranking import Reranking
+from keras_xmr.search.server import service as service_module
+from keras_xmr.search.server.batching import Batcher, BatchingEmbedder
+from keras_xmr.search.server.process import create_app
+from keras_xmr.search.server.requests import OverloadedError, SearchRequest, Settings
+from keras_xmr.search.server.service import RelevanceFeedback, Service
+
+
+def image_file(size: tuple[int, int] = (20, 10), kind: str = "JPEG") -> bytes:
+    buffer = io.BytesIO()
+    Image.new("RGB", size, (200, 30, 30)).save(buffer, kind)
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def service(tmp_path):
+    index = small_index(tmp_path)
+    service = Service(
+        index.path,
+        Settings(marks=tmp_path / "judgements.csv", max_pixels=10_000, max_image_bytes=50_000),
+        load=StubEmbedder,
+    )
+    service.warm_up()
+    yield service
+    service.close()
+
+
+@pytest.fixture
+def client(service):
+    return TestClient(
+        create_app(service), base_url="http://localhost:8000", raise_server_exceptions=False
+    )
+
+
+def error_of(response, status: int) -> str:
+    """The sentence of an error, which is all that there is of it."""
+    assert response.status_code == status, response.text
+    content = response.json()
+    assert list(content) == ["error"]
+    assert content["error"]
+    assert "Traceback" not in content["error"]
+    return content["error"]
+
+
+def test_search_by_text_tells_all_that_the_library_tells(client, service):
+    response = client.post("/search", json={"texts": ["a dog"], "count": 5})
+    found = response.json()
+    assert response.status_code == 200
+    assert len(found["hits"]) == 5
+    scores = [hit["score"] for hit in found["hits"]]
+    assert scores == sorted(scores, reverse=True)
+    expected = {"answer", "broken", "certified", "hits", "notes", "searched", "seconds"}
+    assert set(found) == expected | {"uncertainty", "unknown_words"}
+    assert found["searched"] == len(service.index)
+    again = client.get("/search", params={"texts": "a dog", "count": 5}).json()
+    assert again["hits"] == found["hits"]
+
+
+def test_several_texts_and_photos_in_the_address(client):
+    parameters = {"texts": ["a dog", "a car"], "ids": [0, 1], "unlike": ["snow"], "count": 2}
+    assert len(client.get("/search", params=parameters).json()["hits"]) == 2
+
+
+def test_another_matcher_ranks_the_photos(client, service, monkeypatch):
+    asked = {"texts": ["red"], "count": 15}
+    own = client.post("/search", json=asked).json()
+    assert "cosine" in error_of(client.post("/search", json={**asked, "matcher": "mean_only"}), 422)
+    monkeypatch.setattr(service, "matchers", ["mean_only"])
+    found = client.post("/search", json={**asked, "matcher": "mean_only"}).json()
+    # The stub's other matcher puts the least like first.
+    scores = [hit["score"] for hit in own["hits"]]
+    assert [hit["score"] for hit in found["hits"]] == [-score for score in reversed(scores)]
+    assert found["answer"] is None
+    assert found["certified"] is True
+    assert "Ranked by mean_only" in found["notes"][0]
+    again = client.post("/search", json={**asked, "matcher": "cosine"}).json()
+    assert again["hits"] == own["hits"]
+    assert "matcher" in error_of(client.get("/search", params={"texts": "x", "matcher": "no"}), 422)
+
+
+def test_another_matcher_promises_nothing_of_photos_that_it_has_not_scored(service, monkeypatch):
+    monkeypatch.setattr(service, "matchers", ["mean_only"])
+    monkeypatch.setattr("keras_xmr.search.search._FEW", 4)
+    request = SearchRequest(texts=("red",), count=1, matcher="mean_only")
+    found = service.find(request)
+    assert found.certified is None
+    assert "4 of 15 photos, the best by cosine, were scored by mean_only" in found.notes[1]
+
+
+def test_a_text_is_reranked(client, service, monkeypatch):
+    asked = {"texts": ["red"], "rerank": "fast_reranking"}
+    assert "has no captions" in error_of(client.post("/search", json=asked), 422)
+    index = service.index
+    monkeypatch.setattr(index, "reranking", Reranking(4.0, 0.1, 0.2))
+    monkeypatch.setitem(index.content, "reranking", {})
+    monkeypatch.setitem(index.content, "log_sigma", None)
+    index.__dict__["captions"] = StubEmbedder().embed_texts(["red", "red", "blue"])
+    found = client.post("/search", json=asked).json()
+    plain = client.post("/search", json={"texts": ["red"]}).json()
+    assert {hit["id"] for hit in found["hits"]} == {hit["id"] for hit in plain["hits"]}
+    assert any("Re-ranked" in note for note in found["notes"])
+    monkeypatch.setattr(service, "matchers", ["mean_only"])
+    both = {**asked, "matcher": "mean_only"}
+    assert "tuned for cosine" in error_of(client.post("/search", json=both), 422)
+    assert "unknown re-ranker" in error_of(
+        client.post("/search", json={**asked, "rerank": "x"}), 422
+    )
+
+
+def test_where_the_model_looks(client, service, monkeypatch):
+    assert "has no attention maps" in error_of(client.get("/attention/0"), 422)
+    monkeypatch.setattr(service, "attends", True)
+    assert client.get("/attention/0").json() == {"maps": ["embedding 1", "embedding 2"]}
+    response = client.get("/attention/0/1")
+    assert response.headers["content-type"] == "image/jpeg"
+    shown = Image.open(io.BytesIO(response.content))
+    assert min(shown.size) >= 256
+    assert "it has 2" in error_of(client.get("/attention/0/2"), 404)
+    error_of(client.get("/attention/999"), 404)
+    service.index.photo_path(1).unlink()
+    assert "cannot be shown" in error_of(client.get("/attention/1"), 404)
+
+
+def test_filters(client, service):
+    photo = service.index.photos()[0]
+    folder = photo.path.rpartition("/")[0]
+    found = client.post("/search", json={"texts": ["a dog"], "folder": folder}).json()
+    assert found["hits"]
+    assert all(hit["path"].startswith(f"{folder}/") for hit in found["hits"])
+    for late in ({"since": "2999-01-01"}, {"until": "1900-01-01"}, {"tags": ["no such tag"]}):
+        found = client.post("/search", json={"texts": ["a dog"], **late}).json()
+        assert (found["hits"], found["searched"]) == ([], 0)
+        shown = client.get("/photos", params=late).json()
+        assert shown == {"photos": [], "total": 0, "next": ""}
+        assert client.get("/photos", params={"after": "2020 x"}).status_code == 422
+
+
+@pytest.mark.slow
+def test_photos_the_newest_first(client, service):
+    """Page by page, and without a gap or a repetition if some are added and removed meanwhile."""
+    root, index = service.index.root, service.index
+    for number, photo in enumerate(index.photos()):
+        os.utime(root / photo.path, (9e8 + number // 2, 9e8 + number // 2))
+        (root / photo.path).write_bytes((root / photo.path).read_bytes() + b"changed")
+        os.utime(root / photo.path, (9e8 + number // 2, 9e8 + number // 2))
+    service.update()
+    service.refresh()
+    expected = sorted(service.index.photos(), key=lambda photo: (photo.taken, photo.id))[::-1]
+    found, after = [], ""
+    while True:
+        answer = client.get("/photos", params={"count": 4, "after": after}).json()
+        assert len(answer["photos"]) <= 4
+        found += [photo["path"] for photo in answer["photos"]]
+        if len(found) == 4:
+            (root / expected[3].path).unlink()  # The last of the first page.
+            (root / "new.jpg").write_bytes(image_file())
+            service.update()
+            service.refresh()
+        if not (after := answer["next"]):
+            break
+    assert found == [photo.path for photo in expected]
+    assert answer["total"] == len(expected)
+
+
+def test_the_file_itself_is_given_where_that_is_permitted(client, service):
+    photo = service.index.photos()[0]
+    response = client.get(f"/originals/{photo.id}")
+    assert response.content == (service.index.root / photo.path).read_bytes()
+    assert response.headers["content-type"] == "image/jpeg"
+    assert response.headers["content-disposition"].startswith("inline")
+    service.settings = replace(service.settings, originals=False)
+    assert "--originals" in error_of(client.get(f"/originals/{photo.id}"), 422)
+    assert "Open original" not in client.get("/").text
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+def test_similar_to_an_upload(client, kind):
+    files = [("images", ("mine", image_file(kind=kind)))]
+    found = client.post("/similar", files=files, data={"query": '{"count": 3}'})
+    assert found.status_code == 200
+    assert len(found.json()["hits"]) == 3
+    assert found.json()["broken"] == []
+
+
+def test_similar_to_a_photo_of_the_index(client, service):
+    id_ = service.index.photos()[3].id
+    found = client.get(f"/similar/{id_}", params={"count": 4}).json()
+    assert len(found["hits"]) == 4
+    assert error_of(client.get("/similar/987654"), 404) == "the index has no photo 987654"
+
+
+def test_a_bad_image_is_an_error_for_that_image_alone(client):
+    good = image_file()
+    files = [
+        ("images", ("good.jpg", good)),
+        ("images", ("cut.jpg", good[: len(good) // 2])),
+        ("images", ("text.jpg", b"<script>alert(1)</script>")),
+        ("images", ("huge.png", image_file((200, 100), "PNG"))),
+        ("images", ("heavy.jpg", good + bytes(60_000))),
+        ("images", ("empty.jpg", b"")),
+    ]
+    found = client.post("/similar", files=files)
+    assert found.status_code == 200
+    assert found.json()["hits"]
+    assert {entry["name"]: entry["error"] for entry in found.json()["broken"]}.keys() == {
+        name for _, (name, _) in files[1:]
+    }
+    embedded = client.post("/embed", files=files).json()["images"]
+    assert "error" not in embedded[0]
+    assert all(set(entry) == {"name", "error"} for entry in embedded[1:])
+    assert "20,000 pixels; the limit is 10,000" in error_of(
+        client.post("/similar", files=files[3:4]), 422
+    )
+    assert "keras_xmr_broken_uploads_total 11.0" in client.get("/metrics").text
+
+
+def test_embeddings_are_those_of_the_model_in_order(client):
+    files = [("images", ("a.jpg", image_file()))]
+    response = client.post("/embed", data={"texts": ["a dog", "two cats"]}, files=files).json()
+    expected = StubEmbedder().embed_texts(["a dog", "two cats"])
+    for name, values in expected.items():
+        given = np.array([row[name] for row in response["texts"]])
+        np.testing.assert_allclose(given, values, rtol=1e-5)
+    assert len(response["images"]) == 1
+    assert "nothing to embed" in error_of(client.post("/embed", data={"other": "x"}), 422)
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        ({}, "query is empty"),
+        ({"texts": [""]}, "texts.0"),
+        ({"texts": ["x" * 2001]}, "texts.0"),
+        ({"texts": ["a"] * 17}, "texts"),
+        ({"texts": "a dog"}, "texts"),
+        ({"texts": ["a"], "count": 0}, "count"),
+        ({"texts": ["a"], "count": 1001}, "count"),
+        ({"texts": ["a"], "count": "many"}, "count"),
+        ({"texts": ["a"], "since": "yesterday"}, "since"),
+        ({"texts": ["a"], "colour": "red"}, "colour"),
+        ({"ids": [-1]}, "ids.0"),
+        ({"ids": [2**63]}, "ids.0"),
+        ([], "the request"),
+    ],
+)
+def test_mistakes_are_named(client, content, what):
+    assert what in error_of(client.post("/search", json=content), 422)
+
+
+def test_what_is_no_json_is_refused(client):
+    headers = {"Content-Type": "application/json"}
+    for body in (b"{", b"[" * 50_000, b'{"texts": ["\\ud800"]}', b'{"count": 1e999}', b"\xff\xfe"):
+        response = client.post("/search", content=body, headers=headers)
+        assert 400 <= response.status_code < 500
+        assert list(response.json()) == ["error"]
+    assert error_of(client.post("/similar", data={"query": "{}"}), 422)
+    files = [("images", ("a.jpg", image_file()))]
+    assert "count" in error_of(
+        client.post("/similar", files=files, data={"query": '{"count": -1}'}), 422
+    )
+
+
+def test_too_many_or_too_large_requests_are_refused(client, service):
+    files = [("images", (f"{n}.jpg", image_file())) for n in range(9)]
+    assert "limit is 8" in error_of(client.post("/similar", files=files), 422)
+    long = json.dumps({"texts": ["x" * service.settings.max_json]})
+    headers = {"Content-Type": "application/json"}
+    assert "too large" in error_of(client.post("/search", content=long, headers=headers), 413)
+
+    def chunks():  # No length is announced.
+        for _ in range(40):
+            yield b"x" * 10_000
+
+    assert "too large" in error_of(client.post("/search", content=chunks(), headers=headers), 413)
+
+
+@pytest.mark.slow
+def test_nothing_but_photos_of_the_index_can_be_read(client, service):
+    secret = service.index.root / "secret.txt"
+    secret.write_text("secret")
+    (service.index.root.parent / "outside.jpg").write_bytes(image_file())
+    for path in (
+        "/photos/secret.txt",
+        "/photos/..%2foutside.jpg",
+        "/photos/%2e%2e/%2e%2e/etc/passwd",
+        "/thumbnails/-1",
+        "/thumbnails/12345",
+        "/static/../app.py",
+        "/static/..%2fapp.py",
+        "/static/%2e%2e%2fapp.py",
+        "/templates/page.html",
+        "/docs",
+    ):
+        assert client.get(path).status_code in (404, 422), path
+    photo = service.index.photos()[0]
+    for kind in ("photos", "thumbnails"):
+        response = client.get(f"/{kind}/{photo.id}")
+        assert response.headers["content-type"] == "image/jpeg"
+        assert Image.open(io.BytesIO(response.content)).format == "JPEG"
+    service.index.photo_path(photo.id).write_bytes(b"no photo any more")
+    service._thumbnail.cache_clear()
+    assert photo.path in error_of(client.get(f"/photos/{photo.id}"), 404)
+    service.index.photo_path(photo.id).unlink()
+    assert photo.path in error_of(client.get(f"/originals/{photo.id}"), 404)
+
+
+def test_a_request_by_another_name_or_from_another_page_is_refused(client):
+    for host in ("evil.example", "localhost.evil.example", "", "[::", "a:b:c"):
+        assert "unknown Host header" in error_of(client.get("/", headers={"Host": host}), 421)
+    for host in ("localhost", "127.0.0.1:8000", "[::1]:8000", "192.168.1.5"):
+        assert client.get("/", headers={"Host": host}).status_code == 200
+    body = {"texts": ["a dog"]}
+    for origin in ("https://evil.example", "null", "http://localhost:9"):
+        response = client.post("/search", json=body, headers={"Origin": origin})
+        assert "another site" in error_of(response, 403)
+    same = client.post("/search", json=body, headers={"Origin": "http://localhost:8000"})
+    assert same.status_code == 200
+
+
+def test_a_name_can_be_permitted(service):
+    service.settings = replace(service.settings, names=frozenset({"photos.home"}))
+    client = TestClient(create_app(service), base_url="http://photos.home")
+    assert client.get("/healthz").status_code == 200
+
+
+def test_marks_become_judgements(client, service):
+    photos = service.index.photos()
+    text = '  two\n dogs, "wet"\u202e '
+    plain = 'two dogs, "wet"'
+    for photo, grade in ((photos[0], 1), (photos[1], 1), (photos[1], 0), (photos[2], 1)):
+        body = {"id": photo.id, "caption": text, "grade": grade}
+        assert client.post("/marks", json=body).status_code == 200
+    body = {"id": photos[2].id, "caption": plain, "grade": None}
+    assert client.post("/marks", json=body).json() == {"marked": 2}
+    grades = {photos[0].path: 1.0, photos[1].path: 0.0}
+    assert client.get("/marks", params={"caption": plain}).json() == {"grades": grades}
+
+    path = service.settings.marks
+    assert [row[1:] for row in read_csv(path)] == [
+        ((photos[0].path, plain), 1.0),
+        ((photos[1].path, plain), 0.0),
+    ]
+    judged = read_judgements(path, [photo.path for photo in photos], [plain])
+    assert judged.grades.toarray()[:3, 0].tolist() == [1, 0, 0]
+
+    assert error_of(client.post("/marks", json={**body, "grade": 2}), 422)
+    assert error_of(client.post("/marks", json={**body, "id": 4711}), 404)
+    path.write_text("image\nx\n")
+    assert "no column 'caption'" in error_of(client.post("/marks", json=body), 422)
+
+
+@pytest.mark.parametrize(
+    "name", ["a\rb.jpg", "a\nb.jpg", " a.jpg", "a.jpg\u00a0", 'a,"b".jpg', "a.jpg "]
+)
+def test_marks_keep_odd_names_of_photos(tmp_path, name):
+    marks = RelevanceFeedback(tmp_path / "judgements.csv")
+    marks.set("a.jpg", "two dogs", 0.0)
+    marks.set(name, "two dogs", 1.0)
+    assert marks.grades("two dogs") == {"a.jpg": 0.0, name: 1.0}
+    judged = read_judgements(tmp_path / "judgements.csv", ["a.jpg", name], ["two dogs"])
+    assert judged.grades.toarray().tolist() == [[0], [1]]
+    assert marks.set(name, "two dogs", None) == 1
+    assert marks.grades("two dogs") == {"a.jpg": 0.0}
+
+
+def test_marks_of_many_at_once_are_all_kept(client, service):
+    ids = [photo.id for photo in service.index.photos()]
+
+    def mark(id_: int) -> int:
+        return client.post("/marks", json={"id": id_, "caption": "a", "grade": 1}).status_code
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(mark, ids)) == {200}
+    assert len(list(read_csv(service.settings.marks))) == len(ids)
+
+
+def test_words_that_matter(client):
+    request = {"text": "a red dog", "count": 5}
+    response = client.post("/words", json=request)
+    if client.post("/search", json={"texts": ["a red dog"]}).json()["uncertainty"] is None:
+        assert "is not informative" in error_of(response, 422)
+        return
+    words = response.json()["words"]
+    assert [entry["word"] for entry in words] == ["a", "red", "dog"]
+    assert all(len(entry["gained"]) == len(entry["lost"]) for entry in words)
+    assert "2 to 24 words" in error_of(client.post("/words", json={"text": "dog"}), 422)
+
+
+def test_health_and_measures(client, service):
+    assert client.get("/healthz").json() == {"status": "ready", "photos": len(service.index)}
+    client.post("/search", json={"texts": ["a dog"]})
+    client.get("/no/such/page")
+    text = client.get("/metrics").text
+    assert 'keras_xmr_requests_total{route="/search",status="200"} 1.0' in text
+    assert 'keras_xmr_requests_total{route="other",status="404"} 1.0' in text
+    assert f"keras_xmr_photos {float(len(service.index))}" in text
+    assert 'keras_xmr_batch_size_count{kind="texts"}' in text
+    service.state = "draining"
+    ended = client.get("/healthz")
+    assert (ended.status_code, ended.headers["connection"]) == (503, "close")
+
+
+def test_the_page_asks_for_nothing_from_elsewhere_and_runs_no_script_of_others(client, service):
+    service.index.run = Path("<script>alert(1)</script>")
+    response = client.get("/")
+    assert "<script>alert" not in response.text
+    assert "http://" not in response.text
+    assert "https://" not in response.text
+    policy = response.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; script-src 'self';")
+    assert "unsafe" not in policy
+    for name in ("page.css", "page.js", "icon.svg"):
+        assert f"/static/{name}?v=" in response.text
+        assert "https://" not in client.get(f"/static/{name}").text
+
+
+def test_nothing_is_sent_where_the_environment_says(service, monkeypatch):
+    monkeypatch.setenv("FASTAPI_OTEL_AUTO_CONFIGURE", "true")
+    telemetry = getattr(create_app(service), "_telemetry", {})
+    assert not any(telemetry.values())
+
+
+def test_a_defect_is_told_without_details(client, service, monkeypatch, caplog):
+    def fail(*arguments, **options):
+        raise RuntimeError("secret detail")
+
+    monkeypatch.setattr(service, "search", fail)
+    assert "secret" not in error_of(client.post("/search", json={"texts": ["a"]}), 500)
+    assert "secret detail" in caplog.text
+
+
+def test_an_index_that_was_changed_is_opened_again(client, service, monkeypatch):
+    before = service.index
+    monkeypatch.setattr(type(before), "is_current", lambda index: index is not before)
+    service.refresh()
+    assert service.index is not before
+    assert client.post("/search", json={"texts": ["a dog"]}).status_code == 200
+
+
+def test_a_request_keeps_to_one_index(client, service, monkeypatch, tmp_path):
+    old = service.index
+    last = old.photos()[-1]
+    (old.root / last.path).unlink()
+    build_index(StubEmbedder(), old.root, old.path)
+    checked = service_module.check
+
+    def replace_index(upload, settings):
+        service.refresh()  # In the middle of the request.
+        return checked(upload, settings)
+
+    monkeypatch.setattr(service_module, "check", replace_index)
+    found = client.post(
+        "/similar",
+        files=[("images", ("x.jpg", image_file()))],
+        data={"query": json.dumps({"ids": [last.id], "count": 50})},
+    )
+    assert found.status_code == 200, found.text
+    assert found.json()["searched"] == len(old) - 1
+    assert service.index is not old
+
+
+def test_words_are_dropped_in_one_index(client, service, monkeypatch):
+    searched = []
+
+    def search(searcher, *arguments):
+        searched.append(searcher.index)
+        monkeypatch.setattr(PhotoIndex, "is_current", lambda index: index is not searcher.index)
+        service.refresh()
+        return SimpleNamespace(uncertainty=50.0, hits=())
+
+    monkeypatch.setattr(Searcher, "search", search)
+    assert client.post("/words", json={"text": "a red dog"}).status_code == 200
+    assert searched == [searched[0]] * 4
+    assert service.index is not searched[0]
+
+
+ODD = [None, True, -1, 0, 7, 2**70, 1e308, "", "\0", "a" * 3000, "é\u202e", "a dog", [], {}, [[]]]
+FIELDS = {
+    "/search": ["texts", "ids", "unlike", "count", "folder", "since", "tags", "matcher", "rerank"],
+    "/words": ["text", "count", "folder", "until"],
+    "/marks": ["id", "caption", "grade"],
+    "/embed": ["texts", "images"],
+    "/similar": ["query", "images"],
+}
+
+
+ODD_PATH = "..%2F..%2Fetc%2Fpasswd"
+
+
+@pytest.mark.slow
+def test_fuzzed_requests_end_in_clean_errors(client):
+    random = np.random.default_rng(7)
+    seen = set()
+    for _ in range(200):
+        path = str(random.choice(list(FIELDS)))
+        content = {name: ODD[random.integers(len(ODD))] for name in FIELDS[path]}
+        kept = random.integers(1, len(content) + 1)
+        content = {name: content[name] for name in list(content)[:kept]}
+        if random.random() < 0.5:
+            content = {name: [value] for name, value in content.items()}
+        response = client.post(path, json=content)
+        seen.add(response.status_code)
+        assert response.status_code < 500, (path, content, response.text)
+    assert seen >= {200, 422}
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/attention/{}",
+        "/attention/0/{}",
+        "/originals/{}",
+        "/photos/{}",
+        "/thumbnails/{}",
+        "/similar/{}",
+    ],
+)
+def test_fuzzed_addresses_end_in_clean_errors(client, service, monkeypatch, address):
+    monkeypatch.setattr(service, "attends", True)
+    monkeypatch.setattr(service, "matchers", ["mean_only"])
+    for odd in ("-1", "1.5", "99", str(2**70), "%00", "é", ODD_PATH, "a" * 3000):
+        error_of(client.get(address.format(odd)), 404 if odd in ("99", ODD_PATH) else 422)
+
+
+@pytest.mark.slow
+def test_fuzzed_uploads_end_in_clean_errors(client):
+    random = np.random.default_rng(7)
+    data, seen = image_file(), set()
+    for _ in range(100):
+        broken = bytearray(data)
+        for place in random.integers(0, len(data), random.integers(1, 5)):
+            broken[place] = random.integers(256)
+        cut = random.integers(1, len(data)) if random.random() < 0.3 else len(data)
+        response = client.post("/similar", files=[("images", ("x.jpg", bytes(broken[:cut])))])
+        seen.add(response.status_code)
+        assert response.status_code in (200, 422), response.text
+    assert seen == {200, 422}
+
+
+class HeldEmbedder:
+    """Embeds numbers as themselves, and not before it is let."""
+
+    def __init__(self) -> None:
+        self.entered, self.let, self.sizes = threading.Event(), threading.Event(), []
+
+    def __call__(self, texts: list[str]) -> dict[str, np.ndarray]:
+        self.entered.set()
+        assert self.let.wait(60)
+        self.sizes.append(len(texts))
+        return {"mean": np.array([[float(text)] for text in texts])}
+
+
+def wait_for_queue(batcher: Batcher, count: int) -> None:
+    end = time.monotonic() + 60
+    while len(batcher) < count:
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+def test_requests_that_come_together_are_embedded_together():
+    embed = HeldEmbedder()
+    batcher = Batcher(embed, max_batch=8, max_waiting=20)
+    with ThreadPoolExecutor(12) as pool:
+        futures = [pool.submit(batcher, ["0", "0"])]
+        # What comes before it is taken would join the first.
+        assert embed.entered.wait(60)
+        futures += [pool.submit(batcher, [str(n), str(n)]) for n in range(1, 11)]
+        wait_for_queue(batcher, 10)
+        embed.let.set()
+        for number, future in enumerate(futures):
+            assert future.result()["mean"].tolist() == [[number], [number]]
+    batcher.close()
+    assert embed.sizes == [2, 8, 8, 4]
+
+
+def test_one_bad_request_of_a_batch_fails_alone():
+    embed = HeldEmbedder()
+    batcher = Batcher(embed, max_batch=8, max_waiting=2)
+    with ThreadPoolExecutor(4) as pool:
+        first = pool.submit(batcher, ["0"])
+        assert embed.entered.wait(60)
+        futures = [pool.submit(batcher, [text]) for text in ("1", "no number")]
+        wait_for_queue(batcher, 2)
+        with pytest.raises(OverloadedError):
+            batcher(["3"])
+        embed.let.set()
+        assert first.result()["mean"].tolist() == [[0]]
+        assert futures[0].result()["mean"].tolist() == [[1]]
+        with pytest.raises(ValueError, match="no number"):
+            futures[1].result()
+    batcher.close()
+    with pytest.raises(OverloadedError):
+        batcher(["4"])
+
+
+@pytest.mark.parametrize("fault", ["count", "result"])
+def test_later_requests_are_answered_whatever_a_batch_raises(fault, caplog):
+    def count(size: int) -> None:
+        if fault == "count":
+            raise RuntimeError("the counter is broken")
+
+    def embed(texts: list[str]) -> dict[str, np.ndarray]:
+        return {"mean": np.zeros((len(texts), 1)) if "bad" not in texts else None}
+
+    batcher = Batcher(embed, max_batch=8, max_waiting=20, count=count)
+    with ThreadPoolExecutor(1) as pool:
+        if fault == "result":
+            with pytest.raises(TypeError):
+                pool.submit(batcher, ["bad"]).result(30)
+        assert pool.submit(batcher, ["a"]).result(30)["mean"].shape == (1, 1)
+        assert pool.submit(batcher, ["b", "c"]).result(30)["mean"].shape == (2, 1)
+    batcher.close()
+    assert ("the counter is broken" in caplog.text) == (fault == "count")
+
+
+def test_the_model_is_loaded_once_and_when_it_is_needed():
+    loaded = []
+
+    def load() -> StubEmbedder:
+        time.sleep(0.01)
+        loaded.append(1)
+        return StubEmbedder()
+
+    embedder = BatchingEmbedder(load, 8, 20)
+    assert not loaded
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(embedder.unknown_words, ["a", "b", "c", "d"]))
+    embedder.embed_texts(["a"])
+    embedder.close()
+    assert loaded == [1]

@@ -1,0 +1,487 @@
+"""The page of the server, in a real browser."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import uvicorn
+from browser import Page, start_browser
+from small_index import StubEmbedder, photo, small_index
+
+from keras_xmr.judgements.formats import read_csv
+from keras_xmr.search import Answer, PhotoIndex, Searcher
+from keras_xmr.search.backends import Exact
+from keras_xmr.search.query_reranking import Reranking
+from keras_xmr.search.server.process import create_app, listen
+from keras_xmr.search.server.requests import Settings
+from keras_xmr.search.server.service import Service
+from keras_xmr.search.verdict import Count
+
+pytestmark = pytest.mark.slow
+
+HOSTILE = "<img src=x onerror=document.title='owned'><script>document.title='owned'</script>"
+MANY = 100_000
+WIDTHS = (1440, 768, 360)
+
+
+class Promising(Service):
+    """A service that knows how many photos are right, and how vague texts are."""
+
+    verdict, said = "some", "About 4 of these 16 are right (3 to 6)."
+
+    def find(self, request, images=(), searcher=None):
+        result = super().find(request, images, searcher)
+        if not (request.texts and result.hits):
+            return result
+        right = Count(4.2, 3, 6, 16) if self.verdict == "some" else None
+        answer = Answer(4, False, 0.5, 0.8, 0.9, self.verdict, right, (), self.said)
+        hits = tuple(
+            replace(hit, in_answer=place < 4, probability=0.9 - 0.05 * place)
+            for place, hit in enumerate(result.hits)
+        )
+        vague = 100.0 - 10 * len(request.texts[0].split())
+        return replace(result, hits=hits, answer=answer, uncertainty=vague)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("page")
+    (folder / "photos" / "a <b>folder</b>").mkdir(parents=True)
+    name = "<img src=x onerror=alert(1)>.jpg"
+    (folder / "photos" / "a <b>folder</b>" / name).write_bytes(photo("red", 99, (30, 90)))
+    index = small_index(folder)
+    service = Promising(index.path, Settings(marks=folder / "judgements.csv"), load=StubEmbedder)
+    service.matchers, service.attends = ["mean_only"], True
+    service.warm_up()
+    return service
+
+
+@pytest.fixture(scope="module")
+def address(service):
+    with listen("127.0.0.1", 0) as listener:
+        config = uvicorn.Config(create_app(service), log_config=None)
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=partial(server.run, sockets=[listener]))
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory, address):
+    browser = start_browser(tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.quit()
+
+
+@pytest.fixture
+def page(browser, address):
+    page = Page(browser, address)
+    page.complaints()
+    yield page
+    # Chromium reports answers that are errors; of everything else there is nothing.
+    assert [line for line in page.complaints() if "status of 422" not in line] == []
+
+
+def is_cut_off(page: Page) -> bool:
+    """Whether something reaches over the right edge."""
+    return page.run("return document.documentElement.scrollWidth > innerWidth")
+
+
+def test_a_query(page):
+    page.open()
+    assert page.text("#summary") == "16 photos"
+    assert len(page.all(".hit")) == 16
+    page.type("#query", "red wombat\n")
+    assert "The best 16 of 16 photos" in page.text("#summary")
+    assert "A very vague query: many photos may be right" in page.text("#summary")
+    assert "the model does not know: “wombat”" in page.text("#messages")
+    assert page.text("#summary .verdict") == "About 4 of these 16 are right (3 to 6)."
+    assert page.texts(".score")[:2] == ["1\nmatch 90 %", "2\nmatch 85 %"]
+    assert page.texts(".hit .buttons")[0].split("\n") == ["Similar", "Right", "Wrong"]
+    page.run("history.back()")
+    page.until("return document.querySelector('#summary').innerText === '16 photos'")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "said", "place"),
+    [
+        ("none", "Probably none of the photos is right.", ".banner.unsure"),
+        ("unknown", "“blorp” is in fewer than 3 captions", "#summary .verdict"),
+    ],
+)
+def test_probably_none_is_right(page, service, monkeypatch, verdict, said, place):
+    monkeypatch.setattr(service, "verdict", verdict)
+    monkeypatch.setattr(service, "said", said)
+    page.open("/?q=red")
+    assert said in page.text(place)
+    assert len(page.all(".banner.unsure, #summary .verdict")) == 1
+
+
+def test_search_as_one_types(page):
+    page.open()
+    entries = page.run("return history.length")
+    for text in ("re", "d womb"):
+        page.type("#query", text)
+        page.until("return document.querySelector('#summary .verdict')")
+        page.until("return location.search.includes('q=re')")
+    page.until("return location.search === '?q=red+womb'")
+    page.until("return document.title === 'red womb'")
+    page.wait()
+    assert not page.texts(".banner")  # "womb" may go on.
+    page.type("#query", "\n")
+    assert "“womb”" in page.text(".banner.unsure")
+    assert page.run("return history.length") == entries + 1
+    page.run("history.back()")
+    page.until("return document.querySelector('#query').value === ''")
+
+
+def test_expert_switches_are_folded_away(page):
+    page.open("/?q=red")
+    assert not page.all("#matcher")
+    page.open("/?q=red&matcher=mean_only")
+    assert page.all("#matcher")
+
+
+def test_an_original_is_opened(page, service):
+    page.open("/?q=red")
+    page.click(".hit .picture")
+    address = page.run("return document.getElementById('original').href")
+    size = page.run("""
+        const image = new Image();
+        image.src = document.getElementById('original').href;
+        return image.decode().then(() => [image.naturalWidth, image.naturalHeight]);""")
+    photo = service.index.photo(int(address.rpartition("/")[2]))
+    assert size == [photo.width, photo.height]
+
+
+def test_more_like_this_and_not_this(page):
+    page.open("/?q=blue")
+    page.click(".hit button", "Similar")
+    assert page.text("#parts") == "like this photo\n×"
+    assert page.all(".hit")
+    page.click("#filters summary")
+    page.type("#unlike", "red, green\n")
+    assert "not=red" in page.run("return location.search")
+    page.click("#parts button")
+    assert page.text("#summary") == "16 photos"
+
+
+def test_an_upload_of_a_broken_file(page, tmp_path):
+    good, broken = tmp_path / "good.jpg", tmp_path / "broken.jpg"
+    good.write_bytes(photo("blue"))
+    broken.write_bytes(photo("red")[:200])
+    page.open()
+    page.type("#files", f"{good}\n{broken}")
+    assert "broken.jpg is a broken image" in page.text(".banner.problem")
+    assert len(page.all("#parts li.broken")) == 1
+    assert page.run("return document.querySelector('.hit img').alt").startswith("blue/")
+    page.click("#parts li:not(.broken) button")
+    assert "broken.jpg is a broken image" in page.text(".banner.problem")
+    assert not page.all(".hit")
+    page.open()
+    page.type("#files", str(tmp_path))  # As if it was dropped.
+    assert f"{tmp_path.name} cannot be read: is it a folder" in page.text(".banner.problem")
+
+
+def test_a_photo_is_dropped(page):
+    page.open()
+    script = """
+        const file = new File([Uint8Array.from(arguments[0])], "dropped.jpg", {type: "image/jpeg"});
+        const dataTransfer = new DataTransfer();
+        dataTransfer.items.add(file);
+        const drag = (type) => document.body.dispatchEvent(
+            new DragEvent(type, {dataTransfer, bubbles: true, cancelable: true}));
+        drag("dragover");
+        const invites = document.body.classList.contains("dropping");
+        drag("drop");
+        return invites;"""
+    assert page.run(script, list(photo("blue")))
+    page.until("return document.querySelector('.score')")
+    assert page.text("#parts") == "like dropped.jpg\n×"
+    assert page.run("return document.querySelector('.hit img').alt").startswith("blue/")
+
+
+def test_hostile_texts_are_shown_as_they_are(page):
+    page.open()
+    page.type("#query", f"red {HOSTILE}\n")
+    assert "src=x" in page.text("#messages")
+    assert page.run("return document.title").startswith("red <img")
+    assert page.run("return document.querySelectorAll('main script, img[src=x]').length") == 0
+    page.click(".hit .picture")
+    page.run("document.getElementById('viewer').close()")
+    hostile = page.run("return [...document.images].filter(i => i.alt.includes('<img')).length")
+    assert hostile == 1
+    options = page.run("return [...document.querySelectorAll('#folder option')].map(o => o.value)")
+    assert "a <b>folder</b>" in options
+
+
+def test_marks_are_kept(page, service):
+    page.open("/?q=yellow")
+    page.click(".hit button", "Right")
+    page.click(".hit:nth-child(2) button", "Wrong")
+    page.until("return document.querySelectorAll('[aria-pressed=true]').length === 2")
+    page.open("/?q=yellow")
+    assert page.texts("[aria-pressed=true]") == ["Right", "Wrong"]
+    marks = [(caption, grade) for _, (_, caption), grade in read_csv(service.settings.marks)]
+    assert marks == [("yellow", 1.0), ("yellow", 0.0)]
+    page.click(".hit button", "Right")
+    page.until("return document.querySelectorAll('[aria-pressed=true]').length === 1")
+
+
+def test_the_keyboard_is_enough(page):
+    from selenium.webdriver.common.keys import Keys
+
+    page.open("/?q=white")
+    page.run("document.activeElement.blur()")
+    page.type("body", "/")
+    assert page.run("return document.activeElement.id") == "query"
+    page.press(Keys.ENTER)
+    page.run("document.querySelector('.picture').focus()")
+    page.press(Keys.ENTER)
+    first = page.text("#facts")
+    page.press(Keys.ARROW_RIGHT)
+    assert page.text("#facts") != first
+    page.press("r")
+    page.until("return document.querySelector('#marking [aria-pressed=true]')")
+    page.press(Keys.ESCAPE)
+    assert not page.all("#viewer")
+    assert page.run("return document.activeElement.dataset.place") == "1"
+
+
+def test_filters_that_nothing_passes(page):
+    page.open("/?q=red&until=1900-01-01")
+    assert page.text("main").split("\n") == [
+        "No photo has the day of the shot (EXIF).",
+        "No photo passes the filters.",
+        "Reset filters",
+    ]
+    assert "(1 set)" in page.text("#active")
+    page.click("#results button", "Reset filters")
+    assert page.all(".hit")
+
+
+def test_words_that_matter(page):
+    page.open("/?q=red+blue")
+    page.click("#summary button", "Which words matter?")
+    rows = page.texts("#analysis tr")[1:]
+    assert [row.split()[0] for row in rows] == ["red", "blue"]
+    assert "vaguer by 10" in rows[0]
+
+
+def choose(page: Page, selector: str, value: str) -> None:
+    """Chooses from a list, as a person does."""
+    page.run(
+        "const [list, value] = arguments; list.value = value;"
+        "list.dispatchEvent(new Event('change', {bubbles: true}))",
+        page.all(selector)[0],
+        value,
+    )
+    page.wait()
+
+
+def test_another_matcher(page):
+    page.open("/?q=red")
+    page.click("#expert summary")
+    first = page.run("return document.querySelector('.hit img').alt")
+    choose(page, "#matcher", "mean_only")
+    page.until("return document.querySelector('#summary').innerText.includes('Ranked by mean')")
+    assert page.run("return document.querySelector('.hit img').alt") != first
+    assert "matcher=mean_only" in page.run("return location.search")
+    page.run("history.back()")
+    page.until("return document.querySelector('#matcher').value === ''")
+    page.open("/?q=red&matcher=no+such+matcher")
+    assert page.run("return document.querySelector('#matcher').value") == ""
+
+
+def test_reranking(page, service, monkeypatch):
+    page.open("/?q=red")
+    assert not page.all("#rerank")
+    index = service.index
+    # It is not what lies on the disk, which the service would open after a second.
+    monkeypatch.setattr(index, "is_current", lambda: True)
+    monkeypatch.setattr(index, "reranking", Reranking(4.0, 0.1, 0.2))
+    monkeypatch.setitem(index.content, "reranking", {})
+    monkeypatch.setitem(index.content, "log_sigma", None)
+    monkeypatch.setitem(index.__dict__, "captions", StubEmbedder().embed_texts(["red", "blue"]))
+    page.open("/?q=red")
+    page.until("return document.querySelector('.hit')")  # The switch is heard from then on.
+    page.click("#expert summary")
+    page.click("#rerank")
+    page.until("return document.querySelector('#summary').innerText.includes('Re-ranked by')")
+    assert "rerank=fast_reranking" in page.run("return location.search")
+    choose(page, "#matcher", "mean_only")
+    page.until("return document.querySelector('#rerank').disabled")
+    page.until("return document.querySelector('#summary').innerText.includes('Ranked by mean')")
+
+
+def test_where_the_model_looks(page):
+    page.open("/?q=red")
+    page.click(".hit .picture")
+    assert not page.all("#looks img")
+    page.click("#look")
+    page.until(
+        "return [...document.querySelectorAll('#looks img')].every(i => i.naturalWidth > 99)"
+    )
+    assert page.texts("#looks figcaption") == ["embedding 1", "embedding 2"]
+    page.click("#next")
+    page.until("return document.querySelectorAll('#looks img').length === 2")
+    page.click("#look")
+    assert not page.all("#looks img")
+
+
+def test_what_the_model_cannot_do_is_not_offered(page, service, monkeypatch):
+    monkeypatch.setattr(service, "matchers", [])
+    monkeypatch.setattr(service, "attends", False)
+    page.open("/?q=red")
+    page.click(".hit .picture")
+    assert page.all("#large")
+    assert not page.all("#look, #expert")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_nothing_is_cut_off(page, width):
+    long = "x" * 300
+    for path in ("/", "/?q=red+blue", f"/?q={long}&not={long}", "/?like=0&like=1&tag=x"):
+        page.open(path, width)
+        assert not is_cut_off(page), path
+    page.open("/?q=red+blue", width)
+    for panel in ("#filters", "#expert", "#help"):
+        page.click(f"{panel} summary")
+    page.click("#summary button", "Which words matter?")
+    assert not is_cut_off(page)
+    page.click(".hit .picture")
+    page.click("#look")
+    page.until("return document.querySelectorAll('#looks img').length === 2")
+    assert not is_cut_off(page)
+    large = page.run("return document.getElementById('viewer').getBoundingClientRect().toJSON()")
+    assert large["left"] >= 0
+    assert large["right"] <= width
+    assert large["bottom"] <= 900
+
+
+def test_a_server_that_is_gone(page, service, monkeypatch):
+    page.open("/?q=red")
+    page.run("window.fetch = () => Promise.reject(new TypeError('no network'))")
+    page.type("#query", " blue\n")
+    assert page.text("main") == "The server does not answer. Is it still running?"
+
+
+@pytest.fixture
+def many(service, browser, monkeypatch):
+    """The service, of an index of 100,000 photos, of which a few have files."""
+    few, index = service.index, PhotoIndex.open(service.index.path)
+    some, colours = few.photos(), few.embeddings(few.ids)["mean"]
+    day = datetime(2026, 1, 1)
+    items = [
+        replace(
+            some[number % len(some)],
+            id=number,
+            taken=(day - timedelta(hours=number)).isoformat(),
+        )
+        for number in range(MANY)
+    ]
+    means = colours[np.arange(MANY) % len(some)]
+    monkeypatch.setitem(
+        index.__dict__, "parts", [SimpleNamespace(items=items, arrays={"mean": means})]
+    )
+    vectors = Exact(index.path / "many", (1, 3))
+    vectors.add(np.arange(MANY), means[:, None])
+    monkeypatch.setitem(index.__dict__, "vectors", vectors)
+    monkeypatch.setattr(service, "searcher", Searcher(index, embedder=service.embedder))
+    yield service
+    browser.get("about:blank")  # It asks for no more thumbnails of this index.
+
+
+def test_100_000_photos(page, many):
+    shown = "[...document.querySelectorAll('.picture')].map(p => Number(p.dataset.place))"
+
+    def scroll() -> set[int]:
+        """Scrolls to the end, and gives the places that are on the page once others are there."""
+        before = page.run(f"return Math.max(...{shown})")
+        page.run("scrollTo(0, document.documentElement.scrollHeight)")
+        page.until(f"return Math.max(...{shown}) > {before}")
+        page.wait()
+        return set(page.run(f"return {shown}"))
+
+    page.open()
+    assert "100,000 photos, the newest first" in page.text("#summary")
+    assert page.text("#results h2").startswith("January 2026")
+    seen = set(page.run(f"return {shown}"))
+    assert len(seen) <= 120
+    while len(seen) < 480:
+        there = scroll()
+        assert len(there) <= 400
+        seen |= there
+    assert len(there) < len(seen), "what is far away stays"
+    assert seen == set(range(len(seen)))
+    page.run("scrollTo(0, 0)")
+    page.until("return document.querySelector('[data-place=\"0\"]')")
+    page.open("/?q=red")
+    assert len(page.run(f"return {shown}")) <= 160
+    scroll()
+
+
+@pytest.fixture
+def violations(page, browser):
+    """What axe finds wrong with the page, in a light or a dark scheme."""
+    axe = pytest.importorskip("axe_core_python", reason="axe-core-python is not installed")
+    script = Path(axe.__file__).with_name("axe.min.js").read_text("utf-8")
+
+    def find(scheme: str) -> list[str]:
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        page.run(script)
+        found = browser.execute_async_script(
+            "axe.run({resultTypes: ['violations']}).then(arguments[arguments.length - 1])"
+        )
+        return [f"{v['id']}: {n['html'][:200]}" for v in found["violations"] for n in v["nodes"]]
+
+    return find
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (768, "dark"), (360, "light")])
+def test_nobody_is_shut_out(page, violations, width, scheme):
+    page.open("/", width)
+    assert violations(scheme) == []
+    page.open("/?q=red+wombat&like=0", width)
+    for panel in ("#filters", "#expert", "#help"):
+        page.click(f"{panel} summary")
+    assert violations(scheme) == []
+    page.open("/?q=red+blue", width)
+    page.click("#summary button", "Which words matter?")
+    page.click(".hit button", "Right")
+    page.click(".hit .picture")
+    page.click("#look")
+    page.until("return document.querySelectorAll('#looks img').length === 2")
+    assert violations(scheme) == []
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (360, "dark")])
+def test_nobody_is_shut_out_where_something_is_missing(
+    page, service, violations, monkeypatch, tmp_path, width, scheme
+):
+    page.open("/?q=red&until=1900-01-01", width)
+    assert violations(scheme) == []
+    (tmp_path / "broken.jpg").write_bytes(photo("red")[:200])
+    page.type("#files", str(tmp_path / "broken.jpg"))
+    assert page.all(".banner.problem, #parts li.broken")
+    assert violations(scheme) == []
+    monkeypatch.setattr(service, "verdict", "none")
+    monkeypatch.setattr(service, "said", "Probably none of the photos is right.")
+    page.open("/?q=red", width)
+    assert page.all(".banner.unsure")
+    assert violations(scheme) == []
+    page.open("/?until=1900-01-01", width)
+    page.run("document.body.dataset.photos = 0; search()")
+    page.wait()
+    assert page.text("#results").startswith("The index has no photos yet.")
+    assert violations(scheme) == []

@@ -1,0 +1,351 @@
+"""What every backend must do, whatever it is made of."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from keras_xmr.search.backends import (
+    BACKENDS,
+    BackendError,
+    DamagedError,
+    Exact,
+    backend_class,
+    base,
+)
+from keras_xmr.search.manifests import read_manifest, write_manifest
+from keras_xmr.utils.errors import UserError
+
+WIDTH = 12
+LIBRARIES = {
+    "exact": (),
+    "faiss_hnsw": ("faiss",),
+    "faiss_ivf_pq": ("faiss",),
+    "milvus": ("pymilvus", "milvus_lite"),
+}
+
+
+@pytest.fixture(params=BACKENDS)
+def kind(request):
+    for library in LIBRARIES[request.param]:
+        pytest.importorskip(library, reason=f"the extra for {request.param} is not installed")
+    return backend_class(request.param)
+
+
+def vectors(count, rows=1, seed=0):
+    found = np.random.default_rng(seed).normal(size=(count, rows, WIDTH))
+    return (found / np.linalg.norm(found, axis=-1, keepdims=True)).astype(np.float32)
+
+
+def filled(kind, folder, count=400, rows=1, **options):
+    """A backend with items of the ids 10, 13, 16 and so on, which are not added in order."""
+    backend = kind(folder / "vectors", (rows, WIDTH), **options)
+    ids = 10 + 3 * np.random.default_rng(1).permutation(count)
+    backend.add(ids, vectors(count, rows))
+    return backend, ids
+
+
+def brute_force(ids, items, queries, k):
+    scores = np.einsum("qad,nbd->qnab", queries, items).max(axis=(2, 3))
+    return ids[np.argsort(-scores, axis=1)[:, :k]]
+
+
+def recall(found, expected):
+    return np.mean([np.isin(e, f).mean() for f, e in zip(found, expected, strict=True)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [1, 3])
+def test_it_finds_what_brute_force_finds(kind, rows, tmp_path):
+    backend, ids = filled(kind, tmp_path, rows=rows)
+    queries = vectors(20, rows=2, seed=5)
+    found = backend.search(queries, 10)
+    expected = brute_force(ids, vectors(400, rows), queries, 10)
+    assert found.ids.shape == (20, 10)
+    assert np.all(np.diff(found.scores, axis=1) <= 0)
+    assert all(len(set(row)) == 10 for row in found.ids)
+    if kind is Exact:
+        np.testing.assert_array_equal(found.ids, expected)
+    assert recall(found.ids, expected) >= {"faiss_ivf_pq": 0.3}.get(kind.NAME, 0.95)
+
+
+@pytest.mark.slow
+def test_removed_items_are_gone_for_good(kind, tmp_path):
+    backend, ids = filled(kind, tmp_path)
+    queries = vectors(5, seed=5)
+    first = backend.search(queries, 1).ids[:, 0]
+    backend.remove(np.array([*first, 999_999]))
+    assert not np.isin(first, backend.search(queries, 50).ids).any()
+    backend.save()
+    again = kind.open(tmp_path / "vectors")
+    assert len(again) == 400 - len(set(first))
+    assert not np.isin(first, again.search(queries, 400).ids).any()
+    backend.remove(ids[: len(ids) * 3 // 4])
+    backend.save()  # By now more are removed than are there.
+    again = kind.open(tmp_path / "vectors")
+    assert set(again.ids) == set(backend.ids) == set(ids[len(ids) * 3 // 4 :]) - set(first)
+    assert set(again.search(queries, 400).ids.ravel()) <= {-1, *again.ids}
+
+
+@pytest.mark.slow
+def test_only_what_is_allowed_is_found(kind, tmp_path):
+    backend, ids = filled(kind, tmp_path)
+    allowed = np.sort(ids)[::40]
+    found = backend.search(vectors(4, seed=5), 20, allowed=allowed)
+    assert (found.ids >= 0).sum() >= 4 * 10 * (0.5 if kind.NAME == "faiss_ivf_pq" else 1)
+    assert set(found.ids.ravel()) <= {-1, *allowed}
+    assert (found.ids[:, 10:] == -1).all()
+    assert np.isneginf(found.scores[:, 10:]).all()
+    nothing = backend.search(vectors(4, seed=5), 3, allowed=np.empty(0, np.int64))
+    assert (nothing.ids == -1).all()
+
+
+@pytest.mark.slow
+def test_what_was_not_saved_is_not_there(kind, tmp_path):
+    backend, _ = filled(kind, tmp_path)
+    backend.save()
+    backend.add(np.array([1, 2]), vectors(2, seed=3))
+    backend.remove(np.array([10]))
+    assert set(backend.ids) >= {1, 2}
+    assert set(kind.open(tmp_path / "vectors").ids) == set(range(10, 1210, 3))
+
+
+@pytest.mark.slow
+def test_two_readers_and_a_writer(kind, tmp_path):
+    backend, _ = filled(kind, tmp_path)
+    backend.save()
+    readers = [kind.open(tmp_path / "vectors") for _ in range(2)]
+    before = [reader.search(vectors(3, seed=5), 5).ids for reader in readers]
+    for number in range(20):  # More than the exact one keeps apart.
+        backend.add(np.array([5000 + number]), vectors(1, seed=number))
+        backend.save()
+    for reader, ids in zip(readers, before, strict=True):
+        np.testing.assert_array_equal(reader.search(vectors(3, seed=5), 5).ids, ids)
+    assert len(kind.open(tmp_path / "vectors")) == 420
+
+
+@pytest.mark.slow
+def test_damage_is_named(kind, tmp_path):
+    backend, _ = filled(kind, tmp_path)
+    backend.save()
+    backend.close()
+    folder = tmp_path / "vectors"
+    (folder / "manifest.json").write_text((folder / "manifest.json").read_text()[:-9])
+    with pytest.raises(UserError, match=r"manifest.json is damaged"):
+        kind.open(folder)
+    shutil.rmtree(folder)
+    with pytest.raises(UserError, match=r"holds no index"):
+        kind.open(folder)
+
+
+@pytest.mark.slow
+def test_a_damaged_file_is_named(kind, tmp_path):
+    backend, _ = filled(kind, tmp_path)
+    backend.save()
+    if kind.NAME == "milvus":  # Its files are its own; what counts is whether all rows are there.
+        backend._client.delete(backend._name, filter="id in [10]")
+        with pytest.raises(BackendError, match=r"has 399 items, not 400: it is damaged"):
+            kind.open(tmp_path / "vectors")
+        return
+    largest = max((tmp_path / "vectors").iterdir(), key=lambda path: path.stat().st_size)
+    content = bytearray(largest.read_bytes())
+    content[-3] ^= 0xFF
+    largest.write_bytes(content)
+    with pytest.raises(BackendError, match=f"{largest.name} is .*damaged"):
+        kind.open(tmp_path / "vectors")
+
+
+@pytest.mark.parametrize(
+    ("ids", "items", "message"),
+    [
+        ([10, 1], vectors(2), "duplicate id"),
+        ([1, 1], vectors(2), "duplicate id"),
+        ([1, 2], vectors(2)[..., :3], "shape"),
+        ([1, 2], vectors(2) * np.float32(np.inf), "not finite"),
+    ],
+)
+def test_what_cannot_be_added_is_refused(kind, tmp_path, ids, items, message):
+    backend, _ = filled(kind, tmp_path)
+    with np.errstate(invalid="ignore"), pytest.raises(BackendError, match=message):
+        backend.add(np.array(ids), items)
+    assert len(backend) == 400
+
+
+PARAMETERS = {
+    "faiss_hnsw": ("breadth", {"neighbours": 4, "construction": 8}, 400),
+    "faiss_ivf_pq": ("probed", {"cells": 20, "pieces": 12}, 20),
+    "milvus": ("breadth", {"neighbours": 4, "construction": 8}, 400),
+}
+
+
+@pytest.mark.slow
+def test_search_parameters_are_honoured(kind, tmp_path):
+    if kind is Exact:
+        return  # It has none.
+    queries = vectors(30, seed=5)
+    expected = filled(Exact, tmp_path / "e", 1000)[0].search(queries, 10).ids
+    option, narrow, wide = PARAMETERS[kind.NAME]
+    found = {}
+    for value in (1, wide):
+        options = narrow | {option: value}
+        backend, _ = filled(kind, tmp_path / str(value), 1000, **options)
+        backend.save()
+        again = kind.open(tmp_path / str(value) / "vectors")
+        assert again.options[option] == value
+        found[value] = recall(again.search(queries, 10).ids, expected)
+    assert found[wide] > found[1] + 0.03, found
+
+
+def test_cells_are_as_many_as_all_vectors_want(tmp_path):
+    faiss = pytest.importorskip("faiss", reason="the extra for faiss is not installed")
+    backend = backend_class("faiss_ivf_pq")(tmp_path, (1, WIDTH))
+    sizes = []
+    backend.begin(400, lambda size: sizes.append(size) or vectors(size))
+    backend.add(np.arange(80), vectors(80))
+    assert (sizes, faiss.extract_index_ivf(backend._index).nlist) == ([400], 400 // 39)
+    backend.add(np.arange(80, 400), vectors(400)[80:])
+    assert len(backend) == 400
+
+
+def test_float16_vectors_of_an_earlier_version_are_built_again(tmp_path):
+    backend, _ = filled(Exact, tmp_path)
+    backend.save()
+    content = read_manifest(backend.folder, 1, "shape")
+    write_manifest(backend.folder, 1, content | {"precision": "float16"})
+    with pytest.raises(DamagedError, match="float16 vectors of an earlier"):
+        Exact.open(backend.folder)
+
+
+@pytest.mark.parametrize("asked", [9, 1])
+def test_blocks_change_nothing(asked, tmp_path, monkeypatch):
+    backend, ids = filled(Exact, tmp_path, rows=2)
+    backend.remove(ids[:7])
+    queries, allowed = vectors(asked, rows=2, seed=5), np.sort(ids)[::3]
+    whole = [backend.search(queries, k, some) for k in (1, 30) for some in (None, allowed)]
+    monkeypatch.setattr(base, "_BLOCK", 24 * 50)
+    parts = [backend.search(queries, k, some) for k in (1, 30) for some in (None, allowed)]
+    for one, other in zip(whole, parts, strict=True):
+        np.testing.assert_array_equal(one.ids, other.ids)
+        np.testing.assert_allclose(one.scores, other.scores, rtol=1e-5)
+
+
+_WRITER = """
+COMMAND_LINE_OF_KERAS_XMR = True  # Which imports no TensorFlow.
+import sys
+from pathlib import Path
+import numpy as np
+from keras_xmr.search.backends import backend_class
+kind, folder = backend_class(sys.argv[1]), Path(sys.argv[2])
+backend = kind.open(folder, writing=True)
+print("ready", flush=True)
+number = 10_000
+while True:
+    backend.add(np.arange(number, number + 50), np.ones((50, 1, 12), np.float32))
+    backend.save()
+    number += 50
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_writer_leaves_a_whole_index(kind, tmp_path):
+    backend, ids = filled(kind, tmp_path)
+    backend.save()
+    backend.close()
+    arguments = [sys.executable, "-c", _WRITER, kind.NAME, str(tmp_path / "vectors")]
+    writer = subprocess.Popen(arguments, stdout=subprocess.PIPE, env=os.environ)
+    assert writer.stdout.readline() == b"ready\n"
+    for _ in range(10):
+        if kind.NAME == "milvus":
+            with pytest.raises(BackendError, match=r"one process at a time .* server"):
+                kind.open(tmp_path / "vectors")
+            continue
+        opened = kind.open(tmp_path / "vectors")
+        assert len(opened) % 50 == 0
+        assert set(ids) <= set(opened.ids)
+    writer.send_signal(signal.SIGKILL)
+    writer.wait()
+    writer.stdout.close()
+    opened = kind.open(tmp_path / "vectors", writing=True)
+    assert len(opened) % 50 == 0
+    assert not list((tmp_path / "vectors").glob(".*"))
+
+
+@pytest.mark.slow
+def test_no_tensorflow_is_imported():
+    code = "import sys; COMMAND_LINE_OF_KERAS_XMR = True; import keras_xmr.search.backends"
+    check = f"{code}; sys.exit('tensorflow' in sys.modules or 'keras' in sys.modules)"
+    subprocess.run([sys.executable, "-c", check], check=True)
+
+
+def test_an_unknown_backend_is_named():
+    with pytest.raises(BackendError, match="unknown backend 'annoy'; use one of exact"):
+        backend_class("annoy")
+
+
+def test_a_file_that_goes_away_while_it_is_opened_is_named(tmp_path, monkeypatch):
+    kind = backend_class("faiss_hnsw")
+    backend, _ = filled(kind, tmp_path)
+    backend.save()
+    backend.close()
+
+    def gone(path):
+        raise RuntimeError("Error in faiss::FileIOReader")  # What faiss says of no file
+
+    monkeypatch.setattr("faiss.read_index", gone)
+    with pytest.raises(BackendError, match=r"\.faiss is missing or damaged .*run `index`"):
+        kind.open(tmp_path / "vectors")
+
+
+@pytest.mark.slow
+def test_milvus_is_asked_again_while_it_writes_a_graph(tmp_path, monkeypatch):
+    pymilvus = pytest.importorskip("pymilvus")
+    kind = backend_class("milvus")
+    backend, _ = filled(kind, tmp_path)
+    backend.save()
+    load, asked = pymilvus.MilvusClient.load_collection, []
+
+    def load_in_the_end(client, name, **options):
+        asked.append(name)
+        if len(asked) < 3:
+            raise pymilvus.MilvusException(1, "read error in data.hnsw.idx")
+        load(client, name, **options)
+
+    monkeypatch.setattr(pymilvus.MilvusClient, "load_collection", load_in_the_end)
+    monkeypatch.setattr("keras_xmr.search.backends.milvus._PAUSE", 0)
+    backend.add(np.array([7000]), vectors(1, seed=9))
+    backend.save()
+    assert len(asked) == 3
+    assert len(kind.open(tmp_path / "vectors")) == len(backend)
+
+
+@pytest.mark.slow
+def test_a_search_of_milvus_waits_for_recent_changes_alone(tmp_path, monkeypatch):
+    pymilvus = pytest.importorskip("pymilvus")
+    pytest.importorskip("milvus_lite")
+    now, levels, search = [0.0], [], pymilvus.MilvusClient.search
+
+    def record(client, name, *, consistency_level, **options):
+        levels.append(consistency_level)
+        return search(client, name, consistency_level=consistency_level, **options)
+
+    monkeypatch.setattr(pymilvus.MilvusClient, "search", record)
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=time.sleep)
+    monkeypatch.setattr("keras_xmr.search.backends.milvus.time", clock)
+    backend, _ = filled(backend_class("milvus"), tmp_path, 20)
+    backend.save()
+    for number in range(3):
+        now[0] += 60.0 * (number == 1)
+        if number == 2:
+            backend.add(np.array([7000]), vectors(1, seed=9))
+            backend.save()
+        backend.search(vectors(1, seed=3), 3)
+    assert levels == ["Strong", "Bounded", "Strong"]
+    backend.close()

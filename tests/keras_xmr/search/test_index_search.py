@@ -1,0 +1,461 @@
+"""Searching an index, with a model that knows colours."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from datetime import date
+
+import numpy as np
+import pytest
+from small_index import COLOURS, StubEmbedder, photo, small_index, write_photos
+
+from keras_xmr.commands._results_page import lines, results_table
+from keras_xmr.reranking import FastReranking
+from keras_xmr.search import MAX_TEXT, Filters, PhotoIndex, Query, Searcher, search
+from keras_xmr.search.answer_sets import AnswerSets
+from keras_xmr.search.backends import Exact
+from keras_xmr.search.build import build_index
+from keras_xmr.search.manifests import write_manifest
+from keras_xmr.search.query import sentence
+from keras_xmr.search.query_reranking import Reranking
+from keras_xmr.search.verdict import Count, Logistic, VerdictModel
+from keras_xmr.search.vocabulary import Vocabulary
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.files import locked
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("search")
+    small_index(folder, tags={"red/0.jpg": ["warm", "mine"], "blue/1.jpg": ["mine"]})
+    return folder
+
+
+@pytest.fixture
+def searcher(folder):
+    return Searcher(PhotoIndex.open(folder / "index"), embedder=StubEmbedder())
+
+
+def folders(result):
+    return [hit.path.partition("/")[0] for hit in result.hits]
+
+
+def with_answer_sets(folder, captions=None, sigma=None, **values):
+    index = PhotoIndex.open(folder / "index")
+    sets = AnswerSets(**({"cutoff": 0.8, "queries": 2, "groups": 2} | values))
+    content = index.content | {"answer_sets": asdict(sets), "log_sigma": sigma}
+    if captions is not None:
+        content["reranking"] = asdict(Reranking(scale=3.0, before=0.5, after=0.625))
+        np.savez(index.path / "captions.npz", mean=captions)
+    np.savez(index.path / "reference.npz", mean=index.sample["mean"])
+    return Searcher(PhotoIndex(index.path, content), embedder=StubEmbedder())
+
+
+def with_verdict(folder, absent_below=-9.0, known=("red", "thing")):
+    """Photos are right if they lie above the mean of the reference."""
+    right = Logistic([0.0] * 7, [1.0] * 7, [4.0] + [0.0] * 7)
+    presence = Logistic([0.0] * 6, [1.0] * 6, [1.0] + [0.0] * 6)
+    model = VerdictModel(presence, absent_below, right, 0.3, 0.1, 100, 500, complete=False)
+    searcher = with_answer_sets(folder)
+    searcher.index.verdict = model
+    words = Vocabulary(dict.fromkeys(known, 5), 1000).as_arrays()
+    np.savez(searcher.index.path / "words.npz", **words)
+    searcher.index.has_vocabulary = True
+    return searcher
+
+
+def test_texts_find_what_they_name(searcher):
+    for colour in COLOURS:
+        result = searcher.search(Query(texts=(f"{colour} thing",)), count=3)
+        assert folders(result) == [colour] * 3
+        assert result.unknown_words == ("thing",)
+        assert result.certified
+        assert result.searched == 15
+        scores = [hit.score for hit in result.hits]
+        assert scores == sorted(scores, reverse=True)
+
+
+def test_photos_find_what_looks_like_them(searcher):
+    result = searcher.search(Query(images=(photo("green", 999),)), count=3)
+    assert folders(result) == ["green"] * 3
+    own = searcher.index.photos()[0]
+    result = searcher.search(Query(ids=(own.id,)), count=2)
+    assert folders(result) == ["blue"] * 2
+    assert own.id not in {hit.id for hit in result.hits}
+
+
+def test_where_no_photo_is_looked_at_no_model_is_loaded(folder):
+    searcher = Searcher(PhotoIndex.open(folder / "index"), run=folder / "nowhere")
+    result = searcher.search(Query(texts=("red",)), filters=Filters(folder="gren"))
+    assert result.notes[0].startswith("No photo is in the folder 'gren'.")
+    assert results_table("red", result) == "red\n\n" + "\n".join(result.notes)
+
+
+def test_several_parts_count_together(searcher):
+    both = searcher.search(Query(texts=("red", "blue")), count=6)
+    assert set(folders(both)) == {"red", "blue"}
+    plain = searcher.search(Query(texts=("red",)), count=6)
+    assert set(folders(plain)) == {"red", "yellow"}
+    without = searcher.search(Query(texts=("red",), unlike=("yellow",)), count=15)
+    assert folders(without)[:3] == ["red"] * 3
+    assert without.answer is None
+
+
+def test_filters_leave_photos_out(searcher):
+    result = searcher.search(Query(texts=("red",)), 20, Filters(folder="blue"))
+    assert (set(folders(result)), result.searched) == ({"blue"}, 3)
+    assert searcher.search(Query(texts=("red",)), 20, Filters(folder="blu")).searched == 0
+    assert searcher.search(Query(texts=("red",)), 20, Filters(tags=("mine",))).searched == 2
+    assert searcher.search(Query(texts=("red",)), 20, Filters(tags=("mine", "warm"))).searched == 1
+    result = searcher.search(Query(texts=("red",)), 5, Filters(until=date(2101, 1, 1)))
+    assert (result.hits, result.notes[-1]) == ((), "No photo passes the filters.")
+    assert result.notes[0] == "No photo has the day of the shot (EXIF)."
+
+
+def test_days_are_those_of_photos_that_have_one(tmp_path):
+    searcher = Searcher(small_index(tmp_path), embedder=StubEmbedder())
+    photos = searcher.index.photos()
+    for item, day in zip(photos, ("2019-07-03T10:20:30", "2020-01-01T00:00:00"), strict=False):
+        number, row, _ = searcher.index._rows[item.id]
+        searcher.index._rows[item.id] = number, row, replace(item, taken=day)
+    for filters, count in (
+        (Filters(since=date(2019, 7, 3), until=date(2019, 7, 3)), 1),
+        (Filters(since=date(2019, 7, 4)), 1),
+        (Filters(until=date(2030, 1, 1)), 2),
+        (Filters(until=date(2001, 1, 1)), 0),
+    ):
+        assert searcher.search(Query(texts=("red",)), 5, filters).searched == count
+    with_days = searcher.search(Query(texts=("red",)), 5, Filters(since=date(2020, 1, 1)))
+    assert "taken" in results_table("red", with_days)
+    (hit,) = with_days.hits
+    without = replace(with_days, hits=(replace(hit, taken=""),))
+    assert "taken" not in results_table("red", without)
+
+
+@pytest.mark.parametrize(
+    ("query", "count", "message"),
+    [
+        (Query(), 5, "query is empty"),
+        (Query(unlike=("red",)), 5, "query is empty"),
+        (Query(texts=("!? ",)), 5, "has no words"),
+        (Query(texts=("x" * (MAX_TEXT + 1),)), 5, "at most 2,000 characters"),
+        (Query(texts=("red",) * 17), 5, "at most 16 parts"),
+        (Query(texts=("red",)), 0, "must be 1 to 1,000, got"),
+        (Query(ids=(999,)), 5, "no photo 999"),
+        (Query(images=(b"no photo at all",)), 5, "photo 1 is not an image"),
+    ],
+)
+def test_what_cannot_be_answered_is_said(searcher, query, count, message):
+    with pytest.raises(UserError, match=message):
+        searcher.search(query, count)
+
+
+def test_another_model_is_refused(folder):
+    index = PhotoIndex.open(folder / "index")
+    with pytest.raises(UserError, match=r"was made by another model .*--run"):
+        Searcher(index, embedder=StubEmbedder("other")).search(Query(texts=("red",)))
+
+
+def test_answer_sets_say_how_many(folder):
+    found = with_answer_sets(folder).search(Query(texts=("red",)), count=10)
+    answer = found.answer
+    assert [hit.in_answer for hit in found.hits] == [
+        hit.score >= answer.cutoff for hit in found.hits
+    ]
+    assert 3 <= answer.size < 10
+    everything = with_answer_sets(folder, cutoff=-np.inf).search(Query(texts=("red",)))
+    assert (everything.answer.size, everything.answer.cutoff) == (15, None)
+
+
+def test_a_verdict_says_how_many_of_the_first_are_right(folder):
+    searcher = with_verdict(folder)
+    for count in (5, 15):
+        found = searcher.search(Query(texts=("red",)), count=count)
+        answer, chances = found.answer, [hit.right for hit in found.hits]
+        assert answer.verdict == "some"
+        assert chances == sorted(chances, reverse=True)
+        assert answer.right.of == count
+        assert answer.right.expected == pytest.approx(sum(chances))
+        assert answer.right.low <= answer.right.expected <= answer.right.high
+        assert re.search(f" of these {count} (is|are) right", answer.sentence)
+        assert answer.sentence in results_table("red", found)
+    assert searcher.search(Query(texts=("red", "blue"))).answer is None
+
+
+def test_a_verdict_says_that_nothing_is_right(folder):
+    found = with_verdict(folder, absent_below=9.0).search(Query(texts=("red",)))
+    assert (found.answer.verdict, found.answer.right) == ("none", None)
+    assert found.answer.sentence == "Probably none of the photos is right."
+    assert {hit.right for hit in found.hits} == {None}
+
+
+def test_nothing_is_said_of_words_that_training_has_hardly_seen(folder):
+    found = with_verdict(folder).search(Query(texts=("rot",)))
+    assert (found.answer.verdict, found.answer.right) == ("unknown", None)
+    assert found.answer.unfamiliar == ("rot",)
+    assert "“rot” is in fewer than 3 captions of training" in found.answer.sentence
+    assert not [note for note in found.notes if "language" in note], "of one word it is not known"
+    assert {hit.right for hit in found.hits} == {None}
+    found = with_verdict(folder).search(Query(texts=("rot blau",)))
+    assert "“rot”, “blau” are each in fewer than 3 captions" in found.answer.sentence
+
+
+def test_a_query_in_another_language_is_said_to_be_one(folder):
+    searcher = with_verdict(folder)
+    searcher.index.verdict = None
+    for query, says in (
+        (Query(texts=("rotes ding",)), "it may be in another language"),
+        (Query(texts=("red thing",), unlike=("синий",)), "written in Cyrillic letters"),
+    ):
+        (note,) = [note for note in searcher.search(query).notes if says in note]
+        assert note in results_table("query", searcher.search(query))
+    notes = searcher.search(Query(texts=("red thing",))).notes
+    assert not [note for note in notes if "language" in note or "letters" in note]
+
+
+def test_nothing_is_said_without_a_verdict(folder):
+    found = with_answer_sets(folder).search(Query(texts=("red",)))
+    assert (found.answer.verdict, found.answer.sentence) == ("unknown", "")
+    assert lines(found) == list(found.notes)
+    assert found.notes[0].startswith("This index is not calibrated: how many of these photos")
+    assert found.notes[0].endswith("50 validation photos with more than one caption.")
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        (Count(17.6, 15, 19, 20), "About 18 of these 20 are right (15 to 19)."),
+        (Count(0.8, 0, 2, 20), "About 1 of these 20 is right (0 to 2)."),
+        (Count(19.99, 20, 20, 20), "All of these 20 are right."),
+        (Count(0.3, 0, 2, 20), "Hardly any of these 20 are right (0 to 2)."),
+        (Count(0.01, 0, 0, 20), "Probably none of these 20 is right."),
+        (Count(0.8, 0, 1, 1), "This photo is right with a probability of 80 %."),
+    ],
+)
+def test_a_count_in_words(count, said):
+    assert sentence("some", count, ()) == said
+
+
+def test_one_query_is_reranked_as_the_batch_that_is_stored(folder):
+    model = StubEmbedder()
+    texts = ["red", "red yellow", "white", "white green", "blue"]
+    sample = model.embed_texts(texts)["mean"]
+    searcher = with_answer_sets(folder, sample)
+    index = searcher.index
+    batch = FastReranking(lambda1=3.0, lambda2=3.0)(model.score(index.sample, {"mean": sample}))
+    changed = 0
+    for number, text in enumerate(texts):
+        plain = searcher.search(Query(texts=(text,)), count=15)
+        found = searcher.search(Query(texts=(text,)), count=15, rerank="fast_reranking")
+        order = np.argsort(-batch.text_to_image[:, number], kind="stable")
+        assert [hit.id for hit in found.hits] == index.ids[order].tolist()
+        # What is in the set, and how many, is as without it.
+        told = {hit.id: (hit.score, hit.in_answer) for hit in plain.hits}
+        assert {hit.id: (hit.score, hit.in_answer) for hit in found.hits} == told
+        assert found.answer == plain.answer
+        assert "from 50.0 to 62.5 %" in found.notes[-1]
+        changed += [hit.id for hit in plain.hits] != [hit.id for hit in found.hits]
+    assert changed
+
+
+def test_what_cannot_be_reranked_is_said(folder, searcher):
+    with pytest.raises(UserError, match="has no captions for re-ranking"):
+        searcher.search(Query(texts=("red",)), rerank="fast_reranking")
+    known = with_answer_sets(folder, StubEmbedder().embed_texts(["red"])["mean"])
+    with pytest.raises(UserError, match="is for a single text"):
+        known.search(Query(texts=("red", "blue")), rerank="fast_reranking")
+    with pytest.raises(UserError, match="unknown re-ranker 'slow'"):
+        known.search(Query(texts=("red",)), rerank="slow")
+
+
+class Vague(StubEmbedder):
+    """Its sigma grows with the number of words."""
+
+    def __init__(self):
+        super().__init__()
+        self.kind = "gaussian"
+
+    def embed_texts(self, texts):
+        words = np.array([[len(text.split())] * 3 for text in texts], np.float32)
+        return super().embed_texts(texts) | {"log_variance": 2 * words}
+
+
+def test_uncertainty_is_a_percentile_of_training_captions(folder):
+    captions = np.zeros((4, 3), np.float32)
+    index = with_answer_sets(folder, captions, [0.5, 1.5, 1.6, 9.0]).index
+    index.kind = "gaussian"
+    for text, percent in (("red", 25.0), ("red blue", 75.0)):
+        found = Searcher(index, embedder=Vague()).search(Query(texts=(text,)))
+        assert found.uncertainty == percent
+        assert f"more uncertain than {percent:.0f} % of the captions of training" in "\n".join(
+            lines(found)
+        )
+    index = with_answer_sets(folder, captions).index
+    index.kind = "gaussian"
+    found = Searcher(index, embedder=Vague()).search(Query(texts=("red",)))
+    assert found.uncertainty is None
+    assert "This model's uncertainty is not informative, so none is shown." in found.notes
+
+
+def test_it_is_plain_data(folder):
+    result = with_answer_sets(folder).search(Query(texts=("red",)), count=2)
+    told = json.loads(json.dumps(asdict(result), allow_nan=False))
+    assert told["answer"]["verdict"] == "unknown"
+    told = asdict(with_verdict(folder).search(Query(texts=("red",)), count=2))
+    told = json.loads(json.dumps(told, allow_nan=False))
+    assert told["answer"]["right"].keys() == {"expected", "low", "high", "of"}
+    assert [hit["id"] for hit in told["hits"]] == [hit.id for hit in result.hits]
+
+
+class Roundabout(StubEmbedder):
+    """Scores by something that its vectors only resemble, with a bound."""
+
+    def __init__(self, slack):
+        super().__init__()
+        self.slack = slack
+        self.scored = 0
+
+    def score(self, gallery, query):
+        self.scored += len(gallery["mean"])
+        found = super().score(gallery, query)
+        return found + self.slack * np.sin(1000 * found)
+
+    def score_bound(self, similarity, gallery, query):
+        return similarity + self.slack
+
+
+@pytest.mark.parametrize(("slack", "certified"), [(1e-3, True), (30.0, False)])
+def test_candidates_are_widened_until_the_bound_proves_them(folder, monkeypatch, slack, certified):
+    monkeypatch.setattr(search, "_FEW", 2)
+    monkeypatch.setattr(search, "_MOST", 8 if certified else 2)
+    index = PhotoIndex.open(folder / "index")
+    index.reduces = False
+    model = Roundabout(slack)
+    result = Searcher(index, embedder=model).search(Query(texts=("red",)), count=1)
+    assert result.certified is certified
+    assert bool(result.notes[2:]) is not certified, "the index is not calibrated, without sigma"
+    everything = super(Roundabout, model).score(index.sample, model.embed_texts(["red"]))[:, 0]
+    exact = np.argmax(everything + slack * np.sin(1000 * everything))
+    if certified:
+        assert result.hits[0].id == index.ids[exact]
+
+
+def with_a_bound_between_photos(folder, monkeypatch, captions=None, **options):
+    """A searcher whose bound on the photos that were not scored lies above the second photo."""
+    for name in ("_FEW", "_MOST"):
+        monkeypatch.setattr(search, name, 12)
+    monkeypatch.setattr(search, "FIRST", 3)
+    searcher = with_answer_sets(folder, captions, **options)
+    searcher.index.reduces = False
+    searcher.model.score_bound = lambda *_: np.array([-np.inf])
+    first, second, *_ = searcher.search(Query(texts=("red",))).hits
+    assert first.score > second.score
+    searcher.model.score_bound = lambda *_: np.array([(first.score + second.score) / 2])
+    return searcher
+
+
+def test_what_is_reranked_is_certified_with_all_that_may_be_shown(folder, monkeypatch):
+    captions = StubEmbedder().embed_texts(["red", "blue"])["mean"]
+    searcher = with_a_bound_between_photos(folder, monkeypatch, captions, cutoff=99.0)
+    red = Query(texts=("red",))
+    assert searcher.search(red, count=1).certified is True
+    found = searcher.search(red, count=1, rerank="fast_reranking")
+    assert found.certified is False
+    assert "others may be better" in " ".join(found.notes)
+
+
+def test_an_answer_set_that_may_lack_photos_is_not_certified(folder, monkeypatch):
+    searcher = with_a_bound_between_photos(folder, monkeypatch)
+    found = searcher.search(Query(texts=("red",)), count=1)
+    assert 1 < found.answer.size < 12
+    assert found.certified is False
+
+
+@pytest.mark.slow
+def test_an_index_that_is_being_changed_finds_what_is_there(tmp_path, monkeypatch):
+    small_index(tmp_path)
+    (tmp_path / "photos/red/0.jpg").unlink()
+    (tmp_path / "photos/red/9.jpg").write_bytes(photo("red", 999))
+    with monkeypatch.context() as killed:
+        killed.setattr(Exact, "save", _kill)
+        with pytest.raises(KeyboardInterrupt):
+            build_index(StubEmbedder(), tmp_path / "photos", tmp_path / "index")
+    monkeypatch.setattr(search, "_FEW", 4)
+    searcher = Searcher(PhotoIndex.open(tmp_path / "index"), embedder=StubEmbedder())
+    found = searcher.search(Query(texts=("red",)), count=2)
+    assert {hit.path for hit in found.hits} == {"red/1.jpg", "red/2.jpg"}
+    assert found.certified is None
+    assert found.notes[0].startswith("The index is not finished")
+    shutil.rmtree(tmp_path / "index/vectors")
+    with pytest.raises(UserError, match="is not finished; run `index` again"):
+        Searcher(PhotoIndex.open(tmp_path / "index"), embedder=StubEmbedder()).warm_up()
+    build_index(StubEmbedder(), tmp_path / "photos", tmp_path / "index")
+    searcher = Searcher(PhotoIndex.open(tmp_path / "index"), embedder=StubEmbedder())
+    assert searcher.search(Query(texts=("red",)), count=2).certified
+
+
+def _kill(*_):
+    raise KeyboardInterrupt
+
+
+def test_a_search_says_that_the_first_index_is_still_built(tmp_path):
+    write_photos(tmp_path / "photos")
+    model, said = StubEmbedder(), []
+
+    def look(pixels):
+        index = PhotoIndex.open(tmp_path / "index")
+        for filters in (Filters(), Filters(folder="red")):
+            query = Query(texts=("red",))
+            said.append(Searcher(index, tmp_path / "no run").search(query, filters=filters).notes)
+        raise KeyboardInterrupt
+
+    model.embed_pixels = look
+    with pytest.raises(KeyboardInterrupt):
+        build_index(model, tmp_path / "photos", tmp_path / "index")
+    unfinished = "The index is not finished: run `index` again unless it is still running."
+    assert said[0] == ("The index has no photos yet.", unfinished)
+    assert said[1][-2:] == said[0]
+
+
+def test_a_search_before_the_first_photo_says_that_the_index_is_built(tmp_path):
+    with (
+        locked(tmp_path / "index"),
+        pytest.raises(UserError, match=r"no photos yet\. The index is not finished"),
+    ):
+        PhotoIndex.open(tmp_path / "index")
+
+
+def test_an_empty_index_answers(tmp_path):
+    (tmp_path / "photos").mkdir()
+    build_index(StubEmbedder(), tmp_path / "photos", tmp_path / "index")
+    searcher = Searcher(PhotoIndex.open(tmp_path / "index"), embedder=StubEmbedder())
+    searcher.warm_up()
+    assert searcher.search(Query(texts=("red",))).hits == ()
+
+
+def test_a_damaged_manifest_is_named(folder, tmp_path):
+    write_manifest(tmp_path, 99, {})
+    with pytest.raises(UserError, match="has version 99, not 1"):
+        PhotoIndex.open(tmp_path)
+    with pytest.raises(UserError, match=r"holds no index .*; `index` builds one"):
+        PhotoIndex.open(tmp_path / "nowhere")
+    (tmp_path / "run" / "index").mkdir(parents=True)
+    write_manifest(tmp_path / "run" / "index", 99, {})
+    with pytest.raises(UserError, match=r"run holds no index .*run/index does"):
+        PhotoIndex.open(tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_opening_an_index_imports_no_tensorflow(folder):
+    code = (
+        "import sys; COMMAND_LINE_OF_KERAS_XMR = True; from pathlib import Path;"
+        "from keras_xmr.search import PhotoIndex, Searcher;"
+        "index = PhotoIndex.open(Path(sys.argv[1])); Searcher(index); index.thumbnail(0);"
+        "index.vectors; sys.exit('tensorflow' in sys.modules or 'keras' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(folder / "index")], check=True)

@@ -1,0 +1,242 @@
+"""Indexing and searching with a trained model: the tiny run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.stats
+import tensorflow as tf
+from tiny_runs import copy_of
+
+from keras_xmr.config.loader import find_config, load_config
+from keras_xmr.config.registry import components
+from keras_xmr.evaluation.embed import embed_split
+from keras_xmr.evaluation.inspection import compute_attention
+from keras_xmr.evaluation.scoring import score_tiles
+from keras_xmr.evaluation.uncertainty.assessment import log_sigma
+from keras_xmr.model.build import further_matcher
+from keras_xmr.search import PhotoIndex, Query, Searcher, verdict
+from keras_xmr.search.build import build_index
+from keras_xmr.search.calibration import (
+    SplitQueries,
+    calibrate_run,
+    coverage,
+    embed_reference,
+    example_caption,
+)
+from keras_xmr.search.run_model import RunModel, is_independent
+from keras_xmr.utils.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def model(trained):
+    return RunModel(trained.folder.path)
+
+
+@pytest.fixture(scope="module")
+def photos(trained, tmp_path_factory):
+    """The test photos of the run as files."""
+    root = tmp_path_factory.mktemp("photos")
+    records = trained.records.split("test")
+    for number in range(len(records)):
+        encoded = records.parse(records.read(number))
+        (root / f"{number:03d}.jpg").write_bytes(encoded.numpy())
+    return root
+
+
+@pytest.fixture(scope="module")
+def index(trained, photos, tmp_path_factory):
+    path = tmp_path_factory.mktemp("index") / "index"
+    model = RunModel(trained.folder.path)
+    report = build_index(model, photos.resolve(), path, calibrate=True)
+    assert not report.broken
+    assert example_caption(model) in [c.text for c in trained.records.split("train").captions]
+    return PhotoIndex.open(path)
+
+
+@pytest.fixture(scope="module")
+def searcher(index):
+    """Searches with the model that it loads itself, of which a text tower is traced once."""
+    return Searcher(index)
+
+
+def test_photos_are_scored_as_evaluation_scores_them(trained, searcher):
+    part = trained.records.split("test")
+    embedded = embed_split(trained.model, part, trained.tokenizer, trained.config)
+    scores = score_tiles(
+        trained.model.matcher, embedded.images, embedded.captions, trained.config.evaluation.tile
+    ).dense()
+    for caption in (0, 7):
+        found = searcher.search(Query(texts=(part.captions[caption].text,)), count=len(part))
+        own = {int(hit.path[:3]): hit.score for hit in found.hits}
+        told = [own[number] for number in range(len(part))]
+        np.testing.assert_allclose(told, scores.image_to_text[:, caption], rtol=1e-3, atol=1e-3)
+        assert found.certified
+
+
+def test_answer_sets_are_calibrated_and_cover_the_exhaustive_truth(trained, model, index, caplog):
+    assert index.answer_sets is not None
+    assert calibrate_run(model)[0].answer_sets == index.answer_sets
+    photos = len(trained.records.split("val"))
+    assert f"with more than one caption, and there are {photos}" in caplog.text
+    reference = embed_reference(model, trained.records)
+    asked = SplitQueries.embed(model, trained.records, "test").standardised(reference)
+    assert asked.right.sum() > len(asked.right)  # Captions are true of several photos.
+    part = trained.records.split("test")
+    embedded = embed_split(trained.model, part, trained.tokenizer, trained.config)
+    known = SplitQueries.embed(model, trained.records, "test", embedded)
+    known = known.standardised(reference)
+    np.testing.assert_allclose(known.scores, asked.scores, rtol=1e-3, atol=1e-3)
+    found = coverage(index.answer_sets, asked)
+    counted = round(float(np.sum(found.kept_by_photo)))
+    test = scipy.stats.binomtest(counted, len(found.kept_by_photo), found.confidence, "less")
+    assert test.pvalue > 0.01, found.kept
+
+
+def test_few_photos_calibrate_no_verdict_but_words_are_stored(trained, index):
+    assert index.verdict is None
+    text = trained.records.split("train").captions[0].text
+    assert index.vocabulary.unfamiliar(text) == ()
+    assert index.vocabulary.unfamiliar("blorp") == ("blorp",)
+    assert index.content["calibration_checksums"].keys() == {
+        "reference.npz",
+        "captions.npz",
+        "words.npz",
+    }
+
+
+def test_the_exhaustive_truth_calibrates_the_verdict(trained, model, index, monkeypatch):
+    monkeypatch.setattr(verdict, "FEWEST", 5)
+    index = PhotoIndex.open(index.path)
+    index.verdict = calibrate_run(model)[0].verdict
+    assert index.verdict.complete
+    text = trained.records.split("train").captions[0].text
+    found = Searcher(index).search(Query(texts=(text,)), count=5)
+    assert found.answer.verdict in ("some", "none")
+    assert found.answer.sentence
+
+
+def test_training_captions_are_stored(trained, model, index):
+    records = trained.records.split("train")
+    assert len(index.captions["mean"]) == min(500, len(records.captions))
+    assert index.reranking.after >= 0
+    assert not {"precision"} & index.content.keys()
+    sigma = log_sigma(index.captions)
+    assert sigma.std() > 0
+    assert index.log_sigma is None or (index.log_sigma == np.sort(sigma)).all()
+    text = trained.records.split("test").captions[0].text
+    found = Searcher(index, embedder=model).search(Query(texts=(text,)), rerank="fast_reranking")
+    assert found.notes[-1 if index.log_sigma is not None else -2] == index.reranking.sentence
+
+
+def test_texts_are_read_in_a_graph_as_one_by_one(trained, model):
+    plain = RunModel(trained.folder.path, compiled=False)
+    texts = ["A large red Circle, isn't it?", "qxz wombats wombats", "!", ""]
+    for text in texts:
+        assert model.unknown_words(text) == plain.unknown_words(text)
+    assert model.unknown_words(texts[1]) == ("qxz", "wombats")
+    for name, values in plain.embed_texts(texts).items():
+        np.testing.assert_allclose(model.embed_texts(texts)[name], values, rtol=1e-4, atol=1e-5)
+
+
+def test_another_matcher_scores_as_evaluation_does(trained, index, model):
+    part = trained.records.split("test")
+    embedded = embed_split(trained.model, part, trained.tokenizer, trained.config)
+    choice = components("matcher")["wasserstein"].options(name="wasserstein")
+    other = further_matcher(choice, trained.model.matcher, ())
+    scores = score_tiles(other, embedded.images, embedded.captions, (64, 64)).dense().image_to_text
+    searcher = Searcher(index, embedder=model, matcher="wasserstein")
+    found = searcher.search(Query(texts=(part.captions[3].text,)), count=len(part))
+    own = {int(hit.path[:3]): hit.score for hit in found.hits}
+    told = [own[number] for number in range(len(part))]
+    np.testing.assert_allclose(told, scores[:, 3], rtol=1e-3, atol=1e-3)
+    assert all(hit.probability is None for hit in found.hits)
+
+
+def test_scores_have_one_graph_for_any_number_of_photos_and_texts(model, monkeypatch, caplog):
+    other, traced = model.with_matcher("cosine"), []
+    monkeypatch.setattr(tf.get_logger(), "handlers", [caplog.handler])
+    monkeypatch.setattr(type(other.matcher), "prepare", lambda _, e, side: traced.append(side) or e)
+    for photos, texts in ((7, 1), (3, 1), (5, 2), (0, 1)):
+        found = other.score(*({"mean": np.eye(n, 4, dtype="float32")} for n in (photos, texts)))
+        assert found.shape == (photos, texts)
+    assert traced == ["image", "caption"]
+    assert not caplog.records, "AutoGraph warns of functions that it cannot convert"
+
+
+def test_where_it_looks_in_a_photo(trained, model, tmp_path):
+    pixels = model.decode_images(trained.records.split("test"), np.arange(2))
+    maps = model.attention(pixels)
+    assert {name: found.shape[:2] for name, found in maps.items()} == {
+        "mean": (2, 1),
+        "sigma": (2, 1),
+    }
+    shown = compute_attention(trained.model, trained.records.split("test"), trained.config)
+    np.testing.assert_allclose(shown.maps["mean"][0], maps["mean"][0], rtol=1e-3)
+
+
+def test_a_query_of_words_loads_no_image_tower(trained, index, searcher):
+    plain = Searcher(index, compiled=False)
+    found = plain.search(Query(texts=("a red circle",)), count=3)
+    assert not {"image_tower", "_complete_model"} & vars(plain.model).keys()
+    assert_same_weights(plain.model, trained.model)
+    compiled = searcher.search(Query(texts=("a red circle",)), count=3)
+    assert [hit.path for hit in found.hits] == [hit.path for hit in compiled.hits]
+    scores = [[hit.score for hit in result.hits] for result in (found, compiled)]
+    np.testing.assert_allclose(*scores, rtol=1e-4, atol=1e-5)
+
+
+def assert_same_weights(model, whole):
+    for name in ("text_tower", "image_tower", "matcher"):
+        own, expected = (getattr(each, name).weights for each in (model, whole))
+        assert len(own) == len(expected) > 0
+        for one, other in zip(own, expected, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_a_matcher_that_does_not_stand_alone_comes_with_the_whole_model(trained, monkeypatch):
+    monkeypatch.setattr("keras_xmr.search.run_model.is_independent", lambda config: False)
+    model = RunModel(trained.folder.path)
+    assert model.matcher is model._complete_model.matcher
+    assert_same_weights(model, trained.model)
+
+
+@pytest.mark.parametrize(
+    ("config", "alone"), [("scenes_pcme", True), ("scenes_msrm", False), ("scenes_sgr", False)]
+)
+def test_matchers_stand_alone_where_nothing_else_shapes_or_trains_them(config, alone):
+    assert is_independent(load_config(find_config(config))) is alone
+
+
+@pytest.mark.slow
+def test_odd_words_and_photos(index, searcher):
+    found = searcher.search(Query(texts=("a red flurb",)), count=1)
+    assert found.unknown_words == ("flurb",)
+    own = index.photo_path(3).read_bytes()
+    (hit,) = searcher.search(Query(images=(own,)), count=1).hits
+    assert hit.id == 3
+
+
+def test_another_run_is_refused(trained, index, tmp_path):
+    other = copy_of(trained, tmp_path)
+    for weights in other.folder.path.glob("*.weights.h5"):
+        weights.write_bytes(weights.read_bytes() + b"\0")
+    with pytest.raises(UserError, match=r"made by another model .*--run"):
+        Searcher(index, other.folder.path).search(Query(texts=("red",)))
+
+
+def test_a_matcher_that_does_not_say_how_it_is_searched_is_refused(trained, monkeypatch):
+    asked = components("matcher")["match_probability"]
+    one = {"match_probability": replace(asked, search=None)}
+    monkeypatch.setattr("keras_xmr.config.model_compatibility.components", lambda family: one)
+    with pytest.raises(UserError, match="match_probability does not declare how it"):
+        RunModel(trained.folder.path)
+
+
+def test_a_run_without_training_is_refused(trained, tmp_path):
+    run = copy_of(trained, tmp_path)
+    run.folder.done.unlink()
+    with pytest.raises(UserError, match="has no finished training"):
+        RunModel(run.folder.path)
