@@ -65,21 +65,19 @@ def _evaluation(what: str, captions: int, dimension: int) -> Row:
     )
 
 
-def draw(found: list[Row], replicas: list[Row], path: Path) -> None:
+def draw(found: list[Row], path: Path) -> None:
     """Draws what grows, all axes logarithmic: times, and the memory of an evaluation.
 
     What a loss takes on top is not drawn: TensorFlow keeps what the first step took.
 
     Args:
         found: The rows.
-        replicas: Those of replicas.py: what one of several computes, compared with the whole loss.
         path: A PNG.
     """
     from keras_xmr.evaluation.reporting.pictures import plt, save_plot
 
-    figure, grid = plt.subplots(2, 3, figsize=(12, 7.5))
-    axes = [*grid.flat[:5]]
-    grid.flat[5].set_axis_off()
+    figure, grid = plt.subplots(2, 2, figsize=(9, 7.5))
+    axes = [*grid.flat]
     for axis, what in zip(axes, ("batch", "samples", "captions", "captions"), strict=False):
         memory = axis is axes[3]
         rows = [row for row in found if row.what.endswith(f": {what}")]
@@ -95,12 +93,6 @@ def draw(found: list[Row], replicas: list[Row], path: Path) -> None:
                 axis.plot(sizes, scaled, marker="o", label=lines[0].against)
             _ticks(axis, sizes)
         axis.set(xlabel=what, title="MB on top" if memory else "milliseconds")
-    for name, group in groupby(replicas, key=lambda row: row.what.partition(",")[0]):
-        lines = list(group)
-        counts = [int(row.what.split()[-2]) for row in lines]
-        axes[4].plot(counts, [row.seconds / row.baseline for row in lines], marker="o", label=name)
-        _ticks(axes[4], counts)
-    axes[4].set(xlabel="replicas", title="one replica's share of the time")
     for axis in axes:
         axis.grid(alpha=0.3)
         axis.legend(fontsize=8)

@@ -96,11 +96,6 @@ CASES: dict[str, Case] = {
     "probabilistic_matching": Case(
         "ProbabilisticMatching", _GAUSSIAN, "ClosedFormSampled", products=_of_means
     ),
-    "inclusion": Case("Inclusion", _GAUSSIAN),
-    "generalized_gaussian_likelihood": Case(
-        "GeneralizedGaussianLikelihood", ("mean", "reconstruction", "log_scale", "log_shape")
-    ),
-    "spherical_likelihood": Case("SphericalLikelihood", _GAUSSIAN, products=_of_means),
     "mmd": Case(
         "MMD",
         ("points",),
@@ -160,8 +155,6 @@ def read(case: Case, side: str) -> list[str]:
     """The keys that a loss reads of a side."""
     if case.loss == "VarianceAwareWeighting":
         return ["points"] if side == "image" else ["mean"]
-    if case.loss == "SphericalLikelihood" and side == "image":
-        return ["mean"]
     return list(case.reads)
 
 
@@ -208,7 +201,7 @@ def ours(name: str, inputs: Any) -> Callable[[Any], Any]:
         batch = inputs["image"]["mean"].shape[0]
         related = {"positives": tf.eye(batch, dtype=tf.bool), "relevance": relevance(batch)}
         scores = None if matcher is None else matcher(image, caption)
-        return sum(loss(scores, image, caption, related).values())
+        return sum(loss.parts(scores, image, caption, related).values())
 
     return value
 

@@ -245,46 +245,6 @@ def variance_aware_weighting(inputs: Inputs) -> Tensor:
     return total
 
 
-def inclusion(inputs: Inputs) -> Tensor:
-    """Chun et al. 2025: the logarithms of both integrals of products of Gaussians."""
-    (d1, v, d2), (_, w, _) = _queries(inputs)
-    v, w, apart = tf.exp(v), tf.exp(w), (d1 - d2) ** 2
-
-    def integral(once: Tensor, twice: Tensor) -> Tensor:
-        narrow = -0.5 * tf.math.log(twice) - 0.5 * tf.math.log(twice + 2 * once)
-        return narrow - apart / (twice + 2 * once)
-
-    included = integral(w, v) - integral(v, w)
-    return tf.reduce_mean(tf.nn.softplus(-1000.0 * included))
-
-
-def generalized_gaussian_likelihood(inputs: Inputs) -> Tensor:
-    """Upadhyay et al. 2023, section 3.2: density by density, of both modalities."""
-    total = 0.0
-    for side, other in (("image", "caption"), ("caption", "image")):
-        own = inputs[side]
-        alpha, beta = tf.exp(own["log_scale"]), tf.exp(own["log_shape"])
-        for target, weight in ((own["mean"], 1.0), (inputs[other]["mean"], 1e-4)):
-            apart = tf.abs(own["reconstruction"] - target)
-            # The released code holds powers below 1000.
-            likelihood = tf.minimum((apart / alpha) ** beta, 1e3)
-            likelihood += tf.math.lgamma(1 / beta) - tf.math.log(beta / alpha)
-            total += weight * tf.reduce_mean(apart + 0.05 * likelihood)
-    return total
-
-
-def spherical_likelihood(inputs: Inputs) -> Tensor:
-    """Ju et al. 2025, with the power spherical density of De Cao and Aziz 2020, Eq. 3."""
-    caption = inputs["caption"]
-    kappa = tf.exp(-tf.reduce_mean(caption["log_variance"], 1))
-    half = 0.5 * (caption["mean"].shape[1] - 1)
-    normalizer = (2 * half + kappa) * tf.math.log(2.0) + tf.math.lgamma(half + kappa)
-    normalizer -= tf.math.lgamma(2 * half + kappa)
-    scores = kappa * tf.math.log(1 + cosines(inputs)) - normalizer
-    # Without the temperature of `_cross_entropy`.
-    return sum(_cross_entropy(0.07 * s) for s in (scores, tf.transpose(scores)))
-
-
 PLAIN: dict[str, Callable[[Inputs], Tensor]] = {
     "triplet, all negatives": compute_both_directions(_triplet_sum),
     "triplet, hardest negative": compute_both_directions(triplet_hardest),
@@ -298,9 +258,6 @@ PLAIN: dict[str, Callable[[Inputs], Tensor]] = {
     "mahalanobis_contrastive": mahalanobis_contrastive,
     "hypergraph_contrastive": hypergraph_contrastive,
     "probabilistic_matching": probabilistic_matching,
-    "inclusion": inclusion,
-    "generalized_gaussian_likelihood": generalized_gaussian_likelihood,
-    "spherical_likelihood": spherical_likelihood,
     "mmd": mmd,
     "diversity": _sides(_diversity, "residuals"),
     "set_uniformity": _sides(_set_uniformity, "residuals"),

@@ -206,9 +206,8 @@ def main() -> None:
         found = {name: found[name] for name in parts() if name in found}
         atomic_write(options.output / "benchmarks.md", page(found, failed).encode())
         atomic_write(csv_file, table(found).encode())
-        if part in ("growth", "replicas") and found.get("growth"):
-            drawn = found["growth"], found.get("replicas", [])
-            importlib.import_module("growth").draw(*drawn, options.output / GROWTH)
+        if part == "growth" and found.get("growth"):
+            importlib.import_module("growth").draw(found["growth"], options.output / GROWTH)
     minutes = (time.perf_counter() - begin) / 60
     print(f"{options.output / 'benchmarks.md'} after {minutes:.1f} minutes")
     if failed:

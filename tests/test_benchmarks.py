@@ -51,8 +51,7 @@ def test_growth_is_drawn(module, tmp_path):
     row = module("measuring").Row
     grown = [(what, size) for what in ("batch", "captions", "samples") for size in ("1", "2")]
     found = [row(f"a: {what}", size, 0.1, 0.2, "b", 1e6, 2e6) for what, size in grown]
-    replicas = [row("a, one of 2 replicas", "B 8", 0.1, 0.2, "the whole loss")]
-    module("growth").draw(found, replicas, tmp_path / "growth.png")
+    module("growth").draw(found, tmp_path / "growth.png")
     assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -78,8 +78,8 @@ def order_violation(left: Tensor, right: Tensor) -> Tensor:
 
 
 def root(squares: Tensor, smallest: float = 0.0) -> Tensor:
-    """Square roots, which are 0 and without a gradient for squares up to `smallest`."""
-    positive = squares > smallest
+    """Square roots: 0, without a gradient, for squares up to `smallest`, and NaN where they are."""
+    positive = ops.logical_not(squares <= smallest)
     return ops.where(positive, ops.sqrt(ops.where(positive, squares, 1.0)), 0.0)
 
 

@@ -61,6 +61,14 @@ def points(embedding: Embedding) -> Tensor:
     return embedding["points"] if "points" in embedding else embedding["mean"][:, None, :]
 
 
+def vectors(embedding: Embedding, *keys: str) -> Tensor:
+    """Returns all vectors (N * J, D): of the first of `keys` that it has, or else the means."""
+    for key in keys:
+        if key in embedding:
+            return keras.ops.reshape(embedding[key], (-1, embedding[key].shape[-1]))
+    return embedding["mean"]
+
+
 def for_matching(embedding: Embedding) -> Embedding:
     """The embedding without keys that only losses need, as it is scored, stored and exported."""
     if "points" in embedding:
@@ -69,9 +77,12 @@ def for_matching(embedding: Embedding) -> Embedding:
 
 
 def as_distribution(embedding: Embedding) -> Any:
-    """The `tfp.distributions.MultivariateNormalDiag` of a Gaussian embedding, batch shape (B,).
+    """Returns a Gaussian embedding as a distribution of TensorFlow Probability.
 
-    Chun et al. 2021, Eq. 4.
+    Chun et al. 2021, Eq. 4. With Keras on TensorFlow alone.
+
+    Returns:
+        `tfp.distributions.MultivariateNormalDiag`, batch shape (B,).
     """
     return _normal(embedding["mean"], deviation(embedding))
 
@@ -81,13 +92,17 @@ def deviation(embedding: Embedding) -> Tensor:
     return keras.ops.exp(0.5 * embedding["log_variance"])
 
 
-def sample(embedding: Embedding, samples: int, seed: Tensor) -> Tensor:
+Seed = Any
+"""An int, a `keras.random.SeedGenerator`, or two numbers, int (2,), as of a training step."""
+
+
+def sample(embedding: Embedding, samples: int, seed: Seed) -> Tensor:
     """Draws from a Gaussian embedding with the reparameterisation trick.
 
     Args:
         embedding: A Gaussian embedding.
         samples: Number of samples J per item.
-        seed: Stateless seed, int (2,).
+        seed: Seed of the noise.
 
     Returns:
         Samples (B, J, D), independent of one another.
@@ -97,16 +112,16 @@ def sample(embedding: Embedding, samples: int, seed: Tensor) -> Tensor:
     return keras.ops.transpose(drawn, (1, 0, 2))
 
 
-def sample_with_common_noise(embedding: Embedding, samples: int, seed: Tensor) -> Tensor:
+def sample_with_common_noise(embedding: Embedding, samples: int, seed: Seed) -> Tensor:
     """Draws from a Gaussian embedding with the same noise for every item.
 
-    The samples of an item then do not depend on its batch, and two
-    items are compared by common random numbers. For evaluation and export.
+    The samples of an item then do not depend on its batch, and two items are compared by common
+    random numbers. For evaluation and export.
 
     Args:
         embedding: A Gaussian embedding.
         samples: Number of samples J per item.
-        seed: Stateless seed, int (2,).
+        seed: Seed of the noise.
 
     Returns:
         Samples (B, J, D).
@@ -119,20 +134,39 @@ def sample_with_common_noise(embedding: Embedding, samples: int, seed: Tensor) -
 
 
 def log_sigma(embedding: Embedding) -> Tensor:
-    """The uncertainty of each item: logarithm of the geometric mean of sigma, (B,).
+    """Returns the uncertainty of each item: log of the geometric mean of sigma, (B,).
 
     It grows with the volume of the distribution (Chun et al. 2021, section 3.2.1).
     """
     return 0.5 * keras.ops.mean(embedding["log_variance"], axis=-1)
 
 
-def _standard_normal(mean: Tensor, deviation: Tensor, samples: int, seed: Tensor) -> Tensor:
+class _GivenSeed(keras.random.SeedGenerator):
+    """A seed of Keras that is two given numbers, in place of a state of its own."""
+
+    def __init__(self, numbers: Any) -> None:
+        self._numbers = numbers
+
+    def next(self, ordered: bool = True) -> Tensor:
+        """Returns the two numbers."""
+        return keras.ops.convert_to_tensor(self._numbers, "uint32")
+
+
+def _standard_normal(mean: Tensor, deviation: Tensor, samples: int, seed: Seed) -> Tensor:
     """The noise of samples of a normal distribution, before it is scaled and shifted: (J, ..., D).
 
     A distribution that scales and shifts it caches every result, and with it the graph of each
     traced function, for the life of the process.
     """
-    return _normal(mean, deviation).distribution.sample(samples, seed=seed)
+    if isinstance(seed, keras.random.SeedGenerator):
+        seed = seed.next()
+    elif isinstance(seed, int):
+        seed = (seed, 0)
+    if keras.backend.backend() == "tensorflow":
+        numbers = keras.ops.cast(seed, "int32")
+        return _normal(mean, deviation).distribution.sample(samples, seed=numbers)
+    shape = (samples, *keras.ops.shape(mean))
+    return keras.random.normal(shape, seed=_GivenSeed(seed))
 
 
 def _normal(mean: Tensor, deviation: Tensor) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import keras
-import tensorflow as tf
+import numpy as np
 
 from keras_xmr.config.contracts import EmbeddingSpec, find_mismatches
 from keras_xmr.embeddings.kinds import Embedding, kind
@@ -56,6 +56,9 @@ def as_embedding(given: Any, name: str) -> Embedding:
         kind(embedding)
     except ValueError as error:
         raise ArgumentError(f"{name}: {error}; {shapes()}") from None
+    widths = {key: embedding[key].shape[-1] for key in ("mean", "log_variance") if key in embedding}
+    if len({width for width in widths.values() if width is not None}) > 1:
+        raise ArgumentError(f"{name}: a Gaussian has one variance per coordinate, not {widths}")
     sizes = {key: tensor.shape[0] for key, tensor in embedding.items()}
     if len({size for size in sizes.values() if size is not None}) > 1:
         raise ArgumentError(f"{name}: the parts of an embedding are of as many items, not {sizes}")
@@ -125,19 +128,17 @@ def items(embedding: Embedding) -> int | None:
 
 def _tensor(value: Any, key: str, name: str) -> Any:
     # Outputs of towers and models pass unchanged.
-    if isinstance(value, keras.KerasTensor) or (tf.is_tensor(value) and value.dtype == tf.float32):
+    if isinstance(value, keras.KerasTensor):
         tensor = value
     else:
-        try:
-            tensor = tf.convert_to_tensor(value)
-        except (TypeError, ValueError):
-            tensor = None
-        if tensor is None or not tensor.dtype.is_floating:
+        tensor = value if keras.ops.is_tensor(value) else _as_array(value)
+        dtype = "" if tensor is None else keras.backend.standardize_dtype(tensor.dtype)
+        if "float" not in dtype:
             raise ArgumentError(
                 f"{name}: embeddings are float tensors, not {_describe_dtype(value)}. A text tower "
                 "makes them of word ids, and `keras_xmr.load(run).embed_captions` of texts"
             )
-        tensor = tf.cast(tensor, tf.float32)
+        tensor = keras.ops.convert_to_tensor(tensor, "float32")
     rank = RANKS.get(key)
     if rank is not None and len(tensor.shape) != rank:
         shape = ", ".join("NLD"[:rank]) if rank == 3 else "N, D"
@@ -145,6 +146,33 @@ def _tensor(value: Any, key: str, name: str) -> Any:
             f"{name}: {key!r} has the shape {tuple(tensor.shape)}, not ({shape}); {shapes()}"
         )
     return tensor
+
+
+def _as_array(value: Any) -> np.ndarray | None:
+    """Numbers as an array that every framework takes; None if it is none of numbers."""
+    try:
+        array = np.asarray(to_numpy(value))
+    except (TypeError, ValueError):
+        return None
+    return array if array.dtype.kind in "biuf" else None
+
+
+def has_values(value: Any) -> bool:
+    """Whether the values of a tensor are known, and not only its shape, as in a graph."""
+    if isinstance(value, keras.KerasTensor):
+        return False
+    if not keras.ops.is_tensor(value):
+        return True
+    try:
+        keras.ops.convert_to_numpy(value)
+    except (TypeError, AttributeError, NotImplementedError):
+        return False
+    return True
+
+
+def to_numpy(value: Any) -> Any:
+    """Moves a tensor of the current backend to NumPy, without its gradient; others stay."""
+    return keras.ops.convert_to_numpy(value) if keras.ops.is_tensor(value) else value
 
 
 def _describe_dtype(value: Any) -> str:

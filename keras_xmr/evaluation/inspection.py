@@ -145,10 +145,10 @@ def _counts(
 ) -> np.ndarray | None:
     """Negatives with a gradient of each image and of each caption: int (2, N)."""
     scores = model.matcher(image, caption)
-    more = {"step": tf.constant(_LATE, tf.int64)} if loss.contract.reads_step else {}
     with tf.GradientTape() as tape:
         tape.watch(scores)
-        value = sum(loss(scores, image, caption, related, **more).values())
+        parts = loss.parts(scores, image, caption, related, tf.constant(_LATE, tf.int64))
+        value = sum(parts.values())
     gradient = tape.gradient(value, scores)
     if gradient is None:
         return None

@@ -2,11 +2,10 @@
 
 from keras_xmr.losses.base import Loss, Relations
 from keras_xmr.losses.captioning import Captioning
-from keras_xmr.losses.cross_entropy import NTXent, SphericalLikelihood, SupervisedContrastive
+from keras_xmr.losses.cross_entropy import NTXent, SupervisedContrastive
 from keras_xmr.losses.msrm import HypergraphContrastive, MahalanobisContrastive
 from keras_xmr.losses.pcme import KLDivergence, SoftContrastive, Uniformity
-from keras_xmr.losses.pcmepp import Inclusion, ProbabilisticMatching
-from keras_xmr.losses.probvlm import GeneralizedGaussianLikelihood
+from keras_xmr.losses.pcmepp import ProbabilisticMatching
 from keras_xmr.losses.residuals import MMD, Diversity, DynamicOrthogonality, SetUniformity
 from keras_xmr.losses.smooth_ranks import DAA, SmoothAP
 from keras_xmr.losses.triplet import Triplet, VarianceAwareWeighting
@@ -17,9 +16,7 @@ __all__ = [
     "Captioning",
     "Diversity",
     "DynamicOrthogonality",
-    "GeneralizedGaussianLikelihood",
     "HypergraphContrastive",
-    "Inclusion",
     "KLDivergence",
     "Loss",
     "MahalanobisContrastive",
@@ -29,7 +26,6 @@ __all__ = [
     "SetUniformity",
     "SmoothAP",
     "SoftContrastive",
-    "SphericalLikelihood",
     "SupervisedContrastive",
     "Triplet",
     "Uniformity",

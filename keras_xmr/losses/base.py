@@ -7,7 +7,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 from keras import ops
 
 from keras_xmr.config.contracts import LossContract, MatcherContract
@@ -16,28 +15,32 @@ from keras_xmr.embeddings.validation import (
     as_embedding,
     check_fit,
     described,
+    has_values,
     items,
+    to_numpy,
 )
 from keras_xmr.judgements.relation import as_array, check_image_ids
 from keras_xmr.layers.part import Part
 from keras_xmr.utils.errors import ArgumentError
 
 
-def _positives(image_ids: Any, positives: Any, images: int | None, captions: int | None) -> Tensor:
-    """Matching pairs, boolean (N, M)."""
+def _positives(image_ids: Any, positives: Any, images: int | None, captions: int | None) -> Any:
+    """The relations `positives`, boolean (N, M), and `pairs`, where each caption has one image."""
     if positives is not None:
         if image_ids is not None:
             raise ArgumentError(
                 "image_ids and positives both define the matching pairs; pass one of them"
             )
-        return _matrix(positives, "positives", (images, captions), "bool")
+        return {"positives": _matrix(positives, "positives", (images, captions), "bool")}
     if images is None or captions is None:
         raise ArgumentError("the first axis of embeddings is of a known size; set it in the graph")
-    if tf.is_tensor(image_ids) and not tf.executing_eagerly():
-        # In a graph its values are unknown.
-        return ops.equal(ops.arange(images, dtype=image_ids.dtype)[:, None], image_ids[None, :])
-    rows = check_image_ids(image_ids, images, captions)
-    return ops.convert_to_tensor(np.arange(images)[:, None] == rows[None, :])
+    if not has_values(image_ids):
+        rows = ops.cast(image_ids, "int32")
+    else:
+        known = check_image_ids(to_numpy(image_ids), images, captions)
+        rows = ops.convert_to_tensor(known, "int32")
+    matches = ops.equal(ops.arange(images, dtype="int32")[:, None], rows[None, :])
+    return {"positives": matches, "pairs": ops.stack([rows, ops.arange(captions, dtype="int32")])}
 
 
 def _relevance(loss: Any, relevance: Any, shape: Any) -> Tensor:
@@ -47,15 +50,23 @@ def _relevance(loss: Any, relevance: Any, shape: Any) -> Tensor:
             f"relevance, float {tuple(shape)}, such as keras_xmr.relevance.cider(captions, "
             "image_ids)"
         )
-    return _matrix(relevance, "relevance", tuple(shape), "float32")
+    matrix = _matrix(relevance, "relevance", tuple(shape), "float32")
+    if has_values(matrix) and ops.convert_to_numpy(ops.min(matrix)) < 0:
+        raise ArgumentError("relevance is from 0 on, and some of it is negative")
+    return matrix
 
 
 def _matrix(values: Any, name: str, shape: tuple[int | None, ...], dtype: str) -> Tensor:
     """Finite numbers of all images and captions, as a tensor of this shape."""
-    if not tf.is_tensor(values):
-        values = as_array(values, name)
+    if has_values(values):
+        values = as_array(to_numpy(values), name)
         if values.dtype.kind not in "biuf" or not np.isfinite(values).all():
             raise ArgumentError(f"{name}: a matrix of finite numbers is needed, not {values.dtype}")
+        if dtype == "bool" and not np.isin(values, (0, 1)).all():
+            raise ArgumentError(
+                f"{name} says of each pair whether it matches, true or false; the rows of images "
+                "are image_ids"
+            )
     tensor = ops.convert_to_tensor(values, dtype)
     if tuple(tensor.shape) != shape:
         raise ArgumentError(
@@ -80,8 +91,9 @@ def _scores(loss: Any, matcher: Any, image: Embedding, caption: Embedding) -> Te
 
 Relations = dict[str, Tensor]
 """Relations of the pairs of a batch: `positives`, boolean (N, M), true where an image and a caption
-match; for losses that need it `relevance`, float32 (N, M), from 0; and where images are mixed, or
-pairs were judged, `targets`, float32 (N, M), how far an image and a caption match, from 0 to 1."""
+match; for losses that need it `relevance`, float32 (N, M), from 0; where pairs were judged,
+`targets`, float32 (N, M), how far an image and a caption match, from 0 to 1; and where each caption
+matches one image, perhaps `pairs`, int32 (2, M), the rows and columns of all matches."""
 
 
 class Loss(Part):
@@ -99,29 +111,98 @@ class Loss(Part):
 
     Attributes:
         warmup_steps: Number of first steps of a training in which it differs from later steps.
-        is_sum_over_queries: Whether its parts are sums over queries, which replicas can share; see
-            `QueriesLoss`.
     """
 
     CONTRACT = LossContract()
     warmup_steps: int = 0
-    is_sum_over_queries: bool = False
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**({"dtype": "float32"} | kwargs))
 
-    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
-        """The parts of the loss, as `call` returns them.
+    def __call__(
+        self,
+        images: Any,
+        captions: Any,
+        image_ids: Any = None,
+        *,
+        positives: Any = None,
+        relevance: Any = None,
+        matcher: Any = None,
+        seed: Any = None,
+    ) -> Tensor:
+        """Computes the loss of a batch of embeddings, a differentiable scalar.
+
+        Args:
+            images: Embeddings of N images: a tensor (N, D), or a dict of tensors; see
+                `keras_xmr.embeddings.kinds`.
+            captions: Embeddings of M captions.
+            image_ids: The row of each caption's image, int (M,); None if N == M and caption i is
+                of image i. All captions of an image are relevant to it.
+            positives: Which pairs match, boolean (N, M), in place of `image_ids`: captions that are
+                relevant to several images, or classes.
+            relevance: How relevant captions are to images, float (N, M), for a loss that reads it;
+                see `keras_xmr.relevance`.
+            matcher: The matcher that scores the pairs, for a loss that reads scores. None takes the
+                cosine of points and of the means of Gaussians, and the largest cosine of two sets.
+            seed: Of the samples that a matcher draws: an int, or a `keras.random.SeedGenerator`,
+                which gives others in each step. None draws the same noise for every item.
+
+        Returns:
+            A scalar, the sum of all parts.
 
         Raises:
-            ArgumentError: If it is called on embeddings alone, as `compute` is.
+            ArgumentError: If shapes do not fit, or the loss needs another kind of embedding, a
+                relevance, or a matcher.
         """
-        if len(args) + len(kwargs) < 4:
+        image, caption = as_embedding(images, "images"), as_embedding(captions, "captions")
+        if 0 in (items(image), items(caption)):
+            raise ArgumentError("a loss needs at least one image and one caption")
+        if matcher is not None:
+            if not isinstance(getattr(matcher, "contract", None), MatcherContract):
+                raise ArgumentError(f"matcher is one of keras_xmr.matchers, not {matcher!r}")
+            check_fit(matcher, image, caption)
+        check_fit(self, image, caption, matcher)
+        if self.contract.reads_words:
             raise ArgumentError(
-                f"{type(self).__name__} is called by a model, on (scores, image, caption, "
-                "relations); its value for embeddings is .compute(images, captions, image_ids)"
+                f"{type(self).__name__} reads the words of captions, and trains in a model only"
             )
-        return super().__call__(*args, **kwargs)
+        relations = _positives(image_ids, positives, items(image), items(caption))
+        if self.contract.reads_relevance:
+            relations["relevance"] = _relevance(self, relevance, relations["positives"].shape)
+        elif relevance is not None:
+            raise ArgumentError(
+                f"{type(self).__name__} does not use relevance; remove the argument"
+            )
+        if matcher is not None:
+            image = matcher.prepare(image, "image", seed)
+            caption = matcher.prepare(
+                caption, "caption", seed + 1 if isinstance(seed, int) else seed
+            )
+        scores = _scores(self, matcher, image, caption)
+        return sum(self.parts(scores, image, caption, relations).values())
+
+    def parts(
+        self,
+        scores: Tensor,
+        image: Embedding,
+        caption: Embedding,
+        relations: Relations,
+        step: Tensor | None = None,
+    ) -> dict[str, Tensor]:
+        """Computes the parts of the loss of a batch, as a model does, which scores it once.
+
+        Args:
+            scores: Scores float32 (N, M); None for a loss that reads none.
+            image: The embedding of images, prepared by the matcher.
+            caption: The embedding of captions.
+            relations: The relations of the batch.
+            step: Number of steps trained before this one.
+
+        Returns:
+            Scalars by the names that `CONTRACT` declares; the loss is their sum.
+        """
+        more = {"step": step} if self.contract.reads_step else {}
+        return super().__call__(scores, image, caption, relations, **more)
 
     def check_output(self, output: Any) -> None:
         """Checks the parts that `call` has returned.
@@ -158,62 +239,6 @@ class Loss(Part):
                     f"{name}.call returned {described(value)} as the part {part!r}; losses are "
                     "float32: keras.ops.cast(..., 'float32')"
                 )
-
-    def compute(
-        self,
-        images: Any,
-        captions: Any,
-        image_ids: Any = None,
-        *,
-        positives: Any = None,
-        relevance: Any = None,
-        matcher: Any = None,
-    ) -> Tensor:
-        """Computes the loss of embeddings as a differentiable scalar.
-
-        Args:
-            images: Embeddings of N images: a tensor (N, D), or a dict of tensors; see
-                `keras_xmr.embeddings.kinds`.
-            captions: Embeddings of M captions.
-            image_ids: The row of each caption's image, int (M,); None if N == M and caption i is
-                of image i. All captions of an image are relevant to it.
-            positives: Which pairs match, boolean (N, M), in place of `image_ids`: captions that are
-                relevant to several images, or classes.
-            relevance: How relevant captions are to images, float (N, M), for a loss that reads it;
-                see `keras_xmr.relevance`.
-            matcher: The matcher that scores the pairs, for a loss that reads scores. None takes the
-                cosine of points and of the means of Gaussians, and the largest cosine of two sets.
-
-        Returns:
-            A scalar, the sum of all parts.
-
-        Raises:
-            ArgumentError: If shapes do not fit, or the loss needs another kind of embedding, a
-                relevance, or a matcher.
-        """
-        image, caption = as_embedding(images, "images"), as_embedding(captions, "captions")
-        if 0 in (items(image), items(caption)):
-            raise ArgumentError("a loss needs at least one image and one caption")
-        if matcher is not None:
-            if not isinstance(getattr(matcher, "contract", None), MatcherContract):
-                raise ArgumentError(f"matcher is one of keras_xmr.matchers, not {matcher!r}")
-            check_fit(matcher, image, caption)
-        check_fit(self, image, caption, matcher)
-        if self.contract.reads_words:
-            raise ArgumentError(
-                f"{type(self).__name__} reads the words of captions, and trains in a model only"
-            )
-        relations = {"positives": _positives(image_ids, positives, items(image), items(caption))}
-        if self.contract.reads_relevance:
-            relations["relevance"] = _relevance(self, relevance, relations["positives"].shape)
-        elif relevance is not None:
-            raise ArgumentError(
-                f"{type(self).__name__} does not use relevance; remove the argument"
-            )
-        if matcher is not None:
-            image, caption = matcher.prepare(image, "image"), matcher.prepare(caption, "caption")
-        scores = _scores(self, matcher, image, caption)
-        return sum(self(scores, image, caption, relations).values())
 
     def switch_after_warm_up(
         self, step: Tensor | None, first: Callable[[], Tensor], then: Callable[[], Tensor]

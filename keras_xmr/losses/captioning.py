@@ -7,14 +7,14 @@ from typing import Any
 from keras import ops
 
 from keras_xmr.config.contracts import LossContract
-from keras_xmr.embeddings.kinds import Tensor
+from keras_xmr.embeddings.kinds import Embedding, Tensor
 from keras_xmr.layers import CaptionDecoder
-from keras_xmr.losses.queries_base import Queries, QueriesLoss
+from keras_xmr.losses.base import Loss, Relations
 from keras_xmr.utils.errors import ArgumentError
 from keras_xmr.utils.option_types import PositiveInt
 
 
-class Captioning(QueriesLoss):
+class Captioning(Loss):
     """Minus the log-likelihood of each caption by the local features of its image.
 
     Li et al. 2019, Eq. 10. The words of a caption are added up, and captions averaged. The
@@ -68,18 +68,15 @@ class Captioning(QueriesLoss):
             )
         self.decoder.build(image_shape["features"])
 
-    def sum_over_queries(
-        self, rows: Queries, columns: Queries, step: Tensor | None
+    def call(
+        self, scores: Tensor, image: Embedding, caption: Embedding, relations: Relations
     ) -> dict[str, Tensor]:
-        images = self.decoder.read(rows.queries["features"])
-        # A caption and its image are on one replica, which lacks the features of other images.
-        here = columns.positives[:, rows.first : rows.first + ops.shape(images[1])[0]]
-        image_rows = ops.argmax(ops.cast(here, "int32"), axis=1)
-        read = [ops.take(part, image_rows, axis=0) for part in images]
-        ids = ops.cast(columns.queries["word_ids"], "int32")
+        image_rows = ops.argmax(ops.cast(relations["positives"], "int32"), axis=0)
+        read = [ops.take(part, image_rows, axis=0) for part in self.decoder.read(image["features"])]
+        ids = ops.cast(caption["word_ids"], "int32")
         counts = ops.logical_and(ids >= 0, ops.not_equal(ids, self.pad))
         ids = ops.maximum(ids, 0)
         logits = self.decoder(read, ids[:, :-1])
         wrong = ops.sparse_categorical_crossentropy(ids[:, 1:], logits, from_logits=True)
         words = ops.sum(ops.where(counts[:, 1:], wrong, 0.0), axis=1)
-        return {"captioning": columns.share * ops.mean(words)}
+        return {"captioning": ops.mean(words)}

@@ -15,7 +15,7 @@ from keras_xmr.config.contracts import LossContract
 from keras_xmr.embeddings import Embedding, Tensor, distances
 from keras_xmr.layers import HypergraphConvolution
 from keras_xmr.losses.base import Relations
-from keras_xmr.losses.queries_base import DirectionsLoss, Queries
+from keras_xmr.losses.directions import Direction, DirectionsLoss
 from keras_xmr.utils.option_types import NonNegativeFloat, PositiveFloat, PositiveInt
 
 
@@ -55,9 +55,9 @@ class MahalanobisContrastive(_QueryLoss):
         super().__init__(**kwargs)
         self.temperature = self.learned("temperature", temperature)
 
-    def one_way(self, queries: Queries, direction: str, step: Tensor) -> Tensor:
-        logits = -self.temperature * query_distances(queries.queries, queries.candidates)
-        return queries.share * match_loss(logits, queries.positives)
+    def direction_loss(self, direction: Direction, part: str, step: Tensor) -> Tensor:
+        distance = query_distances(direction.queries, direction.candidates)
+        return match_loss(-self.temperature * distance, direction.positives)
 
 
 class HypergraphContrastive(_QueryLoss):
@@ -86,9 +86,6 @@ class HypergraphContrastive(_QueryLoss):
     """
 
     CONTRACT = LossContract(shared_parameters=("cosine_scale",))
-
-    # Convolved candidates depend on all queries.
-    is_sum_over_queries = False
 
     def __init__(
         self,
@@ -126,14 +123,14 @@ class HypergraphContrastive(_QueryLoss):
         for convolution in self.text_to_image:
             convolution.build(image_shape["mean"])
 
-    def one_way(self, queries: Queries, direction: str, step: Tensor) -> Tensor:
-        distance = query_distances(queries.queries, queries.candidates)
-        relation = ops.where(queries.positives, 1.0, ops.exp(-self.alpha * distance))
-        nodes = queries.candidates["mean"]
-        for convolution in getattr(self, direction):
+    def direction_loss(self, direction: Direction, part: str, step: Tensor) -> Tensor:
+        distance = query_distances(direction.queries, direction.candidates)
+        relation = ops.where(direction.positives, 1.0, ops.exp(-self.alpha * distance))
+        nodes = direction.candidates["mean"]
+        for convolution in getattr(self, part):
             nodes = convolution(nodes, ops.transpose(relation))
-        logits = self.cosine_scale * distances.cosine(queries.queries["mean"], nodes)
-        return queries.share * match_loss(logits, queries.positives)
+        logits = self.cosine_scale * distances.cosine(direction.queries["mean"], nodes)
+        return match_loss(logits, direction.positives)
 
 
 def query_distances(queries: Embedding, candidates: Embedding) -> Tensor:

@@ -8,12 +8,13 @@ from keras import ops
 
 from keras_xmr.config.contracts import LossContract
 from keras_xmr.embeddings import Embedding, distances
-from keras_xmr.losses.base import Relations
-from keras_xmr.losses.queries_base import ItemsLoss, Queries, QueriesLoss, vectors_of
+from keras_xmr.embeddings.kinds import vectors
+from keras_xmr.losses.base import Loss, Relations
+from keras_xmr.losses.directions import ItemsLoss, reduce
 from keras_xmr.utils.option_types import PositiveFloat, Reduction, TwoOrMore
 
 
-class SoftContrastive(QueriesLoss):
+class SoftContrastive(Loss):
     """Soft cross-modal contrastive loss over all pairs of the batch (Chun et al. 2021, Eq. 1).
 
     -log p for pairs that match and -log(1 - p) for the others, where the scores are the log-odds of
@@ -32,16 +33,19 @@ class SoftContrastive(QueriesLoss):
         super().__init__(**kwargs)
         self.reduction = reduction
 
-    def sum_over_queries(self, rows: Queries, columns: Queries, step: Any) -> dict[str, Any]:
-        positive = ops.where(rows.positives, ops.softplus(-rows.scores), 0.0)
-        negative = ops.where(rows.positives, 0.0, ops.softplus(rows.scores))
+    def call(
+        self, scores: Any, image: Embedding, caption: Embedding, relations: Relations
+    ) -> dict[str, Any]:
+        positives = relations["positives"]
+        positive = ops.where(positives, ops.softplus(-scores), 0.0)
+        negative = ops.where(positives, 0.0, ops.softplus(scores))
         parts = {"positive": positive, "negative": negative}
-        return {part: 2.0 * rows.reduced(v, self.reduction) for part, v in parts.items()}
+        return {part: 2.0 * reduce(values, self.reduction) for part, values in parts.items()}
 
     def trivial_value(self, scores: Any, relations: Relations) -> Any:
         share = ops.mean(ops.cast(relations["positives"], "float32"))
         odds = ops.log(share) - ops.log1p(-share)
-        return sum(self(ops.zeros_like(scores) + odds, {}, {}, relations).values())
+        return sum(self.parts(ops.zeros_like(scores) + odds, {}, {}, relations).values())
 
 
 class KLDivergence(ItemsLoss):
@@ -61,15 +65,15 @@ class KLDivergence(ItemsLoss):
         super().__init__(**kwargs)
         self.reduction = reduction
 
-    def one_way(self, queries: Queries, direction: str, step: Any) -> Any:
-        mean, log_variance = queries.queries["mean"], queries.queries["log_variance"]
+    def items_loss(self, items: Embedding) -> Any:
+        mean, log_variance = items["mean"], items["log_variance"]
         divergence = 0.5 * ops.sum(
             mean * mean + ops.exp(log_variance) - 1.0 - log_variance, axis=-1
         )
-        return queries.reduced(divergence, self.reduction)
+        return reduce(divergence, self.reduction)
 
 
-class Uniformity(QueriesLoss):
+class Uniformity(Loss):
     """log mean exp(-t |x - y|^2) over all pairs of vectors of both modalities.
 
     Wang and Isola 2020, as Chun et al. 2021 use it. The vectors are the samples, where the
@@ -100,47 +104,21 @@ class Uniformity(QueriesLoss):
         super().__init__(**kwargs)
         self.temperature = temperature
         self.max_vectors = max_vectors
-        # Of a few vectors of the batch, all replicas would have other parts.
-        self.is_sum_over_queries = max_vectors is None
 
-    def sum_over_queries(self, rows: Queries, columns: Queries, step: Any) -> dict[str, Any]:
-        vectors = _concatenate_sides(columns.candidates, rows.candidates)
-        count = ops.shape(vectors)[0]
+    def call(
+        self, scores: Any, image: Embedding, caption: Embedding, relations: Relations
+    ) -> dict[str, Any]:
+        sides = (vectors(side, "samples", "points") for side in (image, caption))
+        both = ops.concatenate(list(sides), axis=0)
+        count = ops.shape(both)[0]
         if self.max_vectors is not None:
-            kept = ops.minimum(count, self.max_vectors)
-            vectors = ops.take(vectors, ops.arange(kept) * count // kept, axis=0)
+            limit = self.max_vectors
+            kept = min(count, limit) if isinstance(count, int) else ops.minimum(count, limit)
+            both = ops.take(both, ops.arange(kept) * count // kept, axis=0)
             count = kept
-        queries, places = vectors, ops.arange(count)
-        if not rows.whole:
-            queries = _concatenate_sides(rows.queries, columns.queries)
-            places = _places(rows, columns)
-        kernel = -self.temperature * distances.squared_euclidean(queries, vectors)
+        kernel = -self.temperature * distances.squared_euclidean(both, both)
         # Every pair occurs twice; a vector with itself is not a pair.
-        itself = places[:, None] == ops.arange(count)[None, :]
+        itself = ops.arange(count)[:, None] == ops.arange(count)[None, :]
         total = ops.logsumexp(ops.where(itself, -float("inf"), kernel))
         pairs = ops.cast(count, "float32") * (ops.cast(count, "float32") - 1.0)
-        if rows.exchange is None:
-            return {"uniformity": total - ops.log(pairs)}
-        return {"uniformity": _replica_share(total, rows.exchange(total), ops.log(pairs))}
-
-
-def _replica_share(log_sum: Any, totals: Any, log_pairs: Any) -> Any:
-    """The share of a replica in log mean exp: an even part of the value, and its gradient."""
-    whole, constant = ops.logsumexp(totals), ops.stop_gradient(log_sum)
-    even = (whole - log_pairs) / ops.cast(ops.shape(totals)[0], "float32")
-    return even + ops.exp(constant - whole) * (log_sum - constant)
-
-
-def _concatenate_sides(image: Embedding, caption: Embedding) -> Any:
-    return ops.concatenate([vectors_of(image), vectors_of(caption)], axis=0)
-
-
-def _places(rows: Queries, columns: Queries) -> Any:
-    """Positions of the vectors of some images and captions among those of the batch."""
-    images = ops.shape(vectors_of(columns.candidates))[0]
-    places = []
-    for side, begin in ((rows, 0), (columns, images)):
-        size = ops.shape(vectors_of(side.queries))[0]
-        each = size // ops.shape(next(iter(side.queries.values())))[0]
-        places.append(ops.arange(size) + begin + side.first * each)
-    return ops.concatenate(places)
+        return {"uniformity": total - ops.log(pairs)}

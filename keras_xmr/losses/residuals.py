@@ -8,9 +8,9 @@ from keras import ops
 
 from keras_xmr.config.contracts import LossContract
 from keras_xmr.embeddings.distances import root, squared_euclidean
-from keras_xmr.embeddings.kinds import Embedding
+from keras_xmr.embeddings.kinds import Embedding, vectors
 from keras_xmr.losses.base import Loss, Relations
-from keras_xmr.losses.queries_base import ItemsLoss, Queries, vectors_of
+from keras_xmr.losses.directions import ItemsLoss, reduce
 from keras_xmr.utils.option_types import NonNegativeFloat, PositiveFloat, Reduction
 
 
@@ -19,13 +19,13 @@ class _ResidualsLoss(ItemsLoss):
 
     CONTRACT = LossContract(keys=("residuals",))
 
-    def one_way(self, queries: Queries, direction: str, step: Any) -> Any:
-        if set(self.contract.keys) <= queries.queries.keys():
-            return self.sum_over_sets(queries, queries.queries["residuals"])
+    def items_loss(self, items: Embedding) -> Any:
+        if set(self.contract.keys) <= items.keys():
+            return self.sets_loss(items, items["residuals"])
         return ops.zeros(())
 
-    def sum_over_sets(self, items: Queries, residuals: Any) -> Any:
-        """Sums the terms of the items that are the queries, with their residuals (N, K, D)."""
+    def sets_loss(self, items: Embedding, residuals: Any) -> Any:
+        """Returns the loss of items with residuals (N, K, D), a scalar."""
         raise NotImplementedError
 
 
@@ -37,11 +37,11 @@ class Diversity(_ResidualsLoss):
     vector; a side without them adds nothing.
     """
 
-    def sum_over_sets(self, items: Queries, residuals: Any) -> Any:
+    def sets_loss(self, items: Embedding, residuals: Any) -> Any:
         size = residuals.shape[1]
         others = _products(_unit(residuals)) * (1.0 - ops.eye(size))
         alike = ops.mean(root(ops.sum(others * others, axis=(1, 2))))
-        return items.share * alike / size**2
+        return alike / size**2
 
 
 class SetUniformity(_ResidualsLoss):
@@ -60,7 +60,7 @@ class SetUniformity(_ResidualsLoss):
         super().__init__(**kwargs)
         self.temperature = temperature
 
-    def sum_over_sets(self, items: Queries, residuals: Any) -> Any:
+    def sets_loss(self, items: Embedding, residuals: Any) -> Any:
         size = residuals.shape[1]
         if size == 1:
             return ops.zeros(())
@@ -68,7 +68,7 @@ class SetUniformity(_ResidualsLoss):
         distances = 2.0 * (1.0 - _products(_unit(residuals)))
         kernel = ops.exp(-self.temperature * distances) * (1.0 - ops.eye(size))
         mean = ops.mean(ops.sum(kernel, axis=(1, 2)))
-        return items.share * mean / (size * (size - 1))
+        return mean / (size * (size - 1))
 
 
 class DynamicOrthogonality(_ResidualsLoss):
@@ -121,12 +121,12 @@ class DynamicOrthogonality(_ResidualsLoss):
         self.normalize = normalize
         self.reduction = reduction
 
-    def sum_over_sets(self, items: Queries, residuals: Any) -> Any:
+    def sets_loss(self, items: Embedding, residuals: Any) -> Any:
         if self.masked:
-            residuals = residuals * items.queries["mask"][:, None, :]
+            residuals = residuals * items["mask"][:, None, :]
         products = ops.abs(_products(_unit(residuals) if self.normalize else residuals))
         others = ops.sum(products * (1.0 - ops.eye(residuals.shape[1])), axis=(1, 2))
-        return items.reduced(ops.relu(others - self.beta), self.reduction)
+        return reduce(ops.relu(others - self.beta), self.reduction)
 
 
 def _unit(vectors: Any) -> Any:
@@ -165,13 +165,13 @@ class MMD(Loss):
     def call(
         self, scores: Any, image: Embedding, caption: Embedding, relations: Relations
     ) -> dict[str, Any]:
-        images, captions = vectors_of(image, "points"), vectors_of(caption, "points")
+        images, captions = vectors(image, "points"), vectors(caption, "points")
         across = ops.exp(-self.gamma * root(squared_euclidean(images, captions)))
         within = self._within(images) + self._within(captions)
         return {"mmd": within - 2.0 * ops.mean(across)}
 
-    def _within(self, vectors: Any) -> Any:
-        squares = squared_euclidean(vectors, vectors)
+    def _within(self, points: Any) -> Any:
+        squares = squared_euclidean(points, points)
         # The distance of a vector to itself is 0, which rounding would not leave it.
-        squares = ops.where(ops.eye(ops.shape(vectors)[0], dtype="bool"), 0.0, squares)
+        squares = ops.where(ops.eye(ops.shape(points)[0], dtype="bool"), 0.0, squares)
         return ops.mean(ops.exp(-self.gamma * root(squares)))

@@ -1,29 +1,25 @@
-"""Losses of differentiable ranks: that of DAA by the semantic relevance, and smooth AP."""
+"""Losses of differentiable ranks: the loss of DAA by the semantic relevance, and smooth AP."""
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable
 from typing import Any, Literal
 
-import numpy as np
-import tensorflow as tf
+import keras
 from keras import ops
 
 from keras_xmr.config.contracts import LossContract
 from keras_xmr.embeddings import Embedding, Tensor, distances
-from keras_xmr.losses.queries_base import DirectionsLoss, Queries, vectors_of
+from keras_xmr.embeddings.kinds import vectors
+from keras_xmr.losses.directions import Direction, DirectionsLoss
 from keras_xmr.utils.option_types import PositiveFloat
 
-_NODES = 12
-_HALF = 1.5
-"""Half a cell, in temperatures: with 12 Chebyshev nodes a sigmoid is wrong by 4e-8."""
-
-_AT_ONCE = 2**20
-"""Numbers that the candidates of some queries are spread over at once."""
+_AT_ONCE = 2**21
+"""Comparisons of two candidates that are held at once."""
 
 
 def smooth_ranks(values: Tensor, temperature: float, copies: Any = 1) -> Tensor:
-    """Smooth ranks within each row, without a gradient.
+    """Returns smooth ranks within each row, without a gradient.
 
     Args:
         values: Float32 (N, M); the largest of a row has the lowest rank.
@@ -34,16 +30,16 @@ def smooth_ranks(values: Tensor, temperature: float, copies: Any = 1) -> Tensor:
         Ranks from 1 to M * copies, float32 (N, M), shared by the copies of a candidate.
     """
 
-    def rank(row: Tensor) -> Tensor:
-        return ops.sum(_before(row), axis=1)
+    def rank(rows: Tensor) -> Tensor:
+        return ops.sum(_before(rows), axis=2)
 
-    ranks = ops.map(rank, ops.stop_gradient(values) / temperature)
+    ranks = _in_blocks(rank, (ops.stop_gradient(values) / temperature,))
     # The sums count half of each candidate itself, and its rank begins at 1.
     return 0.5 + ops.cast(copies, "float32") * ranks
 
 
 def smooth_asp(values: Tensor, other_ranks: Tensor, temperature: float) -> Tensor:
-    """Smooth Average Semantic Precision of each row, with a gradient by the values.
+    """Returns the smooth Average Semantic Precision of each row, with a gradient by the values.
 
     Args:
         values: Similarities, float32 (N, M).
@@ -56,128 +52,59 @@ def smooth_asp(values: Tensor, other_ranks: Tensor, temperature: float) -> Tenso
 
     @ops.custom_gradient
     def asp(values: Tensor) -> tuple[Tensor, Any]:
-        scaled = values / temperature
-        cells = _cells(scaled)
-        value, gradient = tf.cond(
-            # Nodes are compared once for all queries, so there may be more of them than candidates.
-            # Not where a value is NaN, which must remain in the result.
-            _NODES * cells < 2.0 * tf.cast(tf.shape(values)[1], cells.dtype),
-            lambda: _precision_on_grid(scaled, other_ranks, tf.cast(cells, tf.int32)),
-            lambda: ops.map(_one_by_one, (scaled, other_ranks)),
-        )
-        return value, lambda upstream: upstream[:, None] * gradient / temperature
+        # The value first, then the gradient, in one array: (N, 1 + M).
+        both = _in_blocks(_asp_and_gradient, (values / temperature, other_ranks))
+
+        def gradient(*arguments: Tensor, upstream: Tensor = None) -> Tensor:
+            if upstream is None:
+                (upstream,) = arguments
+            return upstream[:, None] * both[:, 1:] / temperature
+
+        return both[:, 0], gradient
 
     return asp(values)
 
 
-def _before(row: Tensor) -> Tensor:
-    """Smooth comparison of candidate j with candidate i, from 0 to 1: (M, M)."""
-    return ops.sigmoid(row[None, :] - row[:, None])
+def _before(rows: Tensor) -> Tensor:
+    """Smooth comparison of candidate j with candidate i, from 0 to 1: (B, M, M)."""
+    return ops.sigmoid(rows[:, None, :] - rows[:, :, None])
 
 
-def _one_by_one(inputs: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """The precision of one query and its gradient, with all comparisons."""
-    row, other = inputs
-    before = _before(row)
-    precision, by_rank = _precision(0.5 + ops.sum(before, axis=1), other)
-    # Differences of i and j, and of j and i, have one and the same slope.
-    slope = before * (1.0 - before)
-    sums = ops.matmul(slope, ops.stack([by_rank, ops.ones_like(by_rank)], axis=1))
-    gradient = sums[:, 0] - by_rank * sums[:, 1]
-    return precision, gradient / ops.cast(ops.shape(row)[0], "float32")
-
-
-def _precision(ranks: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean quotient of the smaller and the larger of two ranks, and its slope, not averaged."""
+def _asp_and_gradient(rows: Tensor, others: Tensor) -> Tensor:
+    """The precision of some queries (B, M), and its gradient: (B, 1 + M)."""
+    before = _before(rows)
+    ranks = 0.5 + ops.sum(before, axis=2)
     smaller, larger = ops.minimum(ranks, others), ops.maximum(ranks, others)
+    precision = ops.mean(smaller / larger, axis=1, keepdims=True)
     by_rank = ops.where(ranks < others, 1.0 / others, -others / (ranks * ranks))
     by_rank = ops.where(ranks == others, 0.0, by_rank)
-    return ops.mean(smaller / larger, axis=-1), by_rank
+    # Differences of i and j, and of j and i, have one and the same slope.
+    slope = before * (1.0 - before)
+    sums = ops.matmul(slope, ops.stack([by_rank, ops.ones_like(by_rank)], axis=2))
+    gradient = sums[..., 0] - by_rank * sums[..., 1]
+    mean = gradient / ops.cast(ops.shape(rows)[1], "float32")
+    return ops.concatenate([precision, mean], axis=1)
 
 
-def _cells(values: Tensor) -> Tensor:
-    """Number of cells that the values span, as a float, which may be infinite or NaN."""
-    return 1.0 + tf.floor((tf.reduce_max(values) - tf.reduce_min(values)) / (2.0 * _HALF))
+def _in_blocks(function: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> Tensor:
+    """Applies a function to the rows of tensors (N, M), as many at once as memory allows.
 
-
-def _precision_on_grid(values: Tensor, others: Tensor, cells: Tensor) -> tuple[Tensor, Tensor]:
-    """The precisions of all queries and their gradients, by way of a grid."""
-    count, candidates = tf.unstack(tf.shape(values))
-    rows = tf.clip_by_value(_AT_ONCE // (candidates * _NODES), 1, count)
-    spare = -count % rows
-
-    def split_blocks(tensor: Tensor) -> Tensor:
-        padded = tf.pad(tensor, [[0, spare], [0, 0]], constant_values=1.0)
-        return tf.reshape(padded, [-1, rows, candidates])
-
-    before, slope = _between_nodes(cells)
-
-    def block(inputs: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        values, others = inputs
-        grid = _Grid(values, cells)
-        once = grid.spread(None)
-        precision, by_rank = _precision(0.5 + grid.read(once, before), others)
-        gradient = grid.read(grid.spread(by_rank), slope) - by_rank * grid.read(once, slope)
-        return precision, gradient / tf.cast(candidates, tf.float32)
-
-    blocks = (split_blocks(values - tf.reduce_min(values)), split_blocks(others))
-    precision, gradient = ops.map(block, blocks)
-    return tf.reshape(precision, [-1])[:count], tf.reshape(gradient, [-1, candidates])[:count]
-
-
-class _Grid:
-    """The candidates (N, M) of some queries, among the cells of a grid that begins at 0."""
-
-    def __init__(self, values: Tensor, cells: Tensor) -> None:
-        place = values / (2.0 * _HALF)
-        cell = tf.clip_by_value(tf.cast(place, tf.int32), 0, cells - 1)
-        self._shape = tf.shape(values)
-        self._cells = cells
-        self._places = tf.reshape(tf.range(self._shape[0])[:, None] * cells + cell, [-1])
-        inner = 2.0 * (place - tf.cast(cell, tf.float32)) - 1.0
-        self._polynomials = tf.reshape(_chebyshev(inner), [-1, _NODES])
-
-    def spread(self, weights: Tensor | None) -> Tensor:
-        """Distributes the weights of the candidates, 1 for None, over the nodes: (N, nodes)."""
-        polynomials = self._polynomials
-        if weights is not None:
-            polynomials = polynomials * tf.reshape(weights, [-1, 1])
-        sums = tf.math.unsorted_segment_sum(polynomials, self._places, self._shape[0] * self._cells)
-        return tf.reshape(tf.matmul(sums, _node_weights()), [self._shape[0], -1])
-
-    def read(self, spread: Tensor, kernel: Tensor) -> Tensor:
-        """Sums over all candidates with a kernel, at each of them: (N, M)."""
-        sums = tf.reshape(tf.matmul(spread, kernel), [-1, _NODES])
-        sums = tf.gather(tf.matmul(sums, _node_weights(), transpose_b=True), self._places)
-        return tf.reshape(tf.reduce_sum(sums * self._polynomials, axis=1), self._shape)
-
-
-def _between_nodes(cells: Tensor) -> tuple[Tensor, Tensor]:
-    """Smooth comparisons of all nodes of the grid, and their slopes."""
-    centers = _HALF * (2.0 * tf.cast(tf.range(cells), tf.float32) + 1.0)
-    nodes = tf.reshape(centers[:, None] + _HALF * tf.constant(_nodes(), tf.float32), [-1])
-    before = tf.sigmoid(nodes[:, None] - nodes[None, :])
-    return before, before * tf.sigmoid(nodes[None, :] - nodes[:, None])
-
-
-def _chebyshev(values: Tensor) -> Tensor:
-    """The Chebyshev polynomials of values from -1 to 1, in a last axis."""
-    polynomials = [tf.ones_like(values), values]
-    while len(polynomials) < _NODES:
-        polynomials.append(2.0 * values * polynomials[-1] - polynomials[-2])
-    return tf.stack(polynomials, axis=-1)
-
-
-@cache
-def _nodes() -> np.ndarray:
-    return np.cos(np.pi * (np.arange(_NODES) + 0.5) / _NODES)
-
-
-def _node_weights() -> Tensor:
-    """The matrix from polynomials of a value to weights of nodes: (polynomials, nodes)."""
-    orders = np.arange(_NODES)
-    values = np.cos(orders[:, None] * np.arccos(_nodes())[None, :])
-    return tf.constant(np.where(orders == 0, 1.0, 2.0)[:, None] / _NODES * values, tf.float32)
+    A function that compares the candidates of a row holds M x M numbers per row.
+    """
+    count, candidates = inputs[0].shape
+    if count is None or candidates is None:
+        return ops.map(lambda row: function(*(part[None] for part in row))[0], inputs)
+    size = max(1, min(count, _AT_ONCE // candidates**2))
+    whole = count - count % size
+    if keras.backend.backend() == "torch" or whole == size:
+        blocks = [tuple(part[i : i + size] for part in inputs) for i in range(0, count, size)]
+        return ops.concatenate([function(*block) for block in blocks], axis=0)
+    stacked = tuple(ops.reshape(part[:whole], (-1, size, candidates)) for part in inputs)
+    mapped = ops.map(lambda block: function(*block), stacked)
+    parts = [ops.reshape(mapped, (whole, -1))]
+    if whole < count:
+        parts.append(function(*(part[whole:] for part in inputs)))
+    return ops.concatenate(parts, axis=0)
 
 
 class DAA(DirectionsLoss):
@@ -189,8 +116,7 @@ class DAA(DirectionsLoss):
     itself (Eq. 10; Eq. 11 as printed adds half a rank).
 
     Queries are processed a few at a time, with their gradients, so memory is a few times that of
-    the similarities, and not that times the number of candidates. See `smooth_ranks` for how the
-    sums over many candidates are taken.
+    the similarities, and not that times the number of candidates.
 
     Args:
         similarity: The ranked similarity. "cosine" (Eq. 5) and "dot" compare the samples, each as a
@@ -234,19 +160,19 @@ class DAA(DirectionsLoss):
 
     def similarities(self, image: Embedding, caption: Embedding) -> Tensor:
         """Similarities (N * J, M * J), where J is 1 without samples."""
-        left, right = (vectors_of(embedding, "samples") for embedding in (image, caption))
+        left, right = (vectors(embedding, "samples") for embedding in (image, caption))
         if self.similarity == "cosine":
             return distances.cosine(left, right)
         return ops.matmul(left, ops.transpose(right))
 
-    def one_way(self, queries: Queries, direction: str, step: Tensor) -> Tensor:
-        if self.directions not in ("both", direction):
+    def direction_loss(self, direction: Direction, part: str, step: Tensor) -> Tensor:
+        if self.directions not in ("both", part):
             return ops.zeros(())
-        scores, relevance = queries.scores, queries.relations["relevance"]
+        scores, relevance = direction.scores, direction.relations["relevance"]
         copies = [ops.shape(scores)[axis] // ops.shape(relevance)[axis] for axis in (0, 1)]
         ranks = smooth_ranks(relevance, self.relevance_temperature, copies[1])
         ranks = ops.repeat(ops.repeat(ranks, copies[0], axis=0), copies[1], axis=1)
-        return queries.share * (1.0 - ops.mean(smooth_asp(scores, ranks, self.temperature)))
+        return 1.0 - ops.mean(smooth_asp(scores, ranks, self.temperature))
 
 
 class SmoothAP(DirectionsLoss):
@@ -267,8 +193,8 @@ class SmoothAP(DirectionsLoss):
         super().__init__(**kwargs)
         self.temperature = temperature
 
-    def one_way(self, queries: Queries, direction: str, step: Any) -> Any:
-        pairs = queries.positive_pairs()
+    def direction_loss(self, direction: Direction, part: str, step: Any) -> Any:
+        pairs = direction.positive_pairs()
         above = ops.sigmoid((pairs.scores - pairs.positive_scores) / self.temperature)
         # The positive itself is among the candidates too, with a sigmoid of one half.
         rank = 0.5 + ops.sum(above, axis=1)

@@ -8,11 +8,7 @@ from keras import ops
 
 from keras_xmr.config.contracts import LossContract
 from keras_xmr.embeddings import Embedding, Tensor, distances, points
-from keras_xmr.losses.queries_base import (
-    LOWEST,
-    DirectionsLoss,
-    Queries,
-)
+from keras_xmr.losses.directions import LOWEST, Direction, DirectionsLoss
 from keras_xmr.utils.option_types import NonNegativeInt, PositiveFloat, Reduction
 
 
@@ -61,45 +57,37 @@ class Triplet(DirectionsLoss):
         self.reduction = reduction
         self.warmup_steps = warmup_steps
 
-    def one_way(self, queries: Queries, direction: str, step: Any) -> Any:
-        scores, positives = queries.scores, queries.positives
-        totals = {
-            "sum": lambda: self._over_all(queries),
-            "mean": lambda: ops.sum(_mean_of_violating(self._hinges(queries))),
-            "hardest": lambda: self._over_hardest(scores, positives),
-        }
-        total = self.switch_after_warm_up(step, totals["sum"], totals[self.mining])
-        return total if self.reduction == "sum" else total / queries.number_of_pairs()
+    def direction_loss(self, direction: Direction, part: str, step: Any) -> Any:
+        totals = {"sum": self._over_all, "mean": self._over_violating}
+        then = totals.get(self.mining, self._over_hardest)
+        total = self.switch_after_warm_up(
+            step, lambda: self._over_all(direction), lambda: then(direction)
+        )
+        return total if self.reduction == "sum" else total / direction.number_of_pairs()
 
-    def _over_all(self, queries: Queries) -> Any:
+    def _over_all(self, direction: Direction) -> Any:
         """The sum of the hinges of all pairs of a query and a positive, and all its negatives.
 
         With the reduction "mean" it is divided by the number of candidates.
         """
-        scores, positives = queries.scores, queries.positives
-
-        def sum_single_positives() -> Any:
-            positive = ops.sum(ops.where(positives, scores, 0.0), axis=1, keepdims=True)
-            # A query without a positive has no hinge, as if it had one far above.
-            positive = ops.where(ops.any(positives, axis=1, keepdims=True), positive, -LOWEST)
-            hinges = ops.relu(self.margin + (scores - positive))
-            return ops.sum(ops.where(positives, 0.0, hinges))
-
-        # Where no query has several, no pairs need to be gathered.
-        most = ops.max(ops.sum(ops.cast(positives, "int32"), axis=1))
-        total = ops.cond(most <= 1, sum_single_positives, lambda: ops.sum(self._hinges(queries)))
+        total = ops.sum(self._hinges(direction))
         if self.reduction == "sum":
             return total
-        return total / ops.cast(ops.shape(scores)[1], "float32")
+        return total / ops.cast(ops.shape(direction.positives)[1], "float32")
 
-    def _hinges(self, queries: Queries) -> Any:
+    def _over_violating(self, direction: Direction) -> Any:
+        """The sum over the pairs of the mean of those hinges that are not 0."""
+        return ops.sum(_mean_of_violating(self._hinges(direction)))
+
+    def _hinges(self, direction: Direction) -> Any:
         """Hinges (P, M) of all P pairs of a query and a positive with negatives; 0 elsewhere."""
-        pairs = queries.positive_pairs()
+        pairs = direction.positive_pairs()
         hinges = ops.relu(self.margin + (pairs.scores - pairs.positive_scores))
-        return ops.where(pairs.positives, 0.0, hinges)
+        return ops.where(pairs.positives, 0.0, hinges) * pairs.exists[:, None]
 
-    def _over_hardest(self, scores: Any, positives: Any) -> Any:
+    def _over_hardest(self, direction: Direction) -> Any:
         """The sum of the hinges of all those pairs and the hardest negative of the query."""
+        scores, positives = direction.scores, direction.positives
         # A query that all candidates match has no negative, and no hinge.
         hinges = ops.relu(self.margin + (_hardest_negatives(scores, positives) - scores))
         return ops.sum(ops.where(positives, hinges, 0.0))
@@ -171,8 +159,6 @@ class VarianceAwareWeighting(DirectionsLoss):
         self.stop_gradient = stop_gradient
         self.reduction = reduction
         self.warmup_steps = warmup_steps
-        # A deviation that both directions share is over all captions of every image.
-        self.is_sum_over_queries = sigma != "shared"
 
     def similarities(self, image: Embedding, caption: Embedding) -> Any:
         """Cosines (K, N, M) of N sets of K and M points, or the other way round."""
@@ -182,15 +168,14 @@ class VarianceAwareWeighting(DirectionsLoss):
         cosines = ops.transpose(cosines, (1, 3, 0, 2))
         return ops.reshape(cosines, (size, ops.shape(images)[0], ops.shape(captions)[0]))
 
-    def one_way(self, queries: Queries, direction: str, step: Any) -> Any:
+    def direction_loss(self, direction: Direction, part: str, step: Any) -> Any:
         """The sum over all sub-embeddings and all P pairs of a query (row) and a positive."""
-        scores = queries.scores
-        if self.sigma == "shared" and direction == "text_to_image":
+        scores, positives = direction.scores, direction.positives
+        if self.sigma == "shared" and part == "text_to_image":
             sigma = ops.swapaxes(self._deviation(ops.swapaxes(scores, 1, 2)), 1, 2)
         else:
             sigma = self._deviation(scores)
-        positives = queries.positives
-        rows, columns = ops.nonzero(positives)
+        rows, columns, exists = direction.pairs()
 
         def select_pairs(values: Any) -> Any:
             """(K, P) out of (K, N, M)."""
@@ -215,8 +200,8 @@ class VarianceAwareWeighting(DirectionsLoss):
             return _weighted(hinges(_hardest_negatives(scores, positives))[..., 0], weight)
 
         then = over_all if self.mining == "mean" else over_hardest
-        total = ops.sum(self.switch_after_warm_up(step, over_all, then))
-        return total if self.reduction == "sum" else total / queries.number_of_pairs()
+        total = ops.sum(self.switch_after_warm_up(step, over_all, then) * exists)
+        return total if self.reduction == "sum" else total / direction.number_of_pairs()
 
     def _deviation(self, scores: Any) -> Any:
         """sigma (K, N, M) of each query with each candidate left out; None where it is 1."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from numbers import Real
 from typing import Any, Literal
 
@@ -13,7 +13,6 @@ from keras import ops
 from keras_xmr.config.registry import snake_case
 from keras_xmr.embeddings.kinds import Embedding, for_matching
 from keras_xmr.losses import Loss, Relations
-from keras_xmr.losses.queries_base import Queries, QueriesLoss
 from keras_xmr.utils.errors import ArgumentError
 
 Tensor = Any
@@ -75,62 +74,6 @@ class Objective(keras.layers.Layer):
 
         `step` is the number of steps trained so far, for losses that change in training.
         """
-
-        def parts(loss: Loss) -> dict[str, Tensor]:
-            more = {"step": step} if loss.contract.reads_step else {}
-            return loss(scores, image, caption, relations, **more)
-
-        return self._added(parts, relations)
-
-    def compute_replica_share(
-        self, whole: Queries, rows: Queries, columns: Queries, replicas: int, step: Tensor
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The share of one of several replicas in both.
-
-        Args:
-            whole: All images of the global batch, as queries.
-            rows: The images of the replica, as queries.
-            columns: Its captions.
-            replicas: Number of replicas. A loss that is not a sum over queries is computed whole by
-                each of them, and divided by their number.
-            step: The number of steps trained so far.
-        """
-
-        def parts(loss: Loss) -> dict[str, Tensor]:
-            if isinstance(loss, QueriesLoss) and loss.is_sum_over_queries:
-                return loss.sum_over_queries(rows, columns, step)
-            more = {"step": step} if loss.contract.reads_step else {}
-            scores = whole.scores if loss.contract.reads_scores else None
-            values = loss(scores, whole.queries, whole.candidates, whole.relations, **more)
-            return {part: value / replicas for part, value in values.items()}
-
-        return self._added(parts, whole.relations)
-
-    @property
-    def warmup_steps(self) -> int:
-        """Number of first steps of a training in which a loss differs from later steps."""
-        return max((loss.warmup_steps for loss in self.losses_), default=0)
-
-    @property
-    def reads_whole_scores(self) -> bool:
-        """Whether a loss reads the scores of all pairs, wherever it is computed."""
-        return any(
-            loss.contract.reads_scores and not loss.is_sum_over_queries for loss in self.losses_
-        )
-
-    def select_gathered(self, embedding: Embedding) -> Embedding:
-        """Selects the keys of an embedding that are read of the whole global batch.
-
-        The matcher reads them, or a loss that is not a sum over queries.
-        """
-        whole = [loss.contract.keys for loss in self.losses_ if not loss.is_sum_over_queries]
-        names = set(for_matching(embedding)).union(*whole)
-        return {name: tensor for name, tensor in embedding.items() if name in names}
-
-    def _added(
-        self, parts_of: Callable[[Loss], dict[str, Tensor]], relations: Relations
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The weighted sum of the losses, and each of them and of their parts."""
         if self.needs_relevance and "relevance" not in relations:
             names = [type(loss).__name__ for loss in self.losses_ if loss.contract.reads_relevance]
             raise ValueError(
@@ -140,13 +83,25 @@ class Objective(keras.layers.Layer):
         total: Tensor = 0.0
         log = {}
         for name, loss, weight in zip(self._loss_names, self.losses_, self.weights_, strict=True):
-            parts = parts_of(loss)
+            parts = loss.parts(scores, image, caption, relations, step)
             value = sum(parts.values())
             total = total + weight * value
             log[name] = value
             if len(parts) > 1:
                 log |= {f"{name}/{part}": parts[part] for part in loss.contract.parts}
         return total, log
+
+    @property
+    def warmup_steps(self) -> int:
+        """Number of first steps of a training in which a loss differs from later steps."""
+        return max((loss.warmup_steps for loss in self.losses_), default=0)
+
+    def select_gathered(self, embedding: Embedding) -> Embedding:
+        """Selects the keys of an embedding that the matcher or a loss reads."""
+        names = set(for_matching(embedding)).union(*(loss.contract.keys for loss in self.losses_))
+        if self.needs_caption_ids:
+            names.add("word_ids")
+        return {name: tensor for name, tensor in embedding.items() if name in names}
 
     def trivial_values(self, scores: Tensor, relations: Relations) -> dict[str, float]:
         """For each loss that knows it, the value at which it gets stuck; see `Loss`."""
@@ -194,11 +149,10 @@ def relations(y: dict[str, Any], judgements: MatchRule) -> Relations:
     Args:
         y: What identifies the images: `image_id` (N,) and, with classes, `labels` (N, 1); and the
             same of the images that the captions are of, `caption_image_id` (M,) or
-            `caption_labels` (M, 1), where the batch is not one of pairs. Where images are mixed,
-            `mix_ratio`, float (N,), the share of the first image, and `mix_image_id` or
-            `mix_labels` of the image that the rest is of. If a loss needs it, also `relevance`,
-            float32 (N, M), which is passed on. And `judged`, float32 (N, M), where people have
-            said how far a pair matches, from 0 to 1, and NaN elsewhere: it takes precedence.
+            `caption_labels` (M, 1), where the batch is not one of pairs. If a loss needs it, also
+            `relevance`, float32 (N, M), which is passed on. And `judged`, float32 (N, M), where
+            people have said how far a pair matches, from 0 to 1, and NaN elsewhere: it takes
+            precedence.
         judgements: "pairs" matches a caption with the image that it was written for, wherever
             that image is in the batch; "classes" with every image of its class.
     """
@@ -206,12 +160,6 @@ def relations(y: dict[str, Any], judgements: MatchRule) -> Relations:
     if {"caption_image_id", "caption_labels"} & y.keys():
         captions = _ids(y, judgements, "caption_")
     batch_relations = {"positives": ops.equal(ids[:, None], captions[None, :])}
-    if "mix_ratio" in y:
-        others = _ids(y, judgements, "mix_")
-        ratio = y["mix_ratio"][:, None]
-        first = ops.cast(batch_relations["positives"], "float32")
-        other = ops.cast(ops.equal(others[:, None], captions[None, :]), "float32")
-        batch_relations["targets"] = ratio * first + (1.0 - ratio) * other
     if "judged" in y:
         unknown, judged = ops.isnan(y["judged"]), y["judged"]
         annotated = ops.cast(batch_relations["positives"], "float32")
@@ -225,7 +173,7 @@ def relations(y: dict[str, Any], judgements: MatchRule) -> Relations:
 def targets_read(y: dict[str, Any], judgements: MatchRule, objective: Any) -> dict[str, Any]:
     """Selects the targets that `relations` reads for an objective."""
     ids = "image_id" if judgements == "pairs" else "labels"
-    names = {ids, f"caption_{ids}", f"mix_{ids}", "mix_ratio", "judged"}
+    names = {ids, f"caption_{ids}", "judged"}
     if objective.needs_relevance:
         names.add("relevance")
     return {name: value for name, value in y.items() if name in names}

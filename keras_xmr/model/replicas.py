@@ -1,4 +1,4 @@
-"""One batch on several replicas: gathering, sums, the share of each replica, and its logs."""
+"""One batch on several replicas: gathering, sums, and the logs of each replica."""
 
 from __future__ import annotations
 
@@ -10,34 +10,27 @@ import tensorflow as tf
 
 from keras_xmr import embeddings
 from keras_xmr.embeddings.kinds import Embedding
-from keras_xmr.losses.queries_base import Queries
 
 Tensor = Any
 
 
-class Part(NamedTuple):
-    """The items of a replica: `size` of the `count` in the global batch, from `first` on."""
+class LocalItems(NamedTuple):
+    """The items of a replica: `size` items of the global batch, from `first` on."""
 
     first: Tensor
     size: Tensor
-    count: Tensor
 
     def take(self, tensor: Tensor) -> Tensor:
         """Selects these items from all."""
         items = tensor[self.first : self.first + self.size]
         return tf.ensure_shape(items, [None, *tensor.shape[1:]])
 
-    @property
-    def share(self) -> Tensor:
-        """Their share of the batch."""
-        return tf.cast(self.size, tf.float32) / tf.cast(self.count, tf.float32)
-
 
 def num_replicas() -> int:
     return int(tf.distribute.get_strategy().num_replicas_in_sync)
 
 
-def gather(tree: Any) -> tuple[Any, Part]:
+def gather(tree: Any) -> tuple[Any, LocalItems]:
     """Concatenates the tensors of all replicas; also returns which items are of this replica.
 
     They travel as one tensor, since each round over the network is costly. Gradients flow back to
@@ -52,67 +45,21 @@ def gather(tree: Any) -> tuple[Any, Part]:
     packed = _gather(tf.concat(columns, axis=1))
     owners, *parts = tf.split(packed, [tf.shape(part)[1] for part in columns], axis=1)
     gathered = [_restored(*pair) for pair in zip(parts, tensors, strict=True)]
-    part = Part(_count_before(owners, replica), size, tf.shape(owners)[0])
-    return tf.nest.pack_sequence_as(tree, gathered), part
+    local = LocalItems(_count_before(owners, replica), size)
+    return tf.nest.pack_sequence_as(tree, gathered), local
 
 
 def gather_batch(
     image: Embedding, caption: Embedding, y: dict[str, Tensor]
-) -> tuple[tuple[Embedding, Embedding, dict[str, Tensor]], tuple[Part, Part]]:
-    """Gathers the global batch, and returns which images and captions are of this replica."""
+) -> tuple[tuple[Embedding, Embedding, dict[str, Tensor]], LocalItems]:
+    """Gathers the global batch, and returns which images are of this replica."""
     caption_targets = {name: tensor for name, tensor in y.items() if name.startswith("caption_")}
     if not caption_targets:
-        batch, part = gather((image, caption, y))
-        return batch, (part, part)
+        return gather((image, caption, y))
     image_targets = {name: tensor for name, tensor in y.items() if name not in caption_targets}
     (image, image_targets), images = gather((image, image_targets))
-    (caption, caption_targets), captions = gather((caption, caption_targets))
-    return (image, caption, image_targets | caption_targets), (images, captions)
-
-
-def shares(
-    whole: Queries,
-    parts: tuple[Part, Part],
-    local: tuple[Embedding, Embedding],
-    score: Callable[[Embedding, Embedding], Tensor] | None,
-    exchange: Callable[[Tensor], Tensor],
-) -> tuple[Queries, Queries]:
-    """The images and the captions of a replica, as queries.
-
-    Args:
-        whole: All images of the global batch, as queries.
-        parts: Which images, and which captions, are those of the replica.
-        local: Their embeddings as its towers have made them.
-        score: Scores images with captions; None where the scores of all pairs are computed anyway.
-        exchange: Collects a scalar of each replica.
-    """
-    sides = []
-    for number, side in enumerate((whole, whole.transposed())):
-        part = parts[number]
-        items = {name: part.take(tensor) for name, tensor in side.queries.items()}
-        items |= {name: tensor for name, tensor in local[number].items() if name not in items}
-
-        def scores(side: Queries = side, part: Part = part, items: Embedding = items) -> Tensor:
-            if score is None:
-                return part.take(side.scores)
-            if side is whole:
-                return score(items, side.candidates)
-            return tf.transpose(score(side.candidates, items))
-
-        related = {name: part.take(values) for name, values in side.relations.items()}
-        sides.append(
-            Queries(
-                scores,
-                items,
-                side.candidates,
-                related,
-                batch_positives=side.positives,
-                share=part.share,
-                first=part.first,
-                exchange=exchange,
-            )
-        )
-    return sides[0], sides[1]
+    (caption, caption_targets), _ = gather((caption, caption_targets))
+    return (image, caption, image_targets | caption_targets), images
 
 
 @tf.custom_gradient
@@ -185,15 +132,6 @@ def sum_over_replicas(
     both = [*tensors, tf.stack([tf.cast(scalar, tf.float32) for scalar in scalars])]
     *sums, values = context.all_reduce(tf.distribute.ReduceOp.SUM, both)
     return sums, tf.unstack(values)
-
-
-def collect_scalar(value: Tensor) -> Tensor:
-    """Collects a scalar of each replica, float32 (R,), without a gradient."""
-    replicas = num_replicas()
-    context = tf.distribute.get_replica_context()
-    is_this = tf.one_hot(context.replica_id_in_sync_group, replicas, on_value=True, off_value=False)
-    places = tf.where(is_this, tf.stop_gradient(value), tf.zeros([replicas]))
-    return context.all_reduce(tf.distribute.ReduceOp.SUM, places)
 
 
 def accept_summed_gradients(optimizer: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import keras
@@ -12,7 +11,7 @@ import tensorflow as tf
 from keras_xmr import embeddings
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.losses import Loss
-from keras_xmr.losses.queries_base import Queries
+from keras_xmr.losses.directions import Direction
 from keras_xmr.matchers import Matcher
 from keras_xmr.metrics import Recall
 from keras_xmr.model.gradient_caching import Chunks, check_towers, dense
@@ -21,11 +20,10 @@ from keras_xmr.model.registration import check_backend
 from keras_xmr.model.replicas import (
     StepLogs,
     accept_summed_gradients,
-    collect_scalar,
+    gather,
     gather_batch,
     num_replicas,
     pad_to_longest,
-    shares,
     sum_over_replicas,
 )
 from keras_xmr.model.validation import (
@@ -51,8 +49,8 @@ class Retriever(StepLogs):
     """Image-text retrieval: two towers and a matcher, trained by an objective.
 
     The objective is over the global batch, however many replicas share it: embeddings are
-    gathered, every replica takes its items as queries, and losses and gradients, added up, equal
-    those of one device. Losses that are not sums over queries are computed whole by each replica.
+    gathered, and every replica computes all losses, divided by the number of replicas. Losses and
+    gradients, added up, equal those of one device.
 
     Args:
         image_tower: Functional model from images to an embedding, or to a tensor (N, D), which
@@ -293,58 +291,43 @@ class Retriever(StepLogs):
         image, caption, step = embedded["image"], embedded["caption"], self.global_step.value
         if self.objective.needs_caption_ids:
             caption = caption | {"word_ids": tf.cast(as_inputs(x)["caption"], tf.float32)}
-        if num_replicas() > 1:
-            whole, rows, columns = self._shares(image, caption, y, training)
-            loss, log = self.objective.compute_replica_share(
-                whole, rows, columns, num_replicas(), step
-            )
-        else:
-            whole = self._whole(image, caption, y, training)
-            rows, columns = whole, whole.transposed()
-            parts = (whole.scores, whole.queries, whole.candidates, whole.relations)
-            loss, log = self.objective(*parts, step=step)
+        batch = self._batch(image, caption, y, training)
+        loss, log = self.objective(
+            batch.scores, batch.queries, batch.candidates, batch.relations, step=step
+        )
         if self.recalls:
-            self._measure(whole)
-        for side, items in (("image", rows), ("caption", columns)):
-            if "log_variance" in items.queries:
-                sigma = tf.reduce_mean(embeddings.log_sigma(items.queries))
-                log[f"{side}_log_sigma"] = items.share * sigma
-        return loss, log
+            self._measure(batch)
+        for side, items in (("image", batch.queries), ("caption", batch.candidates)):
+            if "log_variance" in items:
+                log[f"{side}_log_sigma"] = tf.reduce_mean(embeddings.log_sigma(items))
+        replicas = num_replicas()
+        return loss / replicas, {name: value / replicas for name, value in log.items()}
 
-    def _whole(self, image: Embedding, caption: Embedding, y: Any, training: bool) -> Queries:
-        """All images of the global batch as queries."""
+    def _batch(self, image: Embedding, caption: Embedding, y: Any, training: bool) -> Direction:
+        """All images of the global batch as queries, with their scores."""
+        local = None
+        if num_replicas() > 1:
+            image, caption = pad_to_longest(image), pad_to_longest(caption)
+            select_gathered = self.objective.select_gathered
+            (image, caption, y), local = gather_batch(
+                select_gathered(image), select_gathered(caption), y
+            )
         seeds = (None, None)
         if training:
             seed = tf.stack([self.seed, tf.cast(self.global_step.value, tf.int32)])
             seeds = tf.unstack(tf.random.split(seed, 2))
         image = self.matcher.prepare(image, "image", seeds[0])
         caption = self.matcher.prepare(caption, "caption", seeds[1])
-        return Queries(
-            lambda: self.matcher(image, caption, training=training),
-            image,
-            caption,
-            relations(y, self.judgements),
-        )
+        is_shared = embeddings.kind(image) == "tokens" and self.matcher.contract.tileable
+        if local is None or not is_shared:
+            scores = self.matcher(image, caption, training=training)
+        else:
+            # Scoring regions with words is most of a step: each replica scores its images.
+            own = {name: local.take(tensor) for name, tensor in image.items()}
+            scores, _ = gather(self.matcher(own, caption, training=training))
+        return Direction(scores, image, caption, relations(y, self.judgements))
 
-    def _shares(
-        self, image: Embedding, caption: Embedding, y: Any, training: bool
-    ) -> tuple[Queries, Queries, Queries]:
-        """All images of the global batch as queries, and the images and captions of this replica.
-
-        Keys that no other replica reads are not gathered.
-        """
-        image, caption = pad_to_longest(image), pad_to_longest(caption)
-        select_gathered = self.objective.select_gathered
-        (images, captions, y), parts = gather_batch(
-            select_gathered(image), select_gathered(caption), y
-        )
-        whole = self._whole(images, captions, y, training)
-        scores, reads_whole = None, self.recalls or self.objective.reads_whole_scores
-        if self.matcher.contract.tileable and not reads_whole:
-            scores = partial(self.matcher, training=training)
-        return whole, *shares(whole, parts, (image, caption), scores, collect_scalar)
-
-    def _measure(self, batch: Queries) -> None:
+    def _measure(self, batch: Direction) -> None:
         """Counts the batch in the metrics that the model was compiled with."""
         image, caption, columns = batch.queries, batch.candidates, None
         if self.matcher.contract.directed:

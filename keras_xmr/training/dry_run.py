@@ -139,12 +139,11 @@ def _try_loss(loss: Loss, scores: Any, image: Embedding, caption: Embedding) -> 
     if contract.reads_words:
         ids = np.arange(_CAPTIONS * _POSITIONS).reshape(_CAPTIONS, _POSITIONS) % (_WORDS - 1) + 1
         caption = caption | {"word_ids": tf.constant(ids, tf.float32)}
-    step = {"step": tf.constant(0, tf.int64)} if contract.reads_step else {}
     read = [scores, *image.values(), *caption.values()]
     what = f"its call on {_IMAGES} images and {_CAPTIONS} captions"
     with _sentences(cls, what, image, caption, relations), tf.GradientTape() as tape:
         tape.watch(read)
-        parts = loss(scores, image, caption, relations, **step)
+        parts = loss.parts(scores, image, caption, relations, tf.constant(0, tf.int64))
         value = sum(parts.values())
     _check_finite(cls, {f"the part {part!r} that it returned": v for part, v in parts.items()})
     sources = [*read, *loss.trainable_variables]

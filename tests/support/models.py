@@ -137,7 +137,7 @@ class WithRelevance(Loss):
         )
         waves = keras.ops.sin(3.0 * rows[:, None] + 7.0 * columns[None, :])
         relevance = positives + 0.5 + 0.4 * waves
-        return self.loss(scores, image, caption, {**relations, "relevance": relevance})
+        return self.loss.parts(scores, image, caption, {**relations, "relevance": relevance})
 
 
 def batch(size: int, seed: int = 0, mixed: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:

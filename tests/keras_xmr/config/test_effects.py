@@ -50,7 +50,7 @@ def gradient_norms(config, random) -> list[tuple[str, float]]:
             image = model.matcher.prepare(embedded["image"], "image", (0, 1))
             caption = model.matcher.prepare(embedded["caption"], "caption", (0, 2))
             scores = model.matcher(image, caption)
-            value = weight * sum(loss(scores, image, caption, relations).values())
+            value = weight * sum(loss.parts(scores, image, caption, relations).values())
         variables = [*model.image_tower.trainable_variables, *model.text_tower.trainable_variables]
         gradients = [g for g in tape.gradient(value, variables) if g is not None]
         norms.append((choice.name, float(tf.linalg.global_norm(gradients))))

@@ -14,9 +14,7 @@ from keras_xmr.encoders import VSRN, InputSpec
 from keras_xmr.heads import Point, PointWithFeatures
 from keras_xmr.heads.pooling import Mean
 from keras_xmr.losses import Captioning
-from keras_xmr.losses.queries_base import Queries
 from keras_xmr.matchers import Cosine
-from keras_xmr.model.replicas import Part, shares
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.utils.errors import ArgumentError
 
@@ -57,7 +55,7 @@ def call(loss, features, ids, positives=None):
     image = {"mean": features[:, 0], "features": features}
     caption = {"word_ids": tf.cast(ids, tf.float32)}
     scores = np.zeros(positives.shape, np.float32)
-    return loss(scores, image, caption, {"positives": positives})["captioning"]
+    return loss.parts(scores, image, caption, {"positives": positives})["captioning"]
 
 
 @pytest.mark.slow
@@ -97,27 +95,6 @@ def test_a_caption_is_told_from_its_own_image(golden):
     found = call(loss, features, ids[[0, 1, 2, 0]], positives)
     expected = call(loss, tf.gather(features, image_ids), ids[[0, 1, 2, 0]])
     np.testing.assert_allclose(found, expected, rtol=1e-5)
-
-
-@pytest.mark.slow
-def test_replicas_add_up_to_the_whole_and_read_only_what_is_theirs(golden):
-    case = golden("vsrn_captions")
-    loss = reference_loss(case)
-    features = tf.concat([case.f32("in_features")] * 2, axis=0)
-    words = tf.cast(np.concatenate([case["in_ids"]] * 2), tf.float32)
-    mean = features[:, 0]
-    expected = call(loss, features, words)
-    # Of the whole batch a replica has no features and no words.
-    whole = Queries(lambda: None, {"mean": mean}, {"mean": mean}, {"positives": np.eye(6) > 0})
-    total = 0.0
-    for first, size in ((0, 1), (1, 5)):
-        part, mine = Part(first, size, 6), slice(first, first + size)
-        # It pads captions to the longest of its own.
-        longest = int(tf.reduce_max(tf.math.count_nonzero(words[mine] > 0, axis=1)))
-        local = {"features": features[mine]}, {"word_ids": words[mine, :longest]}
-        rows, columns = shares(whole, (part, part), local, None, lambda value: value)
-        total += loss.sum_over_queries(rows, columns, None)["captioning"]
-    np.testing.assert_allclose(total, expected, rtol=1e-5)
 
 
 def vsrn(*losses, head=PointWithFeatures):
@@ -165,7 +142,7 @@ def test_what_it_needs_is_asked_for():
         vsrn(Captioning(9, 0), head=Point)
     embedding = {"mean": np.ones((2, 4)), "features": np.ones((2, 3, 4))}
     with pytest.raises(ArgumentError, match="reads the words of captions"):
-        Captioning(9, 0).compute(embedding, embedding)
+        Captioning(9, 0)(embedding, embedding)
     path = find_config("coco_vsrn")
     with pytest.raises(ConfigError, match=r"'captioning' reads the features .*point_with_features"):
         load_config(path, ["model.image.head=point"])

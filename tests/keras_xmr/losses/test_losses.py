@@ -32,7 +32,7 @@ def test_soft_contrastive_matches_golden(golden, tag, doubled):
     with tf.GradientTape() as tape:
         tape.watch([image, caption])
         scores = matcher({"samples": image}, {"samples": caption})
-        parts = loss(scores, {}, {}, {"positives": positives})
+        parts = loss.parts(scores, {}, {}, {"positives": positives})
         total = sum(parts.values())
     variables = [image, caption, matcher.shift.value, matcher.scale.value]
     gradients = tape.gradient(total, variables)
@@ -63,7 +63,7 @@ def test_kl_divergence_matches_golden(golden):
     image = embeddings["image"]
     with tf.GradientTape() as tape:
         tape.watch([image["mean"], image["log_variance"]])
-        parts = KLDivergence()(None, image, embeddings["caption"], {})
+        parts = KLDivergence().parts(None, image, embeddings["caption"], {})
     by_mean, by_log_variance = tape.gradient(parts["image"], [image["mean"], image["log_variance"]])
     np.testing.assert_allclose(parts["image"], case["out_paper_kl_image"], rtol=1e-4)
     np.testing.assert_allclose(parts["caption"], case["out_paper_kl_caption"], rtol=1e-4)
@@ -79,7 +79,7 @@ def test_uniformity_matches_golden(golden):
     caption = tf.constant(case.f32("in_caption_features"))
     with tf.GradientTape() as tape:
         tape.watch([image, caption])
-        parts = Uniformity()(None, {"samples": image}, {"samples": caption}, {})
+        parts = Uniformity().parts(None, {"samples": image}, {"samples": caption}, {})
     gradients = tape.gradient(parts["uniformity"], [image, caption])
     np.testing.assert_allclose(parts["uniformity"], case["out_uniform_loss"], rtol=1e-4)
     for side, gradient in zip(("image", "caption"), gradients, strict=True):
@@ -103,7 +103,7 @@ def test_soft_contrastive_equals_the_formula_with_sibling_captions(samples):
     np.testing.assert_allclose(matcher.probability(scores), probability, rtol=1e-4)
     expected = oracles.soft_contrastive(probability, positives)
     for reduction, divisor in (("sum", 1), ("mean", 25)):
-        parts = SoftContrastive(reduction=reduction)(scores, {}, {}, {"positives": positives})
+        parts = SoftContrastive(reduction=reduction).parts(scores, {}, {}, {"positives": positives})
         np.testing.assert_allclose(sum(parts.values()), expected / divisor, rtol=1e-4)
 
 
@@ -112,16 +112,16 @@ def test_regularizers_equal_the_formulas(random, samples):
     embedding = {"mean": mean, "log_variance": log_variance}
     expected = oracles.kl_to_standard_normal(mean, log_variance)
     for reduction, value in (("sum", expected.sum()), ("mean", expected.mean())):
-        parts = KLDivergence(reduction=reduction)(None, embedding, embedding, {})
+        parts = KLDivergence(reduction=reduction).parts(None, embedding, embedding, {})
         np.testing.assert_allclose(parts["image"], value, rtol=1e-4)
     vectors = np.concatenate([s.reshape(-1, 4) for s in samples]).astype(np.float64)
     image, caption = ({"samples": s} for s in samples)
-    parts = Uniformity(temperature=1.5)(None, image, caption, {})
+    parts = Uniformity(temperature=1.5).parts(None, image, caption, {})
     np.testing.assert_allclose(parts["uniformity"], oracles.uniformity(vectors, 1.5), rtol=1e-4)
-    some = Uniformity(temperature=1.5, max_vectors=10)(None, image, caption, {})
+    some = Uniformity(temperature=1.5, max_vectors=10).parts(None, image, caption, {})
     expected = oracles.uniformity(vectors[::3], 1.5)
     np.testing.assert_allclose(some["uniformity"], expected, rtol=1e-4)
-    points = Uniformity(temperature=1.5)(None, {"mean": mean}, {"mean": log_variance}, {})
+    points = Uniformity(temperature=1.5).parts(None, {"mean": mean}, {"mean": log_variance}, {})
     both = np.concatenate([mean, log_variance]).astype(np.float64)
     np.testing.assert_allclose(points["uniformity"], oracles.uniformity(both, 1.5), rtol=1e-4)
 
@@ -134,7 +134,9 @@ def test_extreme_distances_give_finite_losses_and_gradients(distance):
     with tf.GradientTape() as tape:
         tape.watch([image, caption])
         scores = matcher({"samples": image}, {"samples": caption})
-        loss = sum(SoftContrastive()(scores, {}, {}, {"positives": np.eye(3, dtype=bool)}).values())
+        loss = sum(
+            SoftContrastive().parts(scores, {}, {}, {"positives": np.eye(3, dtype=bool)}).values()
+        )
     gradients = tape.gradient(loss, [image, caption, matcher.scale.value, matcher.shift.value])
     assert np.isfinite(loss)
     assert all(np.isfinite(gradient).all() for gradient in gradients)
@@ -156,7 +158,7 @@ def test_trivial_value_is_what_a_constant_score_reaches():
     found = loss.trivial_value(tf.zeros((16, 16)), {"positives": positives})
     constants = np.linspace(-8, 8, 801, dtype=np.float32)
     values = [
-        float(sum(loss(tf.fill((16, 16), c), {}, {}, {"positives": positives}).values()))
+        float(sum(loss.parts(tf.fill((16, 16), c), {}, {}, {"positives": positives}).values()))
         for c in constants
     ]
     np.testing.assert_allclose(found, min(values), rtol=1e-4)
@@ -197,7 +199,7 @@ def test_gradients_equal_finite_differences(random, loss):
             "samples": draws,
         }
         other = {**embedding, "samples": draws[::-1]}
-        return sum(loss(matcher(embedding, other), embedding, other, relations).values())
+        return sum(loss.parts(matcher(embedding, other), embedding, other, relations).values())
 
     inputs = [tf.constant(mean), tf.constant(log_variance)]
     with tf.GradientTape() as tape:

@@ -57,8 +57,8 @@ def test_losses_match_golden(golden, tag):
     with tf.GradientTape() as tape:
         tape.watch(inputs)
         image, caption = gaussian(*inputs[:2]), gaussian(*inputs[2:])
-        first = distribution(None, image, caption, relations)
-        second = relation(None, image, caption, relations)
+        first = distribution.parts(None, image, caption, relations)
+        second = relation.parts(None, image, caption, relations)
         total = float(case["in_gamma"]) * sum(first.values()) + sum(second.values())
     for key, direction in DIRECTIONS:
         close(first[direction], case[f"out_{tag}Ld_{key}"])
@@ -130,7 +130,7 @@ def test_gradients_equal_central_differences(random, loss):
     def value(image, image_log_variance, caption, caption_log_variance):
         sides = (image, image_log_variance), (caption, caption_log_variance)
         image, caption = ({"mean": mean, "log_variance": spread} for mean, spread in sides)
-        return sum(loss(None, image, caption, relations).values())
+        return sum(loss.parts(None, image, caption, relations).values())
 
     inputs = [random.normal(scale=0.3, size=(4, 5)) for _ in range(4)]
     gradients.check(value, inputs, random)
@@ -143,7 +143,7 @@ def test_identical_items_give_the_trivial_value_and_finite_gradients(loss):
     with tf.GradientTape() as tape:
         tape.watch(mean)
         side = {"mean": mean, "log_variance": tf.zeros((4, 5))}
-        total = sum(loss(None, side, side, relations).values())
+        total = sum(loss.parts(None, side, side, relations).values())
     assert np.isfinite(tape.gradient(total, mean)).all()
     trivial = loss.trivial_value(tf.zeros((4, 4)), relations)
     np.testing.assert_allclose(total, trivial, rtol=1e-5)
@@ -153,11 +153,11 @@ def test_identical_items_give_the_trivial_value_and_finite_gradients(loss):
 def test_order_of_the_batch_does_not_matter(random, loss):
     image, caption = gaussians(random, 6), gaussians(random, 6)
     positives = random.random((6, 6)) < 0.3
-    before = loss(None, image, caption, {"positives": positives})
+    before = loss.parts(None, image, caption, {"positives": positives})
     rows, columns = random.permutation(6), random.permutation(6)
     image = {key: value[rows] for key, value in image.items()}
     caption = {key: value[columns] for key, value in caption.items()}
-    after = loss(None, image, caption, {"positives": positives[rows][:, columns]})
+    after = loss.parts(None, image, caption, {"positives": positives[rows][:, columns]})
     for part, value in before.items():
         np.testing.assert_allclose(after[part], value, rtol=1e-5)
 
@@ -167,8 +167,8 @@ def test_points_are_gaussians_of_variance_1(random, loss):
     sides = [gaussians(random, 6) | {"log_variance": np.zeros((6, 5), np.float32)} for _ in "vt"]
     points = [{"mean": side["mean"]} for side in sides]
     relations = {"positives": np.eye(6, dtype=bool)}
-    for part, value in loss(None, *sides, relations).items():
-        np.testing.assert_allclose(loss(None, *points, relations)[part], value, rtol=1e-6)
+    for part, value in loss.parts(None, *sides, relations).items():
+        np.testing.assert_allclose(loss.parts(None, *points, relations)[part], value, rtol=1e-6)
 
 
 def gaussians(random, count):
@@ -309,8 +309,10 @@ def test_alpha_can_be_fixed_and_0(random, alpha):
     for own, other in zip(fixed.weights, others, strict=True):
         own.assign(other)
     assert len(learned.trainable_weights) == len(fixed.trainable_weights) + 1
-    for part, value in learned(None, image, caption, relations).items():
-        np.testing.assert_allclose(fixed(None, image, caption, relations)[part], value, rtol=1e-6)
+    for part, value in learned.parts(None, image, caption, relations).items():
+        np.testing.assert_allclose(
+            fixed.parts(None, image, caption, relations)[part], value, rtol=1e-6
+        )
     copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(fixed))
     assert copy.get_config() == fixed.get_config()
     objective = f"[mahalanobis_contrastive, {{name: hypergraph_contrastive, alpha: {alpha}}}]"

@@ -14,7 +14,6 @@ from keras_xmr.embeddings import distances
 from keras_xmr.losses import KLDivergence, ProbabilisticMatching
 from keras_xmr.losses.pcmepp import add_pseudo_positives
 from keras_xmr.matchers import ClosedFormSampled
-from keras_xmr.model.objective import relations
 
 NAMES = ("image_mean", "image_logvar", "caption_mean", "caption_logvar")
 DIMENSION = 12
@@ -47,8 +46,8 @@ def test_matches_golden(golden, tag):
             scores = matcher.logits(distances.wasserstein_squared(image, caption))
         else:
             scores = matcher(image, caption)
-        parts = ProbabilisticMatching(pseudo_positives=alpha)(scores, image, caption, known)
-        divergence = KLDivergence(reduction="mean")(scores, image, caption, known)
+        parts = ProbabilisticMatching(pseudo_positives=alpha).parts(scores, image, caption, known)
+        divergence = KLDivergence(reduction="mean").parts(scores, image, caption, known)
         total = sum(parts.values()) + beta * sum(divergence.values())
     np.testing.assert_allclose(total, case[f"out_{tag}_loss"], rtol=1e-4)
     variables = [matcher.shift.value, matcher.scale.value]
@@ -88,14 +87,14 @@ def test_pseudo_positives_wait_for_the_warm_up(random):
     scores = tf.constant(random.normal(size=(6, 6)), tf.float32)
     known = {"positives": tf.eye(6, dtype="bool")}
     loss = ProbabilisticMatching(pseudo_positives=0.5, warmup_steps=2)
-    always = ProbabilisticMatching(pseudo_positives=0.5)(scores, {}, {}, known)
+    always = ProbabilisticMatching(pseudo_positives=0.5).parts(scores, {}, {}, known)
 
     @tf.function
     def parts(step):
-        return loss(scores, {}, {}, known, step=step)
+        return loss.parts(scores, {}, {}, known, step=step)
 
     assert parts(tf.constant(1, tf.int64))["pseudo_match"] == 0
-    for found in (parts(tf.constant(2, tf.int64)), loss(scores, {}, {}, known)):
+    for found in (parts(tf.constant(2, tf.int64)), loss.parts(scores, {}, {}, known)):
         for name, value in always.items():
             np.testing.assert_allclose(found[name], value, rtol=1e-6)
 
@@ -124,7 +123,7 @@ def test_gradients_equal_central_differences(random):
     def value(*inputs):
         image = {"mean": inputs[0], "log_variance": inputs[1]}
         caption = {"mean": inputs[2], "log_variance": inputs[3]}
-        return sum(loss(matcher(image, caption), image, caption, known).values())
+        return sum(loss.parts(matcher(image, caption), image, caption, known).values())
 
     # A short step, so that no pair becomes pseudo-positive on the way.
     gradients.check(value, [random.normal(size=(4, 3)) for _ in NAMES], random, step=2e-3)
@@ -142,7 +141,7 @@ def test_identical_and_far_items_give_finite_gradients(distance):
             {"mean": image, "log_variance": spread}, {"mean": caption, "log_variance": spread}
         )
         known = {"positives": np.eye(3, dtype=bool)}
-        total = sum(ProbabilisticMatching()(scores, {}, {}, known).values())
+        total = sum(ProbabilisticMatching().parts(scores, {}, {}, known).values())
     found = tape.gradient(total, [image, caption, spread])
     assert np.isfinite(total)
     assert all(np.isfinite(gradient).all() for gradient in found)
@@ -153,8 +152,8 @@ def test_order_of_the_batch_does_not_matter(random):
     positives = random.random((6, 6)) < 0.3
     rows, columns = random.permutation(6), random.permutation(6)
     loss = ProbabilisticMatching()
-    before = loss(scores, {}, {}, {"positives": positives})
-    after = loss(scores[rows][:, columns], {}, {}, {"positives": positives[rows][:, columns]})
+    before = loss.parts(scores, {}, {}, {"positives": positives})
+    after = loss.parts(scores[rows][:, columns], {}, {}, {"positives": positives[rows][:, columns]})
     for part, value in before.items():
         np.testing.assert_allclose(after[part], value, rtol=1e-5)
 
@@ -164,28 +163,9 @@ def test_trivial_value_is_what_a_constant_score_reaches():
     known = {"positives": np.eye(8, dtype=bool)}
     loss = ProbabilisticMatching(pseudo_positives=0.0)
     constants = np.linspace(-6, 2, 801, dtype=np.float32)
-    values = [float(loss(tf.fill((8, 8), c), {}, {}, known)["match"]) for c in constants]
+    values = [float(loss.parts(tf.fill((8, 8), c), {}, {}, known)["match"]) for c in constants]
     np.testing.assert_allclose(loss.trivial_value(tf.zeros((8, 8)), known), min(values), rtol=1e-4)
     assert ProbabilisticMatching().trivial_value(tf.zeros((8, 8)), known) is None
-
-
-def test_relations_of_mixed_images():
-    y = {
-        "image_id": np.array([4, 4, 7]),
-        "mix_image_id": np.array([4, 7, 4]),
-        "mix_ratio": np.array([0.9, 0.75, 1.0], np.float32),
-    }
-    found = relations(y, "pairs")
-    # The first is mixed with its sibling, which shows the same image; the last is not mixed.
-    expected = [[1, 1, 0], [0.75, 0.75, 0.25], [0, 0, 1]]
-    np.testing.assert_allclose(found["targets"], expected)
-    np.testing.assert_array_equal(found["positives"], np.array([[1, 1, 0]] * 2 + [[0, 0, 1]], bool))
-    by_class = relations(
-        y | {"labels": np.array([[0], [1], [1]]), "mix_labels": np.array([[1], [1], [0]])},
-        "classes",
-    )
-    np.testing.assert_allclose(by_class["targets"], [[0.9, 0.1, 0.1], [0, 1, 1], [0, 1, 1]], 1e-6)
-    assert "targets" not in relations({"image_id": y["image_id"]}, "pairs")
 
 
 @pytest.mark.slow

@@ -52,7 +52,7 @@ RELATIONS = {
 
 
 def value(loss, scores, positives):
-    return sum(loss(scores, {}, {}, {"positives": positives}).values())
+    return sum(loss.parts(scores, {}, {}, {"positives": positives}).values())
 
 
 def gradient(loss, scores, positives):
@@ -176,7 +176,7 @@ def test_smooth_ap_matches_golden(golden, number):
     with tf.GradientTape() as tape:
         tape.watch([images, captions])
         loss = SmoothAP(temperature=float(case["in_temperatures"][number]))
-        parts = loss(images @ tf.transpose(captions), {}, {}, {"positives": positives})
+        parts = loss.parts(images @ tf.transpose(captions), {}, {}, {"positives": positives})
         total = sum(parts.values())
     gradients = tape.gradient(total, [images, captions])
     np.testing.assert_allclose(total, case["out_loss"][number], rtol=1e-4)
@@ -201,7 +201,7 @@ def test_smooth_ap_of_single_queries_matches_golden(golden, number):
             with tf.GradientTape() as tape:
                 tape.watch(query)
                 scores = query @ sides[other].T
-                parts = loss(scores, {}, {}, {"positives": right[None]})
+                parts = loss.parts(scores, {}, {}, {"positives": right[None]})
                 precision = 1.0 - 2.0 * parts["image_to_text"]
             np.testing.assert_allclose(precision, case[f"out_ap_{tag}"][number, q], rtol=1e-4)
             np.testing.assert_allclose(

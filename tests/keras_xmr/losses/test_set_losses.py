@@ -36,7 +36,7 @@ def on_sphere(gradient: np.ndarray, vectors: np.ndarray) -> np.ndarray:
 
 
 def total(loss, image, caption, positives, scores=None):
-    return sum(loss(scores, image, caption, {"positives": positives}).values())
+    return sum(loss.parts(scores, image, caption, {"positives": positives}).values())
 
 
 def embedding(vectors: np.ndarray) -> dict:
@@ -385,7 +385,7 @@ def test_the_warm_up_of_dvse_adds_up_the_hinges_of_all_negatives(random):
 
     @tf.function
     def both(step):
-        parts = loss(None, image, caption, {"positives": tf.constant(positives)}, step=step)
+        parts = loss.parts(None, image, caption, {"positives": tf.constant(positives)}, step=step)
         return parts["image_to_text"] + parts["text_to_image"]
 
     unit = arrays["image"] / np.linalg.norm(arrays["image"], axis=-1, keepdims=True)
@@ -402,7 +402,7 @@ def test_the_warm_up_of_dvse_adds_up_the_hinges_of_all_negatives(random):
     ) / np.count_nonzero(positives)
     np.testing.assert_allclose(both(tf.constant(1, tf.int64)), expected, rtol=1e-5)
     to_the_end = VarianceAwareWeighting(sigma="one", margin=0.5, mining="mean")
-    found = to_the_end(None, image, caption, {"positives": tf.constant(positives)}, step=9)
+    found = to_the_end.parts(None, image, caption, {"positives": tf.constant(positives)}, step=9)
     np.testing.assert_allclose(sum(found.values()), expected, rtol=1e-5)
     with pytest.raises(ValueError, match="no effect"):
         VarianceAwareWeighting(mining="mean", warmup_steps=2)
@@ -424,7 +424,7 @@ def test_the_warm_up_of_dvse_learns_nothing_from_sigma(random):
         image = tf.Variable(arrays["image"], dtype=tf.float32)
         loss = VarianceAwareWeighting(margin=0.5, sigma_of="scores", warmup_steps=2, **options)
         with tf.GradientTape() as tape:
-            parts = loss(None, {"points": image}, caption, relations, step=tf.constant(step))
+            parts = loss.parts(None, {"points": image}, caption, relations, step=tf.constant(step))
             value = parts["image_to_text"]
         return tape.gradient(value, image).numpy()
 
@@ -445,7 +445,7 @@ def test_right_scores_cost_less_than_equal_ones(random, monkeypatch, sigma_of, p
         monkeypatch.setattr(loss, "similarities", lambda *_: cosines)
         dummy = {"mean": tf.zeros((128, 1))}
         return float(
-            loss(None, dummy, dummy, {"positives": np.eye(128, dtype=bool)})["image_to_text"]
+            loss.parts(None, dummy, dummy, {"positives": np.eye(128, dtype=bool)})["image_to_text"]
         )
 
     equal = cost(np.zeros((128, 128)))
@@ -456,8 +456,12 @@ def test_right_scores_cost_less_than_equal_ones(random, monkeypatch, sigma_of, p
 def test_caption_sets_and_image_points_are_weighted_alike(random):
     points, sets = random.normal(size=(6, 5)), random.normal(size=(6, 3, 5))
     loss = VarianceAwareWeighting()
-    here = loss(None, embedding(sets), embedding(points), {"positives": np.eye(6, dtype=bool)})
-    there = loss(None, embedding(points), embedding(sets), {"positives": np.eye(6, dtype=bool)})
+    here = loss.parts(
+        None, embedding(sets), embedding(points), {"positives": np.eye(6, dtype=bool)}
+    )
+    there = loss.parts(
+        None, embedding(points), embedding(sets), {"positives": np.eye(6, dtype=bool)}
+    )
     np.testing.assert_allclose(here["image_to_text"], there["text_to_image"], rtol=1e-5)
     np.testing.assert_allclose(here["text_to_image"], there["image_to_text"], rtol=1e-5)
 

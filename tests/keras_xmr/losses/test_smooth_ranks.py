@@ -1,4 +1,4 @@
-"""Smooth ranks by way of a grid: what all comparisons give, and its gradient."""
+"""Smooth ranks in blocks of queries: the values and gradients of all comparisons."""
 
 from __future__ import annotations
 
@@ -27,6 +27,13 @@ def ours(values: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return found.numpy(), tape.gradient(found, variable).numpy()
 
 
+def graph(values: tf.Tensor, others: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    with tf.GradientTape() as tape:
+        tape.watch(values)
+        found = smooth_asp(values, others, TEMPERATURE)
+    return found, tape.gradient(found, values)
+
+
 def expected(values: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Both, with all comparisons, in double precision."""
     variable = tf.Variable(values.astype(np.float64))
@@ -38,13 +45,18 @@ def expected(values: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.nda
     return found.numpy(), tape.gradient(found, variable).numpy()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("at_once", [2**20, 2**13])
-def test_the_grid_gives_what_all_comparisons_give(random, monkeypatch, at_once):
-    monkeypatch.setattr(smooth_ranks, "_AT_ONCE", at_once)  # In one block, and in blocks of 3.
-    monkeypatch.setattr(smooth_ranks, "_one_by_one", None)
+@pytest.mark.parametrize("at_once", [2**21, 3 * 200**2, 1])
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_blocks_give_what_all_comparisons_give(random, monkeypatch, at_once, in_graph):
+    monkeypatch.setattr(smooth_ranks, "_AT_ONCE", at_once)
     values, others = values_of(random, 7, 200)
-    (found, slopes), (right, right_slopes) = ours(values, others), expected(values, others)
+    right, right_slopes = expected(values, others)
+    function = ours
+    if in_graph:
+        # Of unknown size, as batches of a model are.
+        unknown = tf.TensorSpec((None, None), tf.float32)
+        function = tf.function(graph, input_signature=[unknown, unknown])
+    found, slopes = map(np.asarray, function(values, others))
     np.testing.assert_allclose(found, right, rtol=1e-6)
     np.testing.assert_allclose(
         slopes, right_slopes, rtol=1e-4, atol=1e-5 * np.abs(right_slopes).max()
@@ -52,8 +64,7 @@ def test_the_grid_gives_what_all_comparisons_give(random, monkeypatch, at_once):
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, 1e9])
-def test_what_no_grid_could_hold_is_compared_one_by_one(random, monkeypatch, wrong):
-    monkeypatch.setattr(smooth_ranks, "_precision_on_grid", None)
+def test_values_that_are_not_numbers_stay_visible(random, wrong):
     values, others = values_of(random, 2, 60)
     values[0, 5] = wrong
     found, _ = ours(values, others)

@@ -77,7 +77,7 @@ def test_pairs_of_one_image_are_all_right():
     together = made.evaluate(X, IMAGE_IDS, batch_size=PAIRS, verbose=0, return_dict=True)
     embedded = made(X)
     towers = [embedded[side]["mean"] for side in ("image", "caption")]
-    expected = losses.NTXent().compute(*towers, positives=IMAGE_IDS[:, None] == IMAGE_IDS)
+    expected = losses.NTXent()(*towers, positives=IMAGE_IDS[:, None] == IMAGE_IDS)
     np.testing.assert_allclose(together["loss"], expected, rtol=1e-5)
 
 

@@ -1,0 +1,188 @@
+"""Losses with one part for each direction, or for each side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import keras
+from keras import ops
+
+from keras_xmr.config.contracts import LossContract
+from keras_xmr.embeddings.kinds import Embedding, Tensor
+from keras_xmr.embeddings.validation import has_values
+from keras_xmr.losses.base import Loss, Relations
+from keras_xmr.utils.option_types import Reduction
+
+LOWEST = -1e30
+"""Below every score, and still finite: the difference of two infinities is not a number."""
+
+
+class PositivePairs(NamedTuple):
+    """All P pairs of a query and one of its positives.
+
+    Attributes:
+        scores: Scores of all candidates of the query, float32 (P, M).
+        positives: Which of them are positives of the query, boolean (P, M).
+        positive_scores: The score of the positive of the pair itself, float32 (P, 1).
+        exists: 1 for a pair; 0 for padding, which `jax.jit` needs, float32 (P,).
+        weight: Float32 (P,), with which a sum over the pairs is the mean over the positives of a
+            query, and then over the queries that have one.
+    """
+
+    scores: Tensor
+    positives: Tensor
+    positive_scores: Tensor
+    exists: Tensor
+    weight: Tensor
+
+
+@dataclass(eq=False)
+class Direction:
+    """The items of one side as queries, and those of the other side as candidates.
+
+    Attributes:
+        scores: Scores float32 (..., Q, C), one row per query; None where a loss reads none.
+        queries: The embedding of the Q queries.
+        candidates: The embedding of the C candidates.
+        relations: The relations of queries and candidates, (Q, C).
+    """
+
+    scores: Tensor
+    queries: Embedding
+    candidates: Embedding
+    relations: Relations
+
+    @property
+    def positives(self) -> Tensor:
+        """Matching pairs, boolean (Q, C)."""
+        return self.relations["positives"]
+
+    def number_of_pairs(self) -> Tensor:
+        """Counts the matching pairs, at least 1, as float32."""
+        return ops.maximum(ops.sum(ops.cast(self.positives, "float32")), 1.0)
+
+    def weights(self) -> Tensor:
+        """Returns weights (Q,): a sum over positives becomes the mean over them, then queries.
+
+        A query without a positive does not count.
+        """
+        counts = ops.sum(ops.cast(self.positives, "float32"), axis=1)
+        queries = ops.sum(ops.cast(counts > 0, "float32"))
+        return 1.0 / (ops.maximum(counts, 1.0) * ops.maximum(queries, 1.0))
+
+    def pairs(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Lists the matching pairs: rows and columns, int (P,), and whether each exists, (P,).
+
+        The number of pairs depends on the values, which `jax.jit` cannot have: there all pairs are
+        listed, unless each caption is known to have one image.
+        """
+        if "pairs" in self.relations:
+            rows, columns = self.relations["pairs"][0], self.relations["pairs"][1]
+            return rows, columns, ops.ones_like(rows, dtype="float32")
+        positives = self.positives
+        if keras.backend.backend() == "jax" and not has_values(positives):
+            rows, columns = (ops.reshape(part, (-1,)) for part in _all_pairs(*positives.shape))
+            return rows, columns, ops.cast(ops.reshape(positives, (-1,)), "float32")
+        rows, columns = ops.nonzero(positives)
+        return rows, columns, ops.ones_like(rows, dtype="float32")
+
+    def positive_pairs(self) -> PositivePairs:
+        """Gathers all pairs of a query and one of its positives, with all its candidates.
+
+        Memory grows with the number of positives, not with the square of the candidates.
+        """
+        rows, columns, exists = self.pairs()
+        scores, positives, weight = (
+            ops.take(values, rows, axis=0)
+            for values in (self.scores, self.positives, self.weights())
+        )
+        own = ops.take_along_axis(scores, columns[:, None], axis=1)
+        return PositivePairs(scores, positives, own, exists, exists * weight)
+
+    def reversed(self) -> Direction:
+        """Returns the other direction: candidates are queries."""
+        relations = {name: ops.transpose(value) for name, value in self.relations.items()}
+        if "pairs" in relations:
+            relations["pairs"] = ops.flip(self.relations["pairs"], axis=0)
+        scores = None if self.scores is None else ops.swapaxes(self.scores, -1, -2)
+        return Direction(scores, self.candidates, self.queries, relations)
+
+
+def _all_pairs(rows: int, columns: int) -> tuple[Tensor, Tensor]:
+    return ops.meshgrid(ops.arange(rows), ops.arange(columns), indexing="ij")
+
+
+def reduce(values: Tensor, reduction: Reduction) -> Tensor:
+    """Returns the sum or the mean of values."""
+    return ops.sum(values) if reduction == "sum" else ops.mean(values)
+
+
+class DirectionsLoss(Loss):
+    """A loss with one part for images as queries, and another for captions, in this order.
+
+    A subclass implements `direction_loss` in place of `call`. One that does not read the scores of
+    the matcher may override `similarities`.
+    """
+
+    CONTRACT = LossContract(parts=("image_to_text", "text_to_image"))
+
+    def similarities(self, image: Embedding, caption: Embedding) -> Tensor:
+        """Scores (..., images, captions) that take the place of those of the matcher."""
+        return None
+
+    def direction_loss(self, direction: Direction, part: str, step: Tensor | None) -> Tensor:
+        """Returns the loss of one direction, a scalar.
+
+        Args:
+            direction: All items of one side as queries, and of the other as candidates.
+            part: The name of the part.
+            step: Number of steps trained before, for a loss that reads it.
+        """
+        raise NotImplementedError
+
+    def call(
+        self,
+        scores: Tensor,
+        image: Embedding,
+        caption: Embedding,
+        relations: Relations,
+        step: Tensor | None = None,
+    ) -> dict[str, Tensor]:
+        if not self.contract.reads_scores:
+            scores = self.similarities(image, caption)
+        images = Direction(scores, image, caption, relations)
+        parts = zip(self.CONTRACT.parts, (images, images.reversed()), strict=True)
+        return {part: self.direction_loss(direction, part, step) for part, direction in parts}
+
+    def trivial_value(self, scores: Tensor, relations: Relations) -> Tensor | None:
+        """The value for equal scores, if the loss reads nothing else."""
+        contract = self.contract
+        reads_more = contract.accepts or contract.keys or contract.reads_relevance
+        if reads_more or not contract.reads_scores:
+            return None
+        return sum(self.parts(ops.zeros_like(scores), {}, {}, relations).values())
+
+
+class ItemsLoss(Loss):
+    """A loss over the items of each side by themselves, images and captions added.
+
+    A subclass implements `items_loss` in place of `call`.
+    """
+
+    CONTRACT = LossContract(
+        parts=("image", "caption"),
+        reads_scores=False,
+        reads_matches=False,
+        supports_soft_targets=True,
+    )
+
+    def items_loss(self, items: Embedding) -> Tensor:
+        """Returns the loss of the items of one side, a scalar."""
+        raise NotImplementedError
+
+    def call(
+        self, scores: Tensor, image: Embedding, caption: Embedding, relations: Relations
+    ) -> dict[str, Tensor]:
+        sides = zip(self.CONTRACT.parts, (image, caption), strict=True)
+        return {part: self.items_loss(items) for part, items in sides}
