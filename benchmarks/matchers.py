@@ -124,10 +124,6 @@ def _chamfer(image: Arrays, caption: Arrays) -> np.ndarray:
 PLAIN: dict[str, tuple[tuple[str, ...], Callable[[Arrays, Arrays], np.ndarray]]] = {
     "Cosine": (("mean",), _cosine),
     "CosineLogits": (("mean",), lambda i, c: 10.0 * _cosine(i, c) - 10.0),
-    "OrderEmbedding": (
-        ("mean",),
-        lambda i, c: -np.sqrt((np.maximum(c["mean"] - i["mean"], 0) ** 2).sum(-1)),
-    ),
     "MeanOnly": (
         ("mean",),
         lambda i, c: _logits(np.sqrt(_squares(i["mean"], c["mean"]) + 1e-6)),
@@ -173,7 +169,7 @@ _PRODUCTS = {
     "MahalanobisCosine": 3,
 }
 """Products of vectors a pair, where it is not 1."""
-_NO_PRODUCTS = ("OrderEmbedding", "ELK", "Bhattacharyya")
+_NO_PRODUCTS = ("ELK", "Bhattacharyya")
 
 
 def rows(smoke: bool = False, names: list[str] | None = None) -> Iterator[Row]:

@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import keras
 from keras import ops
 
 from keras_xmr.embeddings.kinds import Embedding, Tensor, deviation
@@ -59,22 +58,6 @@ def set_cosines(left: Tensor, right: Tensor) -> Tensor:
     m, j, _ = _shape(right)
     cosines = cosine(ops.reshape(left, (-1, dimension)), ops.reshape(right, (-1, dimension)))
     return ops.reshape(cosines, (n, k, m, j))
-
-
-def order_violation(left: Tensor, right: Tensor) -> Tensor:
-    """Violation of the order in which vectors (N, D) are above vectors (M, D) in every coordinate.
-
-    |max(0, right - left)|_2 (Vendrov et al. 2016, Eq. 2). No product does this, so it is added up
-    in slices of the dimension, which are computed again for the gradients.
-    """
-
-    @keras.remat
-    def squares(left: Tensor, right: Tensor) -> Tensor:
-        excess = ops.relu(right[None] - left[:, None])
-        return ops.sum(excess * excess, axis=-1)
-
-    parts = _slices(left.shape[-1])
-    return root(sum(squares(left[:, part], right[:, part]) for part in parts))
 
 
 def root(squares: Tensor, smallest: float = 0.0) -> Tensor:

@@ -15,9 +15,7 @@ The losses on sets need `residuals` (B, K, D), which local attention adds to the
 padding, where tokens are 0 too. A matcher may add `samples` (B, J, D) to a Gaussian embedding, and
 `global` vectors (B, D) to tokens. A head may keep for a loss the local `features` (B, L, F) that a
 point was made of, and the model adds the `word_ids` (B, L) of captions, with -1 or the id of the
-padding behind them, if a loss reads them. A generalised Gaussian has its centre, a
-`reconstruction` (B, D) of the mean, and the logarithms of its two parameters, `log_scale` and
-`log_shape` (B, D), for its loss.
+padding behind them, if a loss reads them.
 """
 
 from __future__ import annotations
@@ -25,6 +23,8 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+
+from keras_xmr.layers.backend import as_generator, backend
 
 Tensor = Any
 Embedding = dict[str, Tensor]
@@ -37,7 +37,7 @@ KEYS = {
 }
 """The keys of each kind of embedding."""
 
-_FOR_LOSSES = ("features", "word_ids", "reconstruction", "log_scale", "log_shape")
+_FOR_LOSSES = ("features", "word_ids")
 
 
 def kind(embedding: Embedding) -> str:
@@ -141,32 +141,17 @@ def log_sigma(embedding: Embedding) -> Tensor:
     return 0.5 * keras.ops.mean(embedding["log_variance"], axis=-1)
 
 
-class _GivenSeed(keras.random.SeedGenerator):
-    """A seed of Keras that is two given numbers, in place of a state of its own."""
-
-    def __init__(self, numbers: Any) -> None:
-        self._numbers = numbers
-
-    def next(self, ordered: bool = True) -> Tensor:
-        """Returns the two numbers."""
-        return keras.ops.convert_to_tensor(self._numbers, "uint32")
-
-
 def _standard_normal(mean: Tensor, deviation: Tensor, samples: int, seed: Seed) -> Tensor:
     """The noise of samples of a normal distribution, before it is scaled and shifted: (J, ..., D).
 
     A distribution that scales and shifts it caches every result, and with it the graph of each
     traced function, for the life of the process.
     """
-    if isinstance(seed, keras.random.SeedGenerator):
-        seed = seed.next()
-    elif isinstance(seed, int):
-        seed = (seed, 0)
-    if keras.backend.backend() == "tensorflow":
-        numbers = keras.ops.cast(seed, "int32")
+    generator = as_generator(seed)
+    if backend() == "tensorflow":
+        numbers = keras.ops.cast(generator.next(), "int32")
         return _normal(mean, deviation).distribution.sample(samples, seed=numbers)
-    shape = (samples, *keras.ops.shape(mean))
-    return keras.random.normal(shape, seed=_GivenSeed(seed))
+    return keras.random.normal((samples, *keras.ops.shape(mean)), seed=generator)
 
 
 def _normal(mean: Tensor, deviation: Tensor) -> Any:

@@ -15,9 +15,6 @@ from keras_xmr.utils.errors import ArgumentError
 RANKS = {
     "mean": 2,
     "log_variance": 2,
-    "reconstruction": 2,
-    "log_scale": 2,
-    "log_shape": 2,
     "points": 3,
     "residuals": 3,
     "tokens": 3,

@@ -3,7 +3,6 @@
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec
 from keras_xmr.encoders.convolutional import KerasApplications, SmallCNN
 from keras_xmr.encoders.keras_hub import KerasHubImage, KerasHubText
-from keras_xmr.encoders.prolip import ProlipImage, ProlipText
 from keras_xmr.encoders.regions import VSRN, Regions
 from keras_xmr.encoders.word_embedding import WordEmbedding
 
@@ -15,8 +14,6 @@ __all__ = [
     "KerasApplications",
     "KerasHubImage",
     "KerasHubText",
-    "ProlipImage",
-    "ProlipText",
     "Regions",
     "SmallCNN",
     "WordEmbedding",

@@ -20,7 +20,6 @@ class Point(PooledHead):
         dimension: D.
         pooling: Makes the pooling.
         normalize: Whether the vector is divided by its norm.
-        absolute: Whether absolute values are taken, as order embeddings need it.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
@@ -32,17 +31,14 @@ class Point(PooledHead):
         pooling: PoolingMaker,
         *,
         normalize: bool = True,
-        absolute: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(dimension, pooling, **kwargs)
         self.normalize = normalize
-        self.absolute = absolute
 
     def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
         mean = self.pooled(features, mask)
-        mean = l2_normalize(mean) if self.normalize else mean
-        return {"mean": keras.ops.abs(mean) if self.absolute else mean}
+        return {"mean": l2_normalize(mean) if self.normalize else mean}
 
 
 class PointWithFeatures(Point):

@@ -20,12 +20,7 @@ from keras_xmr.layers.normalization import (
     batch_normalization,
     l2_normalize,
 )
-from keras_xmr.layers.transformer import (
-    ProlipImageTower,
-    ProlipTextTower,
-    TransformerBlock,
-    sine_positions,
-)
+from keras_xmr.layers.positions import sine_positions
 
 __all__ = [
     "GRU",
@@ -41,13 +36,10 @@ __all__ = [
     "LocalResidual",
     "MaskedBatchNormalization",
     "Preprocessing",
-    "ProlipImageTower",
-    "ProlipTextTower",
     "ReZero",
     "RegionMask",
     "Temperature",
     "TextBackbone",
-    "TransformerBlock",
     "batch_normalization",
     "l2_normalize",
     "region_mask",

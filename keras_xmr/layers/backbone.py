@@ -13,7 +13,7 @@ from keras import ops
 
 from keras_xmr.layers.normalization import l2_normalize
 from keras_xmr.layers.part import RecordedLayer
-from keras_xmr.layers.transformer import filled, last_positions
+from keras_xmr.layers.positions import filled, last_positions
 
 Output = Literal["tokens", "average", "pooled"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import keras
-import tensorflow as tf
 from keras import ops
 
 from keras_xmr.layers.gru import GRU
@@ -76,5 +75,5 @@ class CaptionDecoder(RecordedLayer):
             return self.word_cell(ops.concatenate([word, context], axis=-1), [state])[0]
 
         words = ops.transpose(self.embedding(ids), (1, 0, 2))
-        after = tf.scan(step, words, initializer=last)
+        after = ops.scan(lambda state, word: 2 * (step(state, word),), last, words)[1]
         return self.word_linear(ops.transpose(after, (1, 0, 2)))

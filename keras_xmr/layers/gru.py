@@ -1,4 +1,4 @@
-"""A GRU over sequences of different lengths, without the work of their padding."""
+"""GRUs over sequences of different lengths."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from contextvars import ContextVar
 from typing import Any
 
 import keras
-import tensorflow as tf
-from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 Tensor = Any
 
@@ -28,225 +26,32 @@ def disable_packed_gru() -> Iterator[None]:
 
 @keras.saving.register_keras_serializable(package="keras_xmr", name="PackedGRU")
 class GRU(keras.layers.GRU):
-    """`keras.layers.GRU`, with the same weights and outputs, and faster on a CPU.
+    """`keras.layers.GRU`, with the same weights and outputs, and faster on a CPU with TensorFlow.
 
-    That of Keras computes every position of the longest sequence of a batch, multiplies inputs step
-    by step, and keeps values for the gradient of each step on stacks. Here the valid positions are
-    packed, step by step, the longest sequence first; inputs are multiplied at once, and the loops
-    over the steps, forward and backward, have the recurrent product alone.
-
-    On a GPU, compiled with XLA, which has no slices of varying lengths, or within
-    `disable_packed_gru`, it is that of Keras.
+    There the padding of short sequences is not computed (docs/design.md has the times). On a GPU,
+    compiled with XLA, within `disable_packed_gru`, or with another backend, it is Keras' own.
     """
 
     def inner_loop(
         self, sequences: Tensor, initial_state: Any, mask: Tensor, training: bool = False
     ) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """The last output (B, units), the outputs (B, L, units), or (B, 1, units), the state."""
-        if not self._packs():
-            return super().inner_loop(sequences, initial_state, mask, training=training)
-        cell = self.cell
-        kernel, recurrent, bias = map(
-            tf.convert_to_tensor, (cell.kernel, cell.recurrent_kernel, cell.bias)
-        )
-        packing = _Packing(tf.shape(sequences)[:2], mask, self.go_backwards)
-        inputs = tf.matmul(tf.gather_nd(sequences, packing.sources), kernel) + bias[0]
-        initial = tf.gather(tf.nest.flatten(initial_state)[0], packing.order)
-        states = _states(inputs, initial, recurrent, bias[1], packing)
-        last = tf.gather(states, packing.outputs[:, -1])
-        outputs = tf.gather(states, packing.outputs) if self.return_sequences else last[:, None]
-        return last, outputs, [last]
+        """Returns the last output (B, units), outputs (B, L, units) or (B, 1, units), the state."""
+        if self._packs():
+            from keras_xmr.layers.tensorflow_paths import can_pack, run_packed_gru
+
+            if can_pack():
+                return run_packed_gru(self, sequences, initial_state, mask)
+        return super().inner_loop(sequences, initial_state, mask, training=training)
 
     def _packs(self) -> bool:
         standard = self.activation is keras.activations.tanh and self.use_bias and self.reset_after
         standard &= self.recurrent_activation is keras.activations.sigmoid
-        in_xla = not tf.executing_eagerly() and GraphOrParentsInXlaContext(
-            tf.compat.v1.get_default_graph()
-        )
-        return (
-            standard
-            and not (self.dropout or self.recurrent_dropout or in_xla or _DISABLED.get())
-            and not tf.config.list_logical_devices("GPU")
-        )
+        has_dropout = self.dropout or self.recurrent_dropout
+        on_tensorflow = keras.backend.backend() == "tensorflow"
+        return standard and on_tensorflow and not has_dropout and not _DISABLED.get()
 
 
 def bidirectional_gru(units: int, dtype: Any, name: str) -> keras.layers.Bidirectional:
     """The states (B, L, units) of a GRU at every position, averaged over both directions."""
     forward = GRU(units, return_sequences=True, dtype=dtype)
     return keras.layers.Bidirectional(forward, merge_mode="ave", dtype=dtype, name=name)
-
-
-class _Packing:
-    """The T valid positions of a batch, step by step, the longest of B sequences first.
-
-    The states before and after them are in one tensor: the initial ones of B sequences, then those
-    after each position.
-
-    Args:
-        shape: B and L.
-        mask: Valid positions, (B, L); None for all.
-        backwards: Whether they are read from the last to the first position.
-
-    Attributes:
-        order: The sequences, the longest first, int32 (B,).
-        counts: Number of sequences of at least that length, int32 (steps,), for one step or more.
-        sources: Sequence and position of each packed one, int32 (T, 2).
-        before: Index of the state before it, int32 (T,).
-        outputs: Index of the state after every position, int32 (B, L); masked positions keep the
-            previous one.
-    """
-
-    def __init__(self, shape: Tensor, mask: Tensor | None, backwards: bool) -> None:
-        mask = tf.ones(shape, tf.bool) if mask is None else tf.cast(mask, tf.bool)
-        if backwards:
-            mask = tf.reverse(mask, [1])
-        done = tf.cumsum(tf.cast(mask, tf.int32), axis=1)
-        lengths = tf.reduce_sum(tf.cast(mask, tf.int32), axis=1)
-        self.order = tf.argsort(lengths, direction="DESCENDING", stable=True)
-        place = tf.math.invert_permutation(self.order)
-        steps = tf.reduce_max(tf.concat([lengths, [1]], axis=0))
-        longer = lengths[:, None] > tf.range(steps)
-        self.counts = tf.reduce_sum(tf.cast(longer, tf.int32), axis=0)
-        starts = tf.cumsum(tf.concat([shape[:1], self.counts], axis=0), exclusive=True)
-        self.outputs = tf.gather(starts, done) + place[:, None]
-        # The packed index of each valid position, and the inverse.
-        there = tf.cast(tf.where(mask), tf.int32)
-        back = tf.math.invert_permutation(tf.gather_nd(self.outputs, there) - shape[0])
-        before = tf.gather(starts, tf.gather_nd(done, there) - 1) + tf.gather(place, there[:, 0])
-        self.before = tf.gather(before, back)
-        self.sources = tf.gather(there, back)
-        if backwards:
-            row, column = tf.unstack(self.sources, axis=1)
-            self.sources = tf.stack([row, shape[1] - 1 - column], axis=1)
-
-
-def _states(
-    inputs: Tensor, initial: Tensor, recurrent: Tensor, bias: Tensor, packing: _Packing
-) -> Tensor:
-    """The states (B + T, units): initial ones, and those after each packed position.
-
-    Args:
-        inputs: Products (T, 3 units) of the inputs, for the update and reset gates and the new
-            state.
-        initial: Initial states, (B, units).
-        recurrent: The recurrent kernel, (units, 3 units).
-        bias: Its bias, (3 units,).
-        packing: The positions.
-    """
-
-    @tf.custom_gradient
-    def run(inputs: Tensor, initial: Tensor, recurrent: Tensor, bias: Tensor) -> Any:
-        states, products = _forward(inputs, initial, recurrent, bias, packing)
-        return states, lambda upstream: _backward(
-            tf.convert_to_tensor(upstream), states, inputs, products, recurrent, packing
-        )
-
-    return run(inputs, initial, recurrent, bias)
-
-
-def _gates(inputs: Tensor, products: Tensor) -> tuple[Tensor, ...]:
-    """Update gate, reset gate, new state, and the factor of the reset gate.
-
-    Args:
-        inputs: Products (..., 3 units) of the inputs.
-        products: Those of the states before, with the recurrent bias.
-    """
-    units = products.shape[-1] // 3
-    sizes = [2 * units, units]
-    to_gates, remembered = tf.split(products, sizes, axis=1)
-    of_gates, of_new = tf.split(inputs, sizes, axis=1)
-    update, reset = tf.split(tf.sigmoid(of_gates + to_gates), 2, axis=1)
-    return update, reset, tf.tanh(of_new + reset * remembered), remembered
-
-
-def _blocks(dtype: tf.DType, units: int, size: Tensor) -> tf.TensorArray:
-    """An array of tensors (any, units), to be concatenated."""
-    return tf.TensorArray(dtype, size, element_shape=[None, units], infer_shape=False)
-
-
-def _split_steps(values: Tensor, counts: Tensor) -> tf.TensorArray:
-    """Splits rows (T, F) into blocks of `counts` rows."""
-    return _blocks(values.dtype, values.shape[-1], tf.size(counts)).split(values, counts)
-
-
-def _forward(
-    inputs: Tensor, initial: Tensor, recurrent: Tensor, bias: Tensor, packing: _Packing
-) -> tuple[Tensor, Tensor]:
-    """The states, and the products of those before, which the gradient would compute again."""
-    steps, units = tf.size(packing.counts), initial.shape[-1]
-    by_step = _split_steps(inputs, packing.counts)
-
-    def step(
-        t: Tensor, state: Tensor, states: tf.TensorArray, products: tf.TensorArray
-    ) -> tuple[Any, ...]:
-        step_inputs = by_step.read(t)
-        state = state[: tf.shape(step_inputs)[0]]
-        product = tf.matmul(state, recurrent) + bias
-        update, _, new, _ = _gates(step_inputs, product)
-        state = new + update * (state - new)
-        return t + 1, state, states.write(t + 1, state), products.write(t, product)
-
-    states = _blocks(initial.dtype, units, steps + 1).write(0, initial)
-    _, _, states, products = tf.while_loop(
-        lambda t, *_: t < steps,
-        step,
-        (0, initial, states, _blocks(initial.dtype, 3 * units, steps)),
-        shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, units]), None, None),
-    )
-    return (
-        tf.ensure_shape(states.concat(), [None, units]),
-        tf.ensure_shape(products.concat(), [None, 3 * units]),
-    )
-
-
-def _backward(
-    upstream: Tensor,
-    states: Tensor,
-    inputs: Tensor,
-    products: Tensor,
-    recurrent: Tensor,
-    packing: _Packing,
-) -> tuple[Tensor, ...]:
-    """Gradients of inputs, initial state, recurrent kernel and bias."""
-    steps, units = tf.size(packing.counts), states.shape[-1]
-    sequences = tf.shape(packing.order)[0]
-    upstream = tf.ensure_shape(upstream, [None, units])
-    before = tf.gather(states, packing.before)
-    update, reset, new, remembered = _gates(inputs, products)
-    # Factors from the gradient of a state to that of the products of its step.
-    to_new = (1 - update) * (1 - new**2)
-    to_product = tf.concat(
-        [
-            (before - new) * update * (1 - update),
-            to_new * remembered * reset * (1 - reset),
-            to_new * reset,
-        ],
-        axis=1,
-    )
-    by_step = _split_steps(
-        tf.concat([upstream[sequences:], update, to_product], axis=1), packing.counts
-    )
-
-    def longer(carried: Tensor, like: Tensor) -> Tensor:
-        return tf.concat([carried, tf.zeros_like(like[tf.shape(carried)[0] :])], axis=0)
-
-    def step(t: Tensor, carried: Tensor, kept: tf.TensorArray) -> tuple[Any, ...]:
-        direct, update, factors = tf.split(by_step.read(t), [units, units, 3 * units], axis=1)
-        gradient = direct + longer(carried, direct)
-        product = tf.concat(3 * [gradient], axis=1) * factors
-        carried = gradient * update + tf.matmul(product, recurrent, transpose_b=True)
-        return t - 1, carried, kept.write(t, gradient)
-
-    _, carried, kept = tf.while_loop(
-        lambda t, *_: t >= 0,
-        step,
-        (steps - 1, tf.zeros([0, units], states.dtype), _blocks(states.dtype, units, steps)),
-        shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, units]), None),
-    )
-    gradient = tf.ensure_shape(kept.concat(), [None, units])
-    product = tf.concat(3 * [gradient], axis=1) * to_product
-    of_inputs = tf.concat([product[:, : 2 * units], gradient * to_new], axis=1)
-    of_initial = upstream[:sequences]
-    of_initial += longer(carried, of_initial)
-    of_recurrent = tf.matmul(before, product, transpose_a=True)
-    return of_inputs, of_initial, of_recurrent, tf.reduce_sum(product, axis=0)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import keras
-    import tensorflow as tf
 
 
 def all_layers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
@@ -42,16 +41,14 @@ def preset_file(source: str, name: str) -> Path:
     return path
 
 
-def with_sentencepiece_inside(
-    tokenizer: Any, call: Callable[[tf.Tensor], tf.Tensor]
-) -> Callable[[tf.Tensor], tf.Tensor]:
+def with_sentencepiece_inside(tokenizer: Any, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """A call of a tokenizer to be traced, with the model of SentencePiece inside of the graph.
 
     The one that KerasHub has made before is a resource that TensorFlow deletes as soon as
     anybody sets a seed, since it then drops the kernel that owns it.
     """
 
-    def traced(inputs: tf.Tensor) -> tf.Tensor:
+    def traced(inputs: Any) -> Any:
         outside = getattr(tokenizer, "_sentence_piece", None)
         if outside is None:
             return call(inputs)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import keras
-import tensorflow as tf
 from keras import ops
 
+from keras_xmr.layers.backend import as_generator, split_seed
 from keras_xmr.layers.normalization import ReZero, batch_normalization, l2_normalize
 from keras_xmr.layers.part import RecordedLayer
 
@@ -29,9 +29,9 @@ class GlobalAttention(RecordedLayer):
         ValueError: If, with batch normalisation, the number of tokens differs from a fixed one in
             the first call.
 
-    Inputs are tokens (B, L, D), their mask float (B, L), and in training a stateless seed, int
-    (2,). The output is (B, D). They are those of the global batch, which every replica has, so
-    dropout must not draw from a state of the replica.
+    Inputs are tokens (B, L, D), their mask float (B, L), and in training a seed: an int, two
+    numbers, or a `keras.random.SeedGenerator`. The output is (B, D). They are of the
+    global batch, which every replica has, so dropout must not draw from a state of the replica.
     """
 
     def __init__(self, dropout: float = 0.0, batch_norm: bool = False, **kwargs: Any) -> None:
@@ -71,9 +71,9 @@ class GlobalAttention(RecordedLayer):
             mean = self.mean_norm(mean, training=training)
         local, mean = ops.tanh(local), ops.tanh(mean)
         if training and self.dropout:
-            seeds = tf.random.split(seed, 2)
-            local = _dropped(local, self.dropout, seeds[0])
-            mean = _dropped(mean, self.dropout, seeds[1])
+            seeds = split_seed(seed)
+            local = keras.random.dropout(local, self.dropout, seed=as_generator(seeds[0]))
+            mean = keras.random.dropout(mean, self.dropout, seed=as_generator(seeds[1]))
         logits = self.common(local * mean[:, None, :])[..., 0]
         weights = ops.softmax(ops.where(mask > 0, logits, -1e9), axis=-1)
         return l2_normalize(ops.sum(weights[..., None] * tokens, axis=1))
@@ -90,11 +90,6 @@ class GlobalAttention(RecordedLayer):
             )
         # Keras squeezes the statistics of one region away where it has a mask; one always counts.
         return self.local_norm(local, training=training, mask=mask if length > 1 else None)
-
-
-def _dropped(values: Any, share: float, seed: Any) -> Any:
-    kept = tf.random.stateless_uniform(tf.shape(values), seed) >= share
-    return ops.where(kept, values / (1.0 - share), 0.0)
 
 
 class LocalAttention(RecordedLayer):

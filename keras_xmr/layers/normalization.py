@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import keras
-import tensorflow as tf
 from keras import ops
 
+from keras_xmr.layers.backend import backend
 from keras_xmr.layers.part import RecordedLayer
 
 _LOWEST_TEMPERATURE = 0.01
@@ -52,10 +53,15 @@ class MaskedBatchNormalization(keras.layers.BatchNormalization):
     def call(self, features: Any, training: bool | None = None, mask: Any = None) -> Any:
         if mask is None:
             return super().call(features, training=training)
-        places = tf.where(mask)
-        counted = super().call(tf.gather_nd(features, places)[None], training=training)[0]
-        scattered = tf.scatter_nd(places, counted, tf.shape(features, out_type=tf.int64))
-        return tf.ensure_shape(scattered, features.shape)
+        normalise = partial(super().call, training=training)
+        if backend() == "tensorflow":
+            from keras_xmr.layers.tensorflow_paths import on_valid_positions
+
+            return on_valid_positions(normalise, features, mask)
+        inner = [1] * (len(features.shape) - 3)
+        valid = ops.reshape(mask, (*ops.shape(mask), *inner))
+        valid = ops.broadcast_to(valid, ops.shape(features)[:-1])
+        return ops.where(valid[..., None], normalise(features, mask=valid), 0.0)
 
 
 def batch_normalization(*, masked: bool = False, **options: Any) -> keras.layers.BatchNormalization:
@@ -68,7 +74,11 @@ def batch_normalization(*, masked: bool = False, **options: Any) -> keras.layers
         masked: Whether it takes a mask.
         **options: Passed on to `keras.layers.BatchNormalization`.
     """
-    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    replicas = 1
+    if backend() == "tensorflow":
+        from keras_xmr.layers.tensorflow_paths import num_replicas
+
+        replicas = num_replicas()
     constants = {"momentum": 0.9, "epsilon": 1e-5, "synchronized": replicas > 1}
     make = MaskedBatchNormalization if masked else keras.layers.BatchNormalization
     return make(**(constants | options))

@@ -66,14 +66,12 @@ class ProbabilisticMatching(Loss):
         match = 2.0 * _cross_entropy(scores, targets)
         if not self.pseudo_positives:
             return {"match": match, "pseudo_match": ops.zeros(())}
-        pseudo = self.switch_after_warm_up(
-            step,
-            lambda: ops.zeros(()),
-            lambda: sum(
-                _cross_entropy(scores, add_pseudo_positives(scores, targets, axis))
-                for axis in (1, 0)
-            ),
-        )
+
+        def pseudo_match() -> Tensor:
+            added = (add_pseudo_positives(scores, targets, axis) for axis in (1, 0))
+            return sum(_cross_entropy(scores, one) for one in added)
+
+        pseudo = self.switch_after_warm_up(step, lambda: ops.zeros(()), pseudo_match)
         return {"match": match, "pseudo_match": self.pseudo_positives * pseudo}
 
     def trivial_value(self, scores: Tensor, relations: Relations) -> Tensor | None:

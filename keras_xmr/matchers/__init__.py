@@ -22,7 +22,6 @@ from keras_xmr.matchers.point import (
     CosineLogits,
     MaxCosine,
     MeanCosine,
-    OrderEmbedding,
     SmoothChamfer,
 )
 from keras_xmr.matchers.regions import SAF, SGR, SGRAF
@@ -48,7 +47,6 @@ __all__ = [
     "MaxCosine",
     "MeanCosine",
     "MeanOnly",
-    "OrderEmbedding",
     "ReverseKL",
     "SmoothChamfer",
     "SymmetricKL",

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import keras
-import tensorflow as tf
 from keras import ops
 
 from keras_xmr.config.contracts import MatcherContract, SearchContract
 from keras_xmr.embeddings.kinds import Embedding, Tensor
 from keras_xmr.layers import l2_normalize
+from keras_xmr.layers.backend import backend, map_tiles
 from keras_xmr.matchers.base import Matcher
 from keras_xmr.utils.option_types import PositiveFloat, PositiveInt
 
@@ -86,7 +86,11 @@ def score_in_tiles(
     """
     captions = ops.shape(caption["mask"])[0]
     order = ops.argsort(ops.sum(caption["mask"], axis=1))
-    tile = ops.minimum(captions_at_once, captions)
+    tile = (
+        min(captions_at_once, captions)
+        if isinstance(captions, int)
+        else ops.minimum(captions_at_once, captions)
+    )
     # The first tile is made whole by repeating the shortest caption in front.
     spare = (-captions) % tile
     places = ops.concatenate([ops.repeat(order[:1], spare), order], axis=0)
@@ -96,17 +100,13 @@ def score_in_tiles(
     }
 
     def flat_score(*tensors: Tensor) -> list[Tensor]:
-        weights, image, caption = tf.nest.pack_sequence_as(structure, tensors)
+        weights, image, caption = keras.tree.pack_sequence_as(structure, list(tensors))
         return score(weights, image, _cut(caption))
 
     structure = (weights, image, dict.fromkeys(tiles))
     scored = keras.remat(flat_score) if training else flat_score
-    # `keras.ops.map` would have ten tiles in memory at once, and compute the first one twice.
-    tiled = tf.map_fn(
-        lambda part: scored(*tf.nest.flatten((weights, image, part))),
-        tiles,
-        fn_output_signature=[tf.TensorSpec(None, tf.float32)] * (1 + numbers),
-        parallel_iterations=1,
+    tiled = map_tiles(
+        lambda part: scored(*keras.tree.flatten((weights, image, part))), tiles, 1 + numbers
     )
     scores = ops.reshape(ops.transpose(tiled[0], (1, 0, 2)), (ops.shape(tiled[0])[1], -1))
     back = ops.argsort(order)
@@ -115,7 +115,9 @@ def score_in_tiles(
 
 
 def _cut(caption: Embedding) -> Embedding:
-    """Removes padding that all captions have."""
+    """Removes padding that all captions have; JAX needs to know shapes before."""
+    if backend() == "jax":
+        return caption
     longest = ops.maximum(ops.cast(ops.max(ops.sum(caption["mask"], axis=1)), "int32"), 1)
     return caption | {name: caption[name][:, :longest] for name in ("tokens", "mask")}
 

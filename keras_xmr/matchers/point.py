@@ -42,20 +42,6 @@ class CosineLogits(LogitMatcher):
         return self.logits(-distances.cosine(image["mean"], caption["mean"]))
 
 
-class OrderEmbedding(Matcher):
-    """Minus the order violation of a caption and an image: -|max(0, caption - image)|_2.
-
-    Vendrov et al. 2016, Eq. 2, as Faghri et al. 2018 use it: an image is an instance of its
-    captions. Made for heads of points with `absolute: true`.
-    """
-
-    CONTRACT = MatcherContract(accepts=("point",))
-    SEARCH = SearchContract(augmentation="order")
-
-    def call(self, image: Embedding, caption: Embedding) -> Any:
-        return -distances.order_violation(image["mean"], caption["mean"])
-
-
 class MaxCosine(Matcher):
     """Largest cosine of one of the image's points and one of the caption's.
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import tensorflow as tf
 from keras import ops
 
 from keras_xmr.config.contracts import MatcherContract, SearchContract
 from keras_xmr.embeddings.kinds import Embedding, Tensor
 from keras_xmr.layers import GlobalAttention, l2_normalize
+from keras_xmr.layers.backend import read_variables, split_seed
 from keras_xmr.matchers.alignment import attend, linear, score_in_tiles
 from keras_xmr.matchers.base import Matcher, Side
 from keras_xmr.utils.option_types import BelowOne, PositiveFloat, PositiveInt
@@ -92,7 +92,7 @@ class _Similarity(Matcher):
     def pair_weights(self) -> Weights:
         """The weights that pairs are scored with, as tensors."""
         layers = (self.local_similarity, self.global_similarity, self.evaluation)
-        return {layer.name: _tensors(layer.kernel, layer.bias) for layer in layers}
+        return {layer.name: read_variables(layer.kernel, layer.bias) for layer in layers}
 
     def reason(
         self, weights: Weights, nodes: Tensor, counts: Tensor, training: bool
@@ -164,8 +164,8 @@ class SAF(_Similarity):
     def pair_weights(self) -> Weights:
         norm = [self.gamma, self.beta, self.moving_mean, self.moving_variance]
         return super().pair_weights() | {
-            "gate": _tensors(self.gate.kernel, self.gate.bias),
-            "norm": _tensors(*norm),
+            "gate": read_variables(self.gate.kernel, self.gate.bias),
+            "norm": read_variables(*norm),
         }
 
     def reason(
@@ -237,7 +237,7 @@ class SGR(_Similarity):
 
     def pair_weights(self) -> Weights:
         return super().pair_weights() | {
-            layer.name: _tensors(layer.kernel, layer.bias) for layer in self.step_layers
+            layer.name: read_variables(layer.kernel, layer.bias) for layer in self.step_layers
         }
 
     def reason(
@@ -306,7 +306,7 @@ class SGRAF(Matcher):
 
     def prepare(self, embedding: Embedding, side: Side, seed: Tensor | None = None) -> Embedding:
         """Adds the global vectors (B, D) of both."""
-        seeds = (None, None) if seed is None else tf.unstack(tf.random.split(seed, 2))
+        seeds = (None, None) if seed is None else split_seed(seed)
         vectors = {
             f"{part.name}_global": part.prepare(embedding, side, seed)["global"]
             for part, seed in zip((self.saf, self.sgr), seeds, strict=True)
@@ -336,7 +336,7 @@ def _score_pairs(
         local, mask = _differences(image, caption, first.smoothing), caption["mask"]
         scored = []
         for key, matcher in matchers.items():
-            whole = tf.math.squared_difference(image[key][:, None], caption[key])
+            whole = ops.square(image[key][:, None] - caption[key])
             scored.append(matcher.score(weights[key], local, whole, mask, training))
         return [sum(scores for scores, *_ in scored) / len(scored), *scored[0][1:]]
 
@@ -350,13 +350,8 @@ def _score_pairs(
     return scores
 
 
-def _tensors(*variables: Any) -> list[Tensor]:
-    # That of `keras.ops` would give the variables themselves, and their gradients twice.
-    return [tf.convert_to_tensor(variable) for variable in variables]
-
-
 def _differences(image: Embedding, caption: Embedding, smoothing: float) -> Tensor:
     """Squared differences of words and the regions that they attend to (N, C, L, D)."""
     words, mask = caption["tokens"], caption["mask"]
     attended = attend(image["tokens"], image["mask"], words, mask, smoothing)
-    return tf.math.squared_difference(attended, words)
+    return ops.square(attended - words)

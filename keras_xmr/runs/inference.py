@@ -71,7 +71,7 @@ def pretrained(model: str | Path, output: str | Path = OUTPUT) -> LoadedRun:
     Args:
         model: A CLIP or SigLIP by the name of a preset of KerasHub, such as
             `siglip2_base_patch16_224`, an address (`hf://user/model`), or a folder: as
-            `save_to_preset` writes it, with the files of `transformers`, or with those of ProLIP.
+            `save_to_preset` writes it, or with the files of `transformers`.
         output: The folder of runs.
 
     Raises:

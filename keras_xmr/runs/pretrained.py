@@ -10,7 +10,6 @@ from typing import Any
 
 from keras_xmr.config.schema import Config
 from keras_xmr.encoders.pretrained.presets import CLIP, SIGLIP, Preset
-from keras_xmr.encoders.prolip import ProlipFolder
 from keras_xmr.model.build import PHOTOS, build_model, build_tokenizer
 from keras_xmr.runs.folder import RunFolder, load_run
 from keras_xmr.utils.errors import UserError
@@ -31,8 +30,7 @@ def pretrained_run(model: str | Path, output: Path = OUTPUT) -> Path:
 
     Args:
         model: A CLIP or SigLIP by the name of a preset of KerasHub, an address (`hf://user/model`),
-            or a folder: as `save_to_preset` writes it, with the files of `transformers`, or with
-            those of ProLIP.
+            or a folder: as `save_to_preset` writes it, or with the files of `transformers`.
         output: The folder of the run's folder.
 
     Raises:
@@ -45,12 +43,12 @@ def pretrained_run(model: str | Path, output: Path = OUTPUT) -> Path:
     folder = output / _name(name)
     if (folder / "training.json").exists():
         encoder: Any = load_run(folder).model.image.encoder
-        if name not in (getattr(encoder, "preset", None), getattr(encoder, "folder", None)):
+        if name != getattr(encoder, "preset", None):
             raise UserError(
                 f"{folder} holds a run of another model than {name}; rename either folder"
             )
         return folder
-    config = _config(name, folder, is_folder)
+    config = _config(name, folder)
     with locked(folder):
         _LOGGER.info("== %s as it is, without training: %s", name, folder)
         tokenizer = build_tokenizer(config, PHOTOS)
@@ -70,9 +68,8 @@ def _name(model: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "_", model.rpartition("/")[2]).lstrip("._-") or "model"
 
 
-def _config(model: str, folder: Path, is_folder: bool) -> Config:
-    is_prolip = is_folder and '"vision_cfg"' in _read(Path(model) / "config.json")
-    image, words, towers, loss = _prolip(model) if is_prolip else _two_towers(model)
+def _config(model: str, folder: Path) -> Config:
+    image, words, towers, loss = _two_towers(model)
     return Config.model_validate(
         {
             "name": folder.name,
@@ -95,7 +92,7 @@ _Parts = tuple[dict[str, Any], int, dict[str, Any], dict[str, Any]]
 """Sections of a config: of pixels, the most words, of towers with their matcher, the loss."""
 
 _PAIRS = {"name": "probabilistic_matching", "pseudo_positives": 0}
-"""The binary cross entropy of all pairs, by which SigLIP and ProLIP are trained."""
+"""The binary cross entropy of all pairs, by which SigLIP is trained."""
 
 
 def _two_towers(model: str) -> _Parts:
@@ -134,22 +131,3 @@ def _two_towers(model: str) -> _Parts:
         towers["matcher"] = {"name": "cosine_logits", "scale": scale, "shift": bias}
         loss = _PAIRS
     return image, words or 64, towers, loss
-
-
-def _prolip(model: str) -> _Parts:
-    folder = ProlipFolder(model, "--model")
-    scale, bias = folder.scale_and_bias()
-    side = folder.image_size
-    image = {"size": side, "resize": side, "interpolation": "bicubic"}
-    towers: dict[str, Any] = {
-        kind: {"encoder": {"name": f"prolip_{kind}", "folder": model}, "head": "prolip"}
-        for kind in ("image", "text")
-    }
-    towers["dimension"] = folder.dimension
-    # On the unit sphere a cosine is 1 minus half of the squared distance.
-    matcher = {"name": "closed_form_sampled", "scale": scale / 2, "shift": scale + bias}
-    return image, folder.length, {**towers, "matcher": matcher}, _PAIRS
-
-
-def _read(path: Path) -> str:
-    return path.read_text("utf-8", "replace") if path.is_file() else ""

@@ -16,14 +16,14 @@ from data_pipelines.text import Tokenizer
 from keras_xmr.config.schema import CCAOptions, Config
 from keras_xmr.evaluation.cca import CanonicalCorrelations, Projections
 from keras_xmr.evaluation.uncertainty.probes import shortened
-from keras_xmr.heads import Head, HeldOutRank, Laplace
+from keras_xmr.heads import Head, HeldOutRank
 from keras_xmr.heads.pooling import Pooling, Projection
 from keras_xmr.judgements import Judgements, judge
 from keras_xmr.layers.keras_compat import all_layers
 from keras_xmr.metrics import RSUM, evaluate_scores
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import features_of
-from keras_xmr.training.posthoc import held_out_log_ranks, last_layer_posterior, predict
+from keras_xmr.training.held_out_ranks import held_out_log_ranks, predict
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.progress import Progress
 from keras_xmr.utils.vectors import unit_rows
@@ -89,7 +89,7 @@ def begin_at_cca(
     validation: Averages | None,
     options: CCAOptions,
 ) -> None:
-    """Sets the poolings `projection` of two heads, and the posterior of a head `laplace`.
+    """Sets the poolings `projection` of two heads.
 
     Ridges and exponent are those with the best sum of recalls on the validation split; without
     one, the first value of each option. Scores are cosines of the projections, for any matcher.
@@ -117,8 +117,6 @@ def begin_at_cca(
     captions = _begin(caption_head, train.captions, cca.caption_mean, best.caption)
     caption_pooling: Any = caption_head.global_pooling
     caption_pooling.reverse_hubness()
-    _fit(image_head, images, captions)
-    _fit(caption_head, captions, images)
     heads = {"images": image_head, "captions": caption_head}
     _predict_ranks(heads, {"images": images[0], "captions": captions[0]}, train, best)
 
@@ -139,14 +137,6 @@ def _begin(head: Head, vectors: np.ndarray, mean: np.ndarray, kernel: np.ndarray
     pooling: Any = head.global_pooling
     pooling.begin_at(kernel / norm)
     return _inputs(pooling, vectors), pooling.kernel.numpy().astype(np.float64)
-
-
-def _fit(head: Head, linear_map: _LinearMap, other: _LinearMap) -> None:
-    """Sets the posterior of the linear map of a head that has one."""
-    if isinstance(head, Laplace):
-        *factors, precision = last_layer_posterior(*linear_map, np.matmul(*other), head.temperature)
-        _LOGGER.info("posterior: the precision of its prior is %.3g", precision)
-        head.set_posterior(*factors)
 
 
 def _predict_ranks(

@@ -10,7 +10,6 @@ import datasets
 import numpy as np
 import presets
 import pytest
-import safetensors.numpy
 import two_towers
 
 import keras_xmr
@@ -132,31 +131,6 @@ def test_it_is_written_as_onnx(preset, here):
     pytest.importorskip("tf2onnx")
     keras_xmr_command("export", "--model=models/preset", "--onnx")
     assert Path("saved_models/preset/onnx/text_tower.onnx").is_file()
-
-
-def test_prolip_brings_its_sigma(golden, here):
-    case, folder = golden("prolip"), here / "models" / "prolip"
-    folder.mkdir()
-    weights = {key[6:]: case[key] for key in case if key.startswith("param_")}
-    words = weights["text.token_embedding.weight"]
-    weights["text.token_embedding.weight"] = np.concatenate([words, words])  # for 34 pieces
-    scale, bias = float(case["in_logit_scale"]), float(case["in_logit_bias"])
-    weights |= {"logit_scale": np.array(np.log(scale)), "logit_bias": np.array(bias)}
-    safetensors.numpy.save_file(weights, folder / "model.safetensors")
-    vision = {"image_size": 16, "patch_size": 8, "width": 12, "head_width": 6, "layers": 2}
-    text = {"context_length": 6, "vocab_size": 2 * len(words), "width": 8, "heads": 2, "layers": 2}
-    more = {"mlp_ratio": 2.5, "norm_kwargs": {"eps": 1e-6}}
-    config = {"embed_dim": 8, "vision_cfg": vision | {"mlp_ratio": 2.5}, "text_cfg": text | more}
-    (folder / "config.json").write_text(json.dumps(config))
-    (folder / "spiece.model").write_bytes(presets.siglip_pieces())
-    run = keras_xmr.pretrained(folder)
-    matcher = run.config.model.matcher
-    assert (matcher.scale, matcher.shift) == pytest.approx((scale / 2, scale + bias))
-    assert run.embed_captions(["a"])["log_variance"].shape == (1, 8)
-    keras_xmr_command("index", "--model=models/prolip", "--images=my/images")
-    index = PhotoIndex.open(Path("saved_models/prolip/index"))
-    notes = Searcher(index).search(Query(texts=("a red circle",)), 3).notes
-    assert "sigma is not calibrated, so the uncertainty of the query" in notes[1]
 
 
 def test_without_internet_it_says_what_to_fetch_and_where_to_put_it(monkeypatch, capsys, tmp_path):

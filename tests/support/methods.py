@@ -16,11 +16,6 @@ from keras_xmr.model.retriever import Retriever
 
 MODELS: dict[str, dict[str, Any]] = {
     "point": {"image": "point", "text": "attentive_point", "matcher": "cosine"},
-    "order": {
-        "image": {"name": "point", "absolute": True},
-        "text": {"name": "point", "absolute": True},
-        "matcher": "order_embedding",
-    },
     "mean_only": {"image": "point", "text": "point", "matcher": "mean_only"},
     "gaussian": {"image": "gaussian", "text": "gaussian", "matcher": "match_probability"},
     "pvse": {

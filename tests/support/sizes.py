@@ -55,8 +55,6 @@ def head(name: str, options: dict[str, Any], pool: int, width: int, dimension: i
     local = attention(width) + linear(width, dimension)
     if name in ("point", "point_with_features"):
         return pool
-    if name == "prolip":
-        return 0
     if name == "attentive_point":
         return pool + local + norm
     if name == "gaussian":
@@ -108,17 +106,6 @@ def alignment(name: str, dimension: int, similarity: int, regions: int, steps: i
 def hypergraphs(dimension: int, layers: int, learn_alpha: bool) -> int:
     """The second loss of MSRM: a matrix a layer and direction, and lambda; alpha may be learned."""
     return 2 * layers * dimension * dimension + 1 + learn_alpha
-
-
-def prolip(width: int, blocks: int, tokens: int, entrance: int, projection: int) -> int:
-    """A transformer with two tokens more, of which two linear layers make the embedding.
-
-    Blocks have two LayerNorms, four matrices of attention and a hidden layer four times as wide.
-    """
-    block = 4 * width + 4 * linear(width, width) + linear(width, 4 * width)
-    block += linear(4 * width, width)
-    positions = (tokens + 2) * width
-    return entrance + 2 * width + positions + blocks * block + 2 * width + projection
 
 
 def captions(width: int, words: int, units: int, word_dimension: int) -> int:

@@ -13,7 +13,7 @@ from keras_xmr.config.contracts import PoolingContract
 from keras_xmr.heads.pooling.base import Pooling
 from keras_xmr.layers import GraphReasoning, L2Normalize, batch_normalization
 from keras_xmr.layers.gru import bidirectional_gru
-from keras_xmr.layers.transformer import last_positions
+from keras_xmr.layers.positions import last_positions
 from keras_xmr.utils.option_types import EvenInt, PositiveInt
 
 

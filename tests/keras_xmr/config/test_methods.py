@@ -14,7 +14,7 @@ from keras_xmr.config.registry import components
 RATE = 1e-3
 """The length of a step: short, so that a loss falls along a straight line."""
 
-POINTS = {"point", "order", "mean_only"}
+POINTS = {"point", "mean_only"}
 SETS = {"pvse", "dive", "dvse"}
 
 REFUSED: dict[str, tuple[set[str], str]] = {
@@ -109,7 +109,7 @@ METHODS = {
     "vsepp": ("point", ["triplet"]),
     "pvse": ("pvse", ["triplet", "diversity", "mmd"]),
     "dvse": ("dvse", ["variance_aware_weighting", "dynamic_orthogonality"]),
-    "smooth_ap": ("order", ["smooth_ap"]),
+    "smooth_ap": ("point", ["smooth_ap"]),
     "nt_xent": ("dive", ["nt_xent", "set_uniformity"]),
 }
 

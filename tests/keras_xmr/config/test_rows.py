@@ -95,22 +95,6 @@ def bert(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def prolip(tmp_path_factory):
-    """A folder of the published ViT-B/16 without its weights, and with few word pieces."""
-    folder = tmp_path_factory.mktemp("prolip")
-    described = {
-        "embed_dim": sizes.BERT_WIDTH,
-        "vision_cfg": {"image_size": 224, "patch_size": 16, "width": 768, "layers": 12},
-        "text_cfg": {
-            "context_length": 64, "vocab_size": 32_100, "width": 768, "heads": 12, "layers": 12,
-        },
-    }  # fmt: skip
-    (folder / "config.json").write_text(json.dumps(described))
-    (folder / "spiece.model").write_bytes(presets.siglip_pieces())
-    return folder
-
-
 def full_size(config):
     """The model of a config, for the data that it is meant for."""
     words = VOCABULARY[config.name.partition("_")[0]]
@@ -142,10 +126,6 @@ def expected(config):
 
 
 def image_encoder(encoder):
-    if encoder.name == "prolip_image":
-        # Patches of 16 x 16 pixels, a LayerNorm before the blocks, and no bias of the mean.
-        ends = 3 * 16 * 16 * 768 + 2 * 768, 768 * 768 + sizes.linear(768, 768)
-        return sizes.prolip(768, 12, 14 * 14, *ends), 768
     if encoder.name == "keras_applications":
         return sizes.RESNET[encoder.architecture], sizes.RESNET_WIDTH
     if encoder.name == "vsrn":
@@ -159,8 +139,6 @@ def image_encoder(encoder):
 
 def text_encoder(config):
     encoder = config.model.text.encoder
-    if encoder.name == "prolip_text":
-        return sizes.prolip(768, 12, 64, 32_100 * 768, 2 * sizes.linear(768, 768)), 768
     if encoder.name == "keras_hub_text":
         return sizes.BERT, sizes.BERT_WIDTH
     words = VOCABULARY[config.name.partition("_")[0]]
@@ -228,11 +206,8 @@ def test_all_classes_are_other_data_for_the_same_model(name):
         *(pytest.param(name, marks=pytest.mark.heavy) for name in ABLATIONS),
     ],
 )
-def test_row_has_the_parameters_of_its_architecture(name, bert, prolip):
+def test_row_has_the_parameters_of_its_architecture(name, bert):
     config = load_config(find_config(name))
-    if config.model.text.encoder.name == "prolip_text":
-        folders = [f"model.{side}.encoder.folder={prolip}" for side in ("image", "text")]
-        config = load_config(find_config(name), folders)
     if config.model.text.encoder.name == "keras_hub_text":
         assert config.model.text.encoder.preset == "bert_base_en_uncased"
         config = load_config(find_config(name), [f"model.text.encoder.preset={bert}"])

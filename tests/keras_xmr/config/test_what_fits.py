@@ -44,10 +44,6 @@ NETWORK = "model.image.encoder={name: keras_applications, architecture: Xception
             ["objective.1.max_vectors", "greater than or equal to 2"],
         ),
         (
-            ["model.image.pooling=null", "model.image.head=prolip"],
-            ["model.image.head.name", "'prolip' reads 2", "'small_cnn'", "prolip_image"],
-        ),
-        (
             ["model.text.pooling={name: gpo, projection: false}", "model.text.encoder.dimension=7"],
             [
                 "model.text.pooling.projection",

@@ -19,7 +19,7 @@ from keras_xmr.losses import (
     VarianceAwareWeighting,
 )
 from keras_xmr.losses.triplet import _deviation_of_others
-from keras_xmr.matchers import MaxCosine, MeanCosine, OrderEmbedding, SmoothChamfer
+from keras_xmr.matchers import MaxCosine, MeanCosine, SmoothChamfer
 
 MATCHERS = {
     "max_cosine": (MaxCosine(), oracles.max_cosine),
@@ -102,28 +102,13 @@ def test_smooth_chamfer_is_near_chamfer_for_a_large_alpha(random):
     np.testing.assert_allclose(scores, chamfer, atol=2e-3)
 
 
-def test_order_embedding_works_in_slices_and_where_nothing_is_violated(random):
-    image, caption = random.normal(size=(2, 3, 70)).astype(np.float32)
-    expected = -np.linalg.norm(np.maximum(0, caption[None] - image[:, None]), axis=-1)
-    np.testing.assert_allclose(
-        OrderEmbedding()({"mean": image}, {"mean": caption}), expected, rtol=1e-5
-    )
-    above = tf.constant(np.abs(image) + 10)
-    with tf.GradientTape() as tape:
-        tape.watch(above)
-        scores = OrderEmbedding()({"mean": above}, {"mean": caption})
-    assert (scores.numpy() == 0).all()
-    assert (tape.gradient(scores, above).numpy() == 0).all()
-
-
-@pytest.mark.parametrize(
-    "matcher", [MaxCosine(), MeanCosine(), SmoothChamfer(alpha=3.0), OrderEmbedding()]
-)
+@pytest.mark.parametrize("matcher", [MaxCosine(), MeanCosine(), SmoothChamfer(alpha=3.0)])
 def test_matchers_survive_their_config(random, matcher):
     copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(matcher))
     assert copy.get_config() == matcher.get_config()
-    key, shape = ("mean", (3, 6)) if isinstance(matcher, OrderEmbedding) else ("points", (3, 2, 6))
-    image, caption = ({key: random.normal(size=shape).astype(np.float32)} for _ in range(2))
+    image, caption = (
+        {"points": random.normal(size=(3, 2, 6)).astype(np.float32)} for _ in range(2)
+    )
     np.testing.assert_array_equal(copy(image, caption), matcher(image, caption))
 
 

@@ -151,10 +151,6 @@ def test_training_leaves_the_closed_form_as_it_is(regions, tmp_path):
             ),
             "model.image.head: its attention would be added",
         ),
-        (
-            (*CLOSED_FORM, "model.image.head=laplace"),
-            "'laplace' reads the whole matrix of its pooling",
-        ),
     ],
 )
 def test_a_closed_form_that_nothing_sets_or_reads_is_refused(tmp_path, overrides, says):

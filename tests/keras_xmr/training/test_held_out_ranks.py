@@ -18,7 +18,7 @@ from keras_xmr.heads.pooling import Mean, Projection
 from keras_xmr.judgements import Judgements
 from keras_xmr.training import cca_start
 from keras_xmr.training.cca_start import Averages, begin_at_cca
-from keras_xmr.training.posthoc import held_out_log_ranks, predict
+from keras_xmr.training.held_out_ranks import held_out_log_ranks, predict
 from keras_xmr.utils.vectors import unit_rows
 
 HIDDEN, WIDTH = 6, 12

@@ -1,0 +1,83 @@
+"""Differences of the backends of Keras: tiles in order, seeds, and variables that are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras import ops
+
+Tensor = Any
+
+
+def backend() -> str:
+    """Returns "tensorflow", "torch" or "jax"."""
+    return str(keras.backend.backend())
+
+
+def map_tiles(function: Callable[[Any], list[Tensor]], tiles: Any, outputs: int) -> list[Tensor]:
+    """Applies a function to one tile after the other, with the memory of one.
+
+    Args:
+        function: Makes float32 tensors of a tile.
+        tiles: Tensors (T, ...), in any structure.
+        outputs: Number of tensors that it makes.
+
+    Returns:
+        Those tensors of all tiles, with T as first axis.
+    """
+    if backend() == "tensorflow":
+        from keras_xmr.layers.tensorflow_paths import map_in_order
+
+        return map_in_order(function, tiles, outputs)
+    if backend() == "jax":
+        return list(ops.map(lambda tile: tuple(function(tile)), tiles))
+    count = keras.tree.flatten(tiles)[0].shape[0]
+    parts = [function(keras.tree.map_structure(lambda t, i=i: t[i], tiles)) for i in range(count)]
+    return [ops.stack(part, axis=0) for part in zip(*parts, strict=True)]
+
+
+def read_variables(*variables: Any) -> list[Tensor]:
+    """Reads variables as tensors, to which gradients flow once."""
+    if backend() == "tensorflow":
+        from keras_xmr.layers.tensorflow_paths import read_variables
+
+        return read_variables(variables)
+    return [ops.convert_to_tensor(variable) for variable in variables]
+
+
+class GivenSeed(keras.random.SeedGenerator):
+    """A seed of Keras that is two given numbers, in place of a state of its own.
+
+    Args:
+        numbers: Two whole numbers, or an int tensor (2,).
+    """
+
+    def __init__(self, numbers: Any) -> None:
+        self._numbers = numbers
+
+    def next(self, ordered: bool = True) -> Tensor:
+        """Returns the two numbers, uint32 (2,)."""
+        return ops.convert_to_tensor(self._numbers, "uint32")
+
+
+def as_generator(seed: Any) -> keras.random.SeedGenerator:
+    """Makes a generator of an int, of two numbers (2,), or of a generator, which it is."""
+    if isinstance(seed, keras.random.SeedGenerator):
+        return seed
+    return GivenSeed((seed, 0) if isinstance(seed, int) else seed)
+
+
+def split_seed(seed: Any) -> tuple[Any, Any]:
+    """Derives two seeds of one; a generator gives others each time it is asked."""
+    if isinstance(seed, keras.random.SeedGenerator):
+        return seed, seed
+    if isinstance(seed, int):
+        return 2 * seed, 2 * seed + 1
+    if backend() == "tensorflow":
+        from keras_xmr.layers.tensorflow_paths import split_seed
+
+        return split_seed(seed)
+    numbers = ops.convert_to_tensor(seed, "uint32")
+    return numbers * 2, numbers * 2 + 1
