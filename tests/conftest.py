@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -14,19 +13,12 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import graphs
-import numpy as np
 import pytest
+
+pytest_plugins = ["golden_numbers"]
 
 if TYPE_CHECKING:
     from keras_xmr.commands._steps import Run
-
-ROOT = Path(__file__).parent.parent
-# The second folder has the numbers whose captions are not ours to publish.
-GOLDEN = (
-    ROOT / "tests" / "golden",
-    Path(os.environ.get("KERAS_XMR_GOLDEN", ROOT.parent / "shared" / "golden")),
-)
-
 
 # By their time, which is half of that of the whole suite.
 LONGEST = (
@@ -75,45 +67,9 @@ def eager() -> Iterator[None]:
         yield
 
 
-class Golden:
-    """Reference numbers of one case: `golden["in_x"]`, float32 as it is fed."""
-
-    def __init__(self, path: Path) -> None:
-        self.folder = path.parent
-        self._arrays = dict(np.load(path))
-
-    def __getitem__(self, key: str) -> np.ndarray:
-        return self._arrays[key]
-
-    def __iter__(self):
-        return iter(self._arrays)
-
-    def f32(self, key: str) -> np.ndarray:
-        return self._arrays[key].astype(np.float32)
-
-
-@pytest.fixture
-def golden() -> Callable[[str], Golden]:
-    """Loads a case of reference numbers; skips the test where there are none."""
-
-    def load(case: str) -> Golden:
-        for folder in GOLDEN:
-            if (folder / f"{case}.npz").exists():
-                return Golden(folder / f"{case}.npz")
-        pytest.skip(f"the reference numbers {case}.npz are not on this machine")
-
-    return load
-
-
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory) -> Run:
     """The tiny run after its training. Only to be read; `tiny_runs.copy_of` makes a copy."""
     import tiny_runs
 
     return tiny_runs.trained_once(tiny_runs.shared_folder(tmp_path_factory.getbasetemp()))
-
-
-@pytest.fixture
-def random() -> np.random.Generator:
-    """A seeded source of random numbers."""
-    return np.random.default_rng(7)

@@ -85,7 +85,8 @@ def check_fit(part: Any, image: Embedding, caption: Embedding, matcher: Any = No
         ArgumentError: If it does not; the message has a hint.
     """
     made = EmbeddingSpec(kind(image), image.keys()), EmbeddingSpec(kind(caption), caption.keys())
-    log_odds = matcher is not None and matcher.contract.log_odds
+    has_means = "mean" in image and "mean" in caption
+    log_odds = has_means if matcher is None else matcher.contract.log_odds
     for mismatch in find_mismatches(part.contract, *made, log_odds):
         hint = {
             "kinds": f", not {made[0].kind} and {made[1].kind}: {_accepted(part)}",

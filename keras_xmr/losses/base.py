@@ -85,9 +85,14 @@ def _scores(loss: Any, matcher: Any, image: Embedding, caption: Embedding) -> Te
             raise ArgumentError("a matcher scores tokens: give one, such as SGR()")
         return ops.zeros((items(image), items(caption)))
     if "mean" in image and "mean" in caption:
+        if loss.contract.reads_log_odds:
+            return _LOG_ODDS * (1.0 - distances.euclidean(image["mean"], caption["mean"]))
         return distances.cosine(image["mean"], caption["mean"])
     return ops.max(distances.set_cosines(points(image), points(caption)), axis=(1, 3))
 
+
+_LOG_ODDS = 30.0
+"""Scale and shift of log-odds without a matcher: where PCME starts (Chun et al. 2021) on COCO."""
 
 Relations = dict[str, Tensor]
 """Relations of the pairs of a batch: `positives`, boolean (N, M), true where an image and a caption
@@ -143,7 +148,8 @@ class Loss(Part):
             relevance: How relevant captions are to images, float (N, M), for a loss that reads it;
                 see `keras_xmr.relevance`.
             matcher: The matcher that scores the pairs, for a loss that reads scores. None takes the
-                cosine of points and of the means of Gaussians, and the largest cosine of two sets.
+                cosine of points and of the means of Gaussians, the largest cosine of two sets,
+                and for a loss of log-odds 30 (1 - distance), with nothing that is learned.
             seed: Of the samples that a matcher draws: an int, or a `keras.random.SeedGenerator`,
                 which gives others in each step. None draws the same noise for every item.
 

@@ -36,3 +36,29 @@ def gru_gradient(gradient: np.ndarray) -> np.ndarray:
     """A kernel gradient of Keras in the layout of PyTorch."""
     z, r, h = np.split(gradient.T, 3, axis=0)
     return np.concatenate([r, z, h], axis=0)
+
+
+class Weights:
+    """Reference weights by their name without a prefix."""
+
+    def __init__(self, golden: Any, prefix: str = "param_") -> None:
+        self.golden = golden
+        self.prefix = prefix
+
+    def f32(self, key: str) -> np.ndarray:
+        return self.golden.f32(f"{self.prefix}{key}")
+
+
+def load_attention(layer: Any, weights: Weights, prefix: str) -> None:
+    """The local attention of PCME."""
+    kernels = (f"{prefix}.w_1.weight", f"{prefix}.w_2.weight")
+    layer.set_weights([weights.f32(key).T for key in kernels])
+
+
+def load_gaussian(head: Any, weights: Weights) -> None:
+    """Both branches of a Gaussian head, but for its poolings."""
+    load_attention(head.mean_attention, weights, "pie_net.attention")
+    load_attention(head.log_variance_attention, weights, "uncertain_net.attention")
+    dense(head.mean_linear, weights, "pie_net.fc")
+    dense(head.log_variance_linear, weights, "uncertain_net.fc")
+    layer_norm(head.mean_norm, weights, "pie_net.layer_norm")

@@ -7,35 +7,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch_layout
+from torch_layout import Weights
 
 from keras_xmr.encoders import VSRN, InputSpec
 from keras_xmr.heads import Gaussian, Point
 from keras_xmr.heads import pooling as poolings
 from keras_xmr.layers import LocalAttention
-
-
-class Weights:
-    """Names the golden weights without their prefix."""
-
-    def __init__(self, golden) -> None:
-        self.golden = golden
-
-    def f32(self, key: str) -> np.ndarray:
-        return self.golden.f32(f"param_{key}")
-
-
-def load_attention(layer: LocalAttention, weights: Weights, prefix: str) -> None:
-    layer.set_weights(
-        [weights.f32(f"{prefix}.w_1.weight").T, weights.f32(f"{prefix}.w_2.weight").T]
-    )
-
-
-def load_branches(head: Gaussian, weights: Weights) -> None:
-    load_attention(head.mean_attention, weights, "pie_net.attention")
-    load_attention(head.log_variance_attention, weights, "uncertain_net.attention")
-    torch_layout.dense(head.mean_linear, weights, "pie_net.fc")
-    torch_layout.dense(head.log_variance_linear, weights, "uncertain_net.fc")
-    torch_layout.layer_norm(head.mean_norm, weights, "pie_net.layer_norm")
 
 
 def scalar_gradients(head, features, mask, cotangents, variables):
@@ -56,7 +33,7 @@ def test_image_head_matches_golden(golden):
     head = Gaussian(16, lambda: poolings.Mean(16))
     head(features)
     weights = Weights(case)
-    load_branches(head, weights)
+    torch_layout.load_gaussian(head, weights)
     torch_layout.dense(head.mean_pooling.linear, weights, "fc")
     torch_layout.dense(head.log_variance_pooling.linear, weights, "uncertain_net.fc2")
     cotangents = case.f32("in_cotangent_mean"), case.f32("in_cotangent_logsigma")
@@ -85,7 +62,7 @@ def test_masked_image_attention_matches_golden(golden):
         ("pie_net.attention", "out_masked_attention"),
         ("uncertain_net.attention", "out_masked_logsigma_attention"),
     ):
-        load_attention(attention, Weights(case), prefix)
+        torch_layout.load_attention(attention, Weights(case), prefix)
         _, found = attention(features, mask=mask)
         np.testing.assert_allclose(found[:, 0], case[key][..., 0], rtol=1e-4, atol=1e-5)
         assert (np.asarray(found)[:, 0][~mask] == 0).all()
@@ -100,7 +77,7 @@ def test_text_head_matches_golden(golden, masked):
     head = Gaussian(16, lambda: poolings.BiGRU(16, final_state="released"))
     head(words, mask=mask)
     weights = Weights(case)
-    load_branches(head, weights)
+    torch_layout.load_gaussian(head, weights)
     for pooling, prefix in (
         (head.mean_pooling, "rnn"),
         (head.log_variance_pooling, "uncertain_net.rnn"),

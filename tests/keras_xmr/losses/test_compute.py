@@ -125,7 +125,6 @@ def test_a_wrong_call_says_what_is_right(says):
             "works on gaussian embeddings, not point and point: give a dict",
         ),
         ("Diversity", IMAGES, {}, "reads the residuals of an embedding, which neither side has"),
-        ("SoftContrastive", IMAGES, {}, "log-odds of a match: take a matcher"),
         ("SoftContrastive", IMAGES, {"matcher": matchers.Cosine()}, "log-odds of a match"),
         ("DAA", IMAGES, {}, r"give relevance, float \(4, 6\), such as keras_xmr.relevance.cider"),
         ("DAA", IMAGES, {"relevance": RELEVANCE[:3]}, r"of shape \(4, 6\), not \(3, 6\)"),

@@ -1,0 +1,15 @@
+"""Tests of what runs with TensorFlow, PyTorch and JAX.
+
+`KERAS_BACKEND=torch python -m pytest -c tests/backends/pytest.ini tests/backends` runs them with
+PyTorch; TensorFlow must not be imported then.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+BACKEND = os.environ.get("KERAS_BACKEND", "tensorflow")
+if BACKEND != "tensorflow":
+    for name in ("tensorflow", "tensorflow_probability", "tf_keras", "keras_hub"):
+        sys.modules[name] = None  # type: ignore[assignment]

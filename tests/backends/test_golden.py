@@ -1,0 +1,348 @@
+"""Losses, matchers, distances, layers and heads against reference numbers, with any backend."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import sgraf_weights
+import torch_layout
+from autodiff import gradients
+from keras import ops
+from torch_layout import Weights
+
+from keras_xmr import heads, losses, matchers
+from keras_xmr.embeddings import distances
+from keras_xmr.heads import pooling as poolings
+from keras_xmr.layers import HypergraphConvolution
+
+SIDES = ("image", "caption")
+
+
+def close(found, expected, name="", factor=3e-5):
+    found = keras.ops.convert_to_numpy(found)
+    atol = factor * max(np.abs(expected).max(), 1e-6)
+    np.testing.assert_allclose(found, expected, rtol=2e-4, atol=atol, err_msg=name)
+
+
+def total(parts):
+    return sum(parts.values())
+
+
+def on_sphere(by_unit, vectors):
+    """A gradient by unit vectors as one by vectors that are divided by their length."""
+    return by_unit - np.sum(by_unit * vectors, axis=-1, keepdims=True) * vectors
+
+
+@pytest.mark.parametrize(("tag", "doubled"), [("", True), ("paper_", False)])
+def test_soft_contrastive(golden, tag, doubled):
+    case = golden("pcme_soft_contrastive")
+    # The released code takes the sigmoid of twice the logit.
+    factor = 2.0 if doubled else 1.0
+    scale, shift = float(case["param_negative_scale"]), float(case["param_shift"])
+    matcher = matchers.MatchProbability(scale=factor * scale, shift=factor * shift)
+    known = {"positives": np.eye(8, dtype=bool)}
+
+    def value(image, caption):
+        scores = matcher({"samples": image}, {"samples": caption})
+        return total(losses.SoftContrastive().parts(scores, {}, {}, known))
+
+    inputs = [case.f32(f"in_{side}_features") for side in SIDES]
+    found, slopes = gradients(value, inputs, [matcher.shift, matcher.scale])
+    close(found, case[f"out_{tag}softcon_loss"])
+    close(
+        matcher.probability(matcher({"samples": inputs[0]}, {"samples": inputs[1]})),
+        case[f"out_{tag}match_prob"],
+    )
+    names = ("image_features", "caption_features", "shift", "negative_scale")
+    for name, times, slope in zip(names, (1, 1, factor, factor), slopes, strict=True):
+        close(times * slope, case[f"grad_{tag}softcon_{name}"], name)
+
+
+def test_kl_divergence_and_uniformity(golden):
+    case = golden("pcme_soft_contrastive")
+    sides = [(case.f32(f"in_{s}_mu"), 2 * case.f32(f"in_{s}_logsigma")) for s in SIDES]
+
+    def divergence(mean, log_variance):
+        return losses.KLDivergence().items_loss({"mean": mean, "log_variance": log_variance})
+
+    for side, inputs in zip(SIDES, sides, strict=True):
+        found, slopes = gradients(divergence, inputs)
+        close(found, case[f"out_paper_kl_{side}"])
+        if side == "image":
+            close(slopes[0], case["grad_paper_kl_image_mu"])
+            close(2 * slopes[1], case["grad_paper_kl_image_logsigma"])
+
+    def uniformity(image, caption):
+        image, caption = {"samples": image}, {"samples": caption}
+        return total(losses.Uniformity().parts(None, image, caption, {}))
+
+    found, slopes = gradients(uniformity, [case.f32(f"in_{side}_features") for side in SIDES])
+    close(found, case["out_uniform_loss"])
+    for side, slope in zip(SIDES, slopes, strict=True):
+        close(slope, case[f"grad_uniform_{side}_features"])
+
+
+@pytest.mark.parametrize(("mining", "tag"), [("sum", "sum"), ("hardest", "max")])
+def test_triplet(golden, mining, tag):
+    case = golden("vsepp_triplet")
+    loss = losses.Triplet(mining=mining, margin=float(case["in_margin"]))
+
+    def value(image, caption):
+        scores = ops.matmul(image, ops.transpose(caption))
+        return total(loss.parts(scores, {}, {}, {"positives": np.eye(8, dtype=bool)}))
+
+    found, slopes = gradients(value, [case.f32(f"in_{side}") for side in SIDES])
+    close(found, case[f"out_{tag}_loss"])
+    for side, slope in zip(SIDES, slopes, strict=True):
+        close(slope, case[f"grad_{tag}_{side}"])
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_smooth_ap(golden, number):
+    case = golden("smooth_ap")
+    owner = np.arange(30) // int(case["in_num_captions"])
+    loss = losses.SmoothAP(temperature=float(case["in_temperatures"][number]))
+    known = {"positives": np.equal.outer(np.arange(6), owner)}
+
+    def value(images, captions):
+        scores = ops.matmul(images, ops.transpose(captions))
+        return total(loss.parts(scores, {}, {}, known))
+
+    found, slopes = gradients(value, [case.f32("in_images"), case.f32("in_captions")])
+    close(found, case["out_loss"][number])
+    for slope, key in zip(slopes, ("images", "captions"), strict=True):
+        close(slope, case[f"grad_{key}"][number])
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_daa(golden, number):
+    case = golden("daa")
+    temperature = float(case["in_temperatures"][number])
+    loss = losses.DAA(
+        similarity="scores",
+        temperature=temperature,
+        relevance_temperature=temperature,
+        directions="image_to_text",
+    )
+
+    def value(scores):
+        return total(loss.parts(scores, {}, {}, {"relevance": case.f32("in_C")}))
+
+    found, (slope,) = gradients(value, [case.f32("in_S")])
+    close(found, case["out_nodiag_loss"][number])
+    close(slope, case["grad_nodiag_loss_S"][number])
+
+
+@pytest.mark.parametrize("similarity", ["dot", "cosine"])
+def test_daa_over_samples(golden, similarity):
+    case = golden("daa_sampled")
+    temperature = float(case["in_temperatures"][1])
+    loss = losses.DAA(
+        similarity=similarity, temperature=temperature, relevance_temperature=temperature
+    )
+
+    def value(image, caption):
+        image, caption = {"samples": image}, {"samples": caption}
+        return total(loss.parts(None, image, caption, {"relevance": case.f32("in_C")}))
+
+    found, slopes = gradients(value, [case.f32(f"in_{side}_features") for side in SIDES])
+    close(found, sum(case[f"out_{similarity}_{tag}_loss"][1] for tag in ("i2t", "t2i")))
+    for side, slope in zip(SIDES, slopes, strict=True):
+        close(slope, case[f"grad_{similarity}_{side}_features"][1])
+
+
+@pytest.mark.parametrize("tag", ["", "multi_"])
+def test_msrm(golden, tag):
+    case = golden("msrm")
+    classes = case["in_class_multi"] if tag else np.arange(8)
+    relations = {"positives": classes[:, None] == classes[None]}
+    first = losses.MahalanobisContrastive(temperature=float(case["param_tau"]))
+    second = losses.HypergraphContrastive(
+        alpha=float(case["param_alpha"]), cosine_scale=float(case["param_lam"]), residual=False
+    )
+    second.build(None, {"mean": (None, 12)}, {"mean": (None, 12)})
+    for key, direction in (("v2t", "image_to_text"), ("t2v", "text_to_image")):
+        convolutions = getattr(second, direction)
+        for layer, theta in zip(convolutions, case[f"param_theta_{key}"], strict=True):
+            assert isinstance(layer, HypergraphConvolution)
+            layer.theta.assign(theta)
+
+    def value(mean, variance, other, other_variance):
+        image = {"mean": mean, "log_variance": ops.log(variance)}
+        caption = {"mean": other, "log_variance": ops.log(other_variance)}
+        parts = (loss.parts(None, image, caption, relations) for loss in (first, second))
+        distribution, relation = map(total, parts)
+        return float(case["in_gamma"]) * distribution + relation
+
+    names = ("mu_v", "sigma_v", "mu_t", "sigma_t")
+    scalars = [first.temperature, second.alpha, second.cosine_scale]
+    found, slopes = gradients(value, [case.f32(f"in_{name}") for name in names], scalars)
+    close(found, case[f"out_{tag}L"])
+    for name, slope in zip((*names, "tau", "alpha", "lam"), slopes, strict=True):
+        close(slope, case[f"grad_{tag}{name}"], name)
+
+
+@pytest.mark.parametrize("tag", ["base", "vib", "full", "soft"])
+def test_pcmepp(golden, tag):
+    case = golden("pcmepp_csd")
+    matcher = matchers.ClosedFormSampled(
+        scale=float(case["param_negative_scale"]), shift=float(case["param_shift"])
+    )
+    alpha = float(case["in_smoothness_alpha"]) if tag == "full" else 0.0
+    # The mean of the reference is also one over the numbers of an embedding.
+    beta = float(case["in_vib_beta"]) / 12 if tag in ("vib", "full") else 0.0
+    known = {"positives": np.eye(8, dtype=bool)}
+    if tag == "soft":
+        known["targets"] = case.f32("in_soft_matched")
+
+    def value(*parts):
+        image, caption = (
+            {"mean": mean, "log_variance": log_variance}
+            for mean, log_variance in (parts[:2], parts[2:])
+        )
+        scores = matcher(image, caption)
+        loss = losses.ProbabilisticMatching(pseudo_positives=alpha)
+        matching = loss.parts(scores, image, caption, known)
+        divergence = losses.KLDivergence(reduction="mean").parts(scores, image, caption, known)
+        return total(matching) + beta * total(divergence)
+
+    names = ("image_mean", "image_logvar", "caption_mean", "caption_logvar")
+    inputs = [case.f32(f"in_{name}") for name in names]
+    found, slopes = gradients(value, inputs, [matcher.shift, matcher.scale])
+    close(found, case[f"out_{tag}_loss"])
+    for name, slope in zip((*names, "shift", "negative_scale"), slopes, strict=True):
+        close(slope, case[f"grad_{tag}_{name}"], name)
+
+
+@pytest.mark.parametrize(("mining", "tag"), [("sum", "sumviol"), ("hardest", "maxviol")])
+def test_pvse(golden, mining, tag):
+    case = golden("pvse_mil_triplet")
+    ranking = losses.Triplet(mining=mining, reduction="mean", margin=float(case["in_margin"]))
+    known = {"positives": np.eye(6, dtype=bool)}
+
+    def value(image, caption, image_residual, caption_residual):
+        image = {"points": image, "residuals": image_residual}
+        caption = {"points": caption, "residuals": caption_residual}
+        scores = matchers.MaxCosine()(image, caption)
+        parts = ((ranking, 1.0), (losses.MMD(), "mmd"), (losses.Diversity(), "div"))
+        return sum(
+            (float(case[f"in_{weight}_weight"]) if isinstance(weight, str) else weight)
+            * total(loss.parts(scores, image, caption, known))
+            for loss, weight in parts
+        )
+
+    inputs = [case.f32(f"in_{side}") for side in ("image", "text")]
+    inputs += [case.f32(f"in_{side}_residual") for side in ("image", "text")]
+    found, slopes = gradients(value, inputs)
+    close(found, case[f"out_{tag}_total"])
+    for number, side in enumerate(("image", "text")):
+        # The reference multiplies unit vectors as they are; here cosines are taken of them.
+        by_ranking = case[f"grad_{tag}_ranking_{side}"]
+        others = case[f"grad_{tag}_total_{side}"] - by_ranking
+        close(slopes[number], on_sphere(by_ranking, inputs[number]) + others, factor=1e-4)
+        close(slopes[2 + number], case[f"grad_{tag}_total_{side}_residual"], factor=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("tag", "options"),
+    [("", {}), ("stopsigma_", {"stop_gradient": True}), ("sharedsigma_", {"sigma": "shared"})],
+)
+def test_dvse(golden, tag, options):
+    case = golden("dvse")
+    loss = losses.VarianceAwareWeighting(
+        margin=float(case["in_alpha"]), sigma_of="scores", reduction="sum", **options
+    )
+
+    def value(image, caption):
+        known = {"positives": np.eye(6, dtype=bool)}
+        return total(loss.parts(None, {"points": image}, {"mean": caption}, known))
+
+    inputs = [case.f32("out_v_normalized"), case.f32("out_t_normalized")]
+    found, slopes = gradients(value, inputs)
+    close(found, case["out_Lvar_shared_sigma" if tag == "sharedsigma_" else "out_Lvar"])
+    for slope, key, vectors in zip(slopes, "vt", inputs, strict=True):
+        close(slope, on_sphere(case[f"grad_{tag}Lvar_{key}_normalized"], vectors), factor=1e-4)
+
+
+@pytest.mark.parametrize("similarity", ["normalized", "literal"])
+def test_dynamic_orthogonality(golden, similarity):
+    case = golden("dvse")
+    loss = losses.DynamicOrthogonality(
+        beta=float(case["in_beta"]), normalize=similarity == "normalized", reduction="sum"
+    )
+    sets = zip(case.f32("out_vhat"), case.f32("out_mask"), strict=True)
+    found = [
+        float(loss.items_loss({"residuals": ops.array(r[None]), "mask": ops.array(m[None])}))
+        for r, m in sets
+    ]
+    close(found, case[f"out_Ldc_{similarity}_per_image"])
+
+
+def test_closed_forms(golden):
+    case = golden("distances")
+    left, right = (
+        {
+            "mean": ops.array(case.f32(f"in_mu{number}")),
+            "log_variance": ops.array(2 * case.f32(f"in_logsigma{number}")),
+        }
+        for number in (1, 2)
+    )
+    found = {
+        "out_true_kl_12": distances.kl_divergence(left, right),
+        "out_true_sym_kl_half": distances.symmetric_kl(left, right),
+        "out_true_w2_squared": distances.wasserstein_squared(left, right),
+        "out_true_bhattacharyya": distances.bhattacharyya(left, right),
+        "out_true_log_elk": distances.log_expected_likelihood(left, right),
+        "out_true_sq_l2": distances.squared_euclidean(left["mean"], right["mean"]),
+        "out_true_csd": distances.closed_form_sampled(left, right),
+        "out_mahalanobis_sq_query2": distances.mahalanobis_squared(left["mean"], right),
+    }
+    for key, value in found.items():
+        close(value, case[key], key, factor=1e-4)
+    samples = ({"samples": case.f32(f"in_samples{number}")} for number in (1, 2))
+    close(-matchers.AverageL2()(*samples), case["out_sampled_avg_l2"])
+
+
+def test_image_head_of_pcme(golden):
+    case = golden("pcme_head_image")
+    features = case.f32("in_feature_map").reshape(5, 49, 24)
+    head = heads.Gaussian(16, lambda: poolings.Mean(16))
+    head(features)
+    torch_layout.load_gaussian(head, Weights(case))
+    torch_layout.dense(head.mean_pooling.linear, Weights(case), "fc")
+    torch_layout.dense(head.log_variance_pooling.linear, Weights(case), "uncertain_net.fc2")
+    cotangents = case.f32("in_cotangent_mean"), case.f32("in_cotangent_logsigma")
+
+    def value(features):
+        made = head(features)
+        scalar = ops.sum(ops.multiply(made["mean"], cotangents[0]))
+        return scalar + ops.sum(ops.multiply(made["log_variance"], cotangents[1]))
+
+    made = head(features)
+    close(made["mean"], case["out_mean"])
+    close(made["log_variance"], case["out_logsigma"])
+    _, (slope,) = gradients(value, [features])
+    close(slope.reshape(5, 7, 7, 24), case["grad_feature_map"], factor=1e-4)
+
+
+@pytest.mark.parametrize("make", [matchers.SAF, matchers.SGR])
+def test_regions_and_words(golden, make):
+    case, tag = golden("sgraf"), make.__name__.lower()
+    matcher = make(similarity_dimension=8)
+    image, caption = sgraf_weights.golden_tokens(case)
+    sgraf_weights.score(matcher, image, caption)
+    sgraf_weights.load(matcher, Weights(case, f"param_{tag}."))
+    close(sgraf_weights.score(matcher, image, caption), case[f"out_{tag}_sims"], factor=1e-4)
+
+    def value(regions, words):
+        scores = sgraf_weights.score(
+            matcher, image | {"tokens": regions}, caption | {"tokens": words}
+        )
+        known = {"positives": np.eye(5, dtype=bool)}
+        return total(losses.Triplet(mining="sum").parts(scores, {}, {}, known))
+
+    found, slopes = gradients(value, [image["tokens"], caption["tokens"]])
+    close(found, case[f"out_{tag}_loss_sum"], factor=1e-4)
+    for slope, side in zip(slopes, ("img", "cap"), strict=True):
+        close(slope, case[f"grad_{tag}_sum_{side}_emb"], side, factor=3e-4)

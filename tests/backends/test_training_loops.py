@@ -1,0 +1,147 @@
+"""Losses and matchers in loops of PyTorch and JAX."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+from keras_xmr import heads, losses, matchers
+from keras_xmr.heads import pooling as poolings
+
+BACKEND = keras.backend.backend()
+torch_only = pytest.mark.skipif(BACKEND != "torch", reason="of PyTorch")
+jax_only = pytest.mark.skipif(BACKEND != "jax", reason="of JAX")
+IMAGE_IDS = np.array([0, 0, 1, 2, 3, 3])
+
+
+@pytest.fixture
+def unit(random):
+    images, captions = random.normal(size=(4, 8)), random.normal(size=(6, 8))
+    return tuple(
+        (v / np.linalg.norm(v, axis=1, keepdims=True)).astype(np.float32)
+        for v in (images, captions)
+    )
+
+
+@torch_only
+def test_a_loss_with_its_matcher_trains_by_backward(unit):
+    import torch
+
+    images, captions = (torch.tensor(side, requires_grad=True) for side in unit)
+    matcher, loss = matchers.MeanOnly(scale=5.0, shift=5.0), losses.SoftContrastive()
+    assert isinstance(matcher, torch.nn.Module)
+    assert {"scale", "shift"} == {name.rpartition(".")[2] for name, _ in named(matcher)}
+    optimizer = torch.optim.SGD([images, captions, *matcher.parameters()], 0.001)
+    values = []
+    for _ in range(5):
+        optimizer.zero_grad()
+        value = loss(images, captions, IMAGE_IDS, matcher=matcher)
+        value.backward()
+        optimizer.step()
+        values.append(float(value.detach()))
+    assert np.diff(values).max() < 0
+    kept = {name: tensor.clone() for name, tensor in matcher.state_dict().items()}
+    other = matchers.MeanOnly(scale=5.0, shift=5.0)
+    other(*unit)  # Layers of Keras have their weights from the first call on.
+    other.load_state_dict(kept)
+    np.testing.assert_array_equal(other(*unit).detach().numpy(), matcher(*unit).detach().numpy())
+
+
+def named(module):
+    return [(variable.path.replace("/", "."), variable) for variable in module.trainable_variables]
+
+
+@torch_only
+def test_learned_numbers_of_a_loss_are_parameters(unit):
+    import torch
+
+    loss = losses.NTXent(learnable=True)
+    assert len(list(loss.parameters())) == 1
+    loss(*map(torch.tensor, unit), IMAGE_IDS).backward()
+    assert all(torch.isfinite(one.grad).all() for one in loss.parameters())
+
+
+@torch_only
+def test_a_head_is_a_module(random):
+    import torch
+
+    head = heads.Gaussian(5, lambda: poolings.Mean(5))
+    features = torch.tensor(random.normal(size=(3, 7, 4)), dtype=torch.float32)
+    made = head(features)
+    assert isinstance(head, torch.nn.Module)
+    (made["mean"].sum() + made["log_variance"].sum()).backward()
+    assert sum(one.grad is not None for one in head.parameters()) > 4
+
+
+@torch_only
+@pytest.mark.parametrize("name", ["NTXent", "Triplet", "SmoothAP", "SoftContrastive", "Uniformity"])
+def test_half_precision_gives_finite_losses(unit, name):
+    import torch
+
+    images, captions = (torch.tensor(side, requires_grad=True) for side in unit)
+    with torch.autocast("cpu", torch.bfloat16):
+        value = getattr(losses, name)()(images, captions, IMAGE_IDS)
+    value.backward()
+    assert torch.isfinite(value)
+    assert torch.isfinite(images.grad).all()
+
+
+@jax_only
+def test_learned_numbers_are_trained_without_state(unit):
+    import jax
+
+    matcher, loss = matchers.MeanOnly(scale=5.0, shift=5.0), losses.SoftContrastive()
+    matcher(*unit)  # Layers of Keras have their weights from the first call on.
+
+    @jax.jit
+    def step(weights, images, captions):
+        def value(weights):
+            scores, _ = matcher.stateless_call(weights, [], images, captions)
+            known = {"positives": np.equal.outer(np.arange(4), IMAGE_IDS)}
+            return sum(loss.parts(scores, {}, {}, known).values())
+
+        found, slopes = jax.value_and_grad(value)(weights)
+        return found, [w - 0.01 * slope for w, slope in zip(weights, slopes, strict=True)]
+
+    weights, values = [variable.value for variable in matcher.trainable_variables], []
+    for _ in range(5):
+        found, weights = step(weights, *unit)
+        values.append(float(found))
+    assert np.diff(values).max() < 0
+
+
+@jax_only
+@pytest.mark.parametrize("mining", ["sum", "mean", "hardest"])
+def test_compiled_losses_take_matches_that_are_not_known(unit, mining):
+    import jax
+
+    loss, positives = losses.Triplet(mining=mining), np.equal.outer(np.arange(4), IMAGE_IDS)
+    compiled = jax.jit(lambda i, c, known: loss(i, c, positives=known))
+    np.testing.assert_allclose(compiled(*unit, positives), loss(*unit, IMAGE_IDS), rtol=1e-5)
+
+
+def test_a_seed_gives_the_same_samples(random):
+    mean, log_variance = random.normal(size=(2, 4, 8)).astype(np.float32)
+    gaussian = {"mean": mean, "log_variance": log_variance}
+    matcher = matchers.MatchProbability()
+    once, again, other = (
+        keras.ops.convert_to_numpy(matcher.prepare(gaussian, "image", seed)["samples"])
+        for seed in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(once, again)
+    assert (once != other).any()
+    generator = keras.random.SeedGenerator(3)
+    first, second = (
+        keras.ops.convert_to_numpy(matcher.prepare(gaussian, "image", generator)["samples"])
+        for _ in range(2)
+    )
+    assert (first != second).any()
+    value = losses.SoftContrastive()(gaussian, gaussian, matcher=matcher, seed=generator)
+    assert np.isfinite(keras.ops.convert_to_numpy(value))
+
+
+def test_log_odds_without_a_matcher_are_fixed(unit):
+    value = losses.SoftContrastive()(*unit, IMAGE_IDS)
+    given = losses.SoftContrastive()(*unit, IMAGE_IDS, matcher=matchers.MeanOnly())
+    np.testing.assert_allclose(*map(keras.ops.convert_to_numpy, (value, given)), rtol=1e-5)

@@ -1,0 +1,27 @@
+"""Losses, matchers, heads, layers and metrics without TensorFlow: with PyTorch and with JAX."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_what_is_not_tensorflows_runs_without_it(backend):
+    if importlib.util.find_spec(backend) is None:
+        pytest.skip(f"{backend} is not installed")
+    settings = {"KERAS_BACKEND": backend, "XLA_FLAGS": QUICK, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "pytest", "-c", "tests/backends/pytest.ini", "tests/backends"]
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | settings, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout[-5000:]
