@@ -28,11 +28,11 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+
+from birds_tables import COLUMNS, Line, print_tables, read_lines
+
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(Path(__file__).parent), str(ROOT / "benchmarks")]
-
-from birds_tables import COLUMNS, METRICS, Line, print_tables, read_lines
-
 RESULTS = ROOT / "docs/results/birds.csv"
 SEEDS = (1, 2, 3)
 RATES = (3e-4, 1e-3)

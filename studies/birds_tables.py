@@ -45,7 +45,7 @@ class Line:
         return [f"{100 * values.mean():.2f}" for values in self.figures]
 
     def cells(self, commit: str) -> list[Any]:
-        """The cells of the file: of each metric the figures of all classes, in tenths of percent."""
+        """The cells of the file: by metric the figures of all classes, in tenths of percent."""
         run = [getattr(self, name) for name in _RUN]
         run[-2:] = f"{self.val:.3f}", f"{self.seconds:.0f}"
         figures = [" ".join(f"{1000 * v:.0f}" for v in values) for values in self.figures]
