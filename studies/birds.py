@@ -28,7 +28,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 
-sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+sys.path.extend(str(Path(__file__).parents[1] / name) for name in ("benchmarks", "studies"))
 
 from birds_tables import COLUMNS, Line, print_tables, read_lines
 
