@@ -29,7 +29,7 @@ def test_a_loss_with_its_matcher_trains_by_backward(unit):
     import torch
 
     images, captions = (torch.tensor(side, requires_grad=True) for side in unit)
-    matcher, loss = matchers.MeanOnly(scale=5.0, shift=5.0), losses.SoftContrastive()
+    matcher, loss = matchers.MeanOnly(scale=5.0, shift=5.0, name="m"), losses.SoftContrastive()
     assert isinstance(matcher, torch.nn.Module)
     assert {"scale", "shift"} == {name.rpartition(".")[2] for name, _ in named(matcher)}
     optimizer = torch.optim.SGD([images, captions, *matcher.parameters()], 0.001)
@@ -42,7 +42,7 @@ def test_a_loss_with_its_matcher_trains_by_backward(unit):
         values.append(float(value.detach()))
     assert np.diff(values).max() < 0
     kept = {name: tensor.clone() for name, tensor in matcher.state_dict().items()}
-    other = matchers.MeanOnly(scale=5.0, shift=5.0)
+    other = matchers.MeanOnly(name="m")
     other(*unit)  # Layers of Keras have their weights from the first call on.
     other.load_state_dict(kept)
     np.testing.assert_array_equal(other(*unit).detach().numpy(), matcher(*unit).detach().numpy())
@@ -97,7 +97,7 @@ def test_learned_numbers_are_trained_without_state(unit):
     @jax.jit
     def step(weights, images, captions):
         def value(weights):
-            scores, _ = matcher.stateless_call(weights, [], images, captions)
+            scores, _ = matcher.stateless_call(weights, [], {"mean": images}, {"mean": captions})
             known = {"positives": np.equal.outer(np.arange(4), IMAGE_IDS)}
             return sum(loss.parts(scores, {}, {}, known).values())
 
