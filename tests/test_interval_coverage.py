@@ -18,19 +18,16 @@ from scipy.stats import spearmanr
 
 from keras_xmr.evaluation.uncertainty import assessment, probes
 from keras_xmr.evaluation.uncertainty.assessment import (
-    Reliability,
     correlation_interval,
     rank_correlation,
 )
 from keras_xmr.metrics.bootstrap import resampled_means
 
 answer_sets = benchmark("answer_sets")
-clicks = benchmark("flickr8k_clicks", "studies")
 intervals = benchmark("intervals", "studies")
 metric_ranking = benchmark("metric_ranking", "studies")
 real_tables = benchmark("real_tables")
 sigma_claims = benchmark("sigma_claims")
-verdict = benchmark("verdict", "studies")
 
 TAILS = [0.025, 0.975]
 
@@ -89,16 +86,6 @@ def test_a_resampled_rank_correlation_and_a_partial_one(random, intervals, monke
     assert all((hits / trials >= 0.92) & (hits / trials <= 0.97)), hits / trials
 
 
-@pytest.mark.parametrize(("count", "rate"), [(60, 0.3), (200, 0.9), (1_000, 0.5)])
-def test_a_proportion(random, count, rate, verdict):
-    happened = random.random((2_000, count)) < rate
-    observed = happened.mean(axis=1)
-    low, high = Reliability(np.full(2_000, count), observed, observed).interval
-    assert 0.92 <= np.mean((low <= rate) & (rate <= high)) <= 0.97
-    printed = [float(n) for n in re.findall(r"[\d.]+", verdict.percent(happened[0]))]
-    assert printed == [round(100 * n, 1) for n in (observed[0], low[0], high[0])]
-
-
 @pytest.mark.slow
 def test_the_coverage_of_prediction_sets_has_an_interval_that_holds_at_least_its_level(
     random, answer_sets
@@ -137,21 +124,6 @@ def test_the_mean_of_a_bin_of_queries(random, monkeypatch):
         low, high = assessment.bin_intervals(unsure, metric, groups, 3)
         hits.append((low <= 0) & (high >= 0))
     assert 0.92 <= np.mean(hits) <= 0.97
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("spread", [0.1, 1.0])
-def test_gains_over_draws_of_clicks(random, clicks, monkeypatch, spread):
-    """Photos and eight draws vary; clicked queries are others in each draw, and their number."""
-    monkeypatch.setattr(clicks, "_RESAMPLES", 100)
-    trials, hits = 800, np.zeros(2)
-    for _ in range(trials):
-        draws = spread * random.normal(size=(8, 1))
-        values = random.normal(size=100) + 0.5 * random.normal(size=(8, 100)) + draws
-        clicked = [draw + random.normal(size=random.integers(5, 40)) for draw in draws]
-        figures = clicks._interval(values), clicks._interval_of_draws(clicked)
-        hits += [figure.low <= 0 <= figure.high for figure in figures]
-    assert all((hits / trials >= 0.92) & (hits / trials <= 0.97)), hits / trials
 
 
 @pytest.mark.parametrize("draws", [2, 3, 8])

@@ -6,7 +6,6 @@ import importlib.util
 import re
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -77,14 +76,3 @@ def test_coverage_is_measured(random, shift):
     share, low, high = map(float, re.findall(r"[\d.]+", told))
     assert low < share < high
     assert (high >= 90) == (shift == 0)
-
-
-def test_what_a_reranker_adds_has_an_interval(random):
-    quality = load("search_quality")
-    right = np.eye(30, dtype=bool)
-    asked = SimpleNamespace(right=right, groups=np.arange(30))
-    before = random.normal(size=right.shape)
-    told = quality.gain(before, before + 9 * right, asked)
-    added, low, high = map(float, re.findall(r"[+-][\d.]+", told))
-    assert 0 < low < added < high <= 100
-    assert "+0.0 [+0.0, +0.0]" in quality.gain(before, before, asked)

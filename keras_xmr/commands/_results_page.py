@@ -23,7 +23,6 @@ def results_table(title: str, result: SearchResult) -> str:
         "photo": [hit.path for hit in hits],
         "score": [f"{hit.score:.3f}" for hit in hits],
         "match": [part for hit in hits for part in _percent(hit)],
-        "right": [f"{100 * hit.right:.0f} %" for hit in hits if hit.right is not None],
         "taken": [hit.taken[:10] for hit in hits] if any(hit.taken for hit in hits) else [],
         "": [_like(hit) for hit in hits],
     }
@@ -33,13 +32,7 @@ def results_table(title: str, result: SearchResult) -> str:
 
 
 def lines(result: SearchResult) -> list[str]:
-    """All sentences on a result: the verdict first, if there is one."""
-    verdict, notes = _sentences(result)
-    return [verdict, *notes] if verdict else notes
-
-
-def _sentences(result: SearchResult) -> tuple[str, list[str]]:
-    """The verdict, which may be empty, and the notes."""
+    """Returns all sentences on a result."""
     notes = []
     if result.unknown_words:
         notes.append(f"Words that the model does not know: {', '.join(result.unknown_words)}.")
@@ -48,7 +41,7 @@ def _sentences(result: SearchResult) -> tuple[str, list[str]]:
             f"The query is more uncertain than {result.uncertainty:.0f} % of the captions of "
             "training."
         )
-    return result.answer.sentence if result.answer else "", [*notes, *result.notes]
+    return [*notes, *result.notes]
 
 
 def write_page(path: Path, index: PhotoIndex, answers: Sequence[Titled]) -> None:
@@ -60,7 +53,7 @@ def write_page(path: Path, index: PhotoIndex, answers: Sequence[Titled]) -> None
         answers: The results on the page.
     """
     shown = [
-        (title, *_sentences(result), [_figure(index, hit) for hit in result.hits])
+        (title, lines(result), [_figure(index, hit) for hit in result.hits])
         for title, result in answers
     ]
     page = TEMPLATES.get_template("search_results.html").render(title="Search", answers=shown)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shlex
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
@@ -37,7 +37,7 @@ from keras_xmr.evaluation.reporting.result_tables import (
     summary_tables,
     verdict_line,
 )
-from keras_xmr.evaluation.results import Arrays, Evaluation
+from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.evaluation.scoring import score_tiles
 from keras_xmr.evaluation.tuning import search_scales
 from keras_xmr.export.onnx_export import check_packages, export_onnx
@@ -58,8 +58,6 @@ from keras_xmr.runs.folder import RunFolder
 from keras_xmr.runs.frozen_features import with_features
 from keras_xmr.runs.loading import check_initial_weights, load_retriever
 from keras_xmr.search.calibration import probe
-from keras_xmr.search.learning import Learned
-from keras_xmr.search.run_model import RunModel
 from keras_xmr.training.distribution import LOST, Distribution, limit_threads, lost_worker
 from keras_xmr.training.train import train
 from keras_xmr.utils.errors import UserError
@@ -123,24 +121,6 @@ def report(
     shown = summary_tables(evaluation) if is_brief else tables
     lines = verdict, *baseline_lines(evaluation)
     return "\n\n".join([*lines, *map(str, shown), *embedding_lines(evaluation)])
-
-
-def learned_change(config: Config) -> Callable[[Arrays], Arrays] | None:
-    """The learned change of captions of the index `evaluation.learned`; None without the option.
-
-    Raises:
-        UserError: If it has not learned from marks, or by another model.
-    """
-    index = config.evaluation.learned
-    if index is None:
-        return None
-    learned = Learned.open(index)
-    if learned is None or learned.fingerprint != RunModel(config.folder).fingerprint:
-        raise UserError(
-            f"evaluation.learned: {index} has not learned from marks with this model; run "
-            "`learn` with that index first"
-        )
-    return learned.change.apply
 
 
 def print_paragraphs(*paragraphs: str) -> None:
@@ -224,7 +204,6 @@ class Run:
 
     def _evaluations(self, is_brief: bool = False) -> Iterator[str]:
         """Evaluates the trained model, writes reports, and yields a text per split to print."""
-        change = learned_change(self.config)
         for split in self.config.evaluation.splits:
             _LOGGER.info("== evaluate: %s", split)
             evaluation = evaluate_split(
@@ -233,7 +212,6 @@ class Run:
                 split,
                 self.tokenizer,
                 self.config,
-                change=change,
             )
             part, kept = (r.split(split) for r in (self.records, self.embedded_records))
             add_baselines(evaluation, self.embedded_records, self.config)

@@ -13,9 +13,7 @@ from keras_xmr.config.schema import Config
 from keras_xmr.evaluation.reporting.evaluation_report import PAGE
 from keras_xmr.runs.folder import RunFolder
 from keras_xmr.search.build import Report, build_index
-from keras_xmr.search.learning import MARKS
 from keras_xmr.search.manifests import MANIFEST
-from keras_xmr.search.marked import learn
 from keras_xmr.search.photo_index import PhotoIndex
 from keras_xmr.search.run_model import RunModel
 from keras_xmr.utils.files import locked
@@ -29,8 +27,7 @@ def update(config: Config, index: Path | None = None) -> Report | None:
 
     If they have changed, the records are written again, and a new model is trained, evaluated and
     exported. It replaces the old one when it is complete; until then the run is unchanged, and an
-    interrupted training is resumed. Audits and relevance feedback in the folder of the index stay;
-    an index that has learned from the feedback learns again from it, by the new model.
+    interrupted training is resumed. Audits stay.
 
     Args:
         config: The config of the run.
@@ -106,18 +103,4 @@ def _update_index(config: Config, path: Path) -> Report:
             _move(fresh, path)
         shutil.rmtree(fresh, ignore_errors=True)
         report.path = path
-    _learn_again(model, PhotoIndex.open(path))
     return report
-
-
-def _learn_again(model: RunModel, index: PhotoIndex) -> None:
-    """Learns again from the marks of the page, if this was done for an earlier model."""
-    if index.stored_learned is None or index.learned is not None:
-        return
-    marks = index.path / MARKS
-    if not marks.exists():
-        _LOGGER.warning("%s", index.stored_learned.sentence(index.fingerprint, False))
-        return
-    report = learn(index, model, marks)
-    done = "learned again from" if report.is_learned else "the new model learned nothing from"
-    _LOGGER.info("%s the %d marks of %s", done, report.marks, marks)

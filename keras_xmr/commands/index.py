@@ -1,8 +1,8 @@
 """Builds or updates the index of a folder of photos.
 
 Only new and changed photos are embedded; an interrupted build is resumed. Broken photos are
-reported and skipped. The estimated number of relevant results is calibrated on the validation split
-of the run (docs/how_to/search.md).
+reported and skipped. Answer sets are calibrated on the validation split of the run
+(docs/how_to/search.md).
 
 examples:
   keras-xmr index --run=saved_models/csv_pretrained --images=my_photos/images
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_value(parser, "--uri", "URI", text, default="")
     text = "CSV with image,tag: tags to filter by; by default those of an earlier call are kept"
     add_path(parser, "--tags", "FILE", text)
-    text = "skip calibration: no estimated counts, sigma, prediction sets or --rerank"
+    text = "skip calibration: no sigma, answer sets or --rerank"
     parser.add_argument("--no-answer-sets", action="store_true", help=text)
 
 

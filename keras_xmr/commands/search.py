@@ -1,8 +1,6 @@
 """Searches the photos of an index by texts and photos.
 
-Several texts and photos are one query: a photo should match all of them. Each result says how many
-of its photos are probably relevant, or that probably none is, if the index is calibrated
-(docs/how_to/search.md).
+Several texts and photos are one query: a photo should match all of them (docs/how_to/search.md).
 
 examples:
   keras-xmr search --index=saved_models/csv_pretrained/index "two dogs in the snow"

@@ -1,9 +1,7 @@
 """Serves an index: a page to search in, and JSON for programs.
 
-The page is at http://127.0.0.1:8000/, which only this machine can reach. Photos that are marked as
-right or wrong are written to judgements.csv in the folder of the index, in the format of the
-command evaluate. On SIGTERM and Ctrl-C the server answers pending requests and ends. See
-docs/how_to/serve.md.
+The page is at http://127.0.0.1:8000/, which only this machine can reach. On SIGTERM and Ctrl-C the
+server answers pending requests and ends. See docs/how_to/serve.md.
 
 examples:
   keras-xmr serve --index=saved_models/csv_pretrained/index
@@ -15,10 +13,9 @@ from __future__ import annotations
 import argparse
 import logging
 
-from keras_xmr.commands._options import add_index, add_list, add_path, add_value, integer_from
+from keras_xmr.commands._options import add_index, add_list, add_value, integer_from
 from keras_xmr.runs.folder import load_run
 from keras_xmr.utils.errors import UserError
-from keras_xmr.utils.files import check_folder
 
 _LOG = logging.getLogger(__name__)
 
@@ -31,7 +28,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "port (default 8000; 0 picks a free one)"
     add_value(parser, "--port", "N", text, type=integer_from(0), default=8000)
     add_list(parser, "--allow-host", "NAME", "host name by which browsers may reach the server")
-    add_path(parser, "--marks", "FILE", "file of the page's marks (default INDEX/judgements.csv)")
     text = "offer the original files, with their EXIF data, also to other machines"
     parser.add_argument("--originals", action="store_true", help=text)
     text = "update the index when photos are added, changed or removed"
@@ -40,8 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Serves until SIGTERM or Ctrl-C."""
-    from keras_xmr.search.learning import MARKS
-
     try:
         from keras_xmr.search.server.process import is_loopback, serve
         from keras_xmr.search.server.requests import Settings
@@ -55,18 +49,15 @@ def run(arguments: argparse.Namespace) -> None:
         raise UserError(f"--port: {arguments.port} is not a valid port; use one up to 65535")
     if arguments.run:
         load_run(arguments.run)
-    if arguments.marks:
-        check_folder(arguments.marks.parent)
     is_alone = is_loopback(arguments.host)
     settings = Settings(
-        marks=arguments.marks or arguments.index / MARKS,
         originals=arguments.originals or (is_alone and not arguments.allow_host),
         names=frozenset(name.lower() for name in (*arguments.allow_host, arguments.host)),
     )
     service = Service(arguments.index, settings, arguments.run)
     if not is_alone:
         _LOG.warning(
-            "everyone who can reach %s can search, see and mark these photos, without a password",
+            "everyone who can reach %s can search and see these photos, without a password",
             arguments.host,
         )
     count = len(service.index)

@@ -423,11 +423,6 @@ class EvaluationOptions(Section):
     with `ground-truth-<split>.json`. Both together are the inputs of
     `evaluate --scores=... --ground-truth=...`."""
 
-    learned: Path | None = None
-    """Folder of an index of this run that `learn` has changed. The change is then applied to
-    caption embeddings for all that is computed from scores. Parts that embed again, such as the
-    report card, use the unchanged model."""
-
 
 class AuditOptions(Section):
     """Options of the command `audit`, which finds unlabelled pairs that models score high."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 
 import scipy.sparse
 
@@ -14,7 +13,7 @@ from keras_xmr.config.registry import Choice, components
 from keras_xmr.config.schema import Config, EvaluationOptions
 from keras_xmr.evaluation.curves import set_similarity
 from keras_xmr.evaluation.embed import EmbeddedSplit, embed_split
-from keras_xmr.evaluation.results import Arrays, Evaluation, add_relevance, evaluate_split_scores
+from keras_xmr.evaluation.results import Evaluation, add_relevance, evaluate_split_scores
 from keras_xmr.evaluation.scoring import check_time, fits_in_memory, score_tiles
 from keras_xmr.evaluation.uncertainty.assessment import bins, few_words, rank_correlation
 from keras_xmr.judgements import (
@@ -76,7 +75,6 @@ def evaluate_split(
     tokenizer: Tokenizer,
     config: Config,
     brief: bool = False,
-    change: Callable[[Arrays], Arrays] | None = None,
 ) -> Evaluation:
     """Embeds a split, scores it, and computes all metrics.
 
@@ -88,7 +86,6 @@ def evaluate_split(
         config: The config of the run.
         brief: Whether only the model's matcher is evaluated, on the whole split alone, as during
             training.
-        change: Changes the embeddings of captions, as an index that has learned does.
     """
     if brief:
         config = _brief(config)
@@ -96,8 +93,6 @@ def evaluate_split(
     part = records.split(split)
     dense = plan_memory(config, records, part)
     embedded = embed_split(model, part, tokenizer, config)
-    if change is not None:
-        embedded = replace(embedded, captions=change(embedded.captions))
     matchers = {config.model.matcher.name: model.matcher}
     for choice in options.matchers:
         further = further_matcher(choice, model.matcher, model.objective.losses_)

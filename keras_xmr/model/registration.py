@@ -48,9 +48,9 @@ def check_backend() -> None:
         chosen = keras.config.backend()
     if chosen != "tensorflow":
         raise BackendError(
-            f"keras_xmr runs on TensorFlow only, and Keras is set to {chosen!r}; unset "
-            "KERAS_BACKEND, or set it to tensorflow"
-        ) from None  # Not from the error of Keras, if there is one.
+            f"models, records and commands of keras_xmr run on TensorFlow, and Keras is set to "
+            f"{chosen!r}; unset KERAS_BACKEND, or use the losses, matchers, heads and metrics alone"
+        )
 
 
 class StandIn:
@@ -83,11 +83,7 @@ def register() -> None:
 
 @contextmanager
 def _then_register(keras: ModuleType) -> Iterator[None]:
-    try:
-        yield
-    except (ImportError, ValueError):
-        check_backend()
-        raise
+    yield
     _register_stand_ins(keras)
 
 

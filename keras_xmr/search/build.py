@@ -120,8 +120,7 @@ class _Builder:
         if tags is not None:
             self.content["tags"] = dict(tags)
         self._check_calibration()
-        # An index of an earlier version has no verdict.
-        if calibrate and "verdict" not in self.content:
+        if calibrate and "reranking" not in self.content:
             self._calibrate()
         for folder in (self.path / PARTS, self.path):
             remove_stale_temporaries(folder)
@@ -172,13 +171,13 @@ class _Builder:
         if damaged:
             self.report.damaged += damaged
             self.content["answer_sets"] = None
-            for key in ("verdict", "log_sigma", "reranking", "calibration_checksums"):
+            for key in ("log_sigma", "reranking", "calibration_checksums"):
                 self.content.pop(key, None)
 
     def _calibrate(self) -> None:
         if not has_validation(self.model):
             _LOGGER.warning(
-                "not calibrated, so searches do not estimate how many photos are right: that takes "
+                "not calibrated, so searches have no answer sets: these take "
                 "captions of some photos, and %s has none for validation",
                 self.model.config.data.records,
             )

@@ -1,8 +1,7 @@
-"""Calibrates answer sets and verdicts on the validation split of a run, and probes uncertainty."""
+"""Calibrates answer sets on the validation split of a run, and probes uncertainty."""
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -25,24 +24,12 @@ from keras_xmr.evaluation.uncertainty.probes import (
 )
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.search.answer_sets import AnswerSets, calibrate, standardise
-from keras_xmr.search.photo_index import CAPTIONS, REFERENCE, WORDS, Calibration
+from keras_xmr.search.photo_index import CAPTIONS, REFERENCE, Calibration
 from keras_xmr.search.query_reranking import tune
 from keras_xmr.search.run_model import RunModel
-from keras_xmr.search.verdict import (
-    FEWEST,
-    SimilarityScale,
-    VerdictModel,
-    calibrate_verdict,
-    caption_similarity,
-    likely_right,
-    unit_vectors,
-)
-from keras_xmr.search.vocabulary import Vocabulary, short_queries, split_words
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.progress import Progress
 from keras_xmr.utils.vectors import Arrays, chunks, concatenate, select, split_items
-
-_LOGGER = logging.getLogger(__name__)
 
 _REFERENCE = 256
 """Number of training photos in the reference of scores."""
@@ -88,83 +75,18 @@ def calibrate_run(model: RunModel) -> tuple[Calibration, dict[str, Arrays]]:
         model: Its model.
 
     Returns:
-        The results, and the arrays of each file that searches read: embeddings of training photos,
-        embeddings of training captions, and the words of the captions of training.
+        The results, and the arrays of each file that searches read: embeddings of training photos
+        and of training captions.
     """
     records = model.records
     queries = SplitQueries.embed(model, records, "val")
     reference, captions = embed_reference(model, records), embed_stored_captions(model, records)
-    verdict = calibrate_split_verdict(queries, reference)
-    if verdict is None:
-        _LOGGER.warning(
-            "searches do not estimate how many photos are right: that needs %d validation photos "
-            "with more than one caption, and there are %d",
-            FEWEST,
-            np.count_nonzero(np.bincount(queries.groups) > 1),
-        )
     reranking = None
     # Regions and words are compared one by one, which takes seconds for one query.
     if model.kind != "tokens":
         reranking = tune(queries.scores, model.score(queries.images, captions), queries.right)
     sets, sigma = calibrate(*queries.standardised(reference)), _informative_sigma(queries, captions)
-    calibration = Calibration(sets, verdict, sigma, reranking)
-    words = Vocabulary.count(records.split("train").texts).as_arrays()
-    return calibration, {REFERENCE: reference, CAPTIONS: captions, WORDS: words}
-
-
-def calibrate_split_verdict(queries: SplitQueries, reference: Arrays) -> VerdictModel | None:
-    """Calibrates the verdict on a split.
-
-    Args:
-        queries: The split.
-        reference: The photos of the reference.
-    """
-    model, texts, photo_of = queries.model, queries.texts, queries.groups
-    scores, against = queries.scores, model.score(reference, queries.captions).T
-    if queries.is_complete:
-        right, wrong = queries.right.astype(np.float32), ~queries.right
-    else:
-        labels = _likely_right(queries)
-        if labels is None:
-            return None
-        short = short_queries(texts, photo_of)
-        embedded = embed_texts(model, short.texts)
-        scores = np.concatenate([scores, queries.score(embedded)])
-        against = np.concatenate([against, model.score(reference, embedded).T])
-        right, wrong = (
-            np.concatenate(pair) for pair in zip(labels, (short.right, short.wrong), strict=True)
-        )
-        texts, photo_of = [*texts, *short.texts], np.concatenate([photo_of, short.photos])
-    is_caption = np.arange(len(texts)) < len(queries.texts)
-    words = np.array([len(split_words(text)) for text in texts])
-    return calibrate_verdict(
-        scores, against, words, right, wrong, photo_of, is_caption, queries.is_complete
-    )
-
-
-def _likely_right(queries: SplitQueries) -> tuple[np.ndarray, np.ndarray] | None:
-    """Right, and surely wrong, photos by captions; None with one caption per photo."""
-    photos = queries.right.shape[1]
-    if photos < FEWEST or (np.bincount(queries.groups, minlength=photos) < 1).any():
-        return None
-    order = np.argsort(queries.groups, kind="stable")
-    vectors, photo_of = unit_vectors(_sentences(queries.captions)), queries.groups[order]
-    scale = SimilarityScale.from_captions(vectors[order], photo_of)
-    if scale is None:
-        return None
-    similarity = caption_similarity(vectors, vectors[order], photo_of)
-    right, wrong = likely_right(similarity, scale)
-    return np.maximum(right, queries.right), wrong & ~queries.right
-
-
-def _sentences(captions: Arrays) -> np.ndarray:
-    """A vector per caption, for every kind of embedding."""
-    if "mean" in captions:
-        return captions["mean"]
-    if "points" in captions:
-        return np.asarray(captions["points"].mean(axis=1))
-    weights = captions["mask"].astype(np.float32)[:, :, None]
-    return np.asarray((captions["tokens"] * weights).sum(axis=1) / weights.sum(axis=1))
+    return Calibration(sets, sigma, reranking), {REFERENCE: reference, CAPTIONS: captions}
 
 
 def embed_reference(model: RunModel, records: Records) -> dict[str, np.ndarray]:
@@ -190,8 +112,6 @@ class SplitQueries:
         right: Bool (captions, photos), by the exhaustive truth if it is known.
         annotated: The same by the judgements of the config.
         groups: The column of the photo that each caption was written for (captions,).
-        texts: The captions.
-        is_complete: Whether the truth is exhaustive.
     """
 
     model: RunModel
@@ -200,8 +120,6 @@ class SplitQueries:
     right: np.ndarray
     annotated: np.ndarray
     groups: np.ndarray
-    texts: list[str]
-    is_complete: bool
 
     @classmethod
     def embed(
@@ -220,15 +138,13 @@ class SplitQueries:
         right, annotated = (
             each.grades[images][:, captions].toarray().T > 0 for each in (truth, known.judgements)
         )
-        words = [part.texts[int(c)] for c in captions]
         if embedded is not None:
             photos, texts = select(embedded.images, images), select(embedded.captions, captions)
         else:
             photos = embed_split_images(model, records, split, images)
             texts = _embed_captions(model, part, captions)
         groups = np.searchsorted(images, part.caption_image[captions])
-        is_complete = "truth" in known.extra
-        return cls(model, photos, texts, right, annotated, groups, words, is_complete)
+        return cls(model, photos, texts, right, annotated, groups)
 
     @cached_property
     def scores(self) -> np.ndarray:

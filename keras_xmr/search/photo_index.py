@@ -19,12 +19,9 @@ from data_pipelines.sources.base import inside
 from keras_xmr.search.answer_sets import AnswerSets
 from keras_xmr.search.augmentations import AUGMENTATIONS
 from keras_xmr.search.backends import Backend, backend_class
-from keras_xmr.search.learning import LEARNED, Learned
 from keras_xmr.search.manifests import MANIFEST, read_manifest
-from keras_xmr.search.photos import FileState, Photo, file_state, find_photos, read_photo
+from keras_xmr.search.photos import FileState, Photo, find_photos, read_photo
 from keras_xmr.search.query_reranking import Reranking
-from keras_xmr.search.verdict import VerdictModel
-from keras_xmr.search.vocabulary import Vocabulary
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import NO_ARRAY, has_lock, verify
 from keras_xmr.utils.vectors import select
@@ -45,14 +42,11 @@ class Calibration:
 
     Attributes:
         answer_sets: Conformal prediction sets.
-        verdict: The model of how many results are right, and whether any is; None for too few
-            photos, or if the other right photos of captions cannot be inferred.
         log_sigma: Uncertainties of training captions, ascending; None if they are not informative.
         reranking: The re-ranking of queries; None if it would take too long.
     """
 
     answer_sets: AnswerSets | None
-    verdict: VerdictModel | None = None
     log_sigma: list[float] | None = None
     reranking: Reranking | None = None
 
@@ -76,10 +70,7 @@ class PhotoIndex:
         augmentation: The conversion of its embeddings to vectors.
         is_finished: Whether the build was completed: all photos have vectors.
         is_calibrated: Whether it has a full calibration; an older index may have answer sets alone.
-        has_vocabulary: Whether it has the words of the captions of training.
         answer_sets: Conformal prediction sets; None without calibration.
-        verdict: Model of how many results are right, and whether any is; None without
-            calibration.
         log_sigma: Uncertainties of training captions, ascending; None if they are not informative.
         reranking: Re-ranking of queries; None without calibration.
     """
@@ -99,13 +90,10 @@ class PhotoIndex:
         self.is_finished: bool = content.get("finished", True)
         self.is_calibrated = "reranking" in content
         self._checksums: Mapping[str, str] = content.get("calibration_checksums", {})
-        self.has_vocabulary = WORDS in self._checksums
         calibration = TypeAdapter(Calibration).validate_python(content)
         self.answer_sets = calibration.answer_sets
-        self.verdict = calibration.verdict
         self.log_sigma = calibration.log_sigma
         self.reranking = calibration.reranking
-        self._learned_state = file_state(path / LEARNED)
 
     @classmethod
     def open(cls, path: Path) -> PhotoIndex:
@@ -201,15 +189,6 @@ class PhotoIndex:
         return self._calibrated(REFERENCE)
 
     @cached_property
-    def vocabulary(self) -> Vocabulary:
-        """The words of the captions of training.
-
-        Raises:
-            UserError: If the file is damaged.
-        """
-        return Vocabulary.from_arrays(self._calibrated(WORDS))
-
-    @cached_property
     def captions(self) -> dict[str, np.ndarray]:
         """Embeddings of training captions; empty without calibration."""
         return self._calibrated(CAPTIONS) if self.is_calibrated else {}
@@ -219,7 +198,6 @@ class PhotoIndex:
         needed = {
             REFERENCE: self.answer_sets is not None,
             CAPTIONS: self.is_calibrated,
-            WORDS: "verdict" in self.content,
         }
         damaged = []
         for name in (name for name, is_needed in needed.items() if is_needed):
@@ -241,25 +219,6 @@ class PhotoIndex:
                 verify(path, expected)
             with np.load(path) as arrays:
                 return dict(arrays)
-
-    @cached_property
-    def stored_learned(self) -> Learned | None:
-        """The change learned from marks, perhaps for an earlier model; None without one.
-
-        Raises:
-            UserError: If the file is damaged.
-        """
-        return Learned.open(self.path)
-
-    @property
-    def learned(self) -> Learned | None:
-        """The change learned from marks for this model; None without one.
-
-        Raises:
-            UserError: If the file is damaged.
-        """
-        stored = self.stored_learned
-        return stored if stored is not None and stored.fingerprint == self.fingerprint else None
 
     @cached_property
     def sample(self) -> dict[str, np.ndarray]:
@@ -357,7 +316,7 @@ class PhotoIndex:
             content = read_manifest(self.path, VERSION, "parts")
         except UserError:
             return False
-        return content == self.content and file_state(self.path / LEARNED) == self._learned_state
+        return content == self.content
 
     def load(self) -> None:
         """Opens every file that searches read, so that a later build does not remove them.
@@ -367,7 +326,7 @@ class PhotoIndex:
         """
         for part in self.parts:
             part.verify()
-        _ = self.ids, self.sample, self.reference, self.captions, self.learned
+        _ = self.ids, self.sample, self.reference, self.captions
         if self.is_finished and len(self):
             _ = self.vectors
 

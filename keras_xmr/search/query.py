@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from data_pipelines.sources.text_files import has_words
 from keras_xmr.config.messages import nearest
-from keras_xmr.search.verdict import Count
-from keras_xmr.search.vocabulary import FEWEST_CAPTIONS
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.json_entries import is_text
 
@@ -21,10 +18,6 @@ if TYPE_CHECKING:
 
 MAX_COUNT, MAX_TEXT, MAX_PARTS = 1000, 2000, 16
 """Maximum number of photos of a result, characters of a text, and parts of a query."""
-
-
-Verdict = Literal["some", "none", "unknown"]
-"""Some photos are right, probably none is, or it is unknown for such a query."""
 
 
 class QueryError(UserError):
@@ -141,7 +134,6 @@ class Hit:
             other photos.
         probability: Probability of a match, if scores are log-odds.
         in_answer: Whether it is in the answer set; None without one.
-        right: The probability that it is right, if any is; None if unknown.
         taken: Time of the shot, ISO; empty if unknown.
         width: In pixels, the right way up.
         height: Likewise.
@@ -154,7 +146,6 @@ class Hit:
     score: float
     probability: float | None
     in_answer: bool | None
-    right: float | None
     taken: str
     width: int
     height: int
@@ -164,7 +155,7 @@ class Hit:
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer set of a query, and the verdict on its results.
+    """The answer set of a query.
 
     Attributes:
         size: Number of photos in the answer set.
@@ -172,10 +163,6 @@ class Answer:
         cutoff: The lowest score of the answer set; None if every photo is in it.
         share: The guaranteed share of the right photos.
         confidence: The share of queries with that guarantee.
-        verdict: Whether any photo is right.
-        right: Number of right hits; None unless the verdict is "some".
-        unfamiliar: Words of too few training captions, if they make the verdict unknown.
-        sentence: The verdict as a sentence; empty without calibration.
     """
 
     size: int
@@ -183,10 +170,6 @@ class Answer:
     cutoff: float | None
     share: float
     confidence: float
-    verdict: Verdict
-    right: Count | None
-    unfamiliar: tuple[str, ...]
-    sentence: str
 
 
 @dataclass(frozen=True)
@@ -196,7 +179,7 @@ class SearchResult:
     Attributes:
         hits: The photos, the best first.
         searched: Number of photos that passed the filters.
-        answer: Answer set and verdict; None without a calibration for such a query.
+        answer: Answer set; None without a calibration for such a query.
         unknown_words: Words that the model does not know.
         uncertainty: Uncertainty of the query, as a percentile of the captions of training; None
             if uncertainty is not informative.
@@ -214,24 +197,3 @@ class SearchResult:
     certified: bool | None = None
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
-
-
-def sentence(verdict: Verdict, right: Count | None, unfamiliar: Sequence[str]) -> str:
-    """The verdict as a sentence."""
-    if unfamiliar:
-        words = ", ".join(f"“{word}”" for word in unfamiliar)
-        few = f"{'is' if len(unfamiliar) == 1 else 'are each'} in fewer than {FEWEST_CAPTIONS}"
-        return f"{words} {few} captions of training: how many photos are right is not known."
-    if verdict == "none":
-        return "Probably none of the photos is right."
-    if right is None:
-        return ""
-    if right.of == 1:
-        return f"This photo is right with a probability of {100 * right.expected:.0f} %."
-    if right.high == 0:
-        return f"Probably none of these {right.of:,} is right."
-    expected = round(right.expected)
-    amount = f"About {expected:,}" if expected else "Hardly any"
-    amount = "All" if right.low == right.of else amount
-    text = f"{amount} of these {right.of:,} {'is' if amount == 'About 1' else 'are'} right"
-    return f"{text}." if right.low == right.high else f"{text} ({right.low:,} to {right.high:,})."

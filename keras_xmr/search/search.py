@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from itertools import chain
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from data_pipelines.sources import UnreadableError
+from keras_xmr.search.answer_sets import centre_and_scale
 from keras_xmr.search.augmentations import Reference
 from keras_xmr.search.photo_index import UNFINISHED, PhotoIndex
 from keras_xmr.search.query import (
@@ -24,12 +25,8 @@ from keras_xmr.search.query import (
     Query,
     QueryError,
     SearchResult,
-    Verdict,
-    sentence,
 )
 from keras_xmr.search.query_reranking import FIRST, RERANKERS, Reranking
-from keras_xmr.search.verdict import FEWEST, Background
-from keras_xmr.search.vocabulary import split_words
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.vectors import chunks, concatenate, select
 
@@ -55,7 +52,7 @@ class Searcher:
         embedder: Embeds and scores instead of the model of the run.
         compiled: Whether the model is compiled, which is faster from the second query on.
         matcher: Another matcher, which scores the candidates of that of the index. Results
-            then lack answer sets, verdicts and re-ranking, which were calibrated for that one.
+            then lack answer sets and re-ranking, which were calibrated for that one.
 
     Attributes:
         by_matcher: Makes a searcher by another matcher, once for each.
@@ -148,10 +145,10 @@ class Searcher:
         scored = self._find(query, count if reranking is None else max(count, FIRST), allowed)
         if reranking is not None and len(scored.ids):
             self._rerank(scored, reranking)
-        answer, chances = self._answer(scored, count)
+        answer = self._answer(scored)
         texts = (*query.texts, *query.unlike)
         return SearchResult(
-            hits=tuple(self._hits(scored, answer, chances, count)),
+            hits=tuple(self._hits(scored, answer, count)),
             searched=scored.searched,
             answer=answer,
             unknown_words=tuple(dict.fromkeys(chain(*map(self.model.unknown_words, texts)))),
@@ -218,7 +215,7 @@ class Searcher:
             )
         parts = []
         if query.texts:
-            parts.append(self._embed_texts(query.texts))
+            parts.append(self.model.embed_texts(list(query.texts)))
         if query.images:
             try:
                 parts.append(self.model.embed_images(list(query.images)))
@@ -230,14 +227,8 @@ class Searcher:
             except KeyError as error:
                 raise QueryError(f"the index has no photo {error.args[0]}") from None
         if query.unlike:
-            parts.append(self._embed_texts(query.unlike))
+            parts.append(self.model.embed_texts(list(query.unlike)))
         return _join(parts)
-
-    def _embed_texts(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
-        """Embeddings of texts, with the change learned from marks for this matcher."""
-        embedded = self.model.embed_texts(list(texts))
-        learned = None if self._matcher else self.index.learned
-        return embedded if learned is None else learned.change.apply(embedded)
 
     def _candidates(
         self, parts: Mapping[str, np.ndarray], wanted: int, allowed: np.ndarray
@@ -263,9 +254,8 @@ class Searcher:
         scores = np.concatenate(
             [np.empty((0, count), np.float32), *(self._scorer.score(t, parts) for t in tiles)]
         )
-        words = np.array([len(split_words(" ".join(query.texts)))] * count)
-        background = Background.fit(self._scorer.score(self.index.reference, parts).T, words)
-        standard = (scores - background.mean) / background.deviation
+        mean, deviation = centre_and_scale(self._scorer.score(self.index.reference, parts).T)
+        standard = (scores - mean) / deviation
         unlike = len(query.unlike)
         total = standard[:, : count - unlike].mean(axis=1)
         if unlike:
@@ -282,7 +272,7 @@ class Searcher:
             ids[order],
             ranking_scores[order],
             total[order],
-            background,
+            (float(mean[0]), float(deviation[0])),
             searched,
             set_size,
         )
@@ -302,39 +292,21 @@ class Searcher:
         count = min(max(count, scored.set_size), len(scored.scores))
         return None if bound is None else bool(scored.scores[count - 1] >= bound[0])
 
-    def _answer(self, scored: _Scored, count: int) -> tuple[Answer | None, np.ndarray | None]:
-        """Answer set and verdict, and the probability that each hit is right, if known."""
-        sets, model = self.index.answer_sets, self.index.verdict
+    def _answer(self, scored: _Scored) -> Answer | None:
+        """The answer set, if it is known."""
+        sets = self.index.answer_sets
         if sets is None or self._matcher or not (scored.query.is_one_text and len(scored.ids)):
-            return None, None
-        verdict: Verdict = "unknown"
-        unfamiliar: tuple[str, ...] = ()
-        chances = right = None
-        if model is not None:
-            unfamiliar = self.index.vocabulary.unfamiliar(scored.query.texts[0])
-            best, features = float(scored.standard.max()), scored.background.features[0]
-            if not unfamiliar:
-                verdict = "none" if model.is_absent(best, features, scored.searched) else "some"
-            if verdict == "some":
-                chances = model.probabilities(scored.standard[:count], features, scored.searched)
-                right = model.count(chances)
-        mean, deviation = scored.background.mean[0], scored.background.deviation[0]
-        answer = Answer(
+            return None
+        mean, deviation = scored.background
+        return Answer(
             size=scored.set_size,
             is_least=scored.set_size == len(scored.ids) < scored.searched,
-            cutoff=float(mean + sets.cutoff * deviation) if np.isfinite(sets.cutoff) else None,
+            cutoff=mean + float(sets.cutoff) * deviation if np.isfinite(sets.cutoff) else None,
             share=sets.share,
             confidence=sets.confidence,
-            verdict=verdict,
-            right=right,
-            unfamiliar=unfamiliar,
-            sentence=sentence(verdict, right, unfamiliar),
         )
-        return answer, chances
 
-    def _hits(
-        self, scored: _Scored, answer: Answer | None, right: np.ndarray | None, count: int
-    ) -> Iterator[Hit]:
+    def _hits(self, scored: _Scored, answer: Answer | None, count: int) -> Iterator[Hit]:
         top, index = scored.scores[:count], self.index
         matches = self._scorer.probability(top) if scored.query.is_one_text else None
         cutoff = -np.inf if index.answer_sets is None else index.answer_sets.cutoff
@@ -346,7 +318,6 @@ class Searcher:
                 score=float(score),
                 probability=None if matches is None else float(matches[rank]),
                 in_answer=None if answer is None else bool(scored.standard[rank] >= cutoff),
-                right=None if right is None else float(right[rank]),
                 taken=photo.taken,
                 width=photo.width,
                 height=photo.height,
@@ -366,11 +337,11 @@ class Searcher:
         return [] if self.index.is_finished else [UNFINISHED]
 
     def _notes(self, scored: _Scored, reranking: Reranking | None) -> list[str]:
-        query, notes = scored.query, self._unfinished()
+        notes = self._unfinished()
         if self._matcher:
             notes.insert(
                 0,
-                f"Ranked by {self._matcher}; verdicts are those of {self.index.matcher} alone.",
+                f"Ranked by {self._matcher}; answer sets are by {self.index.matcher} alone.",
             )
             if len(scored.ids) < scored.searched:
                 notes.append(
@@ -378,20 +349,6 @@ class Searcher:
                     f"{self.index.matcher}, were scored by {self._matcher}; others may be better."
                 )
             return notes
-        if self.index.has_vocabulary:
-            texts = (*query.texts, *query.unlike)
-            notes += dict.fromkeys(filter(None, map(self.index.vocabulary.foreign, texts)))
-        if self.index.answer_sets is None or self.index.verdict is None:
-            notes.append(
-                "This index is not calibrated: how many of these photos are right is not known. "
-                f"That needs {FEWEST} validation photos with more than one caption."
-            )
-        elif not query.is_one_text:
-            notes.append("How many photos are right was calibrated for single texts alone.")
-        learned = self.index.stored_learned
-        if learned is not None and (query.texts or query.unlike):
-            is_calibrated = self.index.answer_sets is not None
-            notes.append(learned.sentence(self.index.fingerprint, is_calibrated))
         if scored.certified is not True and len(scored.ids) < scored.searched:
             notes.append(
                 f"{len(scored.ids):,} of {scored.searched:,} photos were scored by "
@@ -399,13 +356,6 @@ class Searcher:
             )
         if reranking is not None:
             notes.append(reranking.sentence)
-        is_known = self.index.kind == "gaussian" and self.index.is_calibrated
-        if is_known and self.index.log_sigma is None:
-            notes.append("This model's uncertainty is not informative, so none is shown.")
-        elif self.index.answer_sets is None:
-            has_sigma = self.index.kind == "gaussian"
-            reason = "model's sigma is not calibrated" if has_sigma else "model has no sigma"
-            notes.append(f"This {reason}, so the uncertainty of the query is not known.")
         return notes
 
 
@@ -419,7 +369,7 @@ class _Scored:
         ids: Of the photos.
         scores: The scores of their ranking.
         standard: The same in deviations of the reference.
-        background: Background of the scores of the reference, with a row per part.
+        background: Mean and deviation of the scores of the reference, by the first part.
         searched: Number of photos that passed the filters.
         set_size: Number of these photos in the answer set.
         certified: Whether these are proven to be the best.
@@ -430,7 +380,7 @@ class _Scored:
     ids: np.ndarray
     scores: np.ndarray
     standard: np.ndarray
-    background: Background
+    background: tuple[float, float]
     searched: int
     set_size: int
     certified: bool | None = None

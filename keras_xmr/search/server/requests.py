@@ -7,8 +7,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import FastAPI, Request, UploadFile
 from fastapi.exceptions import RequestValidationError
@@ -77,7 +76,6 @@ class Settings:
     """Access to the server, and limits of requests.
 
     Attributes:
-        marks: The file of relevance feedback; None disables it.
         originals: Whether the original files of photos are offered.
         names: Allowed host names, in addition to addresses and localhost.
         max_body: Maximum bytes of a request with uploads.
@@ -89,7 +87,6 @@ class Settings:
         max_batch: Maximum texts or images per batch of the model.
     """
 
-    marks: Path | None = None
     originals: bool = True
     names: frozenset[str] = field(default_factory=frozenset)
     max_body: int = 64 * _MB
@@ -170,34 +167,6 @@ class SearchRequest(SampleRequest):
     def query(self, images: Sequence[bytes] = ()) -> Query:
         """Converts it to a query of the index, with image files to match."""
         return Query(texts=self.texts, images=tuple(images), ids=self.ids, unlike=self.unlike)
-
-
-class WordsRequest(FilterRequest):
-    """A text of which the words are dropped one by one.
-
-    Attributes:
-        text: The text.
-        count: Number of compared hits.
-    """
-
-    text: Text
-    count: Annotated[int, Field(ge=1, le=100)] = 20
-
-
-class MarkRequest(BaseModel):
-    """Relevance feedback on a hit.
-
-    Attributes:
-        id: The photo.
-        caption: The text of the query.
-        grade: 1 for right, 0 for wrong, None to remove the mark.
-    """
-
-    model_config = ConfigDict(extra="forbid")
-
-    id: PhotoId
-    caption: Text
-    grade: Literal[0, 1] | None
 
 
 def parse_search(text: str) -> SearchRequest:

@@ -1,4 +1,4 @@
-"""Routes of the server: JSON, the effect of each word of a query, and the page at `/`."""
+"""Routes of the server: JSON, and the page at `/`."""
 
 from __future__ import annotations
 
@@ -16,56 +16,14 @@ from starlette.concurrency import run_in_threadpool
 
 from keras_xmr.search import MAX_PARTS, MAX_TEXT
 from keras_xmr.search.server.requests import (
-    MarkRequest,
     NotFoundError,
     PhotosRequest,
     SampleRequest,
     SearchRequest,
-    Text,
-    Texts,
-    WordsRequest,
     parse_search,
     read_uploads,
 )
 from keras_xmr.search.server.service import Service
-from keras_xmr.utils.errors import UserError
-
-MAX_WORDS = 24
-
-
-def analyse(service: Service, request: WordsRequest) -> dict[str, Any]:
-    """Drops the words of a text one by one.
-
-    Returns:
-        `uncertainty` (0 to 100) of the whole text, and `words`: for each its `word`, the
-        `uncertainty` of the text without it, and ids of photos that it has `gained` (hits
-        only with it) and `lost` (hits only without it).
-
-    Raises:
-        UserError: If the text has too few or too many words, or the uncertainty of this model is
-            not informative.
-    """
-    words = request.text.split()
-    if not 2 <= len(words) <= MAX_WORDS:
-        raise UserError(f"words can be dropped from a text of 2 to {MAX_WORDS} words")
-    searcher, options = service.searcher, request.model_dump(exclude={"text"})
-
-    def search(words: list[str]) -> tuple[float | None, list[int]]:
-        shortened = SearchRequest(texts=(" ".join(words),), **options)
-        result = service.find(shortened, searcher=searcher)
-        return result.uncertainty, [hit.id for hit in result.hits]
-
-    whole, hits = search(words)
-    if whole is None:
-        raise UserError("the uncertainty of this model is not informative")
-    effects = []
-    for number, word in enumerate(words):
-        uncertainty, hits_without = search(words[:number] + words[number + 1 :])
-        gained = [id_ for id_ in hits if id_ not in hits_without]
-        lost = [id_ for id_ in hits_without if id_ not in hits]
-        effects.append({"word": word, "uncertainty": uncertainty, "gained": gained, "lost": lost})
-    return {"uncertainty": whole, "words": effects}
-
 
 _LARGE = 1600
 
@@ -115,38 +73,6 @@ async def similar_to_images(
     return await run_in_threadpool(service.search, parse_search(query), uploads)
 
 
-@router.post("/embed")
-async def embed(
-    service: TheService,
-    texts: Annotated[Texts, Form()] = (),
-    images: Annotated[list[UploadFile] | None, File()] = None,
-) -> dict[str, Any]:
-    """Embeddings of texts and image files, in their order."""
-    uploads = await read_uploads(images or [], service.settings)
-    if not (texts or uploads):
-        raise UserError("nothing to embed: send `texts`, `images` or both as fields of a form")
-    return await run_in_threadpool(service.embed, texts, uploads)
-
-
-@router.post("/words")
-def words(service: TheService, request: WordsRequest) -> dict[str, Any]:
-    """The effect of each word of a text on its uncertainty and its hits."""
-    return analyse(service, request)
-
-
-@router.get("/marks")
-def marks(service: TheService, caption: Annotated[Text, Query()]) -> dict[str, Any]:
-    """The grades of photos for a caption, by path."""
-    return {"grades": service.feedback.grades(caption)}
-
-
-@router.post("/marks")
-def mark(service: TheService, request: MarkRequest) -> dict[str, Any]:
-    """Marks a photo as right or wrong for a caption."""
-    path = service.photo(request.id).path
-    return {"marked": service.feedback.set(path, request.caption, request.grade)}
-
-
 @router.get("/photos")
 def photos(service: TheService, request: Annotated[PhotosRequest, Query()]) -> dict[str, Any]:
     """Photos of the index, the newest first: `count` of `total`, and `next` for the others."""
@@ -173,23 +99,6 @@ def original(service: TheService, id_: Id) -> FileResponse:
 def thumbnail(service: TheService, id_: Id) -> Response:
     """A photo for the gallery, as a JPEG of at most 512 pixels a side."""
     return _jpeg(service.thumbnail(id_))
-
-
-@router.get("/attention/{id_}")
-def attention(service: TheService, id_: Id) -> dict[str, Any]:
-    """The names of the attention maps of a photo."""
-    return {"maps": list(service.attention_maps(id_))}
-
-
-@router.get("/attention/{id_}/{number}")
-def attention_map(
-    service: TheService, id_: Id, number: Annotated[int, Path(ge=0, lt=1000)]
-) -> Response:
-    """A photo under one of its attention maps, as a JPEG."""
-    pictures = list(service.attention_maps(id_).values())
-    if number >= len(pictures):
-        raise NotFoundError(f"photo {id_} has no map {number}; it has {len(pictures)}")
-    return _jpeg(pictures[number])
 
 
 @router.get("/healthz")

@@ -1,4 +1,4 @@
-"""Index, model, relevance feedback and metrics of the server."""
+"""Index, model and metrics of the server."""
 
 from __future__ import annotations
 
@@ -12,16 +12,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-from PIL import Image
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from data_pipelines.pixels import encode
 from data_pipelines.sources import UnreadableError
-from keras_xmr.config.model_compatibility import attends, further_matchers
-from keras_xmr.evaluation.reporting.heat import named_maps, overlay
-from keras_xmr.judgements.formats import read_csv
-from keras_xmr.judgements.reading import one_line, write_rows
+from keras_xmr.config.model_compatibility import further_matchers
 from keras_xmr.runs.folder import load_run
 from keras_xmr.search import Filters, Photo, PhotoIndex, Searcher, SearchResult
 from keras_xmr.search.server.batching import BatchingEmbedder
@@ -38,9 +32,7 @@ from keras_xmr.utils.errors import UserError
 _LOG = logging.getLogger(__name__)
 
 State = Literal["loading", "ready", "draining"]
-_SMALL, _KEPT, _MAPS_KEPT, _LISTS_KEPT = 512, 2048, 64, 8
-_LEAST = 288
-"""Minimum side of a photo under an attention map, in pixels."""
+_SMALL, _KEPT, _LISTS_KEPT = 512, 2048, 8
 # Limits the number of full-size photos in memory.
 _SHRINKING = threading.BoundedSemaphore(2)
 
@@ -50,13 +42,12 @@ class Service:
 
     Args:
         path: The index.
-        settings: Limits, and the file of relevance feedback.
+        settings: Limits.
         run: The run of the index, if it was moved.
         load: Loads the embedder of queries when it is first needed; default: the model of the run.
 
     Attributes:
         matchers: Further matchers by which photos can be ranked.
-        attends: Whether the model has attention maps of photos.
         searcher: The current searcher. A request reads it once: it may be replaced at any time.
     """
 
@@ -68,7 +59,6 @@ class Service:
         load: Callable[[], Any] | None = None,
     ) -> None:
         self.settings, self.metrics = settings, ServerMetrics()
-        self.feedback = RelevanceFeedback(settings.marks)
         self.state: State = "loading"
         self.embedder = BatchingEmbedder(
             load or (lambda: _model(run or self.index.run)),
@@ -81,10 +71,7 @@ class Service:
         # A changed photo has another checksum.
         self._thumbnail = lru_cache(_KEPT)(lambda id_, _: self.resized(id_, _SMALL))
         self._sort_by_day = lru_cache(_LISTS_KEPT)(_sort_by_day)
-        self._attention_maps = lru_cache(_MAPS_KEPT)(
-            lambda id_, sha256: self._render_attention(id_)
-        )
-        self.matchers, self.attends = _read_abilities(run or self.index.run)
+        self.matchers = _read_matchers(run or self.index.run)
         self.metrics.watch("photos", "Photos in the index.", lambda: len(self.index))
         self.metrics.watch(
             "waiting", "Requests that wait for the model.", lambda: self.embedder.waiting
@@ -181,17 +168,6 @@ class Service:
             searcher = searcher.by_matcher(matcher)
         return searcher.search(query, request.count, request.filters(), request.rerank or None)
 
-    def attention_maps(self, id_: int) -> dict[str, bytes]:
-        """Attention maps of a photo: JPEGs of it under the maps, by the names of the maps.
-
-        Raises:
-            UserError: If the model has no attention maps.
-            NotFoundError: If the photo is unknown, or its file is missing or broken.
-        """
-        if not self.attends:
-            raise UserError("this model has no attention maps of photos")
-        return self._attention_maps(id_, self.photo(id_).sha256)
-
     def photo(self, id_: int) -> Photo:
         """A photo of the index.
 
@@ -251,29 +227,6 @@ class Service:
         with self._showing(id_) as (index, _), _SHRINKING:
             return index.thumbnail(id_, size)
 
-    def embed(self, texts: Sequence[str], uploads: Sequence[Upload]) -> dict[str, Any]:
-        """Embeddings of texts and images, as lists of numbers; an invalid image has an error."""
-        index, checked = self.index, self._check(uploads)
-        good = [upload for upload in checked if not upload.error]
-        vectors = iter(_rows(self.embedder.embed_images([u.data for u in good])) if good else ())
-        return {
-            "fingerprint": index.fingerprint,
-            "kind": index.kind,
-            "texts": _rows(self.embedder.embed_texts(texts)) if texts else [],
-            "images": [_named(u) if u.error else next(vectors) for u in checked],
-        }
-
-    def _render_attention(self, id_: int) -> dict[str, bytes]:
-        with self._showing(id_) as (index, photo), _SHRINKING:
-            pixels = self.embedder.pixels(index.photo_path(id_).read_bytes(), photo.path)
-        maps = {name: map_[0] for name, map_ in self.embedder.attention(pixels[None]).items()}
-        side = max(_LEAST, len(pixels))
-        seen = np.asarray(Image.fromarray(pixels).resize((side, side), Image.Resampling.BICUBIC))
-        return {
-            name: encode(Image.fromarray(overlay(seen, weights)), quality=85)
-            for name, weights in named_maps(maps).items()
-        }
-
     def close(self) -> None:
         """Closes the service after all pending work."""
         self.embedder.close()
@@ -310,13 +263,12 @@ def _sort_by_day(index: PhotoIndex, filters: Filters) -> list[tuple[str, int]]:
     return sorted((index.photo(id_).taken, id_) for id_ in filters.allowed(index).tolist())
 
 
-def _read_abilities(run: Path) -> tuple[list[str], bool]:
-    """Further matchers and attention of the model of a run, by its config; none without it."""
+def _read_matchers(run: Path) -> list[str]:
+    """Further matchers of the model of a run, by its config; none without it."""
     try:
-        config = load_run(run)
+        return further_matchers(load_run(run))
     except UserError:
-        return [], False
-    return further_matchers(config), attends(config)
+        return []
 
 
 def _model(run: Path) -> Any:
@@ -327,65 +279,6 @@ def _model(run: Path) -> Any:
 
 def _named(upload: Upload) -> dict[str, str]:
     return {"name": upload.name, "error": upload.error}
-
-
-def _rows(embedding: dict[str, Any]) -> list[dict[str, Any]]:
-    """The embedding of each item, as lists."""
-    lists = {name: array.tolist() for name, array in embedding.items()}
-    return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
-
-
-COLUMNS = ("image", "caption", "grade")
-
-
-class RelevanceFeedback:
-    """A CSV file `image,caption,grade`, in the format of `read_judgements`.
-
-    It has a line per pair: a new mark replaces the old one. The file is read again for every mark,
-    since people edit it, and replaced atomically.
-
-    Args:
-        path: The file, which may be missing; None disables feedback.
-    """
-
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        self._lock = threading.Lock()
-
-    def grades(self, caption: str) -> dict[str, float]:
-        """The grades of images for a caption, by image."""
-        caption = one_line(caption)
-        return {image: grade for (image, text), grade in self._read().items() if text == caption}
-
-    def set(self, image: str, caption: str, grade: float | None) -> int:
-        """Sets the grade of a pair, or removes it if it is None.
-
-        Returns:
-            The number of marked pairs.
-
-        Raises:
-            UserError: If feedback is disabled, or the file is damaged or cannot be written.
-        """
-        if self._path is None:
-            raise UserError("relevance feedback is disabled on this server")
-        with self._lock:
-            marks = self._read()
-            marks.pop((image, one_line(caption)), None)
-            if grade is not None:
-                marks[image, one_line(caption)] = grade
-            rows = ((*pair, f"{grade:g}") for pair, grade in marks.items())
-            try:
-                write_rows(self._path, COLUMNS, rows)
-            except OSError as error:
-                raise UserError(f"{self._path} cannot be written: {error.strerror}") from None
-        return len(marks)
-
-    def _read(self) -> dict[tuple[str, str], float]:
-        if self._path is None or not self._path.exists():
-            return {}
-        # Names of photos may begin or end with a blank, captions do not.
-        rows = read_csv(self._path)
-        return {(image, caption.strip()): grade for _, (image, caption), grade in rows}
 
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import datasets
 import models
-import numpy as np
 import pytest
 import tiny_runs
 from small_index import StubEmbedder
@@ -21,9 +20,8 @@ from keras_xmr.commands import update as command
 from keras_xmr.commands._steps import Run
 from keras_xmr.commands._update_run import update
 from keras_xmr.runs.folder import load_run
-from keras_xmr.search import PhotoIndex, Query, Searcher
+from keras_xmr.search import PhotoIndex
 from keras_xmr.search.build import build_index
-from keras_xmr.search.learning import MARKS, Change, Learned
 from keras_xmr.utils.errors import UserError
 
 pytestmark = pytest.mark.slow
@@ -65,7 +63,6 @@ def made(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "RunModel", lambda run: StubEmbedder(fingerprint["model"]))
     index = config.folder / "index"
     build_index(StubEmbedder("old"), tmp_path / "photos" / "images", index)
-    (index / "judgements.csv").write_text("image,caption,grade\n")
     (config.folder / "audit").mkdir()
     steps.done.clear()
     return config, steps, fingerprint
@@ -89,65 +86,6 @@ def test_what_is_up_to_date_stays(made):
     config, steps, _ = made
     assert update(config).kept == 24
     assert steps.done == []
-
-
-def test_changed_captions_are_trained_with_and_indexed(made, capsys, caplog):
-    config, steps, fingerprint = made
-    before = images(config)
-    add_photo(config)
-    fingerprint["model"] = "new"
-    with caplog.at_level("INFO"):
-        command.run(type("Arguments", (), {"run": config.folder, "index": None}))
-    assert re.search(r"changed since .*: \w+ has \d+ images, not \d+", caplog.text)
-    assert f"report: {config.folder / 'evaluation' / 'test' / 'report.html'}" in caplog.text
-    assert steps.done == ["train", "evaluate", "export"]
-    assert images(config) == before + 1
-    assert data_change(config.data) is None
-    index = PhotoIndex.open(config.folder / "index")
-    assert (len(index), index.fingerprint, index.run.name) == (25, "new", "stub_run")
-    assert (config.folder / "index" / "judgements.csv").exists(), "marks are of people"
-    assert (config.folder / "audit").is_dir()
-    assert load_run(config.folder).folder == config.folder
-    assert not list(config.folder.parent.glob(".*"))
-    assert not list(config.data.records.parent.glob(".*-update"))
-    out = capsys.readouterr().out
-    assert f"25 photos (25 new) in {config.folder / 'index'}" in out
-    steps.done.clear()
-    assert update(config).kept == 25
-    assert steps.done == []
-
-
-@pytest.mark.parametrize(
-    ("marks", "told"),
-    [
-        ("learns", "learned again from the 12"),
-        ("", "nothing from the 0"),
-        (None, "run `learn` aga"),
-    ],
-)
-def test_an_index_that_had_learned_learns_again(made, caplog, marks, told):
-    config, _, fingerprint = made
-    index = config.folder / "index"
-    opened = PhotoIndex.open(index)
-    hits = Searcher(opened, embedder=StubEmbedder("old")).search(Query(texts=("dusk",))).hits
-    photos = [hit.path for hit in (*hits[10:13], *hits[7:10])]  # Right, but lower.
-    if marks is None:
-        (index / MARKS).unlink()
-    elif marks:
-        rows = [f"{photos[n]},{word},{int(n < 3)}" for word in ("dusk", "night") for n in range(6)]
-        (index / MARKS).write_text("image,caption,grade\n" + "\n".join(rows) + "\n")
-    change = Change(*2 * [np.ones((1, 3), np.float32)], 1.0)
-    Learned(change, "old", 3).save(index)
-    add_photo(config)
-    fingerprint["model"] = "new"
-    with caplog.at_level("INFO"):
-        update(config)
-    assert told in caplog.text
-    stored = Learned.open(index)
-    assert (stored and stored.fingerprint) == {"learns": "new", "": None, None: "old"}[marks]
-    caplog.clear()
-    update(config)
-    assert ("run `learn` again" in caplog.text) is (marks is None)
 
 
 @pytest.mark.parametrize("step", ["train", "evaluate", "export"])
@@ -205,3 +143,28 @@ def test_data_that_cannot_be_read_change_nothing(made):
         update(config)
     assert steps.done == []
     assert images(config) == 24
+
+
+def test_changed_captions_are_trained_with_and_indexed(made, capsys, caplog):
+    config, steps, fingerprint = made
+    before = images(config)
+    add_photo(config)
+    fingerprint["model"] = "new"
+    with caplog.at_level("INFO"):
+        command.run(type("Arguments", (), {"run": config.folder, "index": None}))
+    assert re.search(r"changed since .*: \w+ has \d+ images, not \d+", caplog.text)
+    assert f"report: {config.folder / 'evaluation' / 'test' / 'report.html'}" in caplog.text
+    assert steps.done == ["train", "evaluate", "export"]
+    assert images(config) == before + 1
+    assert data_change(config.data) is None
+    index = PhotoIndex.open(config.folder / "index")
+    assert (len(index), index.fingerprint, index.run.name) == (25, "new", "stub_run")
+    assert (config.folder / "audit").is_dir()
+    assert load_run(config.folder).folder == config.folder
+    assert not list(config.folder.parent.glob(".*"))
+    assert not list(config.data.records.parent.glob(".*-update"))
+    out = capsys.readouterr().out
+    assert f"25 photos (25 new) in {config.folder / 'index'}" in out
+    steps.done.clear()
+    assert update(config).kept == 25
+    assert steps.done == []

@@ -10,10 +10,8 @@ import pytest
 from keras_xmr.search import calibration
 from keras_xmr.search.calibration import (
     SplitQueries,
-    calibrate_split_verdict,
     example_caption,
 )
-from keras_xmr.search.verdict import Background
 
 THINGS = ("dog", "cat", "boat", "tree", "house", "horse", "ball", "car")
 PLACES = ("snow", "sand", "grass", "water")
@@ -45,34 +43,6 @@ def split(photos, captions=3):
     embedded = Model().embed_texts(texts)
     truth = (things[own][:, None] == things) & (places[own][:, None] == places)
     return SplitQueries(Model(), images, embedded, pairs, pairs, own, texts, False), truth
-
-
-@pytest.mark.slow
-def test_photos_with_like_captions_count_as_right():
-    asked, truth = split(300)
-    scores, model = asked.scores, asked.model
-    reference = {"mean": split(200)[0].images["mean"]}
-    verdict = calibrate_split_verdict(asked, reference)
-    assert not verdict.complete
-    assert np.isfinite(verdict.cutoff)
-    against = Background.fit(model.score(reference, asked.captions).T, np.full(len(scores), 5))
-    standard = (scores - against.mean[:, None]) / against.deviation[:, None]
-    stated, found = [], []
-    for query in range(0, 900, 9):
-        top = np.argsort(-standard[query])[:20]
-        chances = verdict.probabilities(standard[query, top], against.features[query], 300)
-        stated.append(verdict.count(chances).expected)
-        found.append(truth[query, top].sum())
-    # Of 20 the annotation knows one alone.
-    assert np.mean(found) > 6
-    assert np.mean(stated) == pytest.approx(np.mean(found), rel=0.5)
-
-
-@pytest.mark.parametrize(("photos", "captions"), [(300, 1), (30, 3)])
-def test_nothing_is_said_where_nothing_tells_what_is_right(photos, captions):
-    asked, _ = split(photos, captions)
-    reference = {"mean": asked.images["mean"]}
-    assert calibrate_split_verdict(asked, reference) is None
 
 
 @pytest.mark.parametrize(

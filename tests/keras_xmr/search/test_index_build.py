@@ -24,8 +24,6 @@ from keras_xmr.search.manifests import write_manifest
 from keras_xmr.search.photo_index import Calibration
 from keras_xmr.search.photos import read_photo, read_tags
 from keras_xmr.search.query_reranking import Reranking
-from keras_xmr.search.verdict import Logistic, VerdictModel
-from keras_xmr.search.vocabulary import Vocabulary
 from keras_xmr.utils.errors import UserError
 
 RED = Query(texts=("red",))
@@ -50,6 +48,21 @@ def without_checksums(path):
 
 def paths(index):
     return [photo.path for photo in index.photos()]
+
+
+def calibrated(monkeypatch, times):
+    """Lets indexes be calibrated with what a stub knows; `times` is told of each."""
+    monkeypatch.setattr(build, "has_validation", lambda model: True)
+
+    def calibrate(model):
+        times.append(1)
+        files = {
+            "reference.npz": {"mean": np.ones((4, 3), np.float32)},
+            "captions.npz": {"mean": np.eye(3, dtype=np.float32)},
+        }
+        return Calibration(AnswerSets(0.8, 2, 2), None, Reranking(3.0, 0.5, 0.6)), files
+
+    monkeypatch.setattr(build, "calibrate_run", calibrate)
 
 
 def test_all_photos_are_there_with_what_is_known(root):
@@ -318,44 +331,8 @@ def test_a_manifest_that_is_a_folder_is_named(root):
         PhotoIndex.open(index.path)
 
 
-def calibrated(monkeypatch, times):
-    """Lets indexes be calibrated with what a stub knows; `times` is told of each."""
-    monkeypatch.setattr(build, "has_validation", lambda model: True)
-
-    def calibrate(model):
-        times.append(1)
-        sets = AnswerSets(0.8, 2, 2)
-        presence, right = (Logistic([0.0] * n, [1.0] * n, [1.0] + [0.0] * n) for n in (6, 7))
-        reference = {"mean": np.ones((4, 3), np.float32)}
-        captions = {"mean": np.eye(3, dtype=np.float32)}
-        verdict = VerdictModel(presence, -9.0, right, 0.3, 0.1, 100, 500, complete=False)
-        files = {
-            "reference.npz": reference,
-            "captions.npz": captions,
-            "words.npz": Vocabulary({"red": 5}, 1000).as_arrays(),
-        }
-        return Calibration(sets, verdict, None, Reranking(3.0, 0.5, 0.6)), files
-
-    monkeypatch.setattr(build, "calibrate_run", calibrate)
-
-
 @pytest.mark.slow
-def test_an_index_from_before_verdicts_is_calibrated_again(root, monkeypatch):
-    times = []
-    calibrated(monkeypatch, times)
-    _, index, _ = built(root, calibrate=True)
-    old = {name: value for name, value in index.content.items() if name != "verdict"}
-    write_manifest(index.path, 1, old)
-    assert PhotoIndex.open(index.path).verdict is None
-    report, again, _ = built(root, calibrate=True)
-    assert (len(times), report.damaged) == (2, [])
-    assert again.content == index.content
-    built(root, calibrate=True)
-    assert len(times) == 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["reference.npz", "captions.npz", "words.npz"])
+@pytest.mark.parametrize("name", ["reference.npz", "captions.npz"])
 def test_a_damaged_calibration_is_named_and_made_again(root, monkeypatch, name):
     times = []
     calibrated(monkeypatch, times)

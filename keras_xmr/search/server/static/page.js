@@ -4,11 +4,10 @@
 
 const byId = (id) => document.getElementById(id);
 const body = document.body;
-const takesMarks = Boolean(body.dataset.marks);
 const maxParts = Number(body.dataset.maxParts);
 
 const photoParts = {ids: [], files: []};
-let shown = {hits: [], text: "", grades: {}, at: 0, more: null};
+let shown = {hits: [], text: "", at: 0, more: null};
 let running = null;
 let typing = 0;
 
@@ -248,12 +247,8 @@ function typeAhead() {
 
 async function find(wanted, signal, typed = false, count = PAGE) {
   const asking = {...wanted, count};
-  const [result, marks] = await Promise.all([
-    photoParts.files.length ? sendFiles(asking, signal) : post("/search", asking, signal),
-    takesMarks && wanted.texts.length
-      ? fetchJson(`/marks?${new URLSearchParams({caption: wanted.texts[0]})}`, {signal})
-      : {grades: {}},
-  ]);
+  const result = await (photoParts.files.length
+    ? sendFiles(asking, signal) : post("/search", asking, signal));
   const {hits, searched} = result;
   /* The index may have been replaced: further photos must belong to the same result. */
   const goesOn = count > PAGE && shown.hits.every((hit, place) => hits[place]?.id === hit.id);
@@ -262,7 +257,7 @@ async function find(wanted, signal, typed = false, count = PAGE) {
   const most = Math.min(searched, MOST);
   const twice = Math.min(2 * count, MOST);
   const more = hits.length < most && ((other) => find(wanted, other, typed, twice));
-  shown = {hits, text: wanted.texts[0] || "", grades: marks.grades, at: shown.at, more};
+  shown = {hits, text: wanted.texts[0] || "", at: shown.at, more};
   document.title = shown.text || "Photo search";
   showParts(Object.fromEntries(result.broken.map(({name, error}) => [name, error])));
   summarise(result, wanted, typed);
@@ -293,7 +288,7 @@ async function browse(wanted, signal, after = "") {
   }
   byId("end").replaceChildren();
   const more = next && ((other) => browse(wanted, other, next));
-  shown = {hits: [...shown.hits.slice(0, first), ...photos], text: "", grades: {}, at: shown.at, more};
+  shown = {hits: [...shown.hits.slice(0, first), ...photos], text: "", at: shown.at, more};
   show(first, (hit) => (shown.hits[0].taken ? month(hit.taken) : ""));
 }
 
@@ -310,13 +305,12 @@ function nothing() {
 
 /* Removes the last result; its photos stay if further ones follow. */
 function clear(goesOn = false) {
-  for (const id of goesOn ? ["messages", "summary"] : ["messages", "summary", "results", "analysis", "end"]) {
+  for (const id of goesOn ? ["messages", "summary"] : ["messages", "summary", "results", "end"]) {
     byId(id).replaceChildren();
   }
   if (!goesOn) {
     far.disconnect();
     near.unobserve(byId("end"));
-    byId("analysis").hidden = true;
   }
 }
 
@@ -333,10 +327,6 @@ function say(text, kind = "", strong = "") {
 
 function summarise(result, wanted, typed) {
   result.broken.forEach(({error}) => say(error, "problem", "This photo was skipped."));
-  const {answer} = result;
-  if (answer && answer.verdict === "none") {
-    say(`${answer.sentence} The nearest ones are shown.`, "unsure");
-  }
   /* The last word may be incomplete. */
   const unknown = result.unknown_words.filter((word) => !(typed && shown.text.endsWith(word)));
   if (unknown.length) {
@@ -344,18 +334,11 @@ function summarise(result, wanted, typed) {
     say(`${words}.`, "unsure", "Words that the model does not know:");
   }
   const row = make("div", {className: "row"});
-  if (answer && answer.sentence && answer.verdict !== "none") {
-    row.append(make("span", {className: "verdict", textContent: answer.sentence}));
-  }
   if (result.hits.length) {
     row.append(make("span", {textContent: countText(result)}));
   }
   if (result.uncertainty !== null) {
     row.append(...vagueness(result.uncertainty));
-    const words = shown.text.split(/\s+/).length;
-    if (words >= 2 && words <= 24 && wanted.texts.length === 1) {
-      row.append(button("Which words matter?", () => analyse(wanted), {className: "small"}));
-    }
   }
   const notes = result.notes.filter((note) => note !== NOTHING).join(" ");
   byId("summary").append(row, make("p", {className: "quiet", textContent: notes}));
@@ -381,55 +364,6 @@ function vagueness(percentile) {
   vague.forEach((_, step) => scale.append(make("i", {className: step <= level ? "on" : ""})));
   const title = `More uncertain than ${Math.round(percentile)} % of the captions of training`;
   return [make("span", {title}, scale, ` ${vague[level]}`)];
-}
-
-async function analyse(wanted) {
-  const {folder, since, until, tags} = wanted;
-  const section = byId("analysis");
-  body.classList.add("busy");
-  try {
-    const content = {text: wanted.texts[0], count: 20, folder, since, until, tags};
-    const result = await post("/words", content);
-    section.replaceChildren(...wordTable(result));
-  } catch (error) {
-    section.replaceChildren(make("p", {textContent: error.message}));
-  } finally {
-    body.classList.remove("busy");
-    section.hidden = false;
-  }
-}
-
-function wordTable({uncertainty, words}) {
-  const head = ["Word", "Without it, the query is", "Photos that it adds", "Photos that it removes"];
-  const rows = words.map((entry) => make("tr", {},
-    make("td", {textContent: entry.word}),
-    make("td", {textContent: moved(entry.uncertainty, uncertainty)}),
-    make("td", {}, ...thumbs(entry.gained)),
-    make("td", {}, ...thumbs(entry.lost))));
-  return [
-    make("h2", {textContent: "Which words matter"}),
-    make("p", {className: "quiet", textContent:
-      "Each word is dropped in turn. Points are percentiles of uncertainty among the captions of "
-      + "training; photos are compared among the first 20."}),
-    make("table", {},
-      make("tr", {}, ...head.map((text) => make("th", {textContent: text}))), ...rows),
-  ];
-}
-
-function moved(without, whole) {
-  if (without === null) {
-    return "not measured";
-  }
-  const points = Math.round(without - whole);
-  if (points === 0) {
-    return "as vague as before";
-  }
-  return points > 0 ? `vaguer by ${points}` : `more precise by ${-points}`;
-}
-
-function thumbs(ids) {
-  const images = ids.slice(0, 5).map((id) => make("img", {src: `/thumbnails/${id}`, alt: `photo ${id}`}));
-  return ids.length > 5 ? [...images, ` and ${ids.length - 5} more`] : ids.length ? images : ["none"];
 }
 
 /* Photos. */
@@ -517,8 +451,7 @@ function card(hit, place) {
   item.style.setProperty("--ratio", ratio.toFixed(3));
   if (hit.score !== undefined) {
     item.append(score(hit, place), make("div", {className: "buttons"},
-      button("Similar", () => likePhoto(hit.id), {title: "More like this"}),
-      make("span", {className: "marking"}, ...markButtons(hit))));
+      button("Similar", () => likePhoto(hit.id), {title: "More like this"})));
   }
   if (typeof hit.duplicate_of === "number") {
     item.append(make("p", {className: "same", textContent: "nearly the same as another photo"}));
@@ -552,42 +485,6 @@ function percent(probability) {
   return probability < 0.005 ? "< 1 %" : `${Math.round(100 * probability)} %`;
 }
 
-/* Marks. */
-
-function markButtons(hit) {
-  if (!takesMarks || !shown.text) {
-    return [];
-  }
-  return [["Right", 1], ["Wrong", 0]].map(([text, grade]) => {
-    const one = button(text, () => mark(hit, grade), {
-      className: text.toLowerCase(),
-      title: `${text} for “${shown.text}”; kept in the file of judgements`,
-      ariaPressed: String(shown.grades[hit.path] === grade),
-    });
-    Object.assign(one.dataset, {photo: hit.id, grade});
-    return one;
-  });
-}
-
-async function mark(hit, grade) {
-  const wanted = shown.grades[hit.path] === grade ? null : grade;
-  try {
-    await post("/marks", {id: hit.id, caption: shown.text, grade: wanted});
-  } catch (error) {
-    byId("messages").replaceChildren();
-    say(error.message, "problem");
-    return;
-  }
-  if (wanted === null) {
-    delete shown.grades[hit.path];
-  } else {
-    shown.grades[hit.path] = wanted;
-  }
-  for (const one of document.querySelectorAll(`button[data-photo="${hit.id}"]`)) {
-    one.ariaPressed = String(Number(one.dataset.grade) === wanted && wanted !== null);
-  }
-}
-
 /* One photo. */
 
 function view(place) {
@@ -612,45 +509,9 @@ function view(place) {
   if (place > shown.hits.length - 5) {
     loadMore().then(() => { byId("next").disabled = shown.at === shown.hits.length - 1; });
   }
-  byId("marking").replaceChildren(...markButtons(hit));
-  look();
   if (!byId("viewer").open) {
     byId("viewer").showModal();
   }
-}
-
-/* Attention maps stay on from photo to photo. */
-
-async function look() {
-  const button = byId("look");
-  if (!button) {
-    return;
-  }
-  const strip = byId("looks");
-  strip.replaceChildren();
-  if (button.ariaPressed !== "true") {
-    return;
-  }
-  const {id} = shown.hits[shown.at];
-  strip.append(make("p", {className: "quiet", textContent: "Computing attention maps…"}));
-  body.classList.add("busy");
-  try {
-    const {maps} = await fetchJson(`/attention/${id}`);
-    if (id === shown.hits[shown.at].id) {
-      strip.replaceChildren(...maps.map((name, number) => make("figure", {},
-        make("img", {src: `/attention/${id}/${number}`, alt: `where ${name} looks`}),
-        make("figcaption", {textContent: name}))));
-    }
-  } catch (error) {
-    strip.replaceChildren(make("p", {textContent: error.message}));
-  } finally {
-    body.classList.remove("busy");
-  }
-}
-
-function switchLook() {
-  byId("look").ariaPressed = String(byId("look").ariaPressed !== "true");
-  look();
 }
 
 function closed() {
@@ -665,8 +526,6 @@ function viewerKeys(event) {
   const actions = {
     ArrowLeft: () => view(shown.at - 1),
     ArrowRight: () => view(shown.at + 1),
-    r: () => takesMarks && shown.text && mark(hit, 1),
-    w: () => takesMarks && shown.text && mark(hit, 0),
   };
   if (actions[event.key] && !event.ctrlKey && !event.metaKey && !event.altKey) {
     event.preventDefault();
@@ -713,9 +572,6 @@ for (const name of ["matcher", "rerank"]) {
   if (byId(name)) {
     byId(name).addEventListener("change", () => search());
   }
-}
-if (byId("look")) {
-  byId("look").addEventListener("click", switchLook);
 }
 byId("reset").addEventListener("click", resetFilters);
 byId("previous").addEventListener("click", () => view(shown.at - 1));

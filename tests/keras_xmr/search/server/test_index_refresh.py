@@ -11,14 +11,11 @@ import pytest
 from small_index import StubEmbedder, photo, small_index
 
 from keras_xmr.search import PhotoIndex, Searcher
-from keras_xmr.search.learning import LEARNED, Change, Learned, forget
 from keras_xmr.search.query import Query
 from keras_xmr.search.server import process
 from keras_xmr.search.server.batching import BatchingEmbedder
 from keras_xmr.search.server.requests import OverloadedError, SearchRequest, Settings
 from keras_xmr.search.server.service import Service
-from keras_xmr.utils.errors import UserError
-from keras_xmr.utils.vectors import unit_rows
 
 ASKED = SearchRequest(texts=("red",), count=100)
 
@@ -146,26 +143,6 @@ def test_without_watching_only_the_index_is_looked_at(service, monkeypatch):
     )
     process.keep_current(service, False, stopped)
     assert before.is_current()
-
-
-def test_what_was_learned_is_searched_by_without_a_restart(service):
-    def first():
-        return service.find(SearchRequest(texts=("twilight",), count=1)).hits[0].path
-
-    before, vectors = first(), service.index.sample["mean"].astype(np.float64)
-    queries = unit_rows(service.embedder.embed_texts(["twilight"])["mean"]).astype(np.float32)
-    farthest = vectors[np.argmin(unit_rows(vectors) @ queries[0])]
-    change = Change(queries, 9 * unit_rows(farthest[None]).astype(np.float32), 1.0)
-    Learned(change, service.index.fingerprint, 3).save(service.index.path)
-    service.refresh()
-    assert first() != before
-    (service.index.path / LEARNED).write_bytes(b"damaged")
-    with pytest.raises(UserError, match=r"learned\.npz is damaged"):
-        service.refresh()
-    assert first() != before, "the index stays as it was"
-    forget(service.index.path)
-    service.refresh()
-    assert first() == before
 
 
 def test_an_unfinished_index_is_not_taken(service):

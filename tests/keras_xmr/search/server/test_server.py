@@ -10,7 +10,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,16 +17,13 @@ from fastapi.testclient import TestClient
 from PIL import Image
 from small_index import StubEmbedder, small_index
 
-from keras_xmr.judgements.files import read_judgements
-from keras_xmr.judgements.formats import read_csv
-from keras_xmr.search import PhotoIndex, Searcher
 from keras_xmr.search.build import build_index
 from keras_xmr.search.query_reranking import Reranking
 from keras_xmr.search.server import service as service_module
 from keras_xmr.search.server.batching import Batcher, BatchingEmbedder
 from keras_xmr.search.server.process import create_app
 from keras_xmr.search.server.requests import OverloadedError, SearchRequest, Settings
-from keras_xmr.search.server.service import RelevanceFeedback, Service
+from keras_xmr.search.server.service import Service
 
 
 def image_file(size: tuple[int, int] = (20, 10), kind: str = "JPEG") -> bytes:
@@ -39,11 +35,8 @@ def image_file(size: tuple[int, int] = (20, 10), kind: str = "JPEG") -> bytes:
 @pytest.fixture
 def service(tmp_path):
     index = small_index(tmp_path)
-    service = Service(
-        index.path,
-        Settings(marks=tmp_path / "judgements.csv", max_pixels=10_000, max_image_bytes=50_000),
-        load=StubEmbedder,
-    )
+    settings = Settings(max_pixels=10_000, max_image_bytes=50_000)
+    service = Service(index.path, settings, load=StubEmbedder)
     service.warm_up()
     yield service
     service.close()
@@ -131,20 +124,6 @@ def test_a_text_is_reranked(client, service, monkeypatch):
     )
 
 
-def test_where_the_model_looks(client, service, monkeypatch):
-    assert "has no attention maps" in error_of(client.get("/attention/0"), 422)
-    monkeypatch.setattr(service, "attends", True)
-    assert client.get("/attention/0").json() == {"maps": ["embedding 1", "embedding 2"]}
-    response = client.get("/attention/0/1")
-    assert response.headers["content-type"] == "image/jpeg"
-    shown = Image.open(io.BytesIO(response.content))
-    assert min(shown.size) >= 256
-    assert "it has 2" in error_of(client.get("/attention/0/2"), 404)
-    error_of(client.get("/attention/999"), 404)
-    service.index.photo_path(1).unlink()
-    assert "cannot be shown" in error_of(client.get("/attention/1"), 404)
-
-
 def test_filters(client, service):
     photo = service.index.photos()[0]
     folder = photo.path.rpartition("/")[0]
@@ -211,42 +190,6 @@ def test_similar_to_a_photo_of_the_index(client, service):
     found = client.get(f"/similar/{id_}", params={"count": 4}).json()
     assert len(found["hits"]) == 4
     assert error_of(client.get("/similar/987654"), 404) == "the index has no photo 987654"
-
-
-def test_a_bad_image_is_an_error_for_that_image_alone(client):
-    good = image_file()
-    files = [
-        ("images", ("good.jpg", good)),
-        ("images", ("cut.jpg", good[: len(good) // 2])),
-        ("images", ("text.jpg", b"<script>alert(1)</script>")),
-        ("images", ("huge.png", image_file((200, 100), "PNG"))),
-        ("images", ("heavy.jpg", good + bytes(60_000))),
-        ("images", ("empty.jpg", b"")),
-    ]
-    found = client.post("/similar", files=files)
-    assert found.status_code == 200
-    assert found.json()["hits"]
-    assert {entry["name"]: entry["error"] for entry in found.json()["broken"]}.keys() == {
-        name for _, (name, _) in files[1:]
-    }
-    embedded = client.post("/embed", files=files).json()["images"]
-    assert "error" not in embedded[0]
-    assert all(set(entry) == {"name", "error"} for entry in embedded[1:])
-    assert "20,000 pixels; the limit is 10,000" in error_of(
-        client.post("/similar", files=files[3:4]), 422
-    )
-    assert "keras_xmr_broken_uploads_total 11.0" in client.get("/metrics").text
-
-
-def test_embeddings_are_those_of_the_model_in_order(client):
-    files = [("images", ("a.jpg", image_file()))]
-    response = client.post("/embed", data={"texts": ["a dog", "two cats"]}, files=files).json()
-    expected = StubEmbedder().embed_texts(["a dog", "two cats"])
-    for name, values in expected.items():
-        given = np.array([row[name] for row in response["texts"]])
-        np.testing.assert_allclose(given, values, rtol=1e-5)
-    assert len(response["images"]) == 1
-    assert "nothing to embed" in error_of(client.post("/embed", data={"other": "x"}), 422)
 
 
 @pytest.mark.parametrize(
@@ -347,69 +290,6 @@ def test_a_name_can_be_permitted(service):
     assert client.get("/healthz").status_code == 200
 
 
-def test_marks_become_judgements(client, service):
-    photos = service.index.photos()
-    text = '  two\n dogs, "wet"\u202e '
-    plain = 'two dogs, "wet"'
-    for photo, grade in ((photos[0], 1), (photos[1], 1), (photos[1], 0), (photos[2], 1)):
-        body = {"id": photo.id, "caption": text, "grade": grade}
-        assert client.post("/marks", json=body).status_code == 200
-    body = {"id": photos[2].id, "caption": plain, "grade": None}
-    assert client.post("/marks", json=body).json() == {"marked": 2}
-    grades = {photos[0].path: 1.0, photos[1].path: 0.0}
-    assert client.get("/marks", params={"caption": plain}).json() == {"grades": grades}
-
-    path = service.settings.marks
-    assert [row[1:] for row in read_csv(path)] == [
-        ((photos[0].path, plain), 1.0),
-        ((photos[1].path, plain), 0.0),
-    ]
-    judged = read_judgements(path, [photo.path for photo in photos], [plain])
-    assert judged.grades.toarray()[:3, 0].tolist() == [1, 0, 0]
-
-    assert error_of(client.post("/marks", json={**body, "grade": 2}), 422)
-    assert error_of(client.post("/marks", json={**body, "id": 4711}), 404)
-    path.write_text("image\nx\n")
-    assert "no column 'caption'" in error_of(client.post("/marks", json=body), 422)
-
-
-@pytest.mark.parametrize(
-    "name", ["a\rb.jpg", "a\nb.jpg", " a.jpg", "a.jpg\u00a0", 'a,"b".jpg', "a.jpg "]
-)
-def test_marks_keep_odd_names_of_photos(tmp_path, name):
-    marks = RelevanceFeedback(tmp_path / "judgements.csv")
-    marks.set("a.jpg", "two dogs", 0.0)
-    marks.set(name, "two dogs", 1.0)
-    assert marks.grades("two dogs") == {"a.jpg": 0.0, name: 1.0}
-    judged = read_judgements(tmp_path / "judgements.csv", ["a.jpg", name], ["two dogs"])
-    assert judged.grades.toarray().tolist() == [[0], [1]]
-    assert marks.set(name, "two dogs", None) == 1
-    assert marks.grades("two dogs") == {"a.jpg": 0.0}
-
-
-def test_marks_of_many_at_once_are_all_kept(client, service):
-    ids = [photo.id for photo in service.index.photos()]
-
-    def mark(id_: int) -> int:
-        return client.post("/marks", json={"id": id_, "caption": "a", "grade": 1}).status_code
-
-    with ThreadPoolExecutor(8) as pool:
-        assert set(pool.map(mark, ids)) == {200}
-    assert len(list(read_csv(service.settings.marks))) == len(ids)
-
-
-def test_words_that_matter(client):
-    request = {"text": "a red dog", "count": 5}
-    response = client.post("/words", json=request)
-    if client.post("/search", json={"texts": ["a red dog"]}).json()["uncertainty"] is None:
-        assert "is not informative" in error_of(response, 422)
-        return
-    words = response.json()["words"]
-    assert [entry["word"] for entry in words] == ["a", "red", "dog"]
-    assert all(len(entry["gained"]) == len(entry["lost"]) for entry in words)
-    assert "2 to 24 words" in error_of(client.post("/words", json={"text": "dog"}), 422)
-
-
 def test_health_and_measures(client, service):
     assert client.get("/healthz").json() == {"status": "ready", "photos": len(service.index)}
     client.post("/search", json={"texts": ["a dog"]})
@@ -483,21 +363,6 @@ def test_a_request_keeps_to_one_index(client, service, monkeypatch, tmp_path):
     assert service.index is not old
 
 
-def test_words_are_dropped_in_one_index(client, service, monkeypatch):
-    searched = []
-
-    def search(searcher, *arguments):
-        searched.append(searcher.index)
-        monkeypatch.setattr(PhotoIndex, "is_current", lambda index: index is not searcher.index)
-        service.refresh()
-        return SimpleNamespace(uncertainty=50.0, hits=())
-
-    monkeypatch.setattr(Searcher, "search", search)
-    assert client.post("/words", json={"text": "a red dog"}).status_code == 200
-    assert searched == [searched[0]] * 4
-    assert service.index is not searched[0]
-
-
 ODD = [None, True, -1, 0, 7, 2**70, 1e308, "", "\0", "a" * 3000, "é\u202e", "a dog", [], {}, [[]]]
 FIELDS = {
     "/search": ["texts", "ids", "unlike", "count", "folder", "since", "tags", "matcher", "rerank"],
@@ -526,24 +391,6 @@ def test_fuzzed_requests_end_in_clean_errors(client):
         seen.add(response.status_code)
         assert response.status_code < 500, (path, content, response.text)
     assert seen >= {200, 422}
-
-
-@pytest.mark.parametrize(
-    "address",
-    [
-        "/attention/{}",
-        "/attention/0/{}",
-        "/originals/{}",
-        "/photos/{}",
-        "/thumbnails/{}",
-        "/similar/{}",
-    ],
-)
-def test_fuzzed_addresses_end_in_clean_errors(client, service, monkeypatch, address):
-    monkeypatch.setattr(service, "attends", True)
-    monkeypatch.setattr(service, "matchers", ["mean_only"])
-    for odd in ("-1", "1.5", "99", str(2**70), "%00", "é", ODD_PATH, "a" * 3000):
-        error_of(client.get(address.format(odd)), 404 if odd in ("99", ODD_PATH) else 422)
 
 
 @pytest.mark.slow
@@ -652,3 +499,34 @@ def test_the_model_is_loaded_once_and_when_it_is_needed():
     embedder.embed_texts(["a"])
     embedder.close()
     assert loaded == [1]
+
+
+def test_a_bad_image_is_an_error_for_that_image_alone(client):
+    good = image_file()
+    files = [
+        ("images", ("good.jpg", good)),
+        ("images", ("cut.jpg", good[: len(good) // 2])),
+        ("images", ("text.jpg", b"<script>alert(1)</script>")),
+        ("images", ("huge.png", image_file((200, 100), "PNG"))),
+        ("images", ("heavy.jpg", good + bytes(60_000))),
+        ("images", ("empty.jpg", b"")),
+    ]
+    found = client.post("/similar", files=files)
+    assert found.status_code == 200
+    assert found.json()["hits"]
+    assert {entry["name"]: entry["error"] for entry in found.json()["broken"]}.keys() == {
+        name for _, (name, _) in files[1:]
+    }
+    assert "20,000 pixels; the limit is 10,000" in error_of(
+        client.post("/similar", files=files[3:4]), 422
+    )
+    assert "keras_xmr_broken_uploads_total 6.0" in client.get("/metrics").text
+
+
+@pytest.mark.parametrize(
+    "address", ["/originals/{}", "/photos/{}", "/thumbnails/{}", "/similar/{}"]
+)
+def test_fuzzed_addresses_end_in_clean_errors(client, service, monkeypatch, address):
+    monkeypatch.setattr(service, "matchers", ["mean_only"])
+    for odd in ("-1", "1.5", "99", str(2**70), "%00", "é", ODD_PATH, "a" * 3000):
+        error_of(client.get(address.format(odd)), 404 if odd in ("99", ODD_PATH) else 422)

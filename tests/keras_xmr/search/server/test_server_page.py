@@ -15,52 +15,18 @@ import uvicorn
 from browser import Page, start_browser
 from small_index import StubEmbedder, photo, small_index
 
-from keras_xmr.judgements.formats import read_csv
 from keras_xmr.search import Answer, PhotoIndex, Searcher
 from keras_xmr.search.backends import Exact
 from keras_xmr.search.query_reranking import Reranking
 from keras_xmr.search.server.process import create_app, listen
 from keras_xmr.search.server.requests import Settings
 from keras_xmr.search.server.service import Service
-from keras_xmr.search.verdict import Count
 
 pytestmark = pytest.mark.slow
 
 HOSTILE = "<img src=x onerror=document.title='owned'><script>document.title='owned'</script>"
 MANY = 100_000
 WIDTHS = (1440, 768, 360)
-
-
-class Promising(Service):
-    """A service that knows how many photos are right, and how vague texts are."""
-
-    verdict, said = "some", "About 4 of these 16 are right (3 to 6)."
-
-    def find(self, request, images=(), searcher=None):
-        result = super().find(request, images, searcher)
-        if not (request.texts and result.hits):
-            return result
-        right = Count(4.2, 3, 6, 16) if self.verdict == "some" else None
-        answer = Answer(4, False, 0.5, 0.8, 0.9, self.verdict, right, (), self.said)
-        hits = tuple(
-            replace(hit, in_answer=place < 4, probability=0.9 - 0.05 * place)
-            for place, hit in enumerate(result.hits)
-        )
-        vague = 100.0 - 10 * len(request.texts[0].split())
-        return replace(result, hits=hits, answer=answer, uncertainty=vague)
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("page")
-    (folder / "photos" / "a <b>folder</b>").mkdir(parents=True)
-    name = "<img src=x onerror=alert(1)>.jpg"
-    (folder / "photos" / "a <b>folder</b>" / name).write_bytes(photo("red", 99, (30, 90)))
-    index = small_index(folder)
-    service = Promising(index.path, Settings(marks=folder / "judgements.csv"), load=StubEmbedder)
-    service.matchers, service.attends = ["mean_only"], True
-    service.warm_up()
-    return service
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +48,34 @@ def browser(tmp_path_factory, address):
     browser.quit()
 
 
+class Promising(Service):
+    """A service that knows how vague texts are."""
+
+    def find(self, request, images=(), searcher=None):
+        result = super().find(request, images, searcher)
+        if not (request.texts and result.hits):
+            return result
+        hits = tuple(
+            replace(hit, in_answer=place < 4, probability=0.9 - 0.05 * place)
+            for place, hit in enumerate(result.hits)
+        )
+        vague = 100.0 - 10 * len(request.texts[0].split())
+        return replace(result, hits=hits, answer=Answer(4, False, 0.5, 0.8, 0.9), uncertainty=vague)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("page")
+    (folder / "photos" / "a <b>folder</b>").mkdir(parents=True)
+    name = "<img src=x onerror=alert(1)>.jpg"
+    (folder / "photos" / "a <b>folder</b>" / name).write_bytes(photo("red", 99, (30, 90)))
+    index = small_index(folder)
+    service = Promising(index.path, Settings(), load=StubEmbedder)
+    service.matchers = ["mean_only"]
+    service.warm_up()
+    return service
+
+
 @pytest.fixture
 def page(browser, address):
     page = Page(browser, address)
@@ -94,54 +88,6 @@ def page(browser, address):
 def is_cut_off(page: Page) -> bool:
     """Whether something reaches over the right edge."""
     return page.run("return document.documentElement.scrollWidth > innerWidth")
-
-
-def test_a_query(page):
-    page.open()
-    assert page.text("#summary") == "16 photos"
-    assert len(page.all(".hit")) == 16
-    page.type("#query", "red wombat\n")
-    assert "The best 16 of 16 photos" in page.text("#summary")
-    assert "A very vague query: many photos may be right" in page.text("#summary")
-    assert "the model does not know: “wombat”" in page.text("#messages")
-    assert page.text("#summary .verdict") == "About 4 of these 16 are right (3 to 6)."
-    assert page.texts(".score")[:2] == ["1\nmatch 90 %", "2\nmatch 85 %"]
-    assert page.texts(".hit .buttons")[0].split("\n") == ["Similar", "Right", "Wrong"]
-    page.run("history.back()")
-    page.until("return document.querySelector('#summary').innerText === '16 photos'")
-
-
-@pytest.mark.parametrize(
-    ("verdict", "said", "place"),
-    [
-        ("none", "Probably none of the photos is right.", ".banner.unsure"),
-        ("unknown", "“blorp” is in fewer than 3 captions", "#summary .verdict"),
-    ],
-)
-def test_probably_none_is_right(page, service, monkeypatch, verdict, said, place):
-    monkeypatch.setattr(service, "verdict", verdict)
-    monkeypatch.setattr(service, "said", said)
-    page.open("/?q=red")
-    assert said in page.text(place)
-    assert len(page.all(".banner.unsure, #summary .verdict")) == 1
-
-
-def test_search_as_one_types(page):
-    page.open()
-    entries = page.run("return history.length")
-    for text in ("re", "d womb"):
-        page.type("#query", text)
-        page.until("return document.querySelector('#summary .verdict')")
-        page.until("return location.search.includes('q=re')")
-    page.until("return location.search === '?q=red+womb'")
-    page.until("return document.title === 'red womb'")
-    page.wait()
-    assert not page.texts(".banner")  # "womb" may go on.
-    page.type("#query", "\n")
-    assert "“womb”" in page.text(".banner.unsure")
-    assert page.run("return history.length") == entries + 1
-    page.run("history.back()")
-    page.until("return document.querySelector('#query').value === ''")
 
 
 def test_expert_switches_are_folded_away(page):
@@ -222,19 +168,6 @@ def test_hostile_texts_are_shown_as_they_are(page):
     assert hostile == 1
     options = page.run("return [...document.querySelectorAll('#folder option')].map(o => o.value)")
     assert "a <b>folder</b>" in options
-
-
-def test_marks_are_kept(page, service):
-    page.open("/?q=yellow")
-    page.click(".hit button", "Right")
-    page.click(".hit:nth-child(2) button", "Wrong")
-    page.until("return document.querySelectorAll('[aria-pressed=true]').length === 2")
-    page.open("/?q=yellow")
-    assert page.texts("[aria-pressed=true]") == ["Right", "Wrong"]
-    marks = [(caption, grade) for _, (_, caption), grade in read_csv(service.settings.marks)]
-    assert marks == [("yellow", 1.0), ("yellow", 0.0)]
-    page.click(".hit button", "Right")
-    page.until("return document.querySelectorAll('[aria-pressed=true]').length === 1")
 
 
 def test_the_keyboard_is_enough(page):
@@ -465,20 +398,45 @@ def test_nobody_is_shut_out(page, violations, width, scheme):
     assert violations(scheme) == []
 
 
+def test_a_query(page):
+    page.open()
+    assert page.text("#summary") == "16 photos"
+    assert len(page.all(".hit")) == 16
+    page.type("#query", "red wombat\n")
+    assert "The best 16 of 16 photos" in page.text("#summary")
+    assert "A very vague query: many photos may be right" in page.text("#summary")
+    assert "the model does not know: “wombat”" in page.text("#messages")
+    assert page.texts(".score")[:2] == ["1\nmatch 90 %", "2\nmatch 85 %"]
+    assert page.texts(".hit .buttons")[0].split("\n") == ["Similar"]
+    page.run("history.back()")
+    page.until("return document.querySelector('#summary').innerText === '16 photos'")
+
+
+def test_search_as_one_types(page):
+    page.open()
+    entries = page.run("return history.length")
+    for text in ("re", "d womb"):
+        page.type("#query", text)
+        page.until("return document.querySelector('#summary .scale')")
+        page.until("return location.search.includes('q=re')")
+    page.until("return location.search === '?q=red+womb'")
+    page.until("return document.title === 'red womb'")
+    page.wait()
+    assert not page.texts(".banner")  # "womb" may go on.
+    page.type("#query", "\n")
+    assert "“womb”" in page.text(".banner.unsure")
+    assert page.run("return history.length") == entries + 1
+    page.run("history.back()")
+    page.until("return document.querySelector('#query').value === ''")
+
+
 @pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (360, "dark")])
-def test_nobody_is_shut_out_where_something_is_missing(
-    page, service, violations, monkeypatch, tmp_path, width, scheme
-):
+def test_nobody_is_shut_out_where_something_is_missing(page, violations, tmp_path, width, scheme):
     page.open("/?q=red&until=1900-01-01", width)
     assert violations(scheme) == []
     (tmp_path / "broken.jpg").write_bytes(photo("red")[:200])
     page.type("#files", str(tmp_path / "broken.jpg"))
     assert page.all(".banner.problem, #parts li.broken")
-    assert violations(scheme) == []
-    monkeypatch.setattr(service, "verdict", "none")
-    monkeypatch.setattr(service, "said", "Probably none of the photos is right.")
-    page.open("/?q=red", width)
-    assert page.all(".banner.unsure")
     assert violations(scheme) == []
     page.open("/?until=1900-01-01", width)
     page.run("document.body.dataset.photos = 0; search()")

@@ -29,7 +29,7 @@ from keras_xmr.search.server.requests import Settings
 from keras_xmr.search.server.service import Service
 from keras_xmr.utils.errors import UserError
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 SUPPORT = ROOT / "tests" / "support"
 
 
@@ -50,14 +50,6 @@ def stub_server(index: Path, seconds: float):
             yield process, process.stdout.readline().strip()
         finally:
             process.kill()
-
-
-def serving(monkeypatch):
-    """The benchmark, as a module."""
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    import serving
-
-    return serving
 
 
 @pytest.mark.slow
@@ -150,6 +142,14 @@ def test_what_takes_too_long_is_told_so_when_the_server_ends(index, monkeypatch)
         answer = answers[0].result()
     assert answer.status_code == 503
     assert answer.json()["error"] == "the server stopped before it could answer"
+
+
+def serving(monkeypatch):
+    """The benchmark, as a module."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import serving
+
+    return serving
 
 
 @pytest.mark.slow
