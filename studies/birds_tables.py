@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.stats
+
+from keras_xmr.config.loader import find_config, load_config
 
 METRICS = tuple(f"{s}_{m}" for s in ("i2t", "t2i") for m in ("r_precision", "recall_1", "map_at_r"))
 _RUN = ("kind", "row", "labels", "seed", "rate", "knob", "epoch", "val", "seconds")
@@ -73,5 +76,171 @@ def read_lines(path: Path) -> list[Line]:
     return lines
 
 
+BASELINE = "dual_encoder"
+PLAIN = {
+    "cca": "CCA",
+    "cca_csls": "CCA, CSLS",
+    "classifier": "classifiers of the training classes",
+    "dual_encoder": "linear dual encoder",
+    "dual_encoder_csls": "linear dual encoder, CSLS",
+}
+_MSRM = "cub_msrm_seen"
+ORDERS = (
+    ("PCME above its means alone", "pcme", "cub_pcme", "mean_only", "cub_pcme_mean_only"),
+    ("PCME above VSE0", "pcme", "cub_pcme", "vse0", "cub_vse0"),
+    ("PCME above PVSE, K = 1", "pcme", "cub_pcme", "pvse_k1", "cub_pvse_k1"),
+    ("PVSE: K = 1 above K = 4", "pvse_k1", "cub_pvse_k1", "pvse_k4", "cub_pvse_k4"),
+    ("VSE0 above PVSE, K = 2", "vse0", "cub_vse0", "pvse_k2", "cub_pvse_k2"),
+    ("DAA above PCME", "pcme_daa", "cub_pcme_bert_daa", "pcme", "cub_pcme_bert"),
+    ("MSRM above PCME", "msrm", "cub_msrm", "pcme", "cub_pcme"),
+    ("MSRM above its means alone", "msrm", _MSRM, "msrm_mean_only", f"{_MSRM}_mean_only"),
+    ("MSRM above without L_d", "msrm", _MSRM, "msrm_no_distribution", f"{_MSRM}_no_distribution"),
+    ("MSRM above without L_h", "msrm", _MSRM, "msrm_no_hypergraph", f"{_MSRM}_no_hypergraph"),
+    ("DVSE: K = 4 above K = 1", "dvse_k4", "cub_dvse_k4", "dvse_k1", "cub_dvse_k1"),
+    ("DVSE: K = 8 above K = 2", "dvse_k8", "cub_dvse", "dvse_k2", "cub_dvse_k2"),
+)  # fmt: skip
+"""Orders that the papers print on CUB Captions: a row above another, and the configs of both."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A difference of R-Precision, the mean of both directions, in percent.
+
+    Attributes:
+        value: The difference.
+        error: Its standard error: classes are drawn, paired, and seeds.
+        classes: Number of classes.
+    """
+
+    value: float
+    error: float
+    classes: int
+
+    def _quantile(self, share: float) -> float:
+        return float(scipy.stats.t.ppf(share, self.classes - 1))
+
+    @property
+    def half(self) -> float:
+        """Half of the 95 % interval."""
+        return self._quantile(0.975) * self.error
+
+    @property
+    def visible(self) -> float:
+        """The smallest difference that a test finds with a probability of 80 %."""
+        return (self._quantile(0.975) + self._quantile(0.8)) * self.error
+
+    @property
+    def verdict(self) -> str:
+        """Whether it is above or below 0."""
+        if abs(self.value) <= self.half:
+            return "undecided"
+        return "confirmed" if self.value > 0 else "reversed"
+
+    def __str__(self) -> str:
+        low, high = self.value - self.half, self.value + self.half
+        return f"{self.value:+.2f} [{low:+.2f}, {high:+.2f}]"
+
+
+Runs = Mapping[tuple[str, str], Sequence[Line]]
+
+
+def runs_of(lines: Sequence[Line]) -> Runs:
+    """The tested runs of each row and labels."""
+    runs: dict[tuple[str, str], list[Line]] = {}
+    for line in lines:
+        if line.kind == "test":
+            runs.setdefault((line.row, line.labels), []).append(line)
+    return runs
+
+
+def contrast(runs: Runs, *terms: tuple[float, tuple[str, str]]) -> Difference:
+    """A weighted sum of rows, such as one minus another.
+
+    The variance over seeds is pooled over all rows that have several.
+    """
+    of_seeds = {
+        key: np.array([50 * (line.figures[0] + line.figures[3]) for line in own])
+        for key, own in runs.items()
+    }
+    several = [own.mean(axis=1) for own in of_seeds.values() if len(own) > 1]
+    freedom = sum(len(own) - 1 for own in several)
+    between = sum(((own - own.mean()) ** 2).sum() for own in several) / max(freedom, 1)
+    by_class = np.sum([weight * of_seeds[key].mean(axis=0) for weight, key in terms], axis=0)
+    # Closed forms are the same with every seed.
+    seeds = sum(weight**2 / len(runs[key]) for weight, key in terms if runs[key][0].seed)
+    count = len(by_class)
+    error = by_class.var(ddof=1) / count + between * seeds
+    return Difference(float(by_class.mean()), float(error**0.5), count)
+
+
+def rows_of(runs: Runs) -> list[list[str]]:
+    """All rows with the labels of classes, by R-Precision, compared with the dual encoder."""
+    rows = []
+    for (name, labels), own in runs.items():
+        if labels != "classes":
+            continue
+        figures = 100 * np.mean([line.figures.mean(axis=1) for line in own], axis=0)
+        cells = [PLAIN.get(name, f"`{name}`"), *(f"{value:.1f}" for value in figures)]
+        against = ["", ""]
+        if name != BASELINE:
+            difference = contrast(runs, (1, (name, labels)), (-1, (BASELINE, labels)))
+            against = [str(difference), f"{difference.visible:.2f}"]
+        rows.append((figures[[0, 3]].mean(), [*cells, *against, str(len(own))]))
+    return [row for _, row in sorted(rows, key=lambda row: -row[0])]
+
+
+def orders_of(runs: Runs) -> list[list[str]]:
+    """The orders of the papers: as printed, here, and the verdict."""
+    rows = []
+    for text, above, its_config, below, other_config in ORDERS:
+        if {(above, "classes"), (below, "classes")} <= runs.keys():
+            found = contrast(runs, (1, (above, "classes")), (-1, (below, "classes")))
+            printed = _printed(its_config) - _printed(other_config)
+            cells = f"{printed:+.1f}", str(found), f"{found.visible:.2f}", found.verdict
+            rows.append([text, *cells])
+    return rows
+
+
+def _printed(config: str) -> float:
+    """R-Precision of the paper's row that a config aims at, the mean of both directions."""
+    paper = load_config(find_config(config)).paper
+    if paper is None:
+        raise ValueError(f"{config} names no figures of a paper")
+    values = paper.figures[0].values
+    return (values["i2t_r_precision"] + values["t2i_r_precision"]) / 2
+
+
+def labels_of(runs: Runs) -> list[list[str]]:
+    """The hardest negative minus all negatives, by labels, and their interaction."""
+    terms = {
+        labels: ((1, ("vsepp", labels)), (-1, ("vse0", labels))) for labels in ("classes", "pairs")
+    }
+    if not {key for own in terms.values() for _, key in own} <= runs.keys():
+        return []
+    opposite = tuple((-weight, key) for weight, key in terms["pairs"])
+    named = {"class labels": terms["classes"], "instance labels": terms["pairs"]}
+    named["class minus instance labels"] = (*terms["classes"], *opposite)
+    rows = []
+    for name, own in named.items():
+        found = contrast(runs, *own)
+        means = [f"{contrast(runs, (1, key)).value:.1f}" for _, key in own] if len(own) == 2 else []
+        rows.append([name, *(means or ["", ""]), str(found), f"{found.visible:.2f}"])
+    return rows
+
+
 def print_tables(lines: Sequence[Line]) -> None:
-    """Prints the tables."""
+    """Prints the table of rows, the orders of the papers, and the two kinds of labels."""
+    runs = runs_of(lines)
+    difference = f"R-P of both minus {PLAIN[BASELINE]}", "visible from"
+    sides = [f"{side} {metric}" for side in ("i2t", "t2i") for metric in ("R-P", "R@1", "mAP@R")]
+    if (BASELINE, "classes") in runs:
+        _print(["row", *sides, *difference, "seeds"], rows_of(runs))
+    _print(["order", "printed", "here", "visible from", "verdict"], orders_of(runs))
+    header = ["labels", "hardest negative", "all negatives", "difference", "visible from"]
+    _print(header, labels_of(runs))
+
+
+def _print(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    if rows:
+        rule = ["---", *("---:" for _ in header[1:])]
+        print(*("| " + " | ".join(cells) + " |" for cells in (header, rule, *rows)), "", sep="\n")
