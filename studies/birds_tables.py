@@ -174,10 +174,10 @@ def contrast(runs: Runs, *terms: tuple[float, tuple[str, str]]) -> Difference:
 
 
 def rows_of(runs: Runs) -> list[list[str]]:
-    """All rows with the labels of classes, by R-Precision, compared with the dual encoder."""
+    """All rows with annotated pairs as labels, by R-Precision, compared with the dual encoder."""
     rows = []
     for (name, labels), own in runs.items():
-        if labels != "classes":
+        if labels != "pairs":
             continue
         figures = 100 * np.mean([line.figures.mean(axis=1) for line in own], axis=0)
         cells = [PLAIN.get(name, f"`{name}`"), *(f"{value:.1f}" for value in figures)]
@@ -193,8 +193,8 @@ def orders_of(runs: Runs) -> list[list[str]]:
     """The orders of the papers: as printed, here, and the verdict."""
     rows = []
     for text, above, its_config, below, other_config in ORDERS:
-        if {(above, "classes"), (below, "classes")} <= runs.keys():
-            found = contrast(runs, (1, (above, "classes")), (-1, (below, "classes")))
+        if {(above, "pairs"), (below, "pairs")} <= runs.keys():
+            found = contrast(runs, (1, (above, "pairs")), (-1, (below, "pairs")))
             printed = _printed(its_config) - _printed(other_config)
             cells = f"{printed:+.1f}", str(found), f"{found.visible:.2f}", found.verdict
             rows.append([text, *cells])
@@ -233,7 +233,7 @@ def print_tables(lines: Sequence[Line]) -> None:
     runs = runs_of(lines)
     difference = f"R-P of both minus {PLAIN[BASELINE]}", "visible from"
     sides = [f"{side} {metric}" for side in ("i2t", "t2i") for metric in ("R-P", "R@1", "mAP@R")]
-    if (BASELINE, "classes") in runs:
+    if (BASELINE, "pairs") in runs:
         _print(["row", *sides, *difference, "seeds"], rows_of(runs))
     _print(["order", "printed", "here", "visible from", "verdict"], orders_of(runs))
     header = ["labels", "hardest negative", "all negatives", "difference", "visible from"]
