@@ -12,7 +12,7 @@ from keras_xmr.commands._steps import Run, run
 from keras_xmr.config.schema import Config
 from keras_xmr.evaluation.reporting.evaluation_report import PAGE
 from keras_xmr.runs.folder import RunFolder
-from keras_xmr.search.build import Report, build_index
+from keras_xmr.search.build import Report, build_index, replace_index
 from keras_xmr.search.manifests import MANIFEST
 from keras_xmr.search.photo_index import PhotoIndex
 from keras_xmr.search.run_model import RunModel
@@ -20,6 +20,7 @@ from keras_xmr.utils.files import locked
 
 _LOGGER = logging.getLogger(__name__)
 _OUTDATED = ("onnx", "relevance")
+_STAGES = ("update", "ready", "moving")
 
 
 def update(config: Config, index: Path | None = None) -> Report | None:
@@ -39,9 +40,13 @@ def update(config: Config, index: Path | None = None) -> Report | None:
     Raises:
         UserError: If the data cannot be read or the training fails. The run is then unchanged.
     """
-    new = config.model_copy(update={"output": config.folder.parent / f".{config.name}-update"})
-    ready = config.folder.parent / f".{config.name}-ready"
-    if not ready.exists():
+    hidden = {name: config.folder.parent / f".{config.name}-{name}" for name in _STAGES}
+    new = config.model_copy(update={"output": hidden["update"]})
+    ready, moving = hidden["ready"], hidden["moving"]
+    index = config.folder / "index" if index is None else index
+    fresh = index.with_name(f".{index.name}-update")
+    has_index = (index / MANIFEST).exists()
+    if not (ready.exists() or moving.exists()):
         change = data_change(config.data)
         if change or not config.data.is_prepared:
             _LOGGER.info("%s", change or f"{config.data.records} has no records")
@@ -52,17 +57,33 @@ def update(config: Config, index: Path | None = None) -> Report | None:
             os.replace(new.output, ready)
         else:
             _LOGGER.info("%s is trained on the current data", config.folder)
+    report = None
     if ready.exists():
-        with locked(config.folder):
-            for name in _OUTDATED:
-                shutil.rmtree(config.folder / name, ignore_errors=True)
-            _move(ready / config.name, config.folder)
-        shutil.rmtree(ready)
+        # Before the model is replaced, so that both change together.
+        report = _update_index(ready / config.name, index, fresh) if has_index else None
+        os.replace(ready, moving)
+    if moving.exists():
+        _replace_run(moving / config.name, config)
+        if (fresh / MANIFEST).exists():
+            replace_index(fresh, index)
+        shutil.rmtree(moving)
         for split in config.evaluation.splits:
             page = RunFolder(config).evaluation(split) / PAGE
             _LOGGER.info("%s has the new model; report: %s", config.folder, page)
-    index = config.folder / "index" if index is None else index
-    return _update_index(config, index) if (index / MANIFEST).exists() else None
+    if has_index and report is None:
+        report = _update_index(config.folder, index, fresh)
+    return report
+
+
+def _replace_run(source: Path, config: Config) -> None:
+    """Replaces the content of a run."""
+    with locked(config.folder):
+        for name in _OUTDATED:
+            shutil.rmtree(config.folder / name, ignore_errors=True)
+        for path in source.iterdir():
+            if (old := config.folder / path.name).is_dir():
+                shutil.rmtree(old)
+            os.replace(path, old)
 
 
 def _write_records(config: Config, new: Config) -> None:
@@ -80,27 +101,14 @@ def _write_records(config: Config, new: Config) -> None:
     os.replace(fresh, data.records)
 
 
-def _move(source: Path, target: Path) -> None:
-    """Moves the content of a folder to another, and replaces entries of the same name."""
-    # The manifest of an index comes last: it lists the rest.
-    for path in sorted(source.iterdir(), key=lambda path: path.name == MANIFEST):
-        if (old := target / path.name).is_dir():
-            shutil.rmtree(old)
-        os.replace(path, old)
-
-
-def _update_index(config: Config, path: Path) -> Report:
-    """Updates an index; one of another model is replaced by a new one."""
-    model, old = RunModel(config.folder), PhotoIndex.open(path)
-    is_same = old.fingerprint == model.fingerprint
-    fresh = path if is_same else path.with_name(f".{path.name}-update")
-    uri = "" if is_same else old.vectors.options.get("uri", "")
-    calibrate = old.is_calibrated
+def _update_index(run: Path, path: Path, fresh: Path) -> Report:
+    """Updates an index; for another model a new one is built, which replaces it later."""
+    model, old = RunModel(run), PhotoIndex.open(path)
+    backend, tags, calibrate = old.backend, old.content["tags"], old.is_calibrated
+    uri = old.vectors.options.get("uri", "") if len(old) else ""
     old.close()
-    report = build_index(model, old.root, fresh, old.backend, old.content["tags"], calibrate, uri)
-    if not is_same:
-        with locked(path):
-            _move(fresh, path)
-        shutil.rmtree(fresh, ignore_errors=True)
-        report.path = path
+    if old.fingerprint == model.fingerprint:
+        return build_index(model, old.root, path, backend, tags, calibrate)
+    report = build_index(model, old.root, fresh, backend, tags, calibrate, uri, replaced=old)
+    report.path = path
     return report

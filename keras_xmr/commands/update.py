@@ -1,9 +1,8 @@
 """Updates a run after changes of its photos and captions.
 
-Records, model, report and index are rebuilt if needed. If `learn` has changed the index, it learns
-again from the marks for the new model. The new model replaces the old one when it is complete;
-search and the server use the old one until then. If only photos without captions have changed, only
-the index is updated.
+Records, model, report and index are rebuilt if needed. The new model replaces the old one when it
+is complete; search and a running server use the old one until the new index is complete, too. If
+only photos without captions have changed, only the index is updated.
 
 examples:
   keras-xmr update --run=saved_models/csv_pretrained

@@ -6,8 +6,11 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -15,29 +18,20 @@ import numpy as np
 
 from keras_xmr.search.backends import Backend, DamagedError, backend_class
 from keras_xmr.search.calibration import calibrate_run, has_validation
-from keras_xmr.search.manifests import MANIFEST, write_manifest
+from keras_xmr.search.manifests import MANIFEST, read_manifest, write_manifest
 from keras_xmr.search.photo_embedding import PhotoEmbedder
-from keras_xmr.search.photo_index import ITEMS, PARTS, VECTORS, VERSION, PhotoIndex
-from keras_xmr.search.photos import FileState, Photo, near_duplicates
+from keras_xmr.search.photo_index import PHOTOS, VERSION, Calibration, PhotoIndex
+from keras_xmr.search.photos import FileState, Photo, find_photos, near_duplicates
 from keras_xmr.search.run_model import RunModel
 from keras_xmr.utils.errors import UserError
-from keras_xmr.utils.files import (
-    checksum,
-    locked,
-    remove_stale_temporaries,
-    replace_atomically,
-    temporary_path,
-)
+from keras_xmr.utils.files import checksum, locked, remove_stale_temporaries, replace_atomically
 from keras_xmr.utils.progress import Progress
-from keras_xmr.utils.vectors import chunks
+from keras_xmr.utils.vectors import Arrays, chunks, select
 
 _LOGGER = logging.getLogger(__name__)
 
-_PART = 512
-"""Number of photos per part, the maximum loss by a kill."""
-
-_SMALL_PARTS = 16
-"""Maximum number of parts that are less than half full; more are joined."""
+_LEAST, _SHARE = 512, 10
+"""Photos between two saves: at least this number, and one of so many that the index has."""
 
 
 @dataclass
@@ -78,11 +72,12 @@ def build_index(
     tags: Mapping[str, list[str]] | None = None,
     calibrate: bool = False,
     uri: str = "",
+    replaced: PhotoIndex | None = None,
 ) -> Report:
     """Builds or updates the index of a folder of photos.
 
-    Photos are identified by their path, size, time and, if these differ, their content: only new
-    and changed ones are embedded. An interrupted build is resumed.
+    Photos are identified by their path, size and times and, if these differ, their content: only
+    new and changed ones are embedded, not those that were moved. An interrupted build is resumed.
 
     Args:
         model: The model of a finished run.
@@ -92,16 +87,49 @@ def build_index(
         tags: Tags by path; see `read_tags`. None keeps the present tags.
         calibrate: Whether missing answer sets are calibrated on the validation split.
         uri: Address of a server of Milvus, for its backend and a new index.
+        replaced: An index that the new one will replace; see `replace_index`.
 
     Raises:
-        UserError: If the index was made by another model, of another folder, or with another
-            backend.
+        UserError: If the index was made by another model, of a folder with other photos, or with
+            another backend.
         LockedError: If another process writes the index.
     """
     if uri and backend != "milvus":
         raise UserError(f"the backend {backend} uses no server: use --uri with --backend=milvus")
     with locked(path):
-        return _Builder(model, root, path, backend, uri).build(calibrate, tags)
+        builder = _Builder(model, root, path, backend, uri)
+        if replaced is not None:
+            builder.take_place_of(replaced)
+        return builder.build(calibrate, tags)
+
+
+def replace_index(fresh: Path, path: Path) -> None:
+    """Replaces an index by another one, which was built for that, at once for all readers.
+
+    Args:
+        fresh: The folder of the new index, which is removed.
+        path: The folder of the index.
+    """
+    with locked(path):
+        for entry in fresh.iterdir():
+            if entry.name != MANIFEST:
+                if (path / entry.name).is_dir():
+                    shutil.rmtree(path / entry.name)
+                os.replace(entry, path / entry.name)
+        os.replace(fresh / MANIFEST, path / MANIFEST)
+        _remove_former_files(PhotoIndex.open(path))
+    shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _remove_former_files(index: PhotoIndex) -> None:
+    """Removes the files that the manifest of an index does not name; readers have theirs open."""
+    kept = {*index.content["files"], *index.content["calibration_files"]}
+    for path in index.path.glob("[0-9]*"):
+        if path.name not in kept:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for path in index.path.glob("vectors-*"):
+        if path != index.vectors_path:
+            shutil.rmtree(path)
 
 
 class _Builder:
@@ -110,21 +138,28 @@ class _Builder:
     def __init__(self, model: RunModel, root: Path, path: Path, backend: str, uri: str) -> None:
         self.model, self.root, self.path, self.uri = model, root, path, uri
         self.report = Report(path)
+        self.photos: list[Photo] = []
+        self.arrays: dict[str, np.ndarray] = {}
         if (path / MANIFEST).exists():
-            self.content = dict(PhotoIndex.open(path).content)
+            self.content = read_manifest(path, VERSION, "root")
             self._check(backend)
         else:
             self.content = self._empty(backend)
 
+    def take_place_of(self, replaced: PhotoIndex) -> None:
+        """Names the same run, and gives files other names than an index has, to lie next to it."""
+        self.content["run"] = replaced.content["run"]
+        self.content["number"] = max(self.content["number"], replaced.content["number"])
+
     def build(self, calibrate: bool, tags: Mapping[str, list[str]] | None) -> Report:
+        """Builds the index, and returns a summary."""
         if tags is not None:
             self.content["tags"] = dict(tags)
+        remove_stale_temporaries(self.path)
         self._check_calibration()
-        if calibrate and "reranking" not in self.content:
+        if calibrate and not self.content["calibration_files"]:
             self._calibrate()
-        for folder in (self.path / PARTS, self.path):
-            remove_stale_temporaries(folder)
-        self._check_parts()
+        self._load()
         self._embed(*self._compare())
         self._finish()
         return self.report
@@ -140,13 +175,11 @@ class _Builder:
             "augmentation": search.augmentation,
             "reduces": search.exact,
             "backend": backend,
-            "answer_sets": None,
-            "parts": [],
-            "checksums": {},
+            "calibration": asdict(Calibration()),
+            "calibration_files": {},
+            "files": {},
+            "number": 0,
             "next_id": 0,
-            "next_part": 0,
-            "removed": [],
-            "touched": {},
             "broken": {},
             "duplicates": {},
             "tags": {},
@@ -154,14 +187,12 @@ class _Builder:
         }
 
     def _check(self, backend: str) -> None:
-        """Refuses an index of another model, folder or backend."""
-        other = f"use another folder with --index, or delete {self.path}"
+        """Refuses an index of another model or backend."""
+        other = "use another folder with --index"
         if self.content["fingerprint"] != self.model.fingerprint:
             raise UserError(
                 f"{self.path} was made by another model than {self.model.folder.path}; {other}"
             )
-        if self.content["root"] != str(self.root):
-            raise UserError(f"{self.path} has the photos of {self.content['root']}; {other}")
         if self.content["backend"] != backend:
             raise UserError(f"{self.path} has the backend {self.content['backend']}; {other}")
 
@@ -170,156 +201,174 @@ class _Builder:
         damaged = PhotoIndex(self.path, self.content).damaged_calibration()
         if damaged:
             self.report.damaged += damaged
-            self.content["answer_sets"] = None
-            for key in ("log_sigma", "reranking", "calibration_checksums"):
-                self.content.pop(key, None)
+            self.content |= {"calibration": asdict(Calibration()), "calibration_files": {}}
 
     def _calibrate(self) -> None:
         if not has_validation(self.model):
             _LOGGER.warning(
-                "not calibrated, so searches have no answer sets: these take "
-                "captions of some photos, and %s has none for validation",
+                "not calibrated, so searches have no answer sets: that takes captions of some "
+                "photos, and %s has none for validation",
                 self.model.config.data.records,
             )
             return
         calibration, files = calibrate_run(self.model)
-        self.content |= asdict(calibration)
-        for name, arrays in files.items():
-            with replace_atomically(self.path / name, ".npz") as temporary:
-                np.savez(temporary, **dict(arrays))  # type: ignore[arg-type]
-        self.content["calibration_checksums"] = {name: checksum(self.path / name) for name in files}
+        self.content["calibration"] = asdict(calibration)
+        writers = {end: partial(_save_archive, arrays) for end, arrays in files.items()}
+        self.content["calibration_files"] = self._write_files(writers)
 
-    def _check_parts(self) -> None:
-        """Removes damaged parts, to embed their photos again, and those of a killed build."""
-        folder, whole = self.path / PARTS, []
-        for part in PhotoIndex(self.path, self.content).parts:
-            try:
-                part.verify()
-                whole.append(part.folder.name)
-            except UserError:
-                self.report.damaged.append(part.folder)
-        self._name_parts(whole)
-        folder.mkdir(exist_ok=True)
-        for stray in folder.iterdir():
-            if stray.name not in whole:
-                shutil.rmtree(stray)
-
-    def _name_parts(self, parts: list[str]) -> None:
-        """Sets the parts of the index."""
-        known, folder = self.content.get("checksums", {}), self.path / PARTS
-        self.content["parts"] = parts
-        self.content["checksums"] = {
-            name: known.get(name)
-            or {p.name: checksum(p) for p in sorted((folder / name).iterdir())}
-            for name in parts
-        }
-
-    def _compare(self) -> tuple[dict[str, FileState], dict[str, int]]:
-        """The photos to embed, and the ids of removed and changed photos by path."""
+    def _load(self) -> None:
+        """Reads the photos and their embeddings; if they are damaged, all are embedded again."""
         index = PhotoIndex(self.path, self.content)
-        known, files = {photo.path: photo for photo in index.photos()}, index.files()
-        if known and not files:
+        try:
+            self.arrays = index.embeddings(index.ids)
+            self.photos = list(index.photos())
+        except UserError:
+            self.report.damaged += [self.path / name for name in self.content["files"]]
+            self.arrays, self.content["files"] = {}, {}
+
+    def _compare(self) -> tuple[dict[str, FileState], set[str]]:
+        """Keeps the photos that are there with the same content.
+
+        Returns:
+            The photos to embed, and the paths of those of which an earlier version is kept until
+            then.
+        """
+        files = dict(find_photos(self.root, self.path.resolve()))
+        known = {photo.path: photo for photo in self.photos}
+        is_moved = self.content["root"] != str(self.root)
+        if known and not files and not is_moved:
             raise UserError(
                 f"{self.root} has no photos, but {self.path} has {len(known):,}: is the disk "
-                "mounted? If the photos are gone, delete the index"
+                "mounted? If the photos are gone, move the folder of the index away"
             )
-        read = index.known_files()
-        other = {p: state for p, state in files.items() if state != read.get(p)}
-        new = {p: state for p, state in other.items() if not self._is_same(known.get(p), state)}
-        self.content["broken"] = {p: b for p, b in self.content["broken"].items() if p in files}
-        changed = new.keys() & known.keys()
-        gone = {p: photo.id for p, photo in known.items() if p not in files or p in changed}
-        self.report.kept = len(known) - len(gone)
-        self.report.removed = len(gone) - len(changed)
-        return new, gone
+        kept, others = {}, {}
+        for path, state in files.items():
+            if is_moved or state != (known[path].state if path in known else None):
+                others[path] = state
+            else:
+                kept[path] = known[path]
+        self._find_contents(kept, others)
+        broken = self.content["broken"]
+        if is_moved:
+            self._check_moved(len(kept))
+            broken.clear()
+        new = {p: s for p, s in others.items() if p not in broken or broken[p]["status"] != list(s)}
+        for path in [path for path in broken if path not in files or path in new]:
+            del broken[path]
+        ids = {photo.id for photo in kept.values()}
+        changed = {p for p in new if p in known and known[p].id not in ids and not is_moved}
+        self.report.kept = len(kept)
+        self.report.removed = len(known) - len(kept) - len(changed)
+        before = self.photos
+        self._keep([*kept.values(), *(known[path] for path in changed)])
+        if self.photos != before or is_moved:
+            self.content |= {"root": str(self.root), "finished": False}
+            self._save()
+        return new, changed
 
-    def _is_same(self, photo: Photo | None, state: FileState) -> bool:
-        """Whether a photo has the same content, though its file has another time."""
-        size, modified = state
-        if photo is None or photo.bytes != size:
-            return False
-        if checksum(self.root / photo.path) != photo.sha256:
-            return False
-        self.content["touched"][str(photo.id)] = {"modified": modified}
-        return True
+    def _find_contents(self, kept: dict[str, Photo], others: dict[str, FileState]) -> None:
+        """Moves files with the content of a photo, perhaps at another path, from `others`."""
+        ids = {photo.id for photo in kept.values()}
+        free: dict[str, dict[str, Photo]] = defaultdict(dict)
+        for photo in self.photos:
+            if photo.id not in ids:
+                free[photo.sha256][photo.path] = photo
+        sizes = {photo.bytes for photos in free.values() for photo in photos.values()}
+        for path, state in list(others.items()):
+            if state[0] not in sizes or not (same := free.get(_checksum(self.root / path), {})):
+                continue
+            photo = same.pop(path if path in same else next(iter(same)))
+            kept[path] = replace(photo, path=path, modified=state[1], changed=state[2])
+            del others[path]
 
-    def _embed(self, new: Mapping[str, FileState], gone: Mapping[str, int]) -> None:
-        """Embeds photos part by part. A changed photo is removed when its new version is added."""
-        self.content["finished"] = False
-        self._remove([number for path, number in gone.items() if path not in new])
+    def _check_moved(self, kept: int) -> None:
+        """Refuses another folder than that of the index, unless it has most of its photos."""
+        if kept * 2 < len(self.photos):
+            raise UserError(
+                f"{self.path} has the photos of {self.content['root']}, and {self.root} has "
+                f"{kept:,} of these {len(self.photos):,}; use another folder with --index"
+            )
+
+    def _keep(self, photos: list[Photo]) -> None:
+        """Keeps some of the photos, perhaps with other descriptions."""
+        rows = {photo.id: row for row, photo in enumerate(self.photos)}
+        self.photos = sorted(photos, key=attrgetter("id"))
+        kept = np.array([rows[photo.id] for photo in self.photos], np.int64)
+        if len(kept) < len(rows):
+            self.arrays = select(self.arrays, kept)
+
+    def _embed(self, new: Mapping[str, FileState], changed: set[str]) -> None:
+        """Embeds photos. A changed photo is removed when its new version is added."""
         if not new:
             return
-        embedder, broken = PhotoEmbedder(self.root, self.model), self.content["broken"]
+        self.content["finished"] = False
+        self._write_manifest()
+        embedder, files = PhotoEmbedder(self.root, self.model), list(new.items())
         with Progress("embedding photos", len(new), "photos") as bar:
-            for files in chunks(list(new.items()), _PART):
-                embedded = embedder.embed(files, bar, self.content["next_id"])
+            while files:
+                size = max(_LEAST, len(self.photos) // _SHARE)
+                some, files = files[:size], files[size:]
+                embedded = embedder.embed(some, bar, self.content["next_id"])
+                _refuse_non_finite(embedded.arrays, embedded.photos)
                 self.content["next_id"] += len(embedded.photos)
-                for path in embedded.paths:
-                    broken.pop(path, None)
                 for path, why in embedded.broken.items():
-                    broken[path] = {"why": why, "status": list(new[path])}
-                changed = sum(path in gone for path in embedded.paths)
-                self.report.changed += changed
-                self.report.added += len(embedded.photos) - changed
-                old = [gone[path] for path, _ in files if path in gone]
-                self._keep(embedded.photos, embedded.arrays, old)
+                    self.content["broken"][path] = {"why": why, "status": list(new[path])}
+                count = sum(path in changed for path in embedded.paths)
+                self.report.changed += count
+                self.report.added += len(embedded.photos) - count
+                old = changed.intersection(path for path, _ in some)
+                self._keep([photo for photo in self.photos if photo.path not in old])
+                if embedded.photos:
+                    self._append(embedded.photos, embedded.arrays)
+                self._save()
 
-    def _keep(self, items: list[Photo], arrays: dict[str, np.ndarray], old: list[int]) -> None:
-        """Writes a part, and adds it to the manifest."""
-        if items:
-            _refuse_non_finite(arrays, items)
-            self._name_parts([*self.content["parts"], self._write_part(items, arrays)])
-        self._remove(old)
+    def _append(self, photos: list[Photo], arrays: Arrays) -> None:
+        self.arrays = {
+            name: np.concatenate([self.arrays[name], values]) if self.photos else values
+            for name, values in arrays.items()
+        }
+        self.photos = [*self.photos, *photos]
 
-    def _write_part(self, items: Sequence[Photo], arrays: Mapping[str, np.ndarray]) -> str:
-        """Writes a part, and returns its name."""
-        name = f"{self.content['next_part']:06d}"
-        temporary = temporary_path(self.path / PARTS / name)
-        temporary.mkdir()
-        (temporary / ITEMS).write_text(json.dumps([asdict(item) for item in items]), "utf-8")
-        for key, values in arrays.items():
-            np.save(temporary / f"{key}.npy", values)
-        os.replace(temporary, self.path / PARTS / name)
-        self.content["next_part"] += 1
-        return name
+    def _save(self) -> None:
+        """Writes the photos and their embeddings, which replace those on the disk at once."""
+        text = json.dumps([asdict(photo) for photo in self.photos]).encode()
+        writers: dict[str, Callable[[Path], Any]] = {PHOTOS: lambda path: path.write_bytes(text)}
+        if self.photos:
+            writers |= {
+                f"{name}.npy": partial(np.save, arr=values) for name, values in self.arrays.items()
+            }
+        self.content["files"] = self._write_files(writers)
+        self._write_manifest()
 
-    def _compact(self) -> None:
-        """Rewrites the parts if many are small, or most photos were removed.
+    def _write_files(self, writers: Mapping[str, Callable[[Path], Any]]) -> dict[str, str]:
+        """Writes files under new names; returns their checksums by name."""
+        self.content["number"] += 1
+        files = {}
+        for end, write in writers.items():
+            path = self.path / f"{self.content['number']:06d}.{end}"
+            with replace_atomically(path, path.suffix) as temporary:
+                write(temporary)
+            files[path.name] = checksum(path)
+        return files
 
-        The old ones stay until the next build, for readers of the index.
-        """
-        index = PhotoIndex(self.path, self.content)
-        small = sum(len(part.items) < _PART // 2 for part in index.parts)
-        if small <= _SMALL_PARTS and len(self.content["removed"]) <= len(index):
-            return
-        parts = []
-        for ids in chunks(index.ids, _PART):
-            items = [index.photo(number) for number in ids.tolist()]
-            parts.append(self._write_part(items, index.embeddings(ids)))
-        self._name_parts(parts)
-        self.content |= {"removed": [], "touched": {}}
+    def _write_manifest(self) -> None:
         write_manifest(self.path, VERSION, self.content)
-
-    def _remove(self, ids: list[int]) -> None:
-        self.content["removed"] = sorted({*self.content["removed"], *ids})
-        write_manifest(self.path, VERSION, self.content)
+        _remove_former_files(PhotoIndex(self.path, self.content))
 
     def _finish(self) -> None:
         """Updates the vectors and the near-duplicates."""
-        self._compact()
-        index = PhotoIndex(self.path, self.content)
-        self._update_vectors(index)
-        duplicates = near_duplicates(index.photos())
+        self._update_vectors(PhotoIndex(self.path, self.content))
+        duplicates = near_duplicates(self.photos)
         self.content["duplicates"] = {str(number): first for number, first in duplicates.items()}
         self.content["finished"] = True
-        write_manifest(self.path, VERSION, self.content)
-        self.report.photos, self.report.duplicates = len(index), len(duplicates)
-        self.report.broken = index.broken()
-        paths = {photo.path for photo in index.photos()}
+        self._write_manifest()
+        self.report.photos, self.report.duplicates = len(self.photos), len(duplicates)
+        self.report.broken = {p: entry["why"] for p, entry in self.content["broken"].items()}
+        paths = {photo.path for photo in self.photos}
         self.report.tagged = [path for path in self.content["tags"] if path not in paths]
 
     def _update_vectors(self, index: PhotoIndex) -> None:
-        folder, kind = self.path / VECTORS, backend_class(self.content["backend"])
+        folder, kind = index.vectors_path, backend_class(self.content["backend"])
         vectors: Backend | None = None
         if (folder / MANIFEST).exists():
             try:
@@ -360,3 +409,15 @@ def _refuse_non_finite(arrays: Mapping[str, np.ndarray], items: list[Photo]) -> 
             raise UserError(
                 f"the model computes numbers for {path} that are not finite; train it again"
             )
+
+
+def _save_archive(arrays: Arrays, path: Path) -> None:
+    np.savez(path, **dict(arrays))  # type: ignore[arg-type]
+
+
+def _checksum(path: Path) -> str:
+    """The SHA-256 of a file; empty if it cannot be read."""
+    try:
+        return checksum(path) if path.is_file() else ""
+    except OSError:
+        return ""

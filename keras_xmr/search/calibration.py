@@ -75,7 +75,7 @@ def calibrate_run(model: RunModel) -> tuple[Calibration, dict[str, Arrays]]:
         model: Its model.
 
     Returns:
-        The results, and the arrays of each file that searches read: embeddings of training photos
+        The results, and the arrays of each file that searches read: embeddings of training photos,
         and of training captions.
     """
     records = model.records
@@ -149,11 +149,7 @@ class SplitQueries:
     @cached_property
     def scores(self) -> np.ndarray:
         """Scores (captions, photos)."""
-        return self.score(self.captions)
-
-    def score(self, captions: Arrays) -> np.ndarray:
-        """Scores of captions with the photos (captions, photos)."""
-        parts = split_items(captions, 256)
+        parts = split_items(self.captions, 256)
         return np.concatenate([self.model.score(self.images, part).T for part in parts])
 
     def standardised(self, reference: Arrays) -> ScoredSplit:

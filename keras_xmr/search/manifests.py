@@ -13,7 +13,7 @@ from keras_xmr.utils.files import atomic_write
 
 MANIFEST = "manifest.json"
 
-_AGAIN = "delete the folder and build the index again"
+_AGAIN = "move the folder away and build the index again"
 
 
 def write_manifest(folder: Path, version: int, content: Mapping[str, Any]) -> None:
@@ -32,7 +32,7 @@ def write_manifest(folder: Path, version: int, content: Mapping[str, Any]) -> No
 
 
 def read_manifest(folder: Path, version: int, key: str) -> dict[str, Any]:
-    """The content of a manifest.
+    """Returns the content of a manifest.
 
     Args:
         folder: The folder.

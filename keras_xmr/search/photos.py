@@ -32,23 +32,30 @@ class Photo:
         id: Its number, which is unique in the index for all time.
         path: Path relative to the root of the photos, with `/`.
         bytes: Length of its file.
-        modified: When its file was changed, in nanoseconds.
+        modified: When the content of its file was changed, in nanoseconds.
+        changed: When its file was changed or moved, in nanoseconds.
         sha256: Of its file.
         taken: Time of the shot by its EXIF data, ISO; empty if unknown.
         width: Of the photo the right way up, in pixels.
         height: Likewise.
-        look: Perceptual hash for near-duplicates: 128 bits in hexadecimal digits.
+        hash: Perceptual hash for near-duplicates: 128 bits in hexadecimal digits.
     """
 
     id: int
     path: str
     bytes: int
     modified: int
+    changed: int
     sha256: str
     taken: str
     width: int
     height: int
-    look: str
+    hash: str
+
+    @property
+    def state(self) -> FileState:
+        """The state of its file when it was read."""
+        return self.bytes, self.modified, self.changed
 
     @property
     def folder(self) -> str:
@@ -56,8 +63,9 @@ class Photo:
         return self.path.rpartition("/")[0]
 
 
-FileState = tuple[int, int]
-"""Size of a file in bytes, and time of its last change in nanoseconds."""
+FileState = tuple[int, int, int]
+"""Size of a file in bytes, and times of the last change of its content, and of any change such as a
+move, in nanoseconds."""
 
 
 def find_photos(root: Path, without: Path | None = None) -> Iterator[tuple[str, FileState]]:
@@ -79,11 +87,11 @@ def find_photos(root: Path, without: Path | None = None) -> Iterator[tuple[str, 
 
 
 def file_state(path: Path) -> FileState | None:
-    """The state of a file, or of a dangling link; None if it is gone."""
+    """Returns the state of a file, or of a dangling link; None if it is gone."""
     for read_status in (path.stat, path.lstat):
         with suppress(OSError):
             status = read_status()
-            return status.st_size, status.st_mtime_ns
+            return status.st_size, status.st_mtime_ns, status.st_ctime_ns
     return None
 
 
@@ -101,7 +109,7 @@ def check_root(root: Path) -> Path:
 
 
 def read_photo(root: Path, path: str) -> bytes:
-    """The bytes of a photo.
+    """Returns the bytes of a photo.
 
     Raises:
         UnreadableError: If it is outside of the root, cannot be read, or its name is not valid
@@ -137,16 +145,17 @@ def describe(path: str, data: bytes, state: FileState, pixels: np.ndarray) -> Ph
         path=path,
         bytes=state[0],
         modified=state[1],
+        changed=state[2],
         sha256=hashlib.sha256(data).hexdigest(),
         taken=_taken(image),
         width=width,
         height=height,
-        look=look(pixels),
+        hash=perceptual_hash(pixels),
     )
 
 
-def look(pixels: np.ndarray) -> str:
-    """Perceptual hash: which pixels of a small grey version are brighter than left and above."""
+def perceptual_hash(pixels: np.ndarray) -> str:
+    """Returns which pixels of a small grey version are brighter than left and above."""
     small = Image.fromarray(pixels).convert("L").resize((9, 9), Image.Resampling.BOX)
     grey = np.asarray(small, np.int16)
     across, down = np.diff(grey, axis=1)[:8] > 0, np.diff(grey, axis=0)[:, :8] > 0
@@ -197,15 +206,15 @@ def near_duplicates(photos: Iterable[Photo]) -> dict[int, int]:
         photos: Photos in the order of their ids.
     """
     photos = list(photos)
-    looks = np.array([np.frombuffer(bytes.fromhex(p.look), np.uint8) for p in photos], np.uint8)
-    bits = np.unpackbits(looks.reshape(-1, 16), axis=1)
+    hashes = np.array([np.frombuffer(bytes.fromhex(p.hash), np.uint8) for p in photos], np.uint8)
+    bits = np.unpackbits(hashes.reshape(-1, 16), axis=1)
     duplicates: dict[int, int] = {}
     by_piece: dict[tuple[int, int], list[int]] = defaultdict(list)
     by_sum: dict[str, int] = {}
     for row, photo in enumerate(photos):
         first = by_sum.setdefault(photo.sha256, row)
         if first == row and _PLAIN <= bits[row].sum() <= 128 - _PLAIN:
-            pieces = list(enumerate(looks[row].view(np.uint16).tolist()))
+            pieces = list(enumerate(hashes[row].view(np.uint16).tolist()))
             near = sorted({other for piece in pieces for other in by_piece[piece]})
             alike = (o for o in near if np.sum(bits[o] != bits[row]) <= _DIFFERENT)
             first = next(alike, row)

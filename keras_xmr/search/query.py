@@ -155,7 +155,7 @@ class Hit:
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer set of a query.
+    """The answer set of a query: a conformal prediction set.
 
     Attributes:
         size: Number of photos in the answer set.
@@ -179,7 +179,7 @@ class SearchResult:
     Attributes:
         hits: The photos, the best first.
         searched: Number of photos that passed the filters.
-        answer: Answer set; None without a calibration for such a query.
+        answer: The answer set; None without a calibration for such a query.
         unknown_words: Words that the model does not know.
         uncertainty: Uncertainty of the query, as a percentile of the captions of training; None
             if uncertainty is not informative.

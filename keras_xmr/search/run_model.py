@@ -21,11 +21,10 @@ from data_pipelines.records import Records, SplitRecords
 from data_pipelines.text import Tokenizer, split_words
 from keras_xmr import embeddings
 from keras_xmr.config.model_compatibility import why_not_indexed
-from keras_xmr.config.registry import build, components, contract_of
+from keras_xmr.config.registry import build, components
 from keras_xmr.config.schema import Config
 from keras_xmr.encoders import InputSpec
 from keras_xmr.evaluation.embed import tower_graph
-from keras_xmr.evaluation.inspection import ImageAttention
 from keras_xmr.matchers.base import Matcher, Side
 from keras_xmr.model.build import PHOTOS, further_matcher, restore_tokenizer
 from keras_xmr.model.retriever import Retriever
@@ -33,6 +32,7 @@ from keras_xmr.model.towers import image_tower, text_tower, tower_on_features
 from keras_xmr.runs.folder import RunFolder, load_run
 from keras_xmr.runs.frozen_features import with_features
 from keras_xmr.runs.loading import load_retriever, load_trained
+from keras_xmr.search.photos import file_state
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import checksum
 from keras_xmr.utils.progress import waiting
@@ -66,7 +66,8 @@ class RunModel:
         self.log_odds: bool = matcher.contract.log_odds
         self._compiled = compiled
         self._lock = RLock()
-        self._rest, self._attention = cache(tower_on_features), cache(ImageAttention)
+        self._rest = cache(tower_on_features)
+        self._state = file_state(self.folder.trained_weights(self.config))
 
     @cached_property
     def fingerprint(self) -> str:
@@ -79,6 +80,7 @@ class RunModel:
         seen, words = self.config.data.image.seen, options["data"]["text"]
         kept = [options["model"]["matcher"], options["model"]["dimension"], seen, words]
         content = json.dumps([checksum(weights), kept], sort_keys=True)
+        self._check_unchanged()
         return hashlib.sha256(content.encode()).hexdigest()
 
     @cached_property
@@ -127,7 +129,14 @@ class RunModel:
 
     @cached_property
     def _complete_model(self) -> Retriever:
-        return load_retriever(self.config, PHOTOS, self.tokenizer)
+        model = load_retriever(self.config, PHOTOS, self.tokenizer)
+        self._check_unchanged()
+        return model
+
+    def _check_unchanged(self) -> None:
+        """Refuses to mix the parts of two models, if an update has replaced the run."""
+        if file_state(self.folder.trained_weights(self.config)) != self._state:
+            raise UserError(f"{self.folder.path} was replaced by another model; start again")
 
     def _spec(self, vocabulary: Any) -> InputSpec:
         keras.config.set_dtype_policy(self.config.train.precision)
@@ -143,14 +152,8 @@ class RunModel:
         """Loads the trained weights of a part, and returns it."""
         holder: Any = _Holder(**part)
         load_trained(holder, self.config, self.folder)
+        self._check_unchanged()
         return next(iter(part.values()))
-
-    @property
-    def compared(self) -> int:
-        """Number of leading dimensions that also compare items of one side with each other."""
-        pooling = self.config.model.text.pooling
-        across = 0 if pooling is None else contract_of("pooling", pooling).across
-        return self.config.model.dimension - across
 
     @property
     def kind(self) -> str:
@@ -172,6 +175,11 @@ class RunModel:
         """
         pixels = [self.pixels(f, f"photo {n}") for n, f in enumerate(files, start=1)]
         return self.embed_pixels(np.stack(pixels))
+
+    def warm_up_images(self) -> None:
+        """Loads and compiles the image tower. Does not lock: texts can be embedded meanwhile."""
+        size = self.config.data.image.size
+        self._embed(self.image_tower, tf.zeros([1, size, size, 3], tf.uint8))
 
     def embed_pixels(self, pixels: np.ndarray) -> dict[str, np.ndarray]:
         """The embeddings of pixels uint8 (N, size, size, 3)."""
@@ -242,11 +250,6 @@ class RunModel:
             # A scale that was learned for other distances is not valid for probabilities.
             other.matcher_name, other.log_odds = name, False
         return other
-
-    def attention(self, pixels: np.ndarray) -> dict[str, np.ndarray]:
-        """Attention maps of pixels uint8 (N, size, size, 3); see `ImageAttention`."""
-        with self._lock:
-            return self._attention(self.image_tower)(tf.constant(pixels))
 
     def search_constants(self) -> dict[str, float]:
         """The constants of the matcher for searches."""

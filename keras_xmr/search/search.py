@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from itertools import chain
 from pathlib import Path
@@ -28,7 +28,7 @@ from keras_xmr.search.query import (
 )
 from keras_xmr.search.query_reranking import FIRST, RERANKERS, Reranking
 from keras_xmr.utils.errors import UserError
-from keras_xmr.utils.vectors import chunks, concatenate, select
+from keras_xmr.utils.vectors import Arrays, chunks, concatenate, select
 
 if TYPE_CHECKING:
     from keras_xmr.search.run_model import RunModel
@@ -55,6 +55,7 @@ class Searcher:
             then lack answer sets and re-ranking, which were calibrated for that one.
 
     Attributes:
+        embedder: The model, if it was loaded.
         by_matcher: Makes a searcher by another matcher, once for each.
     """
 
@@ -69,20 +70,11 @@ class Searcher:
         self.index, self._matcher = index, matcher
         self._compiled = compiled
         self._run = index.run if run is None else run
-        self._embedder: Any = embedder
+        self.embedder: Any = embedder
         self._lock = Lock()
         # The same filters are used repeatedly, as while a user types.
         self._passed = lru_cache(8)(lambda filters: filters.allowed(index))
         self.by_matcher = cache(lambda name: Searcher(index, run, embedder, compiled, name))
-
-    def warm_up(self) -> None:
-        """Loads the model, and answers a query, so that the next one is fast.
-
-        Raises:
-            UserError: If the run is missing, or its model is not that of the index.
-        """
-        if len(self.index):
-            self.search(Query(texts=("a photo",)), count=1)
 
     @property
     def model(self) -> RunModel:
@@ -96,22 +88,31 @@ class Searcher:
 
     @cached_property
     def _model(self) -> RunModel:
-        if self._embedder is None:
+        if self.embedder is None:
             from keras_xmr.search.run_model import RunModel
 
-            self._embedder = RunModel(self._run, self._compiled)
-        if self._embedder.fingerprint != self.index.fingerprint:
+            self.embedder = RunModel(self._run, self._compiled)
+        if self.embedder.fingerprint != self.index.fingerprint:
             raise UserError(
                 f"{self.index.path} was made by another model than that of {self._run}; build "
                 "it again with this run, or use --run with the run of the index"
             )
-        model: RunModel = self._embedder
+        model: RunModel = self.embedder
         return model
 
     @cached_property
     def _scorer(self) -> RunModel:
         """The model with the matcher that scores."""
         return self.model.with_matcher(self._matcher) if self._matcher else self.model
+
+    def warm_up(self) -> None:
+        """Loads the model, and answers a query, so that the next one is fast.
+
+        Raises:
+            UserError: If the run is missing, or its model is not that of the index.
+        """
+        if len(self.index):
+            self.search(Query(texts=("a photo",)), count=1)
 
     def search(
         self,
@@ -139,33 +140,126 @@ class Searcher:
         allowed = self._passed(filters)
         if query.ids:
             allowed = np.setdiff1d(allowed, query.ids)
-        if not len(allowed):
-            return self._nothing(filters, begin)
+        if len(allowed):
+            result = self._search(query, count, allowed, reranking)
+        else:
+            result = SearchResult(notes=tuple(self._why_nothing()))
+        notes = (*filters.unknown(self.index), *result.notes)
+        return replace(result, notes=notes, seconds=time.perf_counter() - begin)
+
+    def _search(
+        self, query: Query, count: int, allowed: np.ndarray, reranking: Reranking | None
+    ) -> SearchResult:
+        """Searches among some photos, at least one."""
         # All photos that are re-ranked can be among the results.
-        scored = self._find(query, count if reranking is None else max(count, FIRST), allowed)
-        if reranking is not None and len(scored.ids):
-            self._rerank(scored, reranking)
-        answer = self._answer(scored)
+        ranking = self._rank(query, count if reranking is None else max(count, FIRST), allowed)
+        if reranking is not None and len(ranking.ids):
+            ranking = self._rerank(ranking, reranking)
         texts = (*query.texts, *query.unlike)
         return SearchResult(
-            hits=tuple(self._hits(scored, answer, count)),
-            searched=scored.searched,
-            answer=answer,
+            hits=tuple(self._hits(ranking, count)),
+            searched=ranking.searched,
+            answer=self._answer(ranking),
             unknown_words=tuple(dict.fromkeys(chain(*map(self.model.unknown_words, texts)))),
-            uncertainty=self._uncertainty(scored),
-            certified=scored.certified,
-            notes=(*filters.unknown(self.index), *self._notes(scored, reranking)),
-            seconds=time.perf_counter() - begin,
+            uncertainty=self._uncertainty(ranking),
+            certified=ranking.certified,
+            notes=tuple(self._notes(ranking, reranking)),
         )
 
-    def _nothing(self, filters: Filters, begin: float) -> SearchResult:
-        """The result without any photo, for which no model is loaded."""
-        if len(self.index):
-            why = "No photo passes the filters."
-        else:
-            why = f"The index has no photos{'' if self.index.is_finished else ' yet'}."
-        notes = (*filters.unknown(self.index), why, *self._unfinished())
-        return SearchResult(notes=notes, seconds=time.perf_counter() - begin)
+    def _rank(self, query: Query, count: int, allowed: np.ndarray) -> _Ranking:
+        """Ranks ever more candidates, until they are proven to have the best, or are too many."""
+        parts = self._embed(query)
+        wanted = max(4 * count, _FEW)
+        while True:
+            ids, similarities = self._candidates(parts, wanted, allowed)
+            ranking = self._score(query, parts, ids, len(allowed))
+            ranking.certified = self._certify(ranking, similarities, count)
+            is_short = ranking.certified is False or 0 < len(ids) == ranking.set_size
+            if len(ids) == len(allowed) or wanted >= _MOST or not is_short:
+                return ranking
+            wanted *= 4
+
+    def _embed(self, query: Query) -> dict[str, np.ndarray]:
+        """The embeddings of all parts of a query; texts not to match are last."""
+        if self.index.kind == "tokens" and (query.images or query.ids):
+            raise QueryError(
+                f"{self.index.matcher} compares regions with words, not photos: use a text"
+            )
+        parts = []
+        if query.texts:
+            parts.append(self.model.embed_texts(list(query.texts)))
+        if query.images:
+            try:
+                parts.append(self.model.embed_images(list(query.images)))
+            except UnreadableError as error:
+                raise QueryError(str(error)) from None
+        if query.ids:
+            try:
+                parts.append(self.index.embeddings(query.ids))
+            except KeyError as error:
+                raise QueryError(f"the index has no photo {error.args[0]}") from None
+        if query.unlike:
+            parts.append(self.model.embed_texts(list(query.unlike)))
+        if len({frozenset(part) for part in parts}) > 1:
+            # Where texts are points and photos are sets, a point is a set of one.
+            parts = [p if "points" in p else {"points": p["mean"][:, None]} for p in parts]
+        return concatenate(parts)
+
+    def _candidates(
+        self, parts: Arrays, wanted: int, allowed: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Ids of photos to score, and their similarities (parts, candidates); None for all."""
+        if len(allowed) <= wanted:
+            return allowed, None
+        index, stored = self.index, self.index.vectors
+        known = Reference(self.model.search_constants(), index.sample)
+        vectors = index.augmentation.query_vectors(self.model.prepare(parts, "caption"), known)
+        if not index.is_finished:
+            # Photos may have been added and removed since the vectors were written.
+            allowed = np.intersect1d(allowed, stored.ids)
+        nearest = stored.search(vectors, wanted, None if len(allowed) == len(stored) else allowed)
+        return np.unique(nearest.ids[nearest.ids >= 0]), nearest.scores
+
+    def _score(self, query: Query, parts: Arrays, ids: np.ndarray, searched: int) -> _Ranking:
+        """Scores photos by all parts of a query, the best first."""
+        tiles = map(self.index.embeddings, chunks(ids, _TILE))
+        count = len(next(iter(parts.values())))
+        scores = np.concatenate(
+            [np.empty((0, count), np.float32), *(self._scorer.score(t, parts) for t in tiles)]
+        )
+        mean, deviation = centre_and_scale(self._scorer.score(self.index.reference, parts).T)
+        by_part = (scores - mean) / deviation
+        unlike = len(query.unlike)
+        standard = by_part[:, : count - unlike].mean(axis=1)
+        if unlike:
+            # A photo that matches it less than others do gets no bonus.
+            standard = standard - np.maximum(by_part[:, -unlike:], 0.0).max(axis=1)
+        final = scores[:, 0] if count == 1 else standard
+        order = np.lexsort((ids, -final))
+        sets, set_size, cutoff = self.index.answer_sets, 0, -np.inf
+        if sets is not None and query.is_one_text:
+            set_size = int(np.sum(standard >= sets.cutoff))
+            cutoff = float(mean[0] + sets.cutoff * deviation[0])
+        return _Ranking(
+            query, parts, ids[order], final[order], standard[order], searched, set_size, cutoff
+        )
+
+    def _certify(
+        self, ranking: _Ranking, similarities: np.ndarray | None, count: int
+    ) -> bool | None:
+        """Whether photos without scores cannot be among the best, or in the answer set."""
+        if similarities is None:
+            return True
+        index = self.index
+        is_certain = index.is_finished and index.vectors.is_exact and not self._matcher
+        if not is_certain or len(similarities) > 1:
+            return None
+        if index.reduces:
+            return True
+        one_photo = select(index.sample, slice(1))
+        bound = self.model.score_bound(similarities[:, -1], one_photo, ranking.parts)
+        count = min(max(count, ranking.set_size), len(ranking.scores))
+        return None if bound is None else bool(ranking.scores[count - 1] >= bound[0])
 
     def _reranking(self, query: Query, rerank: str) -> Reranking:
         """The re-ranking of a name; refused where it was not tuned."""
@@ -187,137 +281,47 @@ class Searcher:
             )
         return self.index.reranking
 
-    def _rerank(self, scored: _Scored, reranking: Reranking) -> None:
+    def _rerank(self, ranking: _Ranking, reranking: Reranking) -> _Ranking:
         """Re-ranks the top photos."""
-        first = scored.ids[:FIRST]
-        sample_scores = self._scorer.score(self.index.embeddings(first), self.index.captions)
-        order = reranking.order(scored.scores[:FIRST], sample_scores)
-        for values in (scored.ids, scored.scores, scored.standard):
-            values[: len(first)] = values[:FIRST][order]
-
-    def _find(self, query: Query, count: int, allowed: np.ndarray) -> _Scored:
-        parts = self._parts(query)
-        wanted = max(4 * count, _FEW)
-        while True:
-            ids, similarities = self._candidates(parts, wanted, allowed)
-            scored = self._score(query, parts, ids, len(allowed))
-            scored.certified = self._certify(scored, similarities, count)
-            is_short = scored.certified is False or 0 < len(ids) == scored.set_size
-            if len(ids) == len(allowed) or wanted >= _MOST or not is_short:
-                return scored
-            wanted *= 4
-
-    def _parts(self, query: Query) -> dict[str, np.ndarray]:
-        """The embeddings of all parts of a query; texts not to match are last."""
-        if self.index.kind == "tokens" and (query.images or query.ids):
-            raise QueryError(
-                f"{self.index.matcher} compares regions with words, not photos: use a text"
-            )
-        parts = []
-        if query.texts:
-            parts.append(self.model.embed_texts(list(query.texts)))
-        if query.images:
-            try:
-                parts.append(self.model.embed_images(list(query.images)))
-            except UnreadableError as error:
-                raise QueryError(str(error)) from None
-        if query.ids:
-            try:
-                parts.append(self.index.embeddings(query.ids))
-            except KeyError as error:
-                raise QueryError(f"the index has no photo {error.args[0]}") from None
-        if query.unlike:
-            parts.append(self.model.embed_texts(list(query.unlike)))
-        return _join(parts)
-
-    def _candidates(
-        self, parts: Mapping[str, np.ndarray], wanted: int, allowed: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Ids of photos to score, and their similarities (parts, candidates); None for all."""
-        if len(allowed) <= wanted:
-            return allowed, None
-        index, stored = self.index, self.index.vectors
-        known = Reference(self.model.search_constants(), index.sample)
-        vectors = index.augmentation.query_vectors(self.model.prepare(parts, "caption"), known)
-        if not index.is_finished:
-            # Photos may have been added and removed since the vectors were written.
-            allowed = np.intersect1d(allowed, stored.ids)
-        nearest = stored.search(vectors, wanted, None if len(allowed) == len(stored) else allowed)
-        return np.unique(nearest.ids[nearest.ids >= 0]), nearest.scores
-
-    def _score(
-        self, query: Query, parts: Mapping[str, np.ndarray], ids: np.ndarray, searched: int
-    ) -> _Scored:
-        """Scores photos by all parts of a query, the best first."""
-        tiles = map(self.index.embeddings, chunks(ids, _TILE))
-        count = len(next(iter(parts.values())))
-        scores = np.concatenate(
-            [np.empty((0, count), np.float32), *(self._scorer.score(t, parts) for t in tiles)]
-        )
-        mean, deviation = centre_and_scale(self._scorer.score(self.index.reference, parts).T)
-        standard = (scores - mean) / deviation
-        unlike = len(query.unlike)
-        total = standard[:, : count - unlike].mean(axis=1)
-        if unlike:
-            # A photo that matches it less than others do gets no bonus.
-            total = total - np.maximum(standard[:, -unlike:], 0.0).max(axis=1)
-        ranking_scores = scores[:, 0] if count == 1 else total
-        order = np.lexsort((ids, -ranking_scores))
-        sets, set_size = self.index.answer_sets, 0
-        if sets is not None and query.is_one_text:
-            set_size = int(np.sum(total >= sets.cutoff))
-        return _Scored(
-            query,
-            parts,
-            ids[order],
-            ranking_scores[order],
-            total[order],
-            (float(mean[0]), float(deviation[0])),
-            searched,
-            set_size,
+        top = self.index.embeddings(ranking.ids[:FIRST])
+        sample_scores = self._scorer.score(top, self.index.captions)
+        order = reranking.order(ranking.scores[:FIRST], sample_scores)
+        order = np.concatenate([order, np.arange(len(order), len(ranking.ids))])
+        return replace(
+            ranking,
+            ids=ranking.ids[order],
+            scores=ranking.scores[order],
+            standard=ranking.standard[order],
         )
 
-    def _certify(self, scored: _Scored, similarities: np.ndarray | None, count: int) -> bool | None:
-        """Whether photos without scores cannot be among the best, or in the answer set."""
-        if similarities is None:
-            return True
-        index = self.index
-        is_certain = index.is_finished and index.vectors.is_exact and not self._matcher
-        if not is_certain or len(similarities) > 1:
-            return None
-        if index.reduces:
-            return True
-        one_photo = select(index.sample, slice(1))
-        bound = self.model.score_bound(similarities[:, -1], one_photo, scored.parts)
-        count = min(max(count, scored.set_size), len(scored.scores))
-        return None if bound is None else bool(scored.scores[count - 1] >= bound[0])
-
-    def _answer(self, scored: _Scored) -> Answer | None:
-        """The answer set, if it is known."""
+    def _answer(self, ranking: _Ranking) -> Answer | None:
+        """The answer set; None without a calibration for such a query and matcher."""
         sets = self.index.answer_sets
-        if sets is None or self._matcher or not (scored.query.is_one_text and len(scored.ids)):
+        if sets is None or self._matcher or not (ranking.query.is_one_text and len(ranking.ids)):
             return None
-        mean, deviation = scored.background
         return Answer(
-            size=scored.set_size,
-            is_least=scored.set_size == len(scored.ids) < scored.searched,
-            cutoff=mean + float(sets.cutoff) * deviation if np.isfinite(sets.cutoff) else None,
+            size=ranking.set_size,
+            is_least=ranking.set_size == len(ranking.ids) < ranking.searched,
+            cutoff=ranking.cutoff if np.isfinite(ranking.cutoff) else None,
             share=sets.share,
             confidence=sets.confidence,
         )
 
-    def _hits(self, scored: _Scored, answer: Answer | None, count: int) -> Iterator[Hit]:
-        top, index = scored.scores[:count], self.index
-        matches = self._scorer.probability(top) if scored.query.is_one_text else None
-        cutoff = -np.inf if index.answer_sets is None else index.answer_sets.cutoff
-        for rank, (number, score) in enumerate(zip(scored.ids[:count].tolist(), top, strict=True)):
+    def _hits(self, ranking: _Ranking, count: int) -> Iterator[Hit]:
+        index, top = self.index, ranking.scores[:count]
+        is_one_text, sets = ranking.query.is_one_text, index.answer_sets
+        matches = self._scorer.probability(top) if is_one_text else None
+        has_answer = sets is not None and is_one_text and not self._matcher
+        for rank, (number, score) in enumerate(zip(ranking.ids[:count].tolist(), top, strict=True)):
             photo = index.photo(number)
             yield Hit(
                 id=number,
                 path=photo.path,
                 score=float(score),
                 probability=None if matches is None else float(matches[rank]),
-                in_answer=None if answer is None else bool(scored.standard[rank] >= cutoff),
+                in_answer=(
+                    bool(ranking.standard[rank] >= sets.cutoff) if sets and has_answer else None
+                ),
                 taken=photo.taken,
                 width=photo.width,
                 height=photo.height,
@@ -325,42 +329,44 @@ class Searcher:
                 tags=index.tags_of(number),
             )
 
-    def _uncertainty(self, scored: _Scored) -> float | None:
+    def _uncertainty(self, ranking: _Ranking) -> float | None:
+        """Uncertainty of a text as a percentile; None if it is not informative."""
         known = self.index.log_sigma
-        if known is None or not scored.query.is_one_text:
+        if known is None or not ranking.query.is_one_text:
             return None
-        log_sigma = 0.5 * float(scored.parts["log_variance"].mean())
+        log_sigma = 0.5 * float(ranking.parts["log_variance"].mean())
         return float(100.0 * np.searchsorted(known, log_sigma) / len(known))
 
-    def _unfinished(self) -> list[str]:
-        """A sentence while photos may be missing."""
-        return [] if self.index.is_finished else [UNFINISHED]
+    def _why_nothing(self) -> Iterator[str]:
+        """Sentences on a search without any photo, for which no model is loaded."""
+        if len(self.index):
+            yield "No photo passes the filters."
+        else:
+            yield f"The index has no photos{'' if self.index.is_finished else ' yet'}."
+        if not self.index.is_finished:
+            yield UNFINISHED
 
-    def _notes(self, scored: _Scored, reranking: Reranking | None) -> list[str]:
-        notes = self._unfinished()
+    def _notes(self, ranking: _Ranking, reranking: Reranking | None) -> Iterator[str]:
+        """Sentences on a ranking."""
+        own, scored = self.index.matcher, f"{len(ranking.ids):,} of {ranking.searched:,} photos"
+        is_partial = len(ranking.ids) < ranking.searched
         if self._matcher:
-            notes.insert(
-                0,
-                f"Ranked by {self._matcher}; answer sets are by {self.index.matcher} alone.",
+            yield f"Ranked by {self._matcher}; answer sets and re-ranking are those of {own} alone."
+        if not self.index.is_finished:
+            yield UNFINISHED
+        if self._matcher and is_partial:
+            yield (
+                f"{scored}, the best by {own}, were scored by {self._matcher}; others may be "
+                "better."
             )
-            if len(scored.ids) < scored.searched:
-                notes.append(
-                    f"{len(scored.ids):,} of {scored.searched:,} photos, the best by "
-                    f"{self.index.matcher}, were scored by {self._matcher}; others may be better."
-                )
-            return notes
-        if scored.certified is not True and len(scored.ids) < scored.searched:
-            notes.append(
-                f"{len(scored.ids):,} of {scored.searched:,} photos were scored by "
-                f"{self.index.matcher}; others may be better."
-            )
+        elif is_partial and ranking.certified is not True:
+            yield f"{scored} were scored by {own}; others may be better."
         if reranking is not None:
-            notes.append(reranking.sentence)
-        return notes
+            yield reranking.sentence
 
 
 @dataclass(eq=False)
-class _Scored:
+class _Ranking:
     """Scored photos, the best first.
 
     Attributes:
@@ -369,9 +375,9 @@ class _Scored:
         ids: Of the photos.
         scores: The scores of their ranking.
         standard: The same in deviations of the reference.
-        background: Mean and deviation of the scores of the reference, by the first part.
         searched: Number of photos that passed the filters.
         set_size: Number of these photos in the answer set.
+        cutoff: The lowest score of the answer set; -inf without one, or if every photo is in it.
         certified: Whether these are proven to be the best.
     """
 
@@ -380,17 +386,7 @@ class _Scored:
     ids: np.ndarray
     scores: np.ndarray
     standard: np.ndarray
-    background: tuple[float, float]
     searched: int
     set_size: int
+    cutoff: float
     certified: bool | None = None
-
-
-def _join(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Concatenates the embeddings of the parts of a query.
-
-    Where texts are points and photos are sets, a point is a set of one.
-    """
-    if len({frozenset(part) for part in parts}) > 1:
-        parts = [p if "points" in p else {"points": p["mean"][:, None]} for p in parts]
-    return concatenate(parts)

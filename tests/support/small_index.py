@@ -41,7 +41,6 @@ class StubEmbedder:
             data=SimpleNamespace(records=Path("nowhere"), is_prepared=False),
         )
         self.folder = SimpleNamespace(path=Path("stub_run"))
-        self.compared = 3
         self.embedded = 0
 
     def pixels(self, data: bytes, name: str) -> np.ndarray:
@@ -93,13 +92,10 @@ class StubEmbedder:
         other.score = lambda *pair: -self.score(*pair)  # type: ignore[method-assign]
         return other
 
-    def attention(self, pixels: np.ndarray) -> dict[str, np.ndarray]:
-        return {"embedding": np.tile(np.eye(4, dtype=np.float32), (len(pixels), 2, 1, 1))}
-
     def probability(self, scores: np.ndarray) -> None:
         return None
 
-    def load(self) -> None:
+    def warm_up_images(self) -> None:
         pass
 
 

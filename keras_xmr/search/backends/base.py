@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -21,9 +21,8 @@ from keras_xmr.utils.files import (
     replace_atomically,
     verify,
 )
-from keras_xmr.utils.vectors import chunks
 
-_VERSION = 1
+_VERSION = 2
 
 
 class BackendError(UserError):
@@ -273,94 +272,62 @@ _BLOCK = 1 << 22
 _FEW = 2
 """Maximum number of rows of queries for which vectors are streamed, if they exceed the cache."""
 
-_SEGMENTS = 16
-"""Maximum number of segments; more are joined."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Segment:
-    """Items that were added together.
-
-    Attributes:
-        ids: Int64 (items,), ascending.
-        vectors: (items, K, D); memory-mapped once it is saved.
-        files: The SHA-256 of its files by their names; empty until it is saved.
-    """
-
-    ids: np.ndarray
-    vectors: np.ndarray
-    files: Mapping[str, str] = field(default_factory=dict)
-
 
 class Exact(Backend):
     """Memory-mapped vectors, and products of matrices block by block, with NumPy alone."""
 
     NAME = "exact"
     is_exact = True
-    _segments: tuple[_Segment, ...] = ()
+
+    def __init__(self, folder: Path, shape: tuple[int, ...], **options: Any) -> None:
+        super().__init__(folder, shape, **options)
+        self._vectors = np.empty((0, *self.shape), np.float32)
 
     def restore(self, content: Mapping[str, Any], writing: bool) -> None:
         del writing
-        if content.get("precision", "float32") != "float32":
-            raise DamagedError(self.folder, "float16 vectors of an earlier version")
         self._written = content["written"]
-        self._segments = tuple(map(self._read, content["segments"]))
-        self._ids = np.concatenate([self._ids, *(s.ids for s in self._segments)])
-        self._kept = ~np.isin(self._ids, np.array(content["removed"], np.int64))
+        ids, vectors = (self.check_file(*file) for file in content["files"].items())
+        try:
+            self._ids, self._vectors = np.load(ids), np.load(vectors, mmap_mode="r")
+        except NO_ARRAY as error:
+            raise DamagedError(vectors, error) from None
+        if len(self._ids) != len(self._vectors):
+            raise DamagedError(vectors, f"{len(self._vectors)} items for {len(self._ids)} ids")
+        self._kept = np.ones(len(self._ids), bool)
 
     def insert(self, ids: np.ndarray, vectors: np.ndarray) -> None:
-        self._segments += (_Segment(ids, vectors),)
+        del ids
+        self._vectors = np.concatenate([self._vectors, vectors])
 
     def search(self, queries: np.ndarray, k: int, allowed: np.ndarray | None = None) -> Neighbours:
         nearest, keep = no_neighbours(queries, k), self.find_kept(allowed)
         numbers = len(self._ids) * math.prod(self.shape)
         streamed = numbers > _BLOCK and queries.shape[0] * queries.shape[1] <= _FEW
-        size, end = max(1, _BLOCK // math.prod(self.shape)), 0
-        for vectors in (block for s in self._segments for block in chunks(s.vectors, size)):
-            block = slice(end, end + len(vectors))
-            end = block.stop
+        size, vectors = max(1, _BLOCK // math.prod(self.shape)), np.asarray(self._vectors)
+        for begin in range(0, len(vectors), size):
+            block = slice(begin, begin + size)
             if not keep[block].any():
                 continue
-            scores = inner_products(queries, vectors, streamed)
+            scores = inner_products(queries, vectors[block], streamed)
             if not keep[block].all():
                 scores[:, ~keep[block]] = -np.inf
             nearest = _merge(nearest, self._ids[block], scores, k)
         return nearest
 
     def store(self) -> tuple[dict[str, Any], Container[str]]:
-        if len(self._segments) > _SEGMENTS or len(self._ids) > 2 * len(self):
-            self._join()
-        self._segments = tuple(s if s.files else self._write(s) for s in self._segments)
-        segments = [dict(segment.files) for segment in self._segments]
-        removed = self._ids[~self._kept].tolist()
-        content = {"written": self._written, "segments": segments, "removed": removed}
-        return content, {name for files in segments for name in files}
+        if not self._kept.all():
+            self._vectors, self._ids = self._vectors[self._kept], self._ids[self._kept]
+            self._kept = np.ones(len(self._ids), bool)
+        files = self.write_files(
+            {
+                "ids.npy": partial(np.save, arr=self._ids),
+                "vectors.npy": partial(np.save, arr=self._vectors),
+            }
+        )
+        return {"written": self._written, "files": files}, files
 
     def close(self) -> None:
-        self._segments = ()
-
-    def _join(self) -> None:
-        """Joins all segments, without removed items."""
-        ends = np.cumsum([len(segment.ids) for segment in self._segments])[:-1]
-        pairs = zip(self._segments, np.split(self._kept, ends), strict=True)
-        vectors = np.concatenate([segment.vectors[keep] for segment, keep in pairs])
-        self._ids, self._kept = self._ids[self._kept], self._kept[self._kept]
-        self._segments = (_Segment(self._ids, vectors),)
-
-    def _write(self, segment: _Segment) -> _Segment:
-        arrays = {"ids.npy": segment.ids, "vectors.npy": segment.vectors}
-        writers = {suffix: partial(np.save, arr=array) for suffix, array in arrays.items()}
-        return self._read(self.write_files(writers))
-
-    def _read(self, files: Mapping[str, str]) -> _Segment:
-        ids, vectors = (self.check_file(name, sha256) for name, sha256 in files.items())
-        try:
-            segment = _Segment(np.load(ids), np.asarray(np.load(vectors, mmap_mode="r")), files)
-        except NO_ARRAY as error:
-            raise DamagedError(vectors, error) from None
-        if len(segment.ids) != len(segment.vectors):
-            raise DamagedError(vectors, f"{len(segment.vectors)} items for {len(segment.ids)} ids")
-        return segment
+        self._vectors = self._vectors[:0]
 
 
 def inner_products(queries: np.ndarray, vectors: np.ndarray, streamed: bool = False) -> np.ndarray:

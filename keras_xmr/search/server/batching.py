@@ -139,7 +139,20 @@ class BatchingEmbedder:
 
             return Batcher(embed, max_batch, max_waiting, partial(count, kind), self._thread)
 
-        self.embed_texts, self.embed_images = batcher("texts"), batcher("images")
+        self.embed_texts, self._embed_images = batcher("texts"), batcher("images")
+        self._warming, self._is_warm = threading.Lock(), False
+
+    def warm_up_images(self) -> None:
+        """Loads what images need in the calling thread, so that texts do not wait for it."""
+        with self._warming:
+            if not self._is_warm:
+                self._embedder().warm_up_images()
+                self._is_warm = True
+
+    def embed_images(self, files: Sequence[bytes]) -> Embedding:
+        """Embeds image files; see `Batcher`."""
+        self.warm_up_images()
+        return self._embed_images(files)
 
     def embed_pixels(self, pixels: np.ndarray) -> Embedding:
         """Embeds pixels uint8 (N, size, size, 3) in small batches, with queries in between.
@@ -147,6 +160,7 @@ class BatchingEmbedder:
         Raises:
             OverloadedError: If it was closed.
         """
+        self.warm_up_images()
         embed, stopping = self._embedder().embed_pixels, "the server is stopping"
         return concatenate(
             [
@@ -157,8 +171,8 @@ class BatchingEmbedder:
 
     @property
     def waiting(self) -> int:
-        """The number of requests that wait for the model."""
-        return len(self.embed_texts) + len(self.embed_images)
+        """Number of requests that wait for the model."""
+        return len(self.embed_texts) + len(self._embed_images)
 
     def close(self) -> None:
         """Ends the thread after all pending requests."""

@@ -47,6 +47,8 @@ def keep_current(service: Service, watch: bool, stopped: threading.Event) -> Non
     while not stopped.wait(pause):
         pause = CHECK_INTERVAL
         try:
+            # An update of the run may have replaced the index: by a new model, too.
+            service.refresh()
             if watch:
                 begin = time.monotonic()
                 photos = service.index.files()
@@ -54,7 +56,7 @@ def keep_current(service: Service, watch: bool, stopped: threading.Event) -> Non
                 if photos != known:
                     service.update()
                     known = photos
-            service.refresh()
+                    service.refresh()
             reported = ""
         except UserError as error:
             # The index is unchanged; the cause may be temporary: an unmounted disk, another writer.

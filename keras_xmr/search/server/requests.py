@@ -144,7 +144,7 @@ class PhotosRequest(SampleRequest):
         after: The field `next` of the previous page.
     """
 
-    after: Annotated[str, StringConstraints(pattern=r"^([^ ]{0,40} \d{1,18})?$")] = ""
+    after: Annotated[str, StringConstraints(pattern=r"^([^ _]{0,40}_\d{1,18})?$")] = ""
 
 
 class SearchRequest(SampleRequest):

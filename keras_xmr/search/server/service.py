@@ -42,7 +42,7 @@ class Service:
 
     Args:
         path: The index.
-        settings: Limits.
+        settings: Limits, and what the server offers.
         run: The run of the index, if it was moved.
         load: Loads the embedder of queries when it is first needed; default: the model of the run.
 
@@ -60,18 +60,13 @@ class Service:
     ) -> None:
         self.settings, self.metrics = settings, ServerMetrics()
         self.state: State = "loading"
-        self.embedder = BatchingEmbedder(
-            load or (lambda: _model(run or self.index.run)),
-            settings.max_batch,
-            settings.max_waiting,
-            lambda kind, size: self.metrics.batches.labels(kind).observe(size),
-        )
-        self._path = path
-        self.searcher = self._open()
+        self._path, self._run = path, run
+        self._load = load or (lambda: _model(run or self.index.run))
+        self.searcher = self._open(self._new_embedder())
         # A changed photo has another checksum.
         self._thumbnail = lru_cache(_KEPT)(lambda id_, _: self.resized(id_, _SMALL))
         self._sort_by_day = lru_cache(_LISTS_KEPT)(_sort_by_day)
-        self.matchers = _read_matchers(run or self.index.run)
+        self.matchers = _further_matchers(run or self.index.run)
         self.metrics.watch("photos", "Photos in the index.", lambda: len(self.index))
         self.metrics.watch(
             "waiting", "Requests that wait for the model.", lambda: self.embedder.waiting
@@ -82,16 +77,22 @@ class Service:
         """The current index."""
         return self.searcher.index
 
+    @property
+    def embedder(self) -> BatchingEmbedder:
+        """The model of the current index."""
+        embedder: BatchingEmbedder = self.searcher.embedder
+        return embedder
+
     def warm_up(self) -> None:
-        """Loads the model.
+        """Loads the model. Texts are answered once their part of it is there.
 
         Raises:
             UserError: If it is not the model of the index.
         """
         self.searcher.warm_up()
-        self.index.load()
         if self.state == "loading":
             self.state = "ready"
+        self.embedder.warm_up_images()
 
     def update(self) -> None:
         """Updates the index on the disk by the model of the server.
@@ -104,28 +105,34 @@ class Service:
         from keras_xmr.search.build import build_index
 
         model: Any = self.embedder
+        broken = self.index.broken()
         report = build_index(model, self.index.root, self._path, self.index.backend)
         done = {"new": report.added, "changed": report.changed, "removed": report.removed}
         if any(done.values()):
             _LOG.info("photos: %s", ", ".join(f"{n:,} {name}" for name, n in done.items() if n))
+        for path, why in report.broken.items():
+            if broken.get(path) != why:
+                _LOG.warning("not in the index: %s", why)
 
     def refresh(self) -> None:
         """Opens the index on the disk, if it has changed and is finished.
 
-        It is read completely before it answers requests. The old one is not closed: requests may
-        still use it.
+        It is read completely before it answers requests, and if another model has made it, that
+        model is loaded before, too. The old ones are not closed: requests may still use them.
 
         Raises:
-            UserError: If it cannot be opened.
+            UserError: If it cannot be opened, or its model cannot be loaded.
         """
         if self.index.is_current():
             return
-        newer = self._open()
-        if newer.index.is_finished:
-            newer.index.load()
-            if newer.index.is_current():
-                self.searcher = newer
-                self._sort_by_day.cache_clear()
+        newer = self._open(self.embedder)
+        if newer.index.is_finished and newer.index.is_current():
+            if newer.index.fingerprint != self.index.fingerprint:
+                newer = self._open(self._new_embedder())
+                newer.warm_up()
+                newer.embedder.warm_up_images()
+            self.searcher = newer
+            self._sort_by_day.cache_clear()
 
     def search(self, request: SearchRequest, uploads: Sequence[Upload] = ()) -> dict[str, Any]:
         """Searches; invalid uploads are listed with the hits.
@@ -184,13 +191,13 @@ class Service:
         """
         index = self.index
         places = self._sort_by_day(index, request.filters())
-        day, _, number = request.after.rpartition(" ")
+        day, _, number = request.after.rpartition("_")
         end = bisect_left(places, (day, int(number))) if request.after else len(places)
         start = max(0, end - request.count)
         return {
             "photos": [asdict(index.photo(id_)) for _, id_ in reversed(places[start:end])],
             "total": len(places),
-            "next": " ".join(map(str, places[start])) if start else "",
+            "next": "_".join(map(str, places[start])) if start else "",
         }
 
     def days(self) -> tuple[str, str]:
@@ -242,8 +249,16 @@ class Service:
         except (UserError, UnreadableError, OSError) as error:
             raise NotFoundError(f"{photo.path} cannot be shown: {error}") from None
 
-    def _open(self) -> Searcher:
-        return Searcher(PhotoIndex.open(self._path), embedder=self.embedder)
+    def _open(self, embedder: BatchingEmbedder) -> Searcher:
+        return Searcher(PhotoIndex.open(self._path), embedder=embedder)
+
+    def _new_embedder(self) -> BatchingEmbedder:
+        return BatchingEmbedder(
+            self._load,
+            self.settings.max_batch,
+            self.settings.max_waiting,
+            lambda kind, size: self.metrics.batches.labels(kind).observe(size),
+        )
 
     def _check(self, uploads: Sequence[Upload]) -> list[Upload]:
         checked = [check(upload, self.settings) for upload in uploads]
@@ -263,7 +278,7 @@ def _sort_by_day(index: PhotoIndex, filters: Filters) -> list[tuple[str, int]]:
     return sorted((index.photo(id_).taken, id_) for id_ in filters.allowed(index).tolist())
 
 
-def _read_matchers(run: Path) -> list[str]:
+def _further_matchers(run: Path) -> list[str]:
     """Further matchers of the model of a run, by its config; none without it."""
     try:
         return further_matchers(load_run(run))

@@ -63,6 +63,7 @@ def made(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "RunModel", lambda run: StubEmbedder(fingerprint["model"]))
     index = config.folder / "index"
     build_index(StubEmbedder("old"), tmp_path / "photos" / "images", index)
+    (index / "judgements.csv").write_text("image,caption,grade\n")
     (config.folder / "audit").mkdir()
     steps.done.clear()
     return config, steps, fingerprint
@@ -85,6 +86,32 @@ def images(config) -> int:
 def test_what_is_up_to_date_stays(made):
     config, steps, _ = made
     assert update(config).kept == 24
+    assert steps.done == []
+
+
+def test_changed_captions_are_trained_with_and_indexed(made, capsys, caplog):
+    config, steps, fingerprint = made
+    before = images(config)
+    add_photo(config)
+    fingerprint["model"] = "new"
+    with caplog.at_level("INFO"):
+        command.run(type("Arguments", (), {"run": config.folder, "index": None}))
+    assert re.search(r"changed since .*: \w+ has \d+ images, not \d+", caplog.text)
+    assert f"report: {config.folder / 'evaluation' / 'test' / 'report.html'}" in caplog.text
+    assert steps.done == ["train", "evaluate", "export"]
+    assert images(config) == before + 1
+    assert data_change(config.data) is None
+    index = PhotoIndex.open(config.folder / "index")
+    assert (len(index), index.fingerprint, index.run.name) == (25, "new", "stub_run")
+    assert (config.folder / "index" / "judgements.csv").exists(), "what is not of the index stays"
+    assert (config.folder / "audit").is_dir()
+    assert load_run(config.folder).folder == config.folder
+    assert not list(config.folder.parent.glob(".*"))
+    assert not list(config.data.records.parent.glob(".*-update"))
+    out = capsys.readouterr().out
+    assert f"25 photos (25 new) in {config.folder / 'index'}" in out
+    steps.done.clear()
+    assert update(config).kept == 25
     assert steps.done == []
 
 
@@ -143,28 +170,3 @@ def test_data_that_cannot_be_read_change_nothing(made):
         update(config)
     assert steps.done == []
     assert images(config) == 24
-
-
-def test_changed_captions_are_trained_with_and_indexed(made, capsys, caplog):
-    config, steps, fingerprint = made
-    before = images(config)
-    add_photo(config)
-    fingerprint["model"] = "new"
-    with caplog.at_level("INFO"):
-        command.run(type("Arguments", (), {"run": config.folder, "index": None}))
-    assert re.search(r"changed since .*: \w+ has \d+ images, not \d+", caplog.text)
-    assert f"report: {config.folder / 'evaluation' / 'test' / 'report.html'}" in caplog.text
-    assert steps.done == ["train", "evaluate", "export"]
-    assert images(config) == before + 1
-    assert data_change(config.data) is None
-    index = PhotoIndex.open(config.folder / "index")
-    assert (len(index), index.fingerprint, index.run.name) == (25, "new", "stub_run")
-    assert (config.folder / "audit").is_dir()
-    assert load_run(config.folder).folder == config.folder
-    assert not list(config.folder.parent.glob(".*"))
-    assert not list(config.data.records.parent.glob(".*-update"))
-    out = capsys.readouterr().out
-    assert f"25 photos (25 new) in {config.folder / 'index'}" in out
-    steps.done.clear()
-    assert update(config).kept == 25
-    assert steps.done == []

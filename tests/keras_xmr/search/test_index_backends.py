@@ -16,12 +16,10 @@ import pytest
 from keras_xmr.search.backends import (
     BACKENDS,
     BackendError,
-    DamagedError,
     Exact,
     backend_class,
     base,
 )
-from keras_xmr.search.manifests import read_manifest, write_manifest
 from keras_xmr.utils.errors import UserError
 
 WIDTH = 12
@@ -213,15 +211,6 @@ def test_cells_are_as_many_as_all_vectors_want(tmp_path):
     assert (sizes, faiss.extract_index_ivf(backend._index).nlist) == ([400], 400 // 39)
     backend.add(np.arange(80, 400), vectors(400)[80:])
     assert len(backend) == 400
-
-
-def test_float16_vectors_of_an_earlier_version_are_built_again(tmp_path):
-    backend, _ = filled(Exact, tmp_path)
-    backend.save()
-    content = read_manifest(backend.folder, 1, "shape")
-    write_manifest(backend.folder, 1, content | {"precision": "float16"})
-    with pytest.raises(DamagedError, match="float16 vectors of an earlier"):
-        Exact.open(backend.folder)
 
 
 @pytest.mark.parametrize("asked", [9, 1])

@@ -21,10 +21,11 @@ from keras_xmr.search import PhotoIndex, Query, Searcher, build
 from keras_xmr.search.answer_sets import AnswerSets
 from keras_xmr.search.build import build_index
 from keras_xmr.search.manifests import write_manifest
-from keras_xmr.search.photo_index import Calibration
+from keras_xmr.search.photo_index import VERSION, Calibration
 from keras_xmr.search.photos import read_photo, read_tags
 from keras_xmr.search.query_reranking import Reranking
 from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.files import checksum
 
 RED = Query(texts=("red",))
 
@@ -41,28 +42,8 @@ def built(root, stub=None, **options):
     return report, PhotoIndex.open(root.parent / "index"), stub
 
 
-def without_checksums(path):
-    """An index as earlier versions made it."""
-    return PhotoIndex(path, {**PhotoIndex.open(path).content, "checksums": {}})
-
-
 def paths(index):
     return [photo.path for photo in index.photos()]
-
-
-def calibrated(monkeypatch, times):
-    """Lets indexes be calibrated with what a stub knows; `times` is told of each."""
-    monkeypatch.setattr(build, "has_validation", lambda model: True)
-
-    def calibrate(model):
-        times.append(1)
-        files = {
-            "reference.npz": {"mean": np.ones((4, 3), np.float32)},
-            "captions.npz": {"mean": np.eye(3, dtype=np.float32)},
-        }
-        return Calibration(AnswerSets(0.8, 2, 2), None, Reranking(3.0, 0.5, 0.6)), files
-
-    monkeypatch.setattr(build, "calibrate_run", calibrate)
 
 
 def test_all_photos_are_there_with_what_is_known(root):
@@ -96,33 +77,6 @@ def test_only_what_is_new_or_changed_is_embedded(root):
     assert min(numbers["red/0.jpg"], numbers["red/3.jpg"]) == 15  # An id is not used again.
     report, _, stub = built(root)
     assert (stub.embedded, report.kept) == (0, 15)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("gone", [0, 10])
-def test_many_small_parts_are_written_as_few(root, monkeypatch, gone):
-    monkeypatch.setattr(build, "_PART", 8)
-    monkeypatch.setattr(build, "_SMALL_PARTS", 3)
-    for number in range(4 * (gone == 0)):
-        (root / f"{number}.jpg").write_bytes(photo("red", 200 + number))
-        _, before, _ = built(root)
-    if gone:
-        _, before, _ = built(root)
-        for path in paths(before)[:gone]:
-            (root / path).unlink()
-    os.utime(root / "yellow/2.jpg", (1, 1))
-    (root / "last.jpg").write_bytes(photo("blue", 300))
-    _, index, stub = built(root)
-    count = 16 - gone + 4 * (gone == 0)
-    assert len(index) == len(index.vectors.ids) == count
-    assert len(index.parts) == -(-count // 8)
-    assert index.content["removed"] == []
-    kept = np.intersect1d(before.ids, index.ids)
-    np.testing.assert_array_equal(
-        index.embeddings(kept)["mean"], before.embeddings(kept)["mean"]
-    )  # Who has it open goes on.
-    assert built(root, stub)[0].kept == count
-    assert len(list((root.parent / "index/parts").iterdir())) == len(index.parts)
 
 
 @pytest.mark.slow
@@ -190,7 +144,7 @@ def test_a_photo_that_breaks_is_gone(root):
 
 @pytest.mark.slow
 def test_a_killed_build_goes_on(root, monkeypatch):
-    monkeypatch.setattr(build, "_PART", 4)
+    monkeypatch.setattr(build, "_LEAST", 4)
     stub = StubEmbedder()
     embed = stub.embed_pixels
 
@@ -202,19 +156,19 @@ def test_a_killed_build_goes_on(root, monkeypatch):
     stub.embed_pixels = killed
     with pytest.raises(KeyboardInterrupt):
         built(root, stub)
-    (root.parent / "index/parts/000009").mkdir()  # As if it was killed before the manifest.
+    (root.parent / "index/000009.mean.npy").touch()  # As if it was killed before the manifest.
     assert len(PhotoIndex.open(root.parent / "index")) == 8
     report, index, stub = built(root)
     assert stub.embedded == 7
     assert (report.kept, report.added, len(index)) == (8, 7, 15)
     assert set(index.vectors.ids) == set(index.ids)
-    assert len(list((root.parent / "index/parts").iterdir())) == 4
+    assert {path.name for path in index.path.glob("0*")} == set(index.content["files"])
 
 
 @pytest.mark.slow
 def test_vectors_that_were_lost_are_made_again(root):
     built(root)
-    shutil.rmtree(root.parent / "index/vectors")
+    shutil.rmtree(PhotoIndex.open(root.parent / "index").vectors_path)
     _, index, stub = built(root)
     assert stub.embedded == 0
     np.testing.assert_array_equal(index.vectors.ids, index.ids)
@@ -227,61 +181,92 @@ def flip_bit(path):
 
 
 DAMAGE = {
-    "a flipped bit of an array": lambda part: flip_bit(part / "mean.npy"),
-    "an array that is gone": lambda part: (part / "mean.npy").unlink(),
-    "an array of fewer photos": lambda part: np.save(part / "mean.npy", np.zeros((1, 3))),
-    "another array": lambda part: np.save(part / "other.npy", np.zeros((4, 3), np.float32)),
-    "a key of another name": lambda part: (part / "photos.json").write_text(
-        (part / "photos.json").read_text().replace("path", "qath", 1)
+    "a flipped bit of an array": lambda array, photos: flip_bit(array),
+    "an array that is gone": lambda array, photos: array.unlink(),
+    "an array of fewer photos": lambda array, photos: np.save(array, np.zeros((1, 3))),
+    "a key of another name": lambda array, photos: photos.write_text(
+        photos.read_text().replace("path", "qath", 1)
     ),
-    "photos that are no list": lambda part: (part / "photos.json").write_text("5"),
-    "a part that is gone": shutil.rmtree,
+    "photos that are no list": lambda array, photos: photos.write_text("5"),
+    "photos that are a folder": lambda array, photos: (photos.unlink(), photos.mkdir()),
 }
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("has_checksum", [True, False])
 @pytest.mark.parametrize("name", DAMAGE)
-def test_a_damaged_part_is_named_and_embedded_again(root, monkeypatch, name):
-    monkeypatch.setattr(build, "_PART", 4)
+def test_a_damaged_index_is_named_and_embedded_again(root, name, has_checksum):
     _, before, _ = built(root)
-    photos = sorted(paths(before))
-    part = root.parent / "index/parts/000001"
-    DAMAGE[name](part)
-    with pytest.raises(UserError, match=r"parts/000001 is damaged .*run `index` again"):
-        Searcher(PhotoIndex.open(before.path), embedder=StubEmbedder()).search(RED)
+    array, described = (before.path / file for file in sorted(before.content["files"]))
+    DAMAGE[name](array, described)
+    if not has_checksum and array.is_file() and described.is_file() and "bit" not in name:
+        files = {path.name: checksum(path) for path in (described, array)}
+        write_manifest(before.path, VERSION, {**before.content, "files": files})
+    with pytest.raises(UserError, match=r"\.(npy|json) is damaged .*run `index` again"):
+        PhotoIndex.open(before.path)
     report, index, stub = built(root)
-    assert report.damaged == [part]
-    assert (stub.embedded, report.kept, report.added) == (4, 11, 4)
-    assert sorted(paths(index)) == photos
+    assert set(report.damaged) == {array, described}
+    assert (stub.embedded, report.kept, report.added) == (15, 0, 15)
+    assert paths(index) == paths(before)
     assert set(index.vectors.ids) == set(index.ids)
     red = [hit.path for hit in Searcher(index, embedder=StubEmbedder()).search(RED, 3).hits]
     assert all(path.startswith("red/") for path in red)
     assert built(root)[0].damaged == []
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["an array that is gone", "an array of fewer photos", "a key of another name"],
-)
-def test_an_index_without_checksums_is_checked_as_far_as_it_goes(root, name):
+def test_an_index_of_the_former_version_is_refused(root):
     _, index, _ = built(root)
-    DAMAGE[name](root.parent / "index/parts/000000")
-    with pytest.raises(UserError, match=r"parts/000000 is damaged"):
-        Searcher(without_checksums(index.path), embedder=StubEmbedder()).search(RED)
+    write_manifest(index.path, 1, {"parts": [], "root": str(root)})
+    for use in (lambda: PhotoIndex.open(index.path), lambda: built(root)):
+        with pytest.raises(UserError, match="has version 1, not 2; move the folder away and build"):
+            use()
 
 
-def test_an_index_without_checksums_gets_them(root):
-    _, index, _ = built(root)
-    before = index.content["checksums"]
-    write_manifest(index.path, 1, {k: v for k, v in index.content.items() if k != "checksums"})
+@pytest.mark.parametrize("renamed", ["", "other"])
+def test_photos_that_were_moved_keep_their_embeddings(root, renamed):
+    """The folder of all photos, or a folder of some of them."""
+    _, before, _ = built(root, tags={"red/0.jpg": ["mine"]})
+    if renamed:
+        (root / "red").rename(root / renamed)
+    else:
+        root = root.rename(root.parent / "elsewhere")
+    (root / "new.jpg").write_bytes(photo("red", 300))
     report, index, stub = built(root)
-    assert (stub.embedded, report.damaged) == (0, [])
-    assert index.content["checksums"] == before
+    assert (stub.embedded, report.added, report.kept, report.removed) == (1, 1, 15, 0)
+    moved = {path.replace("red/", f"{renamed}/") if renamed else path for path in paths(before)}
+    assert set(paths(index)) == moved | {"new.jpg"}
+    assert index.root == root
+    np.testing.assert_array_equal(
+        index.embeddings(before.ids)["mean"], before.embeddings(before.ids)["mean"]
+    )
+    assert index.content["tags"] == before.content["tags"]
+    assert built(root)[2].embedded == 0
+
+
+@pytest.mark.parametrize("root_moves", [True, False])
+def test_files_of_equal_size_and_time_that_change_places_are_seen(root, root_moves):
+    data = photo("red", 500), photo("blue", 501)
+    size = max(map(len, data))
+    files = root / "red/a.jpg", root / "red/b.jpg"
+    for path, content in zip(files, data, strict=True):
+        path.write_bytes(content.ljust(size, b"\0"))
+        os.utime(path, (9, 9))
+    _, before, _ = built(root)
+    third = root / "red/c"
+    files[0].rename(third)
+    files[1].rename(files[0])
+    third.rename(files[1])
+    if root_moves:
+        root = root.rename(root.parent / "elsewhere")
+    _, index, stub = built(root)
+    ids = {photo.path: photo.id for photo in index.photos()}
+    former = {photo.path: photo.id for photo in before.photos()}
+    assert (ids["red/a.jpg"], ids["red/b.jpg"]) == (former["red/b.jpg"], former["red/a.jpg"])
+    assert stub.embedded == 0
 
 
 def test_a_manifest_of_something_else_is_named(root):
     _, index, _ = built(root)
-    own, other = index.path / "manifest.json", index.path / "vectors/manifest.json"
+    own, other = index.path / "manifest.json", index.vectors_path / "manifest.json"
     contents = own.read_bytes(), other.read_bytes()
     for path, content in (
         (own, contents[1]),
@@ -290,8 +275,8 @@ def test_a_manifest_of_something_else_is_named(root):
     ):
         own.write_bytes(contents[0])
         path.write_bytes(content)
-        with pytest.raises(UserError, match=rf"{path} is damaged; delete the folder"):
-            _ = PhotoIndex.open(index.path).vectors
+        with pytest.raises(UserError, match=rf"{path} is damaged; move the folder"):
+            PhotoIndex.open(index.path)
 
 
 @pytest.mark.slow
@@ -300,10 +285,10 @@ def test_damaged_vectors_are_named_and_made_again(root, backend):
     if backend != "exact":
         pytest.importorskip("faiss", reason="the extra for it is not installed")
     _, index, _ = built(root, backend=backend)
-    folder = index.path / "vectors"
+    folder = index.vectors_path
     flip_bit(sorted(folder.glob("0*"))[-1])
     with pytest.raises(UserError, match=r"is missing or damaged .*run `index` again"):
-        _ = PhotoIndex.open(index.path).vectors
+        PhotoIndex.open(index.path)
     report, index, stub = built(root, backend=backend)
     assert (stub.embedded, report.damaged) == (0, [folder])
     np.testing.assert_array_equal(index.vectors.ids, index.ids)
@@ -312,12 +297,12 @@ def test_damaged_vectors_are_named_and_made_again(root, backend):
 @pytest.mark.parametrize("is_folder", [True, False])
 def test_vectors_that_are_a_folder_or_a_loop_are_named_and_made_again(root, is_folder):
     _, index, _ = built(root)
-    folder = index.path / "vectors"
+    folder = index.vectors_path
     path = next(folder.glob("*.vectors.npy"))
     path.unlink()
     path.mkdir() if is_folder else path.symlink_to(path.name)
     with pytest.raises(UserError, match=r"is missing or damaged .*run `index` again"):
-        _ = PhotoIndex.open(index.path).vectors
+        PhotoIndex.open(index.path)
     report, index, stub = built(root)
     assert (stub.embedded, report.damaged) == (0, [folder])
     np.testing.assert_array_equal(index.vectors.ids, index.ids)
@@ -327,29 +312,44 @@ def test_a_manifest_that_is_a_folder_is_named(root):
     _, index, _ = built(root)
     (index.path / "manifest.json").unlink()
     (index.path / "manifest.json").mkdir()
-    with pytest.raises(UserError, match=r"manifest\.json is damaged; delete the folder"):
+    with pytest.raises(UserError, match=r"manifest\.json is damaged; move the folder"):
         PhotoIndex.open(index.path)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["reference.npz", "captions.npz"])
-def test_a_damaged_calibration_is_named_and_made_again(root, monkeypatch, name):
+def calibrated(monkeypatch, times):
+    """Lets indexes be calibrated with what a stub knows; `times` is told of each."""
+    monkeypatch.setattr(build, "has_validation", lambda model: True)
+
+    def calibrate(model):
+        times.append(1)
+        files = {
+            "reference.npz": {"mean": np.ones((4, 3), np.float32)},
+            "captions.npz": {"mean": np.eye(3, dtype=np.float32)},
+        }
+        return Calibration(AnswerSets(0.8, 2, 2), None, Reranking(3.0, 0.5, 0.6)), files
+
+    monkeypatch.setattr(build, "calibrate_run", calibrate)
+
+
+@pytest.mark.parametrize("end", ["reference.npz", "captions.npz"])
+def test_a_damaged_calibration_is_named_and_made_again(root, monkeypatch, end):
     times = []
     calibrated(monkeypatch, times)
     _, before, _ = built(root, calibrate=True)
-    other = "reference.npz" if name == "captions.npz" else "captions.npz"
-    shutil.copy(before.path / other, before.path / name)
-    searcher = Searcher(PhotoIndex.open(before.path), embedder=StubEmbedder())
-    with pytest.raises(UserError, match=rf"{name} is damaged .*run `index` again"):
-        searcher.search(RED, rerank="fast_reranking")
+    files = {n.partition(".")[2]: before.path / n for n in before.content["calibration_files"]}
+    other = "reference.npz" if end == "captions.npz" else "captions.npz"
+    shutil.copy(files[other], files[end])
+    with pytest.raises(UserError, match=rf"{end} is damaged .*run `index` again"):
+        PhotoIndex.open(before.path)
     report, index, _ = built(root, calibrate=True)
-    assert report.damaged == [index.path / name]
+    assert report.damaged == [files[end]]
     assert len(times) == 2
-    assert index.content == before.content
+    assert index.content["calibration"] == before.content["calibration"]
     assert Searcher(index, embedder=StubEmbedder()).search(RED, rerank="fast_reranking").answer
-    (index.path / name).write_bytes(b"")
+    damaged = next(index.path.glob(f"*.{end}"))
+    damaged.write_bytes(b"")
     report, index, _ = built(root)
-    assert report.damaged == [index.path / name]
+    assert report.damaged == [damaged]
     found = Searcher(index, embedder=StubEmbedder()).search(RED)
     assert (found.answer, len(times)) == (None, 2)
 
@@ -379,8 +379,10 @@ def test_an_index_of_something_else_is_refused(root, tmp_path):
     with pytest.raises(UserError, match=r"was made by another model .*--index"):
         built(root, StubEmbedder("other"))
     (tmp_path / "other").mkdir()
-    with pytest.raises(UserError, match="has the photos of"):
-        build_index(StubEmbedder(), tmp_path / "other", root.parent / "index")
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"has the photos of .* 0 of these 15; use another fol"):
+            build_index(StubEmbedder(), tmp_path / "other", root.parent / "index")
+        (tmp_path / "other/a.jpg").write_bytes(photo("red", 400))
 
 
 def test_a_folder_that_is_suddenly_empty_empties_no_index(root):
@@ -411,14 +413,15 @@ def test_a_name_that_no_answer_could_hold_is_refused(tmp_path):
 
 def test_a_path_of_a_changed_index_stays_inside_the_root(tmp_path):
     index = small_index(tmp_path)
-    part = next((tmp_path / "index/parts").iterdir()) / "photos.json"
-    items = json.loads(part.read_text())
+    path = next(index.path.glob("*.photos.json"))
+    items = json.loads(path.read_text())
     items[0]["path"] = "../secret.jpg"
-    part.write_text(json.dumps(items))
+    path.write_text(json.dumps(items))
     (tmp_path / "secret.jpg").write_bytes(photo("red"))
-    with pytest.raises(UserError, match=r"parts/000000 is damaged .*checksum"):
-        PhotoIndex.open(tmp_path / "index").photo_path(0)
-    index = without_checksums(tmp_path / "index")
+    with pytest.raises(UserError, match=r"photos\.json is damaged .*checksum"):
+        PhotoIndex.open(index.path)
+    files = {**index.content["files"], path.name: checksum(path)}
+    index = PhotoIndex(index.path, {**index.content, "files": files})
     with pytest.raises(UserError, match="points outside"):
         index.photo_path(0)
     with pytest.raises(UserError, match="points outside"):

@@ -13,7 +13,6 @@ from tiny_runs import copy_of
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.registry import components
 from keras_xmr.evaluation.embed import embed_split
-from keras_xmr.evaluation.inspection import compute_attention
 from keras_xmr.evaluation.scoring import score_tiles
 from keras_xmr.evaluation.uncertainty.assessment import log_sigma
 from keras_xmr.model.build import further_matcher
@@ -97,7 +96,6 @@ def test_training_captions_are_stored(trained, model, index):
     records = trained.records.split("train")
     assert len(index.captions["mean"]) == min(500, len(records.captions))
     assert index.reranking.after >= 0
-    assert not {"precision"} & index.content.keys()
     sigma = log_sigma(index.captions)
     assert sigma.std() > 0
     assert index.log_sigma is None or (index.log_sigma == np.sort(sigma)).all()
@@ -139,17 +137,6 @@ def test_scores_have_one_graph_for_any_number_of_photos_and_texts(model, monkeyp
         assert found.shape == (photos, texts)
     assert traced == ["image", "caption"]
     assert not caplog.records, "AutoGraph warns of functions that it cannot convert"
-
-
-def test_where_it_looks_in_a_photo(trained, model, tmp_path):
-    pixels = model.decode_images(trained.records.split("test"), np.arange(2))
-    maps = model.attention(pixels)
-    assert {name: found.shape[:2] for name, found in maps.items()} == {
-        "mean": (2, 1),
-        "sigma": (2, 1),
-    }
-    shown = compute_attention(trained.model, trained.records.split("test"), trained.config)
-    np.testing.assert_allclose(shown.maps["mean"][0], maps["mean"][0], rtol=1e-3)
 
 
 def test_a_query_of_words_loads_no_image_tower(trained, index, searcher):

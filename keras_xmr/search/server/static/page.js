@@ -67,18 +67,17 @@ function request() {
     texts: text ? [text] : [],
     ids: photoParts.ids,
     unlike: unlike.slice(0, maxParts),
-    matcher: byId("matcher") ? byId("matcher").value : "",
     ...filters(),
   };
   return {...wanted, rerank: reranks(wanted) ? "fast_reranking" : ""};
 }
 
-/* Re-ranking is for a single text, ranked as the index does. */
-function reranks({texts, ids, unlike, matcher}) {
+/* Re-ranking is for a single text. */
+function reranks({texts, ids, unlike}) {
   const box = byId("rerank");
   const others = ids.length + photoParts.files.length + unlike.length;
   if (box) {
-    box.disabled = Boolean(others || matcher);
+    box.disabled = Boolean(others);
   }
   return Boolean(box && box.checked && !box.disabled && texts.length);
 }
@@ -94,7 +93,7 @@ function toAddress(wanted) {
   if (wanted.unlike.length) {
     search.set("not", byId("unlike").value);
   }
-  for (const name of ["matcher", "rerank", "folder", "since", "until"]) {
+  for (const name of ["rerank", "folder", "since", "until"]) {
     if (wanted[name]) {
       search.set(name, wanted[name]);
     }
@@ -109,7 +108,7 @@ function fromAddress() {
   byId("unlike").value = search.get("not") || "";
   photoParts.ids = search.getAll("like").map(Number).filter(Number.isSafeInteger);
   photoParts.files = [];
-  for (const name of ["matcher", "folder", "since", "until"]) {
+  for (const name of ["folder", "since", "until"]) {
     if (byId(name)) {
       byId(name).value = search.get(name) || "";
     }
@@ -121,7 +120,7 @@ function fromAddress() {
   for (const box of document.querySelectorAll("input[name=tag]")) {
     box.checked = tags.has(box.value);
   }
-  if (byId("expert") && (search.has("matcher") || search.has("rerank"))) {
+  if (byId("expert") && search.has("rerank")) {
     byId("expert").open = true;
   }
   showParts();
@@ -247,8 +246,7 @@ function typeAhead() {
 
 async function find(wanted, signal, typed = false, count = PAGE) {
   const asking = {...wanted, count};
-  const result = await (photoParts.files.length
-    ? sendFiles(asking, signal) : post("/search", asking, signal));
+  const result = await (photoParts.files.length ? sendFiles(asking, signal) : post("/search", asking, signal));
   const {hits, searched} = result;
   /* The index may have been replaced: further photos must belong to the same result. */
   const goesOn = count > PAGE && shown.hits.every((hit, place) => hits[place]?.id === hit.id);
@@ -260,7 +258,7 @@ async function find(wanted, signal, typed = false, count = PAGE) {
   shown = {hits, text: wanted.texts[0] || "", at: shown.at, more};
   document.title = shown.text || "Photo search";
   showParts(Object.fromEntries(result.broken.map(({name, error}) => [name, error])));
-  summarise(result, wanted, typed);
+  summarise(result, typed);
   show(first, () => "");
   const rest = searched - most;
   byId("end").textContent = rest > 0 && !more ? `${plural(rest, "photo")} that fit less are not shown.` : "";
@@ -325,7 +323,7 @@ function say(text, kind = "", strong = "") {
 
 /* The summary of a search. */
 
-function summarise(result, wanted, typed) {
+function summarise(result, typed) {
   result.broken.forEach(({error}) => say(error, "problem", "This photo was skipped."));
   /* The last word may be incomplete. */
   const unknown = result.unknown_words.filter((word) => !(typed && shown.text.endsWith(word)));
@@ -463,19 +461,21 @@ function address(kind, hit) {
   return `/${kind}/${hit.id}?v=${encodeURIComponent(`${hit.taken}-${hit.width}x${hit.height}`)}`;
 }
 
+/* The score orders the photos of one search; its probability, where a model has one, is the bar. */
 function score(hit, place) {
   const line = make("div", {className: "score"}, make("span", {className: "rank", textContent: place + 1}));
-  if (hit.probability === null) {
-    line.append(make("span", {
-      textContent: `score ${hit.score.toFixed(3)}`,
-      title: "Orders the photos of one search; other kinds of search, as by text and photo, have other scales",
-    }));
-    return line;
+  line.append(make("span", {textContent: scoreText(hit), title: "Other kinds of search have other scales"}));
+  if (hit.probability !== null) {
+    const bar = make("span", {className: "track"}, make("b"));
+    bar.style.setProperty("--part", `${(100 * hit.probability).toFixed(1)}%`);
+    line.append(bar);
   }
-  const bar = make("span", {className: "track"}, make("b"));
-  bar.style.setProperty("--part", `${(100 * hit.probability).toFixed(1)}%`);
-  line.append(make("span", {textContent: `match ${percent(hit.probability)}`}), bar);
   return line;
+}
+
+function scoreText(hit) {
+  const match = hit.probability === null ? "" : `, match ${percent(hit.probability)}`;
+  return `score ${hit.score.toFixed(3)}${match}`;
 }
 
 function percent(probability) {
@@ -500,8 +500,8 @@ function view(place) {
     byId("original").href = `/originals/${hit.id}`;
   }
   const facts = [hit.path, hit.taken.slice(0, 10), `${hit.width} × ${hit.height}`, ...(hit.tags || [])];
-  if (typeof hit.probability === "number") {
-    facts.unshift(`match ${percent(hit.probability)}`);
+  if (hit.score !== undefined) {
+    facts.unshift(scoreText(hit));
   }
   byId("facts").textContent = facts.filter(Boolean).join("  ·  ");
   byId("previous").disabled = place === 0;
@@ -522,7 +522,6 @@ function closed() {
 }
 
 function viewerKeys(event) {
-  const hit = shown.hits[shown.at];
   const actions = {
     ArrowLeft: () => view(shown.at - 1),
     ArrowRight: () => view(shown.at + 1),
@@ -533,8 +532,10 @@ function viewerKeys(event) {
   }
 }
 
+/* The query has the focus at first: a slash begins no query, so it never types one there. */
 function slashKey(event) {
-  const typing = event.target.closest("input, select, textarea, dialog");
+  const isQuery = event.target === byId("query") && !event.target.value;
+  const typing = !isQuery && event.target.closest("input, select, textarea, dialog");
   if (event.key === "/" && !typing) {
     event.preventDefault();
     byId("query").select();
@@ -568,10 +569,8 @@ byId("files").addEventListener("change", (event) => {
 byId("query").addEventListener("input", typeAhead);
 byId("unlike").addEventListener("input", typeAhead);
 byId("filters").addEventListener("change", () => search());
-for (const name of ["matcher", "rerank"]) {
-  if (byId(name)) {
-    byId(name).addEventListener("change", () => search());
-  }
+if (byId("rerank")) {
+  byId("rerank").addEventListener("change", () => search());
 }
 byId("reset").addEventListener("click", resetFilters);
 byId("previous").addEventListener("click", () => view(shown.at - 1));

@@ -5,17 +5,22 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import numpy as np
 import pytest
+from fastapi.testclient import TestClient
 from small_index import StubEmbedder, photo, small_index
 
 from keras_xmr.search import PhotoIndex, Searcher
+from keras_xmr.search.build import build_index, replace_index
 from keras_xmr.search.query import Query
 from keras_xmr.search.server import process
 from keras_xmr.search.server.batching import BatchingEmbedder
+from keras_xmr.search.server.process import create_app
 from keras_xmr.search.server.requests import OverloadedError, SearchRequest, Settings
 from keras_xmr.search.server.service import Service
+from keras_xmr.utils.files import LockedError
 
 ASKED = SearchRequest(texts=("red",), count=100)
 
@@ -58,7 +63,8 @@ def change(root, step: int) -> None:
 
 @pytest.mark.slow
 def test_answers_are_of_the_old_or_the_new_index(service, monkeypatch):
-    monkeypatch.setattr("keras_xmr.search.build._PART", 1)  # The index is written photo by photo.
+    monkeypatch.setattr("keras_xmr.search.build._LEAST", 1)  # The index is written photo by photo.
+    monkeypatch.setattr("keras_xmr.search.build._SHARE", 1000)
     stopped, states = threading.Event(), {answer(service)}
 
     def ask() -> list[tuple]:
@@ -145,8 +151,109 @@ def test_without_watching_only_the_index_is_looked_at(service, monkeypatch):
     assert before.is_current()
 
 
+class Changing(StubEmbedder):
+    """The model that the run has when it is loaded; a later one turns colours round."""
+
+    current = "stub"
+
+    def __init__(self):
+        super().__init__(self.current)
+
+    def embed_pixels(self, pixels):
+        embedded = super().embed_pixels(pixels)
+        return embedded if self.fingerprint == "stub" else {"mean": -embedded["mean"]}
+
+    def embed_texts(self, texts):
+        embedded = super().embed_texts(texts)
+        return embedded if self.fingerprint == "stub" else {"mean": -embedded["mean"]}
+
+
+@pytest.mark.parametrize("watch", [False, True])
+def test_an_update_of_the_run_fails_no_search(tmp_path, monkeypatch, watch):
+    """The new model and its index take the place of the old ones, while searches go on."""
+    monkeypatch.setattr(process, "CHECK_INTERVAL", 0.01)
+    monkeypatch.setattr(Changing, "current", "stub")
+    index = small_index(tmp_path)
+    service = Service(index.path, Settings(), load=Changing)
+    service.warm_up()
+    client, stopped = TestClient(create_app(service), base_url="http://localhost"), Event()
+    uploaded = {"files": [("images", ("x.jpg", photo("red", 7)))]}
+
+    def ask() -> list[tuple[int, str]]:
+        given = []
+        while not stopped.is_set():
+            for response in (
+                client.post("/search", json={"texts": ["red"], "count": 3}),
+                client.post("/similar", **uploaded),
+            ):
+                best = response.json().get("hits", [{"path": response.text}])[0]["path"]
+                given.append((response.status_code, best.partition("/")[0]))
+        return given
+
+    with ThreadPoolExecutor(3) as pool:
+        asked = [pool.submit(ask) for _ in range(2)]
+        watched = pool.submit(process.keep_current, service, watch, stopped)
+        try:
+            for number in range(3):
+                name = f"model {number}"
+                (index.root / f"red/new {number}.jpg").write_bytes(photo("red", 50 + number))
+                monkeypatch.setattr(Changing, "current", name)
+                time.sleep(0.1)  # The run has its new model, and the index is not there yet.
+                old, fresh = PhotoIndex.open(index.path), index.path.with_name(".index-update")
+                build_index(Changing(), index.root, fresh, replaced=old)
+                while True:
+                    try:
+                        replace_index(fresh, index.path)
+                        break
+                    except LockedError:
+                        time.sleep(0.01)
+                end = time.monotonic() + 20
+                while service.index.fingerprint != name:
+                    assert time.monotonic() < end
+                    time.sleep(0.01)
+        finally:
+            stopped.set()
+        watched.result()
+        given = [answer for future in asked for answer in future.result()]
+    assert set(given) == {(200, "red")}
+    assert len(given) > 20
+    assert (len(service.index), service.index.run) == (18, index.run)
+    service.close()
+
+
+def test_the_first_upload_does_not_make_texts_wait(tmp_path):
+    """What images need is loaded after texts are answered, and not in the thread of texts."""
+    begun, let = Event(), Event()
+
+    class Heavy(StubEmbedder):
+        def warm_up_images(self):
+            begun.set()
+            assert let.wait(20)
+
+    service = Service(small_index(tmp_path).path, Settings(), load=Heavy)
+    with ThreadPoolExecutor(2) as pool:
+        warmed = pool.submit(service.warm_up)
+        assert begun.wait(20)
+        upload = pool.submit(service.find, SearchRequest(count=1), [photo("red", 7)])
+        assert service.state == "ready"
+        assert service.find(ASKED).hits
+        assert not upload.done()
+        let.set()
+        assert upload.result(20).hits[0].path.startswith("red/")
+        warmed.result(20)
+    service.close()
+
+
+def test_photos_that_cannot_be_read_are_logged_by_name(service, caplog):
+    (service.index.root / "cut.jpg").write_bytes(photo("red")[:100])
+    for _ in range(2):
+        service.update()
+        service.refresh()
+    assert caplog.text.count("not in the index: cut.jpg is") == 1
+
+
 def test_an_unfinished_index_is_not_taken(service):
-    (service.index.root / "new.jpg").write_bytes(photo("red"))
+    (service.index.root / "new.jpg").write_bytes(photo("red", 9))
     before, written = service.index, []
 
     def stop(pixels):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ import uvicorn
 from browser import Page, start_browser
 from small_index import StubEmbedder, photo, small_index
 
-from keras_xmr.search import Answer, PhotoIndex, Searcher
+from keras_xmr.search import PhotoIndex, Searcher
 from keras_xmr.search.backends import Exact
 from keras_xmr.search.query_reranking import Reranking
 from keras_xmr.search.server.process import create_app, listen
@@ -27,6 +27,32 @@ pytestmark = pytest.mark.slow
 HOSTILE = "<img src=x onerror=document.title='owned'><script>document.title='owned'</script>"
 MANY = 100_000
 WIDTHS = (1440, 768, 360)
+
+
+class Vague(Service):
+    """A service that knows probabilities, and how vague texts are."""
+
+    def find(self, request, images=(), searcher=None):
+        result = super().find(request, images, searcher)
+        if not (request.texts and result.hits):
+            return result
+        hits = tuple(
+            replace(hit, probability=0.9 - 0.05 * place) for place, hit in enumerate(result.hits)
+        )
+        vague = 100.0 - 10 * len(request.texts[0].split())
+        return replace(result, hits=hits, uncertainty=vague)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("page")
+    (folder / "photos" / "a <b>folder</b>").mkdir(parents=True)
+    name = "<img src=x onerror=alert(1)>.jpg"
+    (folder / "photos" / "a <b>folder</b>" / name).write_bytes(photo("red", 99, (30, 90)))
+    index = small_index(folder)
+    service = Vague(index.path, Settings(), load=StubEmbedder)
+    service.warm_up()
+    return service
 
 
 @pytest.fixture(scope="module")
@@ -48,34 +74,6 @@ def browser(tmp_path_factory, address):
     browser.quit()
 
 
-class Promising(Service):
-    """A service that knows how vague texts are."""
-
-    def find(self, request, images=(), searcher=None):
-        result = super().find(request, images, searcher)
-        if not (request.texts and result.hits):
-            return result
-        hits = tuple(
-            replace(hit, in_answer=place < 4, probability=0.9 - 0.05 * place)
-            for place, hit in enumerate(result.hits)
-        )
-        vague = 100.0 - 10 * len(request.texts[0].split())
-        return replace(result, hits=hits, answer=Answer(4, False, 0.5, 0.8, 0.9), uncertainty=vague)
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("page")
-    (folder / "photos" / "a <b>folder</b>").mkdir(parents=True)
-    name = "<img src=x onerror=alert(1)>.jpg"
-    (folder / "photos" / "a <b>folder</b>" / name).write_bytes(photo("red", 99, (30, 90)))
-    index = small_index(folder)
-    service = Promising(index.path, Settings(), load=StubEmbedder)
-    service.matchers = ["mean_only"]
-    service.warm_up()
-    return service
-
-
 @pytest.fixture
 def page(browser, address):
     page = Page(browser, address)
@@ -90,11 +88,39 @@ def is_cut_off(page: Page) -> bool:
     return page.run("return document.documentElement.scrollWidth > innerWidth")
 
 
-def test_expert_switches_are_folded_away(page):
-    page.open("/?q=red")
-    assert not page.all("#matcher")
-    page.open("/?q=red&matcher=mean_only")
-    assert page.all("#matcher")
+def test_a_query(page):
+    page.open()
+    assert page.text("#summary") == "16 photos"
+    assert len(page.all(".hit")) == 16
+    page.type("#query", "red wombat\n")
+    assert "The best 16 of 16 photos" in page.text("#summary")
+    assert "A very vague query: many photos may be right" in page.text("#summary")
+    assert "the model does not know: “wombat”" in page.text("#messages")
+    scores = [re.sub(r"-?\d\.\d{3}", "S", text) for text in page.texts(".score")]
+    assert scores[:2] == ["1\nscore S, match 90 %", "2\nscore S, match 85 %"]
+    page.click(".hit .picture")
+    assert re.match(r"score -?\d\.\d{3}, match 90 %  ·  ", page.text("#facts"))
+    page.click("#close")
+    page.run("history.back()")
+    page.until("return document.querySelector('#summary').innerText === '16 photos'")
+
+
+def test_search_as_one_types(page):
+    page.open()
+    entries = page.run("return history.length")
+    for text in ("re", "d womb"):
+        page.type("#query", text)
+        page.until("return document.querySelector('#summary .row')")
+        page.until("return location.search.includes('q=re')")
+    page.until("return location.search === '?q=red+womb'")
+    page.until("return document.title === 'red womb'")
+    page.wait()
+    assert not page.texts(".banner")  # "womb" may go on.
+    page.type("#query", "\n")
+    assert "“womb”" in page.text(".banner.unsure")
+    assert page.run("return history.length") == entries + 1
+    page.run("history.back()")
+    page.until("return document.querySelector('#query').value === ''")
 
 
 def test_an_original_is_opened(page, service):
@@ -177,14 +203,20 @@ def test_the_keyboard_is_enough(page):
     page.run("document.activeElement.blur()")
     page.type("body", "/")
     assert page.run("return document.activeElement.id") == "query"
+    page.open()
+    page.press("/")
+    assert page.run("return [document.activeElement.id, document.activeElement.value]") == [
+        "query",
+        "",
+    ]
+    page.open("/?q=white")
+    page.run("document.querySelector('#query').focus()")
     page.press(Keys.ENTER)
     page.run("document.querySelector('.picture').focus()")
     page.press(Keys.ENTER)
     first = page.text("#facts")
     page.press(Keys.ARROW_RIGHT)
     assert page.text("#facts") != first
-    page.press("r")
-    page.until("return document.querySelector('#marking [aria-pressed=true]')")
     page.press(Keys.ESCAPE)
     assert not page.all("#viewer")
     assert page.run("return document.activeElement.dataset.place") == "1"
@@ -202,48 +234,13 @@ def test_filters_that_nothing_passes(page):
     assert page.all(".hit")
 
 
-def test_words_that_matter(page):
-    page.open("/?q=red+blue")
-    page.click("#summary button", "Which words matter?")
-    rows = page.texts("#analysis tr")[1:]
-    assert [row.split()[0] for row in rows] == ["red", "blue"]
-    assert "vaguer by 10" in rows[0]
-
-
-def choose(page: Page, selector: str, value: str) -> None:
-    """Chooses from a list, as a person does."""
-    page.run(
-        "const [list, value] = arguments; list.value = value;"
-        "list.dispatchEvent(new Event('change', {bubbles: true}))",
-        page.all(selector)[0],
-        value,
-    )
-    page.wait()
-
-
-def test_another_matcher(page):
-    page.open("/?q=red")
-    page.click("#expert summary")
-    first = page.run("return document.querySelector('.hit img').alt")
-    choose(page, "#matcher", "mean_only")
-    page.until("return document.querySelector('#summary').innerText.includes('Ranked by mean')")
-    assert page.run("return document.querySelector('.hit img').alt") != first
-    assert "matcher=mean_only" in page.run("return location.search")
-    page.run("history.back()")
-    page.until("return document.querySelector('#matcher').value === ''")
-    page.open("/?q=red&matcher=no+such+matcher")
-    assert page.run("return document.querySelector('#matcher').value") == ""
-
-
 def test_reranking(page, service, monkeypatch):
     page.open("/?q=red")
-    assert not page.all("#rerank")
+    assert not page.all("#rerank, #expert"), "what the index cannot do is not offered"
     index = service.index
     # It is not what lies on the disk, which the service would open after a second.
     monkeypatch.setattr(index, "is_current", lambda: True)
     monkeypatch.setattr(index, "reranking", Reranking(4.0, 0.1, 0.2))
-    monkeypatch.setitem(index.content, "reranking", {})
-    monkeypatch.setitem(index.content, "log_sigma", None)
     monkeypatch.setitem(index.__dict__, "captions", StubEmbedder().embed_texts(["red", "blue"]))
     page.open("/?q=red")
     page.until("return document.querySelector('.hit')")  # The switch is heard from then on.
@@ -251,33 +248,8 @@ def test_reranking(page, service, monkeypatch):
     page.click("#rerank")
     page.until("return document.querySelector('#summary').innerText.includes('Re-ranked by')")
     assert "rerank=fast_reranking" in page.run("return location.search")
-    choose(page, "#matcher", "mean_only")
+    page.open("/?q=red&like=0")
     page.until("return document.querySelector('#rerank').disabled")
-    page.until("return document.querySelector('#summary').innerText.includes('Ranked by mean')")
-
-
-def test_where_the_model_looks(page):
-    page.open("/?q=red")
-    page.click(".hit .picture")
-    assert not page.all("#looks img")
-    page.click("#look")
-    page.until(
-        "return [...document.querySelectorAll('#looks img')].every(i => i.naturalWidth > 99)"
-    )
-    assert page.texts("#looks figcaption") == ["embedding 1", "embedding 2"]
-    page.click("#next")
-    page.until("return document.querySelectorAll('#looks img').length === 2")
-    page.click("#look")
-    assert not page.all("#looks img")
-
-
-def test_what_the_model_cannot_do_is_not_offered(page, service, monkeypatch):
-    monkeypatch.setattr(service, "matchers", [])
-    monkeypatch.setattr(service, "attends", False)
-    page.open("/?q=red")
-    page.click(".hit .picture")
-    assert page.all("#large")
-    assert not page.all("#look, #expert")
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -287,13 +259,10 @@ def test_nothing_is_cut_off(page, width):
         page.open(path, width)
         assert not is_cut_off(page), path
     page.open("/?q=red+blue", width)
-    for panel in ("#filters", "#expert", "#help"):
+    for panel in ("#filters", "#help"):
         page.click(f"{panel} summary")
-    page.click("#summary button", "Which words matter?")
     assert not is_cut_off(page)
     page.click(".hit .picture")
-    page.click("#look")
-    page.until("return document.querySelectorAll('#looks img').length === 2")
     assert not is_cut_off(page)
     large = page.run("return document.getElementById('viewer').getBoundingClientRect().toJSON()")
     assert large["left"] >= 0
@@ -323,9 +292,10 @@ def many(service, browser, monkeypatch):
         for number in range(MANY)
     ]
     means = colours[np.arange(MANY) % len(some)]
-    monkeypatch.setitem(
-        index.__dict__, "parts", [SimpleNamespace(items=items, arrays={"mean": means})]
-    )
+    for name in ("ids", "sample", "reference", "_rows"):
+        monkeypatch.delitem(index.__dict__, name, raising=False)
+    monkeypatch.setitem(index.__dict__, "_photos", items)
+    monkeypatch.setitem(index.__dict__, "_arrays", {"mean": means})
     vectors = Exact(index.path / "many", (1, 3))
     vectors.add(np.arange(MANY), means[:, None])
     monkeypatch.setitem(index.__dict__, "vectors", vectors)
@@ -386,48 +356,12 @@ def test_nobody_is_shut_out(page, violations, width, scheme):
     page.open("/", width)
     assert violations(scheme) == []
     page.open("/?q=red+wombat&like=0", width)
-    for panel in ("#filters", "#expert", "#help"):
+    for panel in ("#filters", "#help"):
         page.click(f"{panel} summary")
     assert violations(scheme) == []
     page.open("/?q=red+blue", width)
-    page.click("#summary button", "Which words matter?")
-    page.click(".hit button", "Right")
     page.click(".hit .picture")
-    page.click("#look")
-    page.until("return document.querySelectorAll('#looks img').length === 2")
     assert violations(scheme) == []
-
-
-def test_a_query(page):
-    page.open()
-    assert page.text("#summary") == "16 photos"
-    assert len(page.all(".hit")) == 16
-    page.type("#query", "red wombat\n")
-    assert "The best 16 of 16 photos" in page.text("#summary")
-    assert "A very vague query: many photos may be right" in page.text("#summary")
-    assert "the model does not know: “wombat”" in page.text("#messages")
-    assert page.texts(".score")[:2] == ["1\nmatch 90 %", "2\nmatch 85 %"]
-    assert page.texts(".hit .buttons")[0].split("\n") == ["Similar"]
-    page.run("history.back()")
-    page.until("return document.querySelector('#summary').innerText === '16 photos'")
-
-
-def test_search_as_one_types(page):
-    page.open()
-    entries = page.run("return history.length")
-    for text in ("re", "d womb"):
-        page.type("#query", text)
-        page.until("return document.querySelector('#summary .scale')")
-        page.until("return location.search.includes('q=re')")
-    page.until("return location.search === '?q=red+womb'")
-    page.until("return document.title === 'red womb'")
-    page.wait()
-    assert not page.texts(".banner")  # "womb" may go on.
-    page.type("#query", "\n")
-    assert "“womb”" in page.text(".banner.unsure")
-    assert page.run("return history.length") == entries + 1
-    page.run("history.back()")
-    page.until("return document.querySelector('#query').value === ''")
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (360, "dark")])
@@ -437,6 +371,9 @@ def test_nobody_is_shut_out_where_something_is_missing(page, violations, tmp_pat
     (tmp_path / "broken.jpg").write_bytes(photo("red")[:200])
     page.type("#files", str(tmp_path / "broken.jpg"))
     assert page.all(".banner.problem, #parts li.broken")
+    assert violations(scheme) == []
+    page.open("/?q=blorp", width)
+    assert page.all(".banner.unsure")
     assert violations(scheme) == []
     page.open("/?until=1900-01-01", width)
     page.run("document.body.dataset.photos = 0; search()")
