@@ -71,10 +71,12 @@ def test_index_says_that_the_data_of_the_training_have_changed(
     assert caplog.messages == [f"{change}. `keras-xmr update --run=run` trains again"]
 
 
-def test_a_damaged_part_is_named(indexed, tmp_path):
-    (tmp_path / "run/index/parts/000000/mean.npy").write_bytes(b"")
+def test_damaged_embeddings_are_named(indexed, tmp_path):
+    damaged = next((tmp_path / "run/index").glob("*.mean.npy"))
+    damaged.write_bytes(b"")
     told = indexed.call(index, "--run=run", "--images=photos", "--no-answer-sets")
-    assert "damaged files of the index, replaced or removed: 1\n  run/index/parts/000000" in told
+    assert "damaged files of the index, replaced or removed: 2" in told
+    assert f"\n  run/index/{damaged.name}" in told
 
 
 def test_search_prints_a_table_and_json(indexed):
