@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from data_pipelines.caption_features import CaptionFeatures
-from data_pipelines.images import decode_for_evaluation, decode_for_training, draw_mix, mix_pixels
+from data_pipelines.images import decode_for_evaluation, decode_for_training
 from data_pipelines.options import ImageOptions, TextOptions
 from data_pipelines.processors import processor_count
 from data_pipelines.records import SplitRecords
@@ -76,9 +76,7 @@ def training_batches(
         regions, filled with zeros where their number varies; `x["caption"]` is int32 (B, L),
         padded by the tokenizer, or float32 (B, L, F), filled with zeros, where the records have
         features of captions. `y` has the indices of the image and of the caption, int64 (B,),
-        and with labels `labels`, int64 (B, most labels), padded with -1. Where images are mixed,
-        it also has `mix_ratio`, float32 (B,), the share of each image that remains, and
-        `mix_image_id` and `mix_labels` of the image mixed in. With relevance it also has
+        and with labels `labels`, int64 (B, most labels), padded with -1. With relevance it also has
         `relevance`, float32 (B, captions of the whole batch): that of the captions of all parts
         to the images of this one; and likewise `judged`.
 
@@ -116,16 +114,6 @@ def training_batches(
             caption = loaded["words"][: tf.size(y["caption_id"])]
         else:
             caption = loaded["words"]
-        if image.mixes:
-            seed = tf.random.experimental.stateless_fold_in(seed, 1)
-            mixed_in, ratio, box = (loaded[f"mix_{name}"] for name in ("record", "ratio", "box"))
-
-            def mix() -> tf.Tensor:
-                other = decode_for_training(records.parse(mixed_in), image, seed)
-                return mix_pixels(pixels, other, ratio, box)
-
-            # The other image is decoded only where it is seen.
-            return {"image": tf.cond(ratio < 1, mix, lambda: pixels), "caption": caption}, y
         return {"image": pixels, "caption": caption}, y
 
     steps = tf.data.Dataset.range(start, np.iinfo(np.int64).max)
@@ -211,10 +199,7 @@ def _read_features(features: CaptionFeatures, captions: tf.Tensor) -> tf.Tensor:
     return tf.ensure_shape(read, [*captions.shape, None, features.tokens.shape[1]])
 
 
-_IN_Y = (
-    *("image_id", "caption_id", "mix_image_id", "mix_ratio"),
-    *("relevance", "judged", "labels", "mix_labels"),
-)
+_IN_Y = ("image_id", "caption_id", "relevance", "judged", "labels")
 
 
 def _flatten_captions(
@@ -252,10 +237,9 @@ class _Loader:
 
     For each pair: the record of the image, or its cached pixels, the position of the pair in the
     training, the indices of image and caption, and the ids of its words. An image with several
-    captions has the indices and ids of all, padded with indices of -1. With mixed images also the
-    record of the second image (empty without one), its index, the ratio and the box. With
-    pairwise values, such as relevance, those of all captions of the whole batch to the image. With
-    labels, those of the images.
+    captions has the indices and ids of all, padded with indices of -1. With pairwise values, such
+    as relevance, those of all captions of the whole batch to the image. With labels, those of the
+    images.
     """
 
     records: SplitRecords
@@ -318,12 +302,8 @@ class _Loader:
             loaded["pixels"] = self.pixels[images]
         if self.captions is not None:
             loaded["words"] = self._load_words(self.captions, batch, int(step))
-        if self.image.mixes:
-            loaded |= self._load_mix(batch, int(step))
-        for prefix in ("", "mix_") if self._most_labels else ():
-            if f"{prefix}image_id" in loaded:
-                ids = loaded[f"{prefix}image_id"]
-                loaded[f"{prefix}labels"] = records.labels.padded(ids, self._most_labels)
+        if self._most_labels:
+            loaded["labels"] = records.labels.padded(images, self._most_labels)
         if self.pairwise:
             whole = sampler.captions(batch)
             captions = whole[whole >= 0]
@@ -344,21 +324,6 @@ class _Loader:
         numbers = numbers[self._slice]
         ids = captions.batch(numbers.ravel(), self.drop_words, draws)
         return ids.reshape(*numbers.shape, -1)
-
-    def _load_mix(self, batch: np.ndarray, step: int) -> dict[str, np.ndarray]:
-        mix = draw_mix(len(batch), self.image, self.sampler.seed, step)
-        others = self.sampler.images(batch[mix.partner[self._slice]])
-        ratio = mix.ratio[self._slice]
-        read = [
-            self.records.read(other) if part < 1 else b""
-            for other, part in zip(others, ratio, strict=True)
-        ]
-        return {
-            "mix_record": np.array(read, object),
-            "mix_image_id": others,
-            "mix_ratio": ratio,
-            "mix_box": mix.box[self._slice],
-        }
 
 
 def finish(dataset: tf.data.Dataset) -> tf.data.Dataset:

@@ -1,21 +1,13 @@
-"""Decoding, augmentation and mixing of images.
-
-Mixed images are those of Mixup (Zhang et al. 2018) and CutMix (Yun et al. 2019): each image of a
-batch may be mixed with that of the next pair. The random numbers are a function of the seed and the
-step, and are drawn for the whole batch, so they do not depend on which worker loads a part.
-"""
+"""Decoding and augmentation of images."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import numpy as np
 import tensorflow as tf
 from PIL import Image
 
-from data_pipelines.image_headers import JPEG, Frame, Header, read_header
+from data_pipelines.image_headers import has_few_pixels, is_jpeg, read_orientation
 from data_pipelines.options import ImageOptions
-from data_pipelines.pixels import encode, is_plain_jpeg, naming, open_image, pixels_of
+from data_pipelines.pixels import MAX_PIXELS, encode, is_plain_jpeg, naming, open_image, pixels_of
 from data_pipelines.sources import UnreadableError
 
 # The mean of ImageNet, so that erased pixels are about zero after its subtraction.
@@ -94,7 +86,7 @@ def decode_for_evaluation(jpeg: tf.Tensor, options: ImageOptions) -> tf.Tensor:
 def decode_any_for_evaluation(
     data: tf.Tensor, options: ImageOptions, name: tf.Tensor | str = "the image"
 ) -> tf.Tensor:
-    """Decodes like `decode_for_evaluation` any JPEG, PNG or GIF file, and most BMP files.
+    """Decodes like `decode_for_evaluation` a JPEG, upright by its EXIF data, or a PNG.
 
     Args:
         data: The bytes of the file, a scalar string.
@@ -105,16 +97,18 @@ def decode_any_for_evaluation(
         Pixels uint8 (size, size, 3).
 
     Raises:
-        tf.errors.InvalidArgumentError: If its header shows that it cannot be decoded.
+        tf.errors.InvalidArgumentError: If it is neither, has too many pixels, or is broken.
     """
-    header = read_header(data)
-    fits = tf.debugging.Assert(header.problem == "", [tf.strings.join([name, header.problem], " ")])
-    with tf.control_dependencies([fits] if fits is not None else []):
+    is_png = tf.equal(tf.strings.substr(data, 0, 4), b"\x89PNG")
+    fits = (is_jpeg(data) | is_png) & has_few_pixels(data)
+    why = f"is not a JPEG or a PNG, or has more than {MAX_PIXELS:,} pixels; save it as a JPEG"
+    checked = tf.debugging.Assert(fits, [tf.strings.join([name, why], " ")])
+    with tf.control_dependencies([checked] if checked is not None else []):
         data = tf.identity(data)
     return tf.cond(
-        (header.kind == JPEG) & (header.orientation == 1),
+        is_jpeg(data) & (read_orientation(data) == 1),
         lambda: decode_for_evaluation(data, options),
-        lambda: crop_for_evaluation(decode(data, header), options),
+        lambda: crop_for_evaluation(decode(data), options),
     )
 
 
@@ -256,129 +250,29 @@ DCT = "INTEGER_ACCURATE"
 old machines, and differs by a few levels."""
 
 
-def decode(data: tf.Tensor, header: Header) -> tf.Tensor:
-    """Decodes an image file to upright pixels uint8 (H, W, 3).
+def decode(data: tf.Tensor) -> tf.Tensor:
+    """Decodes a JPEG or a PNG file to upright pixels uint8 (H, W, 3).
+
+    Transparent pixels of a PNG have the colour that is stored below their transparency.
 
     Args:
         data: The bytes of the file, a scalar string.
-        header: Result of `read_header`, without a problem.
     """
-    decoders = [
+    pixels = tf.cond(
+        is_jpeg(data),
         lambda: tf.io.decode_jpeg(data, channels=3, dct_method=DCT),
-        lambda: _decode_png(data, header.transparent),
-        lambda: tf.io.decode_gif(_still(data, header.frame))[0],
-        lambda: tf.io.decode_bmp(data, channels=3),
-    ]
-    pixels = tf.switch_case(header.kind, decoders)
-    pixels = tf.ensure_shape(pixels, [None, None, 3])
-    return _upright(pixels, header.orientation)
-
-
-def _decode_png(data: tf.Tensor, transparent: tf.Tensor) -> tf.Tensor:
-    return tf.cond(
-        transparent,
-        lambda: _on_white(tf.io.decode_png(data, channels=4)),
         lambda: tf.io.decode_png(data, channels=3),
     )
-
-
-def _on_white(pixels: tf.Tensor) -> tf.Tensor:
-    colour, opacity = tf.split(tf.cast(pixels, tf.uint16), [3, 1], axis=-1)
-    return tf.cast((colour * opacity + 255 * (255 - opacity) + 127) // 255, tf.uint8)
-
-
-def _still(data: tf.Tensor, frame: Frame) -> tf.Tensor:
-    """Reduces a GIF file to its first frame, with white as its transparent colour.
-
-    The decoder would read all frames, however many and large, and make transparent pixels black.
-    """
-    size = tf.cast(tf.strings.length(data), tf.int64)
-    white = tf.strings.join(
-        [
-            _cut(data, 0, frame.transparent),
-            b"\xff\xff\xff",
-            _cut(data, frame.transparent + 3, size),
-        ]
-    )
-    data = tf.where(frame.transparent > 0, white, data)
-    return tf.strings.join([_cut(data, 0, frame.shared), _cut(data, frame.begin, frame.end), b";"])
-
-
-def _cut(data: tf.Tensor, begin: tf.Tensor | int, end: tf.Tensor) -> tf.Tensor:
-    return tf.strings.substr(data, tf.cast(begin, tf.int64), end - begin)
+    pixels = tf.ensure_shape(pixels, [None, None, 3])
+    return tf.cond(is_jpeg(data), lambda: _upright(pixels, read_orientation(data)), lambda: pixels)
 
 
 def _upright(pixels: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
     """Applies the EXIF orientation: transposes pixels, then flips them."""
 
     def is_one_of(*values: int) -> tf.Tensor:
-        return tf.reduce_any(orientation == tf.constant(values, tf.int64))
+        return tf.reduce_any(orientation == tf.constant(values))
 
     pixels = tf.cond(is_one_of(5, 6, 7, 8), lambda: tf.transpose(pixels, [1, 0, 2]), lambda: pixels)
     pixels = tf.cond(is_one_of(2, 3, 6, 7), lambda: tf.reverse(pixels, [1]), lambda: pixels)
     return tf.cond(is_one_of(3, 4, 7, 8), lambda: tf.reverse(pixels, [0]), lambda: pixels)
-
-
-_STREAM = 7  # separates these random numbers from others of the same seed and step
-
-
-@dataclass(frozen=True, eq=False)
-class Mix:
-    """Mixing of the images of a batch.
-
-    Attributes:
-        partner: Position in the batch of the pair of the mixed-in image, int64 (B,).
-        ratio: Share of each image that remains, float32 (B,); 1 without mixing.
-        box: Top, left, height and width of the replaced rectangle, int32 (B, 4); without an area
-            where images are blended instead.
-    """
-
-    partner: np.ndarray
-    ratio: np.ndarray
-    box: np.ndarray
-
-
-def draw_mix(batch_size: int, options: ImageOptions, seed: int, step: int) -> Mix:
-    """Draws the mixing of the images of one batch.
-
-    Args:
-        batch_size: Pairs of the global batch.
-        options: Probabilities, and the size of the images.
-        seed: Seed of the training.
-        step: Step of the training.
-    """
-    random = np.random.default_rng([seed, step, _STREAM])
-    kind = random.random(batch_size)
-    ratio = random.beta(options.mix_concentration, options.mix_concentration, batch_size)
-    center = random.integers(0, options.size, (2, batch_size))
-    cut = (kind >= options.mixup) & (kind < options.mixup + options.cutmix)
-    half = np.where(cut, options.size * np.sqrt(1 - ratio) / 2, 0)
-    begin = np.clip(np.round(center - half), 0, options.size).astype(np.int32)
-    end = np.clip(np.round(center + half), 0, options.size).astype(np.int32)
-    height, width = end - begin
-    ratio = np.where(cut, 1 - height * width / options.size**2, ratio)
-    ratio = np.where(kind < options.mixup + options.cutmix, ratio, 1)
-    return Mix(
-        partner=np.roll(np.arange(batch_size), -1),
-        ratio=ratio.astype(np.float32),
-        box=np.stack([*begin, height, width], axis=1),
-    )
-
-
-def mix_pixels(image: tf.Tensor, other: tf.Tensor, ratio: tf.Tensor, box: tf.Tensor) -> tf.Tensor:
-    """Inserts a box of the other image, or blends both if the box is empty.
-
-    Args:
-        image: Pixels uint8 (H, W, 3).
-        other: Pixels of the same shape.
-        ratio: The share of `image` in a blend.
-        box: Top, left, height and width, int32 (4,).
-
-    Returns:
-        Pixels uint8 (H, W, 3).
-    """
-    top, left, height, width = tf.unstack(box)
-    inside = rectangle(image, top, left, height, width)
-    first, second = tf.cast(image, tf.float32), tf.cast(other, tf.float32)
-    blend = tf.saturate_cast(tf.round(ratio * first + (1 - ratio) * second), tf.uint8)
-    return tf.where(height * width > 0, tf.where(inside, other, image), blend)

@@ -64,25 +64,10 @@ class ImageOptions(Section):
     cutout_area: tuple[_Part, _Part] = (0.02, 1 / 3)
     """Smallest and largest share of the image that is erased."""
 
-    mixup: Annotated[float, Field(ge=0, le=1)] = 0
-    """Probability that a training image is blended with one of another pair (Mixup). Its caption
-    stays, weighted by the share of its image. Needs losses that support soft targets."""
-
-    cutmix: Annotated[float, Field(ge=0, le=1)] = 0
-    """Probability that a rectangle of a training image is replaced by that of another (CutMix)."""
-
-    mix_concentration: Annotated[float, Field(gt=0)] = 1.0
-    """Both parameters of the Beta distribution of the share of the image that remains."""
-
-    @property
-    def mixes(self) -> bool:
-        """Whether any training image is mixed with another."""
-        return self.mixup + self.cutmix > 0
-
     @property
     def augments(self) -> bool:
         """Whether training images are augmented at random."""
-        return self.crop != "center" or self.flip or self.cutout > 0 or self.mixes
+        return self.crop != "center" or self.flip or self.cutout > 0
 
     @property
     def seen(self) -> dict[str, int | str]:
@@ -96,10 +81,6 @@ class ImageOptions(Section):
 
     @model_validator(mode="after")
     def _check(self) -> ImageOptions:
-        if self.mixup + self.cutmix > 1:
-            raise ValueError(
-                f"mixup ({self.mixup}) and cutmix ({self.cutmix}) must not add up to more than 1"
-            )
         if self.resize < self.size:
             raise ValueError(f"resize ({self.resize}) must not be below size ({self.size})")
         if self.store_side is not None and self.store_side < self.resize:

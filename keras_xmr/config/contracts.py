@@ -118,7 +118,6 @@ class LossContract(Contract):
         reads_words: Whether it reads `word_ids` of the caption embedding, which the model adds. Its
             constructor then also takes the number of ids and the id of the padding.
         reads_step: Whether its `call` takes `step`, the number of steps trained before.
-        supports_soft_targets: Whether it uses `relations["targets"]`, for mixed images.
         assumes_one_image_per_caption: Whether it assumes one matching image per caption.
         shared_parameters: Learned scalars of the loss that a matcher of its model scores with.
         compiles: Whether XLA can compile it.
@@ -134,7 +133,6 @@ class LossContract(Contract):
     reads_relevance: bool = False
     reads_words: bool = False
     reads_step: bool = False
-    supports_soft_targets: bool = False
     assumes_one_image_per_caption: bool = False
     shared_parameters: tuple[str, ...] = ()
     compiles: bool = True

@@ -36,26 +36,10 @@ _SCHEDULES = Contract(
 def check(config: Config) -> Iterator[Mistake]:
     """Yields every combination that cannot work, with an explanation."""
     yield from _numbers(config, "")
-    data = _mixing, _data
     training = _phases, _gradient_caching, _compiled, _precomputed, _precomputed_captions, _start
     evaluation = _judgements, _training_judgements, _paper
-    for rule in (check_model, *data, *training, *evaluation):
+    for rule in (check_model, _data, *training, *evaluation):
         yield from rule(config)
-
-
-def _mixing(config: Config) -> Iterator[Mistake]:
-    if not config.data.image.mixes:
-        return
-    key = f"data.image.{'mixup' if config.data.image.mixup else 'cutmix'}"
-    if config.data.source.holds == "regions":
-        yield f"{key}: images are mixed as pixels, and the source holds regions"
-    for loss in parts_of(config, "loss"):
-        if not loss.contract.supports_soft_targets:
-            names = names_of("loss", lambda other: other.supports_soft_targets)
-            yield (
-                f"{key}: {loss.choice.name!r} needs pairs that match or do not, and a mixed image "
-                f"matches in part; losses with soft targets are: {', '.join(names)}"
-            )
 
 
 def _data(config: Config) -> Iterator[Mistake]:
@@ -85,8 +69,6 @@ def _training_judgements(config: Config) -> Iterator[Mistake]:
                 f"{loss.key}.name: {loss.choice.name!r} assumes one image per caption, and {key} "
                 "may name several, or none; remove one of the two"
             )
-    if config.data.image.mixes:
-        yield f"{key}: does not cover mixed images; write data.image: {{mixup: 0, cutmix: 0}}"
 
 
 def _precomputed(config: Config) -> Iterator[Mistake]:
@@ -101,12 +83,11 @@ def _precomputed(config: Config) -> Iterator[Mistake]:
     yield from _always_trained(config, "image", key)
     image = config.data.image
     random = {"crop": image.crop == "random_resized", "flip": image.flip, "cutout": image.cutout}
-    random |= {"mixup": image.mixup, "cutmix": image.cutmix}
     if changed := [f"data.image.{name}" for name, is_on in random.items() if is_on]:
         yield (
             f"{key}: features are computed once, of images as evaluation sees them, but "
             f"{', '.join(changed)} changes them at random; write data.image: {{crop: center, "
-            "flip: false, cutout: 0, mixup: 0, cutmix: 0}"
+            "flip: false, cutout: 0}"
         )
 
 

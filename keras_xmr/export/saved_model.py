@@ -1,17 +1,10 @@
-"""Writes a trained model as `model.keras`, and as a SavedModel independent of this project.
-
-The first request of a signature is slow: tables are filled and kernels chosen. A server reads
-`assets.extra/tf_serving_warmup_requests` of a version, a TFRecord file of `PredictionLog`
-(tensorflow_serving/apis/prediction_log.proto), and serves the version once it has answered them.
-Four nested messages of strings are written here field by field, so that an export needs no package
-of TF Serving; the tests read them with the messages of `tensorflow-serving-api`.
-"""
+"""Writes a trained model as `model.keras`, and as a SavedModel independent of this project."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,9 +27,6 @@ from keras_xmr.utils.files import remove_stale_temporaries, replace_atomically, 
 Tensors = dict[str, tf.Tensor]
 
 _TOLERANCE = 1e-4
-
-# Numbers of items in the warm-up requests.
-_WARM_UP = (1, 8)
 
 # Pillow and TensorFlow may come with versions of libjpeg that round in different ways.
 _LEVELS = 2
@@ -84,7 +74,7 @@ def export_saved_model(
 
     Decoding, resizing, tokenizer and vocabulary are inside. With a tokenizer of KerasHub, load
     the SavedModel after `import tensorflow_text`. `embed_image` takes the bytes of
-    JPEG, PNG, GIF or BMP files, string (N,), or region features, float (N, R, F). `embed_text`
+    JPEG or PNG files, string (N,), or region features, float (N, R, F). `embed_text`
     takes captions, string (M,). Both return the tensors of the embedding that are scored, and
     for Gaussian ones `log_sigma`, the uncertainty. `match` takes N images and M captions per image,
     string (N, M), and returns `scores` (N, M), with `probabilities` where scores are log-odds. If
@@ -93,8 +83,7 @@ def export_saved_model(
     uint8 (N, size, size, 3).
 
     All have one first axis, the items, and the result of an item does not depend on the others: a
-    server may put requests of several clients into one batch. The folder has requests by which a
-    server warms up; see `keras_xmr.export.saved_model`.
+    server may put requests of several clients into one batch.
 
     Args:
         model: The model.
@@ -119,7 +108,6 @@ def export_saved_model(
     try:
         tf.saved_model.save(served, str(temporary), signatures=signatures)
         endpoints.compare(temporary)
-        write_warm_up(temporary, endpoints.warm_up())
         os.replace(temporary, path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -221,19 +209,6 @@ class _Endpoints:
             for key, value in expected.items():
                 check_equal(f"the exported {name}", key, value.numpy(), exported[key].numpy())
 
-    def warm_up(self) -> Iterator[tuple[str, Tensors]]:
-        """Requests of every signature: of one item, and of as many as a small batch has."""
-        for name, (_, specs) in self.all().items():
-            for items in _WARM_UP:
-                yield name, {spec.name: self._some(spec, items) for spec in specs}
-
-    def _some(self, spec: tf.TensorSpec, items: int) -> tf.Tensor:
-        shape = [items, *(3 if size is None else size for size in spec.shape[1:])]
-        if spec.dtype != tf.string:
-            return tf.zeros(shape, spec.dtype)
-        word = b"a photo" if spec.name == "captions" else image_files()["plain JPEG"]
-        return tf.fill(shape, word)
-
     def _some_images(self) -> tf.Tensor:
         if self.takes_regions:
             return tf.constant(some_inputs(self.model.image_tower))
@@ -284,13 +259,10 @@ _ORIENTATION = 0x0112
 
 
 def image_files() -> dict[str, bytes]:
-    """Makes small image files of every format, by their format and property."""
+    """Makes small JPEG and PNG files, by their format and property."""
     random = np.random.default_rng(0)
     photo = Image.fromarray(random.integers(0, 256, (7, 9, 3), np.uint8)).resize((131, 97))
     opacity = Image.linear_gradient("L").resize(photo.size)
-    transparent, palette = photo.copy(), photo.quantize(32)
-    transparent.putalpha(opacity)
-    deep = Image.fromarray(random.integers(0, 2**16, (97, 131), np.uint16))
     turned = Image.Exif()
     turned[_ORIENTATION] = 6
     return {
@@ -298,11 +270,8 @@ def image_files() -> dict[str, bytes]:
         "rotated JPEG": _file(photo, "JPEG", exif=turned),
         "grey JPEG": _file(photo.convert("L"), "JPEG"),
         "CMYK JPEG": _file(Image.merge("CMYK", [*photo.split(), opacity]), "JPEG"),
-        "transparent PNG": _file(transparent, "PNG"),
-        "palette PNG": _file(palette, "PNG", transparency=palette.getpixel((65, 48))),
-        "16-bit PNG": _file(deep, "PNG"),
-        "GIF": _file(palette, "GIF", transparency=palette.getpixel((65, 48))),
-        "BMP": _file(photo, "BMP"),
+        "plain PNG": _file(photo, "PNG"),
+        "palette PNG": _file(photo.quantize(32), "PNG"),
     }
 
 
@@ -346,54 +315,3 @@ def remove_old_versions(folder: Path, keep: int) -> None:
         temporary = temporary_path(path)
         os.replace(path, temporary)
         shutil.rmtree(temporary)
-
-
-FILE = Path("assets.extra", "tf_serving_warmup_requests")
-"""The file of the requests in the folder of a version."""
-
-# Numbers of the fields, from prediction_log.proto, predict.proto and model.proto.
-_PREDICT_LOG, _REQUEST = 6, 1
-_MODEL_SPEC, _INPUTS, _KEY, _VALUE = 1, 2, 1, 2
-_SIGNATURE_NAME = 3
-
-
-def write_warm_up(folder: Path, requests: Iterable[tuple[str, Mapping[str, tf.Tensor]]]) -> None:
-    """Writes the requests of a version.
-
-    Args:
-        folder: The folder of the version.
-        requests: The name of a signature and its inputs, for each request.
-    """
-    path = folder / FILE
-    path.parent.mkdir()
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for signature, inputs in requests:
-            writer.write(prediction_log(signature, inputs))
-
-
-def prediction_log(signature: str, inputs: Mapping[str, tf.Tensor]) -> bytes:
-    """One request as a `PredictionLog`. The name of the model is left to the server.
-
-    Args:
-        signature: The name of a signature.
-        inputs: The inputs of the signature.
-    """
-    request = _field(_MODEL_SPEC, _field(_SIGNATURE_NAME, signature.encode()))
-    for name, value in inputs.items():
-        tensor = tf.make_tensor_proto(value).SerializeToString()
-        request += _field(_INPUTS, _field(_KEY, name.encode()) + _field(_VALUE, tensor))
-    return _field(_PREDICT_LOG, _field(_REQUEST, request))
-
-
-def _field(number: int, content: bytes) -> bytes:
-    """A field of a message that is a string or a message: number and kind, length, content."""
-    return bytes([number << 3 | 2]) + _varint(len(content)) + content
-
-
-def _varint(value: int) -> bytes:
-    """A number in groups of seven bits, the lowest first; all but the last have the top bit."""
-    groups = bytearray()
-    while value > 127:
-        groups.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*groups, value])

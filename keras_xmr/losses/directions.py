@@ -174,7 +174,6 @@ class ItemsLoss(Loss):
         parts=("image", "caption"),
         reads_scores=False,
         reads_matches=False,
-        supports_soft_targets=True,
     )
 
     def items_loss(self, items: Embedding) -> Tensor:

@@ -91,7 +91,6 @@ class Uniformity(Loss):
         accepts=("gaussian", "point", "set"),
         reads_scores=False,
         reads_matches=False,
-        supports_soft_targets=True,
     )
 
     def __init__(

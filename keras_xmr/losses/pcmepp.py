@@ -37,7 +37,6 @@ class ProbabilisticMatching(Loss):
         parts=("match", "pseudo_match"),
         reads_log_odds=True,
         reads_step=True,
-        supports_soft_targets=True,
         only_with={"warmup_steps": {"pseudo_positives": True}},
     )
 

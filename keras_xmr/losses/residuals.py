@@ -155,7 +155,6 @@ class MMD(Loss):
         accepts=("set", "point"),
         reads_scores=False,
         reads_matches=False,
-        supports_soft_targets=True,
     )
 
     def __init__(self, *, gamma: PositiveFloat = 0.5, **kwargs: Any) -> None:

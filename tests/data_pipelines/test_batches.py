@@ -158,9 +158,7 @@ def test_a_damaged_record_is_named_before_the_first_step(tmp_path):
         batches(split, PairSampler(split, 8, 0), image=PLAIN)
 
 
-@pytest.mark.parametrize(
-    "change", [{"crop": "random_resized"}, {"flip": True}, {"cutout": 0.1}, {"mixup": 0.5}]
-)
+@pytest.mark.parametrize("change", [{"crop": "random_resized"}, {"flip": True}, {"cutout": 0.1}])
 def test_pixels_that_change_are_not_kept(photos, change):
     image = PLAIN.model_copy(update=change)
     assert image.augments

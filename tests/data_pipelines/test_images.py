@@ -86,21 +86,6 @@ def test_broken_files_are_named(data, says):
         to_jpeg(data, "photo.jpg")
 
 
-@pytest.mark.slow
-def test_evaluation_sees_the_centre():
-    image = Image.new("RGB", (90, 50), "black")
-    image.paste("white", (32, 12, 58, 38))
-    options = ImageOptions(size=32, resize=64)
-    jpeg = datasets.encoded(image, quality=98)
-    found = decode_for_evaluation(tf.constant(jpeg), options).numpy()
-    assert found.shape == (32, 32, 3)
-    assert found.dtype == np.uint8
-    assert found.min() > 225
-    for data in (jpeg, datasets.encoded(image, "PNG"), datasets.encoded(image, "BMP")):
-        other = decode_any_for_evaluation(tf.constant(data), options).numpy()
-        assert np.abs(other.astype(int) - found).max() < 12
-
-
 def test_an_image_of_the_right_size_is_not_resized(monkeypatch):
     jpeg = datasets.encoded(datasets.picture(2, (48, 48)))
     decoded = tf.io.decode_jpeg(jpeg, dct_method=DCT)
@@ -228,3 +213,18 @@ def test_cutout_erases_a_rectangle_of_the_right_size_with_the_right_odds():
     assert 0.3 < len(areas) / 300 < 0.5
     assert min(areas) > 0.03
     assert max(areas) < 0.23
+
+
+@pytest.mark.slow
+def test_evaluation_sees_the_centre():
+    image = Image.new("RGB", (90, 50), "black")
+    image.paste("white", (32, 12, 58, 38))
+    options = ImageOptions(size=32, resize=64)
+    jpeg = datasets.encoded(image, quality=98)
+    found = decode_for_evaluation(tf.constant(jpeg), options).numpy()
+    assert found.shape == (32, 32, 3)
+    assert found.dtype == np.uint8
+    assert found.min() > 225
+    for data in (jpeg, datasets.encoded(image, "PNG")):
+        other = decode_any_for_evaluation(tf.constant(data), options).numpy()
+        assert np.abs(other.astype(int) - found).max() < 12

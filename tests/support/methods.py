@@ -45,7 +45,6 @@ MODELS: dict[str, dict[str, Any]] = {
 LOSSES: dict[str, dict[str, Any]] = {
     "soft_contrastive": {},
     "kl_divergence": {},
-    "inclusion": {"scale": 1.0},
     "uniformity": {},
     "triplet_sum": {"name": "triplet", "mining": "sum"},
     "triplet": {"warmup_steps": 1},

@@ -140,7 +140,7 @@ class WithRelevance(Loss):
         return self.loss.parts(scores, image, caption, {**relations, "relevance": relevance})
 
 
-def batch(size: int, seed: int = 0, mixed: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
+def batch(size: int, seed: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:
     """Pairs for these models, of which two share an image, in two classes."""
     random = np.random.default_rng(seed)
     x = {
@@ -150,9 +150,6 @@ def batch(size: int, seed: int = 0, mixed: bool = False) -> tuple[dict[str, Any]
     ids = np.arange(size)
     ids[1] = ids[0]
     y = {"image_id": ids, "caption_id": np.arange(size), "labels": ids[:, None] % 2}
-    if mixed:
-        ratio = np.where(ids % 2 == 0, random.random(size), 1).astype(np.float32)
-        y |= {"mix_ratio": ratio, "mix_image_id": np.roll(ids, -1)}
     return x, y
 
 
@@ -165,11 +162,11 @@ def several(size: int, seed: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:
     return x, y | {f"caption_{name}": values[of] for name, values in y.items()}
 
 
-def train_three_steps(model: Retriever, loss: str, mixed: bool = False) -> None:
+def train_three_steps(model: Retriever, loss: str) -> None:
     """Trains on one batch, and checks that every tower moved and that the loss fell."""
     # Three steps are sooner done than traced.
     model.compile(optimizer=keras.optimizers.SGD(0.05), run_eagerly=True)
-    x, y = batch(8, mixed=mixed)
+    x, y = batch(8)
     encoders = [
         tower.get_layer("encoder").kernel for tower in (model.image_tower, model.text_tower)
     ]

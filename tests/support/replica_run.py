@@ -25,7 +25,7 @@ from keras_xmr.model.retriever import Retriever
 
 CASES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "even": ((9, 9), {"clip_norm": 0.5}),
-    "gaussian": ((7,), {"model": "all_of_gaussians", "mixed": True}),
+    "gaussian": ((7,), {"model": "all_of_gaussians"}),
     "several": ((4,), {"model": "all_of_gaussians", "several": True}),
 }
 """Sizes of the batches, and the options of the model."""
@@ -78,7 +78,7 @@ def steps(
     strategy: tf.distribute.Strategy, case: str, sizes: tuple[int, ...], options: dict[str, Any]
 ):
     """The weights before steps of plain gradient descent, and the model after them."""
-    mixed, several = options.pop("mixed", False), options.pop("several", False)
+    several = options.pop("several", False)
     half = case in HALF
     with strategy.scope():
         model = make(case, options)
@@ -99,7 +99,7 @@ def steps(
         # A graph of one or two steps takes longer than to do without it.
         step = tf.function(step, autograph=False)
     for seed, size in enumerate(sizes):
-        data = models.several(size, seed) if several else models.batch(size, seed, mixed)
+        data = models.several(size, seed) if several else models.batch(size, seed)
         if half and seed < QUARTERS:
             np.array_split(data[0]["image"], QUARTERS)[seed][..., 0] = 3e4
         if replicas > 1:

@@ -20,7 +20,6 @@ SETS = {"pvse", "dive", "dvse"}
 REFUSED: dict[str, tuple[set[str], str]] = {
     "soft_contrastive": (POINTS | SETS - {"mean_only"}, "log-odds of a match"),
     "kl_divergence": (POINTS | SETS, "works on gaussian embeddings"),
-    "inclusion": (POINTS | SETS, "works on gaussian embeddings"),
     "diversity": (POINTS | {"gaussian"}, "reads the residuals of an embedding"),
     "set_uniformity": (POINTS | {"gaussian"}, "reads the residuals of an embedding"),
     "mmd": ({"gaussian"}, "works on set or point embeddings"),

@@ -157,7 +157,7 @@ class Spread(keras_xmr.heads.Point):
 """
     files = {"__init__": "", "losses": losses, "data": SOURCE}
     package({f"my_methods/{name}.py": text for name, text in files.items()})
-    head = ["model.image.head={name: spread, absolute: true}", "evaluation.matchers=[]"]
+    head = ["model.image.head={name: spread, normalize: false}", "evaluation.matchers=[]"]
     config = load_config(
         find_config("scenes_vse0"),
         ["plugins=[my_methods]", "objective=[wider]", "data.source={name: nothing}", *head],

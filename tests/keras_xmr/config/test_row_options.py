@@ -10,7 +10,7 @@ from keras_xmr.config.loader import find_config, load_config, packaged_configs
 def rows(*patterns):
     """The configs of the rows whose names have all of some parts."""
     starts = ("coco_", "f30k_", "cub_")
-    names = [name for name in packaged_configs() if name.startswith(starts)]
+    names = [n for n in packaged_configs() if n.startswith(starts) and "pretrained" not in n]
     found = [name for name in names if all(pattern in name for pattern in patterns)]
     assert found
     return found

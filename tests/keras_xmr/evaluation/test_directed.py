@@ -93,24 +93,11 @@ def test_a_run_of_msrm_is_evaluated_and_exported_in_both_directions(tmp_path):
         (["objective=[mahalanobis_contrastive]"], "no loss of the objective reads its scores"),
         (["objective=[kl_divergence, {name: daa, similarity: dot}]"], "no loss of the objective"),
         (["model.image.head=point", "objective=[hypergraph_contrastive]"], "works on gaussian"),
-        (["data.image.mixup=0.5"], "'soft_contrastive' needs pairs.*probabilistic_matching"),
-        (["data.image.mixup=0.6", "data.image.cutmix=0.6"], "not add up to more than 1"),
         (["objective=[probabilistic_matching]", "model.matcher=elk"], "log-odds of a match"),
     ],
 )
 def test_combinations_that_make_no_sense_are_refused(tmp_path, overrides, says):
     with pytest.raises(ConfigError, match=f"(?s){says}"):
-        models.tiny_config(tmp_path, *overrides)
-
-
-def test_mixing_of_regions_is_refused(tmp_path):
-    overrides = (
-        f"data.source={{name: regions, root: {tmp_path}}}",
-        "model.image.encoder={name: regions}",
-        "data.image.cutmix=0.5",
-        "objective=[probabilistic_matching]",
-    )
-    with pytest.raises(ConfigError, match="mixed as pixels"):
         models.tiny_config(tmp_path, *overrides)
 
 

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-import tensorflow as tf
 import yaml
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
-
-from keras_xmr.export.saved_model import FILE, prediction_log, write_warm_up
 
 FOLDER = Path(__file__).parents[3] / "docs" / "tf_serving"
 
@@ -51,35 +47,6 @@ def message(name, messages):
 
 def parsed(file, kind):
     return text_format.Parse((FOLDER / file).read_text("utf-8"), kind())
-
-
-def test_a_warm_up_is_what_the_messages_of_tf_serving_read():
-    logs = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
-    photo = b"\xff\xd8" + 300 * b"x"  # its length takes two groups of bits
-    inputs = {"image_bytes": tf.constant([photo]), "captions": tf.constant([["two", "ß"]])}
-    read = logs.PredictionLog.FromString(prediction_log("match", inputs))
-    request = read.predict_log.request
-    assert request.model_spec.signature_name == "match"
-    assert tf.make_ndarray(request.inputs["image_bytes"]).tolist() == [photo]
-    assert tf.make_ndarray(request.inputs["captions"]).tolist() == [[b"two", "ß".encode()]]
-    again = logs.PredictionLog.FromString(read.SerializeToString())
-    assert again == read
-    assert len(read.SerializeToString()) == len(prediction_log("match", inputs))
-
-
-def test_warm_ups_lie_where_a_server_looks_for_them(tmp_path):
-    write_warm_up(tmp_path, [("embed_text", {"captions": tf.constant(["two"])})] * 3)
-    assert str(FILE) == "assets.extra/tf_serving_warmup_requests"
-    assert len(list(tf.data.TFRecordDataset(str(tmp_path / FILE)))) == 3
-
-
-def test_the_models_of_the_config_are_those_that_are_mounted():
-    configs = pytest.importorskip("tensorflow_serving.config.model_server_config_pb2")
-    (model,) = parsed("models.config", configs.ModelServerConfig).model_config_list.config
-    compose = yaml.safe_load((FOLDER / "docker-compose.yaml").read_text("utf-8"))
-    mounted = [volume.split(":")[:2] for volume in compose["services"]["serving"]["volumes"]]
-    assert ["../../saved_models/scenes_pcme/serving", model.base_path] in mounted
-    assert model.base_path == f"/models/{model.name}"
 
 
 def test_batches_are_of_allowed_sizes():
