@@ -31,7 +31,7 @@ from steps import Step, sizes_of, told
 METHODS = ("PCME", "VSE-infinity")
 """Whose training is measured: that of the README, and one with as many weights as any."""
 
-PHOTOS, PART, STEPS = 1_000_000, 50_000, 5
+PHOTOS, STEPS = 1_000_000, 5
 TEXTS = [f"a {colour} circle left of a small square" for colour in ("red", "blue", "green", "grey")]
 
 
@@ -135,8 +135,7 @@ def _finish(run: Path) -> None:
 
 def write_index(run: Path, root: Path, path: Path, photos: int) -> tuple[int, ...]:
     """Writes an index of made-up photos and vectors; returns the shape of the vectors of one."""
-    from keras_xmr.search.build import VERSION, _Builder
-    from keras_xmr.search.manifests import write_manifest
+    from keras_xmr.search.build import _Builder
     from keras_xmr.search.photo_index import PhotoIndex
     from keras_xmr.search.photos import Photo
     from keras_xmr.search.run_model import RunModel
@@ -144,24 +143,20 @@ def write_index(run: Path, root: Path, path: Path, photos: int) -> tuple[int, ..
     path.mkdir()
     model = RunModel(run)
     builder = _Builder(model, root, path, "exact", "")
-    (path / "parts").mkdir()
     like = model.embed_texts(TEXTS)
     random = np.random.default_rng(0)
-    for first in range(0, photos, PART):
-        numbers = range(first, min(first + PART, photos))
-        items = [
-            Photo(n, f"{n // 1000:04}/{n:07}.jpg", 1, 1, f"{n:064x}", "", 500, 375, f"{n:032x}")
-            for n in numbers
-        ]
-        arrays = {
-            name: random.standard_normal((len(items), *values.shape[1:]), np.float32)
-            for name, values in like.items()
-        }
-        builder._keep(items, arrays, [])
-    opened = PhotoIndex(path, builder.content)
-    builder._update_vectors(opened)
-    builder.content["finished"] = True
-    write_manifest(path, VERSION, builder.content)
+    described = [
+        Photo(n, f"{n // 1000:04}/{n:07}.jpg", 1, 1, 1, f"{n:064x}", "", 500, 375, f"{n:032x}")
+        for n in range(photos)
+    ]
+    arrays = {
+        name: random.standard_normal((photos, *values.shape[1:]), np.float32)
+        for name, values in like.items()
+    }
+    builder._append(described, arrays)
+    builder._save()
+    builder._finish()
+    opened = PhotoIndex.open(path)
     return tuple(opened.vectors.shape)
 
 

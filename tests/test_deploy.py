@@ -62,14 +62,21 @@ def test_compose_starts_what_there_is(monkeypatch):
     assert (DEPLOY / build["context"] / build["dockerfile"]).is_file()
 
     def filled(word: str) -> str:
-        word = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", word)
-        return re.sub(r"\$\{NAME:\?[^}]*\}", NAME, word)
+        """The word without the variables that have a default, as Compose fills it."""
+        word = re.sub(r"\$\{NAME:\?[^}]*\}", NAME, word)
+        word = re.sub(r"\$\{\w+:\+[^}]*\}", "", word)
+        while (shorter := re.sub(r"\$\{\w+:-([^${}]*)\}", r"\1", word)) != word:
+            word = shorter
+        return word
 
     index, server = (
         arguments_of([filled(word) for word in services[name]["command"]])
         for name in ("index", "server")
     )
-    assert server.index == index.run / "index"
+    assert index.run == Path("saved_models/csv_pretrained")
+    assert server.index == index.index
+    assert server.watch
+    assert services["index"]["mem_limit"] == services["server"]["mem_limit"] == "${MEMORY:-4g}"
     assert (server.host, server.allow_host) == ("0.0.0.0", [NAME])
     assert f":{index.images}:ro" in services["index"]["volumes"][0]
     # The proxy alone can be reached from elsewhere.

@@ -94,10 +94,35 @@ def add_run_or_model(parser: argparse.ArgumentParser) -> None:
 
 def add_index(parser: argparse.ArgumentParser) -> Options:
     """Adds `--index`, which may get alternatives, and `--run` for a run that was moved."""
-    group = parser.add_mutually_exclusive_group(required=True)
-    add_path(group, "--index", "FOLDER", "folder of an index, built by `index`")
+    group = parser.add_mutually_exclusive_group()
+    text = "folder of an index, built by `index`; default: the only one in saved_models"
+    add_path(group, "--index", "FOLDER", text)
     add_path(parser, "--run", "FOLDER", "folder of the run of the index, if it was moved since")
     return group
+
+
+def find_index(arguments: argparse.Namespace) -> Path:
+    """Returns the folder of `--index`, or of the only index in saved_models.
+
+    Raises:
+        ConfigError: If there is none, or more than one.
+    """
+    if arguments.index is not None:
+        return Path(arguments.index)
+    indexes = known_indexes()
+    if len(indexes) == 1:
+        return indexes[0]
+    if indexes:
+        choices = ", ".join(f"--index={path}" for path in indexes)
+        raise ConfigError(f"saved_models has {len(indexes)} indexes; use one of {cut(choices)}")
+    raise ConfigError(
+        "saved_models has no index: build one with `index --images=FOLDER`, or name it with --index"
+    )
+
+
+def known_indexes() -> list[Path]:
+    """Returns the indexes of the runs in saved_models."""
+    return sorted(path.parent for path in Path("saved_models").glob("*/index/manifest.json"))
 
 
 def find_run(arguments: argparse.Namespace) -> Path:

@@ -3,7 +3,7 @@
 Several texts and photos are one query: a photo should match all of them (docs/how_to/search.md).
 
 examples:
-  keras-xmr search --index=saved_models/csv_pretrained/index "two dogs in the snow"
+  keras-xmr search "two dogs in the snow"   # by the only index in saved_models
   keras-xmr search --index=INDEX "a dog" --not "a beach" --since=2021-06-01 --html=dogs.html
   keras-xmr search --index=INDEX --image=photo.jpg --json
   keras-xmr search --index=INDEX --queries=queries.txt
@@ -28,7 +28,9 @@ from keras_xmr.commands._options import (
     add_list,
     add_path,
     add_value,
+    find_index,
     integer_from,
+    known_indexes,
     one_of,
 )
 from keras_xmr.config.loader import ConfigError
@@ -67,8 +69,9 @@ def run(arguments: argparse.Namespace) -> None:
     """Answers the queries."""
     if arguments.since and arguments.until and arguments.since > arguments.until:
         raise ConfigError(f"--since={arguments.since} is later than --until={arguments.until}")
-    if arguments.server:
-        _print(_answers_of_server(arguments), arguments.json)
+    address = arguments.server or _running_server(arguments)
+    if address:
+        _print(_answers_of_server(arguments, address), arguments.json)
         return
 
     from keras_xmr.commands._results_page import write_page
@@ -82,7 +85,8 @@ def run(arguments: argparse.Namespace) -> None:
         load_run(arguments.run)
     queries = list(_queries(arguments))
     filters = Filters(arguments.folder, arguments.since, arguments.until, tuple(arguments.tag))
-    index = PhotoIndex.open(arguments.index)
+    path = find_index(arguments)
+    index = PhotoIndex.open(path)
     searcher = Searcher(index, arguments.run, compiled=len(queries) > 1)
     answers = [
         (title, searcher.search(query, arguments.results, filters, arguments.rerank))
@@ -94,21 +98,38 @@ def run(arguments: argparse.Namespace) -> None:
     if changes := index.changes():
         run = arguments.run or index.run
         command = ["index", f"--run={run}", f"--images={index.root}"]
-        if arguments.index.resolve() != (run / "index").resolve():
-            command.append(f"--index={arguments.index}")
+        if path.resolve() != (run / "index").resolve():
+            command.append(f"--index={path}")
         if index.backend != "exact":
             command.append(f"--backend={index.backend}")
         _LOGGER.warning("%s To update the index: `%s %s`", changes, program(), shlex.join(command))
 
 
-def _answers_of_server(arguments: argparse.Namespace) -> list[tuple[str, SearchResult]]:
+def _running_server(arguments: argparse.Namespace) -> str:
+    """The address of the only server that runs for an index in saved_models; may be empty.
+
+    It answers at once, since it has loaded the model.
+    """
+    from keras_xmr.search.server.running import server_address
+
+    named = (arguments.index, arguments.image, arguments.html, arguments.run)
+    if any(named):
+        return ""
+    servers = [server_address(index) for index in known_indexes()]
+    running = [address for address in servers if address]
+    return running[0] if len(running) == 1 else ""
+
+
+def _answers_of_server(
+    arguments: argparse.Namespace, address: str
+) -> list[tuple[str, SearchResult]]:
     """The results of a running server for the queries."""
     from pydantic import TypeAdapter, ValidationError
 
     from keras_xmr.export.http_client import post_json
     from keras_xmr.search import SearchResult
 
-    address = arguments.server.rstrip("/")
+    address = address.rstrip("/")
     if not address.startswith(("http://", "https://")):
         raise ConfigError(f"--server={address}: use an address such as http://127.0.0.1:8000")
     needing_index = {"--image": arguments.image, "--html": arguments.html, "--run": arguments.run}

@@ -4,7 +4,7 @@ The page is at http://127.0.0.1:8000/, which only this machine can reach. On SIG
 server answers pending requests and ends. See docs/how_to/serve.md.
 
 examples:
-  keras-xmr serve --index=saved_models/csv_pretrained/index
+  keras-xmr serve   # the only index in saved_models
   keras-xmr serve --index=saved_models/csv_pretrained/index --port=8080 --watch
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import logging
 
-from keras_xmr.commands._options import add_index, add_list, add_value, integer_from
+from keras_xmr.commands._options import add_index, add_list, add_value, find_index, integer_from
 from keras_xmr.runs.folder import load_run
 from keras_xmr.utils.errors import UserError
 
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> None:
         originals=arguments.originals or (is_alone and not arguments.allow_host),
         names=frozenset(name.lower() for name in (*arguments.allow_host, arguments.host)),
     )
-    service = Service(arguments.index, settings, arguments.run)
+    service = Service(find_index(arguments), settings, arguments.run)
     if not is_alone:
         _LOG.warning(
             "everyone who can reach %s can search and see these photos, without a password",

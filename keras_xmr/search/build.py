@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from data_pipelines.shards import RecordsError
 from keras_xmr.search.backends import Backend, DamagedError, backend_class
 from keras_xmr.search.calibration import calibrate_run, has_validation
 from keras_xmr.search.manifests import MANIFEST, read_manifest, write_manifest
@@ -204,7 +205,11 @@ class _Builder:
             self.content |= {"calibration": asdict(Calibration()), "calibration_files": {}}
 
     def _calibrate(self) -> None:
-        if not has_validation(self.model):
+        try:
+            has_captions = has_validation(self.model)
+        except RecordsError as error:
+            raise RecordsError(f"{error}. --no-answer-sets builds an index without them") from None
+        if not has_captions:
             _LOGGER.warning(
                 "not calibrated, so searches have no answer sets: that takes captions of some "
                 "photos, and %s has none for validation",

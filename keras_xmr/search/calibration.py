@@ -51,9 +51,12 @@ _WORD = re.compile(r"[^\W\d_]{3}")
 
 
 def has_validation(model: RunModel) -> bool:
-    """Whether the run has records with a validation split."""
-    data = model.config.data
-    return data.is_prepared and "val" in Records.open(data.records).splits
+    """Returns whether the run has records with a validation split.
+
+    Raises:
+        RecordsError: If they were made from other data.
+    """
+    return model.config.data.is_prepared and "val" in model.open_records().splits
 
 
 def example_caption(model: RunModel) -> str:
@@ -61,10 +64,10 @@ def example_caption(model: RunModel) -> str:
 
     Empty without the records of the run.
     """
-    data = model.config.data
-    if not data.is_prepared:
+    try:
+        texts = model.open_records().split("train").texts[:_TRIED]
+    except UserError:
         return ""
-    texts = Records.open(data.records).split("train").texts[:_TRIED]
     return min(texts, key=lambda text: (not _WORD.search(text), len(text)), default="")
 
 

@@ -130,18 +130,14 @@ class PhotoIndex:
     def __len__(self) -> int:
         return len(self._photos)
 
+    @property
+    def has_vectors(self) -> bool:
+        """Whether there are vectors; an index that was never finished has none."""
+        return self.is_finished or (self.vectors_path / MANIFEST).exists()
+
     @cached_property
     def vectors(self) -> Backend:
-        """The backend that searches.
-
-        Raises:
-            UserError: If the index was never finished.
-        """
-        if not self.is_finished and not (self.vectors_path / MANIFEST).exists():
-            raise UserError(
-                f"{self.path} is not finished; run `index` again unless it is still running: it "
-                "resumes the build"
-            )
+        """The backend that searches."""
         opened: Backend = backend_class(self.backend).open(self.vectors_path)
         return opened
 

@@ -17,6 +17,7 @@ import tensorflow as tf
 from scipy.special import expit
 
 from data_pipelines.images import decode_for_evaluation, to_jpeg
+from data_pipelines.prepare import check_plan
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.text import Tokenizer, split_words
 from keras_xmr import embeddings
@@ -91,8 +92,16 @@ class RunModel:
     @cached_property
     def records(self) -> Records:
         """The records of the run, with the features that it has kept."""
-        records = Records.open(self.config.data.records)
-        return with_features(records, self, self.tokenizer, self.config)
+        return with_features(self.open_records(), self, self.tokenizer, self.config)
+
+    def open_records(self) -> Records:
+        """Opens the records of the run, without the features that it has kept.
+
+        Raises:
+            RecordsError: If there are none, or they were made from other data.
+        """
+        check_plan(self.config.data)
+        return Records.open(self.config.data.records)
 
     @cached_property
     def image_tower(self) -> Any:

@@ -209,9 +209,10 @@ class Searcher:
         self, parts: Arrays, wanted: int, allowed: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Ids of photos to score, and their similarities (parts, candidates); None for all."""
-        if len(allowed) <= wanted:
+        index = self.index
+        if len(allowed) <= wanted or not index.has_vectors:
             return allowed, None
-        index, stored = self.index, self.index.vectors
+        stored = index.vectors
         known = Reference(self.model.search_constants(), index.sample)
         vectors = index.augmentation.query_vectors(self.model.prepare(parts, "caption"), known)
         if not index.is_finished:

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import sys
 import threading
 import zlib
@@ -65,17 +66,33 @@ _TEMPORARY = re.compile(r"\..+\.(?P<process>\d+)\.\d+(\.[a-z0-9.]+)?")
 def atomic_write(path: Path, content: bytes) -> None:
     """Writes a file under a temporary name, then renames it.
 
+    A device or a pipe is written to. A link stays, and the file that it names is replaced.
+
     Raises:
         OSError: If the disk is full or cannot be written. It names the file, and nothing is left
             behind.
     """
+    if _is_special(path):
+        path.write_bytes(content)
+        return
     with replace_atomically(path) as temporary:
         temporary.write_bytes(content)
+
+
+def _is_special(path: Path) -> bool:
+    """Returns whether a path is a device, a pipe or the like, perhaps by a link."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 @contextmanager
 def replace_atomically(path: Path, suffix: str = "") -> Iterator[Path]:
     """Yields a temporary path; at the end, the file there is renamed unless an error occurred.
+
+    A link stays, and the file that it names is replaced.
 
     Args:
         path: The file.
@@ -83,7 +100,11 @@ def replace_atomically(path: Path, suffix: str = "") -> Iterator[Path]:
 
     Raises:
         OSError: If the disk is full or cannot be written. It names the file.
+        UserError: If it is a device, a pipe or the like.
     """
+    if _is_special(path):
+        raise UserError(f"{path} is a device or a pipe; name a file")
+    path = Path(os.path.realpath(path)) if path.is_symlink() else path
     temporary = temporary_path(path, suffix)
     try:
         yield temporary

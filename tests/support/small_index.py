@@ -14,6 +14,7 @@ from PIL import Image
 from data_pipelines.pixels import read_pixels
 from keras_xmr.config.contracts import SearchContract
 from keras_xmr.search import PhotoIndex
+from keras_xmr.utils.errors import UserError
 
 COLOURS = {
     "red": (200, 20, 20),
@@ -94,6 +95,9 @@ class StubEmbedder:
 
     def probability(self, scores: np.ndarray) -> None:
         return None
+
+    def open_records(self) -> Any:
+        raise UserError("it has no records")
 
     def warm_up_images(self) -> None:
         pass

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from keras_xmr.runs.termination import TerminationNotice
 from keras_xmr.search.server import routes
 from keras_xmr.search.server.requests import add_error_handlers, error_response
+from keras_xmr.search.server.running import announced
 from keras_xmr.search.server.service import Service
 from keras_xmr.utils.errors import UserError
 
@@ -301,8 +302,10 @@ def serve(
         )
         loader = threading.Thread(target=server.load, name="loader", daemon=True)
         loader.start()
-        announce(page_address(host, listener.getsockname()[1]))
-        server.run(sockets=[listener])
+        address = page_address(host, listener.getsockname()[1])
+        announce(address)
+        with announced(service.path, address, service.id):
+            server.run(sockets=[listener])
         server.stopped.set()
         service.close()
         # An update ends at its next photos; TensorFlow should not be interrupted.
@@ -330,6 +333,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 def page_address(host: str, port: int) -> str:
     """The address of the page, for a browser on this machine."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     shown = f"[{host}]" if ":" in host else host
     return f"http://{shown}:{port}/"
 

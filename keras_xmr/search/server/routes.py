@@ -105,7 +105,7 @@ def thumbnail(service: TheService, id_: Id) -> Response:
 def health(service: TheService, response: Response) -> dict[str, Any]:
     """Whether the server is ready: 200, or 503 while it stops or loads the model."""
     response.status_code = 200 if service.state == "ready" else 503
-    return {"status": service.state, "photos": len(service.index)}
+    return {"status": service.state, "photos": len(service.index), "server": service.id}
 
 
 @router.get("/metrics")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -47,6 +48,8 @@ class Service:
         load: Loads the embedder of queries when it is first needed; default: the model of the run.
 
     Attributes:
+        id: What `/healthz` says: each server has another.
+        path: The folder of the index.
         matchers: Further matchers by which photos can be ranked.
         searcher: The current searcher. A request reads it once: it may be replaced at any time.
     """
@@ -60,7 +63,7 @@ class Service:
     ) -> None:
         self.settings, self.metrics = settings, ServerMetrics()
         self.state: State = "loading"
-        self._path, self._run = path, run
+        self.id, self.path = secrets.token_hex(8), path
         self._load = load or (lambda: _model(run or self.index.run))
         self.searcher = self._open(self._new_embedder())
         # A changed photo has another checksum.
@@ -106,7 +109,7 @@ class Service:
 
         model: Any = self.embedder
         broken = self.index.broken()
-        report = build_index(model, self.index.root, self._path, self.index.backend)
+        report = build_index(model, self.index.root, self.path, self.index.backend)
         done = {"new": report.added, "changed": report.changed, "removed": report.removed}
         if any(done.values()):
             _LOG.info("photos: %s", ", ".join(f"{n:,} {name}" for name, n in done.items() if n))
@@ -115,7 +118,7 @@ class Service:
                 _LOG.warning("not in the index: %s", why)
 
     def refresh(self) -> None:
-        """Opens the index on the disk, if it has changed and is finished.
+        """Opens the index on the disk, if it has changed and is finished, or none was before.
 
         It is read completely before it answers requests, and if another model has made it, that
         model is loaded before, too. The old ones are not closed: requests may still use them.
@@ -126,7 +129,8 @@ class Service:
         if self.index.is_current():
             return
         newer = self._open(self.embedder)
-        if newer.index.is_finished and newer.index.is_current():
+        is_better = newer.index.is_finished or not self.index.is_finished
+        if is_better and newer.index.is_current():
             if newer.index.fingerprint != self.index.fingerprint:
                 newer = self._open(self._new_embedder())
                 newer.warm_up()
@@ -250,7 +254,7 @@ class Service:
             raise NotFoundError(f"{photo.path} cannot be shown: {error}") from None
 
     def _open(self, embedder: BatchingEmbedder) -> Searcher:
-        return Searcher(PhotoIndex.open(self._path), embedder=embedder)
+        return Searcher(PhotoIndex.open(self.path), embedder=embedder)
 
     def _new_embedder(self) -> BatchingEmbedder:
         return BatchingEmbedder(

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
+import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import command_line
 import numpy as np
 import pyarrow.parquet as parquet
 import pytest
+import uvicorn
 from small_index import StubEmbedder, photo, write_photos
 
-from keras_xmr.commands import embed, index, search
+from data_pipelines.shards import RecordsError
+from keras_xmr.commands import embed, index, search, serve
 from keras_xmr.config.loader import ConfigError
+from keras_xmr.search.server.process import create_app, listen, page_address
+from keras_xmr.search.server.requests import Settings
+from keras_xmr.search.server.running import announced, server_address
+from keras_xmr.search.server.service import Service
 from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.files import replace_atomically
 
 
 @pytest.fixture
@@ -88,6 +99,74 @@ def test_search_prints_a_table_and_json(indexed):
     told = indexed.call(search, "--index=run/index", "blue", "--json", "--folder=blue")
     (result,) = json.loads(told)
     assert (result["query"], result["searched"], result["answer"]) == ("blue", 3, None)
+
+
+def test_the_only_index_is_found_or_all_are_named(call, tmp_path):
+    for command, words in ((search, ("red",)), (serve, ())):
+        with pytest.raises(ConfigError, match="saved_models has no index: build one"):
+            call(command, *words)
+    call(index, "--run=saved_models/a", "--images=photos", "--no-answer-sets")
+    assert "red/0.jpg" in call(search, "red")
+    call(index, "--run=saved_models/b", "--images=photos", "--no-answer-sets")
+    for command, words in ((search, ("red",)), (serve, ())):
+        with pytest.raises(ConfigError, match=r"2 indexes; use one of --index=saved_models/a/ind"):
+            call(command, *words)
+
+
+def test_a_search_finds_the_server_that_runs(call, tmp_path):
+    """And not another server that has its address later."""
+    for name in "ab":
+        call(index, f"--run=saved_models/{name}", "--images=photos", "--no-answer-sets")
+    (tmp_path / "photos/red/0.jpg").unlink()
+    call(index, "--run=saved_models/b", "--images=photos", "--no-answer-sets")
+    service = Service(tmp_path / "saved_models/b/index", Settings(), load=StubEmbedder)
+    service.warm_up()
+    with listen("127.0.0.1", 0) as listener:
+        address = page_address("127.0.0.1", listener.getsockname()[1])
+        server = uvicorn.Server(uvicorn.Config(create_app(service), log_config=None))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        with announced(service.path, address, service.id):
+            (result,) = json.loads(call(search, "red", "--json"))
+            assert result["searched"] == 14
+            (result,) = json.loads(call(search, "red", "--json", "--index=saved_models/a/index"))
+            assert result["searched"] == 15
+        for announced_id, place in ((service.id, "b"), ("another", "a")):
+            with announced(tmp_path / "saved_models" / place / "index", address, announced_id):
+                found = server_address(tmp_path / "saved_models" / place / "index")
+            assert found == (address if place == "b" else "")
+        server.should_exit = True
+        thread.join()
+    with announced(service.path, address, service.id):
+        assert server_address(service.path) == ""
+    assert not (service.path / "server.json").exists()
+
+
+def test_a_page_can_be_written_to_a_pipe_and_a_link_stays(indexed, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit((tmp_path / "pipe").read_text)
+        indexed.call(search, "--index=run/index", "red", "--html=pipe")
+        assert read.result(20).startswith("<!doctype html>")
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    (tmp_path / "page.html").touch()
+    (tmp_path / "link.html").symlink_to("page.html")
+    indexed.call(search, "--index=run/index", "red", "--html=link.html")
+    assert (tmp_path / "link.html").is_symlink()
+    assert "<!doctype html>" in (tmp_path / "page.html").read_text()
+    message = "pipe is a device or a pipe; name a file"
+    with pytest.raises(UserError, match=message), replace_atomically(tmp_path / "pipe"):
+        pass
+
+
+def test_records_of_other_data_calibrate_nothing(call, monkeypatch):
+    def refuse(model):
+        raise RecordsError("data/records holds records made with data.source.seed: 1")
+
+    monkeypatch.setattr("keras_xmr.search.build.has_validation", refuse)
+    with pytest.raises(UserError, match=r"seed: 1\. --no-answer-sets builds an index without"):
+        call(index, "--run=run", "--images=photos")
+    assert call(index, "--run=run", "--images=photos", "--no-answer-sets")
 
 
 def test_search_says_that_photos_have_changed_since(indexed, tmp_path, caplog):

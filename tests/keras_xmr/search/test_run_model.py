@@ -92,6 +92,16 @@ def test_answer_sets_are_calibrated_and_cover_the_exhaustive_truth(trained, mode
     assert test.pvalue > 0.01, found.kept
 
 
+def test_records_of_other_data_are_refused(trained):
+    model = RunModel(trained.folder.path)
+    source = model.config.data.source.model_copy(update={"seed": 99})
+    data = model.config.data.model_copy(update={"source": source})
+    model.config = model.config.model_copy(update={"data": data})
+    with pytest.raises(UserError, match=r"holds records made with data\.source\.seed: .* now 99"):
+        calibrate_run(model)
+    assert example_caption(model) == ""
+
+
 def test_training_captions_are_stored(trained, model, index):
     records = trained.records.split("train")
     assert len(index.captions["mean"]) == min(500, len(records.captions))

@@ -314,7 +314,8 @@ def test_a_name_can_be_permitted(service):
 
 
 def test_health_and_measures(client, service):
-    assert client.get("/healthz").json() == {"status": "ready", "photos": len(service.index)}
+    told = {"status": "ready", "photos": len(service.index), "server": service.id}
+    assert client.get("/healthz").json() == told
     client.post("/search", json={"texts": ["a dog"]})
     client.get("/no/such/page")
     text = client.get("/metrics").text
