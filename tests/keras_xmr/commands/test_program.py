@@ -13,7 +13,7 @@ from keras_xmr.config.program import adapt_help
 from keras_xmr.utils import documentation
 
 ROOT = Path(__file__).parents[3]
-SCRIPT = f"#!{sys.executable}\nfrom keras_xmr.commands._cli import main\nmain()\n"
+SCRIPT = f"#!{sys.executable}\nfrom keras_xmr.__main__ import main\nmain()\n"
 
 
 @pytest.mark.parametrize(
