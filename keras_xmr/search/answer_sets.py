@@ -73,13 +73,13 @@ def calibrate(scores: np.ndarray, right: np.ndarray, groups: np.ndarray) -> Answ
 
 
 def group_weights(groups: np.ndarray) -> np.ndarray:
-    """1 / (groups + 1), shared by the members of a group; the rest is the weight of a new one."""
+    """Returns 1 / (groups + 1), shared by the members of a group; a new one has the rest."""
     _, number, counts = np.unique(groups, return_inverse=True, return_counts=True)
     return 1.0 / (len(counts) + 1) / counts[number]
 
 
 def low_quantile(values: np.ndarray, weights: np.ndarray, level: float) -> float:
-    """The largest cut-off below which a new value lies with at most a probability of `level`.
+    """Returns the largest cut-off below which a new value lies with a probability <= `level`.
 
     The new value may be arbitrarily low: its weight is counted below all others. If that alone
     exceeds the level, there are too few queries, and the cut-off is -inf.
@@ -91,7 +91,7 @@ def low_quantile(values: np.ndarray, weights: np.ndarray, level: float) -> float
 
 
 def standardise(scores: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """Scores in deviations of the reference.
+    """Returns scores in deviations of the reference.
 
     Args:
         scores: (queries, photos).
@@ -102,6 +102,6 @@ def standardise(scores: np.ndarray, reference: np.ndarray) -> np.ndarray:
 
 
 def centre_and_scale(reference: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation (queries,) of scores with the reference (queries, R)."""
+    """Returns mean and standard deviation (queries,) of scores with the reference (queries, R)."""
     deviation = reference.std(axis=1, dtype=np.float64)
     return reference.mean(axis=1, dtype=np.float64), np.maximum(deviation, 1e-12)

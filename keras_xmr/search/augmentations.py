@@ -69,11 +69,11 @@ class Augmentation:
     query: Callable[[Arrays, Reference], np.ndarray]
 
     def gallery_vectors(self, embedding: Arrays) -> np.ndarray:
-        """Vectors float32 (N, K, D') of a gallery."""
+        """Returns vectors float32 (N, K, D') of a gallery."""
         return _rows(self.gallery(_double(embedding)))
 
     def query_vectors(self, embedding: Arrays, reference: Reference) -> np.ndarray:
-        """Vectors float32 (M, K', D') of queries."""
+        """Returns vectors float32 (M, K', D') of queries."""
         return _rows(self.query(_double(embedding), reference))
 
 
@@ -108,7 +108,7 @@ def _mean_and_sigma(embedding: Arrays) -> np.ndarray:
 
 
 def _near(vectors: np.ndarray) -> np.ndarray:
-    """Vectors with an inner product with `_add_one` that decreases with Euclidean distance."""
+    """Returns vectors whose inner product with `_add_one` decreases with Euclidean distance."""
     return _join(vectors, -0.5 * _squares(vectors))
 
 
@@ -119,19 +119,19 @@ def _closed_form(embedding: Arrays) -> np.ndarray:
 
 
 def _moments(embedding: Arrays) -> np.ndarray:
-    """v + mu^2 and mu."""
+    """Returns v + mu^2 and mu."""
     mean = embedding["mean"]
     return _join(_variance(embedding) + mean * mean, mean)
 
 
 def _precisions(embedding: Arrays, variance: np.ndarray | None = None) -> np.ndarray:
-    """1 / v and mu / v."""
+    """Returns 1 / v and mu / v."""
     precision = 1.0 / (_variance(embedding) if variance is None else variance)
     return _join(precision, embedding["mean"] * precision)
 
 
 def _signs(vectors: np.ndarray) -> np.ndarray:
-    """-a and 2 b of vectors that hold a and b."""
+    """Returns -a and 2 b of vectors that hold a and b."""
     first, second = np.split(vectors, 2, axis=-1)
     return _join(-first, 2.0 * second)
 

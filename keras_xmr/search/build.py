@@ -421,7 +421,7 @@ def _save_archive(arrays: Arrays, path: Path) -> None:
 
 
 def _checksum(path: Path) -> str:
-    """The SHA-256 of a file; empty if it cannot be read."""
+    """Returns the SHA-256 of a file; empty if it cannot be read."""
     try:
         return checksum(path) if path.is_file() else ""
     except OSError:

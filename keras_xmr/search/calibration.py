@@ -60,7 +60,7 @@ def has_validation(model: RunModel) -> bool:
 
 
 def example_caption(model: RunModel) -> str:
-    """A short caption of the training split, with a word of three letters or more if there is one.
+    """Returns a short caption of the training split, if possible with a word of three letters.
 
     Empty without the records of the run.
     """
@@ -93,13 +93,13 @@ def calibrate_run(model: RunModel) -> tuple[Calibration, dict[str, Arrays]]:
 
 
 def embed_reference(model: RunModel, records: Records) -> dict[str, np.ndarray]:
-    """Embeddings of photos of the training split, drawn with a seed."""
+    """Returns embeddings of photos of the training split, drawn with a seed."""
     images = draw(len(records.split("train")), _REFERENCE)
     return embed_split_images(model, records, "train", images)
 
 
 def embed_stored_captions(model: RunModel, records: Records) -> dict[str, np.ndarray]:
-    """Embeddings of captions of the training split, drawn with a seed."""
+    """Returns embeddings of captions of the training split, drawn with a seed."""
     train = records.split("train")
     return _embed_captions(model, train, draw(train.num_captions, _STORED))
 
@@ -156,13 +156,13 @@ class SplitQueries:
         return np.concatenate([self.model.score(self.images, part).T for part in parts])
 
     def standardised(self, reference: Arrays) -> ScoredSplit:
-        """Scores in deviations of the reference; see `embed_reference`."""
+        """Returns scores in deviations of the reference; see `embed_reference`."""
         against = self.model.score(reference, self.captions).T
         return ScoredSplit(standardise(self.scores, against), self.right, self.groups)
 
 
 def _informative_sigma(queries: SplitQueries, stored: Arrays) -> list[float] | None:
-    """Uncertainties of stored captions, if more uncertain queries fail significantly more often.
+    """Returns uncertainties of stored captions, if uncertain queries fail significantly more often.
 
     By the annotated pairs, as in reports: a vague caption matches many photos.
     """
@@ -176,14 +176,14 @@ def _informative_sigma(queries: SplitQueries, stored: Arrays) -> list[float] | N
 
 
 def draw(count: int, most: int) -> np.ndarray:
-    """All numbers below a count, or `most` of them drawn with a seed, ascending."""
+    """Returns all numbers below a count, or `most` of them drawn with a seed, ascending."""
     return np.sort(np.random.default_rng(0).permutation(count)[:most])
 
 
 def embed_split_images(
     model: RunModel, records: Records, split: Any, images: np.ndarray | None = None
 ) -> dict[str, np.ndarray]:
-    """Embeddings of photos of a split, by their numbers there; default all of them."""
+    """Returns embeddings of photos of a split, by their numbers there; default all of them."""
     part = records.split(split)
     images = np.arange(len(part)) if images is None else images
     embed, doing = partial(model.embed_records, part), f"  embedding photos of {split}"
@@ -193,7 +193,7 @@ def embed_split_images(
 def _embed_captions(
     model: RunModel, part: SplitRecords, captions: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Embeddings of captions of a split, by stored features if there are any."""
+    """Returns embeddings of captions of a split, by stored features if there are any."""
     features = part.caption_features
     if features is None:
         return embed_texts(model, [part.texts[int(caption)] for caption in captions])

@@ -109,7 +109,7 @@ class PhotoEmbedder:
     def _read(
         self, file: tuple[str, FileState]
     ) -> tuple[Photo, np.ndarray, _Place] | UnreadableError:
-        """A photo, its pixels, and where its features are stored, if they are."""
+        """Returns a photo, its pixels, and where its features are stored, if they are."""
         path, state = file
         try:
             data = read_photo(self._root, path)
@@ -139,7 +139,7 @@ class PhotoEmbedder:
 
 
 def _stored_features(model: RunModel) -> dict[int, _Place]:
-    """The places of stored features, by digest of the image."""
+    """Returns the places of stored features, by digest of the image."""
     places: dict[int, _Place] = {}
     if not model.config.data.is_prepared:
         return places

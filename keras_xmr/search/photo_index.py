@@ -171,7 +171,7 @@ class PhotoIndex:
         return arrays
 
     def _verified(self, name: str) -> Path:
-        """The path of a file with embeddings, which has its checksum."""
+        """Returns the path of a file with embeddings, which has its checksum."""
         path = self.path / name
         with _naming_damage(path, "embeds its photos"):
             verify(path, self.content["files"][name])
@@ -234,7 +234,7 @@ class PhotoIndex:
         return damaged
 
     def _calibrated(self, end: str) -> dict[str, np.ndarray]:
-        """The embeddings in a file of the calibration, by the end of its name.
+        """Returns the embeddings in a file of the calibration, by the end of its name.
 
         Raises:
             UserError: If it is damaged.

@@ -163,7 +163,7 @@ def perceptual_hash(pixels: np.ndarray) -> str:
 
 
 def _taken(image: Image.Image) -> str:
-    """The time of the shot by its EXIF data, ISO; empty if unknown.
+    """Returns the time of the shot by its EXIF data, ISO; empty if unknown.
 
     The times of the file and of later edits differ from it.
     """

@@ -88,7 +88,7 @@ class Filters:
         return "" if folder in ("", ".") else f"{folder}/"
 
     def allowed(self, index: PhotoIndex) -> np.ndarray:
-        """Ids of the photos that pass, int64 ascending."""
+        """Returns ids of the photos that pass, int64 ascending."""
         if self == Filters():
             return index.ids
         prefix = self._prefix
@@ -106,7 +106,7 @@ class Filters:
         return np.array(passed, np.int64)
 
     def unknown(self, index: PhotoIndex) -> list[str]:
-        """Sentences on the folder, days and tags without photos."""
+        """Returns sentences on the folder, days and tags without photos."""
         known, prefix = index.tags() if self.tags else [], self._prefix
         messages = [
             f"No photo has the tag {tag!r}.{nearest(tag, known) if known else ''}"

@@ -48,7 +48,7 @@ class Reranking:
         )
 
     def order(self, scores: np.ndarray, sample_scores: np.ndarray) -> np.ndarray:
-        """The new order of photos.
+        """Returns the new order of photos.
 
         Args:
             scores: Scores of the query with photos (photos,), the best first.
@@ -58,7 +58,7 @@ class Reranking:
 
 
 def reranked(scores: np.ndarray, sample_scores: np.ndarray, scale: float) -> np.ndarray:
-    """Scores after fast re-ranking; see `FastReranking.rerank_query`."""
+    """Returns scores after fast re-ranking; see `FastReranking.rerank_query`."""
     reranker = FastReranking(lambda1=scale, lambda2=scale)
     return reranker.rerank_query(scores, sample_scores)
 
@@ -81,12 +81,12 @@ def tune(scores: np.ndarray, sample_scores: np.ndarray, right: np.ndarray) -> Re
 
 
 def mean_recall(scores: np.ndarray, right: np.ndarray) -> float:
-    """The mean of recall at 1, 5 and 10 of captions (captions, photos) that have a right photo."""
+    """Returns the mean of recall at 1, 5 and 10 of captions that have a right photo."""
     return float(first_hits(scores, right).mean())
 
 
 def first_hits(scores: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Whether a right photo is among the top 1, 5 and 10, bool (captions that have one, 3)."""
+    """Returns whether the top 1, 5 and 10 have a right photo, bool (captions that have one, 3)."""
     answerable = right.any(axis=1)
     order = np.argsort(-scores[answerable], axis=1, kind="stable")[:, :10]
     hits = np.take_along_axis(right[answerable], order, axis=1)

@@ -171,13 +171,13 @@ class RunModel:
         return str(components("head")[head].contract.kind)
 
     def embed_texts(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
-        """Embeddings of texts, with a row per text."""
+        """Returns embeddings of texts, with a row per text."""
         with self._lock:
             ids = self._ids(tf.constant(list(texts), tf.string))
             return self._embed(self.text_tower, ids)
 
     def embed_images(self, files: Sequence[bytes]) -> dict[str, np.ndarray]:
-        """Embeddings of image files, with a row per file.
+        """Returns embeddings of image files, with a row per file.
 
         Raises:
             UnreadableError: If one is broken, with its number from 1.
@@ -191,12 +191,12 @@ class RunModel:
         self._embed(self.image_tower, tf.zeros([1, size, size, 3], tf.uint8))
 
     def embed_pixels(self, pixels: np.ndarray) -> dict[str, np.ndarray]:
-        """The embeddings of pixels uint8 (N, size, size, 3)."""
+        """Returns the embeddings of pixels uint8 (N, size, size, 3)."""
         with self._lock:
             return self._embed(self.image_tower, tf.constant(pixels))
 
     def embed_records(self, part: SplitRecords, images: np.ndarray) -> dict[str, np.ndarray]:
-        """Embeddings of images of a split, by its features if it has some."""
+        """Returns embeddings of images of a split, by its features if it has some."""
         if part.holds == "images":
             return self.embed_pixels(self.decode_images(part, images))
         features = part.regions(images)
@@ -204,7 +204,7 @@ class RunModel:
             return self._embed(self._rest(self.image_tower), tf.constant(features))
 
     def embed_caption_features(self, features: np.ndarray) -> dict[str, np.ndarray]:
-        """Embeddings of captions from features (N, L, F) of the text encoder."""
+        """Returns embeddings of captions from features (N, L, F) of the text encoder."""
         with self._lock:
             return self._embed(self._rest(self.text_tower), tf.constant(features))
 
@@ -226,7 +226,7 @@ class RunModel:
         return np.stack([self.decode(part.encoded(int(i))) for i in images])
 
     def unknown_words(self, text: str) -> tuple[str, ...]:
-        """The distinct words of a text that the model does not know."""
+        """Returns the distinct words of a text that the model does not know."""
         if self.tokenizer.unknown is None:
             return ()
         with self._lock:
@@ -235,7 +235,7 @@ class RunModel:
         return tuple(dict.fromkeys(unknown))
 
     def score(self, gallery: Arrays, query: Arrays) -> np.ndarray:
-        """Scores float32 (images, queries) by the matcher of the model."""
+        """Returns scores float32 (images, queries) by the matcher of the model."""
         with self._lock:
             return np.asarray(self._score(_tensors(gallery), _tensors(query)))
 
@@ -245,7 +245,7 @@ class RunModel:
             return _arrays(self.matcher.prepare(_tensors(embedding), side))
 
     def with_matcher(self, name: str) -> RunModel:
-        """This model with another matcher, with trained weights if there are any.
+        """Returns this model with another matcher, with trained weights if there are any.
 
         Args:
             name: One of `keras_xmr.config.model_compatibility.further_matchers`.
@@ -261,14 +261,14 @@ class RunModel:
         return other
 
     def search_constants(self) -> dict[str, float]:
-        """The constants of the matcher for searches."""
+        """Returns the constants of the matcher for searches."""
         with self._lock:
             return dict(self.matcher.search_constants())
 
     def score_bound(
         self, similarity: np.ndarray, gallery: Arrays, query: Arrays
     ) -> np.ndarray | None:
-        """Upper bound on scores of items with at most this similarity (queries,), if known."""
+        """Returns the upper bound on scores of items with at most this similarity (queries,)."""
         with self._lock:
             image, caption = (
                 _tensors(embedding)
@@ -279,7 +279,7 @@ class RunModel:
             return None if bound is None else np.array(bound)
 
     def probability(self, scores: np.ndarray) -> np.ndarray | None:
-        """Probabilities of a match, if scores are log-odds."""
+        """Returns probabilities of a match, if scores are log-odds."""
         if not self.log_odds:
             return None
         return np.asarray(expit(scores.astype(np.float64)))
@@ -324,7 +324,7 @@ class RunModel:
         return _compile_once(score) if self._compiled else score
 
     def _embed(self, tower: Any, inputs: Any) -> dict[str, np.ndarray]:
-        """The scored tensors of the embeddings of inputs of a tower."""
+        """Returns the scored tensors of the embeddings of inputs of a tower."""
         if self._compiled:
             spec = tf.TensorSpec(tower.input.shape, tower.input.dtype)
             return _arrays(tower_graph(tower, spec)(inputs))
@@ -356,7 +356,7 @@ def _tensors(embedding: Arrays) -> dict[str, Any]:
 
 
 def is_independent(config: Config) -> bool:
-    """Whether the weights of the matcher are independent of the rest of the model.
+    """Returns whether the weights of the matcher are independent of the rest of the model.
 
     Those of matchers of tokens have shapes of the towers, others share variables of losses, and
     matchers of plugins may do either.

@@ -180,7 +180,7 @@ class Searcher:
             wanted *= 4
 
     def _embed(self, query: Query) -> dict[str, np.ndarray]:
-        """The embeddings of all parts of a query; texts not to match are last."""
+        """Returns the embeddings of all parts of a query; texts not to match are last."""
         if self.index.kind == "tokens" and (query.images or query.ids):
             raise QueryError(
                 f"{self.index.matcher} compares regions with words, not photos: use a text"
@@ -208,7 +208,7 @@ class Searcher:
     def _candidates(
         self, parts: Arrays, wanted: int, allowed: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Ids of photos to score, and their similarities (parts, candidates); None for all."""
+        """Returns ids of photos to score, and their similarities (parts, candidates), or None."""
         index = self.index
         if len(allowed) <= wanted or not index.has_vectors:
             return allowed, None
@@ -248,7 +248,7 @@ class Searcher:
     def _certify(
         self, ranking: _Ranking, similarities: np.ndarray | None, count: int
     ) -> bool | None:
-        """Whether photos without scores cannot be among the best, or in the answer set."""
+        """Returns whether photos without scores cannot be among the best, or in the answer set."""
         if similarities is None:
             return True
         index = self.index
@@ -263,7 +263,7 @@ class Searcher:
         return None if bound is None else bool(ranking.scores[count - 1] >= bound[0])
 
     def _reranking(self, query: Query, rerank: str) -> Reranking:
-        """The re-ranking of a name; refused where it was not tuned."""
+        """Returns the re-ranking of a name; refused where it was not tuned."""
         if self._matcher:
             raise QueryError(
                 f"{rerank} was tuned for {self.index.matcher}, not for {self._matcher}; use it "
@@ -296,7 +296,7 @@ class Searcher:
         )
 
     def _answer(self, ranking: _Ranking) -> Answer | None:
-        """The answer set; None without a calibration for such a query and matcher."""
+        """Returns the answer set; None without a calibration for such a query and matcher."""
         sets = self.index.answer_sets
         if sets is None or self._matcher or not (ranking.query.is_one_text and len(ranking.ids)):
             return None
@@ -331,7 +331,7 @@ class Searcher:
             )
 
     def _uncertainty(self, ranking: _Ranking) -> float | None:
-        """Uncertainty of a text as a percentile; None if it is not informative."""
+        """Returns uncertainty of a text as a percentile; None if it is not informative."""
         known = self.index.log_sigma
         if known is None or not ranking.query.is_one_text:
             return None
@@ -339,7 +339,7 @@ class Searcher:
         return float(100.0 * np.searchsorted(known, log_sigma) / len(known))
 
     def _why_nothing(self) -> Iterator[str]:
-        """Sentences on a search without any photo, for which no model is loaded."""
+        """Yields sentences on a search without any photo, for which no model is loaded."""
         if len(self.index):
             yield "No photo passes the filters."
         else:
@@ -348,7 +348,7 @@ class Searcher:
             yield UNFINISHED
 
     def _notes(self, ranking: _Ranking, reranking: Reranking | None) -> Iterator[str]:
-        """Sentences on a ranking."""
+        """Yields sentences on a ranking."""
         own, scored = self.index.matcher, f"{len(ranking.ids):,} of {ranking.searched:,} photos"
         is_partial = len(ranking.ids) < ranking.searched
         if self._matcher:

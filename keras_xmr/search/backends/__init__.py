@@ -14,7 +14,7 @@ _CLASSES = {"faiss_hnsw": "HNSW", "faiss_ivf_pq": "IVFPQ", "milvus": "Milvus"}
 
 
 def backend_class(name: str) -> Any:
-    """The class of a backend.
+    """Returns the class of a backend.
 
     Raises:
         BackendError: If the name is unknown, or the library is not installed.

@@ -162,12 +162,12 @@ class Backend(abc.ABC):
         self._kept = self._kept & ~np.isin(self._ids, ids)
 
     def find_kept(self, allowed: np.ndarray | None) -> np.ndarray:
-        """Which of all stored items a search may find, bool; see `search`."""
+        """Returns which of all stored items a search may find, bool; see `search`."""
         return self._kept if allowed is None else self._kept & np.isin(self._ids, allowed)
 
     @abc.abstractmethod
     def search(self, queries: np.ndarray, k: int, allowed: np.ndarray | None = None) -> Neighbours:
-        """The items with the largest scores.
+        """Returns the items with the largest scores.
 
         Args:
             queries: Float32 (M, K', D).
@@ -206,7 +206,7 @@ class Backend(abc.ABC):
         return files
 
     def check_file(self, name: str, sha256: str) -> Path:
-        """The path of a file that has its checksum.
+        """Returns the path of a file that has its checksum.
 
         Raises:
             DamagedError: If it is missing, or has another.
@@ -220,13 +220,13 @@ class Backend(abc.ABC):
 
 
 def no_neighbours(queries: np.ndarray, k: int) -> Neighbours:
-    """The result without any item."""
+    """Returns the result without any item."""
     shape = len(queries), k
     return Neighbours(np.full(shape, -1, np.int64), np.full(shape, -np.inf, np.float32))
 
 
 def best(ids: np.ndarray, scores: np.ndarray, k: int) -> Neighbours:
-    """The k best of some candidates of each query, the best first; of equal scores the smallest id.
+    """Returns the k best candidates of each query, the best first; of equal scores the smallest id.
 
     Args:
         ids: Int64 (M, candidates), -1 for none.
@@ -242,7 +242,7 @@ def best(ids: np.ndarray, scores: np.ndarray, k: int) -> Neighbours:
 
 
 def best_items(ids: np.ndarray, scores: np.ndarray, k: int) -> Neighbours:
-    """The k best items of rows, several of which may belong to one item; see `best`."""
+    """Returns the k best items of rows, several of which may belong to one item; see `best`."""
     order = np.lexsort((ids, -scores), axis=1)
     ids, scores = (np.take_along_axis(a, order, axis=1) for a in (ids, scores))
     for row, its_scores in zip(ids, scores, strict=True):

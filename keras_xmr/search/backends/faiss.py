@@ -39,7 +39,7 @@ class _Faiss(Backend):
         raise NotImplementedError
 
     def _parameters(self, selector: Any, wanted: int) -> Any:
-        """The parameters of a search for `wanted` rows among those of a selector."""
+        """Returns the parameters of a search for `wanted` rows among those of a selector."""
         raise NotImplementedError
 
     def restore(self, content: Mapping[str, Any], writing: bool) -> None:
@@ -85,12 +85,12 @@ class _Faiss(Backend):
         return chosen(ids.reshape(len(queries), -1), scores.reshape(len(queries), -1), k)
 
     def _rows(self, keep: np.ndarray) -> np.ndarray:
-        """The rows of some items, as bool."""
+        """Returns the rows of some items, as bool."""
         # A copy of 100,000 numbers would take as long as a search.
         return keep if self.shape[0] == 1 else np.repeat(keep, self.shape[0])
 
     def _vectors(self, keep: np.ndarray) -> np.ndarray:
-        """The vectors (N, K, D) of some items, by bool."""
+        """Returns the vectors (N, K, D) of some items, by bool."""
         places = np.flatnonzero(self._rows(keep))
         vectors: np.ndarray = self._index.reconstruct_batch(places)
         return vectors.reshape(-1, *self.shape)

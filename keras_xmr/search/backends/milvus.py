@@ -102,7 +102,7 @@ class Milvus(Backend):
     def _search(
         self, queries: np.ndarray, k: int, items: np.ndarray, condition: str
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Ids and scores (M, rows) of items.
+        """Returns ids and scores (M, rows) of items.
 
         Args:
             queries: As in `search`.
@@ -255,7 +255,7 @@ class Milvus(Backend):
             self._client.delete(self._name, filter=self._filter(part))
 
     def _keys(self, items: np.ndarray) -> np.ndarray:
-        """The keys of the rows of items, one item after another."""
+        """Returns the keys of the rows of items, one item after another."""
         return (items[:, None] * self.shape[0] + np.arange(self.shape[0])).reshape(-1)
 
     def _filter(self, items: np.ndarray) -> str:

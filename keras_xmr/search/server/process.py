@@ -180,12 +180,12 @@ class RequestGuard:
 
 
 def hostname(host: str) -> str:
-    """The name or address in a `Host` header, without its port; may be empty."""
+    """Returns the name or address in a `Host` header, without its port; may be empty."""
     return (_split(f"//{host}").hostname or "").rstrip(".")
 
 
 def _split(address: str) -> SplitResult:
-    """The parts of an address; empty if it is invalid."""
+    """Returns the parts of an address; empty if it is invalid."""
     try:
         return urlsplit(address)
     except ValueError:
@@ -332,12 +332,12 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def page_address(host: str, port: int) -> str:
-    """The address of the page, for a browser on this machine."""
+    """Returns the address of the page, for a browser on this machine."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     shown = f"[{host}]" if ":" in host else host
     return f"http://{shown}:{port}/"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
+    """Returns whether only this machine can reach an address."""
     return host == "localhost" or host == "::1" or hostname(host).startswith("127.")

@@ -55,14 +55,14 @@ def _respond(request: Request, error: Exception) -> JSONResponse:
 
 
 def error_response(status: int, sentence: str) -> JSONResponse:
-    """The response of an error; unpaired surrogates become question marks."""
+    """Returns the response of an error; unpaired surrogates become question marks."""
     text = sentence.encode("utf-8", "replace").decode("utf-8")
     headers = {"Retry-After": "1"} if status == 503 else None
     return JSONResponse({"error": text}, status, headers)
 
 
 def validation_sentence(details: Sequence[Any]) -> str:
-    """The first error of pydantic: the field, and the reason, without the value."""
+    """Returns the first error of pydantic: the field, and the reason, without the value."""
     first = details[0]
     where = [str(part) for part in first["loc"] if part not in ("body", "query", "path")]
     return f"{'.'.join(where)[:100] or 'the request'}: {first['msg']}"

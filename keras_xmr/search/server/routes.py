@@ -31,7 +31,7 @@ router = APIRouter()
 
 
 def get_service(request: Request) -> Service:
-    """The service of the application of a request."""
+    """Returns the service of the application of a request."""
     service: Service = request.app.state.service
     return service
 
@@ -58,7 +58,7 @@ def search(service: TheService, request: SearchRequest) -> dict[str, Any]:
 def similar_to_photo(
     service: TheService, id_: Id, request: Annotated[SampleRequest, Query()]
 ) -> dict[str, Any]:
-    """Photos that are similar to a photo of the index."""
+    """Returns photos that are similar to a photo of the index."""
     return service.search(SearchRequest(ids=(id_,), **request.model_dump()))
 
 
@@ -68,26 +68,26 @@ async def similar_to_images(
     images: Annotated[list[UploadFile], File()],
     query: Annotated[str, Form()] = "",
 ) -> dict[str, Any]:
-    """Photos that are similar to image files; `query` has further parts as JSON of /search."""
+    """Finds photos that are similar to image files; `query` has the rest as JSON of /search."""
     uploads = await read_uploads(images, service.settings)
     return await run_in_threadpool(service.search, parse_search(query), uploads)
 
 
 @router.get("/photos")
 def photos(service: TheService, request: Annotated[PhotosRequest, Query()]) -> dict[str, Any]:
-    """Photos of the index, the newest first: `count` of `total`, and `next` for the others."""
+    """Returns photos, the newest first: `count` of `total`, and `next` for the others."""
     return service.photos(request)
 
 
 @router.get("/photos/{id_}")
 def photo(service: TheService, id_: Id) -> Response:
-    """A photo to look at, as a JPEG of at most 1,600 pixels a side."""
+    """Returns a photo to look at, as a JPEG of at most 1,600 pixels a side."""
     return _jpeg(service.resized(id_, _LARGE))
 
 
 @router.get("/originals/{id_}")
 def original(service: TheService, id_: Id) -> FileResponse:
-    """The file of a photo with its EXIF data, if the server offers originals."""
+    """Returns the file of a photo with its EXIF data, if the server offers originals."""
     path = service.original(id_)
     kind = guess_type(path.name)[0] or "application/octet-stream"
     return FileResponse(
@@ -97,13 +97,13 @@ def original(service: TheService, id_: Id) -> FileResponse:
 
 @router.get("/thumbnails/{id_}")
 def thumbnail(service: TheService, id_: Id) -> Response:
-    """A photo for the gallery, as a JPEG of at most 512 pixels a side."""
+    """Returns a photo for the gallery, as a JPEG of at most 512 pixels a side."""
     return _jpeg(service.thumbnail(id_))
 
 
 @router.get("/healthz")
 def health(service: TheService, response: Response) -> dict[str, Any]:
-    """Whether the server is ready: 200, or 503 while it stops or loads the model."""
+    """Returns whether the server is ready: 200, or 503 while it stops or loads the model."""
     response.status_code = 200 if service.state == "ready" else 503
     return {"status": service.state, "photos": len(service.index), "server": service.id}
 
@@ -127,7 +127,7 @@ _KINDS = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "ima
 
 @router.get("/", include_in_schema=False)
 def page(service: TheService) -> HTMLResponse:
-    """The page, with facts of the index."""
+    """Returns the page, with facts of the index."""
     template = _TEMPLATES.get_template("page.html")
     limits = {"max_text": MAX_TEXT, "max_parts": MAX_PARTS}
     return HTMLResponse(
@@ -137,7 +137,7 @@ def page(service: TheService) -> HTMLResponse:
 
 @router.get("/static/{name}", include_in_schema=False)
 def static(name: str) -> Response:
-    """A file of the page."""
+    """Returns a file of the page."""
     if name not in _KINDS:
         raise NotFoundError("unknown page")
     # The page requests `?v=`, which changes with the file.
@@ -152,5 +152,5 @@ def _content(name: str) -> bytes:
 
 
 def _version(name: str) -> str:
-    """The address of a file of the page, which changes with the file."""
+    """Returns the address of a file of the page, which changes with the file."""
     return f"/static/{name}?v={hashlib.sha256(_content(name)).hexdigest()[:12]}"

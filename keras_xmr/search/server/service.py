@@ -180,7 +180,7 @@ class Service:
         return searcher.search(query, request.count, request.filters(), request.rerank or None)
 
     def photo(self, id_: int) -> Photo:
-        """A photo of the index.
+        """Returns a photo of the index.
 
         Raises:
             NotFoundError: If the id is unknown.
@@ -188,7 +188,7 @@ class Service:
         return _photo(self.index, id_)
 
     def photos(self, request: PhotosRequest) -> dict[str, Any]:
-        """Pages of photos, the newest first.
+        """Returns pages of photos, the newest first.
 
         A page begins after a day and an id, not after a number of photos: so none is skipped or
         repeated if the index is replaced by a newer one.
@@ -205,12 +205,12 @@ class Service:
         }
 
     def days(self) -> tuple[str, str]:
-        """The first and the last day of all photos, ISO; empty if unknown."""
+        """Returns the first and the last day of all photos, ISO; empty if unknown."""
         days = [day[:10] for day, _ in self._sort_by_day(self.index, Filters()) if day]
         return (days[0], days[-1]) if days else ("", "")
 
     def original(self, id_: int) -> Path:
-        """The file of a photo.
+        """Returns the file of a photo.
 
         Raises:
             UserError: If the server does not offer files.
@@ -222,11 +222,11 @@ class Service:
             return index.photo_path(id_)
 
     def thumbnail(self, id_: int) -> bytes:
-        """The thumbnail of a photo; the latest ones are cached."""
+        """Returns the thumbnail of a photo; the latest ones are cached."""
         return self._thumbnail(id_, self.photo(id_).sha256)
 
     def resized(self, id_: int, size: int) -> bytes:
-        """A photo as a new JPEG: no byte of its file leaves the server.
+        """Returns a photo as a new JPEG: no byte of its file leaves the server.
 
         Args:
             id_: The photo.
@@ -245,7 +245,7 @@ class Service:
 
     @contextmanager
     def _showing(self, id_: int) -> Iterator[tuple[PhotoIndex, Photo]]:
-        """The index and a photo of it; errors say that it cannot be shown."""
+        """Returns the index and a photo of it; errors say that it cannot be shown."""
         index = self.index
         photo = _photo(index, id_)
         try:
@@ -283,7 +283,7 @@ def _sort_by_day(index: PhotoIndex, filters: Filters) -> list[tuple[str, int]]:
 
 
 def _further_matchers(run: Path) -> list[str]:
-    """Further matchers of the model of a run, by its config; none without it."""
+    """Returns further matchers of the model of a run, by its config; none without it."""
     try:
         return further_matchers(load_run(run))
     except UserError:
