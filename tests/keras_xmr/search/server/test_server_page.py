@@ -99,7 +99,7 @@ def test_a_query(page):
     scores = [re.sub(r"-?\d\.\d{3}", "S", text) for text in page.texts(".score")]
     assert scores[:2] == ["1\nscore S, match 90 %", "2\nscore S, match 85 %"]
     page.click(".hit .picture")
-    assert re.match(r"score -?\d\.\d{3}, match 90 %  ·  ", page.text("#facts"))
+    assert re.match(r"score -?\d\.\d{3}, match 90 % · ", page.text("#facts"))
     page.click("#close")
     page.run("history.back()")
     page.until("return document.querySelector('#summary').innerText === '16 photos'")
