@@ -17,6 +17,7 @@ from tiny_runs import copy_of
 import keras_xmr
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.export.saved_model import export_keras
+from keras_xmr.training.dry_run import try_parts
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.plugins import remove_plugins
 
@@ -92,6 +93,8 @@ def test_the_loss_of_the_tutorial_runs(tmp_path, monkeypatch):
     """What the page calls `my_losses.py`, on arrays and in a config."""
     page = ROOT / "docs" / "tutorials" / "first_loss.md"
     module, arrays = blocks("python", page)
+    ours = [line for line in module.splitlines() if re.match(r"(from|import) keras_xmr", line)]
+    assert ours == ["from keras_xmr.losses import Loss, LossContract"]
     (tmp_path / "my_losses.py").write_text(module)
     monkeypatch.syspath_prepend(tmp_path)
     names = {}
@@ -101,6 +104,7 @@ def test_the_loss_of_the_tutorial_runs(tmp_path, monkeypatch):
     try:
         config = load_config(find_config("scenes_nt_xent"), overrides)
         assert (config.objective[0].name, config.objective[0].scale) == ("soft_margin", 10)
+        try_parts(config)
     finally:
         remove_plugins(["my_losses"])
 

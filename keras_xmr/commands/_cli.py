@@ -10,9 +10,8 @@ import logging
 import os
 import re
 import sys
-import textwrap
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import NoReturn
 
@@ -22,7 +21,7 @@ from data_pipelines.resources import disk_error_message, memory_error_message
 from keras_xmr import __version__
 from keras_xmr.commands import command_names, is_module, load_command
 from keras_xmr.commands._quiet import quiet_tensorflow
-from keras_xmr.config.loader import ConfigError, packaged_configs
+from keras_xmr.config.loader import ConfigError
 from keras_xmr.config.messages import cut, nearest
 from keras_xmr.config.program import NAME, adapt_help, program
 from keras_xmr.model.registration import check_backend
@@ -52,19 +51,25 @@ examples:
   keras-xmr evaluate --scores=clip.npy --ground-truth=captions_val2014.json
   keras-xmr compare --configs=scenes_vsepp,scenes_pcme --seeds=0,1,2
 
-packaged configs (coco_pcme and so on; `list` has their titles):
-{configs}
+configs by name, with their titles: keras-xmr list
 """
 
-_DATA_SETS = {
-    "scenes": "the built-in synthetic data set",
-    "csv": "your own photos, or their precomputed features",
-    "flickr8k": "Flickr8K, judged by people",
-    "coco": "COCO Captions: rows of the papers",
-    "f30k": "Flickr30K: rows of the papers",
-    "cub": "CUB Captions: rows of the papers",
-}
-"""Data sets of the configs, by the first part of their names."""
+_BEGINNING = """\
+You have photos: search them by words, with a published model and without training.
+  keras-xmr index --model=clip_vit_base_patch32 --images=my_photos
+  keras-xmr serve --index=saved_models/clip_vit_base_patch32/index
+
+You have photos with captions: train a model on them (docs/tutorials/own_photos.md).
+  keras-xmr --config=csv_pretrained --set data.source.root=my_photos
+
+You have scores or embeddings of another model: measure them.
+  keras-xmr evaluate --scores=clip.npy --ground-truth=captions_val2014.json
+
+You have nothing yet: train and search on synthetic scenes, in minutes.
+  keras-xmr demo
+
+keras-xmr list has the configs of papers and data sets, keras-xmr --help all commands.
+"""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -85,7 +90,10 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _start(words: Sequence[str]) -> None:
-    if not words or words[0] in ("--help", "-h"):
+    if not words:
+        print(adapt_help(_BEGINNING), end="")
+        return
+    if words[0] in ("--help", "-h"):
         print(overview())
         return
     if words[0] == "--version":
@@ -111,8 +119,7 @@ def overview() -> str:
     """The help of the command line."""
     return adapt_help(
         _OVERVIEW.format(
-            commands="\n".join(f"  {name:<11}{summary(name)}" for name in command_names()),
-            configs="\n".join(_configs_by_data_set()),
+            commands="\n".join(f"  {name:<11}{summary(name)}" for name in command_names())
         )
     )
 
@@ -123,15 +130,6 @@ def summary(name: str) -> str:
         return (load_command(name).__doc__ or "").partition("\n")[0]
     except UserError as error:
         return str(error)
-
-
-def _configs_by_data_set() -> Iterator[str]:
-    """The names of all configs, with a paragraph per data set."""
-    names = [name.partition("_") for name in packaged_configs()]
-    for data_set, text in _DATA_SETS.items():
-        yield f"  {data_set}_...  {text}"
-        variants = ", ".join(variant for prefix, _, variant in names if prefix == data_set)
-        yield from textwrap.wrap(variants, 96, initial_indent="    ", subsequent_indent="    ")
 
 
 def _parse(name: str, command: ModuleType, words: Sequence[str]) -> argparse.Namespace:

@@ -1,5 +1,6 @@
 """From pixels, regions or words to local features (B, L, F)."""
 
+from keras_xmr.config.contracts import EncoderContract
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec
 from keras_xmr.encoders.convolutional import KerasApplications, SmallCNN
 from keras_xmr.encoders.keras_hub import KerasHubImage, KerasHubText
@@ -9,6 +10,7 @@ from keras_xmr.encoders.word_embedding import WordEmbedding
 __all__ = [
     "VSRN",
     "Encoder",
+    "EncoderContract",
     "EncoderError",
     "InputSpec",
     "KerasApplications",

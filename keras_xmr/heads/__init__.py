@@ -1,5 +1,6 @@
 """From local features to an embedding."""
 
+from keras_xmr.config.contracts import HeadContract
 from keras_xmr.heads.base import Head, HeadError
 from keras_xmr.heads.gaussian import Gaussian
 from keras_xmr.heads.held_out_rank import HeldOutRank
@@ -11,6 +12,7 @@ __all__ = [
     "DynamicSubEmbeddings",
     "Gaussian",
     "Head",
+    "HeadContract",
     "HeadError",
     "HeldOutRank",
     "PIENet",

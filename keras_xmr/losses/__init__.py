@@ -1,5 +1,6 @@
 """Losses over the scores, the embeddings and the relations of a global batch."""
 
+from keras_xmr.config.contracts import LossContract
 from keras_xmr.losses.base import Loss, Relations
 from keras_xmr.losses.captioning import Captioning
 from keras_xmr.losses.cross_entropy import NTXent, SupervisedContrastive
@@ -19,6 +20,7 @@ __all__ = [
     "HypergraphContrastive",
     "KLDivergence",
     "Loss",
+    "LossContract",
     "MahalanobisContrastive",
     "NTXent",
     "ProbabilisticMatching",

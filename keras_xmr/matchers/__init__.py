@@ -1,5 +1,6 @@
 """From two batches of embeddings to a score matrix. One file per family of matchers."""
 
+from keras_xmr.config.contracts import MatcherContract, SearchContract
 from keras_xmr.matchers.alignment import SCAN
 from keras_xmr.matchers.base import LogitMatcher, Matcher
 from keras_xmr.matchers.gaussian import (
@@ -44,10 +45,12 @@ __all__ = [
     "MahalanobisCosine",
     "MatchProbability",
     "Matcher",
+    "MatcherContract",
     "MaxCosine",
     "MeanCosine",
     "MeanOnly",
     "ReverseKL",
+    "SearchContract",
     "SmoothChamfer",
     "SymmetricKL",
     "Wasserstein",

@@ -1,5 +1,6 @@
 """From local features (B, L, F) to one global vector (B, D)."""
 
+from keras_xmr.config.contracts import PoolingContract
 from keras_xmr.heads.pooling.base import Pooling
 from keras_xmr.heads.pooling.mean import Adapter, Attention, Mean, RectifiedMean
 from keras_xmr.heads.pooling.projection import Projection
@@ -14,6 +15,7 @@ __all__ = [
     "BiGRU",
     "Mean",
     "Pooling",
+    "PoolingContract",
     "Projection",
     "RectifiedMean",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -46,11 +47,30 @@ def test_every_command_says_what_it_does(capsys):
         assert all(len(line) <= 100 for line in text.splitlines())
 
 
-@pytest.mark.parametrize("words", [[], ["--help"], ["-h"]], ids=str)
-def test_alone_it_says_what_it_can_do_and_trains_nothing(words, monkeypatch, capsys):
+@pytest.mark.parametrize("word", ["--help", "-h"])
+def test_help_has_all_commands_and_leaves_configs_to_list(word, monkeypatch, capsys):
     monkeypatch.setattr(cli, "_parse", None)
-    cli.main(["main.py", *words])
-    assert capsys.readouterr().out == overview() + "\n"
+    cli.main(["main.py", word])
+    shown = capsys.readouterr().out
+    assert shown == overview() + "\n"
+    assert "keras-xmr list\n" in shown
+    assert "dvse_regions" not in shown
+
+
+def test_alone_it_says_how_to_begin_and_trains_nothing(monkeypatch, capsys):
+    monkeypatch.setattr(cli, "_parse", None)
+    cli.main(["main.py"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("You have photos: ")
+    assert len(lines) <= 20
+    assert max(map(len, lines)) <= 100 + len(str(ROOT))
+    assert [line.split()[1] for line in lines if line.startswith("  ")] == [
+        "index",
+        "serve",
+        "--config=csv_pretrained",
+        "evaluate",
+        "demo",
+    ]
 
 
 def test_the_demo_is_a_command(monkeypatch):
@@ -95,8 +115,9 @@ def examples() -> list[list[str]]:
     """The words of every example in the help, without the program."""
     texts = [overview(), *((load_command(name).__doc__ or "") for name in command_names())]
     lines = [text.partition("\nexamples:\n")[2].partition("\n\n")[0] for text in texts]
+    lines.append("\n".join(re.findall(r"^  (keras-xmr .*)", cli._BEGINNING, re.M)))
     joined = [line for text in lines for line in text.replace("\\\n", " ").splitlines()]
-    return [shlex.split(line)[1:] for line in joined]
+    return [shlex.split(line, comments=True)[1:] for line in joined]
 
 
 @pytest.mark.parametrize("words", examples(), ids=" ".join)
