@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +12,9 @@ import numpy as np
 import scipy.sparse
 
 from keras_xmr.utils.errors import ArgumentError
+
+# Punctuation of Unicode that is part of a word: "c#", "R&B", "50%".
+_SPOKEN = frozenset("#&%@_")
 
 _ROWS = 256
 
@@ -55,6 +58,11 @@ class Judgements:
                 raise ArgumentError(
                     f"a mask of shape {np.shape(mask)} is not one of {count} queries"
                 )
+            if mask is not None and np.asarray(mask).dtype != bool:
+                raise ArgumentError(
+                    "a mask has True or False for each query, not numbers; of row numbers, make "
+                    "one by np.isin(np.arange(queries), rows)"
+                )
         object.__setattr__(self, "grades", grades)
         if self.judged is not None:
             judged = scipy.sparse.csr_array(self.judged, dtype=bool)
@@ -88,6 +96,15 @@ class Judgements:
         """
         pairs, grades, shape = _checked_pairs(pairs, grades, shape)
         places = (pairs[:, 0], pairs[:, 1])
+        unique, counts = np.unique(pairs, axis=0, return_counts=True)
+        if len(unique) < len(pairs):
+            image, caption = unique[counts.argmax()]
+            raise ArgumentError(
+                f"image {image} and caption {caption} have {counts.max()} grades; give each pair "
+                "one grade"
+            )
+        if len(grades) and not grades.min() >= 0:
+            raise ArgumentError("a grade is below 0 or NaN; a wrong pair has the grade 0")
         try:
             graded = scipy.sparse.csr_array((grades, places), shape=shape)
         except ValueError as error:
@@ -143,12 +160,12 @@ class Judgements:
         """Judgements in which a caption is relevant for every image with a caption of its words.
 
         Args:
-            texts: The captions; capitals and punctuation do not matter.
+            texts: The captions; capitals, punctuation and the Unicode form (NFC, NFD) do not
+                matter. Vowel signs, emoji and symbols, as in "c++" and "c#", do.
             image_of_caption: The image that each caption was written for, int (captions,).
             num_images: Number of images.
         """
-        words = [" ".join(re.findall(r"\w+", text.casefold())) or text for text in texts]
-        names, number = np.unique(words, return_inverse=True)
+        names, number = np.unique([_words(text) for text in texts], return_inverse=True)
         same = multi_hot(number[:, None], len(names))
         grades = cls.from_pairs(image_of_caption, num_images).grades @ same @ same.T
         grades.data[:] = 1
@@ -404,3 +421,19 @@ def _convert_matrix(grades: Any) -> Judgements:
         return Judgements(scipy.sparse.csr_array(grades))
     except ValueError as error:
         raise ArgumentError(f"judgements: {error}") from None
+
+
+def _words(text: str) -> str:
+    """Returns the words of a caption without capitals and punctuation, in Unicode's form NFC."""
+    text = unicodedata.normalize("NFC", text)
+    text = unicodedata.normalize("NFC", text.casefold())
+    # Not `\w`: vowel signs of Hindi and Thai are marks, and an emoji is a symbol.
+    kept = "".join(" " if _is_punctuation(character) else character for character in text)
+    return " ".join(kept.split()) or text
+
+
+def _is_punctuation(character: str) -> bool:
+    """Returns whether a character says nothing; "#", "&" and the like are read as words."""
+    if character in _SPOKEN:
+        return False
+    return character in "`\u00b4" or unicodedata.category(character).startswith("P")

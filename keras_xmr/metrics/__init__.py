@@ -15,12 +15,6 @@ was not judged is neither relevant nor wrong.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from keras_xmr.metrics.agreement import (
-    alpha_of_counts,
-    krippendorff_alpha,
-    pairwise_agreement,
-    weighted_kappa,
-)
 from keras_xmr.metrics.bootstrap import paired_bootstrap
 from keras_xmr.metrics.chance import (
     TOO_FEW,
@@ -78,7 +72,6 @@ __all__ = [
     "Scores",
     "Verdict",
     "all_metrics",
-    "alpha_of_counts",
     "binary_preference",
     "bpref",
     "by_positives",
@@ -87,7 +80,6 @@ __all__ = [
     "chance_recall",
     "evaluate_direction",
     "evaluate_scores",
-    "krippendorff_alpha",
     "mean_over_folds",
     "measure",
     "metric_names",
@@ -95,7 +87,6 @@ __all__ = [
     "ndcg",
     "ndcg_at",
     "paired_bootstrap",
-    "pairwise_agreement",
     "plausible_match",
     "positive_ranks",
     "recall",
@@ -103,7 +94,6 @@ __all__ = [
     "rsum_difference",
     "semantic_precision",
     "verdict",
-    "weighted_kappa",
     "write_queries",
 ]
 

@@ -92,11 +92,11 @@ def positive_ranks(scores: np.ndarray, judgements: Judgements) -> Ranks:
         block = np.ascontiguousarray(blocks[row])
         block = block if block.dtype.kind == "f" else block.astype(np.float64)
         refuse_nan(block, "score", rows[row])
-        counter.count(row, 0, block)
+        counter.add_tile(row, 0, block)
 
     for row, block in enumerate(blocks):
-        counter.note(row, 0, block)
-    counter.settle()
+        counter.add_positives(row, 0, block)
+    counter.freeze()
     in_threads(count, len(rows), 1)
     return counter.ranks()
 
@@ -296,19 +296,19 @@ class RankCounter:
         rows, columns = np.divmod(np.unique(self._tile), len(self._candidates))
         return list(zip(rows.tolist(), columns.tolist(), strict=True))
 
-    def note(self, row: int, column: int, scores: np.ndarray) -> None:
+    def add_positives(self, row: int, column: int, scores: np.ndarray) -> None:
         """Takes the scores of the relevant items of a tile."""
         tile = row * len(self._candidates) + column
         chosen = slice(*np.searchsorted(self._tile, (tile, tile + 1)))
         queries, candidates = (places[chosen] for places in self._inside)
         self._scores[self._order[chosen]] = scores[queries, candidates]
 
-    def settle(self) -> None:
-        """Ends `note`: the scores of all relevant items are known."""
+    def freeze(self) -> None:
+        """Ends `add_positives`: the scores of all relevant items are known."""
         order = np.lexsort((-self._grades, self._scores, self._query))
         self._scores, self._grades = self._scores[order], self._grades[order]
 
-    def count(self, row: int, column: int, scores: np.ndarray) -> None:
+    def add_tile(self, row: int, column: int, scores: np.ndarray) -> None:
         """Counts the candidates of a tile (queries, candidates) that score as high."""
         queries, candidates = self._queries[row], self._candidates[column]
         answered = self._starts[queries + 1] > self._starts[queries]
@@ -383,25 +383,25 @@ def count_ranks(
 def _count(tiles: ScoreTiles, i2t: Sequence[RankCounter], t2i: Sequence[RankCounter]) -> None:
     """Counts in the tiles of one matrix."""
 
-    def note(row: int, column: int, scores: np.ndarray) -> None:
+    def add_positives(row: int, column: int, scores: np.ndarray) -> None:
         for counter in i2t:
-            counter.note(row, column, scores)
+            counter.add_positives(row, column, scores)
         for counter in t2i:
-            counter.note(column, row, scores.T)
+            counter.add_positives(column, row, scores.T)
 
-    def count(row: int, column: int, scores: np.ndarray) -> None:
+    def add_tile(row: int, column: int, scores: np.ndarray) -> None:
         refuse_nan(scores, "score", tiles.images[row])
         for counter in i2t:
-            counter.count(row, column, scores)
+            counter.add_tile(row, column, scores)
         for counter in t2i:
-            counter.count(column, row, scores.T)
+            counter.add_tile(column, row, scores.T)
 
     places = {place for counter in i2t for place in counter.places()}
     places |= {(row, column) for counter in t2i for column, row in counter.places()}
-    tiles.for_each(note, sorted(places), "scoring relevant items")
+    tiles.for_each(add_positives, sorted(places), "scoring relevant items")
     for counter in (*i2t, *t2i):
-        counter.settle()
-    tiles.for_each(count, tiles.places(), "ranking")
+        counter.freeze()
+    tiles.for_each(add_tile, tiles.places(), "ranking")
 
 
 def _at_least(scores: np.ndarray, least: np.ndarray, judged: np.ndarray | None) -> np.ndarray:

@@ -24,6 +24,7 @@ from keras_xmr.judgements import (
     write_ground_truth,
 )
 from keras_xmr.metrics import evaluate_scores
+from keras_xmr.utils.errors import ArgumentError
 
 IMAGES, CAPTIONS = ["a", "b", "c"], ["1", "2", "3", "4"]
 
@@ -314,3 +315,42 @@ def test_a_ground_truth_that_is_written_reads_the_same(tmp_path, kind):
     assert (again.image_ids, again.caption_ids, again.texts) == (IMAGES, CAPTIONS, list("wxyz"))
     assert again.labels == labels
     assert not again.has_label_vectors
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "same"),
+    [
+        ("\u0915\u093f", "\u0915\u0940", False),  # Hindi: ki, kii
+        ("\u0e01\u0e34", "\u0e01\u0e35", False),  # Thai: vowels i, ii
+        ("a \U0001f436", "a \U0001f431", False),
+        ("\U0001f436", "\U0001f431", False),
+        ("c++", "c#", False),
+        ("c++", "c", False),
+        ("caf\u00e9", "cafe\u0301", True),
+        ("A dog, running.", "a dog running", True),
+        ("the dog's ball!", "The dog\u2019s ball", True),
+        ("\u0915\u093f\u0964", "\u0915\u093f", True),  # The full stop of Hindi
+    ],
+)
+def test_captions_are_equal_if_their_words_are(left, right, same):
+    judgements = Judgements.from_texts([left, right], np.arange(2), 2)
+    assert judgements.grades.nnz == (4 if same else 2)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "grades", "says"),
+    [
+        ([[0, 1], [0, 0], [0, 1]], [1, 1, 2], "image 0 and caption 1 have 2 grades"),
+        ([[0, 1], [0, 0]], [1, -1], "below 0 or NaN"),
+        ([[0, 1], [0, 1]], [1, -1], "have 2 grades"),
+        ([[0, 1], [0, 0]], [1, np.nan], "below 0 or NaN"),
+    ],
+)
+def test_repeated_pairs_and_negative_grades_are_refused(pairs, grades, says):
+    with pytest.raises(ArgumentError, match=says):
+        Judgements.from_grades(np.array(pairs), np.array(grades, float), (2, 2))
+
+
+def test_a_mask_of_row_numbers_is_refused():
+    with pytest.raises(ArgumentError, match="True or False for each query"):
+        Judgements(scipy.sparse.csr_array(np.eye(2)), image_query_mask=np.array([0, 1]))
