@@ -1,1 +1,1 @@
-"""Exporting models for inference, and asking TF Serving."""
+"""Exporting models for inference."""

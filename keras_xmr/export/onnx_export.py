@@ -33,7 +33,7 @@ def check_packages() -> None:
     if missing:
         raise UserError(
             f"ONNX needs {', '.join(missing)}, which is not installed: pip install "
-            "'keras-xmr[onnx]'"
+            f"{' '.join(missing)}"
         )
 
 

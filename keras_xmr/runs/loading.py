@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import keras
+
 from data_pipelines.records import Records
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.loader import ConfigError
+from keras_xmr.config.registry import import_plugins
 from keras_xmr.config.schema import Config
+from keras_xmr.encoders import EncoderError
 from keras_xmr.model.build import build_model
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.runs.folder import RunFolder, load_run
@@ -21,6 +25,8 @@ def load_retriever(
 ) -> Retriever:
     """Builds the model of a finished run, and loads its trained weights.
 
+    Where the folder of a pretrained encoder is gone, the exported model describes the encoder.
+
     Args:
         config: The config of the run.
         records: The records, for the shape of region features; or `keras_xmr.model.build.PHOTOS`.
@@ -30,11 +36,20 @@ def load_retriever(
 
     Raises:
         UserError: If the file of the weights is missing or damaged.
+        EncoderError: If the folder of an encoder is gone, and there is no exported model.
     """
-    model = build_model(config, records, tokenizer, pretrained=False)
+    folder = RunFolder(config)
+    try:
+        model = build_model(config, records, tokenizer, pretrained=False)
+    except EncoderError:
+        # The description of an encoder is gone, and the exported model has it too.
+        if not folder.model.is_file():
+            raise
+        import_plugins()
+        model = keras.models.load_model(folder.model, compile=False)
     bare = model.without_optimizer()
     if reads:
-        load_trained(bare, config, RunFolder(config))
+        load_trained(bare, config, folder)
         model.global_step.assign(bare.global_step)
     return model
 

@@ -24,7 +24,7 @@ from keras_xmr import embeddings
 from keras_xmr.config.model_compatibility import why_not_indexed
 from keras_xmr.config.registry import build, components
 from keras_xmr.config.schema import Config
-from keras_xmr.encoders import InputSpec
+from keras_xmr.encoders import EncoderError, InputSpec
 from keras_xmr.evaluation.embed import tower_graph
 from keras_xmr.matchers.base import Matcher, Side
 from keras_xmr.model.build import PHOTOS, further_matcher, restore_tokenizer
@@ -114,7 +114,10 @@ class RunModel:
             return self._complete_model.image_tower
         with waiting("loading the model"):
             options = self.config.model
-            tower = image_tower(options.image, options.dimension, self._spec(()))
+            try:
+                tower = image_tower(options.image, options.dimension, self._spec(()))
+            except EncoderError:  # Its folder is gone.
+                return self._complete_model.image_tower
             return self._load(image_entrance=tower)
 
     @cached_property
@@ -124,7 +127,10 @@ class RunModel:
             return self._complete_model.text_tower
         with waiting("loading the model"):
             options, words = self.config.model, self.tokenizer.vocabulary
-            tower = text_tower(options.text, options.dimension, self._spec(words))
+            try:
+                tower = text_tower(options.text, options.dimension, self._spec(words))
+            except EncoderError:
+                return self._complete_model.text_tower
             return self._load(caption_entrance=tower)
 
     @cached_property

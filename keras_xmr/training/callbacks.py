@@ -281,7 +281,7 @@ class TensorBoard(StepCallback):
     Args:
         folder: Where the events go.
         sampler: Defines the size of a step.
-        every: Steps between two entries.
+        every: Steps between two entries; before the first there is one per epoch.
         validation: Provides the metrics and sigmas of the last validation.
     """
 
@@ -299,7 +299,9 @@ class TensorBoard(StepCallback):
         self._since = (self.step, time.perf_counter())
 
     def on_step(self, step: int) -> None:
-        if step % self.every:
+        # A training that is shorter than `every` has an entry per epoch.
+        is_first_end = step < self.every and step % self.sampler.steps == 0
+        if step % self.every and not is_first_end:
             return
         values = self.model.last_values.numpy().tolist()
         step_before, time_before = self._since

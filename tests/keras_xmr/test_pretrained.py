@@ -177,3 +177,26 @@ def test_a_folder_of_a_preset_of_kerashub_is_searched(preset, here):
     config = load_run(Path("saved_models/preset"))
     assert config.model.dimension == 8
     assert "cosine" in further_matchers(config), "what the server asks"
+
+
+def test_an_exported_run_is_whole_without_the_folder_of_its_encoders(preset, here):
+    keras_xmr_command("export", "--model=models/preset")
+    run = Path("saved_models/preset")
+    photo = Path("my/images/1.jpg").read_bytes()
+
+    def embeddings() -> list[np.ndarray]:
+        model = RunModel(run)
+        return [model.embed_images([photo])["mean"], model.embed_texts(["two dogs"])["mean"]]
+
+    before = embeddings()
+    moved = preset.rename(preset.with_name("moved"))
+    try:
+        for found, expected in zip(embeddings(), before, strict=True):
+            np.testing.assert_allclose(found, expected, atol=1e-5)
+        keras_xmr_command("index", f"--run={run}", "--images=my/images", "--index=whole")
+        assert len(PhotoIndex.open(Path("whole"))) == 30
+        (run / "model.keras").rename("model.keras")
+        with pytest.raises(UserError, match=r"models/preset"):
+            embeddings()
+    finally:
+        moved.rename(preset)
