@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import get_args
 import numpy as np
 
 from data_pipelines.pixels import thumbnail
-from data_pipelines.records import SplitRecords
+from data_pipelines.records import Records, SplitRecords
 from keras_xmr.audit.candidates import (
     Candidates,
     Precision,
@@ -35,15 +35,14 @@ from keras_xmr.audit.labels import (
     write_judgements,
     write_labels,
 )
-from keras_xmr.commands._ensemble import scores_of_runs
-from keras_xmr.commands._steps import Run
 from keras_xmr.config.program import program
 from keras_xmr.config.schema import AuditOptions, Config
 from keras_xmr.evaluation.evaluate import ground_truth
 from keras_xmr.evaluation.reporting.pages import data_url, render
 from keras_xmr.evaluation.reporting.table import to_csv
 from keras_xmr.judgements import GroundTruth
-from keras_xmr.runs.folder import load_run
+from keras_xmr.metrics import ScoreMatrices
+from keras_xmr.runs.folder import RunFolder
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import atomic_write
 
@@ -51,7 +50,12 @@ _LOGGER = logging.getLogger(__name__)
 _TOGETHER = "all together"
 
 
-def audit(config: Config, runs: Sequence[Path] = ()) -> None:
+def audit(
+    config: Config,
+    records: Records,
+    models: int,
+    score: Callable[[SplitRecords], Mapping[str, ScoreMatrices]],
+) -> None:
     """Writes the pairs that may lack a label, as an annotation page and as a table.
 
     Writes `sheet.html`, `candidates.csv` and `audit.json` to `<run>/audit/<split>/`, and prints
@@ -60,27 +64,26 @@ def audit(config: Config, runs: Sequence[Path] = ()) -> None:
 
     Args:
         config: The config of the audited run; its section `audit` applies.
-        runs: Folders of the runs of the models; by default the run of `config`.
+        records: The records of that run.
+        models: Number of models.
+        score: Scores a split by each model, by its name.
 
     Raises:
         UserError: If a model is not trained, a run has other images or captions, or there is
             no unlabelled pair.
     """
     options = config.audit
-    main = Run(config)
-    split = main.records.split(options.split)
+    split = records.split(options.split)
     truth = ground_truth(
-        main.records, split, config.data.judgements, config.judgements_of(options.split)
+        records, split, config.data.judgements, config.judgements_of(options.split)
     )
     # The exhaustive truth measures the list and has no influence on it.
     exhaustive = truth.extra.pop("truth", None)
-    folder = main.folder.audit(options.split)
+    folder = RunFolder(config).audit(options.split)
     judged = judged_pairs([truth.judgements, *truth.extra.values()], _old_labels(folder, truth))
 
-    models = [Run(load_run(run)) for run in runs] or [main]
-    _check_memory(judged.shape, len(models), options.split)
-    # Hubs are items that match much, and an audit looks for these.
-    scores = dict(scores_of_runs(main, models, split, hubness=False))
+    _check_memory(judged.shape, models, options.split)
+    scores = score(split)
     candidates = find_candidates(scores, judged, options)
     if not len(candidates):
         raise UserError(
@@ -101,7 +104,7 @@ def audit(config: Config, runs: Sequence[Path] = ()) -> None:
     _write_figures(folder / "audit.json", options, entries, precision)
     _write_candidates(folder / "candidates.csv", entries)
     command = (
-        f"{program()} audit --run={shlex.quote(str(main.folder.path))} "
+        f"{program()} audit --run={shlex.quote(str(config.folder))} "
         f"--labels=labels.csv --set audit.split={options.split}"
     )
     write_annotation_page(
@@ -113,7 +116,7 @@ def audit(config: Config, runs: Sequence[Path] = ()) -> None:
     _LOGGER.info("annotation page: %s\ntable: %s", folder / "sheet.html", folder / "candidates.csv")
 
 
-def merge_labels(config: Config, path: Path) -> None:
+def merge_labels(config: Config, records: Records, path: Path) -> None:
     """Adds labels to those that have been made before, and writes amended judgements.
 
     Writes all labels as `labels-<split>.csv`, and the annotated judgements with them as
@@ -121,15 +124,15 @@ def merge_labels(config: Config, path: Path) -> None:
 
     Args:
         config: The config of the audited run.
+        records: The records of that run.
         path: The labels, as the annotation page saves them.
 
     Raises:
         UserError: If the labels cannot be read; nothing is written then.
     """
     name = config.audit.split
-    main = Run(config)
-    truth = ground_truth(main.records, main.records.split(name), config.data.judgements)
-    folder = main.folder.audit(name)
+    truth = ground_truth(records, records.split(name), config.data.judgements)
+    folder = RunFolder(config).audit(name)
     old = _old_labels(folder, truth)
     new = read_labels(path, truth)
     labels, changed = merge(old, new)

@@ -12,9 +12,16 @@ examples:
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from keras_xmr.commands._options import add_path, add_runs, read_runs
+from keras_xmr.runs.folder import load_run
 from keras_xmr.utils.files import check_folder
+
+if TYPE_CHECKING:
+    from keras_xmr.config.schema import Config
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,10 +34,30 @@ def run(arguments: argparse.Namespace) -> None:
     """Finds candidates for missing labels, or reads labels."""
     config, runs = read_runs(arguments)
     check_folder(config.folder)
+    audit_runs(config, runs, arguments.labels)
 
+
+def audit_runs(config: Config, runs: Sequence[Path] = (), labels: Path | None = None) -> None:
+    """Audits a split by the scores of some runs, by default of the run of the config.
+
+    Args:
+        config: The config of the audited run; its section `audit` applies.
+        runs: Folders of the runs of the models.
+        labels: Labels to add instead, as the annotation page saves them.
+    """
     from keras_xmr.audit.audit import audit, merge_labels
+    from keras_xmr.commands._ensemble import scores_of_runs
+    from keras_xmr.commands._steps import Run
 
-    if arguments.labels is None:
-        audit(config, runs)
-    else:
-        merge_labels(config, arguments.labels)
+    main = Run(config)
+    if labels is not None:
+        merge_labels(config, main.records, labels)
+        return
+    models = [Run(load_run(run)) for run in runs] or [main]
+    # Hubs are items that match much, and an audit looks for these.
+    audit(
+        config,
+        main.records,
+        len(models),
+        lambda split: dict(scores_of_runs(main, models, split, hubness=False)),
+    )

@@ -19,7 +19,7 @@ from command_line import start
 from tiny_runs import untrained
 
 from data_pipelines.pixels import thumbnail
-from keras_xmr.audit.audit import Entry, audit, merge_labels, write_annotation_page
+from keras_xmr.audit.audit import Entry, write_annotation_page
 from keras_xmr.audit.candidates import (
     Candidates,
     Vote,
@@ -38,6 +38,7 @@ from keras_xmr.audit.labels import (
     write_labels,
 )
 from keras_xmr.commands._steps import Run
+from keras_xmr.commands.audit import audit_runs
 from keras_xmr.config.loader import ConfigError, dump_config
 from keras_xmr.config.schema import AuditOptions
 from keras_xmr.evaluation.reporting.pages import data_url
@@ -464,7 +465,7 @@ def test_from_two_runs_to_amended_judgements(tmp_path, capsys, monkeypatch):
         untrained(run)
     folders = [run.folder.path for run in runs]
     capsys.readouterr()
-    audit(runs[0].config, folders)
+    audit_runs(runs[0].config, folders)
     printed = capsys.readouterr().out
     for text in (
         "all together",
@@ -501,10 +502,10 @@ def test_from_two_runs_to_amended_judgements(tmp_path, capsys, monkeypatch):
     path = labels_file(
         tmp_path, ",".join([*first, "right", "0.5"]), ",".join([*second, "unsure", ""])
     )
-    merge_labels(runs[0].config, path)
+    audit_runs(runs[0].config, labels=path)
     assert "24 right pairs before, 25 now" in capsys.readouterr().out
     path = labels_file(tmp_path, ",".join([*second, "right", ""]), ",".join([*third, "wrong", ""]))
-    merge_labels(runs[0].config, path)
+    audit_runs(runs[0].config, labels=path)
     printed = capsys.readouterr().out
     assert "unsure before, right (1) now" in printed
     assert "3 labels in all (2 right, 1 wrong, 0 unsure)" in printed
@@ -512,13 +513,13 @@ def test_from_two_runs_to_amended_judgements(tmp_path, capsys, monkeypatch):
     assert amended.nnz == 26
     assert amended[places[0]] == 0.5
 
-    audit(runs[0].config)
+    audit_runs(runs[0].config)
     with (folder / "candidates.csv").open(newline="") as file:
         again = [[row["image"], row["caption"]] for row in csv.DictReader(file)]
     assert len(again) == 15
     assert not any(pair in again for pair in (first, second, third))
     with pytest.raises(UserError, match="appears twice"):
-        audit(runs[0].config, [folders[0], folders[0]])
+        audit_runs(runs[0].config, [folders[0], folders[0]])
     monkeypatch.setattr("os.sysconf", lambda name: 16)
     with pytest.raises(UserError, match="the scores of 2 models take"):
-        audit(runs[0].config, folders)
+        audit_runs(runs[0].config, folders)
