@@ -1,7 +1,7 @@
-"""The study of CUB Captions, on random features of a few classes."""
+"""The study of CUB Captions, on random features of a few classes, and the page of its results."""
 
+import re
 from argparse import Namespace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,21 +12,16 @@ from keras_xmr.metrics import evaluate_scores
 from studies import birds, birds_models, birds_tables
 
 
-def _split(
-    random: np.random.Generator, classes: np.ndarray, centres: np.ndarray
-) -> birds_models.Split:
+def _split(random, classes, centres):
     """Two captions of three words per photo, near the centre of its class."""
-    images = np.abs(centres[classes][:, None, :8] + random.normal(size=(len(classes), 4, 8)) / 2)
     owners = np.repeat(np.arange(len(classes)), 2)
-    words = centres[classes][owners][:, None, 8:] + random.normal(size=(len(owners), 3, 6)) / 2
-    features = CaptionFeatures(
-        words.reshape(-1, 6).astype(np.float16), 3 * np.arange(len(owners) + 1)
-    )
-    means = images.mean(axis=1, keepdims=True), words.mean(axis=1, keepdims=True)
+    images = np.abs(centres[classes][:, None, :8] + random.normal(size=(len(classes), 4, 8)) / 2)
+    words = centres[classes[owners]][:, None, 8:] + random.normal(size=(len(owners), 3, 6)) / 2
     return birds_models.Split(
         images.astype(np.float16),
-        features,
-        *(mean.astype(np.float32) for mean in means),
+        CaptionFeatures(words.reshape(-1, 6).astype(np.float16), 3 * np.arange(len(owners) + 1)),
+        images.mean(axis=1, keepdims=True).astype(np.float32),
+        words.mean(axis=1, keepdims=True).astype(np.float32),
         owners,
         classes,
         lambda images, captions: np.ones((len(images), len(captions)), np.float32),
@@ -34,27 +29,21 @@ def _split(
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> birds_models.Study:
+def study(tmp_path_factory):
     random = np.random.default_rng(0)
     centres = np.abs(random.normal(size=(9, 14)))
     parts = [np.repeat(np.arange(first, first + 3), 12) for first in (0, 3, 6)]
-    options = Namespace(
-        cub="birds", work=tmp_path_factory.mktemp("birds"), image_preset="a", text_preset="b"
-    )
+    work = tmp_path_factory.mktemp("birds")
+    options = Namespace(cub="birds", work=work, image_preset="a", text_preset="b")
     settings = birds.make_settings(options)
     small = ["model.dimension=4", "train.phases.0.epochs=1"]
-    return birds_models.Study(
-        *(_split(random, part, centres) for part in parts),
-        lambda row, sets: settings(row, [*small, *sets]),
-        dimension=4,
-    )
+    splits = [_split(random, part, centres) for part in parts]
+    return birds_models.Study(*splits, lambda row, sets: settings(row, [*small, *sets]), 4)
 
 
-def test_figures_are_those_of_the_library() -> None:
-    random = np.random.default_rng(1)
-    classes = np.repeat([4, 7, 9], 5)
-    owners = np.repeat(np.arange(15), 3)
-    scores = random.normal(size=(15, 45))
+def test_figures_are_those_of_the_library():
+    classes, owners = np.repeat([4, 7, 9], 5), np.repeat(np.arange(15), 3)
+    scores = np.random.default_rng(1).normal(size=(15, 45))
     figures = birds_models.measure((scores, scores.T), classes, classes[owners])
     truth = judge("classes", owners, [(int(c),) for c in classes], 15)
     summary = evaluate_scores(scores, truth).summary
@@ -62,7 +51,7 @@ def test_figures_are_those_of_the_library() -> None:
     np.testing.assert_allclose(figures.mean(axis=1), expected, rtol=1e-6)
 
 
-def test_finished_runs_are_not_run_again(study: birds_models.Study, tmp_path: Path) -> None:
+def test_finished_runs_are_not_run_again(study, tmp_path):
     results = tmp_path / "birds.csv"
     birds.run_missing(study, results, ["vse0"])
     before = results.read_text()
@@ -73,12 +62,19 @@ def test_finished_runs_are_not_run_again(study: birds_models.Study, tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", birds.ROWS)
-def test_every_row_begins_at_its_start_and_is_measured(
-    study: birds_models.Study, name: str
-) -> None:
+def test_every_row_is_trained_and_measured(study, name):
     row = birds.ROWS[name]
     model, val, _ = study.fit(row, 1e-3, row.values[0], 0)
     assert 0 < val <= 100
     for _, figures in study.tested(model, row):
         assert figures.shape == (6, 3)
         assert np.isfinite(figures).all()
+
+
+def test_the_page_has_what_the_results_say(capsys):
+    birds_tables.print_tables(birds_tables.read_lines(birds.RESULTS))
+    tables = capsys.readouterr().out
+    page = birds.RESULTS.with_suffix(".md").read_text("utf-8").splitlines()
+    assert set(tables.splitlines()) <= set(page)
+    prose = re.findall(r"\d+\.\d+", " ".join(line for line in page if line[:1] != "|"))
+    assert set(prose) <= {"2.0", *re.findall(r"\d+\.\d+", tables)}
