@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import keras
 
 from data_pipelines.records import Records
@@ -105,6 +107,20 @@ def check_initial_weights(config: Config) -> Config | None:
             f"{_KEY}: {run} has another model (model.{changed[0]}); take its model section"
         )
     return other
+
+
+def check_word_vectors(config: Config) -> None:
+    """Checks that the file of word vectors exists, before hours of work that need it at the end.
+
+    Raises:
+        ConfigError: If not.
+    """
+    file = getattr(config.model.text.encoder, "vectors", None)
+    if file is not None and not Path(file).is_file():
+        raise ConfigError(
+            f"model.text.encoder.vectors: {file} does not exist; GloVe's are at "
+            "https://nlp.stanford.edu/projects/glove/, and null learns vectors from scratch"
+        )
 
 
 def load_initial_weights(model: Retriever, config: Config) -> None:

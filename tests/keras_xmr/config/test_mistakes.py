@@ -8,9 +8,11 @@ from typing import Any
 import keras
 import pytest
 
+from keras_xmr.commands._steps import Run
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.registry import build
 from keras_xmr.config.schema import weight_of
+from keras_xmr.config.yaml_file import ConfigError
 from keras_xmr.training.dry_run import try_parts
 from keras_xmr.training.train import train
 from keras_xmr.utils.errors import UserError
@@ -257,3 +259,12 @@ def test_a_training_tries_its_parts_before_anything_else(package):
     nothing: Any = SimpleNamespace(is_trained=False)
     with pytest.raises(UserError, match=r"Mine\.call returned None"):
         train(config, nothing, nothing, nothing, nothing)
+
+
+def test_missing_word_vectors_are_told_before_anything_is_prepared(tmp_path, monkeypatch):
+    monkeypatch.setattr(Run, "prepare", lambda self: pytest.fail("prepared"))
+    given = [f"model.text.encoder.vectors={tmp_path}/none.txt", f"output={tmp_path}"]
+    given.append(f"data.records={tmp_path}/records")
+    config = load_config(find_config("scenes_pcme"), given)
+    with pytest.raises(ConfigError, match=r"none\.txt does not exist; .*nlp\.stanford.*null"):
+        Run(config).all()
