@@ -100,6 +100,7 @@ def load_embeddings(path: Path, kind: str, count: int, described_by: Path) -> np
         raise ScoresError(
             f"{path} is {_size(embeddings)}, but {described_by} has {count:,} {kind}: one row per "
             "item is expected, in its order"
+            + (_EQUAL_CAPTIONS if described_by.suffix == ".csv" and kind == "captions" else "")
         )
     return embeddings
 

@@ -128,7 +128,7 @@ class Judgements:
         Raises:
             ArgumentError: If the image of a caption does not exist.
         """
-        rows = np.asarray(image_of_caption)
+        rows = as_array(image_of_caption, "image_of_caption")
         if rows.ndim != 1:
             raise ArgumentError(
                 f"image_of_caption names an image for each caption, not {image_of_caption!r}"
@@ -144,14 +144,25 @@ class Judgements:
         Args:
             image_classes: The class of each image, int (images,).
             caption_classes: The class of each caption, int (captions,).
+
+        Raises:
+            ArgumentError: If there is not one class for each.
         """
-        names = np.unique(np.concatenate([image_classes, caption_classes]))
+        given = {"image_classes": image_classes, "caption_classes": caption_classes}
+        images, captions = (as_array(classes, name) for name, classes in given.items())
+        for name, classes in zip(given, (images, captions), strict=True):
+            if classes.ndim != 1:
+                raise ArgumentError(
+                    f"{name} has one class for each item, a list, not shape {classes.shape}; for "
+                    "several labels each, use Judgements.from_labels"
+                )
+        names = np.unique(np.concatenate([images, captions]))
 
         def one_hot(classes: np.ndarray) -> scipy.sparse.csr_array:
             columns = np.searchsorted(names, classes)
             return multi_hot(columns[:, None], len(names))
 
-        return cls(one_hot(image_classes) @ one_hot(caption_classes).T)
+        return cls(one_hot(images) @ one_hot(captions).T)
 
     @classmethod
     def from_texts(
@@ -164,10 +175,21 @@ class Judgements:
                 matter. Vowel signs, emoji and symbols, as in "c++" and "c#", do.
             image_of_caption: The image that each caption was written for, int (captions,).
             num_images: Number of images.
+
+        Raises:
+            ArgumentError: If there are more or fewer texts than captions with an image, or an
+                image does not exist.
         """
+        pairs = cls.from_pairs(image_of_caption, num_images)
+        if isinstance(texts, str) or len(texts) != pairs.shape[1]:
+            given = "one text" if isinstance(texts, str) else f"{len(texts):,} texts"
+            raise ArgumentError(
+                f"{given}, but image_of_caption names the image of {pairs.shape[1]:,} captions; "
+                "give both for the same captions"
+            )
         names, number = np.unique([_words(text) for text in texts], return_inverse=True)
         same = multi_hot(number[:, None], len(names))
-        grades = cls.from_pairs(image_of_caption, num_images).grades @ same @ same.T
+        grades = pairs.grades @ same @ same.T
         grades.data[:] = 1
         return cls(grades)
 
@@ -408,7 +430,7 @@ def as_judgements(judgements: Any, shape: tuple[int, ...]) -> Judgements:
 
 def _convert_matrix(grades: Any) -> Judgements:
     if not scipy.sparse.issparse(grades):
-        grades = np.asarray(grades)
+        grades = as_array(grades, "judgements")
         if grades.ndim != 2 or not (grades.dtype == bool or np.issubdtype(grades.dtype, np.number)):
             raise ArgumentError(
                 "judgements are Judgements, the row of each caption's image, or a matrix (images, "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse
 
-from keras_xmr.judgements.relation import check_image_ids
+from keras_xmr.judgements.relation import as_array, check_image_ids
 from keras_xmr.relevance.tokenizers import TOKENIZERS
 from keras_xmr.relevance.weights import WeightedCaptions, weigh
 from keras_xmr.utils.errors import ArgumentError
@@ -233,7 +233,8 @@ def _relevance(captions: Sequence[str], image_ids: Any, measure: RelevanceMeasur
         raise ArgumentError("captions must be a list of texts")
     if not len(captions):
         raise ArgumentError("captions are empty; give at least one text")
-    known = np.asarray(image_ids)
-    images = int(known.max()) + 1 if known.ndim == 1 and known.size else len(captions)
-    rows = check_image_ids(image_ids, images, len(captions))
+    known = as_array(image_ids, "image_ids")
+    is_whole = known.ndim == 1 and known.size and np.issubdtype(known.dtype, np.integer)
+    images = int(known.max()) + 1 if is_whole else len(captions)
+    rows = check_image_ids(known, images, len(captions))
     return relevance_matrix(captions, rows, images, measure).dense()

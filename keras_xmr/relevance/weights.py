@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -246,16 +247,23 @@ def _normalised(ngrams: NGrams, idf: np.ndarray) -> scipy.sparse.csr_array:
 def _split_by_count(
     counts: scipy.sparse.csr_array, *weighted: scipy.sparse.csr_array
 ) -> list[scipy.sparse.csr_array]:
-    """Repeats, for k = 2, 3, ..., the columns of n-grams that occur k times in some caption."""
-    levels = list(weighted)
-    for k in range(2, int(counts.data.max(initial=1)) + 1):
+    """Repeats the columns of n-grams that occur k times in some caption, for every such k > 1.
+
+    Counts that no n-gram has need no columns of their own: those of the next count that some has
+    are multiplied by the gap, in the last matrix alone. So a word that is repeated 200,000 times
+    costs one level.
+    """
+    blocks = [[matrix] for matrix in weighted]
+    gaps = np.ones(len(weighted), np.float32)
+    for last, k in pairwise(np.unique([1, *np.unique(counts.data)])):
+        gaps[-1] = k - last
         more = counts.data >= k
         # Numbers of 32 bits, or scipy stacks the levels to matrices with numbers of 64.
         starts = np.concatenate([[0], np.cumsum(more)])[counts.indptr].astype(np.int32)
         columns, index = np.unique(counts.indices[more], return_inverse=True)
         index = index.astype(np.int32)
         shape = (counts.shape[0], len(columns))
-        for place, matrix in enumerate(weighted):
-            level = scipy.sparse.csr_array((matrix.data[more], index, starts), shape=shape)
-            levels[place] = scipy.sparse.hstack([levels[place], level], format="csr")
-    return levels
+        for matrix, gap, levels in zip(weighted, gaps, blocks, strict=True):
+            level = (gap * matrix.data[more], index, starts)
+            levels.append(scipy.sparse.csr_array(level, shape=shape))
+    return [scipy.sparse.hstack(levels, format="csr") for levels in blocks]

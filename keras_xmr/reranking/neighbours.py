@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from data_pipelines.processors import in_threads
 from keras_xmr.reranking.base import Reranked, Reranker, refuse_non_finite
+from keras_xmr.utils.errors import ArgumentError
 
 if TYPE_CHECKING:
     from keras_xmr.utils.option_types import NonNegativeFloat, PositiveFloat, PositiveInt
@@ -29,8 +31,11 @@ class _NeighbourReranker(Reranker):
     neighbours: int
 
     def __post_init__(self) -> None:
-        if self.neighbours < 1:
-            raise ValueError(f"neighbours must be at least 1, got {self.neighbours}")
+        whole = isinstance(self.neighbours, Integral) and not isinstance(self.neighbours, bool)
+        if not whole or self.neighbours < 1:
+            raise ArgumentError(
+                f"neighbours must be a whole number and at least 1, got {self.neighbours!r}"
+            )
 
     def rerank(self, scores: np.ndarray) -> Reranked:
         refuse_non_finite(scores)

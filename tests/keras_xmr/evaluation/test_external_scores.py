@@ -217,6 +217,9 @@ def test_equal_captions_of_a_csv_are_explained(tmp_path):
     np.save(tmp_path / "s.npy", np.zeros((3, 3)))
     with pytest.raises(UserError, match="caption_id distinguishes them"):
         run(ExternalScores(tmp_path / "g.csv", scores=tmp_path / "s.npy"))
+    embeddings = {f"{kind}_embeddings": tmp_path / "s.npy" for kind in ("image", "caption")}
+    with pytest.raises(UserError, match=r"2 captions: .* caption_id distinguishes them"):
+        run(ExternalScores(tmp_path / "g.csv", **embeddings))
 
 
 @pytest.mark.slow

@@ -53,6 +53,16 @@ def test_label_vectors_within_zeta_match(random):
     )
 
 
+def test_texts_and_classes_that_do_not_fit_are_refused():
+    for texts, says in ((["a", "b", "c"], "3 texts, but .* 2 captions"), ("ab", "one text")):
+        with pytest.raises(ArgumentError, match=says):
+            Judgements.from_texts(texts, np.array([0, 1]), 2)
+    for classes in (np.zeros((2, 1), int), np.int64(1)):
+        with pytest.raises(ArgumentError, match=r"image_classes has one class .*from_labels"):
+            Judgements.from_classes(classes, np.zeros(3, int))
+    assert Judgements.from_classes([0, 1], [1, 1, 0]).grades.nnz == 3
+
+
 def test_identical_captions_match_each_others_images():
     texts = ["A horse.", "a horse", "Two dogs!", "A mare", "?", "!"]
     owner = np.array([0, 1, 1, 0, 2, 3])

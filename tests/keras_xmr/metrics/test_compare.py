@@ -7,11 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from finished_runs import IMAGES, OWNER, scores
+from finished_runs import CAPTIONS, IMAGES, OWNER, scores
+from scipy.special import ndtri
 
 import keras_xmr
+from keras_xmr.evaluation.comparison.scores import LEAST_GROUPS
 from keras_xmr.evaluation.reporting.table import Table
 from keras_xmr.metrics import paired_bootstrap, retrieval
+from keras_xmr.metrics.bootstrap import resampled_means
 
 
 def test_what_is_better_is_found_and_what_is_not_is_not():
@@ -74,9 +77,70 @@ def test_what_does_not_fit_is_refused():
         ({"resamples": 1.5}, "resamples is a whole number"),
         ({"seed": -1}, "seed is a whole number from 0 on, not -1"),
         ({"judgements": np.zeros((2, 2))}, "no pair is relevant"),
+        ({"resamples": True}, "resamples is a whole number from 1 on, not True"),
+        ({"names": ("one",)}, r"names are two, .* not \('one',\)"),
+        ({"names": "ab"}, "names are two"),
     ):
         with pytest.raises(keras_xmr.ArgumentError, match=says):
             keras_xmr.compare(np.eye(2), np.eye(2), **options)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ([], "the list is empty"),
+        (np.zeros((2, 60, 120)), r"make a list: list\(scores\)"),
+        (np.zeros(60), r"not shape \(60,\)"),
+        ((scores(1.0, 1), scores(1.0, 2)), "give several runs as a list"),
+        ((scores(1.0, 1), scores(1.0, 2), scores(1.0, 3)), "give several runs as a list"),
+    ],
+)
+def test_what_is_not_a_system_is_refused(given, says):
+    for pair in ((given, given), (scores(1.0, 1), given)):
+        with pytest.raises(keras_xmr.ArgumentError, match=says):
+            keras_xmr.compare(*pair, OWNER)
+
+
+def test_both_directions_of_a_re_ranker_are_one_run():
+    reranked = keras_xmr.reranking.FastReranking()(scores(1.5, 1))
+    matrices = keras_xmr.metrics.ScoreMatrices(*reranked)
+    for one, several in ((reranked, [reranked, reranked]), (matrices, [matrices, matrices])):
+        found = keras_xmr.compare(one, several, OWNER, resamples=50)
+        assert found.runs == (1, 2)
+        assert found.metrics["rsum"].difference.value == 0
+
+
+def test_too_few_images_are_refused(random):
+    """Also where there are many, of which few have a right caption."""
+    few = np.concatenate([np.arange(29), np.full(CAPTIONS - 29, 28)])
+    for images, owner in ((2, [0, 1, 1]), (29, np.repeat(np.arange(29), 5)), (60, few)):
+        pair = random.normal(size=(2, images, len(owner)))
+        with pytest.raises(keras_xmr.ArgumentError, match="compare on 30 or more"):
+            keras_xmr.compare(*pair, np.array(owner))
+    owner = np.repeat(np.arange(30), 2)
+    assert keras_xmr.compare(*random.normal(size=(2, 30, 60)), owner, resamples=50).metrics
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("captions", [1, 5])
+def test_from_that_number_on_intervals_hold_what_they_say(random, captions):
+    """Of two recalls; captions of one image are alike."""
+    trials = 2_000
+
+    def coverage(images: int, left: float, right: float) -> float:
+        hard = 0.7 * random.normal(size=(images, 1, trials))
+        recalls = [
+            (hard + 0.7 * random.normal(size=(images, captions, trials)) < 0.98**0.5 * ndtri(p))
+            for p in (left, right)
+        ]
+        apart = np.mean(recalls[0], axis=1) - np.mean(recalls[1], axis=1)
+        drawn = resampled_means(apart, resamples=400)
+        low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
+        return np.mean((low <= left - right + 1e-12) & (left - right - 1e-12 <= high))
+
+    recalls = [(0.5, 0.5), (0.6, 0.4), (0.3, 0.2), (0.9, 0.8)]
+    assert min(coverage(LEAST_GROUPS, *pair) for pair in recalls) >= 0.91
+    assert min(coverage(LEAST_GROUPS // 3, *pair) for pair in recalls) < 0.91
 
 
 def test_tables_for_papers():

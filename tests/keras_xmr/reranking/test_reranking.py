@@ -224,8 +224,9 @@ def test_odd_shapes_and_types(reranker):
         reranker(np.zeros(5))
     with pytest.raises(ValueError, match=r"\(0, 5\)"):
         reranker(np.zeros((0, 5)))
-    with pytest.raises(ValueError, match="at least 1"):
-        reranking.ReciprocalNeighbours(neighbours=0)
+    for count in (0, 2.5, True, "5"):
+        with pytest.raises(ArgumentError, match="a whole number and at least 1"):
+            reranking.ReciprocalNeighbours(neighbours=count)
 
 
 def test_hubs_that_spoil_a_ranking_are_undone(random):
