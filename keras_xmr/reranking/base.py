@@ -65,13 +65,19 @@ class Reranker(abc.ABC):
         """Re-ranks both directions of a filled float32 or float64 matrix."""
 
 
-def refuse_non_finite(block: np.ndarray, first: int = 0, left: int = 0) -> None:
+def refuse_non_finite(
+    block: np.ndarray,
+    first: int = 0,
+    left: int = 0,
+    names: tuple[str, str] = ("image", "caption"),
+) -> None:
     """Raises an error if a block of scores has NaN or an infinity.
 
     Args:
         block: A part of the score matrix.
         first: The image of its first row.
         left: The caption of its first column.
+        names: What a row and a column are, in the error.
 
     Raises:
         ArgumentError: With the place of the score.
@@ -81,5 +87,6 @@ def refuse_non_finite(block: np.ndarray, first: int = 0, left: int = 0) -> None:
         return
     for row, column in np.argwhere(~np.isfinite(block)):
         raise ArgumentError(
-            f"the score of image {first + row} and caption {left + column} is {block[row, column]}"
+            f"the score of {names[0]} {first + row} and {names[1]} {left + column} is "
+            f"{block[row, column]}"
         )

@@ -1,0 +1,237 @@
+"""Re-rankers against hubs, against plain loops over the definitions."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from keras_xmr.config.loader import find_config, load_config
+from keras_xmr.judgements import Judgements
+from keras_xmr.metrics import ScoreMatrices, evaluate_scores
+from keras_xmr.reranking import (
+    CSLS,
+    FastReranking,
+    InvertedSoftmax,
+    QueryBankNormalization,
+    ScoreBank,
+    build_rerankers,
+    hubs,
+)
+from keras_xmr.utils.errors import ArgumentError, UserError
+
+KINDS = [CSLS, InvertedSoftmax, QueryBankNormalization]
+by_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+
+
+@pytest.fixture
+def scores(random):
+    return random.uniform(-1, 1, size=(7, 11))
+
+
+@pytest.fixture
+def bank(random):
+    return ScoreBank(random.uniform(-1, 1, size=(9, 11)), random.uniform(-1, 1, size=(5, 7)))
+
+
+def top_mean(values, count):
+    best = sorted(map(float, values), reverse=True)[:count]
+    return sum(best) / len(best)
+
+
+def csls(scores, bank, neighbours, gate):
+    return [
+        [
+            2 * scores[q, j]
+            - top_mean(scores[q], neighbours)
+            - gate[q] * top_mean(bank[:, j], neighbours)
+            for j in range(scores.shape[1])
+        ]
+        for q in range(len(scores))
+    ]
+
+
+def inverted_softmax(scores, bank, temperature):
+    """The probabilities, as the papers have them."""
+    sums = [sum(math.exp(b / temperature) for b in column) for column in bank.T]
+    return [
+        [math.exp(s / temperature) / sums[j] for j, s in enumerate(row)] for row in scores.tolist()
+    ]
+
+
+def normalised_queries(scores, bank, neighbours, own):
+    """For each query, whether a best item is among the best of a query of the bank."""
+    found = []
+    for q, row in enumerate(scores.tolist()):
+        best = [j for j, s in enumerate(row) if s == max(row)]
+        others = [b for i, b in enumerate(bank.tolist()) if not (own and i == q)]
+        thresholds = [sorted(b, reverse=True)[:neighbours][-1] for b in others]
+        found.append(any(b[j] >= t for j in best for b, t in zip(others, thresholds, strict=True)))
+    return np.array(found)
+
+
+def directions(scores, found, bank=None):
+    """Scores, bank and re-ranked scores of each direction, with the queries as rows."""
+    i2t, t2i = (scores, scores.T) if bank is None else (bank.image_to_text, bank.text_to_image)
+    return (scores, i2t, found.image_to_text), (scores.T, t2i, found.text_to_image.T)
+
+
+@pytest.mark.parametrize("with_bank", [False, True])
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_all_three_equal_plain_loops(scores, bank, random, monkeypatch, with_bank, tied, dtype):
+    monkeypatch.setattr(hubs, "_QUERIES", 3)
+    make = (lambda s: np.round(2 * s).astype(dtype)) if tied else (lambda s: s.astype(dtype))
+    scores = make(scores)
+    bank = ScoreBank(make(bank.image_to_text), make(bank.text_to_image)) if with_bank else None
+    close = {"rtol": 1e-5, "atol": 1e-5} if dtype == np.float32 else {"rtol": 1e-11, "atol": 1e-12}
+    gate = random.uniform(-1, 2, size=7), random.uniform(0, 1, size=11)
+    for k in (1, 3, 100):
+        plain = CSLS(bank, neighbours=k)(scores)
+        gated = CSLS(bank, gate, neighbours=k)(scores)
+        for side, (of, by, found) in enumerate(directions(scores, plain, bank)):
+            assert found.dtype == dtype
+            np.testing.assert_allclose(found, csls(of, by, k, np.ones(len(of))), **close)
+            found = directions(scores, gated, bank)[side][2]
+            np.testing.assert_allclose(found, csls(of, by, k, gate[side]), **close)
+        whole = InvertedSoftmax(bank, temperature=0.3)(scores)
+        queries = QueryBankNormalization(bank, temperature=0.3, neighbours=k)(scores)
+        for side, (of, by, found) in enumerate(directions(scores, whole, bank)):
+            expected = 0.3 * np.log(inverted_softmax(of, by, 0.3))
+            np.testing.assert_allclose(found, expected, **close)
+            chosen = normalised_queries(of, by, k, own=not with_bank)[:, None]
+            mixed = directions(scores, queries, bank)[side][2]
+            np.testing.assert_array_equal(mixed, np.where(chosen, found, of))
+
+
+def test_only_queries_whose_best_item_another_query_prefers_are_normalised():
+    # Caption 0 is the best of images 0 and 1; image 2 prefers caption 2, and no other image does.
+    scores = np.array([[0.9, 0.1, 0.0], [0.8, 0.7, 0.0], [0.1, 0.0, 0.6]])
+    found = QueryBankNormalization(temperature=0.2)(scores).image_to_text
+    np.testing.assert_array_equal(found[2], scores[2])
+    assert (found[:2] != scores[:2]).all()
+    np.testing.assert_array_equal(found.argmax(axis=1), [0, 1, 2])
+    # A bank whose only query prefers caption 2: image 2 alone is normalised.
+    bank = ScoreBank(np.array([[0.1, 0.2, 0.5]]), np.zeros((1, 3)))
+    found = QueryBankNormalization(bank)(scores).image_to_text
+    np.testing.assert_array_equal(found[:2], scores[:2])
+    assert (found[2] != scores[2]).all()
+
+
+def test_csls_prefers_an_item_that_few_queries_are_near_to():
+    scores = np.array([[0.9, 0.8], [0.9, 0.1], [0.9, 0.2]])
+    assert CSLS(neighbours=3)(scores).image_to_text[0].argmax() == 1
+    # At 0, the gate keeps the ranking of a query.
+    gate = np.array([0.0, 1.0, 1.0]), None
+    assert CSLS(gate=gate, neighbours=3)(scores).image_to_text[0].argmax() == 0
+
+
+def test_inverted_softmax_by_the_scores_themselves_is_fast_reranking(scores):
+    scales = dict.fromkeys(("gamma1", "gamma2", "lambda1", "lambda2"), 20.0)
+    for found, fast in zip(
+        InvertedSoftmax(temperature=0.05)(scores), FastReranking(**scales)(scores), strict=True
+    ):
+        np.testing.assert_allclose(20 * found, fast, atol=1e-12)
+
+
+@by_kind
+def test_with_a_bank_a_query_does_not_depend_on_the_others(scores, bank, kind):
+    whole = kind(bank)(scores)
+    one = kind(ScoreBank(bank.image_to_text, bank.text_to_image[:, 2:3]))(scores[2:3])
+    np.testing.assert_array_equal(one.image_to_text, whole.image_to_text[2:3])
+    one = kind(ScoreBank(bank.image_to_text[:, 4:5], bank.text_to_image))(scores[:, 4:5])
+    np.testing.assert_array_equal(one.text_to_image, whole.text_to_image[:, 4:5])
+
+
+@by_kind
+def test_equal_scores_stay_equal_and_the_order_does_not_matter(scores, random, kind):
+    rows, columns = random.permutation(7), random.permutation(11)
+    tied = np.round(3 * scores)
+    kept = tied.copy()
+    for found, moved in zip(kind()(tied), kind()(tied[np.ix_(rows, columns)]), strict=True):
+        np.testing.assert_allclose(moved, found[np.ix_(rows, columns)], atol=1e-12)
+    np.testing.assert_array_equal(tied, kept)
+    i2t, t2i = kind()(np.full((20, 100), 0.3, np.float32))
+    judgements = Judgements.from_pairs(np.arange(100) // 5, 20)
+    assert evaluate_scores(ScoreMatrices(i2t, t2i), judgements).summary["rsum"] == 0
+
+
+@by_kind
+def test_one_item_and_other_numbers(kind):
+    for shape in ((1, 1), (1, 9), (9, 1)):
+        scores = np.linspace(0, 1, 9)[: shape[0] * shape[1]].reshape(shape)
+        bank = ScoreBank(np.ones((1, shape[1]), np.float16), np.zeros((2, shape[0]), int))
+        for found in (*kind()(scores), *kind(bank)(scores)):
+            assert found.shape == shape
+            assert np.isfinite(found).all()
+    assert kind()(np.arange(12).reshape(3, 4)).image_to_text.dtype == np.float32
+
+
+@by_kind
+def test_hubs_that_spoil_a_ranking_are_undone(random, kind):
+    points = random.normal(size=(60, 16))
+    captions = points[np.arange(300) // 5] + 1.2 * random.normal(size=(300, 16))
+    captions[::7] += 3 * points.mean(axis=0) + random.normal(size=16)
+    unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (points, captions)]
+    scores = (unit[0] @ unit[1].T).astype(np.float32)
+    judgements = Judgements.from_pairs(np.arange(300) // 5, 60)
+    plain = evaluate_scores(scores, judgements).summary["rsum"]
+    reranked = ScoreMatrices(*kind()(scores))
+    assert evaluate_scores(reranked, judgements).summary["rsum"] > plain
+
+
+@by_kind
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_is_refused_with_its_place(scores, bank, kind, wrong):
+    scores[6, 10] = wrong
+    for reranker in (kind(), kind(bank)):
+        with pytest.raises(ArgumentError, match=r"image 6 and caption 10 is (nan|inf|-inf)"):
+            reranker(scores)
+    bank.text_to_image[4, 5] = wrong
+    with pytest.raises(ArgumentError, match=r"bank caption 4 and image 5 is (nan|inf|-inf)"):
+        ScoreBank(bank.image_to_text, bank.text_to_image)
+
+
+@by_kind
+def test_a_bank_with_another_gallery_is_refused(scores, bank, kind):
+    with pytest.raises(ArgumentError, match=r"\(7, 11\) images.* \(7, 10\); score the"):
+        kind(bank)(scores[:, 1:])
+    with pytest.raises(ArgumentError, match=r"\(7, 11\) images.* \(6, 11\); score the"):
+        kind(bank)(scores[1:])
+
+
+@pytest.mark.parametrize("wrong", [np.zeros(3), np.zeros((0, 11)), [["a"]], [[1], [2, 3]]])
+def test_a_bank_that_is_no_matrix_of_numbers_is_refused(bank, wrong):
+    with pytest.raises(ArgumentError, match="image_to_text"):
+        ScoreBank(wrong, bank.text_to_image)
+
+
+def test_options_that_are_out_of_range_are_refused(scores):
+    for kind in (CSLS, QueryBankNormalization):
+        with pytest.raises(ArgumentError, match="neighbours must be at least 1, got 0"):
+            kind(neighbours=0)
+    for kind in (InvertedSoftmax, QueryBankNormalization):
+        for wrong in (0.0, -1.0, math.inf, math.nan):
+            with pytest.raises(ArgumentError, match="temperature must be above 0 and finite"):
+                kind(temperature=wrong)
+    with pytest.raises(ArgumentError, match="gate must be a tuple"):
+        CSLS(gate=np.ones(7))
+    for wrong in (np.ones(6), np.ones((7, 1)), np.full(7, np.nan), ["a"] * 7):
+        with pytest.raises(ArgumentError, match=r"gate of images .* each of the 7 images"):
+            CSLS(gate=(wrong, None))(scores)
+        with pytest.raises(ArgumentError, match=r"gate of captions .* each of the 11 captions"):
+            CSLS(gate=(None, wrong))(scores)
+
+
+def test_a_config_names_them_and_sets_their_options():
+    config = load_config(
+        find_config("scenes_pcme"),
+        ["evaluation.rerankers=[{name: csls, neighbours: 4}, {name: inverted_softmax, "
+         "temperature: 0.2}, {name: query_bank_normalization, temperature: 3, neighbours: 2}]"],
+    )  # fmt: skip
+    csls, softmax, queries = build_rerankers(config.evaluation.rerankers).values()
+    assert (csls.neighbours, softmax.temperature) == (4, 0.2)
+    assert (queries.softmax.temperature, queries.neighbours) == (3, 2)
+    with pytest.raises(UserError, match="bank"):
+        load_config(find_config("scenes_pcme"), ["evaluation.rerankers=[{name: csls, bank: 1}]"])
