@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import keras
 import numpy as np
@@ -16,6 +16,7 @@ from keras_xmr.metrics import retrieval
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.validation import check_sides
 from keras_xmr.utils.errors import ArgumentError
+from keras_xmr.utils.progress import bars
 
 TILE = (256, 1024)
 """Images and captions that are scored at once."""
@@ -30,6 +31,7 @@ def evaluate(
     judgements: Judgements | None = None,
     batch_size: int = 64,
     memory_budget: int = 8 << 30,
+    verbose: Literal["auto", 0, 1, 2] = "auto",
 ) -> dict[str, float]:
     """Ranks all captions for every image, and all images for every caption.
 
@@ -41,6 +43,7 @@ def evaluate(
         judgements: The relevant pairs, in place of `image_ids`, if these are more than the pairs.
         batch_size: Number of items that are embedded at once.
         memory_budget: Bytes that the scores may take; beyond it, ranks are counted tile by tile.
+        verbose: 0 shows no progress bars, as in Keras; all else shows them.
 
     Returns:
         The metrics by name: `i2t_recall_1` of images as queries, `t2i_recall_1` of captions,
@@ -51,6 +54,8 @@ def evaluate(
     """
     if not isinstance(model, Retriever):
         raise ArgumentError(f"a keras_xmr.Retriever is evaluated, not {type(model).__name__}")
+    if verbose not in ("auto", 0, 1, 2):
+        raise ArgumentError(f'verbose is "auto", 0, 1 or 2, not {verbose!r}')
     x = {"image": images, "caption": captions}
     sizes = check_sides(x, model.input_models())
     if judgements is None:
@@ -60,13 +65,15 @@ def evaluate(
         raise ArgumentError(
             "image_ids and judgements both define the relevant pairs; give one of them"
         )
-    embeddings = {
-        side: _embed(tower, x[side], f"{side}s", sizes[side], batch_size)
-        for side, tower in model.input_models().items()
-    }
-    scores = score_tiles(model.matcher, embeddings["image"], embeddings["caption"], TILE)
-    needed = score_bytes((sizes["image"], sizes["caption"]), 1 + model.matcher.contract.directed)
-    return retrieval(scores.dense() if needed <= memory_budget else scores, judgements)
+    with bars(verbose != 0):
+        embeddings = {
+            side: _embed(tower, x[side], f"{side}s", sizes[side], batch_size)
+            for side, tower in model.input_models().items()
+        }
+        scores = score_tiles(model.matcher, embeddings["image"], embeddings["caption"], TILE)
+        shape, matrices = (sizes["image"], sizes["caption"]), 1 + model.matcher.contract.directed
+        is_small = score_bytes(shape, matrices) <= memory_budget
+        return retrieval(scores.dense() if is_small else scores, judgements)
 
 
 def _embed(tower: keras.Model, values: Any, unit: str, count: int, batch: int) -> Arrays:

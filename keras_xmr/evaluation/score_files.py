@@ -13,6 +13,7 @@ from keras_xmr.judgements import GroundTruth
 from keras_xmr.judgements.formats import check_ids, read_trec_lines, write_qrels
 from keras_xmr.judgements.reading import first_line
 from keras_xmr.metrics import ScoreMatrices
+from keras_xmr.metrics.score_matrices import real_numbers
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import NO_ARRAY, bytes_after, replace_atomically
 
@@ -70,6 +71,7 @@ def load_scores(path: Path, shape: tuple[int, int], described_by: Path) -> np.nd
 
     Raises:
         ScoresError: If it has another shape.
+        ArgumentError: If float64 cannot hold its numbers.
     """
     scores = load_matrix(path)
     if scores.shape != shape:
@@ -80,7 +82,7 @@ def load_scores(path: Path, shape: tuple[int, int], described_by: Path) -> np.nd
             + ("; save its transpose" if turned else "")
             + (_EQUAL_CAPTIONS if described_by.suffix == ".csv" and not turned else "")
         )
-    return scores
+    return real_numbers(scores, str(path))
 
 
 def load_embeddings(path: Path, kind: str, count: int, described_by: Path) -> np.ndarray:
@@ -118,7 +120,7 @@ def similarity(images: np.ndarray, captions: np.ndarray, kind: Similarity = "cos
 
     Raises:
         ScoresError: If the embeddings differ in dimension, have none, or are not finite, or an
-            inner product overflows float32.
+            inner product overflows or underflows float32.
     """
     if images.shape[1] != captions.shape[1]:
         raise ScoresError(
@@ -127,6 +129,8 @@ def similarity(images: np.ndarray, captions: np.ndarray, kind: Similarity = "cos
         )
     if not images.shape[1]:
         raise ScoresError("the embeddings have no numbers: their width is 0")
+    if kind == "dot":
+        _refuse_underflow(images, captions)
     columns = _prepared(captions, kind, "caption").T
     scores = np.empty((len(images), len(captions)), np.float32)
     for first in range(0, len(images), _ROWS):
@@ -138,6 +142,23 @@ def similarity(images: np.ndarray, captions: np.ndarray, kind: Similarity = "cos
                 "constant, which keeps all rankings, or use --similarity=cosine"
             )
     return scores
+
+
+def _refuse_underflow(images: np.ndarray, captions: np.ndarray) -> None:
+    """Refuses embeddings of which float32, or its products, would lose digits or all."""
+    least = [_smallest(images), _smallest(captions)]
+    tiny, eps = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).eps)
+    if min(least) < tiny or least[0] * least[1] < tiny / eps:
+        raise ScoresError(
+            "the embeddings are too small for an inner product in float32; multiply them by a "
+            "constant, which keeps all rankings, or use --similarity=cosine"
+        )
+
+
+def _smallest(embeddings: np.ndarray) -> float:
+    """The largest number of the smallest embedding that is not 0; 1 without any."""
+    largest = np.maximum(embeddings.max(axis=1), -embeddings.min(axis=1).astype(np.float64))
+    return float(min(largest[largest > 0], default=1.0))
 
 
 def _prepared(embeddings: np.ndarray, kind: Similarity, item: str) -> np.ndarray:

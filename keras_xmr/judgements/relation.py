@@ -42,6 +42,8 @@ class Judgements:
     judged: scipy.sparse.csr_array | None = None
 
     def __post_init__(self) -> None:
+        if np.iscomplexobj(self.grades):
+            raise ArgumentError("grades are real numbers, not complex ones")
         try:
             grades = scipy.sparse.csr_array(self.grades, dtype=np.float32)
         except (TypeError, ValueError) as error:
@@ -351,19 +353,49 @@ def multi_hot(labels: Sequence[Sequence[int]] | np.ndarray, count: int) -> scipy
 
 
 def as_array(given: Any, name: str) -> np.ndarray:
-    """An array of numbers, or of nested sequences of them.
+    """An array of numbers, of nested sequences of them, or of a tensor of any framework.
+
+    Tensors may be on any device and may require a gradient. What is in the memory of the processor
+    is not copied, except bfloat16, which NumPy does not have: it becomes float32.
 
     Args:
-        given: The array.
+        given: The array: anything with `__array__` or `__dlpack__`, or sequences of such.
         name: Its name in errors, for instance "scores".
 
     Raises:
-        ArgumentError: If the sequences are of different lengths.
+        ArgumentError: If sequences are of different lengths, a value is masked, or a tensor cannot
+            be read as an array.
     """
     try:
-        return np.asarray(given)
-    except ValueError as error:
+        if isinstance(given, list | tuple):
+            given = [_in_memory(part, name) for part in given]
+        array = np.asarray(_in_memory(given, name))
+    except (TypeError, ValueError, RuntimeError, BufferError) as error:
         raise ArgumentError(f"{name}: {error}") from None
+    # Such as bfloat16 of TensorFlow and JAX.
+    is_foreign = array.dtype.kind == "V" and np.can_cast(array.dtype, np.float32)
+    return array.astype(np.float32) if is_foreign else array
+
+
+def _in_memory(given: Any, name: str) -> Any:
+    """What NumPy can read: a tensor of PyTorch is detached and moved, others by DLPack if needed.
+
+    No framework is imported.
+    """
+    if np.ma.is_masked(given):
+        raise ArgumentError(
+            f"{name} are masked in places, where NumPy would read what is under the mask; fill "
+            "them, by -inf where no rank is wanted"
+        )
+    if callable(getattr(given, "detach", None)):
+        given = given.detach().cpu()
+        return given.float() if str(given.dtype).endswith("bfloat16") else given
+    if isinstance(given, np.ndarray) or not hasattr(given, "__dlpack__"):
+        return given
+    try:
+        return np.asarray(given) if hasattr(given, "__array__") else np.from_dlpack(given)
+    except (TypeError, ValueError, RuntimeError, BufferError):
+        return np.from_dlpack(given, device="cpu", copy=True)  # From another device.
 
 
 def check_image_ids(image_ids: Any, images: int, captions: int) -> np.ndarray:
@@ -431,7 +463,7 @@ def as_judgements(judgements: Any, shape: tuple[int, ...]) -> Judgements:
 def _convert_matrix(grades: Any) -> Judgements:
     if not scipy.sparse.issparse(grades):
         grades = as_array(grades, "judgements")
-        if grades.ndim != 2 or not (grades.dtype == bool or np.issubdtype(grades.dtype, np.number)):
+        if grades.ndim != 2 or grades.dtype.kind not in "biuf":
             raise ArgumentError(
                 "judgements are Judgements, the row of each caption's image, or a matrix (images, "
                 f"captions) of grades, not {grades.dtype} of shape {grades.shape}"

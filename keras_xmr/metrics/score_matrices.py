@@ -117,6 +117,42 @@ Matrix = np.ndarray | ScoreTiles
 """Scores (images, captions), in memory or not."""
 
 
+# Float64 holds every whole number up to this one.
+_WHOLE = 1 << 53
+
+
+def real_numbers(given: Any, name: str) -> np.ndarray:
+    """An array of real numbers that float64 holds exactly; longdouble becomes float64.
+
+    Args:
+        given: The array, or a tensor of any framework; see `as_array`.
+        name: Its name in errors.
+
+    Raises:
+        ArgumentError: If they are other numbers, or ranks could be of rounded ones.
+    """
+    array = as_array(given, name)
+    kind, size = array.dtype.kind, array.dtype.itemsize
+    if kind not in "biuf":
+        raise ArgumentError(f"{name} must be numbers, got {array.dtype}")
+    is_wide = kind in "iu" and size == 8 and array.size
+    if is_wide and not -_WHOLE <= int(array.min()) <= int(array.max()) <= _WHOLE:
+        raise ArgumentError(
+            f"{name} are whole numbers beyond 2^53, of which float64 makes equal ones; subtract "
+            "a constant, which keeps all rankings"
+        )
+    if kind == "f" and size > 8:
+        with np.errstate(over="ignore", under="ignore"):
+            rounded = array.astype(np.float64)
+        if not np.array_equal(rounded, array, equal_nan=True):
+            raise ArgumentError(
+                f"{name} are {array.dtype} with digits or sizes that float64 does not have; round "
+                "them yourself: scores.astype(np.float64)"
+            )
+        return rounded
+    return array
+
+
 @dataclass(frozen=True, eq=False)
 class ScoreMatrices:
     """Scores (images, captions), larger is better, for both directions.
@@ -140,7 +176,7 @@ class ScoreMatrices:
         A tuple may be two matrices, or the rows of one.
 
         Raises:
-            ArgumentError: If they are not numbers.
+            ArgumentError: If they are not real numbers, or float64 cannot hold them.
         """
         if isinstance(scores, ScoreMatrices):
             return scores
@@ -148,11 +184,8 @@ class ScoreMatrices:
             return cls(scores)
         parts = [as_array(part, "scores") for part in scores] if isinstance(scores, tuple) else []
         is_pair = [part.ndim for part in parts] == [2, 2]
-        matrices = parts if is_pair else [as_array(scores, "scores")]
-        for matrix in matrices:
-            if matrix.dtype.kind not in "biuf":
-                raise ArgumentError(f"scores must be numbers, got {matrix.dtype}")
-        return cls(*matrices)
+        matrices = parts if is_pair else [scores]
+        return cls(*(real_numbers(matrix, "scores") for matrix in matrices))
 
     @property
     def text_to_image(self) -> Matrix:

@@ -20,7 +20,7 @@ from keras_xmr.metrics.ranking import (
     summarize,
 )
 from keras_xmr.metrics.retrieval import RetrievalMetrics, both_directions
-from keras_xmr.metrics.score_matrices import ScoreMatrices, Scores
+from keras_xmr.metrics.score_matrices import ScoreMatrices, Scores, real_numbers
 
 ASP_TOP = (10, 30, 100, 300, 1000, 3000, 10000)
 RELEASED_ASP_AT = (5, 10, 20)
@@ -68,6 +68,7 @@ def semantic_precision(
             NaN, or a relevance is below 0 or infinite.
     """
     rows, columns = ScoreMatrices.of(scores).by_query
+    relevance = real_numbers(relevance, "relevance")
     for matrix in (rows, columns.T):
         if matrix.shape != relevance.shape:
             raise ValueError(f"scores of shape {matrix.shape}, relevance of {relevance.shape}")

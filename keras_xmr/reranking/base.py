@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_xmr.judgements.relation import as_array
+from keras_xmr.metrics.score_matrices import real_numbers
 from keras_xmr.utils.errors import ArgumentError
 
 
@@ -35,21 +35,21 @@ class Reranker(abc.ABC):
 
         Args:
             scores: Scores (images, captions), larger is better. Float32 and float64 are
-                kept, others become float32. They are not changed.
+                kept, others become float32 if it holds them exactly, or else float64. They are
+                not changed.
 
         Raises:
             ValueError: If it is not a matrix of numbers, or a score is NaN or infinite.
             ArgumentError: If `rerank` does not return `Reranked`.
         """
-        scores = as_array(scores, "scores")
+        scores = real_numbers(scores, "scores")
         if scores.ndim != 2 or not scores.size:
             raise ValueError(
                 f"scores have the shape {scores.shape}; use a matrix that is not empty"
             )
-        if scores.dtype.kind not in "biuf":
-            raise ValueError(f"scores must be numbers, got {scores.dtype}")
         if scores.dtype not in (np.float32, np.float64):
-            scores = scores.astype(np.float32)
+            single = scores.astype(np.float32)
+            scores = single if np.array_equal(single, scores) else scores.astype(np.float64)
         reranked = self.rerank(scores)
         if not isinstance(reranked, Reranked) or any(
             not isinstance(side, np.ndarray) or side.shape != scores.shape for side in reranked

@@ -80,8 +80,9 @@ class FastReranking(Reranker):
 
     def rerank(self, scores: np.ndarray) -> Reranked:
         sums = log_sums(scores, {0: self.gamma1, 1: self.lambda1})
-        caption_offset = (sums[0] / self.gamma2).astype(scores.dtype)
-        image_offset = (sums[1] / self.lambda2).astype(scores.dtype)[:, None]
+        with np.errstate(over="ignore"):
+            caption_offset = (sums[0] / self.gamma2).astype(scores.dtype)
+            image_offset = (sums[1] / self.lambda2).astype(scores.dtype)[:, None]
         result = Reranked(
             np.empty(scores.shape, scores.dtype), np.empty(scores.shape, scores.dtype)
         )
@@ -94,8 +95,14 @@ class FastReranking(Reranker):
                     (image_offset[rows], self.lambda2, result.text_to_image[rows]),
                 ):
                     # The scale is applied last: it would cost digits of the difference.
-                    np.subtract(scores[rows], offset, out=target)
-                    np.multiply(target, scores.dtype.type(scale), out=target)
+                    with np.errstate(over="ignore", invalid="ignore"):
+                        np.subtract(scores[rows], offset, out=target)
+                        np.multiply(target, scores.dtype.type(scale), out=target)
+                    if not np.isfinite(target).all():
+                        raise ArgumentError(
+                            f"re-ranked scores are too large for {scores.dtype}; divide the scores "
+                            "by a constant, and search the scales anew with tune"
+                        )
 
         in_threads(write, len(scores), _ROWS)
         return result
@@ -164,8 +171,9 @@ def _block_log_sums(
     if _SAFE[0] < sums.min() and sums.max() < _SAFE[1]:
         return np.log(sums, dtype=np.float64)
     highest = block.max(axis=axis, keepdims=True)
-    power = np.subtract(block, highest, out=out)
-    sums = _exp_sums(np.multiply(power, factor, out=power), axis)
+    with np.errstate(over="ignore"):  # The exponential of what overflows is 0 all the same.
+        power = np.subtract(block, highest, out=out)
+        sums = _exp_sums(np.multiply(power, factor, out=power), axis)
     return np.log(sums, dtype=np.float64) + scale * highest.squeeze(axis).astype(np.float64)
 
 

@@ -9,12 +9,26 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from tqdm import tqdm
 
 _WAITING: list[str] = []
 """Descriptions of current work, the innermost last."""
+
+
+_SHOWN: ContextVar[bool] = ContextVar("shown", default=True)
+
+
+@contextmanager
+def bars(shown: bool) -> Iterator[None]:
+    """Shows the progress bars that are made inside, or none of them."""
+    before = _SHOWN.set(shown and _SHOWN.get())
+    try:
+        yield
+    finally:
+        _SHOWN.reset(before)
 
 
 @contextmanager
@@ -44,7 +58,7 @@ def _show_waiting(is_shown: bool) -> None:
 
 
 def _is_silent() -> bool:
-    return os.environ.get("TQDM_DISABLE", "0") not in ("", "0")
+    return not _SHOWN.get() or os.environ.get("TQDM_DISABLE", "0") not in ("", "0")
 
 
 class Progress(tqdm):

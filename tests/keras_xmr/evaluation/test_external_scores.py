@@ -212,6 +212,26 @@ def test_files_that_are_no_matrices_are_told(folder):
         similarity(np.zeros((6, 3)), np.zeros((8, 4)))
 
 
+def test_inner_products_that_vanish_are_refused(random):
+    images, captions = random.normal(size=(4, 3)), random.normal(size=(5, 3))
+    images[0] = captions[0] = 0  # A vector of zeros is as it was.
+    for scales in ((1e-200, 1.0), (1e-200, 1e-200), (1e-25, 1e-25), (1e-41, 1e20)):
+        tiny = [side * scale for side, scale in zip((images, captions), scales, strict=True)]
+        with pytest.raises(UserError, match="too small for an inner product in float32"):
+            similarity(*tiny, "dot")
+        np.testing.assert_allclose(
+            similarity(*tiny, "cosine"), similarity(images, captions, "cosine"), atol=1e-6
+        )
+    images[1, 0] = 1e-200  # Beside numbers of size 1 it changes nothing.
+    np.testing.assert_allclose(similarity(images, captions, "dot"), images @ captions.T, atol=1e-5)
+
+
+def test_score_files_of_whole_numbers_beyond_float64_are_refused(folder):
+    np.save(folder / "big.npy", np.arange(48).reshape(6, 8) + (1 << 53))
+    with pytest.raises(UserError, match=r"big.npy are whole numbers beyond 2\^53"):
+        run(ExternalScores(folder / "captions.json", folder / "big.npy"))
+
+
 def test_equal_captions_of_a_csv_are_explained(tmp_path):
     (tmp_path / "g.csv").write_text("image,caption\na,x\nb,x\nc,y\n")
     np.save(tmp_path / "s.npy", np.zeros((3, 3)))

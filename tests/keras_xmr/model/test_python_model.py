@@ -108,6 +108,17 @@ def test_evaluate_ranks_everything(fitted):
     assert keras_xmr.evaluate(made, IMAGES, CAPTIONS, IMAGE_IDS, memory_budget=1) == found
 
 
+def test_evaluate_is_silent_if_asked(fitted, capfd):
+    shown = []
+    for verbose in (0, 1, "auto"):
+        found = keras_xmr.evaluate(fitted[0], IMAGES, CAPTIONS, IMAGE_IDS, verbose=verbose)
+        assert found["rsum"] > 3
+        shown.append("embedding images" in capfd.readouterr().err)
+    assert shown == [False, True, True]
+    with pytest.raises(keras_xmr.ArgumentError, match=r'verbose is "auto", 0, 1 or 2, not 3'):
+        keras_xmr.evaluate(fitted[0], IMAGES, CAPTIONS, IMAGE_IDS, verbose=3)
+
+
 @pytest.mark.slow
 def test_several_losses_sequential_towers_and_a_pair_of_arrays():
     image_tower = keras.Sequential([keras.Input((4,)), keras.layers.Dense(5)])

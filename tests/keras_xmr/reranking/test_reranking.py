@@ -229,6 +229,16 @@ def test_odd_shapes_and_types(reranker):
             reranking.ReciprocalNeighbours(neighbours=count)
 
 
+def test_fast_re_ranking_of_scores_that_are_too_large_is_refused(random):
+    large = random.uniform(-1, 1, (6, 9)) * 3e38
+    with pytest.raises(ArgumentError, match="too large for float32; divide the scores"):
+        FastReranking()(large.astype(np.float32))
+    small, exact = FastReranking()((large / 1e3).astype(np.float32)), FastReranking()(large)
+    for found, right in zip(small, exact, strict=True):
+        assert np.isfinite(found).all()
+        np.testing.assert_allclose(found, right / 1e3, rtol=1e-5, atol=1e30)
+
+
 def test_hubs_that_spoil_a_ranking_are_undone(random):
     # Unit vectors whose captions are dragged towards one point: a few are near to every image.
     points = random.normal(size=(60, 16))
