@@ -14,6 +14,8 @@ from functools import cached_property
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
+from keras_xmr.metrics.score_matrices import real_numbers
+
 RESAMPLES = 10_000
 LEVEL = 0.95
 POWER = 0.8
@@ -135,7 +137,8 @@ def paired_bootstrap(
     Returns:
         left - right.
     """
-    apart = (np.asarray(left, np.float64) - right)[:, None]
+    left, right = (real_numbers(side, "values").astype(np.float64) for side in (left, right))
+    apart = (left - right)[:, None]
     resampled = resampled_means(apart, groups, None, resamples, seed)
     return difference(float(np.nanmean(apart)), resampled[:, 0])
 
