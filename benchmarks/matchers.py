@@ -149,6 +149,7 @@ PLAIN: dict[str, tuple[tuple[str, ...], Callable[[Arrays, Arrays], np.ndarray]]]
         ("mean", "log_variance"),
         lambda i, c: 10.0 * _mahalanobis(i, c) + 5.0 * _cosine(i, c),
     ),
+    "PointToRectangle": (("mean",), lambda i, c: -_squares(i["mean"], c["mean"])),
     "MaxCosine": (("points",), lambda i, c: _set_cosines(i, c).max((1, 2))),
     "MeanCosine": (("points",), lambda i, c: _set_cosines(i, c).mean((1, 2))),
     "SmoothChamfer": (("points",), _chamfer),

@@ -13,9 +13,10 @@ in its keys:
 The losses on sets need `residuals` (B, K, D), which local attention adds to the global vector, and
 `mask` (B, D), which coordinates count. The mask of tokens is 1 where one counts and 0 in the
 padding, where tokens are 0 too. A matcher may add `samples` (B, J, D) to a Gaussian embedding, and
-`global` vectors (B, D) to tokens. A head may keep for a loss the local `features` (B, L, F) that a
-point was made of, and the model adds the `word_ids` (B, L) of captions, with -1 or the id of the
-padding behind them, if a loss reads them.
+`global` vectors (B, D) to tokens. A point may have an `offset` (B, D), half the widths of a
+rectangle around it. A head may keep for a loss the local `features` (B, L, F) that a point was made
+of, and the model adds the `word_ids` (B, L) of captions, with -1 or the id of the padding behind
+them, if a loss reads them.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from keras_xmr.utils.errors import ArgumentError
 RANKS = {
     "mean": 2,
     "log_variance": 2,
+    "offset": 2,
     "points": 3,
     "residuals": 3,
     "tokens": 3,

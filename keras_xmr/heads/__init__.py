@@ -6,6 +6,7 @@ from keras_xmr.heads.gaussian import Gaussian
 from keras_xmr.heads.held_out_rank import HeldOutRank
 from keras_xmr.heads.local import AttentivePoint, DynamicSubEmbeddings, PIENet, SlotAttention
 from keras_xmr.heads.point import Point, PointWithFeatures, Tokens
+from keras_xmr.heads.rectangle import Rectangle
 
 __all__ = [
     "AttentivePoint",
@@ -18,6 +19,7 @@ __all__ = [
     "PIENet",
     "Point",
     "PointWithFeatures",
+    "Rectangle",
     "SlotAttention",
     "Tokens",
 ]

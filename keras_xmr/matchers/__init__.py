@@ -25,6 +25,7 @@ from keras_xmr.matchers.point import (
     MeanCosine,
     SmoothChamfer,
 )
+from keras_xmr.matchers.rectangle import PointToRectangle
 from keras_xmr.matchers.regions import SAF, SGR, SGRAF
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "MaxCosine",
     "MeanCosine",
     "MeanOnly",
+    "PointToRectangle",
     "ReverseKL",
     "SearchContract",
     "SmoothChamfer",

@@ -1,0 +1,61 @@
+"""Matcher of points and rectangles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from keras import ops
+
+from keras_xmr.config.contracts import MatcherContract
+from keras_xmr.embeddings import Embedding
+from keras_xmr.matchers.base import Matcher
+from keras_xmr.utils.option_types import NonNegativeFloat
+
+_SLICE = 8
+"""Coordinates at a time: (N, M, 8) numbers are held, not (N, M, D)."""
+
+
+class PointToRectangle(Matcher):
+    """Minus the squared distance of each item's point to the rectangle of the other.
+
+    After P2RM (Wang et al. 2022). In a coordinate a point and the centre of a rectangle are
+    a = |p - c| apart. Of that, min(a, o) is inside the rectangle, with its offset o, and the rest
+    is outside. The distance is the sum of outside^2 + inside_weight * inside^2 over coordinates.
+    The score is minus its mean over both directions: the image's point to the caption's
+    rectangle, and the caption's point to the image's. A point without `offset` is a rectangle
+    without extent: between two of them the score is minus their squared Euclidean distance.
+
+    Adapted: written from descriptions of the method in later papers.
+
+    Args:
+        inside_weight: Weight of the part of a distance that is inside the rectangle. With 0, all
+            points inside are equally near.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    CONTRACT = MatcherContract(accepts=("point",))
+
+    def __init__(self, *, inside_weight: NonNegativeFloat = 0.1, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.inside_weight = inside_weight
+
+    def call(self, image: Embedding, caption: Embedding) -> Any:
+        dimension = image["mean"].shape[-1]
+        slices = (slice(first, first + _SLICE) for first in range(0, dimension, _SLICE))
+        return -0.5 * sum(self._distances(image, caption, part) for part in slices)
+
+    def _distances(self, image: Embedding, caption: Embedding, part: slice) -> Any:
+        """The distances of both directions in some coordinates, added up (N, M)."""
+        apart = ops.abs(image["mean"][:, None, part] - caption["mean"][None, :, part])
+        total = 0.0
+        for offset in (_offset(image)[:, None, part], _offset(caption)[None, :, part]):
+            inside = ops.minimum(apart, offset)
+            outside = apart - inside
+            squares = outside * outside + self.inside_weight * inside * inside
+            total = total + ops.sum(squares, axis=-1)
+        return total
+
+
+def _offset(embedding: Embedding) -> Any:
+    """The offsets (N, D) of a rectangle; of a point, zeros."""
+    return embedding["offset"] if "offset" in embedding else ops.zeros_like(embedding["mean"])
