@@ -17,6 +17,7 @@ from keras_xmr.model.retriever import Retriever
 MODELS: dict[str, dict[str, Any]] = {
     "point": {"image": "point", "text": "attentive_point", "matcher": "cosine"},
     "mean_only": {"image": "point", "text": "point", "matcher": "mean_only"},
+    "p2rm": {"image": "rectangle", "text": "rectangle", "matcher": "point_to_rectangle"},
     "gaussian": {"image": "gaussian", "text": "gaussian", "matcher": "match_probability"},
     "pvse": {
         "image": {"name": "pie_net", "set_size": 2},
