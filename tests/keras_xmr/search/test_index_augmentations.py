@@ -10,7 +10,8 @@ import tiny_embeddings
 from keras_xmr.config.registry import components
 from keras_xmr.search.augmentations import AUGMENTATIONS, Reference
 
-MATCHERS = components("matcher")
+NOT_SEARCHED = {"point_to_rectangle"}
+MATCHERS = {n: m for n, m in components("matcher").items() if n not in NOT_SEARCHED}
 EXACT = [name for name, m in MATCHERS.items() if m.search.exact]
 OTHERS = sorted(MATCHERS.keys() - set(EXACT) - {"saf", "sgr", "sgraf"})
 
