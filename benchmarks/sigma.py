@@ -188,7 +188,8 @@ def _gradient(
         tape.watch(shift)
         moved = caption | {"log_variance": caption["log_variance"] + 2 * shift[:, None]}
         moved = prepare(moved, "caption", tf.constant([seed, 2]))
-        value = sum(loss(matcher(image, moved), image, moved, related, **more).values())
+        parts = loss.parts(matcher(image, moved), image, moved, related, **more)
+        value = sum(parts.values())
     gradient = tape.gradient(value, shift)
     return None if gradient is None else gradient.numpy()
 

@@ -19,8 +19,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np
 from people_audit import FIRST, beliefs
 
-from keras_xmr.audit.audit import ground_truth, scores_of_runs
+from keras_xmr.commands._ensemble import scores_of_runs
 from keras_xmr.commands._steps import Run
+from keras_xmr.evaluation.evaluate import ground_truth
 from keras_xmr.runs.folder import load_run
 
 

@@ -130,7 +130,7 @@ def test_losses_see_every_right_answer_of_a_batch(photos):
     np.testing.assert_array_equal(found["positives"], right)
     np.testing.assert_array_equal(sampler.positives(), right)
     # With ranks this sharp, smooth average precision is average precision.
-    parts = SmoothAP(temperature=1e-4)(scores, {}, {}, found)
+    parts = SmoothAP(temperature=1e-4).parts(scores, {}, {}, found)
     expected = [1 - np.mean([average_precision(s, r) for s, r in zip(*both, strict=True)])
                 for both in ((scores, right), (scores.T, right.T))]  # fmt: skip
     assert [2 * float(part) for part in parts.values()] == pytest.approx(expected, abs=1e-3)

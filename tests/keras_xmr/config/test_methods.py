@@ -14,7 +14,7 @@ from keras_xmr.config.registry import components
 RATE = 1e-3
 """The length of a step: short, so that a loss falls along a straight line."""
 
-POINTS = {"point", "mean_only"}
+POINTS = {"point", "mean_only", "p2rm"}
 SETS = {"pvse", "dive", "dvse"}
 
 REFUSED: dict[str, tuple[set[str], str]] = {
