@@ -26,7 +26,7 @@ class Raising:
     def __init__(self, by_caption: np.ndarray) -> None:
         self.by_caption = by_caption
 
-    def __call__(self, scores, image, caption, related):
+    def parts(self, scores, image, caption, related):
         numbers = tf.cast(caption["mean"][:, 0], tf.int32)
         weights = tf.gather(tf.constant(self.by_caption, tf.float32), numbers)
         return {"raising": -tf.reduce_sum(weights[:, None] * caption["log_variance"])}

@@ -134,7 +134,7 @@ def test_losses_see_every_right_answer_of_a_batch(photos):
     expected = [1 - np.mean([average_precision(s, r) for s, r in zip(*both, strict=True)])
                 for both in ((scores, right), (scores.T, right.T))]  # fmt: skip
     assert [2 * float(part) for part in parts.values()] == pytest.approx(expected, abs=1e-3)
-    parts = SupervisedContrastive(temperature=0.5)(scores, {}, {}, found)
+    parts = SupervisedContrastive(temperature=0.5).parts(scores, {}, {}, found)
     expected = [cross_entropy(s / 0.5, r) for s, r in ((scores, right), (scores.T, right.T))]
     assert [2 * float(part) for part in parts.values()] == pytest.approx(expected, rel=1e-4)
 
