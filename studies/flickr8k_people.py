@@ -1,4 +1,4 @@
-"""What a model of Flickr8K knows of what people think: its sigma, its audit and its answer sets.
+"""What a model of Flickr8K knows of what people think: its sigma and its answer sets.
 
 Of the test photos, experts and a crowd judged pairs that nobody annotated. By those are measured:
 
@@ -6,9 +6,7 @@ Of the test photos, experts and a crowd judged pairs that nobody annotated. By t
 2. whether sigma is larger where people call more right, or disagree, beside the gap of the first
    two scores, the first score, and how few words a caption has;
 3. risk and coverage when what people call right counts;
-4. how many of the first pairs of an audit people call right, beside lead or score alone and
-   random judged pairs;
-5. whether answer sets hold what people call right (verdict.py measures searches for absent photos).
+4. whether answer sets hold what people call right (verdict.py measures searches for absent photos).
 
 Intervals are 95 % by bootstrap over queries (of pairs: over photos or captions). Writes
 `people.jsonl`, `people.md` and `people.png` to `--output`, which is `<run>/people` by default. What
@@ -34,7 +32,7 @@ from intervals import Figure
 from judged import Judged, read_judged
 from model_answers import ModelAnswers
 from people_agreement import agreement, one_against_others
-from people_audit import audit_precision, coverage, judged_among_first
+from people_coverage import coverage
 from people_picture import draw
 from people_uncertainty import against_people, selective
 
@@ -50,8 +48,6 @@ PARTS = {
     "ceiling": "One expert, and the model, by the other two experts",
     "correlation": "Rank correlations with what people said",
     "selective": "AURC gain: 0 is a random order of answers, 1 that of an oracle",
-    "audit": "Right by the crowd, of the first N unlabelled pairs that it judged",
-    "judged": "Judged by the crowd, of the first N unlabelled pairs of the audit",
     "coverage": "Answer sets of captions, calibrated on val",
 }
 """The parts of the study, and the titles of their tables."""
@@ -110,10 +106,6 @@ def study(
         yield Row("correlation", f"{side}s", who, what, figure)
     for side, truth, who, figure in selective(test, truths):
         yield Row("selective", f"{side}s as queries", who, f"by {truth}", figure)
-    for n, who, figure in audit_precision(test, crowd):
-        yield Row("audit", "photos and captions", who, f"first {n}", figure)
-    for n, who, figure in judged_among_first(test, crowd):
-        yield Row("judged", "photos and captions", who, f"first {n}", figure)
     for truth, what, figure in coverage(answers, crowd):
         yield Row("coverage", "captions", truth, what, figure)
 

@@ -11,7 +11,8 @@ vagueness, as the built-in synthetic data set has them. PMRP takes the kinds of 
 its object labels.
 
 With N labels, the first N pairs that an audit of all methods lists are judged, and those that are
-true count as relevant in addition to the annotated ones, in mAP@R.
+true count as relevant in addition to the annotated ones, in mAP@R. The tracked results are from
+commit 2a553104, in which an audit ordered pairs by score and by rank ahead of annotated pairs.
 
     OPENBLAS_NUM_THREADS=1 python studies/metric_ranking_scenes.py
     python studies/metric_ranking_scenes.py --table
@@ -28,14 +29,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from hardest_negative import LOSSES, Split, Task, data, false_negatives, fit, scores_of
 from intervals import half_width
 from methods_table import NO_MODEL, methods_of, read_lines
 from metric_ranking import RESULTS as PEOPLE
 from metric_ranking import tau, taus_of_labels
 
-from keras_xmr.audit.candidates import belief_matrix
+from keras_xmr.audit.candidates import combine_scores
 from keras_xmr.judgements import Judgements
 from keras_xmr.judgements.relation import as_judgements, multi_hot
 from keras_xmr.metrics import (
@@ -115,9 +115,9 @@ def run(grade: int | None, seed: int) -> list[dict[str, Any]]:
 
 def first_pairs(tables: Sequence[np.ndarray], split: Split) -> list[np.ndarray]:
     """The first pairs of an audit by all methods, for each number of labels, bool (N, M)."""
-    matrices = {str(n): ScoreMatrices(scores) for n, scores in enumerate(tables)}
-    belief = belief_matrix(matrices, scipy.sparse.csr_array(split.annotated), "mean")
-    order = np.argsort(-np.where(split.annotated, -np.inf, belief), axis=None, kind="stable")
+    models = ((str(n), ScoreMatrices(scores)) for n, scores in enumerate(tables))
+    scores = combine_scores(models, split.truth.shape, "mean")
+    order = np.argsort(np.where(split.annotated, np.inf, -scores), axis=None, kind="stable")
     rank = np.empty(order.size, int)
     rank[order] = np.arange(order.size)
     return [(rank < count).reshape(split.truth.shape) for count in LABELS]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import replace_atomically
 
-_OPTIONAL = ("image_log_sigma", "caption_log_sigma", "audit_scores")
+_OPTIONAL = ("image_log_sigma", "caption_log_sigma")
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,6 @@ class SplitAnswers:
         texts: The captions.
         image_log_sigma: The log of sigma of each image; None of a model without sigma.
         caption_log_sigma: The same of each caption.
-        audit_scores: Scores without CSLS, by which audits order pairs; None if the model has none.
     """
 
     scores: np.ndarray
@@ -40,7 +39,6 @@ class SplitAnswers:
     texts: np.ndarray
     image_log_sigma: np.ndarray | None = None
     caption_log_sigma: np.ndarray | None = None
-    audit_scores: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -75,19 +73,13 @@ class ModelAnswers:
     def of_run(cls, run: Path) -> ModelAnswers:
         """Embeds val and test by the model of a finished run. It takes a minute or two."""
         from data_pipelines.records import Records
-        from keras_xmr.model.towers import ignore_hubness
-        from keras_xmr.search.calibration import embed_reference, embed_split_images, embed_texts
+        from keras_xmr.search.calibration import embed_reference
         from keras_xmr.search.run_model import RunModel
 
         model = RunModel(run)
         records = Records.open(model.config.data.records)
         reference = embed_reference(model, records)
-        val, test = (_embedded(model, records, split, reference) for split in ("val", "test"))
-        if ignore_hubness(model.image_tower, model.text_tower):
-            images = embed_split_images(model, records, "test")
-            captions = embed_texts(model, test.texts.tolist())
-            test = replace(test, audit_scores=model.score(images, captions))
-        return cls(val, test)
+        return cls(*(_embedded(model, records, split, reference) for split in ("val", "test")))
 
 
 def _embedded(model: Any, records: Any, split: str, reference: Any) -> SplitAnswers:

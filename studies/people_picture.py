@@ -1,4 +1,4 @@
-"""The picture of the study: four panels."""
+"""The picture of the study: three panels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Rows = Sequence[Any]
 
 
 def draw(path: Path, test: SplitAnswers, truth: Judgements, rows: Rows) -> None:
-    """Draws correlations, risk and coverage, the audit, and answer sets.
+    """Draws correlations, risk and coverage, and answer sets.
 
     Args:
         path: The PNG file.
@@ -25,34 +25,24 @@ def draw(path: Path, test: SplitAnswers, truth: Judgements, rows: Rows) -> None:
         truth: What the crowd calls right.
         rows: The figures of the study.
     """
-    drawing, axes = plt.subplots(2, 2, figsize=(10, 7.6))
+    drawing, axes = plt.subplots(1, 3, figsize=(14, 4))
     share = "share that the crowd calls right"
-    _bars(axes[0, 0], [r for r in rows if r.part == "correlation" and r.what == share])
-    axes[0, 0].set_title("rank correlation with the share\nof photos, or captions, called right")
+    _bars(axes[0], [r for r in rows if r.part == "correlation" and r.what == share])
+    axes[0].set_title("rank correlation with the share\nof photos, or captions, called right")
     for name, curve in curves(test, truth, "caption").items():
-        axes[0, 1].plot(curve.coverage, 100 * curve.risk, label=name)
-    axes[0, 1].plot(curve.coverage, 100 * curve.best, ":", color="0.4", label="oracle")
-    axes[0, 1].set(title="captions: risk by the crowd", xlabel="coverage", ylabel="risk (%)")
-    axes[0, 1].legend(fontsize=8)
-    audit = [r for r in rows if r.part == "audit" and " - " not in r.who]
-    for name in dict.fromkeys(row.who for row in audit):
-        own = [row for row in audit if row.who == name]
-        _line(axes[1, 0], [int(row.what.split()[-1]) for row in own], own, name)
-    axes[1, 0].set(title="audit: right by the crowd", xlabel="first N judged pairs", xscale="log")
-    axes[1, 0].set_ylabel("share (%)")
-    if audit:
-        axes[1, 0].margins(y=0.35)  # Room for the legend above the lines.
-        axes[1, 0].set_ylim(bottom=0)
-        axes[1, 0].legend(fontsize=8, loc="upper right", ncols=2)
+        axes[1].plot(curve.coverage, 100 * curve.risk, label=name)
+    axes[1].plot(curve.coverage, 100 * curve.best, ":", color="0.4", label="oracle")
+    axes[1].set(title="captions: risk by the crowd", xlabel="coverage", ylabel="risk (%)")
+    axes[1].legend(fontsize=8)
     held = [r for r in rows if r.part == "coverage" and r.what.startswith("sets with")]
     places = range(len(held))
     values = [100 * row.figure.value for row in held]
-    axes[1, 1].bar(places, values, color="tab:blue", width=0.6)
-    axes[1, 1].errorbar(places, values, _errors(held), fmt="none", color="black", capsize=3)
-    axes[1, 1].axhline(90, linestyle=":", color="0.4")
-    axes[1, 1].set_xticks(list(places), [row.who.replace(" and ", "\nand ") for row in held])
-    axes[1, 1].set(title="answer sets that hold 80 % of the right photos", ylabel="captions (%)")
-    for axis in axes.ravel():
+    axes[2].bar(places, values, color="tab:blue", width=0.6)
+    axes[2].errorbar(places, values, _errors(held), fmt="none", color="black", capsize=3)
+    axes[2].axhline(90, linestyle=":", color="0.4")
+    axes[2].set_xticks(list(places), [row.who.replace(" and ", "\nand ") for row in held])
+    axes[2].set(title="answer sets that hold 80 % of the right photos", ylabel="captions (%)")
+    for axis in axes:
         axis.grid(alpha=0.3)
         axis.set_axisbelow(True)
     save_plot(drawing, path)
@@ -66,11 +56,6 @@ def _bars(axis: plt.Axes, rows: Rows) -> None:
         axis.errorbar(row.figure.value, place, xerr=errors, fmt="o", color=colour, capsize=3)
     axis.set_yticks(range(len(rows)), [f"{row.about}: {row.who}" for row in rows], fontsize=8)
     axis.axvline(0, color="0.4", linewidth=0.8)
-
-
-def _line(axis: plt.Axes, places: Sequence[int], rows: Rows, name: str) -> None:
-    values = [100 * row.figure.value for row in rows]
-    axis.errorbar(places, values, _errors(rows), marker="o", capsize=3, label=name)
 
 
 def _errors(rows: Rows, factor: float = 100) -> list[list[float]]:

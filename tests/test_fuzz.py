@@ -18,10 +18,10 @@ from data_pipelines.prepare import prepare
 from data_pipelines.records import Records
 from data_pipelines.sources import UnreadableError
 from data_pipelines.text import SPECIAL, CaptionIds, WordTokenizer, count_words
-from keras_xmr.audit.labels import read_labels
 from keras_xmr.config.loader import ConfigError, load_config
 from keras_xmr.evaluation.score_files import load_matrix
-from keras_xmr.judgements import GroundTruth, Judgements, read_judgements
+from keras_xmr.judgements import read_judgements
+from keras_xmr.judgements.files import read_graded_pairs
 from keras_xmr.utils.errors import UserError
 
 hypothesis = pytest.importorskip("hypothesis", reason="hypothesis is not installed (extra `dev`)")
@@ -40,7 +40,6 @@ ROWS = st.lists(
     st.tuples(
         st.sampled_from(["a.jpg", "b.jpg", "", "c"]),
         st.sampled_from(["1", "2", "x"]),
-        st.one_of(st.sampled_from(["right", "wrong", "unsure"]), st.text(max_size=5)),
         st.one_of(st.just(""), st.floats().map(str), st.text(max_size=5)),
     ),
     max_size=4,
@@ -169,16 +168,14 @@ def test_every_byte_of_sparse_judgements(step, tmp_path):
 @pytest.mark.parametrize("count", COUNTS)
 def test_labels_of_an_audit(count, tmp_path):
     path = tmp_path / "labels.csv"
-    own = np.arange(2)
-    truth = GroundTruth(["a.jpg", "b.jpg"], ["1", "2"], own, Judgements.from_pairs(own, 2))
 
     def check(rows, damage):
-        lines = ["image,caption,label,grade", *(",".join(row) for row in rows)]
+        lines = ["image,caption,grade", *(",".join(row) for row in rows)]
         text = "\n".join(lines).encode("utf-8", "replace")
         path.write_bytes(damaged(text, damage))
         with named(path):
-            labels = read_labels(path, truth)
-            assert all(image in (0, 1) and caption in (0, 1) for image, caption in labels)
+            labels = read_graded_pairs(path, ["a.jpg", "b.jpg"], ["1", "2"])
+            assert labels.shape == (2, 2)
 
     fuzz(check, count, ROWS, DAMAGE)
 

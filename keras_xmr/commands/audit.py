@@ -1,4 +1,4 @@
-"""Lists unlabelled pairs that models rank highly, for you to label as right or wrong.
+"""Lists unlabelled pairs with the highest scores, for you to label as right or wrong.
 
 Writes a page of pairs to label, and reads the labels that the page saves. The section `audit` of
 the config selects the pairs (`keras-xmr explain audit`).
@@ -58,6 +58,5 @@ def audit_runs(config: Config, runs: Sequence[Path] = (), labels: Path | None = 
     audit(
         config,
         main.records,
-        len(models),
-        lambda split: dict(scores_of_runs(main, models, split, hubness=False)),
+        lambda split: scores_of_runs(main, models, split, hubness=False),
     )

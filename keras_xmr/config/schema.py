@@ -440,9 +440,8 @@ class AuditOptions(Section):
     """The most pairs of one caption."""
 
     combine: Combination = "mean"
-    """How several models are combined: the mean or the minimum of their audit scores. A model's
-    audit score of a pair grows with its matching score, and with how far the pair is ranked ahead
-    of the annotated ones in both directions."""
+    """How several models are combined: the mean or the minimum of their scores, in standard
+    deviations from the mean of all pairs."""
 
     thumbnail: Annotated[int, Field(ge=16, le=2048)] = 480
     """The longer side of the pictures of the annotation page, in pixels. They are shown smaller,

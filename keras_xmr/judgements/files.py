@@ -110,7 +110,9 @@ def read_judgements(
             and no pair is named as wrong.
     """
     unjudged = unjudged or ("left_out" if is_flickr8k(path) else "wrong")
-    judgements = _read(path, image_ids, caption_ids, texts, unjudged == "wrong")
+    judgements = read_graded_pairs(
+        path, image_ids, caption_ids, texts, fully_judged=unjudged == "wrong"
+    )
     if unjudged == "wrong_in_pool":
         judgements = judgements.with_pool_wrong()
     if judgements.judged is not None and judgements.judged.nnz == judgements.grades.nnz:
@@ -118,13 +120,24 @@ def read_judgements(
     return check_some_right(path, judgements)
 
 
-def _read(
+def read_graded_pairs(
     path: Path,
     image_ids: Sequence[str],
     caption_ids: Sequence[str],
-    texts: Sequence[str],
-    fully_judged: bool,
+    texts: Sequence[str] = (),
+    *,
+    fully_judged: bool = False,
 ) -> Judgements:
+    """Reads a file as `read_judgements` does, without a check that some pair is relevant.
+
+    Args:
+        path: The file.
+        image_ids: The ids of the images.
+        caption_ids: The ids of the captions.
+        texts: The texts of the captions, if known.
+        fully_judged: Whether pairs that the file does not name are wrong; by default they are not
+            judged.
+    """
     shape = (len(image_ids), len(caption_ids))
     if path.suffix == ".npz":
         return _read_matrix(path, shape, fully_judged)

@@ -47,7 +47,7 @@ RelevanceTokenizer = Literal["ptb", "java"]
 """Tokenizers for that."""
 
 Combination = Literal["least", "mean"]
-"""Combinations of the beliefs of several models; see `keras_xmr.audit.candidates`."""
+"""Combinations of the scores of several models; see `keras_xmr.audit.candidates`."""
 
 ALIASES: dict[str, object] = {
     **{

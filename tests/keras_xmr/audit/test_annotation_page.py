@@ -9,9 +9,7 @@ import pytest
 from browser import Page, start_browser
 
 from data_pipelines.pixels import thumbnail
-from keras_xmr.audit.audit import Entry, write_annotation_page
-from keras_xmr.audit.candidates import Vote
-from keras_xmr.evaluation.reporting.pages import data_url
+from keras_xmr.evaluation.reporting.pages import data_url, render
 
 pytestmark = pytest.mark.slow
 
@@ -24,11 +22,12 @@ def page(tmp_path_factory):
     folder = tmp_path_factory.mktemp("page")
     photo = datasets.encoded(datasets.picture(1, (600, 400)), "JPEG")
     picture = data_url(thumbnail(photo, "photo", 480), "image/jpeg")
-    votes = {f"a_model_with_a_long_name_{n}": Vote(0.5, 1, 4, 2, 9) for n in range(3)}
-    entries = [Entry(f"i{n}", f"c{n}", WORDS, [WORDS], 1.0, votes, picture) for n in range(8)]
-    write_annotation_page(
-        folder / "sheet.html", "mine: test", entries, "python main.py audit " + WORDS
-    )
+    own = {"text": WORDS, "annotated": [WORDS], "score": 1.0}
+    picture = data_url(thumbnail(photo, "photo", 480), "image/jpeg")
+    entries = [{"image": f"i{n}", "caption": f"c{n}", "picture": picture, **own} for n in range(8)]
+    command = "python main.py audit " + WORDS
+    page = render("annotation.html", title="mine: test", entries=entries, command=command)
+    (folder / "sheet.html").write_bytes(page)
     browser = start_browser(tmp_path_factory.mktemp("profile"))
     yield Page(browser, f"file://{folder}/sheet.html")
     browser.quit()
@@ -62,7 +61,7 @@ def test_nothing_is_cut_and_save_stays_in_sight(page, width):
 
 def test_keys_mark_and_the_browser_keeps_the_marks(page):
     page.open("")
-    page.press("j", "r", "w", "k", "u", "x")
+    page.press("j", "r", "w", "k", "w", "x")
     page.press("r")
     assert page.text("#labelled") == "3"
     page.run(
@@ -70,11 +69,11 @@ def test_keys_mark_and_the_browser_keeps_the_marks(page):
         "grade.value = '0.5'; grade.dispatchEvent(new Event('change', {bubbles: true}))"
     )
     assert labelled_later(page, "3") == "3"
-    found = page.run("return marksFile(pairs)").splitlines()
+    found = page.run("return labelsFile(pairs)").splitlines()
     assert found[1:] == [
-        '"i0","c0","right","0.5"',
-        '"i1","c1","unsure",""',
-        '"i2","c2","right","1"',
+        '"i0","c0","0.5"',
+        '"i1","c1","0"',
+        '"i2","c2","1"',
     ]
     page.run("localStorage.setItem(key, '{')")
     assert labelled_later(page, "0") == "0"

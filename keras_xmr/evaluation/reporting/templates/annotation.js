@@ -48,14 +48,14 @@ function field(text) {
   return '"' + text.replaceAll('"', '""') + '"';
 }
 
-function marksFile(pairs) {
-  const lines = ["image,caption,label,grade"];
+function labelsFile(pairs) {
+  const lines = ["image,caption,grade"];
   for (const pair of pairs) {
     const label = pair.querySelector("input[type=radio]:checked");
     if (label) {
       const grade = pair.querySelector("input[type=number]").value;
-      const graded = [label.value, label.value === "right" ? grade : ""];
-      const fields = [pair.dataset.image, pair.dataset.caption, ...graded];
+      const fields = [pair.dataset.image, pair.dataset.caption];
+      fields.push(label.value === "right" ? grade : "0");
       lines.push(fields.map(field).join(","));
     }
   }
@@ -64,7 +64,7 @@ function marksFile(pairs) {
 
 function save() {
   const link = document.createElement("a");
-  const file = new Blob([marksFile(document.querySelectorAll("article"))], {type: "text/csv"});
+  const file = new Blob([labelsFile(document.querySelectorAll("article"))], {type: "text/csv"});
   link.href = URL.createObjectURL(file);
   link.download = "labels.csv";
   link.click();
@@ -94,7 +94,7 @@ function press(event) {
   if (typing || event.ctrlKey || event.metaKey || event.altKey) {
     return;
   }
-  const kinds = {r: "right", w: "wrong", u: "unsure"};
+  const kinds = {r: "right", w: "wrong"};
   const steps = {j: 1, k: -1};
   if (event.key in steps) {
     show(current + steps[event.key]);

@@ -7,8 +7,6 @@ import io
 
 import pytest
 
-from keras_xmr.audit.audit import Entry, _write_candidates
-from keras_xmr.audit.candidates import Vote
 from keras_xmr.evaluation.comparison.report import _win_rows
 from keras_xmr.evaluation.comparison.side_by_side import Win
 from keras_xmr.evaluation.reporting.pages import render
@@ -35,16 +33,6 @@ def test_wins_hold_no_formula():
     win = Win("t2i", "pcme", "vse0", 3, "=image.jpg", "=cmd|'/C calc'!A0", (1.0, 2.0))
     (_, written) = cells(to_csv(_win_rows([win])))
     assert written[3:5] == ["'=image.jpg", "'=cmd|'/C calc'!A0"]
-
-
-def test_candidates_hold_no_formula(tmp_path):
-    votes = {"=model": Vote(-3.0, 1, 1, 1, 1)}
-    entry = Entry("-1.jpg", "@c", "=HYPERLINK(1)", [], -0.25, votes)
-    _write_candidates(tmp_path / "candidates.csv", [entry])
-    header, row = cells((tmp_path / "candidates.csv").read_bytes())
-    assert row[:4] == ["'-1.jpg", "'@c", "'=HYPERLINK(1)", "-0.2500"]
-    assert header[5] == "'=model: score"
-    assert float(row[5]) == -3
 
 
 def test_pages_load_nothing():
