@@ -19,13 +19,13 @@ import numpy as np
 from data_pipelines.shards import RecordsError
 from keras_xmr.search.backends import Backend, DamagedError, backend_class
 from keras_xmr.search.calibration import calibrate_run, has_validation
-from keras_xmr.search.manifests import MANIFEST, read_manifest, write_manifest
+from keras_xmr.search.manifests import MANIFEST, read_manifest, write_manifest, write_numbered
 from keras_xmr.search.photo_embedding import PhotoEmbedder
 from keras_xmr.search.photo_index import PHOTOS, VERSION, Calibration, PhotoIndex
 from keras_xmr.search.photos import FileState, Photo, find_photos, near_duplicates
 from keras_xmr.search.run_model import RunModel
 from keras_xmr.utils.errors import UserError
-from keras_xmr.utils.files import checksum, locked, remove_stale_temporaries, replace_atomically
+from keras_xmr.utils.files import checksum, locked, remove_stale_temporaries
 from keras_xmr.utils.progress import Progress
 from keras_xmr.utils.vectors import Arrays, chunks, select
 
@@ -346,15 +346,9 @@ class _Builder:
         self._write_manifest()
 
     def _write_files(self, writers: Mapping[str, Callable[[Path], Any]]) -> dict[str, str]:
-        """Writes files under new names; returns their checksums by name."""
+        """Writes files under new names, by their ends; returns their checksums by name."""
         self.content["number"] += 1
-        files = {}
-        for end, write in writers.items():
-            path = self.path / f"{self.content['number']:06d}.{end}"
-            with replace_atomically(path, path.suffix) as temporary:
-                write(temporary)
-            files[path.name] = checksum(path)
-        return files
+        return write_numbered(self.path, self.content["number"], writers)
 
     def _write_manifest(self) -> None:
         write_manifest(self.path, VERSION, self.content)

@@ -1,15 +1,15 @@
-"""Manifests: JSON files that list the content of a folder, written last."""
+"""Manifests: JSON files that list the content of a folder, written last, and those files."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from keras_xmr.utils.errors import UserError
-from keras_xmr.utils.files import atomic_write
+from keras_xmr.utils.files import atomic_write, checksum, replace_atomically
 
 MANIFEST = "manifest.json"
 
@@ -60,6 +60,28 @@ def read_manifest(folder: Path, version: int, key: str) -> dict[str, Any]:
     if actual_version != version:
         raise UserError(f"{folder} has version {actual_version}, not {version}; {_AGAIN}")
     return content
+
+
+def write_numbered(
+    folder: Path, number: int, writers: Mapping[str, Callable[[Path], Any]]
+) -> dict[str, str]:
+    """Writes files of one state of a folder, each whole or not at all.
+
+    Args:
+        folder: The folder, which exists.
+        number: Of the state: their names begin with it.
+        writers: By the ends of their names, functions that write a file at a path.
+
+    Returns:
+        Their checksums by name, for the manifest.
+    """
+    files = {}
+    for end, write in writers.items():
+        path = folder / f"{number:06d}.{end}"
+        with replace_atomically(path, path.suffix) as temporary:
+            write(temporary)
+        files[path.name] = checksum(path)
+    return files
 
 
 def _digest(text: str) -> str:

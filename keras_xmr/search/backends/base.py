@@ -12,15 +12,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from keras_xmr.search.manifests import read_manifest, write_manifest
+from keras_xmr.search.manifests import read_manifest, write_manifest, write_numbered
 from keras_xmr.utils.errors import UserError
-from keras_xmr.utils.files import (
-    NO_ARRAY,
-    checksum,
-    remove_stale_temporaries,
-    replace_atomically,
-    verify,
-)
+from keras_xmr.utils.files import NO_ARRAY, remove_stale_temporaries, verify
 
 _VERSION = 2
 
@@ -195,15 +189,9 @@ class Backend(abc.ABC):
         """Closes the files; unsaved changes are lost."""
 
     def write_files(self, writers: Mapping[str, Callable[[Path], Any]]) -> dict[str, str]:
-        """Writes numbered files atomically by their suffixes; returns the checksums by name."""
+        """Writes files under new names, by their ends; returns their checksums by name."""
         self._written += 1
-        files = {}
-        for suffix, write in writers.items():
-            path = self.folder / f"{self._written:06d}.{suffix}"
-            with replace_atomically(path, path.suffix) as temporary:
-                write(temporary)
-            files[path.name] = checksum(path)
-        return files
+        return write_numbered(self.folder, self._written, writers)
 
     def check_file(self, name: str, sha256: str) -> Path:
         """Returns the path of a file that has its checksum.
