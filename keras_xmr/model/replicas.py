@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from keras_xmr import embeddings
 from keras_xmr.embeddings.kinds import Embedding
+from keras_xmr.layers.tensorflow_paths import num_replicas
 
 Tensor = Any
 
@@ -24,10 +25,6 @@ class LocalItems(NamedTuple):
         """Selects these items from all."""
         items = tensor[self.first : self.first + self.size]
         return tf.ensure_shape(items, [None, *tensor.shape[1:]])
-
-
-def num_replicas() -> int:
-    return int(tf.distribute.get_strategy().num_replicas_in_sync)
 
 
 def gather(tree: Any) -> tuple[Any, LocalItems]:

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from keras_xmr import embeddings
 from keras_xmr.embeddings.kinds import Embedding
+from keras_xmr.layers.tensorflow_paths import num_replicas, split_seed
 from keras_xmr.losses import Loss
 from keras_xmr.losses.directions import Direction
 from keras_xmr.matchers import Matcher
@@ -22,7 +23,6 @@ from keras_xmr.model.replicas import (
     accept_summed_gradients,
     gather,
     gather_batch,
-    num_replicas,
     pad_to_longest,
     sum_over_replicas,
 )
@@ -315,7 +315,7 @@ class Retriever(StepLogs):
         seeds = (None, None)
         if training:
             seed = tf.stack([self.seed, tf.cast(self.global_step.value, tf.int32)])
-            seeds = tf.unstack(tf.random.split(seed, 2))
+            seeds = split_seed(seed)
         image = self.matcher.prepare(image, "image", seeds[0])
         caption = self.matcher.prepare(caption, "caption", seeds[1])
         is_shared = embeddings.kind(image) == "tokens" and self.matcher.contract.tileable
