@@ -42,13 +42,17 @@ def is_jpeg(data: tf.Tensor) -> tf.Tensor:
     return tf.equal(tf.strings.substr(data, 0, 3), b"\xff\xd8\xff")
 
 
+def is_png(data: tf.Tensor) -> tf.Tensor:
+    """Whether a file begins as a PNG, a scalar boolean."""
+    return tf.equal(tf.strings.substr(data, 0, 4), b"\x89PNG")
+
+
 def has_few_pixels(data: tf.Tensor) -> tf.Tensor:
     """Whether a PNG has at most `MAX_PIXELS` by its header; true for others."""
     file = _Bytes(data)
     pixels = tf.cast(file.number(tf.constant(16), 4), tf.float64)
     pixels *= tf.cast(file.number(tf.constant(20), 4), tf.float64)
-    is_png = tf.equal(tf.strings.substr(data, 0, 4), b"\x89PNG")
-    return tf.logical_not(is_png) | (pixels <= MAX_PIXELS)
+    return tf.logical_not(is_png(data)) | (pixels <= MAX_PIXELS)
 
 
 def read_orientation(data: tf.Tensor) -> tf.Tensor:

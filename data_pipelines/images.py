@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 from PIL import Image
 
-from data_pipelines.image_headers import has_few_pixels, is_jpeg, read_orientation
+from data_pipelines.image_headers import has_few_pixels, is_jpeg, is_png, read_orientation
 from data_pipelines.options import ImageOptions
 from data_pipelines.pixels import MAX_PIXELS, encode, is_plain_jpeg, naming, open_image, pixels_of
 from data_pipelines.sources import UnreadableError
@@ -99,8 +99,7 @@ def decode_any_for_evaluation(
     Raises:
         tf.errors.InvalidArgumentError: If it is neither, has too many pixels, or is broken.
     """
-    is_png = tf.equal(tf.strings.substr(data, 0, 4), b"\x89PNG")
-    fits = (is_jpeg(data) | is_png) & has_few_pixels(data)
+    fits = (is_jpeg(data) | is_png(data)) & has_few_pixels(data)
     why = f"is not a JPEG or a PNG, or has more than {MAX_PIXELS:,} pixels; save it as a JPEG"
     checked = tf.debugging.Assert(fits, [tf.strings.join([name, why], " ")])
     with tf.control_dependencies([checked] if checked is not None else []):
