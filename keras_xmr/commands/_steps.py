@@ -31,8 +31,8 @@ from keras_xmr.evaluation.inspection import compute_attention, count_gradients
 from keras_xmr.evaluation.reporting.evaluation_report import PAGE, write_report
 from keras_xmr.evaluation.reporting.rerank_scales import scale_pictures, search_lines, search_tables
 from keras_xmr.evaluation.reporting.result_tables import (
-    baseline_lines,
     embedding_lines,
+    plain_lines,
     result_tables,
     summary_tables,
     verdict_line,
@@ -114,13 +114,14 @@ def report(
     """
     verdict = " ".join(filter(None, [verdict_line(evaluation), next_step]))
     tables = result_tables(evaluation)
-    page = write_report(evaluation, split, config.name, folder, verdict, tables)
+    fidelity = f" ({evaluation.fidelity.label})" if evaluation.fidelity else ""
+    page = write_report(evaluation, split, f"{config.name}{fidelity}", folder, verdict, tables)
     if config.evaluation.save_scores:
         _LOGGER.info("scores: %s", save_scores(evaluation, folder))
     _LOGGER.info("report: %s", page)
     shown = summary_tables(evaluation) if is_brief else tables
-    lines = verdict, *baseline_lines(evaluation)
-    return "\n\n".join([*lines, *map(str, shown), *embedding_lines(evaluation)])
+    further = [] if is_brief else embedding_lines(evaluation)
+    return "\n\n".join([*plain_lines(evaluation), verdict, *map(str, shown), *further])
 
 
 def print_paragraphs(*paragraphs: str) -> None:
@@ -202,6 +203,11 @@ class Run:
         if is_as_published(self.config) and not self.config.data.is_prepared:
             self.prepare()
         for text in self._evaluations():
+            print_paragraphs(text)
+
+    def summarize(self) -> None:
+        """Evaluates the trained model, writes reports, and prints a summary."""
+        for text in self._evaluations(is_brief=True):
             print_paragraphs(text)
 
     def _evaluations(self, is_brief: bool = False) -> Iterator[str]:

@@ -52,7 +52,7 @@ def update(config: Config, index: Path | None = None) -> Report | None:
             _LOGGER.info("%s", change or f"{config.data.records} has no records")
             _write_records(config, new)
         if new.output.exists() or not RunFolder(config).is_trained:
-            for step in ("train", "evaluate", "export"):
+            for step in ("train", "summarize", "export"):
                 run(new, step)
             os.replace(new.output, ready)
         else:

@@ -132,7 +132,11 @@ def _evaluate_scores(arguments: argparse.Namespace) -> None:
     chosen, judgements = load_rerankers(arguments.rerank), load_judgements(arguments.judgements)
 
     from keras_xmr.evaluation import external_scores
-    from keras_xmr.evaluation.reporting.result_tables import result_tables, verdict_line
+    from keras_xmr.evaluation.reporting.result_tables import (
+        plain_lines,
+        result_tables,
+        verdict_line,
+    )
     from keras_xmr.reranking import build_rerankers
 
     brought = external_scores.ExternalScores(
@@ -147,7 +151,7 @@ def _evaluate_scores(arguments: argparse.Namespace) -> None:
     )
 
     def show(evaluation: Evaluation) -> None:
-        tables = map(str, result_tables(evaluation))
-        print("\n" + "\n\n".join([verdict_line(evaluation), *tables]) + "\n", flush=True)
+        lines = [*plain_lines(evaluation), verdict_line(evaluation)]
+        print("\n" + "\n\n".join([*lines, *map(str, result_tables(evaluation))]) + "\n", flush=True)
 
     external_scores.run(brought, build_rerankers(chosen), show)

@@ -559,9 +559,10 @@ class Config(Section):
         Annotated[str, Field(pattern=r"^(as published|(adapted|no paper): [^|\n]+)$")] | None
     ) = None
     """Whether the method is trained as in its paper: `as published`; `adapted: ` and the changes;
-    or `no paper: ` and a description. Tables of results print it. A config that includes another
-    replaces its `fidelity`, so it repeats the changes that still hold. What all rows of a table
-    share, such as small or frozen towers and tuned rates, does not count."""
+    or `no paper: ` and a description. Reports print it, with the keys that differ from the packaged
+    config of the same name. A config that includes another replaces its `fidelity`, so it repeats
+    the changes that still hold. What all rows of a table share, such as small or frozen towers and
+    tuned rates, does not count."""
 
     @property
     def folder(self) -> Path:

@@ -9,6 +9,8 @@ import scipy.sparse
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.sources import Split
 from data_pipelines.text import Tokenizer
+from keras_xmr.config.fidelity import fidelity_of
+from keras_xmr.config.model_compatibility import is_as_published
 from keras_xmr.config.registry import Choice, components
 from keras_xmr.config.schema import Config, EvaluationOptions
 from keras_xmr.evaluation.curves import set_similarity
@@ -159,7 +161,8 @@ def evaluate_matrices(
         add_relevance(known, config.relevance)
     rerankers = build_rerankers(options.rerankers)
     evaluation = evaluate_split_scores(part.split, scores, known, options.folds, rerankers)
-    evaluation.paper = config.paper
+    evaluation.paper, evaluation.fidelity = config.paper, fidelity_of(config)
+    evaluation.is_trained = not is_as_published(config)
     if embedded is not None:
         evaluation.embedded = embedded
         _add_uncertainty(evaluation)

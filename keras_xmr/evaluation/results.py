@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_xmr.config.fidelity import Fidelity
 from keras_xmr.config.schema import RelevanceOptions, ReportedResults
 from keras_xmr.evaluation.uncertainty.assessment import Bins, log_sigma
 from keras_xmr.evaluation.uncertainty.probes import Probes
@@ -150,6 +151,8 @@ class Evaluation:
             members of one item's set.
         reranked: The results after re-ranking.
         paper: The row of a paper that the config reproduces.
+        fidelity: Whether the run follows that paper.
+        is_trained: Whether the model was trained here, not taken as published.
         probes: Results of embedding changed items; None without an uncertainty report.
         attention: Attention on a few photos; None without attention over places.
         gradients: Number of negatives with a gradient; None where it is not known.
@@ -169,6 +172,8 @@ class Evaluation:
     set_similarity: dict[str, float] = field(default_factory=dict)
     reranked: list[RerankedEvaluation] = field(default_factory=list)
     paper: ReportedResults | None = None
+    fidelity: Fidelity | None = None
+    is_trained: bool = True
     probes: Probes | None = None
     attention: Attention | None = None
     gradients: GradientCounts | None = None
@@ -196,6 +201,7 @@ class Evaluation:
             "split": self.split,
             "images": self.images,
             "captions": self.captions,
+            "fidelity": self.fidelity and self.fidelity.sentence,
             "matchers": {m.name: m.measured.as_dict() | {"tied": m.tied} for m in self.matchers},
             "baselines": {name: result.as_dict() for name, result in self.baselines.items()},
             "reranked": {result.name: result.measured.as_dict() for result in self.reranked},

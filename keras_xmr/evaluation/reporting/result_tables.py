@@ -76,23 +76,32 @@ def _against(measured: Measured, kind: str | None) -> RetrievalMetrics:
 
 
 def plain_lines(evaluation: Evaluation) -> list[str]:
-    """Sentences on the recalls of the model's matcher, compared with chance and simpler models."""
+    """Sentences that open a report: photos found, gain over simpler models, and fidelity."""
     metrics = evaluation.matchers[0].metrics
-    lines = []
-    for side, query, answer, count in (
-        ("t2i", "A caption", "image", evaluation.images),
-        ("i2t", "An image", "caption", evaluation.captions),
+    by_chance, lines = chance(metrics), []
+    for side, queries, answer, count in (
+        ("t2i", "captions", "photo", evaluation.images),
+        ("i2t", "photos", "caption", evaluation.captions),
     ):
-        (first, ten), (by_chance, ten_by_chance) = (
-            metric_cells(summary, [f"{side}_recall_1", f"{side}_recall_10"])
-            for summary in (metrics.summary, chance(metrics))
+        first, ten = (
+            [_of_hundred(summary[f"{side}_recall_{k}"]) for summary in (metrics.summary, by_chance)]
+            for k in (1, 10)
         )
         lines.append(
-            f"{query} as the query: the first {answer} of {count:,} is relevant for "
-            f"{first} % of the queries, and one of the first ten for {ten} %; in a random order "
-            f"for {by_chance} % and {ten_by_chance} %."
+            f"Finds a right {answer} first for {first[0]} of 100 {queries}, and among the first "
+            f"ten for {ten[0]}, of {count:,} {answer}s; in a random order for {first[1]} and "
+            f"{ten[1]}."
         )
-    return lines + baseline_lines(evaluation)
+    fidelity = [evaluation.fidelity.sentence] if evaluation.fidelity else []
+    return lines + baseline_lines(evaluation) + fidelity
+
+
+def _of_hundred(share: float) -> str:
+    """A share as a number of 100, such as `59`."""
+    number = round(100 * share)
+    if share > 0 and number == 0:
+        return "fewer than 1"
+    return "more than 99" if share < 1 and number == 100 else str(number)
 
 
 def baseline_lines(evaluation: Evaluation) -> list[str]:
@@ -108,11 +117,19 @@ def baseline_lines(evaluation: Evaluation) -> list[str]:
             )
             continue
         gap = rsum_difference(metrics, simpler.metrics, image_of)
-        place = "above" if gap.low > 0 else "below" if gap.high < 0 else "level with"
-        lines.append(
-            f"The model is {place} a {name} on the same features, with RSUM {rsum} (difference "
-            f"{100 * gap.value:+.1f}, 95 % interval {100 * gap.low:+.1f} to {100 * gap.high:+.1f})."
+        if gap.low > 0:
+            line = f"Better than a {name} on the same features"
+        elif gap.high < 0:
+            line = f"Worse than a {name} on the same features"
+        else:
+            line = f"No better than a {name} on the same features"
+        line += (
+            f": RSUM {100 * gap.value:+.1f} (95 % interval {100 * gap.low:+.1f} to "
+            f"{100 * gap.high:+.1f}) compared with {rsum}."
         )
+        if evaluation.is_trained and gap.low <= 0:
+            line += " Training gained nothing over it."
+        lines.append(line)
     return lines
 
 
@@ -176,7 +193,8 @@ def reported_tables(evaluation: Evaluation) -> list[Table]:
         title = f"{evaluation.split}{', mean over folds' if folds else ''}"
         title = title if reranker is None else reranked_title(title, reranker)
         rows = ", ".join(dict.fromkeys(compared.row for compared in group))
-        title = f"{title}, compared with {paper.source}: {rows}"
+        fidelity = f" ({evaluation.fidelity.label})" if evaluation.fidelity else ""
+        title = f"{title}, compared with {paper.source}: {rows}{fidelity}"
         if not _is_of_papers_size(evaluation, paper):
             known = f"at least {_IMAGES:,}" if paper.images is None else f"{paper.images:,}"
             ours = f"measured on {evaluation.images:,} images"

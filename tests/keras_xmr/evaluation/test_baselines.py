@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -66,7 +67,14 @@ def evaluate(random, monkeypatch):
         own = SimpleNamespace(name="cosine", scores=scores, measured=measure(scores, truth))
         own.metrics = own.measured.metrics
         evaluation = SimpleNamespace(
-            split="test", matchers=[own], baselines={}, ground_truth=truth, images=40, captions=80
+            split="test",
+            matchers=[own],
+            baselines={},
+            ground_truth=truth,
+            images=40,
+            captions=80,
+            fidelity=None,
+            is_trained=True,
         )
         options = SimpleNamespace(folds=0)
         tower = SimpleNamespace(encoder=encoder, pooling=pooling)
@@ -90,8 +98,9 @@ def test_it_finds_what_is_linear(evaluate):
     table = str(summary_table(evaluation))
     assert table.index(baselines.LINEAR) < table.index("chance")
     lines = plain_lines(evaluation)
-    assert lines[0].startswith("A caption as the query: the first image of 40 is relevant for")
-    assert f"The model is below a {baselines.LINEAR} on the same features" in lines[-1]
+    assert re.match(r"Finds a right photo first for \d+ of 100 captions, .* of 40 photos", lines[0])
+    assert lines[-1].startswith(f"Worse than a {baselines.LINEAR} on the same features: RSUM -")
+    assert lines[-1].endswith("Training gained nothing over it.")
 
 
 def test_it_is_corrected_for_hubs_where_the_model_is(evaluate):
@@ -115,7 +124,9 @@ def test_it_finds_nothing_in_noise(evaluate):
     found = rsum_difference(own, other, evaluation.ground_truth.caption_image)
     assert found.value == pytest.approx(own.summary["rsum"] - other.summary["rsum"])
     assert found.low < 0 < found.high
-    assert "The model is level with" in plain_lines(evaluation)[-1]
+    line = plain_lines(evaluation)[-1]
+    assert line.startswith("No better than a")
+    assert line.endswith("Training gained nothing over it.")
     evaluation.images = 9
     assert "are too few to compare the model with it" in plain_lines(evaluation)[-1]
 
@@ -136,7 +147,7 @@ def test_towers_of_one_model_are_compared_as_published(evaluate, monkeypatch):
     evaluation = evaluate(100.0, ("test",), clip)
     assert list(evaluation.baselines) == [baselines.ZERO_SHOT]
     assert evaluation.baselines[baselines.ZERO_SHOT].metrics.summary["rsum"] == pytest.approx(6)
-    assert "The model is below a zero-shot model (no training)" in plain_lines(evaluation)[-1]
+    assert "Worse than a zero-shot model (no training)" in plain_lines(evaluation)[-1]
     clip.output = "tokens"
     assert evaluate(100.0, ("test",), clip).baselines == {}
 

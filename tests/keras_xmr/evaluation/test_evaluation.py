@@ -205,7 +205,7 @@ def test_report_has_figures_plots_and_pictures(run, printed):
         assert word in page
     # What it means comes first, then photos, then tables; uncertainty that tells nothing is folded.
     begins = [
-        "A caption as the query",
+        "Finds a right photo first for",
         "Captions and the images retrieved",
         "annotated pairs</h2>",
     ]

@@ -80,7 +80,9 @@ def test_an_ensemble_is_the_mean_of_its_runs(folder, members, capsys):
     assert recall == pytest.approx(np.mean(best == right))
     assert list(figures["reranked"]) == ["ensemble + fast_reranking"]
     assert "ensemble" in capsys.readouterr().out
-    assert "ensemble-my_saf-my_sgr: test" in (evaluation / "report.html").read_text("utf-8")
+    assert "ensemble-my_saf-my_sgr (adapted): test" in (evaluation / "report.html").read_text(
+        "utf-8"
+    )
     assert json.loads((found / "ensemble.json").read_bytes())["runs"] == [str(p) for p in paths]
     # `compare` takes it as a run.
     ((name, (result,)),) = read_runs([found])["test"].items()

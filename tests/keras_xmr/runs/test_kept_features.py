@@ -222,9 +222,11 @@ def test_a_linear_model_on_kept_features_stands_beside_the_trained_one(trained, 
     folder = trained.folder.evaluation("test")
     figures = json.loads((folder / "metrics.json").read_bytes())["baselines"]
     rsum = f"{100 * figures[LINEAR]['metrics']['rsum']:.1f}"
-    sentence = f"{LINEAR} on the same features, with RSUM {rsum}"
-    assert sentence in (folder / "report.html").read_text("utf-8")
-    assert sentence in printed
+    for text in ((folder / "report.html").read_text("utf-8"), printed):
+        (sentence,) = (
+            line for line in text.splitlines() if f"{LINEAR} on the same features" in line
+        )
+        assert f"compared with {rsum}." in sentence
     rows = [line for line in printed.splitlines() if line.strip().startswith(LINEAR)]
     assert rows[0].split()[-1] == rsum
     evaluation = SimpleNamespace(

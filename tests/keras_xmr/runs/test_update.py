@@ -44,7 +44,7 @@ class Steps:
             tiny_runs.untrained(own)
             own.folder.checkpoints.mkdir()
             (own.folder.checkpoints / "checkpoint").touch()
-        elif step == "evaluate":
+        elif step == "summarize":
             own.folder.evaluation("test").mkdir(parents=True)
             own.folder.metrics("test").write_text(f"{len(own.records.split('train'))}")
 
@@ -58,7 +58,7 @@ def made(tmp_path, monkeypatch):
     Run(config).prepare()
     steps, fingerprint = Steps(), {"model": "old"}
     steps(config, "train")
-    steps(config, "evaluate")
+    steps(config, "summarize")
     monkeypatch.setattr(module, "run", steps)
     monkeypatch.setattr(module, "RunModel", lambda run: StubEmbedder(fingerprint["model"]))
     index = config.folder / "index"
@@ -98,7 +98,7 @@ def test_changed_captions_are_trained_with_and_indexed(made, capsys, caplog):
         command.run(type("Arguments", (), {"run": config.folder, "index": None}))
     assert re.search(r"changed since .*: \w+ has \d+ images, not \d+", caplog.text)
     assert f"report: {config.folder / 'evaluation' / 'test' / 'report.html'}" in caplog.text
-    assert steps.done == ["train", "evaluate", "export"]
+    assert steps.done == ["train", "summarize", "export"]
     assert images(config) == before + 1
     assert data_change(config.data) is None
     index = PhotoIndex.open(config.folder / "index")
@@ -115,7 +115,7 @@ def test_changed_captions_are_trained_with_and_indexed(made, capsys, caplog):
     assert steps.done == []
 
 
-@pytest.mark.parametrize("step", ["train", "evaluate", "export"])
+@pytest.mark.parametrize("step", ["train", "summarize", "export"])
 def test_until_the_new_model_is_complete_the_run_is_the_old_one(made, step):
     config, steps, _ = made
     add_photo(config)

@@ -1,0 +1,87 @@
+"""Whether a run trains a method as its paper does, for titles and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from keras_xmr.config.loader import (
+    find_config,
+    load_config,
+    packaged_ablations,
+    packaged_configs,
+)
+from keras_xmr.config.messages import cut, first_of
+from keras_xmr.config.schema import Config
+
+_COMPARED = ("model", "objective", "train", "relevance", "data.text", "data.image")
+# Where a step is computed, and what is written meanwhile, changes no result but for rounding.
+_FREE = (
+    *("train.operation_threads", "train.devices", "train.jit_compile", "train.gradient_caching"),
+    *("train.precompute_features", "train.precompute_captions", "train.checkpoint_steps"),
+    *("train.log_steps", "train.watchdog", "model.text.encoder.vectors"),
+)
+_MOST = 8
+
+
+class Fidelity(NamedTuple):
+    """Whether a run follows a paper.
+
+    Attributes:
+        label: `as published`, `adapted`, `changed` (from what is published) or `no paper`.
+        sentence: The changes.
+    """
+
+    label: str
+    sentence: str
+
+
+def fidelity_of(config: Config) -> Fidelity | None:
+    """The `fidelity` of a config, with the keys that differ from the packaged config of its name.
+
+    Args:
+        config: The config of a run.
+
+    Returns:
+        None if the config says nothing about a paper.
+    """
+    if config.fidelity is None:
+        return None
+    label = config.fidelity.partition(":")[0]
+    source = f" to {config.paper.source}" if config.paper else ""
+    sentence = f"Fidelity{source}: {config.fidelity}."
+    if config.name not in packaged_configs() and config.name not in packaged_ablations():
+        return Fidelity(label, f"{sentence} No packaged config is called {config.name}.")
+    packaged = load_config(find_config(config.name))
+    if not (changes := list(_changes(_compared(packaged), _compared(config)))):
+        return Fidelity(label, sentence)
+    listed = "; ".join(first_of(changes, _MOST))
+    sentence += f" Changed from the packaged config: {listed}."
+    return Fidelity("changed" if label == "as published" else label, sentence)
+
+
+def _compared(config: Config) -> dict[str, str]:
+    """The keys that decide what is trained, with their values."""
+    content = config.model_dump(mode="json")
+    content |= {f"data.{key}": content["data"][key] for key in ("text", "image")}
+    return dict(_flat({key: content[key] for key in _COMPARED}))
+
+
+def _flat(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Yields every value within sections and lists, by its key, such as `train.phases.0.epochs`."""
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for name, inner in items:
+        path = f"{key}.{name}".lstrip(".")
+        if path in _FREE:
+            continue
+        if isinstance(inner, dict) or (isinstance(inner, list) and inner):
+            yield from _flat(inner, path)
+        else:
+            yield path, "null" if inner is None else str(inner)
+
+
+def _changes(packaged: dict[str, str], ours: dict[str, str]) -> Iterator[str]:
+    for key in dict.fromkeys([*ours, *packaged]):
+        here, there = ours.get(key, "missing"), packaged.get(key, "missing")
+        if here != there:
+            yield f"{key} {cut(here)} (packaged: {cut(there)})"
