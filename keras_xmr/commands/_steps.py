@@ -276,7 +276,7 @@ class Run:
     def export(self) -> None:
         """Writes `model.keras` and the SavedModel."""
         _LOGGER.info("== export")
-        export_keras(self.model, self.folder.model)
+        self.folder.export(lambda path: export_keras(self.model, path))
         _LOGGER.info("Keras model: %s", self.folder.model)
         path = next_version(self.folder.serving)
         export_saved_model(self.model, self.tokenizer, self.config.data.image, path)

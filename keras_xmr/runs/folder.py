@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from importlib import metadata
 from operator import getitem
@@ -207,6 +207,7 @@ class RunFolder:
             # The config too: older evaluations are recognised by its time.
             for path in (self.done, self.best_weights, self.last_weights, self.training_log):
                 path.unlink(missing_ok=True)
+            self.model.unlink(missing_ok=True)
             (self.checkpoints / BEST_IN_PART).unlink(missing_ok=True)
             self.config.unlink(missing_ok=True)
             self.path.mkdir(parents=True, exist_ok=True)
@@ -250,6 +251,39 @@ class RunFolder:
         content = {**summary, "config": _fixed(config), "sha256": sums}
         atomic_write(self.done, json.dumps(content, indent=2).encode())
 
+    def export(self, write: Callable[[Path], None]) -> None:
+        """Writes the exported model, and its checksum.
+
+        Args:
+            write: Writes the model to a path.
+        """
+        self._keep_checksum(None)  # Killed in between, the model is one without a checksum.
+        write(self.model)
+        self._keep_checksum(checksum(self.model))
+
+    def _keep_checksum(self, sha256: str | None) -> None:
+        summary = json.loads(self.done.read_bytes())
+        sums = summary.setdefault("sha256", {})
+        sums.pop(self.model.name, None)
+        sums |= {self.model.name: sha256} if sha256 else {}
+        atomic_write(self.done, json.dumps(summary, indent=2).encode())
+
+    def verify_model(self) -> None:
+        """Checks that the exported model is there, is of this run, and is whole.
+
+        Raises:
+            UserError: If not.
+        """
+        if not self.model.is_file():
+            raise UserError(
+                f"{self.path} has no exported model ({self.model.name}); export the run first"
+            )
+        if self._summary().sha256.get(self.model.name) not in (None, checksum(self.model)):
+            raise UserError(
+                f"{self.model} is damaged, or of another run: its checksum is not the one in "
+                f"{self.done.name}; export the run again"
+            )
+
     def verify(self, path: Path) -> None:
         """Checks that a file is unchanged since the training.
 
@@ -284,7 +318,7 @@ class RunFolder:
             UserError: If one is missing or damaged.
         """
         for name in self._summary().sha256:
-            if not name.endswith(".weights.h5"):
+            if not name.endswith((".weights.h5", self.model.name)):
                 self.verify(self.path / name)
 
     def _summary(self) -> _Summary:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import keras
 import numpy as np
@@ -40,18 +41,17 @@ def load(folder: str | Path) -> LoadedRun:
         folder: Such as `saved_models/scenes_pcme`.
 
     Raises:
-        UserError: If the folder has no exported run, or its model cannot be loaded.
+        UserError: If the folder has no exported run, a file of it was changed, or its model cannot
+            be loaded.
     """
     config = load_run(Path(folder))
     paths = RunFolder(config)
-    if not paths.model.is_file():
-        raise UserError(
-            f"{paths.path} has no exported model ({paths.model.name}); export the run first"
-        )
+    paths.verify_model()
+    paths.verify_tokenizer()
     import_plugins()
     try:
         model = keras.models.load_model(paths.model, compile=False)
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError, BadZipFile) as error:
         if unknown := re.search(r"Could not locate \w+ '(.+?)'", str(error)):
             raise UserError(
                 f"{paths.model} cannot be loaded: Keras does not know {unknown[1]!r}. Import the "

@@ -47,6 +47,7 @@ def load_retriever(
         # The description of an encoder is gone, and the exported model has it too.
         if not folder.model.is_file():
             raise
+        folder.verify_model()
         import_plugins()
         model = keras.models.load_model(folder.model, compile=False)
     bare = model.without_optimizer()

@@ -6,8 +6,10 @@ import keras
 import models
 import pytest
 from keras import ops
+from tiny_runs import copy_of
 
 from keras_xmr.config.contracts import LossContract
+from keras_xmr.export.saved_model import export_keras
 from keras_xmr.losses import Loss
 from keras_xmr.matchers import Cosine
 from keras_xmr.model.retriever import Retriever
@@ -37,3 +39,62 @@ def test_a_loss_of_a_module_that_is_not_imported_is_named(tmp_path, monkeypatch)
     monkeypatch.setattr(inference, "load_run", lambda folder: config)
     with pytest.raises(UserError, match=r"Keras does not know 'Unregistered'\. Import the module"):
         inference.load(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory, trained):
+    """A trained run with its exported model."""
+    run = copy_of(trained, tmp_path_factory.mktemp("exported"))
+    run.folder.export(lambda path: export_keras(run.model, path))
+    inference.load(run.folder.path)
+    return run.folder
+
+
+def flip(content: bytes) -> bytes:
+    """Content with one bit flipped, in its middle."""
+    place = len(content) // 2
+    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+
+
+def swap_words(content: bytes) -> bytes:
+    """A vocabulary with its last two lines swapped."""
+    *lines, first, second = content.splitlines(keepends=True)
+    return b"".join([*lines, second, first])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "change", "says"),
+    [
+        ("model.keras", flip, "model.keras is damaged, or of another run: .*export the run again"),
+        ("model.keras", lambda content: content[:-9], "model.keras is damaged, or of another run"),
+        ("vocabulary.txt", swap_words, "vocabulary.txt is damaged: its checksum is not the one"),
+    ],
+)
+def test_a_changed_file_of_a_run_is_named(exported, name, change, says):
+    path = exported.path / name
+    whole = path.read_bytes()
+    path.write_bytes(change(whole))
+    try:
+        with pytest.raises(UserError, match=says):
+            inference.load(exported.path)
+    finally:
+        path.write_bytes(whole)
+
+
+@pytest.mark.slow
+def test_a_damaged_model_without_a_checksum_is_an_error_in_a_sentence(exported):
+    summary, whole = exported.done.read_bytes(), exported.model.read_bytes()
+    with pytest.raises(KeyboardInterrupt):
+        exported.export(lambda path: path.write_bytes(flip(whole)) and raise_interrupt())
+    try:
+        with pytest.raises(UserError, match="cannot be loaded"):
+            inference.load(exported.path)
+        exported.verify_tokenizer()
+    finally:
+        exported.done.write_bytes(summary)
+        exported.model.write_bytes(whole)
+
+
+def raise_interrupt():
+    raise KeyboardInterrupt
