@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
+from keras_xmr.config.fidelity import fidelity_text
 from keras_xmr.config.loader import packaged_ablations, packaged_configs
 from keras_xmr.config.yaml_file import read_yaml
 from keras_xmr.utils.files import atomic_write
@@ -49,7 +50,7 @@ def fidelity_of(name: str) -> str | None:
     """What the config of a name says, as `pcmepp` or `csv_pretrained_pcmepp`; None without one."""
     configs = _configs()
     found = next((prefix + name for prefix in _PREFIXES if prefix + name in configs), None)
-    return str(read_yaml(configs[found]).data["fidelity"]) if found else None
+    return fidelity_text(read_yaml(configs[found]).data["fidelity"]) if found else None
 
 
 @functools.cache

@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from keras_xmr.config.fidelity import fidelity_text
 from keras_xmr.config.loader import (
     ConfigError,
     config_name,
@@ -82,7 +83,7 @@ def _list_paper(name: str) -> Iterator[str]:
         data = read_yaml(path).data
         if section := data.get("paper"):
             paper = ReportedResults.model_validate(section)
-            row = config, paper, data["fidelity"]
+            row = config, paper, fidelity_text(data["fidelity"])
             papers[_key(paper.source)].setdefault(paper.source, []).append(row)
     if name not in papers:
         known = ", ".join(sorted(papers))

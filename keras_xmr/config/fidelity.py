@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from keras_xmr.config.loader import (
@@ -36,8 +36,16 @@ class Fidelity(NamedTuple):
     sentence: str
 
 
+def fidelity_text(fidelity: str | Mapping[str, str | None]) -> str:
+    """Returns the key `fidelity` of a config as one line: `adapted: ` and what is adapted."""
+    if isinstance(fidelity, str):
+        return fidelity
+    changes = [change for change in fidelity.values() if change]
+    return f"adapted: {'; '.join(changes)}" if changes else "as published"
+
+
 def fidelity_of(config: Config) -> Fidelity | None:
-    """The `fidelity` of a config, with the keys that differ from the packaged config of its name.
+    """Returns the `fidelity` of a config, and the keys that differ from the packaged config.
 
     Args:
         config: The config of a run.
@@ -47,9 +55,10 @@ def fidelity_of(config: Config) -> Fidelity | None:
     """
     if config.fidelity is None:
         return None
-    label = config.fidelity.partition(":")[0]
+    text = fidelity_text(config.fidelity)
+    label = text.partition(":")[0]
     source = f" to {config.paper.source}" if config.paper else ""
-    sentence = f"Fidelity{source}: {config.fidelity}."
+    sentence = f"Fidelity{source}: {text}."
     if config.name not in packaged_configs() and config.name not in packaged_ablations():
         return Fidelity(label, f"{sentence} No packaged config is called {config.name}.")
     packaged = load_config(find_config(config.name))

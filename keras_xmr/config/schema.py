@@ -556,13 +556,15 @@ class Config(Section):
     """The row of a paper that the config reproduces, and its published figures."""
 
     fidelity: (
-        Annotated[str, Field(pattern=r"^(as published|(adapted|no paper): [^|\n]+)$")] | None
+        Annotated[str, Field(pattern=r"^(as published|no paper: [^|\n]+)$")]
+        | dict[str, Annotated[str, Field(pattern=r"^[^|\n]+$")] | None]
+        | None
     ) = None
-    """Whether the method is trained as in its paper: `as published`; `adapted: ` and the changes;
-    or `no paper: ` and a description. Reports print it, with the keys that differ from the packaged
-    config of the same name. A config that includes another replaces its `fidelity`, so it repeats
-    the changes that still hold. What all rows of a table share, such as small or frozen towers and
-    tuned rates, does not count."""
+    """Whether the method is trained as in its paper: `as published`; what is adapted, a sentence
+    per part, such as `{sigma: initial sigma e^-3.5}`; or `no paper: ` and a description. A config
+    that includes another adds to its adaptations; `null` takes one away. Reports print it, with the
+    keys that differ from the packaged config of the same name. What all rows of a table share, such
+    as small or frozen towers and tuned rates, does not count."""
 
     @property
     def folder(self) -> Path:

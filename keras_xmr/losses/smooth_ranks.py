@@ -108,12 +108,12 @@ def _in_blocks(function: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> T
 
 
 class DAA(DirectionsLoss):
-    """One minus the smooth Average Semantic Precision (Li et al. 2022, Eq. 4 to 12).
+    """One minus the smooth Average Semantic Precision, sum of both directions (Li et al. 2022).
 
     The ASP of a query is the mean, over all candidates, of the smaller of two ranks divided by
-    the larger one: the rank by similarity, and the rank by relevance to the query. In both ranks
-    a sigmoid replaces the comparison of two candidates, and a candidate is not compared with
-    itself (Eq. 10; Eq. 11 as printed adds half a rank).
+    the larger one: the rank by similarity, and the rank by relevance to the query (Eq. 4 to 12).
+    In both ranks a sigmoid replaces the comparison of two candidates, and a candidate is not
+    compared with itself (Eq. 10; Eq. 11 as printed adds half a rank).
 
     Queries are processed a few at a time, with their gradients, so memory is a few times that of
     the similarities, and not that times the number of candidates.
@@ -182,6 +182,9 @@ class SmoothAP(DirectionsLoss):
     score) / temperature), among all candidates and among the positives of the query; the quotient
     of both, averaged over the positives, is the smooth average precision (Bleeker and de Rijke
     2022, Eq. 2 to 5). Memory is P x M for P pairs that match and M candidates.
+
+    The mean of both directions is from the appendix of Bleeker and de Rijke. Li et al. 2022 name no
+    direction in Eq. 12, a mean over queries: `DAA` adds both.
 
     Args:
         temperature: How steep the sigmoid is. Smaller is nearer to the true average precision,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from keras_xmr.config.fidelity import fidelity_of
+from keras_xmr.config.fidelity import fidelity_of, fidelity_text
 from keras_xmr.config.loader import find_config, load_config, packaged_configs
 
 
@@ -28,6 +28,30 @@ def test_changed_keys_are_named(name, settings, label, says):
     assert fidelity.label == label
     assert says in fidelity.sentence
     assert ("Changed from the packaged config: " in fidelity.sentence) is ("packaged: " in says)
+
+
+@pytest.mark.parametrize(
+    ("name", "has", "has_not"),
+    [
+        ("coco_dvse_bert", ["cosines for", "temperature of 0.05", "a tenth", "ResNeXt-101"], []),
+        ("coco_dvse_regions", ["cosines for", "temperature of 0.05"], ["a tenth of the rate"]),
+        ("scenes_msrm", ["a residual", "Eq. 8 and 11", "unit sphere"], ["sigma", "KL"]),
+        ("cub_msrm_literal", ["Eq. 8 and 11", "unit sphere", "separate W"], ["residual"]),
+        ("coco_sgraf_daa", ["share towers", "relevance by CIDEr"], []),
+        ("coco_vsrn_smooth_ap", ["150 epochs"], []),
+        ("cub_pcme_bert_daa", ["none are published for BERT", "weight of COCO"], []),
+        ("scenes_pcme_mean_only", ["as published"], ["sigma"]),
+    ],
+)
+def test_an_inherited_list_is_extended_and_null_takes_away(name, has, has_not):
+    text = fidelity_text(load_config(find_config(name)).fidelity)
+    assert [words for words in has if words not in text] == []
+    assert [words for words in has_not if words in text] == []
+
+
+def test_without_adaptations_it_is_as_published():
+    config = load_config(find_config("coco_vsepp_smooth_ap"), ["fidelity.epochs=null"])
+    assert fidelity_text(config.fidelity) == "as published"
 
 
 def test_many_changes_are_counted():
