@@ -44,7 +44,8 @@ def read_variables(*variables: Any) -> list[Tensor]:
         from keras_xmr.layers.tensorflow_paths import read_variables
 
         return read_variables(variables)
-    return [ops.convert_to_tensor(variable) for variable in variables]
+    # PyTorch assigns in place: a state is copied, as what is read has to last until the gradient.
+    return [ops.convert_to_tensor(v) if v.trainable else ops.copy(v) for v in variables]
 
 
 class GivenSeed(keras.random.SeedGenerator):
@@ -56,6 +57,7 @@ class GivenSeed(keras.random.SeedGenerator):
 
     def __init__(self, numbers: Any) -> None:
         self._numbers = numbers
+        self._initial_seed = numbers  # Dropout of PyTorch's backend asks for it.
 
     def next(self, ordered: bool = True) -> Tensor:
         """Returns the two numbers, uint32 (2,)."""

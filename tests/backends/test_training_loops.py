@@ -87,6 +87,28 @@ def test_half_precision_gives_finite_losses(unit, name):
     assert torch.isfinite(images.grad).all()
 
 
+@torch_only
+@pytest.mark.parametrize("name", ["SAF", "SGR", "SGRAF"])
+def test_a_matcher_of_tokens_trains_with_dropout(random, name):
+    import torch
+
+    matcher = getattr(matchers, name)(similarity_dimension=4)
+    values = torch.tensor(random.normal(size=(2, 5, 3, 8)), dtype=torch.float32)
+    sides = [{"tokens": side, "mask": torch.ones(5, 3)} for side in values.requires_grad_()]
+    states = [matcher.saf if name == "SGRAF" else matcher] * (name != "SGR")
+    for seed in range(2):
+        image, caption = (
+            matcher.prepare(embedding, side, seed)
+            for embedding, side in zip(sides, ("image", "caption"), strict=True)
+        )
+        before = [float(state.moving_mean.numpy()) for state in states]
+        scores = matcher(image, caption, training=True)
+        scores.sum().backward()
+        assert [float(state.moving_mean.numpy()) for state in states] != before or not states
+    assert torch.isfinite(values.grad).all()
+    assert values.grad.abs().sum() > 0
+
+
 @jax_only
 def test_learned_numbers_are_trained_without_state(unit):
     import jax
