@@ -1,7 +1,6 @@
-"""Orientation and size of JPEG and PNG files, read in a TensorFlow graph before decoding.
+"""Size of JPEG and PNG files, and EXIF orientation, read in a TensorFlow graph before decoding.
 
-An exported model depends on this module: phones store photos turned, with their orientation in
-EXIF data, and a decoder of TensorFlow ignores it.
+Phones store photos turned, with their orientation in EXIF data, which TensorFlow ignores.
 """
 
 from __future__ import annotations
@@ -16,11 +15,7 @@ _BEYOND = 64
 
 
 class _Bytes:
-    """Bytes of a file, zero beyond its end.
-
-    Args:
-        data: A scalar string.
-    """
+    """Bytes of a file, a scalar string; zero beyond its end."""
 
     def __init__(self, data: tf.Tensor) -> None:
         values = tf.cast(tf.io.decode_raw(data, tf.uint8), tf.int32)
@@ -48,19 +43,15 @@ def is_png(data: tf.Tensor) -> tf.Tensor:
 
 
 def has_few_pixels(data: tf.Tensor) -> tf.Tensor:
-    """Whether a PNG has at most `MAX_PIXELS` by its header; true for others."""
+    """Whether the header of a JPEG or a PNG has at most `MAX_PIXELS`, a scalar boolean."""
     file = _Bytes(data)
-    pixels = tf.cast(file.number(tf.constant(16), 4), tf.float64)
-    pixels *= tf.cast(file.number(tf.constant(20), 4), tf.float64)
-    return tf.logical_not(is_png(data)) | (pixels <= MAX_PIXELS)
+    png = tf.stack([file.number(tf.constant(place), 4) for place in (16, 20)])
+    sides = tf.cond(is_jpeg(data), lambda: tf.io.extract_jpeg_shape(data)[:2], lambda: png)
+    return tf.reduce_prod(tf.cast(sides, tf.float64)) <= MAX_PIXELS
 
 
 def read_orientation(data: tf.Tensor) -> tf.Tensor:
-    """Returns the EXIF orientation of a JPEG, int32: 1 (upright) to 8, and 1 without any.
-
-    Args:
-        data: The bytes of the file, a scalar string.
-    """
+    """Returns the EXIF orientation of a JPEG, int32: 1 (upright) to 8; 1 for other files."""
     file = _Bytes(data)
 
     def next_segment(at: tf.Tensor, exif: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -76,18 +67,12 @@ def read_orientation(data: tf.Tensor) -> tf.Tensor:
     _, exif = tf.while_loop(goes_on, next_segment, start, maximum_iterations=_MOST_SEGMENTS)
     little = file.number(exif, 2) == 0x4949
     table = exif + file.number(exif + 4, 4, little)
-    entries = tf.minimum(file.number(table, 2, little), _MOST_ENTRIES)
+    numbers = tf.range(tf.minimum(file.number(table, 2, little), _MOST_ENTRIES))
 
-    def next_entry(entry: tf.Tensor, value: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        at = table + 2 + 12 * entry
-        is_one = (file.number(at, 2, little) == _ORIENTATION) & (
-            file.number(at + 2, 2, little) == _SHORT
-        )
-        return entry + 1, tf.where(is_one, file.number(at + 8, 2, little), value)
+    def value(number: tf.Tensor) -> tf.Tensor:
+        tag, kind, value = (file.number(table + 2 + 12 * number + p, 2, little) for p in (0, 2, 8))
+        return tf.where((tag == _ORIENTATION) & (kind == _SHORT), value, 0)
 
-    _, value = tf.while_loop(
-        lambda entry, value: (entry < entries) & (value == 0),
-        next_entry,
-        (tf.constant(0), tf.constant(0)),
-    )
-    return tf.where((exif > 0) & (value >= 1) & (value <= 8), value, 1)
+    values = tf.concat([tf.map_fn(value, numbers), [0]], axis=0)
+    first = values[tf.argmax(values != 0)]
+    return tf.where((exif > 0) & (first >= 1) & (first <= 8), first, 1)

@@ -104,10 +104,11 @@ def decode_any_for_evaluation(
     checked = tf.debugging.Assert(fits, [tf.strings.join([name, why], " ")])
     with tf.control_dependencies([checked] if checked is not None else []):
         data = tf.identity(data)
+    orientation = read_orientation(data)
     return tf.cond(
-        is_jpeg(data) & (read_orientation(data) == 1),
+        is_jpeg(data) & (orientation == 1),
         lambda: decode_for_evaluation(data, options),
-        lambda: crop_for_evaluation(decode(data), options),
+        lambda: crop_for_evaluation(decode(data, orientation), options),
     )
 
 
@@ -249,21 +250,21 @@ DCT = "INTEGER_ACCURATE"
 old machines, and differs by a few levels."""
 
 
-def decode(data: tf.Tensor) -> tf.Tensor:
+def decode(data: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
     """Decodes a JPEG or a PNG file to upright pixels uint8 (H, W, 3).
 
     Transparent pixels of a PNG have the colour that is stored below their transparency.
 
     Args:
         data: The bytes of the file, a scalar string.
+        orientation: From `read_orientation`.
     """
     pixels = tf.cond(
         is_jpeg(data),
         lambda: tf.io.decode_jpeg(data, channels=3, dct_method=DCT),
         lambda: tf.io.decode_png(data, channels=3),
     )
-    pixels = tf.ensure_shape(pixels, [None, None, 3])
-    return tf.cond(is_jpeg(data), lambda: _upright(pixels, read_orientation(data)), lambda: pixels)
+    return _upright(tf.ensure_shape(pixels, [None, None, 3]), orientation)
 
 
 def _upright(pixels: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:

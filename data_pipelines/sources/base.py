@@ -234,7 +234,7 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 
 def draw_split(key: str, val_share: float, test_share: float) -> Split:
     """Draws the split of an image from a hash of its key, independent of other images."""
-    digest = hashlib.sha256(unicodedata.normalize("NFC", key).encode(errors="replace")).digest()
+    digest = hashlib.sha256(composed(key).encode(errors="replace")).digest()
     draw = int.from_bytes(digest[:8]) / 2**64
     if draw < test_share:
         return "test"
@@ -268,6 +268,22 @@ def inside(root: Path, name: str) -> Path:
     return path
 
 
+def composed(name: str) -> str:
+    """Returns a name with composed letters (NFC); macOS writes names with separate accents."""
+    return unicodedata.normalize("NFC", name)
+
+
+def find(root: Path, name: str) -> Path:
+    """Returns the path of the file `name` below `root`, however its accents are written there.
+
+    Raises:
+        UnreadableError: If the path is outside of `root` or invalid.
+    """
+    names = name, *(unicodedata.normalize(form, name) for form in ("NFC", "NFD"))
+    paths = [inside(root, each) for each in dict.fromkeys(names)]
+    return next(filter(os.path.exists, paths), paths[0])
+
+
 def check_file(path: Path) -> Path:
     """Returns the path of a file or folder; rejects pipes and devices, which might never end.
 
@@ -290,12 +306,12 @@ def file_bytes(path: Path) -> bytes:
 
 
 def read_image_file(root: Path, name: str) -> EncodedImage:
-    """Reads the image file `name` below `root`.
+    """Reads the image file `name` below `root`; see `find`.
 
     Raises:
         UnreadableError: If it is missing, cannot be read, or lies outside of `root`.
     """
-    path = inside(root, name)
+    path = find(root, name)
     try:
         return EncodedImage(file_bytes(path))
     except FileNotFoundError:

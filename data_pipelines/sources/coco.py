@@ -20,7 +20,7 @@ from data_pipelines.sources.base import (
     Split,
     UnreadableError,
     file_bytes,
-    inside,
+    find,
     read_image_file,
     where_to_get,
 )
@@ -157,7 +157,7 @@ class CocoSource(FolderSource):
     def read(self, entry: Entry) -> EncodedImage:
         """Reads the photo from the first folder that has it."""
         for folder in self.images:
-            if os.path.exists(inside(self.root / folder, entry.file)):
+            if os.path.exists(find(self.root / folder, entry.file)):
                 return read_image_file(self.root / folder, entry.file)
         folders = ", ".join(self.images)
         raise UnreadableError(f"{entry.file} is in none of {folders} under {self.root}")

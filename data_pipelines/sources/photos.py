@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 import os
-import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -27,6 +26,7 @@ from data_pipelines.sources.base import (
     SourceError,
     Split,
     UnreadableError,
+    composed,
     draw_split,
     file_bytes,
     inside,
@@ -59,7 +59,10 @@ class PhotosSource(FolderSource):
     """Share of test photos, without a split file."""
 
     def read_splits(self, problems: Problems) -> dict[str, Split] | None:
-        """Reads the split of each photo from the split file; returns None without such a file.
+        """Reads the split of each photo from the split file, by its `composed` name.
+
+        Returns:
+            The splits, or None without such a file.
 
         Raises:
             SourceError: If the file is missing or malformed.
@@ -69,7 +72,7 @@ class PhotosSource(FolderSource):
         path = self.root / self.splits
         splits: dict[str, Split] = {}
         for number, row in csv_rows(path, ("image", "split"), problems):
-            image, written = row["image"].strip(), row["split"].strip()
+            image, written = composed(row["image"].strip()), row["split"].strip()
             split = _SPLIT_NAMES.get(written.lower(), written.lower())
             if split not in SPLITS:
                 problems.add("unknown split", f"{path}:{number}: {written!r}, not {SPLITS}")
@@ -83,14 +86,15 @@ class PhotosSource(FolderSource):
         """Returns the split of a photo, or None, which is counted, if the split file lacks it."""
         if splits is None:
             return draw_split(image, self.val_share, self.test_share)
-        if image not in splits:
+        split = splits.get(composed(image))
+        if split is None:
             problems.add("image without a split", f"{image} is not in {self.splits}")
-        return splits.get(image)
+        return split
 
 
 def hash_caption_id(image: str, text: str) -> str:
     """Returns an id for a caption without one: 64 bits of a hash, in hexadecimal digits."""
-    content = unicodedata.normalize("NFC", f"{image}\n{text.strip()}")
+    content = composed(f"{image}\n{text.strip()}")
     return hashlib.sha256(content.encode(errors="replace")).hexdigest()[:16]
 
 
@@ -124,7 +128,7 @@ class PhotoFolderSource(PhotosSource):
             if not photos and captions is not None and self._holds_captions(captions):
                 problems.add("caption file without a photo", captions)
             for photo in photos:
-                missing.discard(photo)
+                missing.discard(composed(photo))
                 split = self.split_of(photo, splits, problems)
                 texts = self._texts(captions, photo, problems) if split else None
                 if split and texts is not None:
@@ -146,8 +150,8 @@ class PhotoFolderSource(PhotosSource):
 
         for folder, names in visible_files(self.root, failed):
             shown = list(map(folder.relative_to(self.root).joinpath, names))
-            shown.sort(key=lambda path: (path.stem, path.suffix))
-            for _, group in groupby(shown, key=lambda path: path.stem):
+            shown.sort(key=lambda path: (composed(path.stem), path.suffix))
+            for _, group in groupby(shown, key=lambda path: composed(path.stem)):
                 files = list(group)
                 photos = [path.as_posix() for path in files if _kind(path) in _READ]
                 for path in files:
@@ -247,11 +251,13 @@ class CsvSource(PhotosSource):
             return
         splits = self.read_splits(problems)
         captions: dict[str, list[Caption]] = {}
+        first_name: dict[str, str] = {}
         id_columns = () if self.id_column is None else (self.id_column,)
         hashed: Counter[str] = Counter()
         read = json_rows if path.suffix.lower() in _JSON else partial(csv_rows, advice=_OWN_COLUMNS)
         for _, row in read(path, (self.image_column, self.caption_column, *id_columns), problems):
             image, text = row[self.image_column].strip(), row[self.caption_column]
+            image = first_name.setdefault(composed(image), image)
             key = row.get(self.id_column or "caption_id", "").strip()
             if not key:
                 key = hash_caption_id(image, text)
@@ -260,12 +266,12 @@ class CsvSource(PhotosSource):
                     key = f"{key}-{hashed[key]}"
             captions.setdefault(image, []).append(Caption(key, text))
         for image in splits or ():
-            captions.setdefault(image, [])
+            captions.setdefault(first_name.get(image, image), [])
         folder = os.path.normpath(self.photos_folder)
-        named = {os.path.normpath(os.path.join(folder, image)) for image in captions}
+        named = {composed(os.path.normpath(os.path.join(folder, image))) for image in captions}
         for below, names in visible_files(Path(folder)):
             for photo in map(below.joinpath, names):
-                if _kind(photo) in _READ and str(photo) not in named:
+                if _kind(photo) in _READ and composed(str(photo)) not in named:
                     problems.add("image without captions", os.path.relpath(photo, folder))
         for image, its_captions in captions.items():
             split = self.split_of(image, splits, problems)

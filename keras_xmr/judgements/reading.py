@@ -66,7 +66,7 @@ def read_rows(
     """
     with reading(path, f"CSV with {usual}"):
         wanted = f", and should be {usual!r}"
-        for line, fields in files.read_csv(path, needed, wanted, JudgementsError, once=True):
+        for line, fields in files.read_csv(path, needed, wanted, JudgementsError):
             if isinstance(fields, str):
                 raise JudgementsError(fields)
             yield line, fields

@@ -340,7 +340,7 @@ def reading(
 
 
 def read_csv(
-    path: Path, columns: Sequence[str], wanted: str, error: type[UserError], once: bool = False
+    path: Path, columns: Sequence[str], wanted: str, error: type[UserError]
 ) -> Iterator[tuple[int, dict[str, str] | str]]:
     """Yields the line number and the fields, by column, of every row that is not blank.
 
@@ -349,13 +349,13 @@ def read_csv(
         columns: Required columns.
         wanted: End of the message about a missing column.
         error: Class of the errors.
-        once: Whether a column that is there twice is an error; otherwise the last one counts.
 
     Yields:
         For a row with too few fields, or too many, a message in place of the fields.
 
     Raises:
-        UserError: Of the class `error`, if a column is missing, or if the file is not CSV.
+        UserError: Of the class `error`, if a column is missing or is there twice, or if the file is
+            not CSV.
     """
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, strict=True)
@@ -368,7 +368,7 @@ def read_csv(
                 raise error(
                     f"{path} has no column {missing[0]!r}: its first line is {first!r}{wanted}"
                 )
-            if once and (twice := [c for c in header if c and header.count(c) > 1]):
+            if twice := [column for column in header if column and header.count(column) > 1]:
                 raise error(f"{path} has two columns {twice[0]!r}; rename or remove one of them")
             for row in filter(None, reader):
                 if len(row) == len(header):
@@ -377,7 +377,13 @@ def read_csv(
                     message = f"{path}:{reader.line_num}: {len(row)} fields, not {len(header)}"
                     yield reader.line_num, message
         except csv.Error as fault:
-            raise error(
-                f"{path}:{reader.line_num}: not valid CSV ({fault}). A caption that holds a comma "
-                "or a quote must be in double quotes, with quotes inside it doubled"
-            ) from None
+            advice = (
+                "A caption that holds a comma or a quote must be in double quotes, with quotes "
+                "inside it doubled"
+            )
+            if "field limit" in str(fault):
+                advice = (
+                    f"A field of this row is longer than {csv.field_size_limit():,} characters: "
+                    "shorten it, or close a double quote that was left open"
+                )
+            raise error(f"{path}:{reader.line_num}: not valid CSV ({fault}). {advice}") from None

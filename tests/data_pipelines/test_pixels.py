@@ -15,6 +15,7 @@ import tensorflow as tf
 from PIL import Image, ImageOps
 
 from data_pipelines import pixels
+from data_pipelines.image_headers import read_orientation
 from data_pipelines.images import decode, decode_any_for_evaluation, to_jpeg
 from data_pipelines.options import ImageOptions
 from data_pipelines.pixels import MAX_PIXELS, read_pixels
@@ -141,7 +142,11 @@ def test_preparation_refuses_bombs_whatever_the_filters_of_warnings(data, monkey
 def graph():
     """Pixels of a file, as an exported graph decodes it."""
     signature = [tf.TensorSpec([], tf.string)]
-    return tf.function(decode, input_signature=signature, autograph=False)
+
+    def upright(data: tf.Tensor) -> tf.Tensor:
+        return decode(data, read_orientation(data))
+
+    return tf.function(upright, input_signature=signature, autograph=False)
 
 
 OPAQUE = [
@@ -158,7 +163,7 @@ def test_the_graph_sees_the_pixels_of_the_definition(graph, name):
     np.testing.assert_allclose(found, read_pixels(READABLE[name], name), rtol=0, atol=2)
 
 
-@pytest.mark.parametrize("data", [bomb(), b"GIF89a", b"", b"text"])
+@pytest.mark.parametrize("data", [bomb(), large_jpeg(), b"GIF89a", b"", b"text"])
 def test_the_graph_refuses_other_files_and_bombs(data):
     options = ImageOptions(size=32, resize=64)
     with pytest.raises(tf.errors.InvalidArgumentError, match="photo 3 is not a JPEG or a PNG, or"):

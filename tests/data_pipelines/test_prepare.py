@@ -591,6 +591,8 @@ def test_broken_annotations_are_named(options, tmp_path, make, break_it, says):
         ("a.jpg;a dog\n", "no column 'image'"),
         ("", "no column 'image'"),
         ("image,caption\n\xff\xfe\n", "not UTF-8"),
+        ("image,caption,caption\na.jpg,a dog,a cat\n", "has two columns 'caption'; rename or"),
+        (f"image,caption\na.jpg,{'x' * 131_073}\n", "longer than 131,072 characters: shorten it"),
     ],
 )
 def test_malformed_csv_is_explained(options, tmp_path, text, says):

@@ -91,6 +91,30 @@ def test_flickr8k_counts_what_it_cannot_use(tmp_path):
         read(section)
 
 
+@pytest.mark.parametrize("on_disk", ["NFC", "NFD"])
+def test_accents_of_names_may_be_written_in_two_ways(tmp_path, on_disk):
+    """As by macOS, and in archives from there."""
+    source = datasets.csv_photos(tmp_path, images=12)
+    photos = {"NFC": "café.jpg", "NFD": "cafe\u0301.jpg"}
+    (tmp_path / "images" / "photo_000.jpg").rename(tmp_path / "images" / photos[on_disk])
+    other = photos["NFD" if on_disk == "NFC" else "NFC"]
+    for name, row in (("captions.csv", f"{photos[on_disk]},a coffee\n"), ("splits.csv", "")):
+        path = tmp_path / name
+        path.write_text(path.read_text("utf-8").replace("photo_000.jpg", other) + row, "utf-8")
+    made, splits, problems = read(source)
+    assert not problems.total
+    (entry,) = (e for e in splits["train"] if e.file == other)
+    assert len(entry.captions) == 3
+    assert made.read(entry).data == datasets.encoded(datasets.picture(0))
+    folder = tmp_path / "images"
+    (folder / other).with_suffix(".txt").write_text("a coffee")
+    (folder / "splits.csv").write_text(f"image,split\n{other},test\n", "utf-8")
+    section = {"name": "photo_folder", "root": str(folder), "splits": "splits.csv"}
+    _, splits, problems = read(section)
+    assert [entry.captions[0].text for entry in splits["test"]] == ["a coffee"]
+    assert problems.counts == {"image without a split": 11}
+
+
 def test_cub_has_a_zero_shot_and_a_seen_setting(tmp_path):
     section = datasets.cub(tmp_path)
     out = tmp_path / "held_out.txt"
