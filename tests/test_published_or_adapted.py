@@ -14,7 +14,7 @@ from keras_xmr.config.yaml_file import read_yaml
 study = benchmark("published_or_adapted", "studies")
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "docs" / "results" / f"{name}.md" for name in ("own_photos", "rows", "scenes")]
+PAGES = [ROOT / "docs" / "results" / "rows.md"]
 TABLES = [
     path for path in (ROOT / "docs" / "tables").glob("*.csv") if "methods.csv" not in path.name
 ]
