@@ -13,7 +13,7 @@ SEEDS ?= 0,1,2
 # What `make load` serves.
 INDEX ?= saved_models/scenes_pcme/index
 
-.PHONY: help demo compare test quick lint types tests torture bench load bench-search bench-records docs format clean
+.PHONY: help demo compare test quick lint types tests torture bench load bench-search docs format clean
 
 help:  ## Show what can be made
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -60,9 +60,6 @@ load: $(VENV)/.installed  ## 32 clients for a minute at the server of an index: 
 bench-search: $(VENV)/.installed  ## The backends of the search with a million vectors: ten minutes
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/search.py --sizes=1000000 --drawn=200000 \
 		--backends=exact,faiss_ivf_pq,faiss_hnsw
-
-bench-records: $(VENV)/.installed  ## Records of a million tiny photos: written, opened, read
-	$(BIN)/python benchmarks/records.py
 
 docs: $(VENV)/.installed  ## The pages of docs/ with the reference, as a site in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

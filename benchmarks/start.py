@@ -1,11 +1,10 @@
 """Starting: time until the command line prints its help, or a model computes an embedding.
 
 Every figure is of a separate process, from its start to its end. The model is that of the demo, as
-an export leaves it, without training: weights change no time. Of loading to the first embedding
-each part has a row, measured in a process that does nothing else, compared with
-sentence-transformers and open_clip where TORCH_PYTHON has both (`start_torch.py` makes models up).
+an export leaves it, without training: weights change no time. Each part of loading to the first
+embedding has a row, measured in a process that does nothing else.
 
-usage: TORCH_PYTHON=PATH python benchmarks/start.py
+usage: python benchmarks/start.py
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from measuring import LEFT_OUT, ROOT, Row, compare, show
+from measuring import ROOT, Row, compare, show
 
 _ASK = """
 import sys
@@ -42,7 +41,6 @@ _PARTS = (
 )
 AT_MOST = 1.3
 """How many times the import of TensorFlow the first embedding may take."""
-_LIBRARIES = "import tensorflow, keras"
 
 
 def rows(smoke: bool = False) -> Iterator[Row]:
@@ -55,58 +53,24 @@ def rows(smoke: bool = False) -> Iterator[Row]:
     if smoke:
         return
     with tempfile.TemporaryDirectory() as folder:
-        run = untrained_run(Path(folder))
-        libraries = compare("", "", _process("-c", _LIBRARIES), repeats=3).seconds
-        says: list[str] = []
-        ask = _process("-c", _ASK, str(run), says=says)
-        bound = "importing TensorFlow and Keras"
-        for library, theirs in (_others(Path(folder)) or {"": None}).items():
-            against = f"{library}, a model of random weights, in PyTorch" if theirs else ""
-            found = compare(
-                "keras_xmr.load to the first embedding", "", ask, theirs, against, repeats=3
-            )
-            yield replace(
-                _of_child(found, libraries, bound),
-                at_most=AT_MOST,
-                at_least=1.0 if theirs else None,
-                why="Most of the rest is Keras, which builds both towers layer by layer to load "
-                "their weights, and the graph of the first embedding; the rows below have the "
-                "parts.",
-            )
-        parts = np.median([[float(part) for part in line.split()] for line in says], axis=0)
+        run, said = untrained_run(Path(folder)), list[str]()
+        libraries = compare("", "", _process("-c", "import tensorflow, keras"), repeats=3).seconds
+        ask = _process("-c", _ASK, str(run), said=said)
+        found = compare("keras_xmr.load to the first embedding", "", ask, repeats=3)
+        yield replace(
+            _of_child(found, libraries, "importing TensorFlow and Keras"),
+            at_most=AT_MOST,
+            why="Most of the rest is Keras, which builds both towers layer by layer to load their "
+            "weights, and the graph of the first embedding; the rows below have the parts.",
+        )
+        parts = np.median([[float(part) for part in line.split()] for line in said], axis=0)
         for name, seconds in zip(_PARTS, parts.tolist(), strict=True):
             yield Row(f"of it: {name}", "", seconds)
 
 
-def _others(folder: Path) -> dict[str, Callable[[], None] | None]:
-    """What the other libraries do, by their names; none where TORCH_PYTHON does not have them."""
-    if not (python := os.environ.get("TORCH_PYTHON")):
-        return {}
-    script = str(ROOT / "benchmarks" / "start_torch.py")
-    made = subprocess.run([python, script, "make", str(folder)], capture_output=True, text=True)
-    if made.returncode:
-        print(
-            f"{LEFT_OUT}sentence-transformers and open_clip, {made.stderr.splitlines()[-1]}",
-            flush=True,
-        )
-        return {}
-    return {
-        f"{name} {version}": _process(script, name, str(folder), python=python)
-        for name, version in (line.split(" ") for line in made.stdout.splitlines()[-2:])
-    }
-
-
 def _of_child(row: Row, bound: float, bound_by: str) -> Row:
-    """With its bound, and without the memory, which is that of the process that waits."""
-    return replace(
-        row,
-        memory=None,
-        baseline_memory=None,
-        processor=None,
-        baseline_processor=None,
-        bound=bound,
-        bound_by=bound_by,
-    )
+    """With its bound, and without memory and processor time of the process that waits."""
+    return replace(row, memory=None, processor=None, bound=bound, bound_by=bound_by)
 
 
 def untrained_run(folder: Path) -> Path:
@@ -129,17 +93,15 @@ def untrained_run(folder: Path) -> Path:
     return run.folder.path
 
 
-def _process(
-    *arguments: str, says: list[str] | None = None, python: str = sys.executable
-) -> Callable[[], None]:
+def _process(*arguments: str, said: list[str] | None = None) -> Callable[[], None]:
     """A function that runs Python, waits for its end, and keeps the last line that it prints."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command = [sys.executable, *arguments]
 
     def run() -> None:
-        command = [python, *arguments]
         done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-        if says is not None:
-            says.append(done.stdout.splitlines()[-1])
+        if said is not None:
+            said.append(done.stdout.splitlines()[-1])
 
     return run
 

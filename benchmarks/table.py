@@ -35,7 +35,6 @@ from measuring import COLUMNS, LEFT_OUT, ROOT, Row, bytes_a_second, cells, opera
 from keras_xmr.utils.files import atomic_write
 
 HERE = Path(__file__).parent
-GROWTH = "benchmarks_growth.png"
 SHOWN = 4
 """Number of rows per part on the page, besides those with a goal; the CSV file has all."""
 _MARK = "row: "
@@ -123,8 +122,6 @@ def page(found: dict[str, list[Row]], failed: dict[str, str]) -> str:
     ]
     for part, rows in found.items():
         lines += [f"## {title(part)}", "", *about(part), f"`python benchmarks/{part}.py`", ""]
-        if part == "growth":
-            lines += [f"![Time and memory against size]({GROWTH})", ""]
         lines += ["| " + " | ".join(COLUMNS) + " |"]
         lines += ["| --- | --- | ---: | ---: | ---: | ---: | ---: | --- | --- |"]
         others = [row for row in rows if not row.has_goal]
@@ -206,8 +203,6 @@ def main() -> None:
         found = {name: found[name] for name in parts() if name in found}
         atomic_write(options.output / "benchmarks.md", page(found, failed).encode())
         atomic_write(csv_file, table(found).encode())
-        if part == "growth" and found.get("growth"):
-            importlib.import_module("growth").draw(found["growth"], options.output / GROWTH)
     minutes = (time.perf_counter() - begin) / 60
     print(f"{options.output / 'benchmarks.md'} after {minutes:.1f} minutes")
     if failed:

@@ -2,18 +2,15 @@
 
 Every method is a config of `csv_pretrained*` on the data of Flickr8K: the same frozen encoders, the
 same rate and number of epochs; the validation split chooses the epoch. Baselines
-(benchmarks/baselines.py) see the averaged features and are tuned on the same split. Test is
+(baselines.py) see the averaged features and are tuned on the same split. Test is
 measured once per run: recalls by the annotated pairs, and what the crowd and the experts judged.
 
 A line per run is appended to `--results`; what has a line is not run again, so a study that was
 stopped goes on. Seeds come last: with fewer, all methods have as many. `--table` alone prints the
-table of the results, and `--csv` writes all figures of it. `--train-sizes` measures CCA and the
-dual encoder on the same features with fewer photos instead: those that benchmarks/real_features.py
-draws, which makes tables of these results, too.
+table of the results, and `--csv` writes all figures of it.
 
     python studies/flickr8k_methods.py --flickr8k data/raw/flickr8k --seeds 3
     python studies/flickr8k_methods.py --table
-    python studies/flickr8k_methods.py --flickr8k data/raw/flickr8k --train-sizes 200,500
 """
 
 from __future__ import annotations
@@ -22,7 +19,6 @@ import argparse
 import json
 import os
 import shutil
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -32,10 +28,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
 import numpy as np
-
-sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
-
-from baselines import BASELINES, Pairs, ranks, recalls
+from baselines import BASELINES, Pairs, recalls
 from methods_table import (
     JUDGED,
     PEOPLE,
@@ -52,8 +45,6 @@ from methods_table import (
     rows_of,
     write_csv,
 )
-from plain_orders import shortest_first
-from real_tables import Result, read_results
 
 from data_pipelines.batches import caption_feature_batches, image_batches
 from data_pipelines.records import SplitRecords
@@ -61,10 +52,10 @@ from keras_xmr.commands._steps import Run
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.schema import Config
 from keras_xmr.evaluation.evaluate import evaluate_matrices, evaluate_split
+from keras_xmr.evaluation.uncertainty.assessment import few_words
 from keras_xmr.metrics.chance import chance
 from keras_xmr.metrics.score_matrices import ScoreMatrices
 
-EQUAL_FEATURES = RESULTS.with_name("flickr8k_equal_features.jsonl")
 ALONE = "crowd_alone"
 PLAIN = ("chance", *WITHOUT_SEEDS, "dual_encoder", "dual_encoder_csls")
 METHODS = tuple(
@@ -101,13 +92,7 @@ METHODS = tuple(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs what is missing, and prints the tables."""
     options = _parser().parse_args(arguments)
-    options.results = options.results or (EQUAL_FEATURES if options.train_sizes else RESULTS)
     options.results.parent.mkdir(parents=True, exist_ok=True)
-    if options.train_sizes and not options.flickr8k:
-        _parser().error("--train-sizes measures photos: name their folder with --flickr8k")
-    if options.train_sizes:
-        _run_baselines_of_sizes(options)
-        return
     if options.flickr8k:
         _run_missing(options)
     methods = methods_of(read_lines(options.results))
@@ -223,24 +208,6 @@ def _features(
     return run, splits, pairs
 
 
-def _run_baselines_of_sizes(options: argparse.Namespace) -> None:
-    """Appends the ranks of CCA and of the dual encoder for each number of photos that train."""
-    done = {(result.method, result.size) for result in read_results([options.results])}
-    _, _, (train, val, test) = _features(0, options)
-    # The draws of benchmarks/real_features.py, whose ranks have the order of the test photos.
-    order = np.random.default_rng(0).permutation(len(train.images))
-    for size in options.train_sizes:
-        part = train.of_images(order[:size])
-        for name in ("cca", "cca_csls", "dual_encoder", "dual_encoder_csls"):
-            if (f"{name}_all_features", size) in done:
-                continue
-            dev, scores = BASELINES[name](part, val, test, 0)
-            found = Result(f"{name}_all_features", size, 0, 0, ranks(scores, test.image_ids))
-            with options.results.open("a") as file:
-                file.write(json.dumps(found.as_json() | {"dev": dev}) + "\n")
-            print(f"{found.name}: test RSUM {recalls(found.ranks).sum():.1f}", flush=True)
-
-
 def _seconds(begin: tuple[float, float]) -> dict[str, float]:
     """Wall and processor time since then."""
     wall, processor = time.perf_counter() - begin[0], time.process_time() - begin[1]
@@ -293,8 +260,13 @@ def _known(values: np.ndarray) -> dict[str, list[float]]:
     return {"queries": queries.tolist(), "values": values[queries].round(4).tolist()}
 
 
-def _numbers(text: str) -> list[int]:
-    return [int(number) for number in text.split(",")]
+def shortest_first(texts: Sequence[str], images: int) -> tuple[np.ndarray, np.ndarray]:
+    """Scores (images, captions) of each direction: the shortest captions first, whatever the image.
+
+    Ties, and images as answers, are in a random order.
+    """
+    ties = np.random.default_rng(0).random((images, len(texts))) / 2
+    return few_words(texts)[None, :] + ties, ties
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -304,11 +276,8 @@ def _parser() -> argparse.ArgumentParser:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--flickr8k", type=Path, help="folder of Flickr8K as released")
     what.add_argument("--table", action="store_true", help="the table of finished runs alone")
-    parser.add_argument(
-        "--train-sizes", type=_numbers, help="baselines of fewer photos instead, with --flickr8k"
-    )
     parser.add_argument("--work", type=Path, default=Path("data/flickr8k_methods"))
-    parser.add_argument("--results", type=Path, help="a file of its own for each kind by default")
+    parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--methods", type=lambda text: text.split(","), default=METHODS)
     parser.add_argument("--seeds", type=int, default=3, metavar="N")
     parser.add_argument("--no-baselines", dest="baselines", action="store_false")

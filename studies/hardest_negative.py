@@ -12,8 +12,7 @@ and measured on other scenes by the truth and by the annotated pairs. A seed has
 initial weights and batches, which all losses share, so that differences are paired. All losses have
 one rate. Every training is a JSON line; what is there is not trained again. Gradients of losses are
 written in NumPy, so that a training takes a second; a test compares them with `keras_xmr.losses`.
-What labels cost is measured of DiVE and SAF, too, which scene_parts.py makes of parts of
-`keras_xmr`; they take 12 and 17 seconds.
+The tracked results also have DiVE and SAF, whose script is in commit 537237f3.
 
     OPENBLAS_NUM_THREADS=1 python studies/hardest_negative.py
     python studies/hardest_negative.py --table
@@ -33,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from intervals import half_width
+import scipy.stats
 from methods_table import read_lines
 
 from data_pipelines.scenes.captions import DETAILED, EXACT, LOOSE, MIDDLING, describe
@@ -229,10 +228,7 @@ LOSSES = {
 }
 """By name; those that begin with others do so for a third of the training."""
 
-PARTS = {"DiVE": (32, 250, 32, RATE), "SAF": (32, 250, 32, RATE)}
-"""Methods of scene_parts.py: dimension, steps, batch size and rate."""
-PARTS_SEEDS = SEEDS[:4]
-METHODS = (*LOSSES, *PARTS)
+METHODS = (*LOSSES, "DiVE", "SAF")
 
 
 class Towers:
@@ -241,11 +237,9 @@ class Towers:
     Args:
         seed: Of the initial weights.
         features: Number of features of a thing.
-        largest: Whether the largest value over things takes the place of their sum.
     """
 
-    def __init__(self, seed: int, features: int, largest: bool = False) -> None:
-        self.largest = largest
+    def __init__(self, seed: int, features: int) -> None:
         rng = np.random.default_rng([seed, 9])
         shapes = [(features, DIMENSION), (DIMENSION, DIMENSION)], [(WORDS, DIMENSION)]
         shapes[1].append((DIMENSION, DIMENSION))
@@ -263,7 +257,7 @@ class Towers:
         one, out, word, word_out, bias, word_bias, _ = self.weights
         thing = np.maximum(things @ one + bias, 0)
         caption = np.maximum(words @ word + word_bias, 0)
-        pooled = thing.max(axis=1) if self.largest else thing.sum(axis=1)
+        pooled = thing.sum(axis=1)
         images, captions = pooled @ out, caption @ word_out
         lengths = [np.linalg.norm(v, axis=1, keepdims=True) + 1e-6 for v in (images, captions)]
         return thing, caption, images / lengths[0], captions / lengths[1], *lengths
@@ -287,14 +281,11 @@ class Towers:
             inside = (gradient * unit).sum(axis=1, keepdims=True)
             sides.append((gradient - unit * inside) / length)
         _, out, _, word_out, *_ = self.weights
-        counts = thing > 0
-        if self.largest:
-            counts &= thing == thing.max(axis=1, keepdims=True)
-        of_thing = (sides[0] @ out.T)[:, None] * counts
+        of_thing = (sides[0] @ out.T)[:, None] * (thing > 0)
         of_caption = (sides[1] @ word_out.T) * (caption > 0)
         gradients = [
             np.tensordot(things, of_thing, ([0, 1], [0, 1])),
-            (thing.max(axis=1) if self.largest else thing.sum(axis=1)).T @ sides[0],
+            thing.sum(axis=1).T @ sides[0],
             words.T @ of_caption,
             caption.T @ sides[1],
             of_thing.sum(axis=(0, 1)),
@@ -322,52 +313,35 @@ class Task:
     seed: int
 
 
-def batches_of(
-    task: Task, steps: int, size: int
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def batches_of(task: Task) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Things, words and positives of the batches of a training."""
     split = data(task.grade, task.seed)["train"]
     rng = np.random.default_rng([task.seed, 7])
     words, truth, image_of = split.words, split.truth, split.image_of
-    epochs = -(-steps * size // len(words))
+    epochs = -(-STEPS * BATCH // len(words))
     order = np.concatenate([rng.permutation(len(words)) for _ in range(epochs)])
     if task.wrong:
         exchanged = rng.permutation(len(words))[: round(task.wrong * len(words))]
         words = words.copy()
         words[exchanged] = words[np.roll(exchanged, 1)]
     matches = truth if task.labels == "complete" else split.annotated
-    for captions in order[: steps * size].reshape(steps, size):
+    for captions in order[: STEPS * BATCH].reshape(STEPS, BATCH):
         images = image_of[captions]
         yield split.things[images], words[captions], matches[np.ix_(images, captions)]
 
 
-def fit(task: Task, largest: bool = False) -> Towers:
-    """Trains two towers; `largest` as in `Towers`."""
-    towers = Towers(task.seed, data(task.grade, task.seed)["train"].things.shape[2], largest)
-    for step, batch in enumerate(batches_of(task, STEPS, BATCH)):
+def fit(task: Task) -> Towers:
+    """Trains two towers."""
+    towers = Towers(task.seed, data(task.grade, task.seed)["train"].things.shape[2])
+    for step, batch in enumerate(batches_of(task)):
         towers.step(step, *batch, LOSSES[task.loss])
     return towers
-
-
-@functools.cache
-def _parts(method: str, shapes: tuple[tuple[int, ...], ...]) -> Any:
-    from scene_parts import Parts  # Losses train without TensorFlow.
-
-    return Parts(method, shapes, *PARTS[method])
-
-
-def scores_with_parts(task: Task) -> np.ndarray:
-    """Trains DiVE or SAF, and scores the test scenes and captions (N, M)."""
-    test = data(task.grade, task.seed)["test"]
-    model = _parts(task.loss, (test.things.shape[1:], test.words.shape[1:]))
-    model.fit_to(task.seed, batches_of(task, *PARTS[task.loss][1:3]))
-    return model.scores(test.things, test.words)
 
 
 def train(task: Task) -> dict[str, Any]:
     """Trains, and measures on other scenes."""
     test, started = data(task.grade, task.seed)["test"], time.process_time()
-    scores = scores_with_parts(task) if task.loss in PARTS else scores_of(fit(task), test)
+    scores = scores_of(fit(task), test)
     rng = np.random.default_rng(0)
     chance = rng.random(test.truth.shape)
     return {
@@ -426,10 +400,7 @@ def hardest_true(scores: np.ndarray, split: Split, batches: int = 20) -> float:
 
 
 def tasks() -> Iterator[Task]:
-    """All trainings: annotated pairs seed by seed, then all true pairs and exchanged captions.
-
-    Last the methods of other parts, in the grades of the table of labels.
-    """
+    """All trainings: annotated pairs seed by seed, then all true pairs and exchanged captions."""
     for seed, grade, loss in itertools.product(SEEDS, range(len(GRADES)), LOSSES):
         yield Task(grade, loss, "annotated", 0.0, seed)
     for seed in SEEDS:
@@ -437,14 +408,6 @@ def tasks() -> Iterator[Task]:
             yield Task(grade, loss, "complete", 0.0, seed)
         for share, loss in itertools.product(WRONG, LOSSES):
             yield Task(NOISY, loss, "wrong", share, seed)
-    for seed, method in itertools.product(PARTS_SEEDS, PARTS):
-        for grade in (NOISY, COMPLETE[-1]):
-            yield Task(grade, method, "annotated", 0.0, seed)
-        yield Task(COMPLETE[-1], method, "complete", 0.0, seed)
-        yield from (Task(NOISY, method, "wrong", share, seed) for share in WRONG)
-    for seed, method in itertools.product(PARTS_SEEDS, PARTS):
-        for labels in ("annotated", "complete"):
-            yield Task(COMPLETE[0], method, labels, 0.0, seed)
 
 
 def gaps(lines: Sequence[dict[str, Any]], metric: str) -> Iterator[tuple[str, int, np.ndarray]]:
@@ -550,6 +513,14 @@ def draw_labels(lines: Sequence[dict[str, Any]], path: Path) -> None:
     axis.set_xlabel("RSUM by the truth, minus annotated pairs")
     axis.legend(loc="upper center", bbox_to_anchor=(0.4, -0.12), frameon=False)
     save_plot(drawing, path)
+
+
+def half_width(values: np.ndarray) -> float:
+    """Half of the 95 % interval of the mean of independent draws, by Student's t; NaN of one."""
+    count = len(values)
+    if count < 2:
+        return float("nan")
+    return float(scipy.stats.t.ppf(0.975, count - 1) * values.std(ddof=1) / np.sqrt(count))
 
 
 def _cell(differences: np.ndarray) -> str:

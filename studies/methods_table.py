@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,9 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
-
 from baselines import recalls
 
 from keras_xmr.metrics import chance_from_counts

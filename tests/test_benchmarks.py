@@ -14,7 +14,6 @@ ROOT = Path(__file__).parent.parent
 PARTS = sorted(
     path.stem for path in (ROOT / "benchmarks").glob("*.py") if "\ndef rows(" in path.read_text()
 )
-HEAVY = ("workers",)
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +32,7 @@ def module():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "part",
-    [pytest.param(part, marks=[pytest.mark.heavy] * (part in HEAVY)) for part in PARTS],
-)
+@pytest.mark.parametrize("part", [part for part in PARTS if part != "gpu"])  # In tests/backends.
 def test_every_part_of_the_table_runs(module, part):
     rows = list(module(part).rows(smoke=True))
     assert rows
@@ -44,15 +40,6 @@ def test_every_part_of_the_table_runs(module, part):
         assert row.seconds > 0
         assert row.baseline is None or (row.baseline > 0 and row.against)
         assert row.bound is None or (row.bound > 0 and row.bound_by)
-
-
-@pytest.mark.slow
-def test_growth_is_drawn(module, tmp_path):
-    row = module("measuring").Row
-    grown = [(what, size) for what in ("batch", "captions", "samples") for size in ("1", "2")]
-    found = [row(f"a: {what}", size, 0.1, 0.2, "b", 1e6, 2e6) for what, size in grown]
-    module("growth").draw(found, tmp_path / "growth.png")
-    assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.slow
@@ -111,14 +98,6 @@ def test_another_process_does_works_and_tells_what_they_found(module, tmp_path, 
         assert ask("add").whole > 1e6
         with pytest.raises(RuntimeError, match="KeyError"):
             ask("unknown")
-
-
-def test_shares_of_photos_average_to_rsum(module, random):
-    baselines, decoding = module("baselines"), module("decoding")
-    scores = random.normal(size=(30, 60))
-    image_ids = np.repeat(np.arange(30), 2)
-    rsum = baselines.recalls(baselines.ranks(scores, image_ids)).sum()
-    np.testing.assert_allclose(decoding.by_photo(scores, 2).mean(), rsum)
 
 
 @pytest.mark.slow

@@ -128,15 +128,6 @@ def test_runs_are_measured_once_beside_baselines(bench, tables, tmp_path, capsys
     bench.main(arguments)
     again = capsys.readouterr().out
     assert again[again.index("| group") :] == first[first.index("| group") :]
-    sized = tmp_path / "sizes.jsonl"
-    bench.main([*arguments, "--train-sizes=2,3", f"--results={sized}"])
-    found = {line["name"]: line["ranks"] for line in map(json.loads, sized.open())}
-    kinds = [name + csls for name in ("cca", "dual_encoder") for csls in ("", "_csls")]
-    names = [f"{kind}_all_features-n{n}-f0-s0" for n in (2, 3) for kind in kinds]
-    assert list(found) == names
-    assert all([len(side) for side in ranks] == [2, 10] for ranks in found.values())
-    bench.main([*arguments, "--train-sizes=3,2", f"--results={sized}"])
-    assert len(sized.read_text().splitlines()) == len(names)
 
 
 def test_some_photos_of_the_baselines_keep_their_captions(bench):
@@ -146,9 +137,3 @@ def test_some_photos_of_the_baselines_keep_their_captions(bench):
     assert part.images.ravel().tolist() == [2, 0]
     assert part.captions.ravel().tolist() == [3, 0, 4]
     assert part.image_ids.tolist() == [0, 1, 1]
-
-
-def test_numbers_of_photos_need_the_photos(bench, capsys):
-    with pytest.raises(SystemExit):
-        bench.main(["--table", "--train-sizes=2"])
-    assert "name their folder with --flickr8k" in capsys.readouterr().err

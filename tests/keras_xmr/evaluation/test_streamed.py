@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from pathlib import Path
 
@@ -227,14 +226,3 @@ def test_yes_lifts_the_limit(words, limit, monkeypatch):
     for command in ("evaluate", "run"):
         main(["main.py", command, "--config=scenes_pcme", *words])
     assert [config.evaluation.time_limit for config in seen] == [limit, limit]
-
-
-@pytest.mark.slow
-def test_the_benchmark_finds_the_same_ranks_both_ways(monkeypatch, capsys):
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    bench = importlib.import_module("evaluation")
-    monkeypatch.setattr(bench, "in_a_process", bench.measure_way)
-    monkeypatch.setattr(bench, "TILE", (16, 64))
-    found = bench.main(images=40, dimension=8, large=80, run_large=True)
-    assert found["dense"]["rsum"] == found["streamed"]["rsum"] > 60
-    assert "80 x 400, streamed" in capsys.readouterr().out
