@@ -142,9 +142,58 @@ class ImageSampler(Sampler):
         return np.repeat(super().positives(), counts, axis=1)
 
 
+class OfflineNegativeSampler(Sampler):
+    """A third of a batch are random pairs, and the rest is hard for them (Chen et al. 2020).
+
+    The second third has for each random pair a caption that is hard for its image, and the last
+    one an image that is hard for its caption: each with an item that it matches. An epoch
+    iterates over all captions as random pairs. Negatives are drawn of `negatives`, which a training
+    mines from the whole split before each epoch.
+
+    Attributes:
+        negatives: Captions that are hard for each image (N, K), and images that are hard for each
+            caption (M, K'); None before any are mined, and then all items are drawn from.
+    """
+
+    negatives: tuple[np.ndarray, ...] | None = None
+
+    def __init__(self, records: SplitRecords, batch_size: int, seed: int, devices: int = 1) -> None:
+        super().__init__(records, batch_size, seed, devices)
+        self.anchors = self.batch_size // 3
+        self.batch_size = 3 * self.anchors
+        if not self.anchors or self.batch_size % devices:
+            raise UserError(
+                f"train.batch_size: {batch_size} makes batches of {self.batch_size} with "
+                f"train.sampler 'offline_negatives', which takes thirds on {devices} devices; "
+                f"set it to a multiple of {3 * devices}"
+            )
+        self.steps = self._count // self.anchors
+
+    def epoch(self, number: int) -> np.ndarray:
+        """Returns the captions of random pairs, hard captions, and captions of hard images."""
+        random = self._random(number)
+        order = random.permutation(self._count)[: self.steps * self.anchors]
+        pairs = order.reshape(self.steps, self.anchors)
+        images = self.caption_image[pairs]
+        draws = random.random((3, *pairs.shape))
+        if self.negatives is None:
+            hard = (draws[0] * self._count).astype(np.int64)
+            hard_images = (draws[1] * (len(self.first_caption) - 1)).astype(np.int64)
+        else:
+            hard, hard_images = (
+                values[rows, (draw * values.shape[1]).astype(np.int64)]
+                for values, rows, draw in zip(self.negatives, (images, pairs), draws, strict=False)
+            )
+        first = self.first_caption[hard_images]
+        size = self.first_caption[hard_images + 1] - first
+        own = first + (draws[2] * size).astype(np.int64)
+        return np.concatenate([pairs, hard, np.where(size, own, hard)], axis=1)
+
+
 SAMPLERS: dict[str, type[Sampler]] = {
     "pairs": PairSampler,
     "one_per_class": OnePerClassSampler,
     "images_with_all_captions": ImageSampler,
+    "offline_negatives": OfflineNegativeSampler,
 }
 """Samplers by the value of `train.sampler`."""

@@ -119,6 +119,7 @@ class LossContract(Contract):
             constructor then also takes the number of ids and the id of the padding.
         reads_step: Whether its `call` takes `step`, the number of steps trained before.
         assumes_one_image_per_caption: Whether it assumes one matching image per caption.
+        sampler: The `train.sampler` whose batches it reads; null for any.
         shared_parameters: Learned scalars of the loss that a matcher of its model scores with.
         compiles: Whether XLA can compile it.
     """
@@ -134,6 +135,7 @@ class LossContract(Contract):
     reads_words: bool = False
     reads_step: bool = False
     assumes_one_image_per_caption: bool = False
+    sampler: str | None = None
     shared_parameters: tuple[str, ...] = ()
     compiles: bool = True
 

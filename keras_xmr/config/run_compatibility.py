@@ -38,7 +38,7 @@ def check(config: Config) -> Iterator[Mistake]:
     yield from _numbers(config, "")
     training = _phases, _gradient_caching, _compiled, _precomputed, _precomputed_captions, _start
     evaluation = _judgements, _training_judgements, _paper
-    for rule in (check_model, _data, *training, *evaluation):
+    for rule in (check_model, _data, _sampler, *training, *evaluation):
         yield from rule(config)
 
 
@@ -52,6 +52,23 @@ def _data(config: Config) -> Iterator[Mistake]:
         yield (
             f"{choice} needs one class per image, which the source {config.data.source.name!r} "
             "does not have"
+        )
+
+
+def _sampler(config: Config) -> Iterator[Mistake]:
+    """Losses that read the batches of one sampler, and what belongs to it."""
+    sampler, offline = config.train.sampler, "offline_negatives"
+    for loss in parts_of(config, "loss"):
+        if loss.contract.sampler not in (None, sampler):
+            yield (
+                f"{loss.key}.name: {loss.choice.name!r} reads the batches of another sampler; set "
+                f"train.sampler to {loss.contract.sampler}"
+            )
+    default = type(config.train).model_fields["offline_candidates"].default
+    if config.train.offline_candidates != default and sampler != offline:
+        yield (
+            f"train.offline_candidates has no effect with train.sampler {sampler!r}; set that to "
+            f"{offline}, or leave this out"
         )
 
 

@@ -211,11 +211,18 @@ class TrainOptions(Section):
     whole batch. Memory is then that of these items, and of the losses; a step computes embeddings
     twice. The gradient is that of the whole batch, so no trained part may normalise by batches."""
 
-    sampler: Literal["pairs", "one_per_class", "images_with_all_captions"] = "pairs"
+    sampler: Literal["pairs", "one_per_class", "images_with_all_captions", "offline_negatives"] = (
+        "pairs"
+    )
     """Sampling of batches: `pairs`, all pairs in random order; `one_per_class`, one random pair of
-    each of `batch_size` different classes; or `images_with_all_captions`, `batch_size` images
-    and all of their captions: for losses over several relevant items, such as `smooth_ap` and
-    `supervised_contrastive`."""
+    each of `batch_size` different classes; `images_with_all_captions`, `batch_size` images and
+    all of their captions: for losses over several relevant items, such as `smooth_ap` and
+    `supervised_contrastive`; or `offline_negatives`, a third of a batch random pairs, the others
+    pairs that are hard for these among the whole split, which is embedded before each epoch."""
+
+    offline_candidates: PositiveInt = 300
+    """With the sampler `offline_negatives`: the hard captions of an image to draw from. A caption
+    has as many fewer hard images as there are fewer images than captions."""
 
     optimizer: Annotated[Choice, OneOf("optimizer"), _BY_NAME]
     """The optimizer."""

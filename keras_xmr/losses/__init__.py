@@ -7,6 +7,7 @@ from keras_xmr.losses.cross_entropy import NTXent, SupervisedContrastive
 from keras_xmr.losses.msrm import HypergraphContrastive, MahalanobisContrastive
 from keras_xmr.losses.pcme import KLDivergence, SoftContrastive, Uniformity
 from keras_xmr.losses.pcmepp import ProbabilisticMatching
+from keras_xmr.losses.quintuplet import AdaptiveOfflineQuintuplet
 from keras_xmr.losses.residuals import MMD, Diversity, DynamicOrthogonality, SetUniformity
 from keras_xmr.losses.smooth_ranks import DAA, SmoothAP
 from keras_xmr.losses.triplet import Triplet, VarianceAwareWeighting
@@ -14,6 +15,7 @@ from keras_xmr.losses.triplet import Triplet, VarianceAwareWeighting
 __all__ = [
     "DAA",
     "MMD",
+    "AdaptiveOfflineQuintuplet",
     "Captioning",
     "Diversity",
     "DynamicOrthogonality",

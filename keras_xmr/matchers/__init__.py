@@ -18,6 +18,8 @@ from keras_xmr.matchers.gaussian import (
     SymmetricKL,
     Wasserstein,
 )
+from keras_xmr.matchers.memory import IMRAM
+from keras_xmr.matchers.negative_aware import NAAF
 from keras_xmr.matchers.point import (
     Cosine,
     CosineLogits,
@@ -30,7 +32,9 @@ from keras_xmr.matchers.regions import SAF, SGR, SGRAF
 
 __all__ = [
     "ELK",
+    "IMRAM",
     "KL",
+    "NAAF",
     "SAF",
     "SCAN",
     "SGR",

@@ -23,6 +23,11 @@ def linear(values: Tensor, weights: list[Tensor]) -> Tensor:
     return ops.reshape(flat, (*ops.shape(values)[:-1], kernel.shape[1]))
 
 
+def softmax(logits: Tensor, axis: int = -1) -> Tensor:
+    """Returns the softmax; unlike that of Keras, without a warning about captions of one word."""
+    return ops.exp(logits - ops.logsumexp(logits, axis=axis, keepdims=True))
+
+
 def attend(
     regions: Tensor, region_mask: Tensor, words: Tensor, word_mask: Tensor, smoothing: float
 ) -> Tensor:

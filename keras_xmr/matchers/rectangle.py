@@ -6,7 +6,7 @@ from typing import Any
 
 from keras import ops
 
-from keras_xmr.config.contracts import MatcherContract
+from keras_xmr.config.contracts import MatcherContract, SearchContract
 from keras_xmr.embeddings import Embedding
 from keras_xmr.matchers.base import Matcher
 from keras_xmr.utils.option_types import NonNegativeFloat
@@ -34,6 +34,7 @@ class PointToRectangle(Matcher):
     """
 
     CONTRACT = MatcherContract(accepts=("point",))
+    SEARCH = SearchContract(augmentation="mean_l2")
 
     def __init__(self, *, inside_weight: NonNegativeFloat = 0.1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -43,6 +44,21 @@ class PointToRectangle(Matcher):
         dimension = image["mean"].shape[-1]
         slices = (slice(first, first + _SLICE) for first in range(0, dimension, _SLICE))
         return -0.5 * sum(self._distances(image, caption, part) for part in slices)
+
+    def score_bound(self, similarity: Any, image: Embedding, caption: Embedding) -> Any:
+        """The score at the least distances that an image this far from a query's point can have.
+
+        With t of a distance E inside, at least E - t is outside, which costs
+        (E - t)^2 + inside_weight t^2: least at t = E / (1 + inside_weight). The query's rectangle
+        has room for no more than the norm of its offsets, that of the image perhaps for all.
+        """
+        squares = ops.sum(ops.square(caption["mean"]), axis=-1)
+        apart = ops.sqrt(ops.maximum(squares - 2.0 * similarity, 0.0))
+        least = apart / (1.0 + self.inside_weight)
+        room = ops.sqrt(ops.sum(ops.square(_offset(caption)), axis=-1))
+        inside = least, ops.minimum(least, room)
+        costs = ((apart - t) ** 2 + self.inside_weight * t * t for t in inside)
+        return -0.5 * sum(costs)
 
     def _distances(self, image: Embedding, caption: Embedding, part: slice) -> Any:
         """The distances of both directions in some coordinates, added up (N, M)."""

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from data_pipelines.batches import caption_batches, training_batches
 from data_pipelines.records import Records, SplitRecords, records_error
-from data_pipelines.samplers import SAMPLERS, Sampler
+from data_pipelines.samplers import SAMPLERS, OfflineNegativeSampler, Sampler
 from data_pipelines.text import CaptionIds, Tokenizer
 from keras_xmr.config.registry import components
 from keras_xmr.config.schema import Config, PhaseOptions, RelevanceOptions
@@ -49,6 +49,7 @@ from keras_xmr.training.checkpoints import Checkpoints, Progress
 from keras_xmr.training.distribution import Distribution
 from keras_xmr.training.dry_run import try_parts
 from keras_xmr.training.judged import judged_training
+from keras_xmr.training.offline_negatives import mine
 from keras_xmr.training.phases import freeze, learning_rate_factors, phase_schedule
 
 _LOGGER = logging.getLogger(__name__)
@@ -157,6 +158,7 @@ def train(
             trainer.start(span, done.step)
             while trainer.checkpoints.progress.step < span.end:
                 step = trainer.checkpoints.progress.step
+                trainer.mine(step)
                 batches = training_batches(
                     trainer.records.split("train"),
                     sampler,
@@ -334,8 +336,21 @@ class _Trainer:
                 folder = features_for_training(captions)
             self.records = replace(self.records, caption_features=folder)
 
+    @property
+    def _mines(self) -> bool:
+        return isinstance(self.sampler, OfflineNegativeSampler)
+
+    def mine(self, step: int) -> None:
+        """Finds the hard negatives of the epoch of a step, for a sampler that takes them."""
+        if not isinstance(self.sampler, OfflineNegativeSampler):
+            return
+        epoch = step // self.steps_per_epoch
+        reads = (self.records, self.tokenizer, self.config)
+        file = self.checkpoints.folder / "offline_negatives.npz"
+        mine(self.sampler, epoch, self.model, *reads, self.distribution, file)
+
     def fit(self, batches: object, span: _Span) -> None:
-        """Trains to the end of the phase, or of an epoch that was begun before."""
+        """Trains to the end of the phase, or of an epoch that was begun or whose negatives end."""
         step = self.checkpoints.progress.step
         left = -step % self.steps_per_epoch
         first = step // self.steps_per_epoch
@@ -345,7 +360,7 @@ class _Trainer:
                 self.model.fit(
                     batches,
                     initial_epoch=first,
-                    epochs=first + 1 if left else last,
+                    epochs=first + 1 if left or self._mines else last,
                     steps_per_epoch=left or self.steps_per_epoch,
                     callbacks=callbacks.UnreadLogs(
                         self.callbacks, add_history=True, model=self.model

@@ -1,0 +1,121 @@
+"""Loss of online and offline negatives (Chen et al. 2020)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from keras import ops
+
+from keras_xmr.config.contracts import LossContract
+from keras_xmr.embeddings import Embedding, Tensor
+from keras_xmr.losses.base import Loss, Relations
+from keras_xmr.losses.directions import LOWEST
+from keras_xmr.utils.option_types import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    Reduction,
+)
+
+
+class AdaptiveOfflineQuintuplet(Loss):
+    """Adaptive offline quintuplet loss: AOQ (Chen et al. 2020, Eq. 3 to 6).
+
+    A third of a batch are anchors: pairs of an image i and a caption c, in their order. The second
+    third are captions that are hard for i among the whole training split, each with its image; the
+    last third images that are hard for c, each with a caption of theirs. `train.sampler:
+    offline_negatives` makes such batches. With p = s(i, c), h the score of an anchor with its
+    offline negative, o with the hardest of the other anchors, and d the score of its two offline
+    negatives with one another:
+
+    - online: (beta - (h - o) / alpha) max(0, margin + o - p);
+    - offline: max(0, offline_margin + h - p);
+    - other_anchors: max(0, offline_margin + d - p).
+
+    Each is added up over both directions. Pairs that match are no negatives.
+
+    Adapted: the weight of `online` is at least 0, as h - o may be more than in the paper where an
+    anchor has few others.
+
+    Args:
+        margin: Required difference of the scores of an anchor and an online negative.
+        offline_margin: The same for offline negatives.
+        alpha: Difference of h and o that takes 1 from the weight of an online negative.
+        beta: The weight where both are equally hard.
+        reduction: "sum" adds up all anchors, as the released code; "mean" divides by their number.
+        warmup_steps: Number of first steps in which `online` is the mean over all other items of
+            the batch, without a weight, and the other parts are 0: a model that begins with the
+            hardest negatives may never leave the state in which all scores are equal.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    CONTRACT = LossContract(
+        parts=("online", "offline", "other_anchors"),
+        reads_step=True,
+        sampler="offline_negatives",
+    )
+
+    def __init__(
+        self,
+        *,
+        margin: PositiveFloat = 0.2,
+        offline_margin: NonNegativeFloat = 0.0,
+        alpha: PositiveFloat = 0.3,
+        beta: PositiveFloat = 1.5,
+        reduction: Reduction = "sum",
+        warmup_steps: NonNegativeInt = 0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.margin = margin
+        self.offline_margin = offline_margin
+        self.alpha = alpha
+        self.beta = beta
+        self.reduction = reduction
+        self.warmup_steps = warmup_steps
+
+    def call(
+        self,
+        scores: Tensor,
+        image: Embedding,
+        caption: Embedding,
+        relations: Relations,
+        step: Tensor | None = None,
+    ) -> dict[str, Tensor]:
+        third = min(scores.shape) // 3
+        rivals = ops.where(relations["positives"], LOWEST, scores)
+        then = self.switch_after_warm_up(
+            step,
+            lambda: self._over_all(scores[: 3 * third, : 3 * third], rivals, third),
+            lambda: self._over_hard(ops.diagonal(scores)[:third], rivals, third),
+        )
+        then = then if self.reduction == "sum" else then / max(third, 1)
+        return {part: then[place] for place, part in enumerate(self.CONTRACT.parts)}
+
+    def _over_hard(self, matches: Tensor, rivals: Tensor, third: int) -> Tensor:
+        """The three parts, summed over the anchors, (3,)."""
+
+        def block(row: int, column: int) -> Tensor:
+            """Scores (third, third) of the images of one third and the captions of another."""
+            return rivals[row * third : (row + 1) * third, column * third : (column + 1) * third]
+
+        online, offline, other = 0.0, 0.0, 0.0
+        hard_pairs = (1, (0, 1), (2, 1)), (0, (2, 0), (1, 2))
+        for axis, with_anchor, apart in hard_pairs:
+            hardest = ops.max(block(0, 0), axis=axis)
+            hard, both = (ops.diagonal(block(*place)) for place in (with_anchor, apart))
+            # An offline "negative" that matches says nothing of how hard the online one is.
+            ahead = ops.where(hard > LOWEST, hard - hardest, 0.0)
+            weight = ops.relu(self.beta - ahead / self.alpha)
+            online = online + weight * ops.relu(self.margin + hardest - matches)
+            offline = offline + ops.relu(self.offline_margin + hard - matches)
+            other = other + ops.relu(self.offline_margin + both - matches)
+        return ops.stack([ops.sum(part) for part in (online, offline, other)])
+
+    def _over_all(self, scores: Tensor, rivals: Tensor, third: int) -> Tensor:
+        """The hinges of all pairs of the batch with all others, a mean for each anchor, (3,)."""
+        matches, size = ops.diagonal(scores), 3 * third
+        rivals = rivals[:size, :size]
+        hinges = ops.relu(self.margin + rivals - matches[:, None])
+        hinges = hinges + ops.relu(self.margin + rivals - matches[None, :])
+        return ops.stack([ops.sum(hinges) / max(3 * size, 1), ops.zeros(()), ops.zeros(())])

@@ -1,0 +1,118 @@
+"""Matcher of regions and words that attends several times (Chen et al. 2020)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from keras import ops
+
+from keras_xmr.config.contracts import MatcherContract, SearchContract
+from keras_xmr.embeddings.kinds import Embedding, Tensor
+from keras_xmr.layers import l2_normalize
+from keras_xmr.layers.backend import read_variables
+from keras_xmr.matchers.alignment import linear, score_in_tiles, softmax
+from keras_xmr.matchers.base import Matcher
+from keras_xmr.utils.option_types import PositiveFloat, PositiveInt
+
+_SIDES = {"text_to_image": ("caption", "image"), "image_to_text": ("image", "caption")}
+"""The side that attends, and the one that is attended to."""
+
+
+class IMRAM(Matcher):
+    """Iterative matching with recurrent attention memory (Chen et al. 2020, section 3.2 and 3.3).
+
+    In each step every token attends to the tokens of the other side, as in `SCAN`. The mean cosine
+    of the tokens with what they attend to is added to the score. The memory then changes the
+    attending tokens: q becomes g q + (1 - g) tanh(W [q, a] + b), with g = sigmoid(V [q, a] + c) and
+    a the mean that q attends to. With "both" directions the scores of both are added.
+
+    The released code is followed where the paper leaves something open: logits pass a LeakyReLU
+    and are divided by their norm over the attending tokens, and changed tokens keep their length.
+
+    Args:
+        direction: Whether words attend to regions (`text_to_image`), regions to words, or both.
+        steps: Steps of attention; after 1 the memory is not used.
+        smoothing: Factor of the attention logits.
+        captions_at_once: Captions of a tile.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    CONTRACT = MatcherContract(accepts=("tokens",))
+    SEARCH = SearchContract(augmentation="token_means")
+
+    def __init__(
+        self,
+        *,
+        direction: Literal["both", "text_to_image", "image_to_text"] = "both",
+        steps: PositiveInt = 3,
+        smoothing: PositiveFloat = 9.0,
+        captions_at_once: PositiveInt = 4,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.direction = direction
+        self.steps = steps
+        self.smoothing = smoothing
+        self.captions_at_once = captions_at_once
+        self._directions = list(_SIDES) if direction == "both" else [direction]
+
+    def build(self, image_shape: Any, caption_shape: Any) -> None:
+        width = caption_shape["tokens"][-1]
+        self.memory = {}
+        for direction in self._directions if self.steps > 1 else ():
+            self.memory[direction] = [
+                self.add_weight(shape, initializer, name=f"{direction}_{part}_{name}")
+                for part in ("memory", "gate")
+                for name, shape, initializer in (
+                    ("kernel", (2 * width, width), "glorot_uniform"),
+                    ("bias", (width,), "zeros"),
+                )
+            ]
+
+    def call(self, image: Embedding, caption: Embedding, training: bool = False) -> Tensor:
+        def score(weights: Any, image: Embedding, caption: Embedding) -> list[Tensor]:
+            # Pairs have the axes (N, C), and either side is the same along one of them.
+            sides = {
+                "image": {name: image[name][:, None] for name in ("tokens", "mask")},
+                "caption": {name: caption[name][None] for name in ("tokens", "mask")},
+            }
+            scores = [
+                self._score(weights.get(direction), *(sides[side] for side in _SIDES[direction]))
+                for direction in self._directions
+            ]
+            return [sum(scores)]
+
+        image, caption = self.checked(image, "image"), self.checked(caption, "caption")
+        weights = {name: read_variables(*memory) for name, memory in self.memory.items()}
+        return score_in_tiles(score, weights, image, caption, self.captions_at_once, training)[0]
+
+    def _score(
+        self, memory: list[Tensor] | None, queries: Embedding, contexts: Embedding
+    ) -> Tensor:
+        """The scores (N, C) of one direction, added up over the steps."""
+        tokens, mask = queries["tokens"], queries["mask"]
+        units, count = l2_normalize(tokens), ops.maximum(ops.sum(mask, axis=-1), 1.0)
+        asked, total = tokens, 0.0
+        for step in range(self.steps):
+            attended = self._attend(asked, mask, contexts)
+            cosines = ops.sum(units * l2_normalize(attended), axis=-1)
+            total = total + ops.sum(cosines * mask, axis=-1) / count
+            if step < self.steps - 1:
+                asked = _remember(memory, asked, attended)
+        return total
+
+    def _attend(self, asked: Tensor, mask: Tensor, contexts: Embedding) -> Tensor:
+        """The means of context tokens that queries (..., Q, D) attend to, (N, C, Q, D)."""
+        tokens, there = contexts["tokens"], contexts["mask"][..., None] > 0
+        logits = ops.matmul(tokens, ops.swapaxes(asked, -1, -2))
+        logits = l2_normalize(ops.leaky_relu(logits, 0.1) * mask[..., None, :])
+        weights = softmax(ops.where(there, self.smoothing * logits, -1e9), axis=-2)
+        return ops.matmul(ops.swapaxes(weights, -1, -2), tokens)
+
+
+def _remember(memory: Any, asked: Tensor, attended: Tensor) -> Tensor:
+    """The attending tokens after a step (N, C, Q, D), changed by what they attended to."""
+    asked = asked + ops.zeros_like(attended)
+    both = ops.concatenate([asked, attended], axis=-1)
+    gate = ops.sigmoid(linear(both, memory[2:]))
+    return gate * asked + (1.0 - gate) * ops.tanh(linear(both, memory[:2]))
