@@ -60,7 +60,7 @@ def main() -> None:
         SHORTEST, random.normal(MEAN_LENGTH, LENGTH_DEVIATION, options.captions).round()
     ).astype(int)
     captions = generate(random, lengths, options.dimension)
-    matcher = components("matcher")[options.matcher].load()(
+    matcher = components("matcher")[options.matcher](
         similarity_dimension=options.similarity_dimension
     )
     rows, columns = (int(size) for size in options.tile.split(","))
@@ -115,7 +115,7 @@ def rows(smoke: bool = False) -> Iterator[Row]:
     )
     done = min(captions, 8)
     for name in ("saf", "sgr", "sgraf"):
-        matcher = components("matcher")[name].load()(similarity_dimension=similarity)
+        matcher = components("matcher")[name](similarity_dimension=similarity)
         build(matcher, *sides)
         modules = [matcher.saf, matcher.sgr] if name == "sgraf" else [matcher]
         image = part(sides[0], slice(0, count))

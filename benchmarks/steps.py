@@ -216,9 +216,7 @@ class Step:
         self.model = build_model(config, records, tokenizer, pretrained=False)
         optimizer = config.train.optimizer
         self.model.compile(
-            components("optimizer")[optimizer.name].load()(
-                learning_rate=1e-6, **optimizer.options()
-            )
+            components("optimizer")[optimizer.name](learning_rate=1e-6, **optimizer.options())
         )
         self.model.optimizer.build(self.model.trainable_variables)
         random = np.random.default_rng(0)

@@ -8,14 +8,12 @@ So are the command line, the keys of configs, and the files of a run. Everything
 and every name that begins with `_`, may change at any time.
 
 `import keras_xmr` imports neither TensorFlow nor Keras, and neither do `metrics`, `relevance` and
-`reranking`. It makes all classes known to Keras, in either order of import, so that
-`keras.models.load_model` finds them.
+`reranking`. `keras_xmr.load` loads the model of a run; `keras.models.load_model` finds the classes
+of a saved model after `from keras_xmr import Retriever`.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from keras_xmr.model.registration import register
 
 if TYPE_CHECKING:
     from keras_xmr import (
@@ -84,6 +82,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *__all__])
-
-
-register()

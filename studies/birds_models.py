@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
 from baselines import csls
 
-from keras_xmr.config.registry import build, components
+from keras_xmr.config.registry import components
 from keras_xmr.config.schema import weight_of
 from keras_xmr.evaluation.cca import CanonicalCorrelations
 from keras_xmr.evaluation.scoring import score_tiles
@@ -237,7 +238,7 @@ class Study:
         keras.utils.set_random_seed(seed)
         model, phase = self._model(config, row), config.train.phases[0]
         steps = len(self.train.caption_image) // min(BATCH, len(self.train.caption_image))
-        optimizer = components("optimizer")[config.train.optimizer.name].load()
+        optimizer = components("optimizer")[config.train.optimizer.name]
         model.compile(
             optimizer=optimizer(phase_schedule(phase, steps), **config.train.optimizer.options())
         )
@@ -297,8 +298,8 @@ class Study:
         size = config.model.dimension
         for options, shape, vectors, mean, kernel in starts:
             inputs = keras.Input(shape, dtype="float32")
-            pooling = lambda o=options: build("pooling", o.pooling, dimension=size)  # noqa: E731
-            head = build("head", options.head, dimension=size, pooling=pooling, name="head")
+            pooling = partial(options.pooling.build, dimension=size)
+            head = options.head.build(dimension=size, pooling=pooling, name="head")
             towers.append(keras.Model(inputs, head(inputs, mask=region_mask(inputs))))
             for layer in all_layers(head):
                 if isinstance(layer, Projection):
@@ -306,10 +307,10 @@ class Study:
             if row.begins == "cca":
                 norm = np.linalg.norm((vectors - mean) @ kernel, axis=1).mean()
                 head.global_pooling.begin_at(kernel / norm)
-        losses = [build("loss", choice) for choice in config.objective]
+        losses = [choice.build() for choice in config.objective]
         return Retriever(
             *towers,
-            build("matcher", config.model.matcher, name="matcher"),
+            config.model.matcher.build(name="matcher"),
             Objective(losses, [weight_of(choice) for choice in config.objective]),
             judgements=config.data.judgements,
             clip_norm=config.train.clip_norm,

@@ -27,7 +27,6 @@ from data_pipelines.records import Records, SplitRecords
 from data_pipelines.samplers import SAMPLERS
 from data_pipelines.text import SPECIAL, Tokenizer, WordTokenizer
 from keras_xmr.config.loader import dump_config, packaged_ablations, packaged_configs
-from keras_xmr.config.registry import build
 from keras_xmr.config.schema import Config
 from keras_xmr.evaluation.evaluate import build_metrics
 from keras_xmr.matchers import Matcher
@@ -96,7 +95,7 @@ def built(config: Config, records: Any, tokenizer: Tokenizer, steps: int) -> Ret
     model = build_model(config, records, tokenizer, pretrained=False)
     freeze(model, phase.freeze)
     schedule = phase_schedule(phase, steps)
-    optimizer = build("optimizer", config.train.optimizer, learning_rate=schedule)
+    optimizer = config.train.optimizer.build(learning_rate=schedule)
     optimizer.set_factors(learning_rate_factors(model, phase))
     # One step is sooner done than traced.
     model.compile(optimizer=optimizer, run_eagerly=True)

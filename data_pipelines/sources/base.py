@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import errno
 import hashlib
-import importlib
 import os
 import stat
 import unicodedata
@@ -17,12 +16,13 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import numpy as np
 import scipy.sparse
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler
-from pydantic_core import CoreSchema, core_schema
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 from keras_xmr.utils.documentation import page
 from keras_xmr.utils.errors import UserError
-from keras_xmr.utils.plugins import PluginError, ancestry, base_name, plugin_classes
+from keras_xmr.utils.messages import cut, nearest
+from keras_xmr.utils.plugins import PluginError, plugin_classes
 from keras_xmr.utils.tables import on_one_line
 
 Split = Literal["train", "val", "test"]
@@ -321,17 +321,42 @@ def read_image_file(root: Path, name: str) -> EncodedImage:
 
 
 class OneChoice(abc.ABC):
-    """Annotation of a field that holds one of several config sections, chosen by its `name`."""
+    """Annotation of a field that holds one of several config sections, chosen by its `name`.
+
+    They are looked up when a value is validated. A name alone is a section without options.
+    """
 
     @abc.abstractmethod
     def choices(self) -> Mapping[str, type[BaseModel]]:
         """Returns every section by name."""
 
+    def why_not_found(self, name: str) -> str:
+        """Returns what is wrong with the class of an unknown name; empty if there is none."""
+        del name
+        return ""
+
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        schemas = {name: handler.generate_schema(c) for name, c in self.choices().items()}
-        return core_schema.tagged_union_schema(schemas, discriminator="name")
+        return core_schema.no_info_plain_validator_function(self._choose)
+
+    def _choose(self, value: Any) -> BaseModel:
+        choices = self.choices()
+        if isinstance(value, BaseModel) and type(value) in choices.values():
+            return value
+        fields = {"name": value} if isinstance(value, str) else value
+        if not isinstance(fields, dict):
+            raise ValueError(f"got {value!r}; write the name of one of {', '.join(choices)}")
+        name = fields.get("name")
+        if name is None:
+            raise ValueError("this section needs a `name`, which selects its component")
+        if not isinstance(name, str) or name not in choices:
+            why = self.why_not_found(str(name))
+            why = why or f"got {cut(repr(name))}, which is not known.{nearest(str(name), choices)}"
+            error = PydanticCustomError("value_error", "{error}", {"error": why})
+            details = InitErrorDetails(type=error, loc=("name",), input=name)
+            raise ValidationError.from_exception_data("choice", [details])
+        return choices[name].model_validate(fields)
 
 
 class OneSource(OneChoice):
@@ -345,9 +370,14 @@ class OneSource(OneChoice):
         self._built_in = built_in
 
     def choices(self) -> dict[str, type[Source]]:
-        """Returns every source by name. Those of plugins are imported, without TensorFlow."""
+        """Returns every source by name, those of plugins too.
+
+        Raises:
+            PluginError: If a source of a plugin has no name, or one that is taken.
+        """
         sources: dict[str, type[Source]] = {}
-        for source in (*self._built_in, *self._load_plugins()):
+        plugins: list[Any] = plugin_classes(Source)
+        for source in (*self._built_in, *plugins):
             names = get_args(source.model_fields["name"].annotation)
             if len(names) != 1:
                 raise PluginError(
@@ -360,23 +390,3 @@ class OneSource(OneChoice):
                     f"{sources[names[0]].__module__}; give it another name"
                 )
         return sources
-
-    def _load_plugins(self) -> list[type[Source]]:
-        bases = {"Source", *(source.__name__ for source in self._built_in)}
-        classes, sources = plugin_classes(), []
-        for module, names in classes.items():
-            for name in names:
-                derived = [b for node in ancestry(classes, module, name) for b in node.bases]
-                if not name.startswith("_") and bases & {base_name(base) for base in derived}:
-                    sources.append(_import(module, name))
-        return sources
-
-
-def _import(module: str, name: str) -> type[Source]:
-    try:
-        source: type[Source] = getattr(importlib.import_module(module), name)
-    except Exception as error:  # External code may raise anything.
-        raise PluginError(
-            f"{module} cannot be imported ({type(error).__name__}: {error}), but has a source"
-        ) from error
-    return source

@@ -20,14 +20,15 @@ from absl import logging as absl_logging
 from data_pipelines.resources import disk_error_message, memory_error_message
 from keras_xmr import __version__
 from keras_xmr.commands import command_names, is_module, load_command
-from keras_xmr.commands._quiet import quiet_tensorflow
+from keras_xmr.commands._quiet import loading_tensorflow
+from keras_xmr.config import registry
 from keras_xmr.config.loader import ConfigError
-from keras_xmr.config.messages import cut, nearest
 from keras_xmr.config.program import NAME, adapt_help, program
-from keras_xmr.model.registration import check_backend
+from keras_xmr.model.backend import check_backend
 from keras_xmr.runs.cluster import TF_CONFIG, cluster_of
 from keras_xmr.runs.termination import EXIT_CODE, TerminatedError
 from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.messages import cut, nearest
 from keras_xmr.utils.tables import on_one_line
 
 _DEFAULT = "run"
@@ -111,7 +112,7 @@ def _start(words: Sequence[str]) -> None:
     _set_up_logging()
     # An image that is too large is refused by name, which the warning of Pillow does not have.
     warnings.filterwarnings("ignore", "Image size", RuntimeWarning)
-    quiet_tensorflow()
+    registry.import_context = loading_tensorflow
     command.run(arguments)
 
 
@@ -191,7 +192,9 @@ def _run(work: Callable[[], None]) -> None:
     """Runs a command; errors that a user can fix, as a full disk, end it without a traceback."""
     try:
         work()
-        sys.stdout.flush()
+        # Python has no standard output where the shell closed it (`>&-`).
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except KeyboardInterrupt:
         print("\ninterrupted; run the same command again to resume", file=sys.stderr)
         sys.exit(130)

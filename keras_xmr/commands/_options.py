@@ -7,14 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from keras_xmr.commands._quiet import import_tensorflow
 from keras_xmr.config.loader import ConfigError, find_config, load_config
-from keras_xmr.config.messages import cut, nearest
 from keras_xmr.config.model_compatibility import is_as_published
 from keras_xmr.config.schema import Config
 from keras_xmr.runs.cluster import cluster_of
 from keras_xmr.runs.folder import RunFolder, load_run
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import check_folder
+from keras_xmr.utils.messages import cut, nearest
 
 DEMO = "scenes_pcme"
 
@@ -135,6 +136,7 @@ def find_run(arguments: argparse.Namespace) -> Path:
         load_run(arguments.run)
         return Path(arguments.run)
 
+    import_tensorflow()
     from keras_xmr.runs.pretrained import pretrained_run
 
     return pretrained_run(arguments.model)

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from subprocess import PIPE, Popen
 
-from keras_xmr.model.registration import around_import
 from keras_xmr.utils.progress import waiting
 
 _GPUS = ("nvidia[0-9]*", "nvhost-gpu", "nvmap", "dxg", "kfd")
@@ -29,25 +28,24 @@ for line in sys.stdin.buffer:
 """
 
 
-def quiet_tensorflow() -> None:
-    """Hides the log lines of the import of TensorFlow; errors are still shown.
+@contextmanager
+def loading_tensorflow() -> Iterator[None]:
+    """The context in which TensorFlow is imported: hides its log lines; errors are still shown.
 
-    A terminal shows the progress of the imports of TensorFlow and other large packages.
+    A terminal shows that it is being loaded.
     """
     # Without a GPU, TensorFlow logs an error of CUDA.
     has_gpu = any(any(Path("/dev").glob(name)) for name in _GPUS)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if has_gpu else "3")
-    if "tensorflow" not in sys.modules:
-        around_import("tensorflow", lambda module: _loading_tensorflow())
-    for name in ("tensorflow_probability", "keras_hub"):
-        if name not in sys.modules:
-            around_import(name, lambda module: waiting(f"loading {module.__name__}"))
-
-
-@contextmanager
-def _loading_tensorflow() -> Iterator[None]:
     with waiting("loading TensorFlow"), without_log_lines():
         yield
+
+
+def import_tensorflow() -> None:
+    """Imports TensorFlow in that context, before a config has been read."""
+    if "tensorflow" not in sys.modules:
+        with loading_tensorflow():
+            import keras  # noqa: F401
 
 
 @contextmanager

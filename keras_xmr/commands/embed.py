@@ -14,6 +14,7 @@ import argparse
 import sys
 
 from keras_xmr.commands._options import add_path, add_run_or_model, find_run
+from keras_xmr.commands._quiet import import_tensorflow
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import check_folder
 
@@ -36,6 +37,7 @@ def run(arguments: argparse.Namespace) -> None:
         raise UserError(f"--output: {arguments.output} must end in .npz or .parquet")
     check_folder(arguments.output.parent)
 
+    import_tensorflow()
     from keras_xmr.search.photo_embedding import embed_folder
 
     embedded = embed_folder(run or find_run(arguments), arguments.images, arguments.output)

@@ -20,11 +20,10 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from keras_xmr.commands._options import add_list
-from keras_xmr.config.loader import ConfigError, section_name, sections_at, sections_of
-from keras_xmr.config.messages import cut, nearest
+from keras_xmr.config.loader import ConfigError, section_name, sections_at, sections_of, use_plugins
 from keras_xmr.config.program import adapt_help
-from keras_xmr.config.schema import Config, rebuild
-from keras_xmr.utils.plugins import add_plugins
+from keras_xmr.config.schema import Config
+from keras_xmr.utils.messages import cut, nearest
 
 SEVERAL_WORKERS = True
 
@@ -54,8 +53,7 @@ def explain(key: str = "", plugins: Sequence[str] = ()) -> str:
         ConfigError: If the key is unknown.
         PluginError: If a plugin is missing or cannot be read.
     """
-    if add_plugins(plugins):
-        rebuild()
+    use_plugins(plugins)
     sections: list[type[BaseModel]] = [Config]
     for part in [part for part in key.split(".") if part]:
         fields = {n: f for section in sections for n, f in section.model_fields.items()}

@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keras_xmr.commands._options import add_path, add_run_or_model, add_value, find_run
-from keras_xmr.config.messages import first_of
+from keras_xmr.commands._quiet import import_tensorflow
 from keras_xmr.config.program import next_commands, update_hint
 from keras_xmr.utils.files import check_folder
+from keras_xmr.utils.messages import first_of
 from keras_xmr.utils.tables import on_one_line
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def run(arguments: argparse.Namespace) -> None:
     backend_class(arguments.backend)
     tags = None if arguments.tags is None else read_tags(arguments.tags)
 
+    import_tensorflow()
     from data_pipelines.source_changes import data_change
     from keras_xmr.search.build import build_index
     from keras_xmr.search.calibration import example_caption

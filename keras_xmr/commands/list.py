@@ -28,9 +28,9 @@ from keras_xmr.config.loader import (
     packaged_configs,
     packaged_runs,
 )
-from keras_xmr.config.messages import cut, nearest
 from keras_xmr.config.schema import Config, ReportedResults
 from keras_xmr.config.yaml_file import read_yaml
+from keras_xmr.utils.messages import cut, nearest
 
 SEVERAL_WORKERS = True
 

@@ -33,6 +33,7 @@ from keras_xmr.commands._options import (
     known_indexes,
     one_of,
 )
+from keras_xmr.commands._quiet import import_tensorflow
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.config.program import program
 from keras_xmr.runs.folder import load_run
@@ -87,6 +88,7 @@ def run(arguments: argparse.Namespace) -> None:
     filters = Filters(arguments.folder, arguments.since, arguments.until, tuple(arguments.tag))
     path = find_index(arguments)
     index = PhotoIndex.open(path)
+    import_tensorflow()
     searcher = Searcher(index, arguments.run, compiled=len(queries) > 1)
     answers = [
         (title, searcher.search(query, arguments.results, filters, arguments.rerank))

@@ -14,6 +14,7 @@ import argparse
 import logging
 
 from keras_xmr.commands._options import add_index, add_list, add_value, find_index, integer_from
+from keras_xmr.commands._quiet import import_tensorflow
 from keras_xmr.runs.folder import load_run
 from keras_xmr.utils.errors import UserError
 
@@ -54,6 +55,7 @@ def run(arguments: argparse.Namespace) -> None:
         originals=arguments.originals or (is_alone and not arguments.allow_host),
         names=frozenset(name.lower() for name in (*arguments.allow_host, arguments.host)),
     )
+    import_tensorflow()
     service = Service(find_index(arguments), settings, arguments.run)
     if not is_alone:
         _LOG.warning(

@@ -1,12 +1,11 @@
 """Declarations of parts: inputs, outputs and limits of losses, matchers, heads and so on.
 
-A class declares it once, as a literal:
+A class declares it once:
 
     CONTRACT = LossContract(parts=("match", "other"), reads_log_odds=True)
 
-Fields that it does not mention are inherited. Configs read the declaration
-from the source text, before TensorFlow has been imported, and calls from Python read it from the
-class: both are checked by `keras_xmr.config.contracts`. Needs no TensorFlow.
+Fields that it does not mention are inherited. Configs and calls from Python are checked by it.
+Needs no TensorFlow.
 """
 
 from __future__ import annotations
@@ -16,7 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import product
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, model_validator
+
+from keras_xmr.utils.errors import ArgumentError
+from keras_xmr.utils.messages import nearest
 
 Pair = tuple[str, str]
 """The kind of the image embedding, and that of the caption embedding."""
@@ -45,6 +47,14 @@ class Contract(BaseModel):
 
     when: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = ()
     only_with: dict[str, dict[str, Any]] = {}
+
+    def __init__(self, **fields: Any) -> None:
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            raise ArgumentError(
+                f"{type(self).__name__}{first_mistake(error, type(self))}"
+            ) from None
 
     @model_validator(mode="after")
     def _check_changes(self) -> Self:
@@ -251,23 +261,35 @@ class EncoderContract(Contract):
 
 
 class Declared:
-    """A class with a `CONTRACT` that inherits unmentioned fields from its base classes."""
+    """A class with a `CONTRACT` that inherits unmentioned fields from its base classes.
+
+    Attributes:
+        CONTRACT: The declaration, with the fields of the base classes.
+        SEARCH: The declaration of how a matcher searches photos; None if it does not.
+        DECLARED: The declaration that the class itself has written; None without one.
+    """
 
     CONTRACT: ClassVar[Any]
+    SEARCH: ClassVar[Any] = None
+    DECLARED: ClassVar[Any] = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        cls.DECLARED = vars(cls).get("CONTRACT")
         for name in ("CONTRACT", "SEARCH"):
-            declared = [vars(base).get(name) for base in cls.__mro__]
-            if (merged := derived_contract(declared)) is not None:
-                setattr(cls, name, merged)
+            known = [vars(base)[name] for base in cls.__mro__ if vars(base).get(name) is not None]
+            if known:
+                fields = ChainMap(*(one.model_dump(exclude_unset=True) for one in known))
+                setattr(cls, name, type(known[-1])(**fields))
 
 
-def derived_contract(declared: Sequence[Contract | None]) -> Any:
-    """Merges the declarations of a class and its base classes, nearest first."""
-    known = [contract for contract in declared if contract is not None]
-    fields = ChainMap(*(contract.model_dump(exclude_unset=True) for contract in known))
-    return type(known[-1])(**fields) if known else None
+def first_mistake(error: ValidationError, kind: type[BaseModel]) -> str:
+    """Returns the first mistake in the fields of a model, as the end of a sentence."""
+    mistake = error.errors(include_url=False)[0]
+    field = ".".join(map(str, mistake["loc"]))
+    if mistake["type"] == "extra_forbidden":
+        return f" has no field {field!r}.{nearest(field, kind.model_fields)}"
+    return f": {field}: got {mistake['input']!r}: {mistake['msg'][:1].lower()}{mistake['msg'][1:]}"
 
 
 SIDES: tuple[Literal["image", "text"], ...] = ("image", "text")

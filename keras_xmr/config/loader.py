@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import fnmatch
 import glob
+import inspect
 import json
 import os
 import types
@@ -16,11 +17,11 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from keras_xmr.config.messages import cut, first_of, most_similar, nearest
+from data_pipelines.options import DataOptions
 from keras_xmr.config.program import program
-from keras_xmr.config.registry import FAMILIES, Choice, components, why_not_found
+from keras_xmr.config.registry import Choice, import_parts
 from keras_xmr.config.run_compatibility import check
-from keras_xmr.config.schema import Config, EvaluationOptions, rebuild
+from keras_xmr.config.schema import Config, EvaluationOptions
 from keras_xmr.config.yaml_file import (
     ConfigError,
     Draft,
@@ -34,9 +35,9 @@ from keras_xmr.config.yaml_file import (
     split_row,
 )
 from keras_xmr.judgements.files import JudgementOptions
+from keras_xmr.utils.messages import cut, first_of, most_similar, nearest
 from keras_xmr.utils.plugins import PluginError, add_plugins, remove_plugins
 
-_MISSING = object()
 _SHOWN = 20
 _ABLATIONS = "ablations"
 
@@ -201,18 +202,29 @@ def _load_options(name: str, texts: Sequence[str], flag: str) -> EvaluationOptio
         raise _error_of([_explain(draft, i, of=3) for i in items]) from None
 
 
+def use_plugins(names: Sequence[str]) -> None:
+    """Imports the plugins that a config names, and checks their parts.
+
+    Raises:
+        PluginError: If one cannot be imported, or has a part that cannot be used.
+    """
+    new = add_plugins(names)
+    try:
+        import_parts()
+        sections_of(DataOptions.model_fields["source"])
+    except PluginError:
+        remove_plugins(new)
+        raise
+
+
 def _use_plugins(draft: Draft) -> None:
-    """Registers the plugins of a config before it is validated."""
-    names = draft.data.get("plugins") if isinstance(draft.data, dict) else None
+    """Imports the plugins of a config before it is validated."""
+    names = draft.data.get("plugins")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         return
-    new: list[str] = []
     try:
-        if new := add_plugins(names):
-            rebuild()
+        use_plugins(names)
     except PluginError as error:
-        remove_plugins(new)
-        rebuild()
         raise ConfigError(f"{draft.place(('plugins',))}: plugins: {error}") from None
 
 
@@ -236,21 +248,12 @@ def _follows(error: Mapping[str, Any]) -> bool:
 
 def _explain(draft: Draft, error: Mapping[str, Any], of: int = 0) -> str:
     """One mistake of pydantic as a line for the user, without `of` parts of the key."""
-    key, value = _key_of(draft.data, error["loc"])
-    kind, context = error["type"], error.get("ctx", {})
+    key, kind, context = error["loc"], error["type"], error.get("ctx", {})
+    value = error["input"]
     if kind == "extra_forbidden":
-        names = _known_keys(error["loc"][:-1])
-        text = f"unknown key.{nearest(str(key[-1]), names)}"
+        text = _unknown_key(draft.data, key)
     elif kind == "missing":
         text = "this key is needed"
-    elif kind == "union_tag_invalid":
-        names = [n.strip(" '") for n in context["expected_tags"].split(",")]
-        key, value = (*key, "name"), context["tag"]
-        family = next((f for f in FAMILIES if set(components(f)) == set(names)), None)
-        text = why_not_found(family, str(value)) if family else ""
-        text = text or f"got {cut(repr(value))}, which is not known.{nearest(str(value), names)}"
-    elif kind == "union_tag_not_found":
-        text = "this section needs a `name`, which selects its component"
     elif kind == "literal_error":
         names = [n.strip(" '") for n in context["expected"].replace(" or ", ", ").split(",")]
         text = f"got {cut(repr(value))}.{nearest(str(value), names)}"
@@ -260,37 +263,29 @@ def _explain(draft: Draft, error: Mapping[str, Any], of: int = 0) -> str:
     elif kind == "value_error":
         text = str(context["error"])
     else:
-        shown = "" if value is _MISSING else f"got {cut(repr(value))}: "
-        text = shown + error["msg"][:1].lower() + error["msg"][1:]
+        text = f"got {cut(repr(value))}: {error['msg'][:1].lower()}{error['msg'][1:]}"
     return ": ".join(filter(None, (draft.place(key), dotted(key[of:]), text)))
 
 
-def _key_of(data: Any, loc: Sequence[str | int]) -> tuple[Key, Any]:
-    """The key that a pydantic location means: without the tags of unions; and its value."""
-    key: list[str | int] = []
-    for number, part in enumerate(loc):
-        last = number == len(loc) - 1
-        if isinstance(data, dict) and part in data:
-            data = data[part]
-        elif isinstance(data, dict) and data.get("name") == part and not last:
-            continue
-        elif isinstance(data, list) and isinstance(part, int) and part < len(data):
-            data = data[part]
-        elif isinstance(data, str) and data == part and not last:
-            continue
-        else:
-            data = _MISSING
-        key.append(part)
-    return tuple(key), data
-
-
-def _known_keys(loc: Sequence[str | int]) -> list[str]:
-    """The keys of the section at a pydantic location."""
+def _unknown_key(data: Any, key: Key) -> str:
+    """What is wrong with a key that its section does not have."""
     sections: list[type[BaseModel]] = [Config]
-    for part in loc:
+    for part in key[:-1]:
+        data = data[part]
         if isinstance(part, str):
             sections = sections_at(part, sections)
-    return sorted({name for section in sections for name in section.model_fields})
+        if isinstance(data, dict):
+            name = data.get("name")
+            sections = [one for one in sections if section_name(one) in (None, name)]
+    names = sorted({name for section in sections for name in section.model_fields})
+    for section in sections:
+        cls = getattr(section, "part", None)
+        if cls is not None and key[-1] in inspect.signature(cls).parameters:
+            return (
+                f"the constructor of {cls.__module__}.{cls.__name__} takes it, but not as a "
+                f"keyword-only parameter, as options are; write `*, {key[-1]}`"
+            )
+    return f"unknown key.{nearest(str(key[-1]), names)}"
 
 
 def sections_at(part: str, sections: Sequence[type[BaseModel]]) -> list[type[BaseModel]]:

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from keras_xmr.config.contracts import EmbeddingSpec, Mismatch, find_mismatches, sides_with_keys
-from keras_xmr.config.registry import FAMILIES, Choice, components, contract_of
+from keras_xmr.config.registry import FAMILIES, Choice, components
 from keras_xmr.config.schema import Config
 
 Mistake = str
 """A dotted key, and why its value cannot work: `model.dimension: 7 is odd, but ...`."""
 
 
-class Part(NamedTuple):
+class ChosenPart(NamedTuple):
     """A component that a config chooses.
 
     Attributes:
@@ -34,7 +34,7 @@ class Part(NamedTuple):
         return self.key.split(".")[1]
 
 
-def parts_of(config: Config, *families: str) -> Iterator[Part]:
+def parts_of(config: Config, *families: str) -> Iterator[ChosenPart]:
     """Yields the encoders, heads, poolings, matchers and losses of a config.
 
     Args:
@@ -55,12 +55,12 @@ def parts_of(config: Config, *families: str) -> Iterator[Part]:
         chosen.append((f"objective.{number}", "loss", loss))
     for key, family, choice in chosen:
         if choice is not None and family in (families or FAMILIES):
-            yield Part(key, family, choice, contract_of(family, choice))
+            yield ChosenPart(key, family, choice, choice.contract)
 
 
 def names_of(family: str, fits: Callable[[Any], bool]) -> list[str]:
     """The names of the components of a family with a fitting declaration."""
-    return [name for name, known in components(family).items() if fits(known.contract)]
+    return [name for name, known in components(family).items() if fits(known.CONTRACT)]
 
 
 def check_model(config: Config) -> Iterator[Mistake]:
@@ -97,7 +97,7 @@ def _towers(config: Config) -> Iterator[Mistake]:
     yield from _dimension(config)
     yield from _image_size(config)
     image = config.model.image.encoder
-    takes, holds = contract_of("encoder", image).reads, config.data.source.holds
+    takes, holds = image.contract.reads, config.data.source.holds
     if takes in ("pixels", "regions") and (takes == "regions") != (holds == "regions"):
         yield (
             f"model.image.encoder.name: {image.name!r} takes {takes}, but the source "
@@ -108,7 +108,7 @@ def _towers(config: Config) -> Iterator[Mistake]:
 def _tower(config: Config, side: str) -> Iterator[Mistake]:
     """The parts of a tower with one another."""
     tower, key = config.model.towers[side], f"model.{side}"
-    encoder, head = contract_of("encoder", tower.encoder), contract_of("head", tower.head)
+    encoder, head = tower.encoder.contract, tower.head.contract
     if encoder.side != side:
         names = names_of("encoder", lambda other: other.side == side)
         yield (
@@ -170,7 +170,7 @@ def _dimension(config: Config) -> Iterator[Mistake]:
 
 def _image_size(config: Config) -> Iterator[Mistake]:
     encoder, size = config.model.image.encoder, config.data.image.size
-    contract = contract_of("encoder", encoder)
+    contract = encoder.contract
     if contract.smallest is not None and size < contract.smallest:
         others = contract.options_for("smallest")
         name = next((getattr(encoder, option, "") for option in others), encoder.name)
@@ -198,12 +198,12 @@ def _matchers(config: Config) -> Iterator[Mistake]:
 
 def _fixed_options(matcher: Choice) -> dict[str, Any]:
     """The options of a matcher except initial values of learned scalars."""
-    learned = contract_of("matcher", matcher).learned
+    learned = matcher.contract.learned
     return {n: v for n, v in matcher.options().items() if n not in learned}
 
 
 def _kind_mistake(
-    part: Part, mismatch: Mismatch, made: tuple[EmbeddingSpec, EmbeddingSpec]
+    part: ChosenPart, mismatch: Mismatch, made: tuple[EmbeddingSpec, EmbeddingSpec]
 ) -> Mistake:
     """A part that does not accept the kinds of embedding of the heads."""
     kinds = made[0].kind, made[1].kind
@@ -228,7 +228,7 @@ def _heads_for(accepts: tuple[tuple[str, str], ...], kinds: tuple[str, str]) -> 
 
 def _losses(config: Config) -> Iterator[Mistake]:
     made, matcher = _embedding_specs(config), config.model.matcher
-    log_odds = contract_of("matcher", matcher).log_odds
+    log_odds = matcher.contract.log_odds
     for part in parts_of(config, "loss"):
         for mismatch in find_mismatches(part.contract, *made, log_odds):
             begin = f"{part.key}.name: {part.choice.name!r} {mismatch.text}"
@@ -237,7 +237,7 @@ def _losses(config: Config) -> Iterator[Mistake]:
             elif mismatch.about == "keys":
                 sides, keys = sides_with_keys(part.contract), set(part.contract.keys)
                 known = components("head").items()
-                names = [name for name, head in known if keys <= set(head.contract.keys)]
+                names = [name for name, head in known if keys <= set(head.CONTRACT.keys)]
                 heads = [config.model.towers[side].head.name for side in sides]
                 yield (
                     f"{begin}, which the heads for {' and '.join(sides)} ({', '.join(heads)}) do "
@@ -260,7 +260,7 @@ def _ineffective(config: Config) -> Iterator[Mistake]:
 
 def _scores(config: Config) -> Iterator[Mistake]:
     """Losses that read the scores, and matchers that are only trained by them."""
-    name, contract = config.model.matcher.name, contract_of("matcher", config.model.matcher)
+    name, contract = config.model.matcher.name, config.model.matcher.contract
     readers = [loss for loss in parts_of(config, "loss") if loss.contract.reads_scores]
     for loss in readers if contract.directed else ():
         yield (
@@ -294,7 +294,7 @@ def why_not_indexed(config: Config) -> str:
             "config with photos, such as csv_pretrained"
         )
     matcher = config.model.matcher.name
-    if components("matcher")[matcher].search is None:
+    if config.model.matcher.part.SEARCH is None:
         return (
             f"the matcher {matcher} does not declare how it searches photos: name the nearest "
             "of keras_xmr.search.augmentations in its SEARCH"
@@ -310,10 +310,10 @@ def is_as_published(config: Config) -> bool:
 def attends(config: Config) -> bool:
     """Whether the image tower attends to positions of a photo."""
     tower = config.model.image
-    if config.data.source.holds != "images" or not contract_of("encoder", tower.encoder).local:
+    if config.data.source.holds != "images" or not tower.encoder.contract.local:
         return False
-    pooling = tower.pooling and contract_of("pooling", tower.pooling)
-    return bool(contract_of("head", tower.head).attends or (pooling and pooling.attends))
+    pooling = tower.pooling and tower.pooling.contract
+    return bool(tower.head.contract.attends or (pooling and pooling.attends))
 
 
 def further_matchers(config: Config) -> list[str]:

@@ -11,7 +11,6 @@ from pydantic import BaseModel, ByteSize
 
 from data_pipelines.sources import Source
 from keras_xmr.config.contracts import Contract
-from keras_xmr.config.messages import cut, nearest
 from keras_xmr.config.model_compatibility import (
     Mistake,
     check_model,
@@ -20,9 +19,10 @@ from keras_xmr.config.model_compatibility import (
     options_text,
     parts_of,
 )
-from keras_xmr.config.registry import components, contract_of
+from keras_xmr.config.registry import components
 from keras_xmr.config.schema import Config
 from keras_xmr.judgements import EXTENDED_COCO, IDENTICAL, TRUTH, name_clashes
+from keras_xmr.utils.messages import cut, nearest
 
 PARTS = ("encoder", "pooling", "head", "log_variance")
 """The parts of a tower, which can be frozen or have other learning rates."""
@@ -93,7 +93,7 @@ def _precomputed(config: Config) -> Iterator[Mistake]:
     if not config.train.precompute_features:
         return
     key = "train.precompute_features"
-    if contract_of("encoder", config.model.image.encoder).reads != "pixels":
+    if config.model.image.encoder.contract.reads != "pixels":
         source = config.data.source.name
         yield f"{key}: the source {source!r} holds features already; leave it out"
         return
@@ -153,7 +153,7 @@ def _start(config: Config) -> Iterator[Mistake]:
             "train.start: random"
         )
     for (side, tower), head in zip(config.model.towers.items(), heads, strict=True):
-        if tower.pooling is None or contract_of("pooling", tower.pooling).set_by != "cca":
+        if tower.pooling is None or tower.pooling.contract.set_by != "cca":
             names = names_of("pooling", lambda pooling: pooling.set_by == "cca")
             yield (
                 f"train.start: 'cca' sets the pooling `{names[0]}`, which model.{side} does not "
@@ -178,7 +178,7 @@ def _start(config: Config) -> Iterator[Mistake]:
 def _closed_form(config: Config, side: str) -> Iterator[Mistake]:
     """A part of embeddings in closed form must be in both towers, and be set."""
     pooling, head = config.model.towers[side].pooling, config.model.towers[side].head
-    contract = None if pooling is None else contract_of("pooling", pooling)
+    contract = None if pooling is None else pooling.contract
     if contract is None or contract.closed_form is None:
         return
     key = f"model.{side}.pooling"
@@ -200,7 +200,7 @@ def _closed_form(config: Config, side: str) -> Iterator[Mistake]:
     key = f"{key}.{contract.closed_form}"
     if config.train.start != "cca" and config.train.initial_weights is None:
         yield f"{key}: nothing sets the closed form; write train.start: cca"
-    head_contract = contract_of("head", head)
+    head_contract = head.contract
     if head_contract.reads_pooling:
         yield f"{key}: {head.name!r} reads the whole matrix of its pooling; write 0"
     if contract.across and head_contract.attends:

@@ -11,10 +11,10 @@ from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, create_mo
 
 from data_pipelines.options import DataOptions, Section
 from data_pipelines.sources.base import OneChoice
-from keras_xmr.config.messages import cut, nearest
-from keras_xmr.config.registry import FAMILIES, Choice, components
+from keras_xmr.config.registry import Choice, components, options_of, why_not_found
 from keras_xmr.judgements.files import JudgementOptions, Unjudged
 from keras_xmr.metrics import metric_names
+from keras_xmr.utils.messages import cut, nearest
 from keras_xmr.utils.option_types import (
     Combination,
     Fraction,
@@ -28,57 +28,50 @@ from keras_xmr.utils.option_types import (
 
 
 class OneOf(OneChoice):
-    """Marks a field that chooses one component of a family by its `name`.
+    """Marks a field that chooses one part of a family by its `name`.
 
     Args:
         family: The family, a key of `keras_xmr.config.registry.FAMILIES`.
-        **extra: Further fields of the section, as pydantic field definitions.
+        **extra: Further fields of the section, as pydantic field definitions. An option of the
+            part takes the place of a field of its name.
     """
 
     def __init__(self, family: str, **extra: Any) -> None:
         self.family = family
         self.extra = extra
+        self._sections: dict[type, type[Choice]] = {}
 
     def choices(self) -> dict[str, type[Choice]]:
-        """The config section of each component of the family, by name."""
-        return {
-            name: _with_keys(component.options, self.extra)
-            for name, component in components(self.family).items()
-        }
+        """Returns the section of each part of the family, by name."""
+        return {name: self._section(cls) for name, cls in components(self.family).items()}
 
+    def why_not_found(self, name: str) -> str:
+        """Returns what is wrong with the class of an unknown name; empty if there is none."""
+        return why_not_found(self.family, name)
 
-def _with_keys(options: type[Choice], keys: Mapping[str, Any]) -> type[Choice]:
-    """A section with further keys. An option of the component comes before a key of its name."""
-    new = {name: field for name, field in keys.items() if name not in options.model_fields}
-    if not new:
-        return options
-    base = type(options.__name__, (options,), {"extra_keys": classmethod(lambda cls: tuple(new))})
-    return create_model(options.__name__, __base__=base, **new)
+    def _section(self, cls: type) -> type[Choice]:
+        if cls not in self._sections:
+            section = options_of(cls)
+            extra = {n: field for n, field in self.extra.items() if n not in section.model_fields}
+            self._sections[cls] = create_model(section.__name__, __base__=section, **extra)
+        return self._sections[cls]
 
 
 def weight_of(loss: Choice) -> float:
-    """The factor of a loss in the objective: 1 for one with an option of that name."""
-    return loss.weight if "weight" in loss.extra_keys() else 1.0  # type: ignore[attr-defined]
-
-
-def _written_as(key: str) -> BeforeValidator:
-    """Expands a text, such as the name of a component, to its section with this key."""
-    return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
-
-
-_BY_NAME = _written_as("name")
+    """Returns the factor of a loss in the objective: 1 for one with an option of that name."""
+    return 1.0 if "weight" in loss.options() else loss.weight  # type: ignore[attr-defined]
 
 
 class TowerOptions(Section):
     """A tower: local features, their pooling, and the kind of embedding."""
 
-    encoder: Annotated[Choice, OneOf("encoder"), _BY_NAME]
+    encoder: Annotated[Choice, OneOf("encoder")]
     """Makes local features: positions of an image, regions, or words."""
 
-    pooling: Annotated[Annotated[Choice, OneOf("pooling")] | None, _BY_NAME] = None
+    pooling: Annotated[Choice, OneOf("pooling")] | None = None
     """Makes one global vector of the local features; none for a head that keeps them all."""
 
-    head: Annotated[Choice, OneOf("head"), _BY_NAME]
+    head: Annotated[Choice, OneOf("head")]
     """Makes the embedding."""
 
 
@@ -94,7 +87,7 @@ class ModelOptions(Section):
     text: TowerOptions
     """The text tower."""
 
-    matcher: Annotated[Choice, OneOf("matcher"), _BY_NAME]
+    matcher: Annotated[Choice, OneOf("matcher")]
     """Makes the score matrix of a batch of images and a batch of captions."""
 
     @property
@@ -224,7 +217,7 @@ class TrainOptions(Section):
     """With the sampler `offline_negatives`: the hard captions of an image to draw from. A caption
     has as many fewer hard images as there are fewer images than captions."""
 
-    optimizer: Annotated[Choice, OneOf("optimizer"), _BY_NAME]
+    optimizer: Annotated[Choice, OneOf("optimizer")]
     """The optimizer."""
 
     phases: tuple[PhaseOptions, ...]
@@ -334,6 +327,9 @@ class RelevanceOptions(Section):
     or `java`, the program that `pycocoevalcap` calls; it needs that package and Java."""
 
 
+_BY_SOURCE = BeforeValidator(lambda text: {"source": text} if isinstance(text, str) else text)
+
+
 class JudgementSection(Section):
     """Judgements to measure against."""
 
@@ -373,15 +369,15 @@ class EvaluationOptions(Section):
     batch_size: PositiveInt = 64
     """Images, or captions, that are embedded at once."""
 
-    matchers: tuple[Annotated[Choice, OneOf("matcher"), _BY_NAME], ...] = ()
+    matchers: tuple[Annotated[Choice, OneOf("matcher")], ...] = ()
     """Further matchers for the evaluation, in addition to the one that the model was trained with.
     Those that have a scale and a shift take the trained ones."""
 
-    rerankers: tuple[Annotated[Choice, OneOf("reranker"), _BY_NAME], ...] = ()
+    rerankers: tuple[Annotated[Choice, OneOf("reranker")], ...] = ()
     """Re-rankers of the scores of every matcher. Each uses all queries of a split at once
     (transductive), so its results are in separate tables."""
 
-    metrics: tuple[Annotated[Choice, OneOf("metric"), _BY_NAME], ...] = ()
+    metrics: tuple[Annotated[Choice, OneOf("metric")], ...] = ()
     """Further metrics of every query, in addition to the standard ones."""
 
     tile: tuple[PositiveInt, PositiveInt] = (256, 1024)
@@ -411,7 +407,7 @@ class EvaluationOptions(Section):
     """Besides the whole split, the mean over this many consecutive folds of it is reported: 5
     on COCO, for "1K test images". 0 for none."""
 
-    judgements: tuple[Annotated[JudgementSection, _written_as("source")], ...] = ()
+    judgements: tuple[Annotated[JudgementSection, _BY_SOURCE], ...] = ()
     """Further judgements to measure against, in addition to `data.judgements`, by their source or
     with options: `identical_captions`, by which a caption is also relevant for other images with
     the same caption; `eccv_caption` or `cxc` on COCO's test split (they need
@@ -539,7 +535,7 @@ class Config(Section):
     """Two towers and a matcher."""
 
     objective: Annotated[
-        tuple[Annotated[Choice, OneOf("loss", weight=_WEIGHT), _BY_NAME], ...],
+        tuple[Annotated[Choice, OneOf("loss", weight=_WEIGHT)], ...],
         Field(min_length=1),
     ]
     """The losses, each with its `weight`; their weighted sum is minimised."""
@@ -589,18 +585,3 @@ class Config(Section):
             for section in self.evaluation.judgements
             if split == "test" or section.source not in files
         )
-
-
-def rebuild() -> None:
-    """Rebuilds the sections after plugins were added or removed.
-
-    Raises:
-        PluginError: If a part of a plugin has a name that is taken, or an option that a config
-            cannot hold.
-    """
-    components.cache_clear()
-    for family in FAMILIES:
-        components(family)
-    sections = (DataOptions, TowerOptions, ModelOptions, TrainOptions, EvaluationOptions, Config)
-    for section in sections:
-        section.model_rebuild(force=True)

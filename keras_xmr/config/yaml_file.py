@@ -21,8 +21,8 @@ from typing import Any
 
 import yaml
 
-from keras_xmr.config.messages import cut, nearest
 from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.messages import cut, nearest
 
 Key = tuple[str | int, ...]
 

@@ -13,7 +13,7 @@ from keras_xmr.config.contracts import EncoderContract
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec, synchronize
 from keras_xmr.encoders.pretrained.weights import WeightsError, load_weights
 from keras_xmr.layers import GroupNormalization, Preprocessing, batch_normalization
-from keras_xmr.utils.option_types import MultipleOfEight, PositiveInt
+from keras_xmr.utils.option_types import MultiplesOfEight, PositiveInt
 
 
 @dataclass(kw_only=True, eq=False)
@@ -153,7 +153,7 @@ class SmallCNN(Encoder):
 
     CONTRACT = EncoderContract(side="image", reads="pixels", width="channels", batch_norm=True)
 
-    channels: tuple[MultipleOfEight, ...] = (48, 96, 192)
+    channels: MultiplesOfEight = (48, 96, 192)
     patch: PositiveInt = 4
     blocks: PositiveInt = 1
 

@@ -18,7 +18,7 @@ from keras_xmr.encoders.pretrained.presets import CONFIG, SIGLIP, Preset
 from keras_xmr.encoders.pretrained.subwords import SubwordTokenizer
 from keras_xmr.layers import BagOfWords, ImageBackbone, TextBackbone
 from keras_xmr.layers.backbone import number_of_layers
-from keras_xmr.utils.option_types import NonNegativeInt, PositiveInt
+from keras_xmr.utils.option_types import NonNegativeInt, PositiveInt, PositiveInts
 
 
 class _KerasHub(Encoder):
@@ -98,7 +98,7 @@ class KerasHubImage(_KerasHub):
     weights: str | None = "preset"
     output: Literal["tokens", "pooled"] = "tokens"
     grid: PositiveInt | None = None
-    levels: tuple[PositiveInt, ...] | None = None
+    levels: PositiveInts | None = None
     mirror: bool = False
 
     def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:
@@ -242,7 +242,7 @@ class KerasHubText(_KerasHub):
     preset: str = "bert_base_en_uncased"
     weights: str | None = "preset"
     output: Literal["tokens", "average", "pooled"] = "tokens"
-    layers: tuple[PositiveInt, ...] | None = None
+    layers: PositiveInts | None = None
     bag_of_words: NonNegativeInt = 0
 
     def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:

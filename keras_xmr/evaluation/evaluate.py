@@ -130,7 +130,7 @@ def plan_memory(config: Config, records: Records, part: SplitRecords) -> bool:
     """
     options = config.evaluation
     names = {config.model.matcher.name, *(choice.name for choice in options.matchers)}
-    matrices = sum(1 + components("matcher")[name].contract.directed for name in names)
+    matrices = sum(1 + components("matcher")[name].CONTRACT.directed for name in names)
     labels = records.label_kind == "set"
     return fits_in_memory(options, (len(part), len(part.captions)), matrices, labels)
 
@@ -190,7 +190,7 @@ def build_metrics(choices: Iterable[Choice]) -> dict[str, QueryMetric]:
     """The metrics of a config by name; each gets a column in the tables."""
     metrics = {}
     for choice in choices:
-        made = components("metric")[choice.name].load()(**choice.options())
+        made = choice.build()
         if not isinstance(getattr(made, "TITLE", None), str):
             raise ArgumentError(
                 f"{type(made).__name__} has no TITLE, which heads its column in the tables; write "

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import inspect
-import typing
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 import keras
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import ValidationError
 
-from keras_xmr.config.contracts import Declared
+from keras_xmr.config.contracts import Declared, first_mistake
+from keras_xmr.config.registry import options_of, snake_case
 from keras_xmr.utils.errors import ArgumentError
 
 
@@ -123,34 +123,12 @@ def _inherited(cls: type) -> set[str]:
 _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def _check_options(cls: Any, options: Mapping[str, Any]) -> None:
+def _check_options(cls: Any, arguments: Mapping[str, Any]) -> None:
+    section = options_of(cls)
+    options = {name: arguments[name] for name in section.model_fields if name in arguments}
     try:
-        _option_types(cls).model_validate(dict(options))
+        section.model_validate(options | {"name": snake_case(cls.__name__)})
     except ValidationError as error:
-        mistake = error.errors(include_url=False)[0]
-        raise ArgumentError(
-            f"{cls.__name__}: {mistake['loc'][0]}: got {mistake['input']!r}: "
-            f"{mistake['msg'][:1].lower()}{mistake['msg'][1:]}"
-        ) from None
-    defaults = {n: p.default for n, p in inspect.signature(cls.__init__).parameters.items()}
-    for name, why in cls.CONTRACT.ineffective(options, defaults):
+        raise ArgumentError(f"{cls.__name__}{first_mistake(error, section)}") from None
+    for name, why in cls.CONTRACT.ineffective(options, section.defaults()):
         raise ArgumentError(f"{cls.__name__}: {name}: {why}")
-
-
-@cache
-def _option_types(cls: Any) -> type[BaseModel]:
-    """The types of the options of a class: its keyword-only parameters, as a config checks them."""
-    try:
-        hints = typing.get_type_hints(cls.__init__, include_extras=True)
-    except NameError:  # Of a type that is not imported at run time.
-        hints = {}
-    fields: dict[str, Any] = {
-        name: (hints.get(name, Any), ...)
-        for name, parameter in inspect.signature(cls.__init__).parameters.items()
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-    }
-    return create_model(
-        cls.__name__,
-        __config__=ConfigDict(arbitrary_types_allowed=True, protected_namespaces=()),
-        **fields,
-    )

@@ -34,7 +34,7 @@ from keras_xmr.metrics.measure import (
     write_queries,
 )
 from keras_xmr.metrics.names import METRICS, RSUM, Metric, metric_names, metric_title
-from keras_xmr.metrics.query_metrics import QueryMetric
+from keras_xmr.metrics.query_metrics import DiscountedGain, QueryMetric, ReciprocalRank
 from keras_xmr.metrics.ranking import (
     QueryMetrics,
     binary_preference,
@@ -61,11 +61,13 @@ __all__ = [
     "METRICS",
     "RSUM",
     "TOO_FEW",
+    "DiscountedGain",
     "Measured",
     "Metric",
     "QueryMetric",
     "QueryMetrics",
     "Recall",
+    "ReciprocalRank",
     "RetrievalMetrics",
     "ScoreMatrices",
     "ScoreTiles",

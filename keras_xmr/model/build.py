@@ -19,7 +19,7 @@ from data_pipelines.text import (
     make_vocabulary,
     read_vocabulary,
 )
-from keras_xmr.config.registry import Choice, build, contract_of
+from keras_xmr.config.registry import Choice
 from keras_xmr.config.schema import Config, weight_of
 from keras_xmr.encoders import InputSpec
 from keras_xmr.losses import Loss
@@ -40,7 +40,7 @@ def encoder_tokenizer(config: Config) -> Tokenizer | None:
     Raises:
         EncoderError: If it cannot be loaded.
     """
-    return build("encoder", config.model.text.encoder).tokenizer(config.data.text.max_words)
+    return config.model.text.encoder.build().tokenizer(config.data.text.max_words)
 
 
 def build_tokenizer(
@@ -75,7 +75,7 @@ def restore_tokenizer(config: Config, folder: Path) -> Tokenizer:
     Raises:
         UserError: If the folder does not have it.
     """
-    encoder = build("encoder", config.model.text.encoder)
+    encoder = config.model.text.encoder.build()
     max_words = config.data.text.max_words
     if (tokenizer := encoder.restore_tokenizer(folder, max_words)) is not None:
         return tokenizer
@@ -114,12 +114,12 @@ def build_model(
     image, text = (replace(spec, pretrained=side in pretrained) for side in ("image", "text"))
     options = config.model
     words = len(tokenizer), tokenizer.pad
-    losses = [build("loss", choice, **word_options(choice, *words)) for choice in config.objective]
+    losses = [choice.build(**word_options(choice, *words)) for choice in config.objective]
     weights = [weight_of(choice) for choice in config.objective]
     return Retriever(
         image_tower(options.image, options.dimension, image),
         text_tower(options.text, options.dimension, text),
-        build("matcher", options.matcher, name="matcher"),
+        options.matcher.build(name="matcher"),
         Objective(losses, weights),
         judgements=config.data.judgements,
         clip_norm=config.train.clip_norm,
@@ -137,7 +137,7 @@ def word_options(choice: Choice, vocabulary: int, pad: int) -> dict[str, int]:
         vocabulary: Number of words.
         pad: The id of the padding.
     """
-    is_reader = contract_of("loss", choice).reads_words
+    is_reader = choice.contract.reads_words
     return {"vocabulary": vocabulary, "pad": pad} if is_reader else {}
 
 
@@ -149,7 +149,7 @@ def further_matcher(choice: Choice, trained: Matcher, losses: Sequence[Loss]) ->
         trained: The matcher that the model was trained with.
         losses: The losses of the model.
     """
-    matcher: Matcher = build("matcher", choice)
+    matcher: Matcher = choice.build()
     matcher.share_parameters_with(losses)
     if isinstance(matcher, LogitMatcher) and isinstance(trained, LogitMatcher):
         matcher.scale.assign(trained.scale)

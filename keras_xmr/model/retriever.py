@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from keras_xmr import embeddings
+from keras_xmr.config.registry import import_parts
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.layers.tensorflow_paths import num_replicas, split_seed
 from keras_xmr.losses import Loss
 from keras_xmr.losses.directions import Direction
 from keras_xmr.matchers import Matcher
 from keras_xmr.metrics import Recall
+from keras_xmr.model.backend import check_backend
 from keras_xmr.model.gradient_caching import Chunks, check_towers, dense
 from keras_xmr.model.objective import MatchRule, Objective, relations, targets_read
-from keras_xmr.model.registration import check_backend
 from keras_xmr.model.replicas import (
     StepLogs,
     accept_summed_gradients,
@@ -34,7 +35,7 @@ from keras_xmr.model.validation import (
     check_pairs,
     check_parts,
 )
-from keras_xmr.utils.errors import ArgumentError
+from keras_xmr.utils.errors import ArgumentError, UserError
 
 Tensor = Any
 
@@ -430,11 +431,29 @@ class Retriever(StepLogs):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Retriever:
+        import_parts()
+        if missing := sorted(set(_unknown_modules(config, custom_objects or {}))):
+            imports = "; ".join(f"import {name}" for name in missing)
+            raise UserError(f"the model has parts of other packages; write `{imports}` before")
         parts = {
             name: keras.saving.deserialize_keras_object(config.pop(name), custom_objects)
             for name in _PARTS
         }
         return cls(**parts, **config)
+
+
+def _unknown_modules(config: Any, custom_objects: Mapping[str, Any]) -> Iterator[str]:
+    """The modules of the classes in a saved config that Keras does not know."""
+    if isinstance(config, list | tuple):
+        for inner in config:
+            yield from _unknown_modules(inner, custom_objects)
+    elif isinstance(config, dict):
+        name, module = config.get("registered_name"), config.get("module")
+        known = keras.saving.get_registered_object(name, custom_objects) if name else True
+        if known is None and module and module.partition(".")[0] not in ("keras", "keras_hub"):
+            yield module
+        for inner in config.values():
+            yield from _unknown_modules(inner, custom_objects)
 
 
 def _two_items(output: Any) -> Tensor:

@@ -11,7 +11,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_xmr.config.registry import build
 from keras_xmr.config.schema import TowerOptions
 from keras_xmr.encoders import EncoderError, InputSpec
 from keras_xmr.heads.pooling import Pooling, Projection
@@ -175,10 +174,8 @@ def tower_on_features(tower: keras.Model) -> keras.Model:
 def _tower(
     inputs: Any, options: TowerOptions, dimension: int, spec: InputSpec, name: str
 ) -> keras.Model:
-    encoder = build("encoder", options.encoder)
+    encoder = options.encoder.build()
     features, mask = encoder.features(inputs, spec)
-    pooling = None
-    if options.pooling is not None:
-        pooling = lambda: build("pooling", options.pooling, dimension=dimension)  # noqa: E731
-    head = build("head", options.head, dimension=dimension, pooling=pooling, name="head")
+    pooling = options.pooling and partial(options.pooling.build, dimension=dimension)
+    head = options.head.build(dimension=dimension, pooling=pooling, name="head")
     return keras.Model(inputs, head(features, mask=mask), name=name)

@@ -30,7 +30,6 @@ _log = logging.getLogger(__name__)
 
 def build_rerankers(choices: Iterable[Choice]) -> dict[str, Reranker]:
     """Builds the re-rankers of a config by name; the second of a name is `<name>_2`."""
-    from keras_xmr.config.registry import build  # Re-rankers import without pydantic.
 
     seen: Counter[str] = Counter()
     rerankers = {}
@@ -38,7 +37,7 @@ def build_rerankers(choices: Iterable[Choice]) -> dict[str, Reranker]:
         seen[choice.name] += 1
         number = seen[choice.name]
         name = choice.name if number == 1 else f"{choice.name}_{number}"
-        rerankers[name] = build("reranker", choice)
+        rerankers[name] = choice.build()
     return rerankers
 
 

@@ -18,7 +18,6 @@ from data_pipelines.pixels import read_pixels
 from data_pipelines.sources import UnreadableError
 from data_pipelines.sources.text_files import has_words
 from data_pipelines.text import Tokenizer
-from keras_xmr.config.registry import import_plugins
 from keras_xmr.config.schema import Config
 from keras_xmr.evaluation.arrays import TILE
 from keras_xmr.evaluation.embed import Arrays, embed_batches, embed_captions
@@ -48,7 +47,6 @@ def load(folder: str | Path) -> LoadedRun:
     paths = RunFolder(config)
     paths.verify_model()
     paths.verify_tokenizer()
-    import_plugins()
     try:
         model = keras.models.load_model(paths.model, compile=False)
     except (OSError, ValueError, TypeError, KeyError, BadZipFile) as error:

@@ -9,7 +9,6 @@ import keras
 from data_pipelines.records import Records
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.loader import ConfigError
-from keras_xmr.config.registry import import_plugins
 from keras_xmr.config.schema import Config
 from keras_xmr.encoders import EncoderError
 from keras_xmr.model.build import build_model
@@ -48,7 +47,6 @@ def load_retriever(
         if not folder.model.is_file():
             raise
         folder.verify_model()
-        import_plugins()
         model = keras.models.load_model(folder.model, compile=False)
     bare = model.without_optimizer()
     if reads:

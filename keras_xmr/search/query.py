@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from data_pipelines.sources.text_files import has_words
-from keras_xmr.config.messages import nearest
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.json_entries import is_text
+from keras_xmr.utils.messages import nearest
 
 if TYPE_CHECKING:
     from keras_xmr.search.photo_index import PhotoIndex

@@ -22,7 +22,7 @@ from data_pipelines.records import Records, SplitRecords
 from data_pipelines.text import Tokenizer, split_words
 from keras_xmr import embeddings
 from keras_xmr.config.model_compatibility import why_not_indexed
-from keras_xmr.config.registry import build, components
+from keras_xmr.config.registry import components, options_of
 from keras_xmr.config.schema import Config
 from keras_xmr.encoders import EncoderError, InputSpec
 from keras_xmr.evaluation.embed import tower_graph
@@ -62,9 +62,9 @@ class RunModel:
         if reason := why_not_indexed(self.config):
             raise UserError(f"{run}: {reason}")
         self.matcher_name: str = self.config.model.matcher.name
-        matcher = components("matcher")[self.matcher_name]
-        self.search: Any = matcher.search
-        self.log_odds: bool = matcher.contract.log_odds
+        matcher: Any = self.config.model.matcher.part
+        self.search: Any = matcher.SEARCH
+        self.log_odds: bool = matcher.CONTRACT.log_odds
         self._compiled = compiled
         self._lock = RLock()
         self._rest = cache(tower_on_features)
@@ -138,7 +138,7 @@ class RunModel:
         """The trained matcher."""
         if not is_independent(self.config):
             return self._complete_model.matcher
-        matcher: Matcher = build("matcher", self.config.model.matcher, name="matcher")
+        matcher: Matcher = self.config.model.matcher.build(name="matcher")
         self._load(matcher=matcher)
         return matcher
 
@@ -173,8 +173,7 @@ class RunModel:
     @property
     def kind(self) -> str:
         """The kind of its embeddings of images."""
-        head = self.config.model.image.head.name
-        return str(components("head")[head].contract.kind)
+        return str(self.config.model.image.head.contract.kind)
 
     def embed_texts(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
         """Returns embeddings of texts, with a row per text."""
@@ -258,7 +257,7 @@ class RunModel:
         """
         with self._lock:
             losses = () if is_independent(self.config) else self._complete_model.objective.losses_
-            choice = components("matcher")[name].options(name=name)
+            choice = options_of(components("matcher")[name])(name=name)
             other = copy(self)
             other.__dict__.pop("_score", None)
             other.matcher = further_matcher(choice, self.matcher, losses)
@@ -368,12 +367,10 @@ def is_independent(config: Config) -> bool:
     matchers of plugins may do either.
     """
     options = config.model
-    heads = [components("head")[o.head.name] for o in (options.image, options.text)]
-    losses = [components("loss")[choice.name] for choice in config.objective]
     return (
-        components("matcher")[options.matcher.name].module.startswith("keras_xmr.")
-        and all(head.contract.kind != "tokens" for head in heads)
-        and not any(loss.contract.shared_parameters for loss in losses)
+        options.matcher.part.__module__.startswith("keras_xmr.")
+        and all(side.head.contract.kind != "tokens" for side in options.towers.values())
+        and not any(loss.contract.shared_parameters for loss in config.objective)
     )
 
 

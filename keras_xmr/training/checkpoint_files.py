@@ -12,7 +12,6 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
-from keras_xmr.config.registry import build
 from keras_xmr.config.schema import Config
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.utils.errors import UserError
@@ -59,7 +58,7 @@ class ExternalWeights(tf.train.experimental.PythonState):
 
 def _checksum(config: Config, side: str) -> str:
     """SHA-256 of all files of the weights of an encoder; empty if it has none."""
-    files = build("encoder", config.model.towers[side].encoder).weight_files()
+    files = config.model.towers[side].encoder.build().weight_files()
     if not files or not all(file.is_file() for file in files):
         return ""
     return hashlib.sha256("".join(map(checksum, files)).encode()).hexdigest()

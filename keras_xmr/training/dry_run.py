@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from keras_xmr.config.registry import Choice, build, components
+from keras_xmr.config.registry import Choice
 from keras_xmr.config.schema import Config, TowerOptions
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.evaluation.evaluate import build_metrics
@@ -58,11 +58,11 @@ def try_parts(config: Config) -> None:
 
 def _try_parts(config: Config) -> None:
     model = config.model
-    matcher: Matcher = _made("matcher", model.matcher)
+    matcher: Matcher = _made(model.matcher)
     image = _embedding(model.image, model.dimension, _IMAGES)
     caption = _embedding(model.text, model.dimension, _CAPTIONS)
     losses: list[Loss] = [
-        _made("loss", choice, **word_options(choice, _WORDS, pad=0)) for choice in config.objective
+        _made(choice, **word_options(choice, _WORDS, pad=0)) for choice in config.objective
     ]
     matcher.share_parameters_with(losses)
     scores, image, caption = _scores(matcher, image, caption)
@@ -71,11 +71,10 @@ def _try_parts(config: Config) -> None:
     _try_on_scores(config, np.array(scores))
 
 
-def _made(family: str, choice: Choice, **arguments: Any) -> Any:
+def _made(choice: Choice, **arguments: Any) -> Any:
     """A part, which can be saved and loaded again."""
-    cls = components(family)[choice.name].load()
-    with _sentences(cls, "its constructor"):
-        part = build(family, choice, **arguments)
+    with _sentences(choice.part, "its constructor"):
+        part = choice.build(**arguments)
     _check_saved(part)
     return part
 
@@ -84,8 +83,8 @@ def _embedding(tower: TowerOptions, dimension: int, count: int) -> Embedding:
     """The embedding that a head makes of random features."""
     options = tower.pooling
 
-    pooling = options and partial(build, "pooling", options, dimension=dimension)
-    contract = components("head")[tower.head.name].contract
+    pooling = options and partial(options.build, dimension=dimension)
+    contract = tower.head.contract
     positions = contract.positions or _POSITIONS
     features = keras.random.normal((count, positions, dimension))
     features = ops.cast(features, keras.config.dtype_policy().compute_dtype)
@@ -93,11 +92,11 @@ def _embedding(tower: TowerOptions, dimension: int, count: int) -> Embedding:
     if contract.positions is None:
         mask = ops.arange(positions)[None, :] < ops.arange(1, count + 1)[:, None]
     if options is not None:
-        made = _made("pooling", options, dimension=dimension)
+        made = _made(options, dimension=dimension)
         with _sentences(type(made), f"its call on features {tuple(features.shape)}"):
             pooled = made(features, mask=mask)
         _check_finite(type(made), {"its output": pooled})
-    head = _made("head", tower.head, dimension=dimension, pooling=pooling)
+    head = _made(tower.head, dimension=dimension, pooling=pooling)
     with _sentences(type(head), f"its call on features {tuple(features.shape)}"):
         output = head(features, mask=mask)
     # Without the masks that Keras attaches, and a matcher would warn of.
@@ -161,13 +160,11 @@ def _try_on_scores(config: Config, scores: np.ndarray) -> None:
     """Metrics and re-rankers, on scores (3, 5)."""
     judgements = Judgements.from_pairs(_IMAGE_IDS, _IMAGES)
     for choice in config.evaluation.metrics:
-        cls = components("metric")[choice.name].load()
-        with _sentences(cls, f"its call on scores {scores.shape}"):
+        with _sentences(choice.part, f"its call on scores {scores.shape}"):
             metric = build_metrics([choice])[choice.name]
             check_values(metric, metric(scores, judgements), _IMAGES)
     for choice in config.evaluation.rerankers:
-        cls = components("reranker")[choice.name].load()
-        with _sentences(cls, f"its call on scores {scores.shape}"):
+        with _sentences(choice.part, f"its call on scores {scores.shape}"):
             build_rerankers([choice])[choice.name](scores)
 
 

@@ -17,7 +17,6 @@ from data_pipelines.batches import caption_batches, training_batches
 from data_pipelines.records import Records, SplitRecords, records_error
 from data_pipelines.samplers import SAMPLERS, OfflineNegativeSampler, Sampler
 from data_pipelines.text import CaptionIds, Tokenizer
-from keras_xmr.config.registry import components
 from keras_xmr.config.schema import Config, PhaseOptions, RelevanceOptions
 from keras_xmr.evaluation.evaluate import evaluate_split
 from keras_xmr.evaluation.results import Evaluation
@@ -402,8 +401,8 @@ class _Trainer:
 
     def _optimizer(self, phase: PhaseOptions) -> keras.optimizers.Optimizer:
         choice = self.config.train.optimizer
-        make = components("optimizer")[choice.name].load()
-        optimizer = make(phase_schedule(phase, self.steps_per_epoch), **choice.options())
+        schedule = phase_schedule(phase, self.steps_per_epoch)
+        optimizer = choice.build(learning_rate=schedule)
         optimizer.set_factors(learning_rate_factors(self.model, phase))
         return optimizer
 

@@ -1,12 +1,9 @@
-"""The types that an option of a component may have.
+"""Types of options of parts, by which pydantic checks them in configs and in Python.
 
-A component (an encoder, a head, a loss, ...) declares its options as annotated keyword-only
-parameters of its constructor. The config reads those annotations from the source text, so
-only the names below, the built-in types and `Literal` are allowed. The module imports
-nothing heavy.
+Any other type that pydantic knows will do as well.
 """
 
-from typing import Annotated, Literal, get_origin
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -19,11 +16,16 @@ TwoOrMore = Annotated[int, Field(ge=2)]
 EvenInt = Annotated[int, Field(gt=0, multiple_of=2)]
 """A whole number above zero that is even."""
 
-MultipleOfEight = Annotated[int, Field(gt=0, multiple_of=8)]
-"""A whole number above zero that is a multiple of 8."""
+MultiplesOfEight = Annotated[
+    tuple[Annotated[int, Field(gt=0, multiple_of=8)], ...], Field(min_length=1)
+]
+"""One or more whole numbers above zero that are multiples of 8."""
 
 NonNegativeInt = Annotated[int, Field(ge=0)]
 """A whole number, zero or more."""
+
+PositiveInts = Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
+"""One or more whole numbers above zero."""
 
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 """A number above zero."""
@@ -48,13 +50,3 @@ RelevanceTokenizer = Literal["ptb", "java"]
 
 Combination = Literal["least", "mean"]
 """Combinations of the scores of several models; see `keras_xmr.audit.candidates`."""
-
-ALIASES: dict[str, object] = {
-    **{
-        name: kind
-        for name, kind in dict(globals()).items()
-        if get_origin(kind) in (Annotated, Literal)
-    },
-    **{kind.__name__: kind for kind in (bool, int, float, str)},
-}
-"""Types that options may have, by name; tuples of them and `Literal` are allowed, too."""

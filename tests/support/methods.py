@@ -85,8 +85,8 @@ def tower(choice: Choice, width: int, name: str, dimension: int = 6) -> keras.Mo
     """A tower from features (B, 3, width) to an embedding."""
     inputs = keras.Input((3, width), name=name)
     features = keras.layers.Dense(5, activation="tanh", name="encoder")(inputs)
-    pooling = components("pooling")["mean"].load()
-    head = components("head")[choice.name].load()(
+    pooling = components("pooling")["mean"]
+    head = components("head")[choice.name](
         dimension, lambda: pooling(dimension), name="head", **choice.options()
     )
     return keras.Model(inputs, head(features), name=f"{name}_tower")
@@ -110,10 +110,10 @@ def build(
     """The tiny model of a config, for the batches of `models.batch`; its towers may be given."""
     matcher = config.model.matcher
     own = own or towers(config, dimension)
-    losses = [components("loss")[c.name].load()(**c.options()) for c in config.objective]
+    losses = [components("loss")[c.name](**c.options()) for c in config.objective]
     return Retriever(
         *own,
-        components("matcher")[matcher.name].load()(**matcher.options()),
+        components("matcher")[matcher.name](**matcher.options()),
         Objective(losses, [choice.weight for choice in config.objective]),
         **options,
     )

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from data_pipelines.options import ImageOptions, TextOptions
 from keras_xmr.config.loader import find_config, load_config
-from keras_xmr.config.registry import components
+from keras_xmr.config.registry import components, options_of
 from keras_xmr.config.run_compatibility import PARTS, check
 from keras_xmr.config.schema import (
     Config,
@@ -147,10 +147,10 @@ class RandomConfigs:
     def _change(self, tower: dict[str, Any], kind: str = "") -> None:
         """Draws parts of a tower, and options of the others; a head of a kind, if there is one."""
         chance = self._chance
-        heads = [n for n, h in components("head").items() if kind in ("", h.contract.kind)]
+        heads = [n for n, h in components("head").items() if kind in ("", h.CONTRACT.kind)]
         if tower["head"]["name"] not in heads or chance.random() < 0.5:
             tower["head"] = self._part("head", *heads)
-        if not components("head")[tower["head"]["name"]].contract.pools:
+        if not components("head")[tower["head"]["name"]].CONTRACT.pools:
             tower["pooling"] = None
         elif tower["pooling"] is None or chance.random() < 0.5:
             tower["pooling"] = self._part("pooling")
@@ -165,9 +165,10 @@ class RandomConfigs:
     def _part(self, family: str, *names: str) -> dict[str, Any]:
         """A section that chooses a part, any or one of some, with some of its options drawn."""
         found = components(family)
-        part = found[self._chance.choice(names or list(found))]
-        small = {n: size for n, size in SMALL.items() if n in part.options.model_fields}
-        return small | self._options(part.options, {"name"}, share=0.3) | {"name": part.name}
+        name = self._chance.choice(names or list(found))
+        options = options_of(found[name])
+        small = {n: size for n, size in SMALL.items() if n in options.model_fields}
+        return small | self._options(options, {"name"}, share=0.3) | {"name": name}
 
     def _options(self, section: type[BaseModel], without: set[str], share: float) -> dict[str, Any]:
         drawn = {}
@@ -205,7 +206,7 @@ _KEPT = object()
 
 
 def _kind(tower: Mapping[str, Any]) -> str:
-    kind: str = components("head")[tower["head"]["name"]].contract.kind
+    kind: str = components("head")[tower["head"]["name"]].CONTRACT.kind
     return kind
 
 
@@ -214,7 +215,7 @@ def _that_take(kinds: tuple[str, ...], family: str) -> list[str]:
     return [
         name
         for name, part in components(family).items()
-        if kinds in (part.contract.accepts or (kinds,))
+        if kinds in (part.CONTRACT.accepts or (kinds,))
     ]
 
 

@@ -148,7 +148,7 @@ def _reliability(evaluation: Evaluation) -> dict[str, Reliability]:
     """The reliability of log-odds; empty for other scores, and for those not in memory."""
     matcher, judgements = evaluation.matchers[0], evaluation.judgements
     part = components("matcher").get(matcher.name)
-    are_log_odds = part is not None and part.contract.log_odds
+    are_log_odds = part is not None and part.CONTRACT.log_odds
     if not (evaluation.embedded.images and are_log_odds and matcher.scores.is_dense):
         return {}
     captions, images = matcher.scores.by_query

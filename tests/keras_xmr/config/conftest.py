@@ -7,7 +7,6 @@ import sys
 import keras
 import pytest
 
-from keras_xmr.config.schema import rebuild
 from keras_xmr.metrics.names import CHOSEN
 from keras_xmr.utils import plugins
 from keras_xmr.utils.plugins import remove_plugins
@@ -26,9 +25,8 @@ def package(tmp_path, monkeypatch):
             path.write_text(text)
 
     yield write
-    remove_plugins(list(plugins._added))
+    remove_plugins(plugins.added_plugins())
     CHOSEN.pop("lead", None)
-    rebuild()
     for name in set(sys.modules) - before:
         if getattr(sys.modules[name], "__file__", None) and str(tmp_path) in str(
             sys.modules[name].__file__

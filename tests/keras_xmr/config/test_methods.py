@@ -45,8 +45,8 @@ def needs_a_reader(model: str, loss: str) -> bool:
     """Whether the matcher learns from scores, and the loss reads none."""
     matcher = components("matcher")[methods.MODELS[model]["matcher"]]
     options = methods.LOSSES[loss]
-    contract = components("loss")[options.get("name", loss)].contract
-    return matcher.contract.log_odds and not contract.with_options(options).reads_scores
+    contract = components("loss")[options.get("name", loss)].CONTRACT
+    return matcher.CONTRACT.log_odds and not contract.with_options(options).reads_scores
 
 
 PAIRS = [(model, loss) for model in methods.MODELS for loss in methods.LOSSES]

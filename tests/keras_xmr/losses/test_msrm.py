@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from keras_xmr import matchers
 from keras_xmr.config.loader import ConfigError, find_config, load_config
-from keras_xmr.config.registry import components
+from keras_xmr.config.registry import components, options_of
 from keras_xmr.layers import HypergraphConvolution
 from keras_xmr.losses import HypergraphContrastive, MahalanobisContrastive
 from keras_xmr.losses.msrm import match_loss, query_distances
@@ -281,7 +281,7 @@ def test_the_product_scores_with_what_the_losses_have_learned(random, tmp_path):
     relation.cosine_scale.assign(3.0)
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras", safe_mode=True)
-    choice = components("matcher")["mahalanobis_cosine"].options(name="mahalanobis_cosine")
+    choice = options_of(components("matcher")["mahalanobis_cosine"])(name="mahalanobis_cosine")
     extra = further_matcher(choice, model.matcher, model.objective.losses_)
     image, caption = gaussians(random, 3), gaussians(random, 4)
     expected = matchers.MahalanobisCosine(temperature=0.7, cosine_scale=3.0)(image, caption)

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.model_compatibility import attends, further_matchers
-from keras_xmr.config.registry import components
+from keras_xmr.config.registry import components, options_of
 from keras_xmr.evaluation.inspection import ImageAttention
 from keras_xmr.evaluation.reporting.evaluation_plots import attention_picture
 from keras_xmr.evaluation.reporting.heat import overlay
@@ -127,7 +127,7 @@ def test_every_head_that_attends_says_so():
     says = {
         name
         for name, head in components("head").items()
-        if head.contract.with_options(head.options.defaults()).attends
+        if options_of(head)(name=name).contract.attends
     }
     assert says == set(HEADS) - {"sigma alone", "no local branch", "point"}
 

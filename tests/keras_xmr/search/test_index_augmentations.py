@@ -11,15 +11,14 @@ from keras_xmr.config.registry import components
 from keras_xmr.search.augmentations import AUGMENTATIONS, Reference
 
 MATCHERS = components("matcher")
-EXACT = [name for name, m in MATCHERS.items() if m.search.exact]
+EXACT = [name for name, m in MATCHERS.items() if m.SEARCH.exact]
 OTHERS = sorted(MATCHERS.keys() - set(EXACT) - {"saf", "sgr", "sgraf"})
 
 
 def scores_and_products(name, random, images=80, queries=7):
     """What a matcher scores, and what its augmentation gives, both (queries, images)."""
-    component = MATCHERS[name]
-    matcher = component.load()()
-    kinds = component.contract.accepts[-1]
+    matcher = MATCHERS[name]()
+    kinds = matcher.contract.accepts[-1]
     image = tiny_embeddings.embedding(kinds[0], images, random)
     caption = tiny_embeddings.embedding(kinds[1], queries, random)
     if name == "point_to_rectangle":
@@ -39,7 +38,7 @@ def scores_and_products(name, random, images=80, queries=7):
 
 def test_every_matcher_says_how_it_is_searched():
     for name, matcher in MATCHERS.items():
-        assert matcher.search.augmentation in AUGMENTATIONS, name
+        assert matcher.SEARCH.augmentation in AUGMENTATIONS, name
     assert sorted(EXACT) == [
         *("closed_form_sampled", "cosine", "cosine_logits", "kl", "mahalanobis"),
         "mahalanobis_cosine",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import scipy.stats
@@ -11,7 +9,7 @@ import tensorflow as tf
 from tiny_runs import copy_of
 
 from keras_xmr.config.loader import find_config, load_config
-from keras_xmr.config.registry import components
+from keras_xmr.config.registry import components, options_of
 from keras_xmr.evaluation.embed import embed_split
 from keras_xmr.evaluation.scoring import score_tiles
 from keras_xmr.evaluation.uncertainty.assessment import log_sigma
@@ -127,7 +125,7 @@ def test_texts_are_read_in_a_graph_as_one_by_one(trained, model):
 def test_another_matcher_scores_as_evaluation_does(trained, index, model):
     part = trained.records.split("test")
     embedded = embed_split(trained.model, part, trained.tokenizer, trained.config)
-    choice = components("matcher")["wasserstein"].options(name="wasserstein")
+    choice = options_of(components("matcher")["wasserstein"])(name="wasserstein")
     other = further_matcher(choice, trained.model.matcher, ())
     scores = score_tiles(other, embedded.images, embedded.captions, (64, 64)).dense().image_to_text
     searcher = Searcher(index, embedder=model, matcher="wasserstein")
@@ -200,9 +198,7 @@ def test_another_run_is_refused(trained, index, tmp_path):
 
 
 def test_a_matcher_that_does_not_say_how_it_is_searched_is_refused(trained, monkeypatch):
-    asked = components("matcher")["match_probability"]
-    one = {"match_probability": replace(asked, search=None)}
-    monkeypatch.setattr("keras_xmr.config.model_compatibility.components", lambda family: one)
+    monkeypatch.setattr(components("matcher")["match_probability"], "SEARCH", None)
     with pytest.raises(UserError, match="match_probability does not declare how it"):
         RunModel(trained.folder.path)
 
