@@ -11,8 +11,8 @@ from keras_xmr.config.loader import (
     packaged_ablations,
     packaged_configs,
 )
-from keras_xmr.config.messages import cut, first_of
 from keras_xmr.config.schema import Config
+from keras_xmr.utils.messages import cut, first_of
 
 _COMPARED = ("model", "objective", "train", "relevance", "data.text", "data.image")
 # Where a step is computed, and what is written meanwhile, changes no result but for rounding.
