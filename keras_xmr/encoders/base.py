@@ -72,14 +72,6 @@ class Encoder(Declared, abc.ABC):
         """An error about an option, which begins with its key in a config."""
         return EncoderError(f"model.{self.CONTRACT.side}.encoder.{option}: {text}")
 
-    def weight_files(self) -> list[Path]:
-        """The files of its initial weights, where the config names them.
-
-        While it is frozen, checkpoints do not store these weights. Empty if it starts at random, or
-        fetches them.
-        """
-        return []
-
     def tokenizer(self, max_words: int) -> Tokenizer | None:
         """The tokenizer of an encoder for text.
 

@@ -91,11 +91,6 @@ class KerasApplications(Encoder):
         positions = keras.layers.Reshape((-1, feature_map.shape[-1]), name="positions")
         return positions(feature_map), None
 
-    def weight_files(self) -> list[Path]:
-        """The file of weights, if one is named."""
-        named = self.weights not in (None, "imagenet")
-        return [Path(str(self.weights)).expanduser()] if named else []
-
     def _backbone(self, shape: tuple[int, ...], weights: str | None) -> keras.Model:
         make = getattr(keras.applications, self.architecture)
         try:

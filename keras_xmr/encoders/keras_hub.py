@@ -14,7 +14,7 @@ from keras import ops
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.contracts import EncoderContract
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec, synchronize
-from keras_xmr.encoders.pretrained.presets import CONFIG, SIGLIP, Preset
+from keras_xmr.encoders.pretrained.presets import SIGLIP, Preset
 from keras_xmr.encoders.pretrained.subwords import SubwordTokenizer
 from keras_xmr.layers import BagOfWords, ImageBackbone, TextBackbone
 from keras_xmr.layers.backbone import number_of_layers
@@ -46,16 +46,6 @@ class _KerasHub(Encoder):
         if linear is not None:
             layer.linear.set_weights(linear.get_weights())
         return outputs
-
-    def weight_files(self) -> list[Path]:
-        """The files of the backbone in a folder, in order; none if it is fetched or random."""
-        folder = Path(self.preset).expanduser()
-        if self.weights is None or not (folder / CONFIG).is_file():
-            return []
-        if self.weights != "preset":
-            return [folder / CONFIG, Path(self.weights).expanduser()]
-        files = [path for path in folder.iterdir() if path.suffix in (".h5", ".safetensors")]
-        return [folder / CONFIG, *sorted(files)]
 
     def _unfit(self, option: str, has: str, last: str) -> EncoderError:
         """The error of an option with numbers of layers that the preset lacks."""

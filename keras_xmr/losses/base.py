@@ -20,6 +20,7 @@ from keras_xmr.embeddings.validation import (
     to_numpy,
 )
 from keras_xmr.judgements.relation import as_array, check_image_ids
+from keras_xmr.layers.backend import split_seed
 from keras_xmr.layers.part import Part
 from keras_xmr.utils.errors import ArgumentError
 
@@ -180,10 +181,9 @@ class Loss(Part):
                 f"{type(self).__name__} does not use relevance; remove the argument"
             )
         if matcher is not None:
-            image = matcher.prepare(image, "image", seed)
-            caption = matcher.prepare(
-                caption, "caption", seed + 1 if isinstance(seed, int) else seed
-            )
+            seeds = (None, None) if seed is None else split_seed(seed)
+            image = matcher.prepare(image, "image", seeds[0])
+            caption = matcher.prepare(caption, "caption", seeds[1])
         scores = _scores(self, matcher, image, caption)
         return sum(self.parts(scores, image, caption, relations).values())
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -87,7 +86,7 @@ def restore_tokenizer(config: Config, folder: Path) -> Tokenizer:
 
 @waiting("building the model")
 def build_model(
-    config: Config, records: Records, tokenizer: Tokenizer, pretrained: bool | Collection[str]
+    config: Config, records: Records, tokenizer: Tokenizer, pretrained: bool
 ) -> Retriever:
     """The model of a config, not yet compiled.
 
@@ -96,29 +95,26 @@ def build_model(
         records: The records, for the shape of region features; or `PHOTOS`.
         tokenizer: Its vocabulary sizes the word embedding.
         pretrained: Whether weights and word vectors are loaded from where the config says; not
-            needed if the weights of the whole model are loaded afterwards. Or for which towers,
-            "image" and "text".
+            needed if the weights of the whole model are loaded afterwards.
 
     Raises:
         EncoderError: If weights or word vectors cannot be loaded.
     """
     keras.config.set_dtype_policy(config.train.precision)
-    spec = InputSpec(
+    inputs = InputSpec(
         image_size=config.data.image.size if records.holds == "images" else None,
         regions=records.region_shape,
         vocabulary=tokenizer.vocabulary,
         seed=config.seed,
+        pretrained=pretrained,
     )
-    if isinstance(pretrained, bool):
-        pretrained = ("image", "text") if pretrained else ()
-    image, text = (replace(spec, pretrained=side in pretrained) for side in ("image", "text"))
     options = config.model
     words = len(tokenizer), tokenizer.pad
     losses = [choice.build(**word_options(choice, *words)) for choice in config.objective]
     weights = [weight_of(choice) for choice in config.objective]
     return Retriever(
-        image_tower(options.image, options.dimension, image),
-        text_tower(options.text, options.dimension, text),
+        image_tower(options.image, options.dimension, inputs),
+        text_tower(options.text, options.dimension, inputs),
         options.matcher.build(name="matcher"),
         Objective(losses, weights),
         judgements=config.data.judgements,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import platform
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from importlib import metadata
 from operator import getitem
@@ -46,9 +47,6 @@ _EDITABLE_KEYS = (
     *(*_MUTABLE_KEYS, "name", "data.source", "data.records"),
     *("data.training_judgements", "train.initial_weights"),
 )
-
-BEST_IN_PART = "best.npz"
-"""The best weights next to checkpoints while a model trains, without external weights."""
 
 _RUNS = "<output>/<name>/, such as saved_models/scenes_pcme"
 
@@ -208,8 +206,8 @@ class RunFolder:
             for path in (self.done, self.best_weights, self.last_weights, self.training_log):
                 path.unlink(missing_ok=True)
             self.model.unlink(missing_ok=True)
-            (self.checkpoints / BEST_IN_PART).unlink(missing_ok=True)
             self.config.unlink(missing_ok=True)
+            shutil.rmtree(self.checkpoints, ignore_errors=True)
             self.path.mkdir(parents=True, exist_ok=True)
             self.keep(files)
         self.claim(config)
@@ -234,7 +232,11 @@ class RunFolder:
             atomic_write(path, content)
 
     def finish(
-        self, summary: Mapping[str, Any], config: Config, files: Iterable[str], new: str = ""
+        self,
+        summary: Mapping[str, Any],
+        config: Config,
+        files: Iterable[str],
+        new: Collection[str] = (),
     ) -> None:
         """Writes that the training has ended, with its config and the checksums of its files.
 
@@ -242,10 +244,10 @@ class RunFolder:
             summary: Further entries.
             config: The config that it was made with.
             files: Paths of the evaluated and exported files in the folder.
-            new: A file of them that was written just now. The checksums of others stay, if they
+            new: Files of them that were written just now. The checksums of others stay, if they
                 were written before.
         """
-        known = {name: value for name, value in self._summary().sha256.items() if name != new}
+        known = {name: value for name, value in self._summary().sha256.items() if name not in new}
         missing = [f for f in files if f not in known and (self.path / f).exists()]
         sums = known | {name: checksum(self.path / name) for name in missing}
         content = {**summary, "config": _fixed(config), "sha256": sums}

@@ -87,7 +87,6 @@ class Validation(StepCallback):
     Args:
         evaluate: Evaluates the model.
         checkpoints: Their progress knows the best value so far.
-        weights: File for the best weights.
         monitor: The metric, larger is better.
         every: Epochs between two validations.
         steps_per_epoch: Steps per epoch.
@@ -105,7 +104,6 @@ class Validation(StepCallback):
 
     evaluate: Callable[[], Evaluation]
     checkpoints: Checkpoints
-    weights: Path
     monitor: str
     every: int
     steps_per_epoch: int
@@ -163,7 +161,7 @@ class Validation(StepCallback):
             word = f", not kept: its losses warm up until step {self.warmup_steps}"
         elif value > progress.best:
             progress.best, progress.best_step = value, self.step
-            self.checkpoints.save_best(self.weights)
+            self.checkpoints.save_best()
             word = ", the best so far"
         shown = metric_value(self.monitor, value)
         _LOGGER.info("step %d: validation %s %s%s", self.step, self.monitor, shown, word)
@@ -200,7 +198,7 @@ class EpochMeans(StepCallback):
         return self._over_all(self._logs)
 
     def _begin(self, done: int) -> None:
-        self._before = self.checkpoints.means() if done else {}
+        self._before = self.checkpoints.progress.means if done else {}
         self._steps_before = done if self._before else 0
         self._first = self.step
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
+import re
 import shutil
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,58 +16,62 @@ import tensorflow as tf
 
 from data_pipelines.resources import disk_error_message
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.runs.folder import BEST_IN_PART
-from keras_xmr.training.checkpoint_files import CheckpointError, CheckpointFiles, ExternalWeights
 from keras_xmr.training.distribution import Distribution
-from keras_xmr.utils.files import NO_ARRAY, atomic_write, replace_atomically, reserve, sync
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.files import replace_atomically, reserve
 
-_VARIABLES = "variables.json"
-_STATE = "checkpoint"
+_LOGGER = logging.getLogger(__name__)
+
+_KEPT = 2
+"""Number of checkpoints that are kept, so that one of them may be damaged."""
+
+_FILE = re.compile(r"ckpt-(\d+)\.(index|data-\d+-of-\d+)")
+
 _HDF5_OVERHEAD = 16_384
 """Bytes of an HDF5 file beyond the numbers, per variable; it takes at most half of that."""
 
 
-@dataclass
-class Progress:
-    """Progress of a training.
+class CheckpointError(UserError):
+    """A checkpoint cannot be used; the message names the reason and the remedy."""
+
+
+class Progress(tf.train.experimental.PythonState):
+    """Progress of a training, a part of its checkpoints.
 
     Attributes:
         step: Steps done, over all phases.
         best: The best value of the monitored metric so far.
         best_step: The step of that value.
+        means: Means of the logs over the finished steps of the epoch, by name.
     """
 
-    step: int = 0
-    best: float = float("-inf")
-    best_step: int = 0
+    def __init__(self, step: int = 0, best: float = float("-inf"), best_step: int = 0) -> None:
+        super().__init__()
+        self.step, self.best, self.best_step = step, best, best_step
+        self.means: dict[str, float] = {}
 
-    def numbers(self) -> list[float]:
-        """The fields as a checkpoint stores them."""
-        return [float(value) for value in asdict(self).values()]
+    def serialize(self) -> str:
+        return json.dumps([self.step, self.best, self.best_step, self.means])
 
-    @classmethod
-    def from_numbers(cls, numbers: Sequence[float]) -> Progress:
-        """Restores progress from `numbers`."""
-        step, best, best_step = map(float, numbers)
-        return cls(int(step), best, int(best_step))
+    def deserialize(self, string_value: str) -> None:
+        self.step, self.best, self.best_step, self.means = json.loads(string_value)
 
 
 class Checkpoints:
     """Saves and restores model, optimizer and progress together.
 
-    A checkpoint becomes the newest by an atomic rename, so a kill while it is written leaves the
-    previous one, which is also read where the newest is damaged. Of several workers only the chief
-    reads and writes, and sends the others the values; so all must call the same methods.
+    A kill while one is written leaves the previous one, which is also read where the newest is
+    damaged. Weights that no phase trains are written once. Of several workers only the chief reads
+    and writes, and sends the others the values; so all must call the same methods.
 
-    Order of calls: `read_progress` or `restore_model` at any time; for each phase `start_phase`
-    once the model is compiled, then `restore` if the phase had begun, then
-    `limit_external_weights`, then `save` and `save_best`; `complete_best` at the end.
+    Order of calls: `read_step` or `restore_model` at any time; for each phase `start_phase` once
+    the model is compiled, then `restore` if the phase had begun, then `save` and `save_best`.
 
     Args:
-        folder: Where they are kept, or the files there.
+        folder: Where they are kept.
         model: The model.
         distribution: The devices and workers that train it.
-        external: Frozen weights that are not stored; the model must have them already.
+        frozen: Weights of the model that no phase trains.
 
     Attributes:
         bare: The model without its optimizer, for saving and loading files of weights.
@@ -74,33 +79,40 @@ class Checkpoints:
 
     def __init__(
         self,
-        folder: Path | CheckpointFiles,
+        folder: Path,
         model: Retriever,
         distribution: Distribution,
-        external: ExternalWeights | None = None,
+        frozen: Sequence[keras.Variable] = (),
     ) -> None:
-        self.files = folder if isinstance(folder, CheckpointFiles) else CheckpointFiles(folder)
-        self.folder = self.files.folder
+        self.folder = folder
         self.model = model
         self.distribution = distribution
         self.progress = Progress()
-        self._external = external or ExternalWeights()
+        self._newest = ""
         # Variables are made here and not when they are needed: that all workers do together.
         self.bare = model.without_optimizer()
-        self._state = tf.Variable(self.progress.numbers(), dtype=tf.float64, name="progress")
+        absent = {id(weight) for weight in frozen}
+        variables = [v.value for v in _variables(model) if id(v) not in absent]
+        self._model = {"progress": self.progress, "model": variables}
+        self._best, self._best_manager = self._manage(folder / "best", model=variables)
+        values = [weight.value for weight in frozen]
+        self._frozen = tf.train.Checkpoint(frozen=values)
+        self._has_frozen = not values
+        self._shared = [*variables, *values]
 
-    def read_progress(self) -> Progress:
-        """The progress of the newest checkpoint that is whole.
+    def read_step(self) -> int:
+        """The step of the newest checkpoint that is whole.
 
         Raises:
-            CheckpointError: If it is missing, or of another model.
+            CheckpointError: If none can be read.
         """
+        step = 0
         if self.distribution.is_chief:
-            self._compare()
-            self.files.find_newest()
-            self._read(tf.train.Checkpoint(progress=self._state))
-        self.distribution.share([self._state])
-        return Progress.from_numbers(self._state.numpy())
+            self._newest = self._find_newest()
+            progress = Progress()
+            tf.train.Checkpoint(progress=progress).read(self._newest).expect_partial()
+            step = progress.step
+        return int(self.distribution.from_chief([step])[0])
 
     def restore_model(self) -> None:
         """Restores the model of the newest checkpoint, and the progress, but no optimizer.
@@ -108,23 +120,19 @@ class Checkpoints:
         Raises:
             CheckpointError: If it does not fit.
         """
-        self._restore(tf.train.Checkpoint(**self._saved()), self._all())
+        self._restore(tf.train.Checkpoint(**self._model), self._shared)
 
-    def start_phase(self, frozen: Collection[str] = ()) -> None:
-        """Begins to save the optimizer too, once a phase has compiled the model with it.
-
-        Args:
-            frozen: The sides with encoders that the phase does not train.
-        """
+    def start_phase(self) -> None:
+        """Begins to save the optimizer too, once a phase has compiled the model with it."""
         optimizer = self.model.optimizer
         optimizer.build(self.model.trainable_variables)
         # Lists of variables, not the objects that hold them: the variables that Keras tracks
         # of an object depend on earlier freezing in this process.
-        state = {"optimizer": [variable.value for variable in optimizer.variables]}
-        self._frozen = frozen
-        self._shared = [*self._all(), *state["optimizer"]]
-        self._checkpoint = tf.train.Checkpoint(**self._saved(self._external.only(frozen)), **state)
-        self.distribution.share(self._shared)
+        self._optimizer = [variable.value for variable in optimizer.variables]
+        self._checkpoint, self._manager = self._manage(
+            self.folder, **self._model, optimizer=self._optimizer
+        )
+        self.distribution.share([*self._shared, *self._optimizer])
 
     def restore(self) -> None:
         """Restores the model, the optimizer and the progress of the newest checkpoint.
@@ -132,51 +140,7 @@ class Checkpoints:
         Raises:
             CheckpointError: If it does not fit.
         """
-        self._restore(self._checkpoint, self._shared)
-
-    def limit_external_weights(self, best: Path) -> None:
-        """Stores encoders that the started phase trains, from now on.
-
-        Call it after restoring the phase, and before its first step.
-
-        Args:
-            best: The file of the best weights, which is completed if it lacks trained weights.
-        """
-        left = self._external.only(self._frozen)
-        if left.checksums != self._external.checksums:
-            self.complete_best(best)
-        self._external = left
-
-    def _all(self) -> list[tf.Variable]:
-        """All variables of progress and model, external ones too."""
-        return [self._state, *(v.value for vs in _parts(self.model).values() for v in vs)]
-
-    def _saved(self, external: ExternalWeights | None = None) -> dict[str, Any]:
-        """All that is saved besides the optimizer."""
-        external = self._external if external is None else external
-        saved = {"progress": self._state, **_variables(self.model, external)}
-        return saved | ({"left_out": external} if external.checksums else {})
-
-    def _restore(self, checkpoint: tf.train.Checkpoint, variables: list[tf.Variable]) -> None:
-        if self.distribution.is_chief:
-            self._read(checkpoint)
-        self.distribution.share(variables)
-        self.progress = Progress.from_numbers(self._state.numpy())
-
-    def _read(self, checkpoint: tf.train.Checkpoint) -> None:
-        """Reads the newest checkpoint into the variables of this one."""
-        try:
-            # The file may hold more, such as the optimizer of another phase.
-            checkpoint.read(self.files.newest).assert_existing_objects_matched().expect_partial()
-        except (AssertionError, ValueError, tf.errors.OpError) as error:
-            raise CheckpointError(
-                f"{self.files.newest} does not fit this model: {error}\nGive this run another name "
-                f"(--set name=...), or delete {self.folder} to train from the start"
-            ) from None
-
-    def means(self) -> dict[str, float]:
-        """The means that were saved with the restored checkpoint; empty if they are lost."""
-        return _read_json(Path(f"{self.files.newest}.json")) if self.distribution.is_chief else {}
+        self._restore(self._checkpoint, [*self._shared, *self._optimizer])
 
     def save(self, means: Mapping[str, float]) -> None:
         """Saves the state as it is now.
@@ -189,84 +153,30 @@ class Checkpoints:
         """
         if not self.distribution.is_chief:
             return
-        self._state.assign(self.progress.numbers())
+        self.progress.means = dict(means)
+        if not self._has_frozen:
+            self._write("frozen", self._frozen.write)
+            self._has_frozen = True
         step = self.progress.step
-        try:
-            self._write(self.files.path(step), means)
-        except (OSError, tf.errors.OpError) as error:
-            for part in self.folder.glob(f"ckpt-{step}[._]*"):
-                part.unlink() if part.is_file() else shutil.rmtree(part, ignore_errors=True)
-            raise CheckpointError(
-                f"the checkpoint of step {step} cannot be written to {self.folder}: "
-                f"{disk_error_message(error) or error}. The training resumes from the previous "
-                "checkpoint, if there is one"
-            ) from error
+        self._newest = self._write(f"ckpt-{step}", lambda _: self._manager.save(step))
 
-    def _write(self, path: str, means: Mapping[str, float]) -> None:
-        """Writes all of a checkpoint, then makes it the newest."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        atomic_write(self.folder / _VARIABLES, json.dumps(_shapes(self.model)).encode())
-        atomic_write(Path(f"{path}.json"), json.dumps(dict(means)).encode())
-        self._checkpoint.write(path)
-        for part in self.folder.glob(f"{Path(path).name}.[di]*"):
-            sync(part)
-        sync(self.folder)
-        # As TensorFlow names the newest one.
-        state = f'model_checkpoint_path: "{Path(path).name}"\n'
-        atomic_write(self.folder / _STATE, state.encode())
-        self.files.register(path)
-
-    def save_best(self, path: Path) -> None:
-        """Saves the weights of the model as the best so far.
-
-        Without external weights until `complete_best`, in a file next to the checkpoints.
-
-        Args:
-            path: The file that appears whole, at once or when it is completed.
-        """
-        part = self.folder / BEST_IN_PART
-        if not self._external.checksums:
-            self.save_weights(path)
-            part.unlink(missing_ok=True)
-            return
-        part.parent.mkdir(parents=True, exist_ok=True)
-        arrays: dict[str, Any] = {name: v.numpy() for name, v in self._in_part().items()}
-        with replace_atomically(part, ".npz") as temporary:
-            np.savez(temporary, **arrays)
-
-    def complete_best(self, path: Path) -> None:
-        """Adds external weights to the best weights, if they are missing.
-
-        Args:
-            path: Their file.
+    def save_best(self) -> None:
+        """Saves the weights of the model as those of `progress.best_step`.
 
         Raises:
-            CheckpointError: If the saved part of them is damaged.
+            CheckpointError: If they cannot be written.
         """
-        part, variables = self.folder / BEST_IN_PART, self._in_part()
-        if not self.distribution.is_chief or not part.exists():
-            return
-        try:
-            with np.load(part) as kept:
-                best = {name: kept[name] for name in variables}
-        except (*NO_ARRAY, KeyError) as error:
-            raise CheckpointError(
-                f"{part} is damaged: {error}. Delete {self.folder} to train from the start"
-            ) from None
-        now = {name: variable.numpy() for name, variable in variables.items()}
-        try:
-            _assign(variables, best)
-            self.save_weights(path)
-        finally:
-            _assign(variables, now)
-        part.unlink()
+        step = self.progress.best_step
+        self._write(f"best/ckpt-{step}", lambda _: self._best_manager.save(step))
 
-    def _in_part(self) -> dict[str, tf.Variable]:
-        """The part of the best weights that is saved before `complete_best`."""
-        parts = _variables(self.model, self._external)
-        notes = {"global_step": self.model.global_step.value}
-        parts = {name: parts[name] for name in parts if name != "notes"}
-        return notes | {f"{p}/{n}": v for p, named in parts.items() for n, v in named.items()}
+    def write_best(self, path: Path) -> None:
+        """Writes the best weights to a file that appears whole; the model has them afterwards.
+
+        Raises:
+            CheckpointError: If they cannot be read.
+        """
+        self._read(self._best, str(self.folder / "best" / f"ckpt-{self.progress.best_step}"))
+        self.save_weights(path)
 
     def save_weights(self, path: Path) -> None:
         """Writes the weights of the model, without its optimizer, to a file that appears whole."""
@@ -277,65 +187,116 @@ class Checkpoints:
             reserve(temporary, sum(sizes) + _HDF5_OVERHEAD * (1 + len(sizes)))
             self.bare.save_weights(temporary)
 
-    def _compare(self) -> None:
-        """Checks that the checkpoints have the variables of the model.
+    def _manage(self, folder: Path, **state: Any) -> tuple[Any, Any]:
+        """A checkpoint of some state, and the manager of a folder; of the chief alone.
+
+        The files count, and not what the manager has written about them: that may be damaged.
+        """
+        checkpoint = tf.train.Checkpoint(**state)
+        _ = checkpoint.save_counter  # Made by all workers, too.
+        if not self.distribution.is_chief:
+            return checkpoint, None
+        for unfinished in folder.glob("*_temp"):
+            shutil.rmtree(unfinished)
+        paths = _paths(folder)
+        while self._newest in paths and paths[-1] != self._newest:
+            _remove(paths.pop())  # Damaged.
+        if paths:
+            times = [float(number) for number in range(1, len(paths) + 1)]
+            tf.compat.v1.train.update_checkpoint_state(
+                str(folder), paths[-1], paths, all_model_checkpoint_timestamps=times
+            )
+        return checkpoint, tf.train.CheckpointManager(checkpoint, str(folder), _KEPT)
+
+    def _find_newest(self) -> str:
+        """The newest checkpoint that is not damaged; warns of those that are.
 
         Raises:
-            CheckpointError: If they do not.
+            CheckpointError: If all are damaged or missing.
         """
-        saved = _read_json(self.folder / _VARIABLES)
-        expected = _shapes(self.model)
-        wrong = [
-            f"{name}: {saved.get(name, 'none')} there, {expected.get(name, 'none')} here"
-            for name in sorted(saved.keys() | expected.keys())
-            if saved.get(name) != expected.get(name)
-        ]
-        if saved and wrong:
+        reasons: list[str] = []
+        for path in reversed(_paths(self.folder)):
+            damage = _damage(path)
+            if not damage:
+                if reasons:
+                    _LOGGER.warning("%s; resuming from %s", "; ".join(reasons), path)
+                return path
+            reasons.append(f"{path} is damaged: {damage}")
+        raise CheckpointError(
+            f"no checkpoint of {self.folder} can be read: "
+            f"{'; '.join(reasons) or 'the folder has none'}. Delete that folder to train from "
+            "the start"
+        )
+
+    def _restore(self, checkpoint: tf.train.Checkpoint, variables: list[tf.Variable]) -> None:
+        if self.distribution.is_chief:
+            self._read(checkpoint, self._newest)
+            if not self._has_frozen:
+                self._read(self._frozen, str(self.folder / "frozen"))
+                self._has_frozen = True
+        self.distribution.share(variables)
+        progress = self.progress
+        numbers = np.array([progress.step, progress.best, progress.best_step], np.float64)
+        step, progress.best, best_step = map(float, self.distribution.from_chief([numbers])[0])
+        progress.step, progress.best_step = int(step), int(best_step)
+
+    def _read(self, checkpoint: tf.train.Checkpoint, path: str) -> None:
+        try:
+            # The file may hold more, such as the optimizer of another phase.
+            checkpoint.read(path).assert_existing_objects_matched().expect_partial()
+        except tf.errors.OpError as error:
             raise CheckpointError(
-                f"the checkpoints in {self.folder} are of another model. {len(wrong)} of its "
-                "variables differ, such as\n  "
-                + "\n  ".join(wrong[:5])
-                + "\nGive this run another name (--set name=...), or delete that folder"
-            )
+                f"{path} is damaged: {error.message}. Delete {self.folder} to train from the start"
+            ) from None
+        except (AssertionError, ValueError) as error:
+            raise CheckpointError(
+                f"{path} is of another model: {error}\nGive this run another name "
+                f"(--set name=...), or delete {self.folder} to train from the start"
+            ) from None
+
+    def _write(self, name: str, write: Callable[[str], str]) -> str:
+        """Writes a checkpoint to a path in the folder, whole or not at all."""
+        path = str(self.folder / name)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            return str(write(path))
+        except (OSError, tf.errors.OpError) as error:
+            _remove(path)
+            raise CheckpointError(
+                f"the checkpoint {path} cannot be written: {disk_error_message(error) or error}. "
+                "The training resumes from the previous checkpoint, if there is one"
+            ) from error
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    """Reads a JSON object; empty if the file is missing or damaged."""
+def _variables(model: Retriever) -> list[keras.Variable]:
+    """All variables of a model that a checkpoint stores."""
+    parts = (model.image_tower, model.text_tower, model.matcher, model.objective)
+    notes = [model.global_step, model.last_values, model.first_nonfinite_step, model.bad_part]
+    return [*(variable for part in parts for variable in part.variables), *notes]
+
+
+def _paths(folder: Path) -> list[str]:
+    """All checkpoints of a folder that have any file, the oldest first."""
+    matches = [_FILE.fullmatch(path.name) for path in folder.glob("ckpt-*")]
+    numbers = {int(match[1]) for match in matches if match}
+    return [str(folder / f"ckpt-{number}") for number in sorted(numbers)]
+
+
+def _remove(checkpoint: str) -> None:
+    """Removes all files of a checkpoint, also those of an interrupted writing."""
+    path = Path(checkpoint)
+    for part in path.parent.glob(f"{path.name}[._]*"):
+        shutil.rmtree(part, ignore_errors=True) if part.is_dir() else part.unlink()
+
+
+def _damage(checkpoint: str) -> str:
+    """Describes the damage of a checkpoint; empty if every number can be read."""
+    if not Path(f"{checkpoint}.index").exists():
+        return "its index is missing"
     try:
-        saved = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return saved if isinstance(saved, dict) else {}
-
-
-def _parts(model: Retriever) -> dict[str, list[keras.Variable]]:
-    """All variables of a model that a checkpoint stores, by part."""
-    return {
-        "image_tower": model.image_tower.variables,
-        "text_tower": model.text_tower.variables,
-        "matcher": model.matcher.variables,
-        "objective": model.objective.variables,
-        "notes": [model.global_step, model.last_values, model.first_nonfinite_step, model.bad_part],
-    }
-
-
-def _variables(model: Retriever, external: ExternalWeights) -> dict[str, dict[str, tf.Variable]]:
-    """Stored variables by part and position, as TensorFlow names the items of a list."""
-    absent = {id(weight) for weight in external.weights(model)}
-    return {
-        name: {str(n): v.value for n, v in enumerate(variables) if id(v) not in absent}
-        for name, variables in _parts(model).items()
-    }
-
-
-def _assign(variables: Mapping[str, tf.Variable], values: Mapping[str, np.ndarray]) -> None:
-    for name, variable in variables.items():
-        variable.assign(values[name])
-
-
-def _shapes(model: Retriever) -> dict[str, list[int]]:
-    return {
-        f"{name}/{number}/{variable.name}": list(variable.shape)
-        for name, variables in _parts(model).items()
-        for number, variable in enumerate(variables)
-    }
+        reader = tf.train.load_checkpoint(checkpoint)
+        for name in reader.get_variable_to_shape_map():
+            reader.get_tensor(name)
+    except (tf.errors.OpError, RuntimeError, ValueError, LookupError, OSError) as error:
+        return str(error).split("\n")[0]
+    return ""

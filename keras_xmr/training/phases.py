@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -11,6 +11,8 @@ from keras import ops
 from keras_xmr.config.schema import PhaseOptions
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import parts_of
+
+SIDES = ("image", "text")
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
@@ -90,6 +92,21 @@ def freeze(model: Retriever, names: tuple[str, ...]) -> None:
     for name in names:
         for layer in parts[name]:
             layer.trainable = False
+
+
+def never_trained(model: Retriever, phases: Sequence[PhaseOptions]) -> list[keras.Variable]:
+    """The weights of encoders that all phases freeze.
+
+    The states of their random generators are not among them: these change.
+    """
+    towers = {"image": model.image_tower, "text": model.text_tower}
+    return [
+        weight
+        for side in SIDES
+        if all(phase.freezes_encoder(side) for phase in phases)
+        for layer in parts_of(towers[side])["encoder"]
+        for weight in layer.weights
+    ]
 
 
 def learning_rate_factors(

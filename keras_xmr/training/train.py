@@ -38,18 +38,18 @@ from keras_xmr.runs.loading import load_initial_weights, load_retriever, load_tr
 from keras_xmr.runs.termination import TerminationNotice
 from keras_xmr.training import callbacks
 from keras_xmr.training.cca_start import choose_weight, start_from_cca, weighted_poolings
-from keras_xmr.training.checkpoint_files import (
-    SIDES,
-    CheckpointFiles,
-    ExternalWeights,
-    find_external_weights,
-)
-from keras_xmr.training.checkpoints import Checkpoints, Progress
+from keras_xmr.training.checkpoints import Checkpoints
 from keras_xmr.training.distribution import Distribution
 from keras_xmr.training.dry_run import try_parts
 from keras_xmr.training.judged import judged_training
 from keras_xmr.training.offline_negatives import mine
-from keras_xmr.training.phases import freeze, learning_rate_factors, phase_schedule
+from keras_xmr.training.phases import (
+    SIDES,
+    freeze,
+    learning_rate_factors,
+    never_trained,
+    phase_schedule,
+)
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ def train(
         TerminatedError: After SIGTERM; a checkpoint is kept.
         ConfigError: If the folder holds a run with another config.
         CheckpointError: If the checkpoints are of another model, none of them can be read, one
-            cannot be written, or the files of external weights are missing.
+            cannot be written.
         RecordsError: If a record is damaged.
         EncoderError: If weights or word vectors cannot be loaded.
         UserError: If a loss needs relevance, and its tokenizer cannot be run; or if a part does not
@@ -132,12 +132,7 @@ def train(
             if distribution.is_chief:
                 folder.begin(config, tokenizer.files())
             return load_retriever(config, records, tokenizer, reads=distribution.is_chief)
-        files, external = CheckpointFiles(folder.checkpoints), ExternalWeights()
-        if distribution.is_chief:
-            external = find_external_weights(config, files if begun else None)
-        sides = distribution.from_chief([int(side in external.checksums) for side in SIDES])
-        held = [side for side, is_external in zip(SIDES, sides, strict=True) if is_external]
-        model = build_model(config, records, tokenizer, pretrained=held if begun else True)
+        model = build_model(config, records, tokenizer, pretrained=not begun)
         _check_phases(model, config)
         if distribution.is_chief:
             folder.begin(config, tokenizer.files())
@@ -146,17 +141,17 @@ def train(
         relevance = None
         if model.objective.needs_relevance:
             relevance = _batch_relevance(split, config.relevance)
-        checkpoints = Checkpoints(files, model, distribution, external)
+        frozen = never_trained(model, options.phases)
+        checkpoints = Checkpoints(folder.checkpoints, model, distribution, frozen)
         trainer = _Trainer(config, folder, records, tokenizer, sampler, checkpoints, more_callbacks)
-        done = trainer.checkpoints.read_progress() if begun else Progress()
+        done = checkpoints.read_step() if begun else 0
         if not options.phases:
             trainer.begin_without_phases()
         for span in trainer.spans():
-            if done.step >= span.end:
+            if done >= span.end:
                 continue
-            trainer.start(span, done.step)
-            while trainer.checkpoints.progress.step < span.end:
-                step = trainer.checkpoints.progress.step
+            trainer.start(span, done)
+            while (step := checkpoints.progress.step) < span.end:
                 trainer.mine(step)
                 batches = training_batches(
                     trainer.records.split("train"),
@@ -173,7 +168,7 @@ def train(
                     multiple=_MULTIPLE if options.jit_compile else 1,
                 )
                 trainer.fit(distribution.distribute(batches), span)
-        trainer.finish(done.step)
+        trainer.finish(done)
     return model
 
 
@@ -250,12 +245,11 @@ class _Trainer:
         self.model.compile(
             optimizer=self._optimizer(phase), jit_compile=self.config.train.jit_compile
         )
-        self.checkpoints.start_phase(frozen)
+        self.checkpoints.start_phase()
         if done > span.start:
             self.checkpoints.restore()
         elif done == span.start > 0:
             self.checkpoints.restore_model()
-        self.checkpoints.limit_external_weights(self.folder.best_weights)
         if done == 0 == span.start:
             self._begin()
         else:
@@ -378,12 +372,13 @@ class _Trainer:
             self.checkpoints.restore_model()
         if not self.distribution.is_chief:
             return
-        folder, new = self.folder, ""
+        folder, new, progress = self.folder, [], self.checkpoints.progress
         if not folder.last_weights.exists():
             self.checkpoints.save_weights(folder.last_weights)
-            new = folder.last_weights.name
-        self.checkpoints.complete_best(folder.best_weights)
-        progress = self.checkpoints.progress
+            new.append(folder.last_weights.name)
+        if progress.best > float("-inf") and not folder.best_weights.exists():
+            self.checkpoints.write_best(folder.best_weights)
+            new.append(folder.best_weights.name)
         summary = {"steps": progress.step, "best_step": progress.best_step, "best": progress.best}
         weights = [folder.best_weights.name, folder.last_weights.name]
         folder.finish(summary, self.config, [*weights, *self.tokenizer.files()], new)
@@ -416,7 +411,6 @@ class _Trainer:
             validation = callbacks.Validation(
                 self._validate,
                 self.checkpoints,
-                self.folder.best_weights,
                 options.monitor,
                 options.validate_every,
                 self.steps_per_epoch,

@@ -197,3 +197,20 @@ def test_nan_is_not_hidden():
 def test_a_loss_of_nothing_is_told():
     with pytest.raises(ArgumentError, match="at least one image and one caption"):
         losses.Triplet()(points(0, 1), points(0, 2))
+
+
+def test_successive_steps_share_no_noise_between_images_and_captions():
+    class Noted(matchers.MatchProbability):
+        def prepare(self, embedding, side, seed=None):
+            seeds.append(seed)
+            return super().prepare(embedding, side, seed)
+
+    seeds: list[int] = []
+    matcher = Noted(scale=1.0, shift=0.0)
+    loss, sides = (
+        losses.SoftContrastive(),
+        (embedding("gaussian", 4, 1), embedding("gaussian", 4, 2)),
+    )
+    for step in range(4):
+        loss(*sides, matcher=matcher, seed=step)
+    assert len(set(seeds)) == 8

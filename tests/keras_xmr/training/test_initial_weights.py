@@ -10,7 +10,6 @@ from tiny_runs import RECURRENT, copy_of
 from keras_xmr.commands._steps import Run
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.runs.loading import check_initial_weights
-from keras_xmr.training.checkpoint_files import find_external_weights
 from keras_xmr.utils.errors import UserError
 
 
@@ -54,8 +53,6 @@ def test_it_begins_with_the_weights_and_the_words_of_the_run(trained, tmp_path, 
         np.testing.assert_array_equal(own, other)
     words = [r.folder.path / "vocabulary.txt" for r in (run, trained)]
     assert words[0].read_bytes() == words[1].read_bytes()
-    # The weights of the run may be others than those that a preset holds.
-    assert not find_external_weights(run.config).checksums
 
 
 def test_without_phases_it_ends_with_the_weights_of_the_run(trained, tmp_path):
