@@ -113,15 +113,15 @@ def report(
         is_brief: Whether the text has a summary of `model.matcher` in place of all tables.
     """
     verdict = " ".join(filter(None, [verdict_line(evaluation), next_step]))
-    tables = result_tables(evaluation)
-    fidelity = f" ({evaluation.fidelity.label})" if evaluation.fidelity else ""
-    page = write_report(evaluation, split, f"{config.name}{fidelity}", folder, verdict, tables)
+    page = write_report(evaluation, split, config.name, folder, verdict)
     if config.evaluation.save_scores:
         _LOGGER.info("scores: %s", save_scores(evaluation, folder))
     _LOGGER.info("report: %s", page)
-    shown = summary_tables(evaluation) if is_brief else tables
+    shown = summary_tables(evaluation) if is_brief else result_tables(evaluation)
     further = [] if is_brief else embedding_lines(evaluation)
-    return "\n\n".join([*plain_lines(evaluation), verdict, *map(str, shown), *further])
+    lines = [*plain_lines(evaluation), verdict]
+    lines += [evaluation.fidelity.sentence] if evaluation.fidelity else []
+    return "\n\n".join([*lines, *map(str, shown), *further])
 
 
 def print_paragraphs(*paragraphs: str) -> None:

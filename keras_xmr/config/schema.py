@@ -360,6 +360,17 @@ class JudgementSection(Section):
         return replace(options, source=str(files[self.source]), name=self.name or self.source)
 
 
+class LabelFiles(Section):
+    """Files of the labels of images."""
+
+    instances: Path
+    """Instance annotations as COCO has them."""
+
+    ids: Path | None = None
+    """The id of each image there, one per line in the order of the images, or of their captions;
+    null if the data set has these ids."""
+
+
 class EvaluationOptions(Section):
     """Options of the evaluation."""
 
@@ -402,6 +413,10 @@ class EvaluationOptions(Section):
 
     plausible_match: bool = True
     """Whether Plausible-Match R-Precision (PMRP) is computed where images have label vectors."""
+
+    labels: LabelFiles | None = None
+    """Files of the labels of the test images, for PMRP of a source without labels, such as
+    regions of COCO: `{instances: instances_val2014.json, ids: testall_ids.txt}`."""
 
     folds: NonNegativeInt = 0
     """Besides the whole split, the mean over this many consecutive folds of it is reported: 5

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import scipy.sparse
 
 from keras_xmr.evaluation.results import Arrays
 from keras_xmr.judgements import GroundTruth, Judgements
-from keras_xmr.metrics import DIRECTIONS, ScoreMatrices, Scores, evaluate_direction, positive_ranks
-from keras_xmr.metrics.semantic import ASP_TOP
+from keras_xmr.metrics import DIRECTIONS, ScoreMatrices, Scores
+from keras_xmr.metrics.semantic import ASP_TOP, match_precision
 from keras_xmr.utils.vectors import unit_rows
 
 ZETAS = (0, 1, 2, 3, 4, 5, 6)
@@ -44,8 +43,8 @@ def plausible_match_by_zeta(
     for side, queries, candidates in (("i2t", images, captions), ("t2i", captions, images)):
         drawn = _draw_queries(queries.shape[0])
         ranked, labels = matrices.select_queries(side, drawn), queries[drawn]
-        values = np.array([_precision(ranked, labels, candidates, zeta) for zeta in zetas])
-        curves[side], curves[f"{side} chance"] = values.T
+        matched = [match_precision(ranked, labels, candidates, zeta)[:2] for zeta in zetas]
+        curves[side], curves[f"{side} chance"] = np.array([list(map(_mean, m)) for m in matched]).T
     return curves
 
 
@@ -54,19 +53,9 @@ def _draw_queries(count: int) -> np.ndarray:
     return np.sort(np.random.default_rng(0).permutation(count)[:_QUERIES])
 
 
-def _precision(
-    scores: np.ndarray,
-    queries: scipy.sparse.csr_array,
-    candidates: scipy.sparse.csr_array,
-    zeta: int,
-) -> tuple[float, float]:
-    """R-Precision, and that of a random order: the share of candidates that are right."""
-    judgements = Judgements.from_labels(queries, candidates, zeta)
-    values = evaluate_direction(positive_ranks(scores, judgements)).values["r_precision"]
-    counts = judgements.counts()
-    if not counts.any():
-        return np.nan, np.nan
-    return float(np.nanmean(values)), float(counts[counts > 0].mean() / scores.shape[1])
+def _mean(values: np.ndarray) -> float:
+    """The mean over the queries with a match; NaN without any."""
+    return float(np.nanmean(values)) if not np.isnan(values).all() else np.nan
 
 
 def plausible_counts(truth: GroundTruth) -> dict[str, np.ndarray]:

@@ -26,13 +26,14 @@ from keras_xmr.judgements import (
     add_judgements,
     judge,
 )
+from keras_xmr.judgements.ground_truth import read_image_ids, read_labels
 from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.metrics.names import CHOSEN, METRICS, Metric
 from keras_xmr.metrics.query_metrics import QueryMetric
 from keras_xmr.model.build import further_matcher
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.reranking import build_rerankers
-from keras_xmr.utils.errors import ArgumentError
+from keras_xmr.utils.errors import ArgumentError, UserError
 
 
 def ground_truth(
@@ -132,6 +133,11 @@ def plan_memory(config: Config, records: Records, part: SplitRecords) -> bool:
     names = {config.model.matcher.name, *(choice.name for choice in options.matchers)}
     matrices = sum(1 + components("matcher")[name].CONTRACT.directed for name in names)
     labels = records.label_kind == "set"
+    if options.labels is not None and part.split == "test":
+        for path in filter(None, (options.labels.instances, options.labels.ids)):
+            if not path.is_file():
+                raise UserError(f"evaluation.labels: {path} does not exist")
+        labels = True
     return fits_in_memory(options, (len(part), len(part.captions)), matrices, labels)
 
 
@@ -155,6 +161,11 @@ def evaluate_matrices(
     extra = config.judgements_of(part.split)
     known = ground_truth(records, part, config.data.judgements, extra)
     known.measures = build_metrics(options.metrics)
+    if options.labels is not None and part.split == "test":
+        ids = known.image_ids
+        if options.labels.ids is not None:
+            ids = read_image_ids(options.labels.ids, len(ids))
+        known.labels = read_labels(options.labels.instances, ids)
     if known.has_label_vectors and not options.plausible_match:
         known.labels = ()
     if options.semantic_precision:

@@ -138,7 +138,7 @@ def _ground_truth(files: ExternalScores) -> GroundTruth:
     truth = read_ground_truth(files.ground_truth, files.split)
     add_judgements(truth, files.judgements)
     if files.labels:
-        truth.labels = read_labels(files.labels, truth)
+        truth.labels = read_labels(files.labels, truth.image_ids)
     if files.relevance:
         truth.relevance = load_scores(files.relevance, truth.shape, files.ground_truth)
     else:

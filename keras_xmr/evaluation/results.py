@@ -201,7 +201,7 @@ class Evaluation:
             "split": self.split,
             "images": self.images,
             "captions": self.captions,
-            "fidelity": self.fidelity and self.fidelity.sentence,
+            "fidelity": self.fidelity and self.fidelity._asdict(),
             "matchers": {m.name: m.measured.as_dict() | {"tied": m.tied} for m in self.matchers},
             "baselines": {name: result.as_dict() for name, result in self.baselines.items()},
             "reranked": {result.name: result.measured.as_dict() for result in self.reranked},

@@ -53,6 +53,7 @@ class GroundTruth:
     measures: Mapping[str, Callable[[np.ndarray, Judgements], np.ndarray]] = field(
         default_factory=dict
     )
+    _is_part_of_sets: bool = False  # A fold may have single labels alone.
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -79,12 +80,14 @@ class GroundTruth:
             relevance=None if relevance is None else relevance[members],
             extra_relevance={name: r[members] for name, r in self.extra_relevance.items()},
             measures=self.measures,
+            _is_part_of_sets=self.has_label_vectors,
         )
 
     @property
     def has_label_vectors(self) -> bool:
         """True if images have sets of labels, rather than one class each."""
-        return any(len(of_image) > 1 for of_image in self.labels)
+        several = (len(of_image) > 1 for of_image in self.labels)
+        return bool(self.labels) and (self._is_part_of_sets or any(several))
 
     def label_vectors(self) -> scipy.sparse.csr_array:
         """Label vectors of the images, sparse (images, labels)."""
@@ -186,12 +189,32 @@ def write_ground_truth(path: Path, truth: GroundTruth) -> None:
     atomic_write(path, json.dumps(content, ensure_ascii=False).encode("utf-8"))
 
 
-def read_labels(path: Path, truth: GroundTruth) -> list[tuple[int, ...]]:
+def read_image_ids(path: Path, images: int) -> list[str]:
+    """Reads the ids of images, one per line, or one per line of each caption, as SCAN has them.
+
+    Args:
+        path: A file such as `testall_ids.txt`.
+        images: Number of images.
+
+    Raises:
+        JudgementsError: If it cannot be read, or has another number of lines.
+    """
+    with reading(path, "text with an id per line"):
+        ids = path.read_text("utf-8").split()
+    if not ids or len(ids) % images:
+        raise JudgementsError(
+            f"{path} has {len(ids):,} ids; expected one for each of {images:,} images, or for each "
+            "of their captions"
+        )
+    return ids[:: len(ids) // images]
+
+
+def read_labels(path: Path, image_ids: Sequence[str]) -> list[tuple[int, ...]]:
     """Reads the labels of images from instance annotations as COCO has them.
 
     Args:
         path: A file such as `instances_val2014.json`.
-        truth: The images.
+        image_ids: The ids of the images.
 
     Returns:
         The categories of each image, numbered from 0 in the order of their ids; empty for an
@@ -204,7 +227,7 @@ def read_labels(path: Path, truth: GroundTruth) -> list[tuple[int, ...]]:
     try:
         ids = sorted(category["id"] for category in content["categories"])
         number = {category: place for place, category in enumerate(ids)}
-        labels: dict[str, set[int]] = {id_: set() for id_ in truth.image_ids}
+        labels: dict[str, set[int]] = {id_: set() for id_ in image_ids}
         known = 0
         for annotation in content["annotations"]:
             if (of_image := labels.get(str(annotation["image_id"]))) is not None:
@@ -216,9 +239,9 @@ def read_labels(path: Path, truth: GroundTruth) -> list[tuple[int, ...]]:
         ) from None
     if not known:
         raise JudgementsError(
-            f"{path} annotates none of the images, which are such as {truth.image_ids[0]!r}"
+            f"{path} annotates none of the images, which are such as {image_ids[0]!r}"
         )
-    return [tuple(sorted(of_image)) for of_image in labels.values()]
+    return [tuple(sorted(labels[id_])) for id_ in image_ids]
 
 
 def _json(path: Path) -> dict[str, Any]:

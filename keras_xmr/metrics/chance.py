@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from keras_xmr.metrics.bootstrap import RESAMPLES, Difference, difference, resampled_means
+from keras_xmr.metrics.names import METRICS
 from keras_xmr.metrics.ranking import RECALL_AT, RELEVANT_AT, summarize
 from keras_xmr.metrics.retrieval import RetrievalMetrics, both_directions, rsum
 from keras_xmr.metrics.semantic import ASP_CHANCE
@@ -101,8 +102,18 @@ def chance_from_counts(
         _expected(right, len(others), known) | summarize(values)
         for right, others, values, known in sides
     )
-    summary = both_directions(i2t, t2i)
+    summary = both_directions(*map(_with_means, (i2t, t2i)))
     return summary | {"rsum": rsum(summary)}
+
+
+def _with_means(summary: dict[str, float]) -> dict[str, float]:
+    """A summary with the metrics that are means of others, such as `pmrp`."""
+    means = {
+        name: float(np.mean([summary[part] for part in metric.mean_of]))
+        for name, metric in METRICS.items()
+        if metric.mean_of and set(metric.mean_of) <= summary.keys()
+    }
+    return summary | means
 
 
 def chance_recall(right: np.ndarray, candidates: int, at: np.ndarray) -> np.ndarray:

@@ -256,8 +256,9 @@ def plausible_match(
     """Plausible-Match R-Precision of scores, in both directions.
 
     `pmrp_Z` is the R-Precision if pairs with label vectors that differ in at most Z entries are
-    relevant, and `pmrp` the mean over Z = 0, 1, 2 (Chun et al. 2021, Sec. 4.1). A query without
-    labels, or without any match, is not counted.
+    relevant, and `pmrp` the mean over Z = 0, 1, 2 (Chun et al. 2021, Sec. 4.1). As in the released
+    program, items without labels are neither queries nor candidates: the others are ranked without
+    them. A query without any match is not counted.
 
     Args:
         scores: Scores (images, captions).
@@ -284,16 +285,42 @@ def match_by_labels(scores: ScoreMatrices, truth: GroundTruth) -> RetrievalMetri
 def _match_direction(
     scores: np.ndarray, queries: scipy.sparse.csr_array, candidates: scipy.sparse.csr_array
 ) -> tuple[QueryMetrics, dict[str, float]]:
-    values = {f"pmrp_{zeta}": np.empty(len(scores)) for zeta in ZETAS}
+    values, chance = ({f"pmrp_{zeta}": np.empty(len(scores)) for zeta in ZETAS} for _ in range(2))
     positives = np.empty(len(scores), np.int64)
     for first in range(0, len(scores), _QUERIES):
         rows = slice(first, first + _QUERIES)
         for zeta in ZETAS:
-            judgements = Judgements.from_labels(queries[rows], candidates, zeta)
-            metrics_of_block = evaluate_direction(positive_ranks(scores[rows], judgements))
-            values[f"pmrp_{zeta}"][rows] = metrics_of_block.values["r_precision"]
-        positives[rows] = metrics_of_block.positives
+            matched = match_precision(scores[rows], queries[rows], candidates, zeta)
+            name = f"pmrp_{zeta}"
+            values[name][rows], chance[name][rows], positives[rows] = matched
     summary = summarize(values)
     if summary:
         summary["pmrp"] = float(np.mean(list(summary.values())))
-    return QueryMetrics(values, positives), summary
+    return QueryMetrics(values, positives, chance=chance), summary
+
+
+def match_precision(
+    scores: np.ndarray,
+    queries: scipy.sparse.csr_array,
+    candidates: scipy.sparse.csr_array,
+    zeta: int,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns R-Precision of plausible matches, its mean over random orders, and their number.
+
+    Args:
+        scores: Scores (queries, candidates).
+        queries: Label vectors, sparse (queries, labels).
+        candidates: Label vectors, sparse (candidates, labels).
+        zeta: The number of entries in which label vectors of a match may differ.
+
+    Returns:
+        Three arrays (queries,); the first two are NaN for a query without a match.
+    """
+    known = np.flatnonzero(candidates.sum(axis=1))
+    if len(known) < candidates.shape[0]:
+        scores, candidates = np.asarray(scores)[:, known], candidates[known]
+    judgements = Judgements.from_labels(queries, candidates, zeta)
+    metrics = evaluate_direction(positive_ranks(scores, judgements))
+    counts = judgements.counts()
+    at_random = np.where(counts > 0, counts / max(len(known), 1), np.nan)
+    return metrics.values["r_precision"], at_random, counts

@@ -86,6 +86,7 @@ class SummaryTable:
         reranker: The re-ranker; None without one.
         rows: The figures of each row, by metric.
         chance: The metrics of a random ranking; empty if they are not known.
+        titles: The title of each row, with the fidelity of the method.
     """
 
     judgements: str
@@ -93,6 +94,7 @@ class SummaryTable:
     reranker: str | None
     rows: dict[str, dict[str, Figure]] = field(default_factory=dict)
     chance: dict[str, float] = field(default_factory=dict)
+    titles: dict[str, str] = field(default_factory=dict)
 
     def title(self, split: str) -> str:
         """The title of the table."""
@@ -118,7 +120,9 @@ class SummaryTable:
         """The table for a terminal, with deviations in separate lines."""
         rows = []
         for name, figures in self.rows.items():
-            rows.append([name, *(shown_mean(metric, figures) for metric in self.columns)])
+            rows.append(
+                [self.titles[name], *(shown_mean(metric, figures) for metric in self.columns)]
+            )
             if self.runs > 1:
                 rows.append(["", *(_spread(metric, figures) for metric in self.columns)])
         rows += self._chance_row([])
@@ -140,7 +144,7 @@ class SummaryTable:
             if intervals:
                 interval = intervals[name]
                 cells.append(f"{100 * interval.low:.1f} to {100 * interval.high:.1f}")
-            rows.append([name, runs, *cells])
+            rows.append([self.titles[name], runs, *cells])
         chance = [[*row, ""] if intervals else row for row in self._chance_row([""])]
         best = {place: self._best(metric) for place, metric in enumerate(self.columns, 2)}
         return Table(title, header, [*rows, *chance], best)
@@ -177,6 +181,7 @@ def summary_tables(methods: Methods) -> list[SummaryTable]:
             if key not in tables:
                 tables[key] = SummaryTable(*key, chance=_chance(runs[0], judgements))
             label = method if kind == "own" else f"{method}, {matcher}"
+            tables[key].titles[label] = label.replace(method, runs[0].title, 1)
             figures = tables[key].rows.setdefault(label, {})
             for metric, value in metrics.items():
                 figures.setdefault(metric, Figure()).values.append(value)

@@ -109,6 +109,11 @@ class Comparison:
                 "run, over queries alone. Detectable: the smallest difference that a test detects "
                 "with a power of 0.8, before the correction."
             )
+        lines += [
+            f"{method}: {sentence}"
+            for method, runs in self.methods.items()
+            for sentence in dict.fromkeys(run.fidelity["sentence"] for run in runs if run.fidelity)
+        ]
         # The largest share of tied pairs of any run of a method.
         tied: dict[str, float] = {}
         for run in chain.from_iterable(self.methods.values()):

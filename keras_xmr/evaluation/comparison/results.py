@@ -84,6 +84,16 @@ class RunResult:
         """The matcher that the model was trained with."""
         return next(iter(self.figures["matchers"]))
 
+    @property
+    def fidelity(self) -> dict[str, str]:
+        """The label and the sentence of its `Fidelity`; empty for a run without one."""
+        return self.figures.get("fidelity") or {}
+
+    @property
+    def title(self) -> str:
+        """The method, and whether it is as published, adapted or changed."""
+        return f"{self.method} ({self.fidelity['label']})" if self.fidelity else self.method
+
     @cached_property
     def queries(self) -> Queries:
         """The metrics of every query, read on first use."""

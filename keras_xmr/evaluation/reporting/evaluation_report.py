@@ -19,7 +19,12 @@ from keras_xmr.evaluation.reporting.evaluation_plots import (
 )
 from keras_xmr.evaluation.reporting.metric_tables import CONDENSED, DIRECTION_WORDS, glossary
 from keras_xmr.evaluation.reporting.pages import data_url, joined, render
-from keras_xmr.evaluation.reporting.result_tables import embedding_lines, plain_lines
+from keras_xmr.evaluation.reporting.result_tables import (
+    all_tables,
+    embedding_lines,
+    plain_lines,
+    summary_tables,
+)
 from keras_xmr.evaluation.reporting.table import Table, to_csv
 from keras_xmr.evaluation.reporting.uncertainty_report import (
     WORDS,
@@ -41,20 +46,18 @@ _EXAMPLES = 6
 def write_report(
     evaluation: Evaluation,
     records: SplitRecords,
-    title: str,
+    name: str,
     folder: Path,
     verdict: str,
-    tables: Sequence[Table],
 ) -> Path:
     """Writes `metrics.json`, `queries-<split>.npz`, `answers-<split>.npz`, pictures, `report.html`.
 
     Args:
         evaluation: The evaluation.
         records: The split, for the examples.
-        title: Name of the run.
+        name: Name of the run.
         folder: The folder of the files.
         verdict: Whether it is better than chance, in a sentence or two.
-        tables: Those of `result_tables`.
 
     Returns:
         The page.
@@ -64,16 +67,20 @@ def write_report(
     drawn = (rank_pictures, curve_pictures, shape_pictures)
     page = render(
         "evaluation.html",
-        title=title,
+        title=f"{name} ({evaluation.fidelity.label})" if evaluation.fidelity else name,
         split=evaluation.split,
         summary=plain_lines(evaluation),
         summary_words=_words(_SUMMARY_METRICS),
         verdict=verdict,
+        fidelity=evaluation.fidelity and evaluation.fidelity.sentence,
         truth=evaluation.truth is not None,
         examples=[_examples(evaluation, records, side) for side in ("caption", "image")],
         pictures=[picture.write(folder) for draw in drawn for picture in draw(evaluation)],
         uncertainty=_uncertainty(evaluation, folder),
-        tables=[(joined(table), _words(_names(evaluation, table))) for table in tables],
+        summary_tables=summary_tables(evaluation),
+        tables=[
+            (joined(table), _words(_names(evaluation, table))) for table in all_tables(evaluation)
+        ],
         meanings=_meanings(evaluation),
     )
     atomic_write(folder / PAGE, page)

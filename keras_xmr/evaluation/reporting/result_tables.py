@@ -32,17 +32,21 @@ from keras_xmr.metrics.ranking import RECALL_AT
 
 
 def result_tables(evaluation: Evaluation) -> list[Table]:
-    """Tables of all metrics: against the judgements, over folds, and against the truth.
+    """Returns tables of all metrics, and the comparison with the paper of the config."""
+    return [*all_tables(evaluation), *reported_tables(evaluation)]
 
-    Comparisons with the paper of the config come last. Each re-ranker has separate tables, since
-    re-ranked figures are not comparable with plain ones.
+
+def all_tables(evaluation: Evaluation) -> list[Table]:
+    """Returns tables of all metrics: against the judgements, over folds, and against the truth.
+
+    Each re-ranker has separate tables, since re-ranked figures are not comparable with plain ones.
     """
     measured = evaluation.measured | evaluation.baselines
     tables = measured_tables(f"{evaluation.split}: {_size(evaluation)}", measured)
     for name in dict.fromkeys(result.reranker for result in evaluation.reranked):
         measured = {f.matcher: f.measured for f in evaluation.reranked if f.reranker == name}
         tables += measured_tables(reranked_title(evaluation.split, name), measured)
-    return tables + reported_tables(evaluation)
+    return tables
 
 
 def summary_tables(evaluation: Evaluation) -> list[Table]:
@@ -76,7 +80,7 @@ def _against(measured: Measured, kind: str | None) -> RetrievalMetrics:
 
 
 def plain_lines(evaluation: Evaluation) -> list[str]:
-    """Sentences that open a report: photos found, gain over simpler models, and fidelity."""
+    """Sentences that open a report: photos found, and gain over simpler models."""
     metrics = evaluation.matchers[0].metrics
     by_chance, lines = chance(metrics), []
     for side, queries, answer, count in (
@@ -92,8 +96,7 @@ def plain_lines(evaluation: Evaluation) -> list[str]:
             f"ten for {ten[0]}, of {count:,} {answer}s; in a random order for {first[1]} and "
             f"{ten[1]}."
         )
-    fidelity = [evaluation.fidelity.sentence] if evaluation.fidelity else []
-    return lines + baseline_lines(evaluation) + fidelity
+    return lines + baseline_lines(evaluation)
 
 
 def _of_hundred(share: float) -> str:

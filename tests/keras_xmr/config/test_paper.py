@@ -46,7 +46,7 @@ def evaluation(paper):
     again = measure_reranked(FastReranking(), matchers[0].scores, truth, 3)
     reranked = [RerankedEvaluation("match_probability", "fast_reranking", again)]
     return SimpleNamespace(
-        split="test", images=1_000, matchers=matchers, reranked=reranked, paper=paper
+        split="test", images=1_000, matchers=matchers, reranked=reranked, paper=paper, fidelity=None
     )
 
 

@@ -203,13 +203,19 @@ def test_report_has_figures_plots_and_pictures(run, printed):
     assert "sigma of captions, 70 % dropped" in (folder / "report_card.csv").read_text("utf-8")
     for word in ("<dt>R@K</dt>", "<dt>t2i</dt>", "<dt>AURC</dt>", "<dt>wasserstein</dt>"):
         assert word in page
-    # What it means comes first, then photos, then tables; uncertainty that tells nothing is folded.
+    # What it means comes first, then photos. All metrics are folded, and so is uncertainty that is
+    # not informative.
     begins = [
+        "<h1>scenes_pcme (adapted): test",
         "Finds a right photo first for",
+        "Changed from the packaged config: model.dimension 8",
         "Captions and the images retrieved",
+        "<h2>Uncertainty",
+        "<details><summary><h2>All metrics",
         "annotated pairs</h2>",
+        "<details><summary><h2>Pictures",
     ]
-    places = [page.index(text) for text in [*begins, "<h2>Uncertainty"]]
+    places = [page.index(text) for text in begins]
     assert places == sorted(places)
     tells = any(found["informative"] for found in figures["uncertainty"].values())
     assert ("<details open>" in page) == tells

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 
 import datasets
 import numpy as np
@@ -12,11 +13,13 @@ from data_pipelines.prepare import prepare
 from keras_xmr.audit.candidates import judged_pairs
 from keras_xmr.commands._comparison import compare
 from keras_xmr.config.loader import find_config, load_config
-from keras_xmr.evaluation.evaluate import evaluate_matrices, ground_truth
+from keras_xmr.config.schema import LabelFiles
+from keras_xmr.evaluation.evaluate import evaluate_matrices, ground_truth, plan_memory
 from keras_xmr.evaluation.external_scores import ExternalScores, run
 from keras_xmr.evaluation.reporting.evaluation_report import write_report
 from keras_xmr.evaluation.reporting.result_tables import result_tables
 from keras_xmr.metrics import ScoreMatrices
+from keras_xmr.utils.errors import UserError
 
 TEST = 6
 
@@ -45,7 +48,7 @@ def test_a_report_names_what_was_judged_and_what_was_not(config, random, tmp_pat
     titles = " ".join(table.title for table in tables)
     assert "judged by experts, condensed lists" in titles
     assert "annotated pairs, condensed lists" not in titles
-    page = write_report(evaluation, part, "small", tmp_path / "report", "verdict", tables)
+    page = write_report(evaluation, part, "small", tmp_path / "report", "verdict")
     html = page.read_text("utf-8")
     assert "<dt>condensed lists</dt>" in html
     assert "<dt>bpref</dt>" in html
@@ -54,6 +57,34 @@ def test_a_report_names_what_was_judged_and_what_was_not(config, random, tmp_pat
         judged = arrays["one/crowd/t2i_judged"]
     np.testing.assert_array_equal(judged[2::5], TEST)
     assert judged.sum() == TEST**2
+
+
+def test_a_source_without_labels_takes_them_from_files(config, random, tmp_path):
+    """Of regions the ids are known, one per line of each caption, and COCO has the labels."""
+    records = prepare(config.data)
+    part = records.split("test")
+    numbers = 100 + np.arange(TEST)
+    (tmp_path / "ids.txt").write_text("\n".join(map(str, np.repeat(numbers, 5))))
+    pairs = [(number, number % 3) for number in numbers] + [(100, 0), (101, 0)]
+    annotations = [{"image_id": int(i), "category_id": int(c)} for i, c in pairs if i != 102]
+    content = {"categories": [{"id": c} for c in range(3)], "annotations": annotations}
+    (tmp_path / "instances.json").write_text(json.dumps(content))
+    files = {"instances": tmp_path / "instances.json", "ids": tmp_path / "ids.txt"}
+    options = config.evaluation.model_copy(update={"labels": LabelFiles(**files)})
+    config = config.model_copy(update={"evaluation": options})
+    scores = [("one", ScoreMatrices(random.normal(size=(TEST, 5 * TEST))))]
+    evaluation = evaluate_matrices(scores, records, part, config)
+    known = {number for number, _ in pairs if number != 102}
+    assert [bool(labels) for labels in evaluation.ground_truth.labels] == [
+        number in known for number in numbers
+    ]
+    assert "t2i_pmrp" in evaluation.matchers[0].metrics.summary
+    (tmp_path / "ids.txt").write_text("1 2 3 4 5 6 7 8 9 10 11")
+    with pytest.raises(UserError, match=r"ids.txt has 11 ids; expected one for each of 6"):
+        evaluate_matrices(scores, records, part, config)
+    (tmp_path / "ids.txt").unlink()
+    with pytest.raises(UserError, match=r"evaluation\.labels: .*ids.txt does not exist"):
+        plan_memory(config, records, part)
 
 
 def test_what_people_judged_is_not_asked_by_an_audit(config):

@@ -182,11 +182,55 @@ def test_tied_scores_that_share_a_rank_would_beat_chance(random):
     assert semantic_precision(equal, relevance).summary["i2t_asp"] <= chance
 
 
-def test_images_without_labels_are_candidates_only():
-    vectors = multi_hot([(0, 1), (), (0, 1)], 2)
-    scores = np.array([[1.0, 3, 2], [0, 0, 0], [1, 2, 3]])
-    found = plausible_match(scores, vectors, vectors)
-    np.testing.assert_array_equal(found.image_to_text.values["pmrp_0"], [0.5, np.nan, 0.5])
+def released_pmrp(scores, labels, owner):
+    """PMRP as the released program computes it: images without labels, and their captions, go."""
+    kept = [image for image, of_image in enumerate(labels) if of_image]
+    captions = [caption for caption, image in enumerate(owner) if labels[image]]
+    scores, found = scores[np.ix_(kept, captions)], []
+    rows, columns = ([set(labels[i]) for i in n] for n in (kept, owner[captions]))
+    for matrix, queries, candidates in ((scores, rows, columns), (scores.T, columns, rows)):
+        found.append([])
+        for zeta in (0, 1, 2):
+            precision = []
+            for row, query in zip(matrix, queries, strict=True):
+                right = np.array([len(query ^ other) <= zeta for other in candidates])
+                first = np.argsort(-row)[: right.sum()]
+                precision.append(right[first].mean())
+            found[-1].append(np.mean(precision))
+    return [np.mean(side) for side in found]
+
+
+def test_images_without_labels_are_removed_as_in_the_released_program(random):
+    labels = [tuple(random.permutation(4)[: random.integers(0, 4)]) for _ in range(30)]
+    labels[:3] = [(), (0, 1), ()]
+    owner = np.repeat(np.arange(30), 2)
+    scores = random.normal(size=(30, 60))
+    vectors = multi_hot(labels, 4)
+    found = plausible_match(scores, vectors, vectors[owner])
+    for side, expected in zip(("i2t", "t2i"), released_pmrp(scores, labels, owner), strict=True):
+        assert found.summary[f"{side}_pmrp"] == pytest.approx(expected)
+    assert np.isnan(found.image_to_text.values["pmrp_0"]).nonzero()[0].tolist() == [
+        image for image, of_image in enumerate(labels) if not of_image
+    ]
+
+
+def test_pmrp_has_chance_and_does_not_vanish_with_a_fold_of_single_labels(random):
+    labels = [(0,), (1,), (0,), (0, 1), (1, 2), (0, 2)]
+    owner = np.repeat(np.arange(6), 2)
+    truth = GroundTruth(
+        [str(image) for image in range(6)],
+        [str(caption) for caption in range(12)],
+        owner,
+        Judgements.from_pairs(owner, 6),
+        labels=labels,
+    )
+    measured = measure(random.normal(size=(6, 12)), truth, folds=2)
+    assert {"i2t_pmrp", "t2i_pmrp"} <= measured.folds.keys()
+    alike = [[len(set(a) ^ set(b)) for b in labels] for a in labels]
+    by_zeta = [np.mean(np.array(alike) <= zeta) for zeta in (0, 1, 2)]
+    for side in ("i2t", "t2i"):
+        assert chance(measured.metrics)[f"{side}_pmrp_1"] == pytest.approx(by_zeta[1])
+        assert chance(measured.metrics)[f"{side}_pmrp"] == pytest.approx(np.mean(by_zeta))
 
 
 def test_memory_maps_and_blocks_give_the_same(tied, tmp_path, monkeypatch):

@@ -225,6 +225,18 @@ def test_a_run_that_ties_many_pairs_is_named(methods):
     assert line.startswith("fair: elk ties 40 % of the pairs")
 
 
+def test_rows_and_notes_say_what_is_adapted(methods):
+    fidelity = {"label": "adapted", "sentence": "Fidelity: adapted: no dropout."}
+    run = methods["fair"][0]
+    runs = [replace(run, figures=run.figures | {"fidelity": fidelity})]
+    comparison = Comparison("test", methods | {"fair": runs})
+    for table in comparison.summary_tables:
+        names = [row[0] for row in table.table("").rows]
+        assert {"fair (adapted)", "fair (adapted), elk"} & set(names)
+        assert names[0].startswith("good")
+    assert "fair: Fidelity: adapted: no dropout." in comparison.notes
+
+
 def test_wins_are_the_queries_furthest_ahead(methods):
     found = wins(methods, count=3)
     for direction, ids in (("i2t", IMAGES), ("t2i", CAPTIONS)):
@@ -322,7 +334,7 @@ def test_reports(folders, capsys, tmp_path):
     pictures = list(folder.glob("*.png"))
     assert page.count("data:image/png") == page.count("<figcaption>") == len(pictures) == 5
     assert all(Image.open(path).width <= 1000 for path in pictures)  # the page is 1,100 wide
-    assert page.count("<details>") == 3
+    assert page.count("<details>") == 5
     assert "Content-Security-Policy" in page.partition("<title>")[0]
     assert "not significant" in page
     assert f'<p class="verdict">{verdict}</p>' in page
