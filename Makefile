@@ -10,10 +10,7 @@ BIN := $(VENV)/bin
 CONFIGS ?= scenes_*
 SEEDS ?= 0,1,2
 
-# What `make load` serves.
-INDEX ?= saved_models/scenes_pcme/index
-
-.PHONY: help demo compare test quick lint types tests torture bench load bench-search docs format clean
+.PHONY: help demo compare test quick lint types tests torture bench docs format clean
 
 help:  ## Show what can be made
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -51,15 +48,8 @@ tests: $(VENV)/.installed  ## The test suite
 torture: $(VENV)/.installed  ## The heavy forms of tests, which the suite has in small
 	$(BIN)/python -m pytest -m heavy
 
-bench: $(VENV)/.installed  ## How fast everything is: docs/results/benchmarks.md (RELEASED= TORCH_PYTHON=)
-	$(BIN)/python benchmarks/table.py
-
-load: $(VENV)/.installed  ## 32 clients for a minute at the server of an index: INDEX=FOLDER
-	$(BIN)/python benchmarks/serving.py --index='$(INDEX)'
-
-bench-search: $(VENV)/.installed  ## The backends of the search with a million vectors: ten minutes
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/search.py --sizes=1000000 --drawn=200000 \
-		--backends=exact,faiss_ivf_pq,faiss_hnsw
+bench: $(VENV)/.installed  ## How fast everything is: docs/results/benchmarks.md (RELEASED=)
+	$(BIN)/python benchmarks/measuring.py
 
 docs: $(VENV)/.installed  ## The pages of docs/ with the reference, as a site in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

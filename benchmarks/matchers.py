@@ -1,7 +1,8 @@
 """Matchers: the scores of all images with all captions, as an evaluation computes them.
 
 The baseline is the formula of each as it is printed, for one image and all captions at a time,
-which is done for some images and counted for all. Times are of one pair.
+which is done for some images and counted for all. Of regions and words it is the released loop:
+one caption after the other, cut to its length. Times are of one pair.
 
 usage: python benchmarks/matchers.py [MATCHER ...]
 """
@@ -13,7 +14,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 from measuring import Row, by_products, compare, show
+
+from keras_xmr import matchers
+from keras_xmr.evaluation.embed import Ragged
+from keras_xmr.evaluation.scoring import MatcherScores, score_tiles
+from keras_xmr.matchers.alignment import attend, linear
 
 IMAGES, CAPTIONS, DIMENSION, SAMPLES, POINTS = 200, 1000, 1024, 7, 4
 PLAIN_IMAGES = 2
@@ -51,28 +58,8 @@ def _match_probability(image: Arrays, caption: Arrays) -> np.ndarray:
     return np.logaddexp.reduce(yes, (1, 2)) - np.logaddexp.reduce(no, (1, 2))
 
 
-def _kl(mean: Any, log_variance: Any, mean_2: Any, log_variance_2: Any) -> np.ndarray:
-    """Sums over the dimension of the divergence of Gaussians."""
-    ratio = np.exp(log_variance - log_variance_2)
-    distance = (mean - mean_2) ** 2 * np.exp(-log_variance_2)
-    return 0.5 * (ratio + distance - 1 - log_variance + log_variance_2).sum(-1)
-
-
 def _gaussian(embedding: Arrays) -> tuple[np.ndarray, np.ndarray]:
     return embedding["mean"], embedding["log_variance"]
-
-
-def _elk(image: Arrays, caption: Arrays) -> np.ndarray:
-    variance = sum(_variances(image, caption))
-    terms = (image["mean"] - caption["mean"]) ** 2 / variance + np.log(2 * np.pi * variance)
-    return -0.5 * terms.sum(-1)
-
-
-def _bhattacharyya(image: Arrays, caption: Arrays) -> np.ndarray:
-    v, w = _variances(image, caption)
-    mean = 0.5 * (v + w)
-    terms = (image["mean"] - caption["mean"]) ** 2 / mean / 8
-    return -(terms + 0.5 * np.log(mean / np.sqrt(v * w))).sum(-1)
 
 
 def _density(samples: np.ndarray, mean: Any, log_variance: Any) -> np.ndarray:
@@ -123,65 +110,46 @@ def _chamfer(image: Arrays, caption: Arrays) -> np.ndarray:
 
 PLAIN: dict[str, tuple[tuple[str, ...], Callable[[Arrays, Arrays], np.ndarray]]] = {
     "Cosine": (("mean",), _cosine),
-    "CosineLogits": (("mean",), lambda i, c: 10.0 * _cosine(i, c) - 10.0),
     "MeanOnly": (
         ("mean",),
         lambda i, c: _logits(np.sqrt(_squares(i["mean"], c["mean"]) + 1e-6)),
     ),
     "MatchProbability": (("mean", "log_variance"), _match_probability),
-    "AverageL2": (("mean", "log_variance"), lambda i, c: -_sampled(i, c).mean((1, 2))),
     "JensenShannon": (("mean", "log_variance"), _jensen_shannon),
     "ClosedFormSampled": (
         ("mean", "log_variance"),
         lambda i, c: _logits(_squares(i["mean"], c["mean"]) + sum(_variances(i, c)).sum(-1), 5.0),
     ),
     "Wasserstein": (("mean", "log_variance"), _wasserstein),
-    "ELK": (("mean", "log_variance"), _elk),
-    "KL": (("mean", "log_variance"), lambda i, c: -_kl(*_gaussian(i), *_gaussian(c))),
-    "ReverseKL": (("mean", "log_variance"), lambda i, c: -_kl(*_gaussian(c), *_gaussian(i))),
-    "SymmetricKL": (
-        ("mean", "log_variance"),
-        lambda i, c: -0.5 * (_kl(*_gaussian(i), *_gaussian(c)) + _kl(*_gaussian(c), *_gaussian(i))),
-    ),
-    "Bhattacharyya": (("mean", "log_variance"), _bhattacharyya),
     "Mahalanobis": (("mean", "log_variance"), _mahalanobis),
     "MahalanobisCosine": (
         ("mean", "log_variance"),
         lambda i, c: 10.0 * _mahalanobis(i, c) + 5.0 * _cosine(i, c),
     ),
-    "PointToRectangle": (("mean",), lambda i, c: -_squares(i["mean"], c["mean"])),
     "MaxCosine": (("points",), lambda i, c: _set_cosines(i, c).max((1, 2))),
-    "MeanCosine": (("points",), lambda i, c: _set_cosines(i, c).mean((1, 2))),
     "SmoothChamfer": (("points",), _chamfer),
 }
 """For each matcher what it reads, and scores (M,) of one image with M captions."""
 
 _PRODUCTS = {
     "MatchProbability": SAMPLES**2,
-    "AverageL2": SAMPLES**2,
     "JensenShannon": 2 * 2 * SAMPLES,
     "MaxCosine": POINTS**2,
     "SmoothChamfer": POINTS**2,
     "Wasserstein": 2,
-    "KL": 3,
-    "ReverseKL": 3,
-    "SymmetricKL": 6,
     "Mahalanobis": 2,
     "MahalanobisCosine": 3,
 }
 """Products of vectors a pair, where it is not 1."""
-_NO_PRODUCTS = ("ELK", "Bhattacharyya")
 
 
 def rows(smoke: bool = False, names: list[str] | None = None) -> Iterator[Row]:
-    """All matchers of points, Gaussians and sets, or some; `sgraf.py` has those of tokens."""
+    """All matchers, or some of those of points, Gaussians and sets."""
     images, captions, dimension = (4, 10, 16) if smoke else (IMAGES, CAPTIONS, DIMENSION)
     for name in names or PLAIN:
         ours, plain = both(name, *made_up(images, captions, dimension))
         done = min(PLAIN_IMAGES, images)
-        bound: dict[str, Any] = {}
-        if name not in _NO_PRODUCTS:
-            bound = by_products(2 * dimension * _PRODUCTS.get(name, 1))
+        bound = by_products(2 * dimension * _PRODUCTS.get(name, 1))
         yield compare(
             name,
             f"a pair; D {dimension}" + _several(name),
@@ -193,10 +161,12 @@ def rows(smoke: bool = False, names: list[str] | None = None) -> Iterator[Row]:
             **bound,
             repeats=3,
         )
+    if not names:
+        yield from rows_of_tokens(smoke)
 
 
 def _several(name: str) -> str:
-    if name in ("MatchProbability", "AverageL2", "JensenShannon"):
+    if name in ("MatchProbability", "JensenShannon"):
         return f", J {SAMPLES}"
     return f", K {POINTS}" if "points" in PLAIN[name][0] else ""
 
@@ -220,9 +190,6 @@ def both(
     name: str, images: Arrays, captions: Arrays
 ) -> tuple[Callable[[], np.ndarray], Callable[[int], np.ndarray]]:
     """Functions that score all pairs, and those of some images by the formula."""
-    from keras_xmr import matchers
-    from keras_xmr.evaluation.scoring import score_tiles
-
     matcher = getattr(matchers, name)()
     reads, formula = PLAIN[name]
     sides = [{key: side[key] for key in reads} for side in (images, captions)]
@@ -240,6 +207,96 @@ def both(
         )
 
     return ours, plain
+
+
+MEAN_LENGTH, LENGTH_DEVIATION, SHORTEST = 12.5, 2.4, 9
+"""Words of captions of COCO, with <start> and <end>."""
+
+Tokens = dict[str, Ragged]
+
+
+def rows_of_tokens(smoke: bool = False) -> Iterator[Row]:
+    """SAF, SGR, SGRAF and SCAN, a pair."""
+    count, captions, dimension, similarity = (2, 3, 16, 8) if smoke else (36, 128, 1024, 256)
+    random = np.random.default_rng(0)
+    lengths = np.maximum(SHORTEST, random.normal(MEAN_LENGTH, LENGTH_DEVIATION, captions).round())
+    sides = (
+        generate(random, np.full(count, 36), dimension),
+        generate(random, lengths.astype(int), dimension),
+    )
+    done = min(captions, 8)
+    for name in ("SAF", "SGR", "SGRAF"):
+        matcher = getattr(matchers, name)(similarity_dimension=similarity)
+        build(matcher, *sides)
+        modules = [matcher.saf, matcher.sgr] if name == "SGRAF" else [matcher]
+        image = part(sides[0], slice(0, count))
+        prepared = [module.prepare(image, "image") for module in modules]
+
+        def plain(modules: Any = modules, prepared: Any = prepared) -> None:
+            for caption in range(done):
+                one_caption(modules, prepared, part(sides[1], slice(caption, caption + 1))).numpy()
+
+        yield compare(
+            name,
+            f"a pair; 36 regions, {lengths.mean():.0f} words, D {dimension}",
+            lambda matcher=matcher: np.asarray(MatcherScores(matcher, *sides, (256, 1024))),
+            plain,
+            "the released loop over captions",
+            items=count * captions,
+            baseline_items=count * done,
+            repeats=3,
+        )
+    scan = matchers.SCAN()
+    build(scan, *sides)
+    yield compare(
+        "SCAN",
+        f"a pair; 36 regions, {lengths.mean():.0f} words, D {dimension}",
+        lambda: np.asarray(MatcherScores(scan, *sides, (256, 1024))),
+        items=count * captions,
+        repeats=3,
+    )
+
+
+def generate(random: np.random.Generator, lengths: np.ndarray, dimension: int) -> Tokens:
+    """Random unit vectors for items of given lengths."""
+    values = random.normal(size=(lengths.sum(), dimension)).astype(np.float32)
+    values /= np.linalg.norm(values, axis=1, keepdims=True)
+    ones = np.ones(len(values), np.float32)
+    return {"tokens": Ragged(values, lengths), "mask": Ragged(ones, lengths)}
+
+
+def part(tokens: Tokens, items: slice) -> dict[str, tf.Tensor]:
+    """Some items, padded to the longest of them."""
+    return {name: tf.constant(values[items]) for name, values in tokens.items()}
+
+
+def build(matcher: Any, images: Tokens, captions: Tokens) -> None:
+    """Makes the weights, before any time is taken."""
+    one = slice(0, 1)
+    matcher(
+        matcher.prepare(part(images, one), "image"), matcher.prepare(part(captions, one), "caption")
+    )
+
+
+def one_caption(
+    modules: list[Any], images: list[dict[str, tf.Tensor]], caption: dict[str, tf.Tensor]
+) -> tf.Tensor:
+    """Scores (images,) of one caption, as the released code computes them."""
+    scores = []
+    for module, image in zip(modules, images, strict=True):
+        caption_global = module.prepare(caption, "caption")["global"]
+        weights = module.pair_weights()
+        attended = attend(
+            image["tokens"], image["mask"], caption["tokens"], caption["mask"], module.smoothing
+        )
+        local = linear((attended - caption["tokens"]) ** 2, weights["local_similarity"])
+        whole = (image["global"][:, None] - caption_global) ** 2
+        whole = linear(whole, weights["global_similarity"])[:, :, None]
+        nodes = tf.math.l2_normalize(tf.concat([whole, local], axis=2), axis=-1)
+        counts = tf.ones([1, nodes.shape[2]])
+        vectors, _ = module.reason(weights, nodes, counts, training=False)
+        scores.append(tf.sigmoid(linear(vectors, weights["evaluation"])[:, 0, 0]))
+    return tf.add_n(scores) / len(scores)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,22 @@
-"""What the benchmarks share: how something is measured beside what it is compared with.
+"""How something is measured beside what it is compared with, and the table of all benchmarks.
 
-A module of this folder with a function `rows(smoke)` is a part of the table that
-`python benchmarks/table.py` writes. It yields a `Row` for each thing that it measures, and with
-`smoke` it takes sizes at which it is done at once.
+A module of this folder with a function `rows(smoke)` is a part of the table in
+docs/results/benchmarks.csv, whose first rows are in benchmarks.md. It yields a `Row` for each thing
+that it measures, and with `smoke` it takes sizes at which it is done at once. Each part runs in a
+process of its own. One that fails, or takes too long, is named, and the others go on. Parts that
+are named are measured anew, and the others stay as the table has them.
+
+usage: python benchmarks/measuring.py [PART ...] [--minutes=8] [--output=docs/results] [--smoke]
 """
 
 from __future__ import annotations
 
+import argparse
+import ast
 import contextlib
+import csv
 import ctypes
+import importlib
 import io
 import json
 import os
@@ -20,7 +28,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from statistics import median
@@ -62,6 +70,7 @@ class Row:
         at_most: How many times its bound it may take, where that has a goal.
         at_least: How many times as fast as what it is compared with it must be.
         why: Why it falls short of that.
+        others: The ratios of other machines, with spaces between.
     """
 
     what: str
@@ -78,11 +87,20 @@ class Row:
     at_most: float | None = None
     at_least: float | None = None
     why: str = ""
+    others: str = ""
 
     @property
     def ratio(self) -> float | None:
         """The speed compared with the reference, as a multiple."""
         return None if self.baseline is None else self.baseline / self.seconds
+
+    @property
+    def ratios(self) -> str:
+        """The ratio, or its range over several machines, readable."""
+        if self.ratio is None:
+            return ""
+        found = sorted([self.ratio, *map(float, self.others.split())])
+        return " to ".join(f"{ratio:.3g}" for ratio in (found[0], found[-1])[: len(found)])
 
     @property
     def fraction(self) -> float | None:
@@ -137,11 +155,6 @@ class Peak:
         self._thread.join()
 
     @property
-    def gigabytes(self) -> float:
-        """The additional memory."""
-        return self.bytes / 1e9
-
-    @property
     def bytes(self) -> int:
         """The additional memory."""
         return self.most - self.begin
@@ -156,12 +169,6 @@ class Peak:
     def _resident() -> int:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[1]) * resource.getpagesize()
-
-
-def largest_resident(process: int | str = "self") -> int:
-    """The most bytes that a process has had in memory so far."""
-    status = Path(f"/proc/{process}/status").read_text("utf-8")
-    return 1024 * int(status.partition("VmHWM:")[2].split()[0])
 
 
 @dataclass(frozen=True)
@@ -232,7 +239,6 @@ def answer(make: Callable[[], Mapping[str, Callable[[], Any]]], **about: Any) ->
                 found = works[line.strip()]()
             told = {"seconds": peak.seconds, "cpu_seconds": peak.cpu_seconds, "bytes": peak.bytes}
             told["found"] = found if isinstance(found, list) else None
-            told["whole"] = largest_resident()
             print(json.dumps(told), file=answers, flush=True)
 
 
@@ -319,19 +325,15 @@ def operations_a_second() -> float:
     return 2 * side**3 / min(times)
 
 
-@lru_cache
-def bytes_a_second(clock: Callable[[], float] = time.perf_counter) -> float:
-    """Bytes a second that a copy of a large array reads and writes, of which the best counts.
-
-    Args:
-        clock: Tells the seconds: those of the wall, or `time.process_time` those of processors.
-    """
+@lru_cache(maxsize=1)
+def bytes_a_second() -> float:
+    """Bytes a second that a copy of a large array reads and writes, of which the best counts."""
     array = np.ones(2**10 if ONCE else 2**25, np.float32)
     other, times = np.empty_like(array), []
     for _ in range(6):
-        begin = clock()
+        begin = time.perf_counter()
         np.copyto(other, array)
-        times.append(clock() - begin)
+        times.append(time.perf_counter() - begin)
     return 2 * array.nbytes / min(times)
 
 
@@ -358,7 +360,7 @@ def cells(row: Row) -> list[str]:
         row.size,
         _with_processor(row.seconds, row.processor),
         _with_processor(row.baseline, row.baseline_processor),
-        "" if row.ratio is None else f"{row.ratio:.3g}",
+        row.ratios,
         size_of(row.memory),
         size_of(row.baseline_memory),
         "" if row.fraction is None else f"{row.fraction:.2g} of {row.bound_by}",
@@ -394,3 +396,172 @@ def show(rows: Iterable[Row]) -> None:
         print(", ".join(f"{name} {value}" for name, value in told.items() if value), flush=True)
         if row.shortfall:
             print(f"    {row.shortfall}", flush=True)
+
+
+HERE = ROOT / "benchmarks"
+SHOWN = 4
+"""Number of rows per part on the page, besides those with a goal; the CSV file has all."""
+_MARK = "row: "
+
+_INTRODUCTION = """\
+# Benchmarks
+
+`make bench` writes this page, and all rows to [benchmarks.csv](benchmarks.csv). Compared variants
+alternate in one run, so ratios hold where times do not. Times are medians. The machines have two
+processors (x86_64) and no GPU: nothing here ran on one.
+
+* *plain* is a direct implementation of the formula of the paper, or the released program, named in
+  the last column. *plain / ours* is the speed-up, or its range over several machines.
+* In brackets: processor time, of all threads.
+* *memory* is the peak of additional memory.
+* *of the bound* is the share of the speed that the machine can reach, as measured in the same
+  run: of large matrix products, copies of a large array, or unavoidable work, such as decoding.
+
+Rows of parts that are no longer here (evaluation, frozen features, gradient caching, growth,
+memory, records, relevance, re-ranking, serving, SGRAF, training, two workers) are in
+[benchmarks.csv](benchmarks.csv); their scripts are in commit 537237f3.
+"""
+
+
+def parts() -> list[str]:
+    """The modules of this folder that have rows, by name."""
+    found = []
+    for path in sorted(HERE.glob("*.py")):
+        body = ast.parse(path.read_text("utf-8")).body
+        if any(isinstance(node, ast.FunctionDef) and node.name == "rows" for node in body):
+            found.append(path.stem)
+    return found
+
+
+def about(part: str) -> list[str]:
+    """The title of a part, the first sentence of its docstring; and the paragraph after it."""
+    text = ast.get_docstring(ast.parse((HERE / f"{part}.py").read_text("utf-8"))) or part
+    first, second, *_ = [*text.split("\n\n"), ""]
+    return [first.replace("\n", " ").rstrip("."), "" if second.startswith("usage") else second]
+
+
+def measured(part: str, smoke: bool, seconds: float) -> Iterator[Row]:
+    """The rows of a part, as its process gives them.
+
+    Raises:
+        RuntimeError: If it fails, or takes longer than that many seconds.
+    """
+    command = [sys.executable, __file__, "--only", part, *(["--smoke"] if smoke else [])]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        says: list[str] = []
+        reader = threading.Thread(target=lambda: says.extend(process.stderr or ()))
+        reader.start()
+        timer = threading.Timer(seconds, process.kill)
+        timer.start()
+        try:
+            for line in process.stdout or ():
+                if line.startswith(_MARK):
+                    yield Row(**json.loads(line.removeprefix(_MARK)))
+                elif line.startswith(LEFT_OUT):
+                    print(f"   {line.strip()}", flush=True)
+        finally:
+            timer.cancel()
+            process.wait()
+            reader.join()
+    if process.returncode < 0:
+        raise RuntimeError(f"it was stopped after {seconds / 60:.0f} minutes")
+    if process.returncode:
+        raise RuntimeError(says[-1].strip() if says else "it failed")
+
+
+def page(found: dict[str, list[Row]], failed: dict[str, str]) -> str:
+    """Returns the page in docs/results/."""
+    lines = [_INTRODUCTION]
+    for part in parts():
+        if not (rows := found.get(part)):
+            continue
+        heading, text = about(part)
+        lines += [f"## {heading}", "", *([text, ""] if text else [])]
+        lines += [f"`python benchmarks/measuring.py {part}`", ""]
+        lines += ["| " + " | ".join(COLUMNS) + " |"]
+        lines += ["| --- | --- | ---: | ---: | ---: | ---: | ---: | --- | --- |"]
+        others = [row for row in rows if not row.has_goal]
+        shown = [row for row in rows if row.has_goal or row in others[:SHOWN]]
+        lines += ["| " + " | ".join(cells(row)) + " |" for row in shown]
+        if more := len(others[SHOWN:]):
+            lines += ["", f"{more} more rows are in [benchmarks.csv](benchmarks.csv)."]
+        if short := [f"* {row.shortfall}" for row in rows if row.shortfall]:
+            lines += ["", "Short of its goal:", "", *short]
+        lines += ["", f"Not measured to its end: {failed[part]}", ""] if part in failed else [""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def table(found: dict[str, list[Row]]) -> str:
+    """All rows as CSV, times in seconds and memory in bytes."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer)
+    names = [*Row.__dataclass_fields__, "ratio", "fraction"]
+    writer.writerow(["part", *names])
+    for part, rows in found.items():
+        writer.writerows([part, *(getattr(row, name) for name in names)] for row in rows)
+    return buffer.getvalue()
+
+
+def kept(path: Path) -> dict[str, list[Row]]:
+    """The rows that `table` has written to a file, by part; none if it is not there."""
+    found: dict[str, list[Row]] = {}
+    if not path.exists():
+        return found
+    words = ("what", "size", "against", "bound_by", "why", "others")
+    for line in csv.DictReader(io.StringIO(path.read_text("utf-8"))):
+        known = {name: line.get(name, "") for name in Row.__dataclass_fields__}
+        values = {n: v if n in words else float(v) if v else None for n, v in known.items()}
+        found.setdefault(line["part"], []).append(Row(**values))
+    return found
+
+
+def main() -> None:
+    """Measures, and writes the page and the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("parts", nargs="*", help="of the table; all by default")
+    parser.add_argument("--minutes", type=float, default=8, help="that one part may take")
+    parser.add_argument("--output", type=Path, default=ROOT / "docs" / "results")
+    parser.add_argument("--smoke", action="store_true", help="tiny sizes, to see that it runs")
+    parser.add_argument("--only", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.only:
+        sys.modules["measuring"].ONCE = options.smoke
+        for row in importlib.import_module(options.only).rows(options.smoke):
+            print(_MARK + json.dumps(asdict(row)), flush=True)
+        return
+    from keras_xmr.utils.files import atomic_write
+
+    begin, failed = time.perf_counter(), dict[str, str]()
+    chosen, csv_file = options.parts or parts(), options.output / "benchmarks.csv"
+    found = kept(csv_file)
+    for number, part in enumerate(chosen, 1):
+        print(f"[{number}/{len(chosen)}] {about(part)[0]}", flush=True)
+        # A part that needs what is not there has no rows, and those from before stay.
+        rows: list[Row] = []
+        known = {(r.what, r.size, r.against): r.others for r in found.get(part, ())}
+        try:
+            for row in measured(part, options.smoke, 60 * options.minutes):
+                found[part] = rows
+                rows.append(replace(row, others=known.get((row.what, row.size, row.against), "")))
+                print("   " + ", ".join(filter(None, cells(row)[:5])), flush=True)
+        except RuntimeError as error:
+            failed[part] = str(error)
+            print(f"   {error}", flush=True)
+        # After each part: what was measured stays if the rest is stopped.
+        atomic_write(options.output / "benchmarks.md", page(found, failed).encode())
+        atomic_write(csv_file, table(found).encode())
+    minutes = (time.perf_counter() - begin) / 60
+    print(f"{options.output / 'benchmarks.md'} after {minutes:.1f} minutes")
+    if failed:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    # Parts import this module by its name, which is not the one under which it is run.
+    sys.modules["measuring"] = sys.modules["__main__"]
+    main()

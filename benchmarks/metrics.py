@@ -1,32 +1,21 @@
-"""Time and memory of the metrics at the size of COCO's test split.
+"""Time and memory of the metrics and re-rankers at the size of COCO's test split.
 
 Scores and relevance are made up: scores are normal, higher for the annotated pairs; relevance is
 0 for nine pairs in ten, and skewed for the rest, as CIDEr is; images carry about three of 80
-labels. Straightforward ways to the same numbers run too, on a part of the queries, and are
-extrapolated to all of them; their results are compared.
-
-    python benchmarks/metrics.py
-    python benchmarks/metrics.py --images=1000 --sample=50
+labels. Straightforward ways to the same numbers run too, on a part of the queries.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
-import tempfile
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-from measuring import Elsewhere, Peak, Row, compare
-from released import released
+from measuring import Row, by_memory, compare, show
 
 from keras_xmr.judgements import Judgements, multi_hot
-from keras_xmr.judgements.formats import extended_coco
 from keras_xmr.metrics import evaluate_scores, plausible_match, semantic_precision
+from keras_xmr.reranking import FastReranking, MultiFactor, ReciprocalNeighbours, Reranked
 
 CAPTIONS_PER_IMAGE = 5
 
@@ -80,8 +69,6 @@ def rows(smoke: bool = False) -> Iterator[Row]:
         warm_up=False,
         **counts,
     )
-    if not smoke:
-        yield from released_pmrp(scores, label_vectors, owner)
     yield compare(
         "ASP",
         size,
@@ -91,89 +78,51 @@ def rows(smoke: bool = False) -> Iterator[Row]:
         warm_up=False,
         **counts,
     )
-    if not smoke and find_spec("eccv_caption"):
-        yield eccv_row()
+    yield from reranked(scores)
 
 
-def released_pmrp(scores: np.ndarray, labels: Any, owner: np.ndarray) -> Iterator[Row]:
-    """PMRP compared with the program of PCME, which is given lists that are sorted already."""
-    images, captions = scores.shape
-    asked = [np.linspace(0, count - 1, count // 250).astype(int) for count in scores.shape]
-    with tempfile.TemporaryDirectory() as folder:
-        arrays = {"scores": scores, "labels": labels.toarray().astype(np.int8), "owner": owner}
-        np.savez(f"{folder}/arrays.npz", **arrays, images=asked[0], captions=asked[1])
-        with released("pcme", "metrics of PCME", arrays=f"{folder}/arrays.npz") as (ask, program):
-            if ask is None:
-                return
-            found = plausible_match(scores, labels, labels[owner])
-            ours = [
-                np.nanmean(side.values[f"pmrp_{zeta}"][queries])
-                for side, queries in zip(
-                    (found.image_to_text, found.text_to_image), asked, strict=True
-                )
-                for zeta in (0, 1, 2)
-            ]
-            theirs = Elsewhere(lambda: ask("pmrp"))
-            row = compare(
-                "PMRP, as released",
-                f"a query; {images:,} x {captions:,}",
-                lambda: plausible_match(scores, labels, labels[owner]),
-                theirs,
-                f"{program}, on lists that are sorted already",
-                items=images + captions,
-                baseline_items=sum(map(len, asked)),
-                repeats=3,
-                warm_up=False,
-            )
-            np.testing.assert_allclose(theirs.found, ours, atol=1e-3)
-            yield replace(row, at_least=1.0)
-
-
-def eccv_row() -> Row:
-    """All metrics by the judgements of ECCV Caption, beside its package as PCME++ calls it."""
-    from eccv_caption import Metrics
-
-    package = Metrics()
-    images, captions = np.array(list(package.coco_gts["i2t"])), np.array(package.coco_ids)
-    random = np.random.default_rng(0)
-    scores = random.standard_normal((len(images), len(captions)), dtype=np.float32)
-    judgements = extended_coco("eccv_caption", [*map(str, images)], [*map(str, captions)])
-    asked = {side: set(found) for side, found in package.eccv_gts.items()}
-    sides = (("i2t", scores, images, captions), ("t2i", scores.T, captions, images))
-
-    def best(values: np.ndarray) -> np.ndarray:
-        first = np.argpartition(-values, 500)[:500]
-        return first[np.argsort(-values[first])]
-
-    def theirs() -> Any:
-        retrieved = {
-            side: {
-                int(query): candidates[best(values[number])].tolist()
-                for number, query in enumerate(queries)
-                if query in asked[side]
-            }
-            for side, values, queries, candidates in sides
-        }
-        return package.compute_all_metrics(
-            *(retrieved["i2t"], retrieved["t2i"]),
-            target_metrics=("eccv_r1", "eccv_map_at_r", "eccv_rprecision"),
-            Ks=(1, 5, 10),
-            verbose=False,
+def reranked(scores: np.ndarray) -> Iterator[Row]:
+    """The re-rankers, both directions."""
+    size, cosines = f"{scores.shape[0]:,} x {scores.shape[1]:,}, both ways", scores / 10
+    yield compare(
+        "fast re-ranking",
+        size,
+        lambda: FastReranking()(cosines),
+        lambda: formula(cosines),
+        "the formula in NumPy",
+        **by_memory(4 * scores.nbytes),
+    )
+    few = np.arange(min(8, len(scores)))
+    for name, reranker in (
+        ("reciprocal neighbours, K = 15", ReciprocalNeighbours()),
+        ("multi-factor, K = 30", MultiFactor()),
+    ):
+        yield compare(
+            name,
+            f"a query; {size}",
+            lambda reranker=reranker: reranker(scores),
+            lambda: [reverse_places(scores, image, 15) for image in few],
+            "a loop over the first 15 candidates",
+            items=sum(scores.shape),
+            baseline_items=len(few),
+            repeats=3,
+            warm_up=False,
         )
 
-    size = f"{len(images):,} x {len(captions):,}, {sum(map(len, asked.values())):,} queries"
-    row = compare(
-        "ECCV Caption: recalls, R-precision, mAP@R",
-        size,
-        lambda: evaluate_scores(scores, judgements),
-        theirs,
-        "the best 500 of each query, and the package eccv_caption",
-        repeats=3,
+
+def formula(scores: np.ndarray) -> Reranked:
+    """Fast re-ranking as the formula stands, with the scales of COCO."""
+    return Reranked(
+        np.exp(25 * scores) / np.exp(25 * scores).sum(axis=0, keepdims=True),
+        np.exp(20 * scores) / np.exp(20 * scores).sum(axis=1, keepdims=True),
     )
-    why = (
-        "The scores of all 30,000 queries are read to see that none is NaN; the judged are ranked."
-    )
-    return replace(row, at_least=1.0, why=why)
+
+
+def reverse_places(scores: np.ndarray, query: int, count: int) -> np.ndarray:
+    """The first candidates of a query, by its place among theirs (Wang et al. 2019)."""
+    first = np.argsort(-scores[query], kind="stable")[:count]
+    places = [int((scores[:, c] > scores[query, c]).sum()) for c in first]
+    return first[np.argsort(places, kind="stable")]
 
 
 def plausible_by_argsort(scores: np.ndarray, own: np.ndarray, labels: np.ndarray) -> list[float]:
@@ -182,31 +131,6 @@ def plausible_by_argsort(scores: np.ndarray, own: np.ndarray, labels: np.ndarray
     apart = np.abs(labels - own).sum(axis=1)
     found = [apart <= zeta for zeta in (0, 1, 2)]
     return [float(right[order[: right.sum()]].mean()) for right in found]
-
-
-def report(name: str, work: Callable[[], Any]) -> Any:
-    """Runs something, and prints its time and memory."""
-    with Peak() as peak:
-        result = work()
-    print(
-        f"{name:<44} {peak.seconds:9.1f} s   {peak.cpu_seconds:9.1f} CPU s   "
-        f"{peak.gigabytes:6.2f} GB",
-        flush=True,
-    )
-    return result
-
-
-def extrapolated(name: str, work: Callable[[int], Any], queries: int, sample: int) -> np.ndarray:
-    """Runs a query at a time on a sample, and prints what all of them would take."""
-    chosen = np.linspace(0, queries - 1, min(sample, queries)).astype(int)
-    begin = time.process_time()
-    found = [work(query) for query in chosen]
-    seconds = (time.process_time() - begin) * queries / len(chosen)
-    print(
-        f"{name:<44} {'':9}     {seconds:9.1f} CPU s   from {len(chosen)} of {queries:,} queries",
-        flush=True,
-    )
-    return np.array([chosen, found])
 
 
 def recall_by_argsort(scores: np.ndarray, right: np.ndarray) -> float:
@@ -226,55 +150,5 @@ def asp_by_counting(scores: np.ndarray, relevance: np.ndarray) -> float:
     return float(np.concatenate(terms).mean())
 
 
-def main(images: int, sample: int) -> None:
-    """Prints a line for each way to each number."""
-    scores, relevance, owner, labels = made_up(images)
-    judgements = Judgements.from_pairs(owner, images)
-    label_vectors = multi_hot(labels, 80)
-    captions = len(owner)
-    print(
-        f"{images:,} images, {captions:,} captions, {os.cpu_count()} cores; scores take "
-        f"{scores.nbytes / 1e9:.2f} GB; memory is what comes on top; other work on the machine "
-        "lengthens the first column alone"
-    )
-    ranked = report(
-        "ranks, recall, R-P, mAP@R; both ways", lambda: evaluate_scores(scores, judgements)
-    )
-    report(
-        "PMRP, zeta 0, 1, 2; both ways",
-        lambda: plausible_match(scores, label_vectors, label_vectors[owner]),
-    )
-    alone = report("ASP; both ways", lambda: semantic_precision(scores, relevance, (), "share"))
-    report("ASP with its curve over N; both ways", lambda: semantic_precision(scores, relevance))
-
-    print("straightforward, one query at a time:")
-    rows = [np.flatnonzero(owner == image) for image in range(images)]
-    for name, queries, rank, asp, ranks, precision in (
-        (
-            "image-to-text",
-            images,
-            lambda i: recall_by_argsort(scores[i], rows[i]),
-            lambda i: asp_by_counting(scores[i], relevance[i]),
-            ranked.image_to_text,
-            alone.image_to_text,
-        ),
-        (
-            "text-to-image",
-            captions,
-            lambda c: recall_by_argsort(scores[:, c], owner[c : c + 1]),
-            lambda c: asp_by_counting(scores[:, c], relevance[:, c]),
-            ranked.text_to_image,
-            alone.text_to_image,
-        ),
-    ):
-        chosen, found = extrapolated(f"{name}: best rank by argsort", rank, queries, 20 * sample)
-        np.testing.assert_array_equal(found, ranks.values["rank"][chosen.astype(int)])
-        chosen, found = extrapolated(f"{name}: ASP by counting pairs", asp, queries, sample)
-        np.testing.assert_allclose(found, precision.values["asp"][chosen.astype(int)])
-
-
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--images", type=int, default=5000)
-    parser.add_argument("--sample", type=int, default=20, help="queries that the slow ways do")
-    main(**vars(parser.parse_args()))
+    show(rows())

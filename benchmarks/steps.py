@@ -1,10 +1,9 @@
 """Training steps at the papers' sizes: where time goes, compared with their matrix products.
 
 Each method is that of its published config, on made-up features: the encoders of photos are frozen
-and replaced by their output. A step is forward, backward, clipping and the optimizer. Its parts run
-alone, compiled, forward and backward: the towers on their inputs, the matcher and the losses on
-embeddings. The bound of each is the time of its matrix products, counted while it runs once without
-a graph, at the speed of a large product in the same run.
+and replaced by their output. A step is forward, backward, clipping and the optimizer. The bound is
+the time of its matrix products, counted while it runs once without a graph, at the speed of a large
+product in the same run.
 
 usage: python benchmarks/steps.py [METHOD ...]
 """
@@ -37,9 +36,8 @@ class Sizes:
         words: Of the vocabulary.
         word: Width of a word vector.
         similarity: Width of a similarity vector, of SAF and SGR.
-        set: Embeddings of an item, of PVSE and DiVE.
+        set: Embeddings of an item, of DiVE.
         samples: Of an item, of PCME.
-        units: Of the caption decoder of VSRN.
         scored: Images and captions that are scored.
         scored_lengths: Words of those captions.
     """
@@ -54,7 +52,6 @@ class Sizes:
     similarity: int = 256
     set: int = 1
     samples: int = 7
-    units: int = 512
     scored: tuple[int, int] = (1000, 5000)
     scored_lengths: tuple[int, ...] = ()
 
@@ -108,36 +105,12 @@ METHODS = {
         "The GRU is four fifths of it. Products of one position of 128 captions run at 0.65 to "
         "0.75 of the speed of a large one, and its gates are passes over memory.",
     ),
-    "VSE-infinity": Method(
-        "coco_vsepp",
-        (
-            "model.image={{encoder: regions, pooling: gpo, head: point}}",
-            "model.text={{encoder: {{name: word_embedding, dimension: 768}}, pooling: gpo, head: "
-            "point}}",
-            "train.optimizer=adamw",
-        ),
-        why="Both towers pool by GPO, which sorts every number over the places or words, forward "
-        "and backward: at 0.36 and 0.17 of the speed of their products.",
-    ),
-    "PVSE": Method(
-        "coco_pvse_k2",
-        (_REGIONS, _WORDS, "train.optimizer=adam", "model.dimension={dimension}"),
-        replace(_GRID, set=2),
-        "The text tower, a GRU of short products, runs at 0.47 of their speed, the image tower at "
-        "0.81.",
-    ),
     "PCME": Method(
         "coco_pcme",
         (_REGIONS, _WORDS, "train.optimizer=adam"),
         replace(_GRID, batch=32, scored=(2, 5000)),
         "The text tower, a GRU of 32 captions, runs at 0.39 of the speed of its products, the "
         "image tower at 0.80; an eighth is clipping and the optimizer.",
-    ),
-    "VSRN": Method(
-        "coco_vsrn",
-        sizes=Sizes(batch=16, dimension=2048),
-        why="A batch of 16 is short for 2,048 numbers: the GRUs of captions run at 0.24 to 0.33 of "
-        "the speed of their products, and a tenth is clipping and the optimizer.",
     ),
     "DiVE": Method(
         "coco_dive_regions",
@@ -146,7 +119,7 @@ METHODS = {
         "Its towers run at 0.73 and 0.59 of the speed of their products.",
     ),
 }
-_SMALL = Sizes(4, 4, 8, 8, (), 20, 4, 8, 1, 2, 8, (2, 10))
+_SMALL = Sizes(4, 4, 8, 8, (), 20, 4, 8, 1, 2, (2, 10))
 
 
 def sizes_of(name: str, smoke: bool) -> Sizes:
@@ -174,9 +147,6 @@ def rows(smoke: bool = False, names: list[str] | None = None) -> Iterator[Row]:
             compare(f"{name}, a step", size, step.train, **by_products(whole), repeats=5),
             **{"at_most": AT_MOST, "why": METHODS[name].why},
         )
-        for part, (work, operations) in step.parts().items():
-            bound = by_products(operations) if operations else {}
-            yield compare(f"{name}, {part}", size, work, **bound, repeats=3)
 
 
 class Step:
@@ -207,8 +177,6 @@ class Step:
         ]
         if name in ("SAF", "SGR"):
             changes.append(f"model.matcher.similarity_dimension={sizes.similarity}")
-        if name == "VSRN":
-            changes.append(f"model.image.encoder.dimension={sizes.dimension}")
         config = load_config(find_config(method.config), changes)
         keras.utils.set_random_seed(0)
         records: Any = SimpleNamespace(holds="regions", region_shape=(sizes.regions, sizes.width))
@@ -236,68 +204,6 @@ class Step:
     def operations(self) -> float:
         """Operations of the matrix products of a step."""
         return products(lambda: self.model.train_step((self.x, self.y)))
-
-    def parts(self) -> dict[str, tuple[Callable[[], Any], float]]:
-        """The parts of a step, each with the operations of its matrix products."""
-        import tensorflow as tf
-
-        model = self.model
-        embedded = model(self.x, training=True)
-        weights = model.trainable_variables
-        ones = [tf.ones(weight.shape) for weight in weights]
-
-        def tower(side: str) -> Callable[[], Any]:
-            def work() -> Any:
-                found = model.input_models()[side]
-                with tf.GradientTape() as tape:
-                    loss = _summed(found(self.x[side], training=True))
-                return tape.gradient(loss, found.trainable_variables)
-
-            return work
-
-        def loss() -> Any:
-            with tf.GradientTape() as tape:
-                tape.watch(embedded)
-                value, _ = model._objective(embedded, self.x, self.y, training=True)
-            # Also by the weights of the matcher and the losses, but for those of the towers.
-            return tape.gradient(value, [embedded, own])
-
-        def update() -> Any:
-            gradients, norm = model._clip(ones)
-            model.optimizer.apply(gradients, weights)
-            return norm
-
-        of_towers = {
-            id(weight) for tower in model.input_models().values() for weight in tower.weights
-        }
-        own = [weight.value for weight in weights if id(weight) not in of_towers]
-        works = {
-            "image tower": tower("image"),
-            "text tower": tower("caption"),
-            "matcher and losses": loss,
-            "clipping and optimizer": update,
-        }
-        return {name: (_compiled(work), products(work)) for name, work in works.items()}
-
-
-def _summed(embedding: Any) -> Any:
-    import tensorflow as tf
-
-    values = [value for value in tf.nest.flatten(embedding) if value.dtype.is_floating]
-    return tf.add_n([tf.reduce_sum(value**2) for value in values])
-
-
-def _compiled(work: Callable[[], Any]) -> Callable[[], None]:
-    import tensorflow as tf
-
-    step = tf.function(work, autograph=False)
-
-    def run() -> None:
-        for value in tf.nest.flatten(step()):
-            if value is not None:
-                tf.convert_to_tensor(value)[..., :1].numpy() if value.shape.rank else value.numpy()
-
-    return run
 
 
 def products(work: Callable[[], Any]) -> float:

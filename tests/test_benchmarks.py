@@ -44,7 +44,8 @@ def test_every_part_of_the_table_runs(module, part):
 
 @pytest.mark.slow
 def test_losses_are_compared_with_formulas_of_the_same_value(module):
-    losses, plain = module("losses"), module("plain_losses").PLAIN
+    losses = module("losses")
+    plain = losses.PLAIN
     assert losses.CASES.keys() == plain.keys()
     for name, case in losses.CASES.items():
         inputs = losses.made_up(6, 3, 8)
@@ -53,28 +54,12 @@ def test_losses_are_compared_with_formulas_of_the_same_value(module):
         assert np.isfinite(losses.gradient(ours, case, inputs)())
 
 
-def test_every_loss_is_in_the_table(module):
-    from keras_xmr import losses
-
-    known = {case.loss for case in module("losses").CASES.values()}
-    # What captioning takes is its decoder, and not a formula over embeddings.
-    assert known == set(losses.__all__) - {"Loss", "LossContract", "Relations", "Captioning"}
-
-
 @pytest.mark.slow
 def test_matchers_are_compared_with_formulas_of_the_same_scores(module):
     matchers = module("matchers")
     for name in matchers.PLAIN:
         ours, plain = matchers.both(name, *matchers.made_up(3, 5, 8))
         np.testing.assert_allclose(ours(), plain(3), rtol=1e-4, atol=1e-5, err_msg=name)
-
-
-def test_every_matcher_is_in_the_table(module):
-    from keras_xmr import matchers
-
-    of_tokens = {"SAF", "SCAN", "SGR", "SGRAF"}
-    known = {*module("matchers").PLAIN, *of_tokens, "Matcher", "LogitMatcher"}
-    assert known == set(matchers.__all__) - {"MatcherContract", "SearchContract"}
 
 
 @pytest.mark.slow
@@ -95,22 +80,22 @@ def test_another_process_does_works_and_tells_what_they_found(module, tmp_path, 
         assert other.found == [5]
         assert row.baseline > 0
         assert ask("none").found is None
-        assert ask("add").whole > 1e6
         with pytest.raises(RuntimeError, match="KeyError"):
             ask("unknown")
 
 
-@pytest.mark.slow
 def test_the_table_finds_its_parts_and_tells_what_failed(module, tmp_path):
-    table, row = module("table"), module("measuring").Row
-    assert table.parts() == PARTS
-    found = {"losses": [row("daa", "B 4", 0.5, 2.0, "the formula", 1e6, 2e9, 0.1, "memory")]}
-    page = table.page(found, {"losses": "it was stopped"})
-    assert "| daa | B 4 | 500 ms | 2 s | 4 | 1 MB | 2.0 GB | 0.2 of memory | the formula |" in page
+    measuring = module("measuring")
+    assert measuring.parts() == PARTS
+    numbers = (0.5, 2.0, "the formula", 1e6, 2e9, 0.1, "memory")
+    found = {"losses": [measuring.Row("daa", "B 4", *numbers, others="3.5 5")]}
+    page = measuring.page(found, {"losses": "it was stopped"})
+    row = "| daa | B 4 | 500 ms | 2 s | 3.5 to 5 | 1 MB | 2.0 GB | 0.2 of memory | the formula |"
+    assert row in page
     assert "Not measured to its end: it was stopped" in page
-    (tmp_path / "benchmarks.csv").write_text(table.table(found))
-    assert table.kept(tmp_path / "benchmarks.csv") == found
-    header, first = table.table(found).splitlines()
+    (tmp_path / "benchmarks.csv").write_text(measuring.table(found))
+    assert measuring.kept(tmp_path / "benchmarks.csv") == found
+    header, first = measuring.table(found).splitlines()
     assert dict(zip(header.split(","), first.split(","), strict=True))["ratio"] == "4.0"
 
 

@@ -11,9 +11,9 @@ import subprocess
 import sys
 from importlib.util import find_spec
 
+import milvus_server
 import numpy as np
 import pytest
-from benchmark_modules import benchmark
 
 from keras_xmr.search.backends import backend_class
 
@@ -33,12 +33,10 @@ print(json.dumps([backend.search(queries, int(sys.argv[3])).ids.tolist() for _ i
 backend.close()
 """
 
-bench = benchmark("milvus_server")
-
 
 @pytest.fixture
-def server(bench, tmp_path):
-    server = bench.Server(tmp_path / "milvus")
+def server(tmp_path):
+    server = milvus_server.Server(tmp_path / "milvus")
     server.start()
     yield server
     server.kill()
