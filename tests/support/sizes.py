@@ -65,6 +65,8 @@ def head(name: str, options: dict[str, Any], pool: int, width: int, dimension: i
         mask = width * dimension if name == "dynamic_sub_embeddings" else 0
         several = attention(width, options["set_size"]) + linear(width, dimension)
         return pool + several + norm + mask
+    if name == "rectangle":
+        return 2 * pool + 1
     if name == "slot_attention":
         return pool + slots(options, width, dimension)
     if name == "tokens" and options["context"] == "none":

@@ -153,8 +153,17 @@ def matcher(config):
     if choice.name in ("saf", "sgr", "sgraf"):
         similarity = choice.similarity_dimension
         return sizes.alignment(choice.name, config.model.dimension, similarity, REGIONS[0])
-    assert choice.name in ("cosine", "max_cosine", "scan", "smooth_chamfer", "mahalanobis_cosine")
+    if choice.name == "imram":
+        # The memory, and its gate, of both directions.
+        return 2 * 2 * sizes.linear(2 * config.model.dimension, config.model.dimension)
+    if choice.name == "naaf":
+        return 2
+    assert choice.name in WITHOUT_WEIGHTS
     return 0
+
+
+WITHOUT_WEIGHTS = {"cosine", "max_cosine", "scan", "smooth_chamfer", "mahalanobis_cosine"}
+WITHOUT_WEIGHTS |= {"point_to_rectangle"}
 
 
 def losses(config):
