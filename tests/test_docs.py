@@ -38,9 +38,7 @@ def blocks(language: str, page: Path = PAGE) -> list[str]:
 @pytest.mark.parametrize(
     ("language", "number", "file"),
     [
-        ("python", 0, "keras_xmr/matchers/gaussian.py"),
-        ("python", 1, "keras_xmr/losses/pcmepp.py"),
-        ("python", 2, "keras_xmr/commands/export.py"),
+        ("python", 1, "keras_xmr/matchers/gaussian.py"),
         ("yaml", 0, "configs/scenes_pcmepp.yaml"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The commands, one file per command; a new command is a new file (docs/how_to/add_a_method.md).
+"""The commands, one file per command; a new command is a new file (docs/how_to/plugins.md).
 
 The first line of the docstring of such a file is its line in the overview of the commands, and the
 docstring is its help. `add_arguments(parser)` adds its options, and `run(arguments)` runs it. Only

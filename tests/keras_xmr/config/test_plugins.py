@@ -1,4 +1,4 @@
-"""Parts of other packages: the one in docs/how_to/add_a_method.md, and mistakes in others."""
+"""Parts of other packages: those in docs/how_to/, and mistakes in others."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ from keras_xmr.training.dry_run import try_parts
 from keras_xmr.utils import plugins
 from keras_xmr.utils.plugins import PluginError, add_plugins, remove_plugins
 
-PAGE = Path(__file__).parents[3] / "docs" / "how_to" / "add_a_method.md"
-SECTION = PAGE.read_text("utf-8").partition("## In another package")[2]
+HOW_TO = Path(__file__).parents[3] / "docs" / "how_to"
+METHOD = (HOW_TO / "add_a_method.md").read_text("utf-8").partition("## In the project")[0]
+OTHERS = (HOW_TO / "plugins.md").read_text("utf-8")
 
 SOURCE = '''
 from typing import Literal
@@ -55,9 +56,9 @@ class Nothing(Source):
 
 
 def overrides() -> list[str]:
-    """What the command of the page sets."""
-    command = re.search(r"```sh\n(.*?)```", SECTION, re.S)[1].replace("\\\n", " ")
-    words = shlex.split(command)
+    """What the commands of the pages set, for a method and for what measures it."""
+    commands = (re.search(r"```sh\n(.*?)```", page, re.S)[1] for page in (METHOD, OTHERS))
+    words = shlex.split("".join(commands).replace("\\\n", " "))
     return [words[place + 1] for place, word in enumerate(words) if word == "--set"]
 
 
@@ -68,9 +69,14 @@ def names() -> dict[str, set[str]]:
 @pytest.mark.slow
 def test_the_package_of_the_page_trains_three_steps(package, tmp_path):
     before = names()
-    package({"my_methods.py": re.search(r"```python\n(.*?)```", SECTION, re.S)[1]})
+    package({"my_methods.py": blocks(METHOD)[0], "my_metrics.py": blocks(OTHERS)[0]})
     given = ["model.dimension=8", "model.image.encoder={name: small_cnn, channels: [8, 8]}"]
-    given += ["model.text.encoder.dimension=6", "model.text.pooling=mean", "data.image.size=32"]
+    given += [
+        "plugins=[my_methods, my_metrics]",
+        "model.text.encoder.dimension=6",
+        "model.text.pooling=mean",
+        "data.image.size=32",
+    ]
     config = load_config(find_config("scenes_vse0"), [*overrides(), *given])
     assert config.objective[0].model_dump() == {
         "name": "squared_hinge",
@@ -118,12 +124,12 @@ def test_the_package_of_the_page_trains_three_steps(package, tmp_path):
     assert found.metrics.summary["t2i_lead"] == 2.0  # (3 - 0 + 2 - 1) / 2
     assert [table for table in measured_tables("x", {"x": found}) if "lead" in str(table)]
 
-    remove_plugins(["my_methods"])
+    remove_plugins(["my_methods", "my_metrics"])
     assert names() == before
 
 
 def test_a_part_of_a_package_is_explained(package, capsys):
-    package({"my_methods.py": re.search(r"```python\n(.*?)```", SECTION, re.S)[1]})
+    package({"my_methods.py": blocks(METHOD)[0]})
     with pytest.raises(SystemExit):
         cli.main(["main.py", "explain", "objective.squared_hinge"])
     told = capsys.readouterr().err
@@ -246,17 +252,17 @@ def test_installed_packages_say_that_they_have_parts(package, monkeypatch):
         monkeypatch.undo()
 
 
-def blocks() -> list[str]:
-    """The modules of the page: parts, a data set, and a command."""
-    return re.findall(r"```python\n(.*?)```", SECTION, re.S)
+def blocks(page: str) -> list[str]:
+    """The modules of a page."""
+    return re.findall(r"```python\n(.*?)```", page, re.S)
 
 
 def test_the_data_set_of_the_page_is_read(package, tmp_path):
-    package({"my_data.py": blocks()[1]})
+    package({"my_data.py": blocks(OTHERS)[1]})
     for split in ("train", "val", "test"):
         (tmp_path / "photos" / split).mkdir(parents=True)
         (tmp_path / "photos" / split / "a red circle.png").write_bytes(b"pixels")
-    choice = re.findall(r"'(data.source=.*?)'", SECTION)[0].replace(
+    choice = re.findall(r"'(data.source=.*?)'", OTHERS)[0].replace(
         "photos}", f"{tmp_path}/photos}}"
     )
     config = load_config(find_config("csv_pcme"), ["plugins=[my_data]", choice])
@@ -267,8 +273,8 @@ def test_the_data_set_of_the_page_is_read(package, tmp_path):
 
 
 def test_the_command_of_the_page_runs(package, capsys):
-    package({"my_command.py": blocks()[2], "my_methods/__init__.py": "x = 1"})
-    command = re.search(r"^python (main.py \..*)$", SECTION, re.M)[1]
+    package({"my_command.py": blocks(OTHERS)[2], "my_methods/__init__.py": "x = 1"})
+    command = re.search(r"^python (main.py \..*)$", OTHERS, re.M)[1]
     cli.main(shlex.split(command))
     assert capsys.readouterr().out == "5 words\n"
     with pytest.raises(SystemExit):
@@ -280,7 +286,7 @@ def test_the_command_of_the_page_runs(package, capsys):
 
 
 def test_installed_packages_bring_commands(package, monkeypatch, capsys):
-    package({"my_command.py": blocks()[2]})
+    package({"my_command.py": blocks(OTHERS)[2]})
     points = [
         SimpleNamespace(name="count-words", value="my_command"),
         SimpleNamespace(name="gone", value="my_gone"),
