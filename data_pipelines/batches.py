@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache, partial
 import numpy as np
 import tensorflow as tf
 
-from data_pipelines.caption_features import CaptionFeatures
+from data_pipelines.features import Features
 from data_pipelines.images import decode_for_evaluation, decode_for_training
 from data_pipelines.options import ImageOptions, TextOptions
 from data_pipelines.processors import processor_count
@@ -133,9 +133,9 @@ def training_batches(
 
 
 def image_batches(
-    records: SplitRecords, options: ImageOptions, batch: int, every: int = 1
+    records: SplitRecords, options: ImageOptions, batch: int, images: np.ndarray | None = None
 ) -> tf.data.Dataset:
-    """Builds batches of the images of a split in order: uint8 (B, H, W, 3) or float32 (B, R, F).
+    """Builds batches of images of a split: uint8 (B, H, W, 3), or float32 (B, R, F) of regions.
 
     Where the number of regions varies, R is the largest of the batch, and zeros fill the rest.
 
@@ -143,18 +143,28 @@ def image_batches(
         records: The records of the split.
         options: How images are decoded.
         batch: B.
-        every: 1 for all images, 2 for every second one from the first on, and so on.
+        images: Their numbers, in order; None for all.
     """
+    if records.image_features is not None:
+        numbers = np.arange(len(records)) if images is None else images
+        return feature_batches(records.image_features, numbers, batch)
 
     def decode(record: tf.Tensor) -> tf.Tensor:
         parsed = records.parse(record)
         return decode_for_evaluation(parsed, options) if records.holds == "images" else parsed
 
-    dataset = tf.data.TFRecordDataset([str(shard) for shard in records.shards])
-    dataset = dataset.shard(every, 0).map(_plain(decode), **_PARALLEL)
-    count = len(range(0, len(records), every))
-    dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
-    return finish(dataset.padded_batch(batch))
+    if images is None:
+        dataset = tf.data.TFRecordDataset([str(shard) for shard in records.shards])
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(len(records)))
+    else:
+        dataset = tf.data.Dataset.from_tensor_slices(images).map(
+            _plain(
+                lambda image: tf.ensure_shape(
+                    tf.numpy_function(records.read, [image], tf.string, stateful=False), []
+                )
+            )
+        )
+    return finish(dataset.map(_plain(decode), **_PARALLEL).padded_batch(batch))
 
 
 def caption_batches(texts: Sequence[str], tokenizer: Tokenizer, batch: int) -> tf.data.Dataset:
@@ -171,11 +181,9 @@ def caption_batches(texts: Sequence[str], tokenizer: Tokenizer, batch: int) -> t
     return finish(dataset.map(_plain(tokenizer), **_PARALLEL))
 
 
-def caption_feature_batches(
-    features: CaptionFeatures, captions: np.ndarray, batch: int
-) -> tf.data.Dataset:
-    """Builds batches of features of captions: float32 (B, L, F), filled with zeros."""
-    dataset = tf.data.Dataset.from_tensor_slices(captions).batch(batch)
+def feature_batches(features: Features, items: np.ndarray, batch: int) -> tf.data.Dataset:
+    """Builds batches of features of images or captions: float32 (B, L, F), filled with zeros."""
+    dataset = tf.data.Dataset.from_tensor_slices(items).batch(batch)
     return finish(dataset.map(_plain(partial(_read_features, features))))
 
 
@@ -193,10 +201,10 @@ def _cache_pixels(records: SplitRecords, options: ImageOptions) -> np.ndarray | 
         return np.concatenate(list(batches.as_numpy_iterator()))
 
 
-def _read_features(features: CaptionFeatures, captions: tf.Tensor) -> tf.Tensor:
-    """Features float32 (L, F) of one caption, or (B, L, F) of several."""
-    read = tf.numpy_function(features.read, [captions], tf.float32, stateful=False)
-    return tf.ensure_shape(read, [*captions.shape, None, features.tokens.shape[1]])
+def _read_features(features: Features, items: tf.Tensor) -> tf.Tensor:
+    """Features float32 (L, F) of one item, or (B, L, F) of several."""
+    read = tf.numpy_function(features.read, [items], tf.float32, stateful=False)
+    return tf.ensure_shape(read, [*items.shape, features.length, features.width])
 
 
 _IN_Y = ("image_id", "caption_id", "relevance", "judged", "labels")
@@ -235,11 +243,11 @@ _STREAM = 11  # sets these random numbers apart from others of the same seed and
 class _Loader:
     """Loads the inputs of a step, for one part of the batch, with NumPy.
 
-    For each pair: the record of the image, or its cached pixels, the position of the pair in the
-    training, the indices of image and caption, and the ids of its words. An image with several
-    captions has the indices and ids of all, padded with indices of -1. With pairwise values, such
-    as relevance, those of all captions of the whole batch to the image. With labels, those of the
-    images.
+    For each pair: the record of the image, or its cached pixels or features, the position of the
+    pair in the training, the indices of image and caption, and the ids of its words. An image with
+    several captions has the indices and ids of all, padded with indices of -1. With pairwise
+    values, such as relevance, those of all captions of the whole batch to the image. With labels,
+    those of the images.
     """
 
     records: SplitRecords
@@ -296,7 +304,9 @@ class _Loader:
             "image_id": images,
             "caption_id": sampler.captions(batch[self._slice]),
         }
-        if self.pixels is None:
+        if records.image_features is not None:
+            loaded["pixels"] = records.image_features.read(images)
+        elif self.pixels is None:
             loaded["record"] = np.array([records.read(image) for image in images], object)
         else:
             loaded["pixels"] = self.pixels[images]

@@ -30,6 +30,7 @@ import numpy as np
 from PIL import Image, IptcImagePlugin, UnidentifiedImageError
 
 from data_pipelines.sources.base import RAW_SUFFIXES, UnreadableError, check_file
+from keras_xmr.utils.installing import install_command
 
 MAX_PIXELS = 1024**3 // 4 // 3
 """Maximum number of pixels: 256 MB as RGB, which is also Pillow's limit."""
@@ -83,8 +84,8 @@ def naming(data: bytes, name: str) -> Iterator[None]:
     except UnidentifiedImageError:
         if _is_heif(data) and not _reads_heif():
             raise UnreadableError(
-                f"{name} is a HEIC file, as phones write them; pip install 'keras-xmr[heic]' to "
-                "read it, or save it as JPEG"
+                f"{name} is a HEIC file, as phones write them; {install_command('heic')} reads it, "
+                "or save it as JPEG"
             ) from None
         if data.startswith(_BEGINNINGS) or _is_heif(data) or data[4:12] in _AVIF:
             raise UnreadableError(f"{name} is a broken image: it is cut off") from None

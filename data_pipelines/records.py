@@ -26,7 +26,7 @@ import numpy as np
 import tensorflow as tf
 from pydantic import BaseModel, Field
 
-from data_pipelines.caption_features import CaptionFeatures, features_name
+from data_pipelines.features import Features
 from data_pipelines.options import MANIFEST
 from data_pipelines.shards import (
     HEADER,
@@ -97,10 +97,11 @@ class SplitRecords:
         split: The split.
         shards: Entries of its shards in the manifest, in order: `file`, and its size as `bytes`.
         index: Metadata of its images.
+        image_features: Features of the images, if they were computed, which replace these.
         caption_features: Features of the captions, if they were computed.
 
     Attributes:
-        holds: Content of the records: "images" or "regions".
+        holds: What images are read as: "images" or "regions".
         region_shape: R (None if it varies) and F of the regions of an image; None for images.
         region_dtype: Stored type of regions: "float32" or "float16".
         first_caption: First caption of each image, and the number of captions: int64 (images + 1,).
@@ -119,11 +120,12 @@ class SplitRecords:
         split: Split,
         shards: Sequence[Mapping[str, Any]],
         index: SplitIndex,
-        caption_features: CaptionFeatures | None = None,
+        image_features: Features | None = None,
+        caption_features: Features | None = None,
     ) -> None:
-        self.caption_features = caption_features
+        self.image_features, self.caption_features = image_features, caption_features
         self.split = split
-        self.holds = records.holds
+        self.holds = records.holds if image_features is None else "regions"
         self.region_shape = records.region_shape
         self.region_dtype = records.region_dtype
         self.index = index
@@ -175,10 +177,13 @@ class SplitRecords:
         """Converts errors of TensorFlow about any damaged record to an error that names the record.
 
         Raises:
-            RecordsError: If TensorFlow fails within the block, and a record is damaged.
+            RecordsError: If TensorFlow fails within the block, and a record is damaged, or features
+                are.
         """
         try:
             yield
+        except tf.errors.UnknownError as error:
+            raise records_error(error) or error from None
         except (tf.errors.DataLossError, tf.errors.InvalidArgumentError):
             for image in range(len(self)):
                 self.read(image)
@@ -220,6 +225,8 @@ class SplitRecords:
 
     def regions(self, images: np.ndarray) -> np.ndarray:
         """Reads regions of images with the same number of regions: float32 (N, R, F)."""
+        if self.image_features is not None:
+            return self.image_features.read(images)
         return np.stack([self.parse(tf.constant(self.read(int(image)))) for image in images])
 
 
@@ -306,6 +313,10 @@ class _Manifest(BaseModel):
     files: dict[str, str]
 
 
+OpenFeatures = Callable[[SplitIndex], Features | None]
+"""Opens the features of the items of a split; None if some are missing."""
+
+
 @dataclass(frozen=True)
 class Records:
     """Records of all splits of a data set.
@@ -313,17 +324,17 @@ class Records:
     Attributes:
         folder: Folder of the records.
         manifest: Content of `manifest.json`.
-        caption_features: Folder of the features of captions, if they were computed.
-        image_features: Records of the features of images, if they were computed, which replace
-            the images of their splits.
+        image_features: Opens the features of the images of a split, which replace these, if all of
+            them were computed.
+        caption_features: The same for its captions.
         more_captions: Additional captions of the training split, by the key of their image: pairs
             of key and text.
     """
 
     folder: Path
     manifest: dict[str, Any]
-    caption_features: Path | None = None
-    image_features: Records | None = None
+    image_features: OpenFeatures | None = None
+    caption_features: OpenFeatures | None = None
     more_captions: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
 
     @classmethod
@@ -387,7 +398,7 @@ class Records:
 
     def without_features(self) -> Records:
         """Returns these records without features, to be read from images and texts."""
-        return replace(self, caption_features=None, image_features=None)
+        return replace(self, image_features=None, caption_features=None)
 
     def split(self, name: Split) -> SplitRecords:
         """Opens the records of one split.
@@ -395,29 +406,24 @@ class Records:
         Raises:
             RecordsError: If the data set has no such split, or a shard is missing or damaged.
         """
-        if self.image_features is not None and name in self.image_features.splits:
-            return replace(
-                self.image_features,
-                caption_features=self.caption_features,
-                more_captions=self.more_captions,
-            ).split(name)
         if name not in self.manifest["splits"]:
             raise RecordsError(
                 f"{self.folder} has no split {name!r}, only {', '.join(self.splits)}: the source "
                 f"has no image in it, as may happen to a few images that are split at random. "
                 "Choose one of these (evaluation.splits), or prepare again with more images"
             )
-        features, shards = self.caption_features, self.manifest["splits"][name]["shards"]
+        shards = self.manifest["splits"][name]["shards"]
         if index_file(name) in self.manifest["files"]:
             index = open_index(self.file(index_file(name)))
         else:  # Older records have no index.
             index = read_index(self.folder, shards)
         if name == "train":
             index = index.with_captions(self.more_captions)
-        opened = None
-        if features is not None:
-            opened = CaptionFeatures.open(features, features_name(name, index.texts))
-        return SplitRecords(self, name, shards, index, opened)
+        images, captions = (
+            None if opened is None else opened(index)
+            for opened in (self.image_features, self.caption_features)
+        )
+        return SplitRecords(self, name, shards, index, images, captions)
 
     def file(self, name: str) -> Path:
         """Returns the path of a file other than shards, after verifying its checksum.

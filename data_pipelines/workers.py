@@ -19,6 +19,7 @@ from data_pipelines.shards import RecordsError, ReportProgress, ShardTask, Skipp
 from data_pipelines.sources import SourceError
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import remove_stale_temporaries
+from keras_xmr.utils.installing import install_command
 from keras_xmr.utils.plugins import added_plugins
 
 _COMMAND = (sys.executable, "-m", "data_pipelines.shard_worker")
@@ -138,8 +139,7 @@ class RayCluster:
             import ray
         except ImportError:
             raise UserError(
-                f"data.prepare.cluster: {address} needs Ray; install it: "
-                "pip install 'keras-xmr[ray]'"
+                f"data.prepare.cluster: {address} needs Ray; install it: {install_command('ray')}"
             ) from None
         self._ray = ray
         self._was_initialized = ray.is_initialized()

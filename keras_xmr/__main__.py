@@ -10,12 +10,13 @@ def main() -> None:
 
         run()
     except ModuleNotFoundError as error:
+        from keras_xmr.utils.installing import install_command
+
         if (error.name or "").partition(".")[0] in ("keras_xmr", "data_pipelines"):
             raise
         sys.exit(
-            f"error: commands need {error.name}, which is not installed: install the extra "
-            "`tensorflow`, such as pip install 'keras-xmr[tensorflow]', or in a clone "
-            "pip install '.[tensorflow]'"
+            f"error: commands need {error.name}, which is not installed: "
+            f"{install_command('tensorflow')}"
         )
 
 

@@ -124,8 +124,7 @@ def read_splits(options: argparse.Namespace) -> Study:
         part = run.embedded_records.split(name)
         images = np.concatenate([part.regions(rows) for rows in blocks(len(part))])
         means = [
-            part.caption_features.read(rows).sum(axis=1)
-            / np.diff(part.caption_features.first)[rows, None]
+            part.caption_features.read(rows).sum(axis=1) / part.caption_features.lengths[rows, None]
             for rows in blocks(part.num_captions)
         ]
         splits.append(

@@ -69,7 +69,7 @@ class Split:
 
     Attributes:
         images: Features (N, L, F) of places.
-        captions: Features of the words of each caption; see `CaptionFeatures`.
+        captions: Features of the words of each caption; see `data_pipelines.features.Features`.
         image_means: Averages over the places (N, 1, F).
         caption_means: Averages over the words (M, 1, G).
         caption_image: The row of the photo of each caption, (M,).

@@ -46,7 +46,7 @@ from methods_table import (
     write_csv,
 )
 
-from data_pipelines.batches import caption_feature_batches, image_batches
+from data_pipelines.batches import feature_batches, image_batches
 from data_pipelines.records import SplitRecords
 from keras_xmr.commands._steps import Run
 from keras_xmr.config.loader import find_config, load_config
@@ -220,7 +220,7 @@ def _pairs(run: Run, split: SplitRecords) -> Pairs:
     captions: Any = split.caption_features
     batches = (
         image_batches(split, run.config.data.image, size),
-        caption_feature_batches(captions, np.arange(split.num_captions), size),
+        feature_batches(captions, np.arange(split.num_captions), size),
     )
     images, texts = (
         np.concatenate([tower.get_layer("head").global_pooling.average(batch) for batch in own])

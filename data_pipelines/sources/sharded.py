@@ -31,6 +31,7 @@ from data_pipelines.sources.base import (
     inside,
 )
 from data_pipelines.sources.text_files import decode
+from keras_xmr.utils.installing import install_command
 
 _IMAGES = ("jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff")
 
@@ -297,7 +298,7 @@ def pyarrow(module: str) -> ModuleType:
         return importlib.import_module(module)
     except ImportError:
         raise SourceError(
-            "tables need pyarrow; install it: pip install 'keras-xmr[parquet]'"
+            f"tables need pyarrow; install it: {install_command('parquet')}"
         ) from None
 
 

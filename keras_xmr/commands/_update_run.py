@@ -7,6 +7,7 @@ import os
 import shutil
 from pathlib import Path
 
+from data_pipelines.shards import FEATURES
 from data_pipelines.source_changes import data_change
 from keras_xmr.commands._steps import Run, run
 from keras_xmr.config.schema import Config
@@ -97,6 +98,9 @@ def _write_records(config: Config, new: Config) -> None:
     shutil.rmtree(new.output, ignore_errors=True)
     new.output.mkdir(parents=True)
     with locked(data.records):
+        # Features are those of the content of photos and captions, most of which are as before.
+        if (features := data.records / FEATURES).exists():
+            os.replace(features, fresh / FEATURES)
         shutil.rmtree(data.records)
     os.replace(fresh, data.records)
 

@@ -17,6 +17,7 @@ from keras_xmr.commands._options import add_index, add_list, add_value, find_ind
 from keras_xmr.commands._quiet import import_tensorflow
 from keras_xmr.runs.folder import load_run
 from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.installing import install_command
 
 _LOG = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ def run(arguments: argparse.Namespace) -> None:
         from keras_xmr.search.server.service import Service
     except ModuleNotFoundError as error:
         raise UserError(
-            f"the server needs {error.name}, which is not installed: pip install 'keras-xmr[serve]'"
+            f"the server needs {error.name}, which is not installed: {install_command('serve')}"
         ) from None
 
     if arguments.port > 65535:

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from keras_xmr.utils.documentation import with_pages
+from keras_xmr.utils.installing import install_command
 
 NAME = "keras-xmr"
 """The installed command, as in the texts of the help."""
@@ -42,7 +43,7 @@ def next_commands(steps: Sequence[str]) -> list[str]:
     """Lines with the commands to try next; the last one needs the packages of the server."""
     commands = [f"{program()} {step}" for step in steps]
     if find_spec("fastapi") is None:
-        commands.insert(-1, "pip install 'keras-xmr[serve]'")
+        commands.insert(-1, install_command("serve"))
     return [f"{' ' * 10 if n else 'try next: '}{command}" for n, command in enumerate(commands)]
 
 

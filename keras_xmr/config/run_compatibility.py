@@ -22,6 +22,7 @@ from keras_xmr.config.model_compatibility import (
 from keras_xmr.config.registry import components
 from keras_xmr.config.schema import Config
 from keras_xmr.judgements import EXTENDED_COCO, IDENTICAL, TRUTH, name_clashes
+from keras_xmr.utils.installing import install_command
 from keras_xmr.utils.messages import cut, nearest
 
 PARTS = ("encoder", "pooling", "head", "log_variance")
@@ -271,7 +272,7 @@ def _judgements(config: Config) -> Iterator[Mistake]:
         elif config.data.source.name != "coco":
             yield f"{key}: {source!r} judges COCO, not the source {config.data.source.name!r}"
         elif find_spec("eccv_caption") is None:
-            yield f"{key}: {source!r} needs a package: pip install 'keras-xmr[eccv]'"
+            yield f"{key}: {source!r} needs a package: {install_command('eccv')}"
     knows_truth = type(config.data.source).truth is not Source.truth
     for number, clash in name_clashes(config.judgements_of("test"), [TRUTH] if knows_truth else ()):
         yield f"evaluation.judgements.{number}: {clash}"

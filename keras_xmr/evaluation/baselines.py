@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from data_pipelines.batches import caption_feature_batches, image_batches
+from data_pipelines.batches import feature_batches, image_batches
 from data_pipelines.records import Records, SplitRecords
 from keras_xmr.config.model_compatibility import is_as_published
 from keras_xmr.config.schema import CCAOptions, Config
@@ -151,7 +151,7 @@ def _means_of_split(split: SplitRecords, config: Config) -> Vectors:
     size, order = config.evaluation.batch_size, np.arange(split.num_captions)
     images = image_batches(split, config.data.image, size)
     features: Any = split.caption_features
-    captions = caption_feature_batches(features, order, size)
+    captions = feature_batches(features, order, size)
     with split.naming_damage():
         image_means, caption_means = (
             np.concatenate([_means(batch) for batch in batches.as_numpy_iterator()])

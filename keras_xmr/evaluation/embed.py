@@ -10,8 +10,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from data_pipelines.batches import caption_batches, caption_feature_batches, image_batches
-from data_pipelines.caption_features import CaptionFeatures
+from data_pipelines.batches import caption_batches, feature_batches, image_batches
+from data_pipelines.features import Features
 from data_pipelines.records import SplitRecords
 from data_pipelines.text import Tokenizer
 from keras_xmr import embeddings
@@ -79,7 +79,7 @@ def embed_captions(
     texts: list[str],
     tokenizer: Tokenizer,
     batch: int,
-    features: CaptionFeatures | None = None,
+    features: Features | None = None,
 ) -> Arrays:
     """Embeds captions in order.
 
@@ -95,7 +95,7 @@ def embed_captions(
     order = np.argsort([len(text.split()) for text in texts], kind="stable")
     tower = model.caption_entrance
     if features is not None:
-        dataset = caption_feature_batches(features, order, batch)
+        dataset = feature_batches(features, order, batch)
         tower = tower_on_features(tower) if tower is model.text_tower else tower
     else:
         dataset = caption_batches([texts[caption] for caption in order], tokenizer, batch)

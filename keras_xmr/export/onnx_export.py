@@ -18,6 +18,7 @@ from keras_xmr.layers.gru import disable_packed_gru
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import replace_atomically
+from keras_xmr.utils.installing import install_command
 
 INPUTS = {"image": "images", "text": "captions"}
 """The name of the input per tower."""
@@ -32,8 +33,7 @@ def check_packages() -> None:
     missing = [name for name in ("onnx", "onnxruntime", "tf2onnx") if find_spec(name) is None]
     if missing:
         raise UserError(
-            f"ONNX needs {', '.join(missing)}, which is not installed: pip install "
-            f"{' '.join(missing)}"
+            f"ONNX needs {', '.join(missing)}, which is not installed: {install_command('onnx')}"
         )
 
 

@@ -24,6 +24,7 @@ from keras_xmr.judgements.reading import (
 from keras_xmr.judgements.relation import Judgements
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import atomic_write
+from keras_xmr.utils.installing import install_command
 from keras_xmr.utils.json_entries import fault
 
 _LOGGER = logging.getLogger(__name__)
@@ -173,7 +174,7 @@ def extended_coco(name: str, image_ids: Sequence[str], caption_ids: Sequence[str
     except ImportError:
         raise UserError(
             f"the judgements {name!r} come with the package eccv_caption, which is not "
-            "installed; pip install 'keras-xmr[eccv]'"
+            f"installed; {install_command('eccv')}"
         ) from None
     files = Metrics()
     relation = files.eccv_gts if name == "eccv_caption" else files.cxc_gts

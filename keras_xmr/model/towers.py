@@ -13,8 +13,9 @@ import tensorflow as tf
 
 from keras_xmr.config.schema import TowerOptions
 from keras_xmr.encoders import EncoderError, InputSpec
+from keras_xmr.encoders.keras_hub import BAG_LENGTH
 from keras_xmr.heads.pooling import Pooling, Projection
-from keras_xmr.layers import region_mask
+from keras_xmr.layers import BagOfWords, region_mask
 from keras_xmr.layers.keras_compat import all_layers
 
 
@@ -93,6 +94,21 @@ def features_of(tower: keras.Model) -> keras.Model:
     Without a mask, the features are its only output. It shares its layers with the tower.
     """
     return keras.Model(tower.input, tower.get_layer("head").input, name="features")
+
+
+def stored_features_of(tower: keras.Model) -> keras.Model:
+    """Returns `features_of` a tower without what depends on the captions of training."""
+    if cheap_features_of(tower) is None:
+        return features_of(tower)
+    return keras.Model(tower.input, tower.get_layer("encoder").output, name="features")
+
+
+def cheap_features_of(tower: keras.Model) -> keras.Model | None:
+    """Returns what a tower appends to the features of its encoder: (B, 1, G); None for nothing."""
+    bags = [layer for layer in tower.layers if isinstance(layer, BagOfWords)]
+    if not bags:
+        return None
+    return keras.Model(tower.input, BAG_LENGTH * keras.ops.expand_dims(bags[0].output, 1))
 
 
 def run_images(network: keras.Model, images: tf.Tensor, training: bool = False) -> Any:

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.installing import install_command
 
 if TYPE_CHECKING:
     from keras_xmr.utils.option_types import RelevanceTokenizer
@@ -113,8 +114,8 @@ def java_tokenize(captions: Iterable[str]) -> list[list[str]]:
     """
     if importlib.util.find_spec("pycocoevalcap") is None:
         raise UserError(
-            "relevance.tokenizer: 'java' needs the package pycocoevalcap: pip install "
-            "'keras-xmr[java]', or choose 'ptb', which needs no package"
+            "relevance.tokenizer: 'java' needs the package pycocoevalcap: "
+            f"{install_command('java')}, or choose 'ptb', which needs no package"
         )
     if shutil.which("java") is None:
         raise UserError(

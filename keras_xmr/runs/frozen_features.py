@@ -1,7 +1,7 @@
 """Features of frozen encoders, computed once and stored next to the records.
 
-They are in `<records>/features/<digest>/` and `<records>/caption_features/<digest>/`, where the
-digest is that of everything they depend on, so that other runs with the same encoder use them too.
+They are in `<records>/features/<digest>/`, where the digest is of all that they depend on but the
+items. So other runs with the same encoder use them too, and so does a run with other photos.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 import math
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,24 +21,24 @@ from typing import Any, Literal, Protocol
 import keras
 import numpy as np
 import tensorflow as tf
+from scipy.sparse import csr_matrix, vstack
 
 from data_pipelines.batches import caption_batches, image_batches
-from data_pipelines.caption_features import CaptionFeatures, features_name, write_caption_features
-from data_pipelines.features import missing_images, open_features, write_features
+from data_pipelines.features import Features, FeatureStore, text_keys
 from data_pipelines.records import Records
 from data_pipelines.shards import FEATURES
 from data_pipelines.sources import SPLITS, Split
-from data_pipelines.split_index import Strings
+from data_pipelines.split_index import SplitIndex
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.schema import Config
 from keras_xmr.encoders import EncoderError
 from keras_xmr.layers.backbone import run_by_length
-from keras_xmr.model.towers import features_of, run_images
+from keras_xmr.model.towers import cheap_features_of, run_images, stored_features_of
 from keras_xmr.utils.progress import Progress
+from keras_xmr.utils.vectors import chunks
 
 _LOGGER = logging.getLogger(__name__)
 _BYTES = 2
-CAPTION_FEATURES = "caption_features"
 
 
 class Towers(Protocol):
@@ -79,46 +79,44 @@ def with_features(
     """
     is_writable = os.access(records.folder, os.W_OK)
     wanted = [split for split in splits if is_writable and split in records.splits]
-    features = kept_image_features(records, towers, config, wanted)
-    folder = None
+    images = captions = None
+    if stores_image_features(config):
+        images = ImageEncoder(towers.image_tower, records.folder, config).write(records, wanted)
     if config.train.precompute_captions and _is_frozen(config, "text"):
-        folder = CaptionEncoder(towers.text_tower, records, config, tokenizer).write(wanted)
-    return replace(records, image_features=features, caption_features=folder)
+        encoder = CaptionEncoder(towers.text_tower, records.folder, config, tokenizer)
+        captions = encoder.write(records, wanted)
+    return replace(records, image_features=images, caption_features=captions)
 
 
-def kept_image_features(
-    records: Records, towers: Towers, config: Config, splits: Sequence[Split] = ()
-) -> Records | None:
-    """The features of images alone, of `splits` and of all splits that have them; None if none."""
-    if not (config.train.precompute_features and _is_frozen(config, "image")):
-        return None
-    encoder = ImageEncoder(towers.image_tower, records, config)
-    return encoder.write(splits) if splits else open_features(encoder.folder)
+def stores_image_features(config: Config) -> bool:
+    """Returns whether the features of images of a run are stored."""
+    return config.train.precompute_features and _is_frozen(config, "image")
 
 
 def _is_frozen(config: Config, side: Literal["image", "text"]) -> bool:
     return all(phase.freezes_encoder(side) for phase in config.train.phases)
 
 
-def features_for_training(encoder: ImageEncoder | CaptionEncoder) -> Any:
+def features_for_training(encoder: ImageEncoder | CaptionEncoder, records: Records) -> Any:
     """Computes the features that a training reads; an interrupted computation is resumed.
 
     Args:
         encoder: The encoder, frozen, with the weights that it will keep.
+        records: The records.
 
     Returns:
-        Those of all splits that the run needs, as `encoder.write` returns them.
+        What opens those of a split, as `encoder.write` returns it.
 
     Raises:
         EncoderError: If features are not the same at every step.
         RecordsError: If a record is damaged, or the disk is full.
     """
     needed = {*SPLITS[:2], *encoder.config.evaluation.splits}
-    splits = [split for split in SPLITS if split in needed and split in encoder.records.splits]
-    if encoder.missing(splits):
+    splits = [split for split in SPLITS if split in needed and split in records.splits]
+    if not len(encoder.store()):
         # Existing features were written by an encoder that had passed.
-        encoder.check()
-    return encoder.write(splits)
+        encoder.check(records)
+    return encoder.write(records, splits)
 
 
 class _FrozenEncoder:
@@ -126,19 +124,31 @@ class _FrozenEncoder:
 
     Args:
         tower: The tower.
-        records: The records.
+        records: The folder of the records.
         config: The config of the run.
     """
 
     _side: Literal["image", "text"]
     _key: str
     """The option by which a training reads the features."""
-    _place: str
-    """The folder of all features in that of the records."""
+    _item: str
+    folder: Path
 
-    def __init__(self, tower: keras.Model, records: Records, config: Config) -> None:
-        self._encoder = features_of(tower)
-        self.records, self.config = records, config
+    def __init__(self, tower: keras.Model, records: Path, config: Config) -> None:
+        self._encoder = stored_features_of(tower)
+        self._records, self.config = records, config
+
+    def store(self) -> FeatureStore:
+        """Opens the store as it is now.
+
+        Raises:
+            RecordsError: If it is damaged.
+        """
+        return FeatureStore(self.folder)
+
+    def writing(self) -> Any:
+        """Opens the store to add features; see `FeatureStore.writing`."""
+        return self.store().writing(self._item, self._key)
 
     def _folder_of(self, depends: Mapping[str, Any]) -> Path:
         """The folder of features that depend on the encoder, its weights, and values of options."""
@@ -151,7 +161,7 @@ class _FrozenEncoder:
         for weight in self._encoder.weights:
             digest.update(repr(tuple(weight.shape)).encode())
             digest.update(weight.numpy().tobytes())
-        return self.records.folder / self._place / digest.hexdigest()[:16]
+        return self._records / FEATURES / digest.hexdigest()[:16]
 
     def _check_constant(self, plain: tf.Tensor, trained: tf.Tensor) -> None:
         """Checks that the features of a few items are the same while a model trains."""
@@ -175,10 +185,11 @@ class ImageEncoder(_FrozenEncoder):
 
     Args:
         tower: The image tower.
-        records: Records of images.
+        records: The folder of the records.
         config: The config of the run.
 
     Attributes:
+        shape: L and F of the features of an image.
         folder: The folder of the features; encoders with other weights have another.
         encode: The encoder as a graph, from pixels to float32 features.
 
@@ -186,32 +197,27 @@ class ImageEncoder(_FrozenEncoder):
         EncoderError: If its features have a mask, and cannot be stored.
     """
 
-    _side, _key, _place = "image", "train.precompute_features", FEATURES
+    _side, _key, _item = "image", "train.precompute_features", "an image"
 
-    def __init__(self, tower: keras.Model, records: Records, config: Config) -> None:
+    def __init__(self, tower: keras.Model, records: Path, config: Config) -> None:
         super().__init__(tower, records, config)
         if len(self._encoder.outputs) > 1:
             raise EncoderError("model.image.encoder: its features have a mask, and cannot be kept")
-        splits = records.manifest["splits"].values()
-        shards = [shard["sha256"] for split in splits for shard in split["shards"]]
-        self.folder = self._folder_of({"shards": shards, **config.data.image.seen})
+        self.shape: tuple[int, ...] = tuple(self._encoder.output.shape[1:])
+        self.folder = self._folder_of(dict(config.data.image.seen))
         # Of any number of images: the two of the check and whole batches share the graph.
         inputs = tf.TensorSpec(self._encoder.input.shape, self._encoder.input.dtype)
         self.encode = tf.function(
             partial(self._features, training=False), [inputs], autograph=False
         )
 
-    def missing(self, splits: Sequence[Split]) -> int:
-        """The number of images of some splits that have no features yet."""
-        return missing_images(self.records, splits, self.folder)
-
-    def check(self) -> None:
+    def check(self, records: Records) -> None:
         """Refuses an encoder with features that change while a model trains.
 
         Raises:
             EncoderError: If it is one.
         """
-        split = self.records.split("train")
+        split = records.split("train")
         with split.naming_damage():
             pixels = next(iter(image_batches(split, self.config.data.image, 2)))
         in_training = tf.function(partial(self._features, training=True), autograph=False)
@@ -220,27 +226,42 @@ class ImageEncoder(_FrozenEncoder):
     def _features(self, pixels: tf.Tensor, training: bool) -> tf.Tensor:
         return tf.cast(run_images(self._encoder, pixels, training), tf.float32)
 
-    def write(self, splits: Sequence[Split]) -> Records:
-        """Computes the missing features of some splits; returns all, as records of regions."""
-        shape = tuple(self._encoder.output.shape[1:])
-        _log_size(self.missing(splits), self.records, self.folder, shape)
-        return write_features(
-            self.records,
-            splits,
-            self.folder,
-            lambda pixels: self.encode(pixels).numpy(),
-            shape,
-            self.config.data.image,
-            self.config.evaluation.batch_size,
-        )
+    def write(self, records: Records, splits: Sequence[Split]) -> Any:
+        """Computes the missing features of some splits; returns what opens those of a split."""
+        records, size = records.without_features(), self.config.evaluation.batch_size
+        parts = [records.split(split) for split in splits]
+        store = self.store()
+        missing = {part.split: store.missing(part.index.columns["digest"]) for part in parts}
+        total = sum(map(len, missing.values()))
+        _log_size(total, self._records, self.folder, self.shape)
+        if not total:
+            return self.open
+        with self.writing() as writer, Progress("computing features", total, "images") as bar:
+            for part in parts:
+                images = missing[part.split]
+                batches = image_batches(part, self.config.data.image, size, images)
+                with part.naming_damage():
+                    for numbers, pixels in zip(chunks(images, size), batches, strict=True):
+                        keys = part.index.columns["digest"][numbers]
+                        writer.add(keys, self.encode(pixels).numpy())
+                        bar.update(len(numbers))
+        return self.open
+
+    def open(self, index: SplitIndex) -> Features | None:
+        """Opens the features of the images of a split; None if some are missing."""
+        store = self.store()
+        rows = store.rows(index.columns["digest"])
+        return None if (rows < 0).any() else Features(store, rows)
 
 
 class CaptionEncoder(_FrozenEncoder):
     """The encoder of a text tower, and its features on disk.
 
+    What depends on the captions of training, such as a bag of words, is cheap and not stored.
+
     Args:
         tower: The text tower.
-        records: The records.
+        records: The folder of the records.
         config: The config of the run.
         tokenizer: Makes word ids of the captions.
 
@@ -249,13 +270,14 @@ class CaptionEncoder(_FrozenEncoder):
         encode: The encoder as a graph, from word ids to float32 features and their mask.
     """
 
-    _side, _key, _place = "text", "train.precompute_captions", CAPTION_FEATURES
+    _side, _key, _item = "text", "train.precompute_captions", "a caption"
 
     def __init__(
-        self, tower: keras.Model, records: Records, config: Config, tokenizer: Tokenizer
+        self, tower: keras.Model, records: Path, config: Config, tokenizer: Tokenizer
     ) -> None:
         super().__init__(tower, records, config)
         self._tokenizer = tokenizer
+        self._more = cheap_features_of(tower)
         files = {name: repr(content) for name, content in tokenizer.files().items()}
         self.folder = self._folder_of({"max_words": config.data.text.max_words, "tokenizer": files})
         # A separate graph, which all parts of a batch share.
@@ -272,37 +294,47 @@ class CaptionEncoder(_FrozenEncoder):
             autograph=False,
         )
 
-    def missing(self, splits: Sequence[Split]) -> dict[str, Strings]:
-        """The captions of some splits that have no features yet, by the name of these."""
-        texts = [self.records.split(split).texts for split in splits]
-        named = {features_name(*pair): pair[1] for pair in zip(splits, texts, strict=True)}
-        return {n: t for n, t in named.items() if CaptionFeatures.open(self.folder, n) is None}
-
-    def check(self) -> None:
+    def check(self, records: Records) -> None:
         """Refuses an encoder with features that change while a model trains.
 
         Raises:
             EncoderError: If it is one.
         """
-        captions = self.records.split("train").captions[:2]
+        captions = records.split("train").captions[:2]
         ids = self._tokenizer(tf.constant([caption.text for caption in captions]))
         self._check_constant(self.encode(ids)[0], self.encode(ids, training=True)[0])
 
-    def write(self, splits: Sequence[Split]) -> Path:
-        """Computes the missing features of some splits; returns the folder of all."""
+    def write(self, records: Records, splits: Sequence[Split]) -> Any:
+        """Computes the missing features of some splits; returns what opens those of a split."""
         _LOGGER.info("caption features: %s", self.folder)
-        for name, texts in self.missing(splits).items():
-            write_caption_features(self.folder, name, self._encoded(list(texts)))
-        return self.folder
+        texts = [text for split in splits for text in records.split(split).texts]
+        keys = text_keys(texts)
+        missing = self.store().missing(keys)
+        if len(missing):
+            self._write(keys[missing], [texts[number] for number in missing])
+        return self.open
 
-    def _encoded(self, texts: list[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Features and masks of captions, in batches."""
-        batch_size = self.config.evaluation.batch_size
-        with Progress("computing caption features", len(texts), "captions") as bar:
-            for ids in caption_batches(texts, self._tokenizer, batch_size):
+    def _write(self, keys: np.ndarray, texts: list[str]) -> None:
+        size = self.config.evaluation.batch_size
+        batches = caption_batches(texts, self._tokenizer, size)
+        progress = Progress("computing caption features", len(texts), "captions")
+        with self.writing() as writer, progress as bar:
+            for some, ids in zip(chunks(keys, size), batches, strict=True):
                 features, mask = self.encode(ids)
-                yield features.numpy(), mask.numpy()
-                bar.update(len(ids))
+                writer.add(some, features.numpy(), mask.numpy())
+                bar.update(len(some))
+
+    def open(self, index: SplitIndex) -> Features | None:
+        """Opens the features of the captions of a split; None if some are missing."""
+        store, texts = self.store(), list(index.texts)
+        rows = store.rows(text_keys(texts))
+        if (rows < 0).any():
+            return None
+        if self._more is None:
+            return Features(store, rows)
+        batches = caption_batches(texts, self._tokenizer, self.config.evaluation.batch_size)
+        more = vstack([csr_matrix(self._more(ids).numpy()[:, 0]) for ids in batches], "csr")
+        return Features(store, rows, more)
 
 
 def _with_mask(output: tf.Tensor | list[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
@@ -312,7 +344,7 @@ def _with_mask(output: tf.Tensor | list[tf.Tensor]) -> tuple[tf.Tensor, tf.Tenso
     return tf.cast(features, tf.float32), mask
 
 
-def _log_size(missing: int, records: Records, folder: Path, shape: tuple[int, ...]) -> None:
+def _log_size(missing: int, records: Path, folder: Path, shape: tuple[int, ...]) -> None:
     """Logs how much disk the features of the missing images take, before they are computed."""
     size = missing * math.prod(shape) * _BYTES
     if not missing:
@@ -326,7 +358,7 @@ def _log_size(missing: int, records: Records, folder: Path, shape: tuple[int, ..
         _bytes(size),
         folder,
     )
-    free = shutil.disk_usage(records.folder).free
+    free = shutil.disk_usage(records).free
     if size > free:
         _LOGGER.warning("the disk has only %s left", _bytes(free))
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from data_pipelines.features import Writer
 from data_pipelines.images import to_jpeg
 from data_pipelines.processors import processor_count
-from data_pipelines.records import Records, SplitRecords
 from data_pipelines.shards import content_digest
 from data_pipelines.sources import UnreadableError
-from keras_xmr.runs.frozen_features import kept_image_features
+from keras_xmr.runs.frozen_features import ImageEncoder, stores_image_features
 from keras_xmr.search.photos import (
     FileState,
     Photo,
@@ -28,9 +29,10 @@ from keras_xmr.search.photos import (
 )
 from keras_xmr.search.run_model import RunModel
 from keras_xmr.utils.errors import UserError
-from keras_xmr.utils.files import replace_atomically
+from keras_xmr.utils.files import LockedError, replace_atomically
+from keras_xmr.utils.installing import install_command
 from keras_xmr.utils.progress import Progress
-from keras_xmr.utils.vectors import chunks, concatenate, select
+from keras_xmr.utils.vectors import chunks, concatenate
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -55,18 +57,11 @@ class EmbeddedPhotos:
         return [photo.path for photo in self.photos]
 
 
-_Place = tuple[SplitRecords | None, int]
-"""A split with stored features, and the number of an image there; None for other images."""
-
-
-_NOWHERE: _Place = (None, -1)
-
-
 class PhotoEmbedder:
     """Embeds photos of a folder, which threads read.
 
-    A photo that is in the records of the run, as their bytes say, is embedded by the features that
-    are stored there, if there are any.
+    Where the run stores features of a frozen encoder, a photo is embedded by these if its bytes
+    are known, and otherwise its features are stored, too.
 
     Args:
         root: The folder of the photos.
@@ -75,7 +70,7 @@ class PhotoEmbedder:
 
     def __init__(self, root: Path, model: RunModel) -> None:
         self._root, self._model = root, model
-        self._stored = _stored_features(model)
+        self._encoder = _image_encoder(model)
 
     def embed(
         self, files: Sequence[tuple[str, FileState]], bar: Progress, first_id: int = 0
@@ -91,67 +86,86 @@ class PhotoEmbedder:
         photos: list[Photo] = []
         broken: dict[str, str] = {}
         embeddings = []
-        with ThreadPoolExecutor(max(2, processor_count())) as pool:
+        with (
+            self._writing() as writer,
+            ThreadPoolExecutor(max(2, processor_count())) as pool,
+        ):
             for batch in chunks(files, size):
-                pixels, places = [], []
+                pixels, keys = [], []
                 for (path, _), result in zip(batch, pool.map(self._read, batch), strict=True):
                     if isinstance(result, UnreadableError):
                         broken[path] = str(result)
                         continue
                     photos.append(replace(result[0], id=first_id + len(photos)))
                     pixels.append(result[1])
-                    places.append(result[2])
+                    keys.append(result[2])
                 if pixels:
-                    embeddings.append(self._embed(pixels, places))
+                    some = np.stack(pixels), np.array(keys, np.uint64)
+                    embeddings.append(self._embed(*some, writer))
                 bar.update(len(batch))
         return EmbeddedPhotos(photos, broken, concatenate(embeddings) if embeddings else {})
 
-    def _read(
-        self, file: tuple[str, FileState]
-    ) -> tuple[Photo, np.ndarray, _Place] | UnreadableError:
-        """Returns a photo, its pixels, and where its features are stored, if they are."""
+    def _read(self, file: tuple[str, FileState]) -> tuple[Photo, np.ndarray, int] | UnreadableError:
+        """Returns a photo, its pixels, and the key of its features."""
         path, state = file
         try:
             data = read_photo(self._root, path)
             jpeg = to_jpeg(data, path)
             pixels = self._model.decode(jpeg)
             photo = describe(path, data, state, pixels)
-            if not self._stored:
-                return photo, pixels, _NOWHERE
+            if self._encoder is None:
+                return photo, pixels, 0
             if side := self._model.config.data.image.store_side:
                 jpeg = to_jpeg(data, path, side)
-            return photo, pixels, self._stored.get(int(content_digest(jpeg), 16), _NOWHERE)
+            return photo, pixels, int(content_digest(jpeg), 16)
         except UnreadableError as error:
             return error
 
-    def _embed(self, pixels: list[np.ndarray], places: list[_Place]) -> dict[str, np.ndarray]:
-        """Embeds photos, by stored features those that have them, in order."""
-        parts, order = [], []
-        for split in dict.fromkeys(split for split, _ in places):
-            rows = [row for row, (own, _) in enumerate(places) if own is split]
-            if split is None:
-                parts.append(self._model.embed_pixels(np.stack([pixels[row] for row in rows])))
-            else:
-                numbers = np.array([places[row][1] for row in rows])
-                parts.append(self._model.embed_records(split, numbers))
-            order += rows
-        return select(concatenate(parts), np.argsort(order))
+    def _embed(
+        self, pixels: np.ndarray, keys: np.ndarray, writer: Writer | None
+    ) -> dict[str, np.ndarray]:
+        """Embeds photos in order, by stored features if there are any."""
+        if self._encoder is None:
+            return self._model.embed_pixels(pixels)
+        rows = self._store.rows(keys)
+        new = np.flatnonzero(rows < 0)
+        features = np.empty((len(keys), *self._encoder.shape), np.float32)
+        for item in np.flatnonzero(rows >= 0):
+            features[item] = self._store.read(rows[item])
+        if len(new):
+            computed = self._encoder.encode(pixels[new]).numpy()
+            if writer is not None:
+                writer.add(keys[new], computed)
+            features[new] = computed.astype(np.float16)
+        return self._model.embed_image_features(features)
+
+    @contextmanager
+    def _writing(self) -> Iterator[Writer | None]:
+        """Opens the store of features; None where another process writes to it, or none may."""
+        if self._encoder is None:
+            yield None
+            return
+        self._store = self._encoder.store()
+        with ExitStack() as stack:
+            try:
+                writer = stack.enter_context(self._encoder.writing())
+            except LockedError:
+                writer = None
+            yield writer
 
 
-def _stored_features(model: RunModel) -> dict[int, _Place]:
-    """Returns the places of stored features, by digest of the image."""
-    places: dict[int, _Place] = {}
-    if not model.config.data.is_prepared:
-        return places
+def _image_encoder(model: RunModel) -> ImageEncoder | None:
+    """Returns the frozen encoder of images of a run that stores their features, or None."""
+    config = model.config
+    if not (config.data.is_prepared and stores_image_features(config)):
+        return None
     try:
-        records = Records.open(model.config.data.records)
-        features = kept_image_features(records, model, model.config)
-        for split in [] if features is None else map(features.split, features.splits):
-            digests = records.split(split.split).index.columns["digest"].tolist()
-            places |= {digest: (split, number) for number, digest in enumerate(digests)}
+        encoder = ImageEncoder(model.image_tower, config.data.records, config)
+        encoder.store()
+        return encoder
     except UserError as error:
-        _LOGGER.warning("photos of the records are embedded from their pixels: %s", error)
-    return places
+        _LOGGER.warning("all photos are embedded from their pixels: %s", error)
+        return None
 
 
 def embed_folder(run: Path, images: Path, output: Path) -> EmbeddedPhotos:
@@ -170,7 +184,7 @@ def embed_folder(run: Path, images: Path, output: Path) -> EmbeddedPhotos:
         UserError: If the run is not finished, or nothing could be read or written.
     """
     if output.suffix != ".npz" and find_spec("pyarrow") is None:
-        raise UserError(f"{output} needs pyarrow: pip install pyarrow, or take .npz")
+        raise UserError(f"{output} needs pyarrow: {install_command('parquet')}, or take .npz")
     root, model = check_root(images), RunModel(run)
     files = list(find_photos(root))
     with Progress("embedding photos", len(files), "photos") as bar:

@@ -204,7 +204,10 @@ class RunModel:
         """Returns embeddings of images of a split, by its features if it has some."""
         if part.holds == "images":
             return self.embed_pixels(self.decode_images(part, images))
-        features = part.regions(images)
+        return self.embed_image_features(part.regions(images))
+
+    def embed_image_features(self, features: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns embeddings of images from features (N, L, F) of the image encoder."""
         with self._lock:
             return self._embed(self._rest(self.image_tower), tf.constant(features))
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from data_pipelines.batches import caption_batches, caption_feature_batches, image_batches
+from data_pipelines.batches import caption_batches, feature_batches, image_batches
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.schema import CCAOptions, Config
@@ -203,9 +203,10 @@ def _averages(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The averaged features of every image, or every second one and so on, and of some captions."""
     batch = config.evaluation.batch_size
-    images = image_batches(split, config.data.image, batch, every)
+    numbers = None if every == 1 else np.arange(0, len(split), every)
+    images = image_batches(split, config.data.image, batch, numbers)
     if split.caption_features is not None:
-        captions = caption_feature_batches(split.caption_features, order, batch)
+        captions = feature_batches(split.caption_features, order, batch)
     else:
         captions = caption_batches([split.texts[caption] for caption in order], tokenizer, batch)
     with split.naming_damage():

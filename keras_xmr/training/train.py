@@ -316,18 +316,19 @@ class _Trainer:
 
         Not before the weights of the encoders are those of the checkpoint.
         """
-        model, read = self.model, (self.whole_records, self.config)
-        self.records = self.whole_records
+        model, records = self.model, self.whole_records
+        read = records.folder, self.config
+        self.records = records
         if model.feature_tower is not None:
             images = ImageEncoder(model.image_tower, *read)
             with self.distribution.chief_first():
-                features = features_for_training(images)
+                features = features_for_training(images, records)
             self.records = replace(self.records, image_features=features)
         if model.caption_feature_tower is not None:
             captions = CaptionEncoder(model.text_tower, *read, self.tokenizer)
             with self.distribution.chief_first():
-                folder = features_for_training(captions)
-            self.records = replace(self.records, caption_features=folder)
+                features = features_for_training(captions, records)
+            self.records = replace(self.records, caption_features=features)
 
     @property
     def _mines(self) -> bool:

@@ -11,9 +11,7 @@ from pathlib import Path
 import models
 import pytest
 
-from data_pipelines.features import write_features
 from data_pipelines.prepare import prepare
-from data_pipelines.records import Records
 from keras_xmr.commands._steps import Run, run
 from keras_xmr.utils import files
 from keras_xmr.utils.files import LockedError, locked, temporary_path
@@ -100,14 +98,6 @@ def test_records_are_prepared_whoever_trains(tmp_path, monkeypatch):
     with locked(config.folder):
         run(config, "prepare")
     assert done
-
-
-def test_features_that_another_process_computes_are_left_to_it(tmp_path):
-    none = Records(tmp_path, {"splits": {}})
-    with locked(tmp_path / "features"), pytest.raises(LockedError, match="features is in use by"):
-        write_features(
-            none, [], tmp_path / "features", encode=None, shape=(), options=None, batch=1
-        )
 
 
 def test_names_of_asides_are_those_that_are_removed(tmp_path):

@@ -238,5 +238,5 @@ def test_a_ray_cluster_writes_the_same_files(options, monkeypatch):
 
 def test_without_ray_its_extra_is_named(options, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(UserError, match=r"needs Ray; install it: pip install 'keras-xmr\[ray\]'"):
+    with pytest.raises(UserError, match=r"needs Ray; install it: pip install .*\[ray\]"):
         RayCluster(options(prepare=PrepareOptions(cluster="auto")))

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Any
 
 from keras_xmr.search.backends.base import Backend, BackendError, DamagedError, Exact, Neighbours
+from keras_xmr.utils.installing import install_command
 
 BACKENDS = ("exact", "faiss_hnsw", "faiss_ivf_pq", "milvus")
 """The names of all backends; all but the first need the extra `faiss` or `milvus`."""
@@ -27,7 +28,5 @@ def backend_class(name: str) -> Any:
     try:
         module = import_module(f"{__name__}.{extra}")
     except ImportError:
-        raise BackendError(
-            f"the backend {name} needs {extra}: pip install 'keras-xmr[{extra}]'"
-        ) from None
+        raise BackendError(f"the backend {name} needs {extra}: {install_command(extra)}") from None
     return getattr(module, _CLASSES[name])

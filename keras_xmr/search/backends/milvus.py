@@ -29,6 +29,7 @@ from keras_xmr.search.backends.base import (
     best_items,
     no_neighbours,
 )
+from keras_xmr.utils.installing import install_command
 from keras_xmr.utils.vectors import chunks
 
 _MOST = 16_384
@@ -201,7 +202,7 @@ class Milvus(Backend):
         if not self.options["uri"] and find_spec("milvus_lite") is None:
             raise BackendError(
                 "the backend milvus without a server needs Milvus Lite: "
-                "pip install 'keras-xmr[milvus]'"
+                f"{install_command('milvus')}"
             )
         try:
             with _OPENING:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from keras_xmr.config import program
 from keras_xmr.config.program import adapt_help
-from keras_xmr.utils import documentation
+from keras_xmr.utils import documentation, installing
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = f"#!{sys.executable}\nfrom keras_xmr.__main__ import main\nmain()\n"
@@ -80,3 +81,26 @@ def test_an_installed_package_has_its_own_pages(monkeypatch, tmp_path):
 def test_no_text_names_another_way_to_start_it():
     for path in [*(ROOT / "keras_xmr").rglob("*.py"), *(ROOT / "data_pipelines").rglob("*.py")]:
         assert path.name == "program.py" or "main.py" not in path.read_text("utf-8"), path
+
+
+@pytest.mark.parametrize(
+    ("noted", "expected"),
+    [
+        (
+            '{"url": "file:///home/me/my%20wheels/keras_xmr-1.whl"}',
+            "'/home/me/my wheels/keras_xmr-1.whl[onnx]'",
+        ),
+        (
+            '{"url": "https://host/keras_xmr-1.whl"}',
+            "'keras-xmr[onnx] @ https://host/keras_xmr-1.whl'",
+        ),
+        (None, "'keras-xmr[onnx]'"),
+        ("broken", "'keras-xmr[onnx]'"),
+    ],
+)
+def test_a_hint_names_what_can_be_installed(monkeypatch, tmp_path, noted, expected):
+    assert installing.install_command("onnx") == f"pip install '{ROOT}[onnx]'"
+    monkeypatch.setattr(installing, "_CLONE", tmp_path)
+    found = SimpleNamespace(read_text=lambda name: noted)
+    monkeypatch.setattr(installing, "distribution", lambda name: found)
+    assert installing.install_command("onnx") == f"pip install {expected}"

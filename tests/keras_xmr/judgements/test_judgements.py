@@ -234,7 +234,7 @@ def test_extended_coco_asks_the_queries_of_the_paper():
 
 def test_extended_coco_without_the_package_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "eccv_caption", None)
-    with pytest.raises(Exception, match=r"pip install 'keras-xmr\[eccv\]'"):
+    with pytest.raises(Exception, match=r"pip install .*\[eccv\]"):
         extended_coco("cxc", IMAGES, CAPTIONS)
 
 

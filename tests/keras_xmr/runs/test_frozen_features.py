@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import keras
 import models
@@ -15,9 +15,7 @@ import tensorflow as tf
 from interruptions import interrupted, last_weights
 
 from data_pipelines.batches import image_batches
-from data_pipelines.features import write_features
-from data_pipelines.records import Records
-from data_pipelines.shards import FEATURES, RecordsError
+from data_pipelines.shards import FEATURES
 from keras_xmr.commands._steps import Run
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.config.schema import TowerOptions
@@ -61,9 +59,10 @@ def frozen_model(run: Run) -> Retriever:
     return model
 
 
-def computed(model: Retriever, run: Run) -> Records:
-    """The features that a training reads in place of pixels."""
-    return features_for_training(ImageEncoder(model.image_tower, run.records, run.config))
+def computed(model: Retriever, run: Run) -> Any:
+    """What opens the features that a training reads in place of pixels."""
+    encoder = ImageEncoder(model.image_tower, run.records.folder, run.config)
+    return features_for_training(encoder, run.records)
 
 
 @pytest.mark.slow
@@ -76,8 +75,7 @@ def test_a_training_on_features_ends_as_one_on_pixels(folder, monkeypatch, caplo
         written = {p: p.stat().st_mtime_ns for p in (folder / "records" / FEATURES).rglob("*.*")}
         fast.train()
     assert "features: 64 images x 16 positions x 8 numbers x 2 bytes = 16.4 kB" in caplog.text
-    # 3 + 1 + 1 shards with sidecars, manifest, words, truth and index of all three
-    assert len(written) == 18
+    assert len(written) == 2
     for path, time in written.items():
         assert path.stat().st_mtime_ns == time
     expected, found = last_weights(plain), last_weights(fast)
@@ -100,100 +98,41 @@ def test_a_training_on_features_ends_as_one_on_pixels(folder, monkeypatch, caplo
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("eager")
-def test_features_are_written_once_in_half_precision_and_in_order(folder, monkeypatch):
+def test_features_are_written_once_in_half_precision_and_by_content(folder):
     one = run(folder, "name=one", ON, "seed=1", "evaluation.batch_size=5")
     model = frozen_model(one)
-    calls = []
+    encoder = ImageEncoder(model.image_tower, one.records.folder, one.config)
+    encode, calls = encoder.encode, []
 
-    def interrupted(records, splits, into, encode, *others):
-        def count(pixels):
-            calls.append(len(pixels))
-            if len(calls) == 6:
-                raise KeyboardInterrupt
-            return encode(pixels)
+    def count(pixels):
+        calls.append(len(pixels))
+        if len(calls) == 6:
+            raise KeyboardInterrupt
+        return encode(pixels)
 
-        return write_features(records, splits, into, count, *others)
-
-    with monkeypatch.context() as patch:
-        patch.setattr("keras_xmr.runs.frozen_features.write_features", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            computed(model, one)
-        (made,) = [p for p in (folder / "records" / FEATURES).iterdir() if not _manifest(p)]
-        first = {path.name for path in made.iterdir()}
-        assert first == {"train-00000.tfrecord", "train-00000.json"}
-        calls[:] = [0] * 10
-        features = computed(model, one)
-    # The other two shards of 16 and 8 images, and the images of validation and test.
-    assert calls[10:] == [5, 5, 5, 1, 5, 3, 5, 5, 2, 5, 5, 2]
-    assert features.folder == made
-    assert features.holds == "regions"
-    assert features.splits == ["train", "val", "test"]
-    assert features.split("train").index.columns["length"][0] < 16 * 8 * 2 + 400
+    encoder.encode = count
+    with pytest.raises(KeyboardInterrupt):
+        encoder.write(one.records, ["train"])
+    assert len(encoder.store()) == 25
+    features = replace(one.records, image_features=features_for_training(encoder, one.records))
+    # What the interrupted one has computed is kept.
+    assert sum(calls) - calls[5] == 40 + 12 + 12
     for split in ("train", "val", "test"):
         images, kept = one.records.split(split), features.split(split)
-        assert kept.image_keys == images.image_keys
-        assert kept.captions == images.captions
-        assert kept.labels == images.labels
+        assert (images.holds, kept.holds) == ("images", "regions")
         pixels = next(iter(image_batches(images, one.config.data.image, 40)))
         expected = features_of(model.image_tower)(pixels)
         found = next(iter(image_batches(kept, one.config.data.image, 40)))
         np.testing.assert_allclose(found, expected, rtol=5e-4, atol=1e-6)
-    with monkeypatch.context() as patch:
-        # Whoever wrote them was asked already whether its features are always the same.
-        patch.setattr("keras_xmr.runs.frozen_features.ImageEncoder.check", None)
-        again = computed(model, one)
-    assert len(calls) == 22
-    assert again.manifest == features.manifest
+    calls[:] = [0] * 10
+    encoder.check = None  # Whoever wrote them was asked already.
+    features_for_training(encoder, one.records)
+    assert len(calls) == 10
+    made = encoder.folder
     model.image_tower.get_layer("encoder").set_weights(
         [2 * w for w in model.image_tower.get_layer("encoder").get_weights()]
     )
-    assert computed(model, one).folder != made
-
-
-def _manifest(folder: Path) -> bool:
-    return (folder / "manifest.json").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("eager")
-def test_a_full_disk_and_a_damaged_shard_are_named(folder, monkeypatch):
-    two = run(folder, "name=two", ON, "seed=2")
-    model = frozen_model(two)
-    replace = os.replace
-
-    def full(source, target):
-        if "00001" in str(target):
-            raise OSError(errno.ENOSPC, "No space left on device")
-        replace(source, target)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", full)
-        with pytest.raises(RecordsError, match=r"disk .* is full\. Finished shards are kept"):
-            computed(model, two)
-    features = computed(model, two)
-    shard = features.folder / "train-00001.tfrecord"
-    whole = shard.read_bytes()
-    shard.write_bytes(whole[:-9])
-    with pytest.raises(RecordsError, match="; delete it and run the command `train`"):
-        features.split("train")
-    shard.unlink()
-    computed(model, two)
-    assert shard.read_bytes() == whole
-
-
-def test_features_that_half_precision_cannot_hold_are_refused(folder):
-    three = run(folder, "name=three", ON)
-    with pytest.raises(RecordsError, match="70000, which half precision"):
-        write_features(
-            three.records,
-            ["val"],
-            folder / "large",
-            lambda pixels: np.full((len(pixels), 1, 1), 7e4, np.float32),
-            (1, 1),
-            three.config.data.image,
-            8,
-        )
-    assert not (folder / "large").exists()
+    assert ImageEncoder(model.image_tower, one.records.folder, one.config).folder != made
 
 
 @pytest.mark.slow

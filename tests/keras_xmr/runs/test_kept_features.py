@@ -21,7 +21,7 @@ from keras_xmr.commands._steps import Run
 from keras_xmr.encoders import SmallCNN, WordEmbedding
 from keras_xmr.evaluation.baselines import LINEAR, add_baselines
 from keras_xmr.evaluation.embed import embed_split
-from keras_xmr.runs.frozen_features import with_features
+from keras_xmr.runs.frozen_features import CaptionEncoder, with_features
 from keras_xmr.search.calibration import calibrate_run
 from keras_xmr.search.photo_embedding import embed_folder
 from keras_xmr.search.run_model import RunModel
@@ -184,27 +184,21 @@ def test_a_split_that_is_evaluated_later_joins_the_features_of_the_others(folder
     points = ("name=first", "seed=3", *models.POINTS)
     first = run(folder, *points, "evaluation.splits=[val]")
     first.train()
-    records = first.embedded_records
-    assert records.image_features.splits == ["train", "val"]
-    assert records.split("test").holds == "images", "others are read from what they are"
-    shards = {path: path.stat().st_mtime_ns for path in records.image_features.folder.glob("*-0*")}
+    holds = {split: first.embedded_records.split(split).holds for split in ("train", "val", "test")}
+    assert holds == {"train": "regions", "val": "regions", "test": "images"}
     later = run(folder, *points, "evaluation.splits=[test]")
     assert later.model.built
     with monkeypatch.context() as patch:
         patch.setattr(os, "access", lambda *_: False)
         # Where nothing can be written, nothing is computed that is not kept.
-        assert later.embedded_records.image_features.splits == ["train", "val"]
+        assert later.embedded_records.split("test").holds == "images"
     del later.embedded_records
-    found = later.embedded_records.image_features
-    assert found.splits == ["train", "val", "test"]
-    assert found.folder == records.image_features.folder
-    for path, time in shards.items():
-        assert path.stat().st_mtime_ns == time
-    assert later.embedded_records.split("test").caption_features is not None
+    part = later.embedded_records.split("test")
+    assert (part.holds, part.caption_features is None) == ("regions", False)
 
 
 @pytest.mark.usefixtures("eager")
-def test_runs_with_other_captions_of_training_share_the_features_of_the_rest(trained):
+def test_further_captions_of_training_are_all_that_is_missing(trained):
     records = trained.embedded_records
     more = {records.split("train").image_keys[0]: [("new", "a caption that was not there")]}
     judged = replace(records, more_captions=more)
@@ -212,6 +206,13 @@ def test_runs_with_other_captions_of_training_share_the_features_of_the_rest(tra
     assert judged.split("train").caption_features is None
     for split in ("val", "test"):
         assert judged.split(split).caption_features is not None
+    model = trained.model
+    encoder = CaptionEncoder(model.text_tower, judged.folder, trained.config, trained.tokenizer)
+    encoded, encode = [], encoder.encode
+    encoder.encode = lambda ids: (encoded.append(len(ids)), encode(ids))[1]
+    opened = replace(judged, caption_features=encoder.write(judged, ["train"]))
+    assert encoded == [1]
+    assert len(opened.split("train").caption_features) == 81
 
 
 @pytest.mark.usefixtures("eager")

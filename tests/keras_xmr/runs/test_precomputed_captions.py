@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import projected_runs
@@ -30,10 +29,13 @@ def folder(tmp_path_factory):
     return projected_runs.prepared(tmp_path_factory.mktemp("captions"))
 
 
-def features_of_captions(model, run, tokenizer) -> Path:
-    """The folder of the features that a training reads in place of word ids."""
-    encoder = CaptionEncoder(model.text_tower, run.records, run.config, tokenizer)
-    return features_for_training(encoder)
+def encoder_of(model, run, tokenizer) -> CaptionEncoder:
+    return CaptionEncoder(model.text_tower, run.records.folder, run.config, tokenizer)
+
+
+def features_of_captions(model, run, tokenizer):
+    """What opens the features that a training reads in place of word ids."""
+    return features_for_training(encoder_of(model, run, tokenizer), run.records)
 
 
 @pytest.fixture(scope="module")
@@ -130,17 +132,15 @@ def test_validation_embeds_features_as_words(computed):
 
 
 @pytest.mark.slow
-def test_features_are_found_again_by_the_same_encoder_alone(computed, folder, monkeypatch):
-    run, model, tokenizer, records = computed
-    written = {p: p.stat().st_mtime_ns for p in records.caption_features.iterdir()}
-    assert len(written) == 6  # two files a split: training, validation and test
-    with monkeypatch.context() as patch:
-        # Whoever wrote them was asked already whether its features are always the same.
-        patch.setattr("keras_xmr.runs.frozen_features.CaptionEncoder.check", None)
-        again = features_of_captions(model, run, tokenizer)
-    assert again == records.caption_features
-    assert {p: p.stat().st_mtime_ns for p in records.caption_features.iterdir()} == written
-    places = {records.caption_features}
+def test_features_are_found_again_by_the_same_encoder_alone(computed, folder):
+    run, model, tokenizer, _ = computed
+    encoder = encoder_of(model, run, tokenizer)
+    written = {p: p.stat().st_mtime_ns for p in encoder.folder.iterdir()}
+    assert len(written) == 2
+    encoder.check = None  # Whoever wrote them was asked already.
+    features_for_training(encoder, run.records)
+    assert {p: p.stat().st_mtime_ns for p in encoder.folder.iterdir()} == written
+    places = {encoder.folder}
     for change in (
         "data.text.max_words=4",
         # An option that the weights do not tell of. It drops as good as nothing.
@@ -148,13 +148,10 @@ def test_features_are_found_again_by_the_same_encoder_alone(computed, folder, mo
     ):
         other = projected_runs.run(folder, ON, change)
         tokens = build_tokenizer(other.config, other.records)
-        monkeypatch.setattr(
-            "keras_xmr.runs.frozen_features.write_caption_features", lambda *_: None
-        )
         twin = projected_runs.model_of(other)
-        encoder, own = (features_of(m.text_tower) for m in (twin, model))
-        encoder.set_weights(own.get_weights())
-        places.add(features_of_captions(twin, other, tokens))
+        theirs, own = (features_of(m.text_tower) for m in (twin, model))
+        theirs.set_weights(own.get_weights())
+        places.add(encoder_of(twin, other, tokens).folder)
     assert len(places) == 3
 
 
