@@ -36,11 +36,6 @@ def lines(result: SearchResult) -> list[str]:
     notes = []
     if result.unknown_words:
         notes.append(f"Words that the model does not know: {', '.join(result.unknown_words)}.")
-    if result.uncertainty is not None:
-        notes.append(
-            f"The query is more uncertain than {result.uncertainty:.0f} % of the captions of "
-            "training."
-        )
     return [*notes, *result.notes]
 
 

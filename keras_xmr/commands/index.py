@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_value(parser, "--uri", "URI", text, default="")
     text = "CSV with image,tag: tags to filter by; by default those of an earlier call are kept"
     add_path(parser, "--tags", "FILE", text)
-    text = "skip calibration: no sigma, answer sets or --rerank"
+    text = "skip calibration: no answer sets"
     parser.add_argument("--no-answer-sets", action="store_true", help=text)
 
 

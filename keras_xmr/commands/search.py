@@ -31,7 +31,6 @@ from keras_xmr.commands._options import (
     find_index,
     integer_from,
     known_indexes,
-    one_of,
 )
 from keras_xmr.commands._quiet import import_tensorflow
 from keras_xmr.config.loader import ConfigError
@@ -60,8 +59,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_value(parser, "--since", "DAY", "taken on or after YYYY-MM-DD", type=_day)
     add_value(parser, "--until", "DAY", "taken on or before YYYY-MM-DD", type=_day)
     add_list(parser, "--tag", "TAG", "only photos with this tag")
-    text = "re-rank the top results of a text: fast_reranking"
-    add_value(parser, "--rerank", "NAME", text, type=one_of("fast_reranking"))
     add_path(parser, "--html", "FILE", "also write a page with the photos")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
 
@@ -91,8 +88,7 @@ def run(arguments: argparse.Namespace) -> None:
     import_tensorflow()
     searcher = Searcher(index, arguments.run, compiled=len(queries) > 1)
     answers = [
-        (title, searcher.search(query, arguments.results, filters, arguments.rerank))
-        for title, query in queries
+        (title, searcher.search(query, arguments.results, filters)) for title, query in queries
     ]
     _print(answers, arguments.json)
     if arguments.html:
@@ -144,7 +140,6 @@ def _answers_of_server(
         "since": arguments.since and arguments.since.isoformat(),
         "until": arguments.until and arguments.until.isoformat(),
         "tags": arguments.tag,
-        "rerank": arguments.rerank or "",
     }
     results, answers = TypeAdapter(SearchResult), []
     for title, query in _queries(arguments):

@@ -314,15 +314,3 @@ def attends(config: Config) -> bool:
         return False
     pooling = tower.pooling and tower.pooling.contract
     return bool(tower.head.contract.attends or (pooling and pooling.attends))
-
-
-def further_matchers(config: Config) -> list[str]:
-    """Matchers that can score the embeddings of the model, in addition to `model.matcher`.
-
-    None for tokens, as their matchers learn weights. Directed matchers are included.
-    """
-    kinds = embedding_kinds(config)
-    if "tokens" in kinds:
-        return []
-    names = names_of("matcher", lambda matcher: kinds in matcher.accepts)
-    return [name for name in names if name != config.model.matcher.name]

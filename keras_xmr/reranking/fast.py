@@ -107,18 +107,6 @@ class FastReranking(Reranker):
         in_threads(write, len(scores), _ROWS)
         return result
 
-    def rerank_query(self, scores: np.ndarray, sample_scores: np.ndarray) -> np.ndarray:
-        """Text-to-image scores of one caption, with a stored sample of captions as the batch.
-
-        If the sample is the batch of which the caption is one, these are the scores of `rerank`.
-
-        Args:
-            scores: Scores of the caption with images (images,), or of several (captions, images).
-            sample_scores: Scores of these images with the sample (images, captions).
-        """
-        offset = log_sums(sample_scores, {1: self.lambda1})[1] / self.lambda2
-        return self.lambda2 * (scores - offset)
-
 
 def log_sums(scores: np.ndarray, scales: Mapping[int, float]) -> dict[int, np.ndarray]:
     """log sum exp(scale * scores) along rows, columns, or both, in one pass over the scores.

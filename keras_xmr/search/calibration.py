@@ -15,7 +15,6 @@ import numpy as np
 from data_pipelines.records import Records, SplitRecords
 from keras_xmr.evaluation.evaluate import ground_truth
 from keras_xmr.evaluation.results import EmbeddedSplit
-from keras_xmr.evaluation.uncertainty.assessment import bins, log_sigma
 from keras_xmr.evaluation.uncertainty.probes import (
     Probes,
     drop_from_captions,
@@ -24,8 +23,7 @@ from keras_xmr.evaluation.uncertainty.probes import (
 )
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.search.answer_sets import AnswerSets, calibrate, standardise
-from keras_xmr.search.photo_index import CAPTIONS, REFERENCE, Calibration
-from keras_xmr.search.query_reranking import tune
+from keras_xmr.search.photo_index import REFERENCE, Calibration
 from keras_xmr.search.run_model import RunModel
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.progress import Progress
@@ -33,9 +31,6 @@ from keras_xmr.utils.vectors import Arrays, chunks, concatenate, select, split_i
 
 _REFERENCE = 256
 """Number of training photos in the reference of scores."""
-
-_STORED = 500
-"""Number of stored training captions, for re-ranking and uncertainty."""
 
 _MOST = 1000
 """Maximum number of photos of the validation split, drawn with a seed."""
@@ -78,30 +73,18 @@ def calibrate_run(model: RunModel) -> tuple[Calibration, dict[str, Arrays]]:
         model: Its model.
 
     Returns:
-        The results, and the arrays of each file that searches read: embeddings of training photos,
-        and of training captions.
+        The results, and the arrays of each file that searches read: embeddings of training photos.
     """
     records = model.records
-    queries = SplitQueries.embed(model, records, "val")
-    reference, captions = embed_reference(model, records), embed_stored_captions(model, records)
-    reranking = None
-    # Regions and words are compared one by one, which takes seconds for one query.
-    if model.kind != "tokens":
-        reranking = tune(queries.scores, model.score(queries.images, captions), queries.right)
-    sets, sigma = calibrate(*queries.standardised(reference)), _informative_sigma(queries, captions)
-    return Calibration(sets, sigma, reranking), {REFERENCE: reference, CAPTIONS: captions}
+    queries, reference = SplitQueries.embed(model, records, "val"), embed_reference(model, records)
+    sets = calibrate(*queries.standardised(reference))
+    return Calibration(sets), {REFERENCE: reference}
 
 
 def embed_reference(model: RunModel, records: Records) -> dict[str, np.ndarray]:
     """Returns embeddings of photos of the training split, drawn with a seed."""
     images = draw(len(records.split("train")), _REFERENCE)
     return embed_split_images(model, records, "train", images)
-
-
-def embed_stored_captions(model: RunModel, records: Records) -> dict[str, np.ndarray]:
-    """Returns embeddings of captions of the training split, drawn with a seed."""
-    train = records.split("train")
-    return _embed_captions(model, train, draw(train.num_captions, _STORED))
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +96,6 @@ class SplitQueries:
         images: Embeddings of the photos.
         captions: Embeddings of the captions.
         right: Bool (captions, photos), by the exhaustive truth if it is known.
-        annotated: The same by the judgements of the config.
         groups: The column of the photo that each caption was written for (captions,).
     """
 
@@ -121,7 +103,6 @@ class SplitQueries:
     images: Arrays
     captions: Arrays
     right: np.ndarray
-    annotated: np.ndarray
     groups: np.ndarray
 
     @classmethod
@@ -138,16 +119,14 @@ class SplitQueries:
         captions = np.flatnonzero(np.isin(part.caption_image, images))
         known = ground_truth(records, part, model.config.data.judgements)
         truth = known.extra.get("truth", known.judgements)
-        right, annotated = (
-            each.grades[images][:, captions].toarray().T > 0 for each in (truth, known.judgements)
-        )
+        right = truth.grades[images][:, captions].toarray().T > 0
         if embedded is not None:
             photos, texts = select(embedded.images, images), select(embedded.captions, captions)
         else:
             photos = embed_split_images(model, records, split, images)
             texts = _embed_captions(model, part, captions)
         groups = np.searchsorted(images, part.caption_image[captions])
-        return cls(model, photos, texts, right, annotated, groups)
+        return cls(model, photos, texts, right, groups)
 
     @cached_property
     def scores(self) -> np.ndarray:
@@ -159,20 +138,6 @@ class SplitQueries:
         """Returns scores in deviations of the reference; see `embed_reference`."""
         against = self.model.score(reference, self.captions).T
         return ScoredSplit(standardise(self.scores, against), self.right, self.groups)
-
-
-def _informative_sigma(queries: SplitQueries, stored: Arrays) -> list[float] | None:
-    """Returns uncertainties of stored captions, if uncertain queries fail significantly more often.
-
-    By the annotated pairs, as in reports: a vague caption matches many photos.
-    """
-    sigma, known = log_sigma(queries.captions), log_sigma(stored)
-    if sigma is None or known is None:
-        return None
-    first = np.argmax(queries.scores, axis=1)
-    hit = queries.annotated[np.arange(len(first)), first].astype(float)
-    measured = bins(sigma, hit, independent=len(np.unique(queries.groups)))
-    return np.sort(known).tolist() if measured.is_informative else None
 
 
 def draw(count: int, most: int) -> np.ndarray:

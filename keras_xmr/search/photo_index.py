@@ -21,14 +21,13 @@ from keras_xmr.search.augmentations import AUGMENTATIONS
 from keras_xmr.search.backends import Backend, backend_class
 from keras_xmr.search.manifests import MANIFEST, read_manifest
 from keras_xmr.search.photos import FileState, Photo, find_photos, read_photo
-from keras_xmr.search.query_reranking import Reranking
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import NO_ARRAY, has_lock, verify
 from keras_xmr.utils.vectors import select
 
 VERSION = 2
 
-PHOTOS, REFERENCE, CAPTIONS = "photos.json", "reference.npz", "captions.npz"
+PHOTOS, REFERENCE = "photos.json", "reference.npz"
 """Ends of the names of files, which have a number in front."""
 
 UNFINISHED = "The index is not finished: run `index` again unless it is still running."
@@ -42,13 +41,9 @@ class Calibration:
 
     Attributes:
         answer_sets: Conformal prediction sets.
-        log_sigma: Uncertainties of training captions, ascending; None if they are not informative.
-        reranking: The re-ranking of queries; None if it would take too long.
     """
 
     answer_sets: AnswerSets | None = None
-    log_sigma: list[float] | None = None
-    reranking: Reranking | None = None
 
 
 class PhotoIndex:
@@ -74,8 +69,6 @@ class PhotoIndex:
         is_finished: Whether the build was completed: all photos have vectors.
         is_calibrated: Whether it has a calibration.
         answer_sets: Conformal prediction sets; None without calibration.
-        log_sigma: Uncertainties of training captions, ascending; None if they are not informative.
-        reranking: Re-ranking of queries; None without calibration.
     """
 
     def __init__(self, path: Path, content: Mapping[str, Any]) -> None:
@@ -93,8 +86,6 @@ class PhotoIndex:
         self.is_calibrated = bool(content["calibration_files"])
         calibration = TypeAdapter(Calibration).validate_python(content["calibration"])
         self.answer_sets = calibration.answer_sets
-        self.log_sigma = calibration.log_sigma
-        self.reranking = calibration.reranking
 
     @classmethod
     def open(cls, path: Path) -> PhotoIndex:
@@ -123,7 +114,7 @@ class PhotoIndex:
         Raises:
             UserError: If one is damaged.
         """
-        _ = self._arrays, self.ids, self.sample, self.reference, self.captions
+        _ = self._arrays, self.ids, self.sample, self.reference
         if self.is_finished and len(self):
             _ = self.vectors
 
@@ -217,11 +208,6 @@ class PhotoIndex:
         if not self.is_calibrated:
             return select(self.sample, slice(256))
         return self._calibrated(REFERENCE)
-
-    @cached_property
-    def captions(self) -> dict[str, np.ndarray]:
-        """Embeddings of training captions; empty without calibration."""
-        return self._calibrated(CAPTIONS) if self.is_calibrated else {}
 
     def damaged_calibration(self) -> list[Path]:
         """Returns the files of the calibration that are missing or damaged."""

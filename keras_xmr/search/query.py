@@ -181,10 +181,8 @@ class SearchResult:
         searched: Number of photos that passed the filters.
         answer: The answer set; None without a calibration for such a query.
         unknown_words: Words that the model does not know.
-        uncertainty: Uncertainty of the query, as a percentile of the captions of training; None
-            if uncertainty is not informative.
         certified: Whether no other photo can be among these or in the answer set, by the matcher
-            of the model; with a re-ranker, among all that were re-ranked. None without a bound.
+            of the model. None without a bound.
         notes: Further sentences.
         seconds: Time of the search.
     """
@@ -193,7 +191,6 @@ class SearchResult:
     searched: int = 0
     answer: Answer | None = None
     unknown_words: tuple[str, ...] = ()
-    uncertainty: float | None = None
     certified: bool | None = None
     notes: tuple[str, ...] = ()
     seconds: float = 0.0

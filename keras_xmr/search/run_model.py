@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from functools import cache, cached_property
 from pathlib import Path
 from threading import RLock
@@ -22,12 +21,11 @@ from data_pipelines.records import Records, SplitRecords
 from data_pipelines.text import Tokenizer, split_words
 from keras_xmr import embeddings
 from keras_xmr.config.model_compatibility import why_not_indexed
-from keras_xmr.config.registry import components, options_of
 from keras_xmr.config.schema import Config
 from keras_xmr.encoders import EncoderError, InputSpec
 from keras_xmr.evaluation.embed import tower_graph
 from keras_xmr.matchers.base import Matcher, Side
-from keras_xmr.model.build import PHOTOS, further_matcher, restore_tokenizer
+from keras_xmr.model.build import PHOTOS, restore_tokenizer
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import image_tower, text_tower, tower_on_features
 from keras_xmr.runs.folder import RunFolder, load_run
@@ -251,22 +249,6 @@ class RunModel:
         """Applies `prepare` of the matcher, which may add samples."""
         with self._lock:
             return _arrays(self.matcher.prepare(_tensors(embedding), side))
-
-    def with_matcher(self, name: str) -> RunModel:
-        """Returns this model with another matcher, with trained weights if there are any.
-
-        Args:
-            name: One of `keras_xmr.config.model_compatibility.further_matchers`.
-        """
-        with self._lock:
-            losses = () if is_independent(self.config) else self._complete_model.objective.losses_
-            choice = options_of(components("matcher")[name])(name=name)
-            other = copy(self)
-            other.__dict__.pop("_score", None)
-            other.matcher = further_matcher(choice, self.matcher, losses)
-            # A scale that was learned for other distances is not valid for probabilities.
-            other.matcher_name, other.log_odds = name, False
-        return other
 
     def search_constants(self) -> dict[str, float]:
         """Returns the constants of the matcher for searches."""

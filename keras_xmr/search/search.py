@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain
 from pathlib import Path
 from threading import Lock
@@ -26,7 +26,6 @@ from keras_xmr.search.query import (
     QueryError,
     SearchResult,
 )
-from keras_xmr.search.query_reranking import FIRST, RERANKERS, Reranking
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.vectors import Arrays, chunks, concatenate, select
 
@@ -51,12 +50,9 @@ class Searcher:
         run: The run of the index, if it was moved.
         embedder: Embeds and scores instead of the model of the run.
         compiled: Whether the model is compiled, which is faster from the second query on.
-        matcher: Another matcher, which scores the candidates of that of the index. Results
-            then lack answer sets and re-ranking, which were calibrated for that one.
 
     Attributes:
         embedder: The model, if it was loaded.
-        by_matcher: Makes a searcher by another matcher, once for each.
     """
 
     def __init__(
@@ -65,16 +61,14 @@ class Searcher:
         run: Path | None = None,
         embedder: Any | None = None,
         compiled: bool = True,
-        matcher: str = "",
     ) -> None:
-        self.index, self._matcher = index, matcher
+        self.index = index
         self._compiled = compiled
         self._run = index.run if run is None else run
         self.embedder: Any = embedder
         self._lock = Lock()
         # The same filters are used repeatedly, as while a user types.
         self._passed = lru_cache(8)(lambda filters: filters.allowed(index))
-        self.by_matcher = cache(lambda name: Searcher(index, run, embedder, compiled, name))
 
     @property
     def model(self) -> RunModel:
@@ -100,11 +94,6 @@ class Searcher:
         model: RunModel = self.embedder
         return model
 
-    @cached_property
-    def _scorer(self) -> RunModel:
-        """The model with the matcher that scores."""
-        return self.model.with_matcher(self._matcher) if self._matcher else self.model
-
     def warm_up(self) -> None:
         """Loads the model, and answers a query, so that the next one is fast.
 
@@ -114,56 +103,42 @@ class Searcher:
         if len(self.index):
             self.search(Query(texts=("a photo",)), count=1)
 
-    def search(
-        self,
-        query: Query,
-        count: int = 20,
-        filters: Filters = _ALL,
-        rerank: str | None = None,
-    ) -> SearchResult:
+    def search(self, query: Query, count: int = 20, filters: Filters = _ALL) -> SearchResult:
         """Finds the photos that match a query best.
 
         Args:
             query: The query.
             count: Number of hits, at most `MAX_COUNT`.
             filters: Filters of the photos.
-            rerank: One of `RERANKERS`, which re-ranks the top photos; None for no re-ranking.
 
         Raises:
             UserError: If the query cannot be answered, or the model is another.
         """
         begin = time.perf_counter()
         query.check()
-        reranking = None if rerank is None else self._reranking(query, rerank)
         if not 1 <= count <= MAX_COUNT:
             raise QueryError(f"the number of results must be 1 to {MAX_COUNT:,}, got {count:,}")
         allowed = self._passed(filters)
         if query.ids:
             allowed = np.setdiff1d(allowed, query.ids)
         if len(allowed):
-            result = self._search(query, count, allowed, reranking)
+            result = self._search(query, count, allowed)
         else:
             result = SearchResult(notes=tuple(self._why_nothing()))
         notes = (*filters.unknown(self.index), *result.notes)
         return replace(result, notes=notes, seconds=time.perf_counter() - begin)
 
-    def _search(
-        self, query: Query, count: int, allowed: np.ndarray, reranking: Reranking | None
-    ) -> SearchResult:
+    def _search(self, query: Query, count: int, allowed: np.ndarray) -> SearchResult:
         """Searches among some photos, at least one."""
-        # All photos that are re-ranked can be among the results.
-        ranking = self._rank(query, count if reranking is None else max(count, FIRST), allowed)
-        if reranking is not None and len(ranking.ids):
-            ranking = self._rerank(ranking, reranking)
+        ranking = self._rank(query, count, allowed)
         texts = (*query.texts, *query.unlike)
         return SearchResult(
             hits=tuple(self._hits(ranking, count)),
             searched=ranking.searched,
             answer=self._answer(ranking),
             unknown_words=tuple(dict.fromkeys(chain(*map(self.model.unknown_words, texts)))),
-            uncertainty=self._uncertainty(ranking),
             certified=ranking.certified,
-            notes=tuple(self._notes(ranking, reranking)),
+            notes=tuple(self._notes(ranking)),
         )
 
     def _rank(self, query: Query, count: int, allowed: np.ndarray) -> _Ranking:
@@ -226,9 +201,9 @@ class Searcher:
         tiles = map(self.index.embeddings, chunks(ids, _TILE))
         count = len(next(iter(parts.values())))
         scores = np.concatenate(
-            [np.empty((0, count), np.float32), *(self._scorer.score(t, parts) for t in tiles)]
+            [np.empty((0, count), np.float32), *(self.model.score(t, parts) for t in tiles)]
         )
-        mean, deviation = centre_and_scale(self._scorer.score(self.index.reference, parts).T)
+        mean, deviation = centre_and_scale(self.model.score(self.index.reference, parts).T)
         by_part = (scores - mean) / deviation
         unlike = len(query.unlike)
         standard = by_part[:, : count - unlike].mean(axis=1)
@@ -252,7 +227,7 @@ class Searcher:
         if similarities is None:
             return True
         index = self.index
-        is_certain = index.is_finished and index.vectors.is_exact and not self._matcher
+        is_certain = index.is_finished and index.vectors.is_exact
         if not is_certain or len(similarities) > 1:
             return None
         if index.reduces:
@@ -262,43 +237,10 @@ class Searcher:
         count = min(max(count, ranking.set_size), len(ranking.scores))
         return None if bound is None else bool(ranking.scores[count - 1] >= bound[0])
 
-    def _reranking(self, query: Query, rerank: str) -> Reranking:
-        """Returns the re-ranking of a name; refused where it was not tuned."""
-        if self._matcher:
-            raise QueryError(
-                f"{rerank} was tuned for {self.index.matcher}, not for {self._matcher}; use it "
-                "without another matcher"
-            )
-        if rerank not in RERANKERS:
-            raise QueryError(
-                f"unknown re-ranker {rerank!r} of a search; use {', '.join(RERANKERS)}"
-            )
-        if not query.is_one_text:
-            raise QueryError(f"{rerank} is for a single text")
-        if self.index.reranking is None:
-            raise QueryError(
-                f"{self.index.path} has no captions for re-ranking: `index` stores them with "
-                "answer sets, except for matchers of regions and words"
-            )
-        return self.index.reranking
-
-    def _rerank(self, ranking: _Ranking, reranking: Reranking) -> _Ranking:
-        """Re-ranks the top photos."""
-        top = self.index.embeddings(ranking.ids[:FIRST])
-        sample_scores = self._scorer.score(top, self.index.captions)
-        order = reranking.order(ranking.scores[:FIRST], sample_scores)
-        order = np.concatenate([order, np.arange(len(order), len(ranking.ids))])
-        return replace(
-            ranking,
-            ids=ranking.ids[order],
-            scores=ranking.scores[order],
-            standard=ranking.standard[order],
-        )
-
     def _answer(self, ranking: _Ranking) -> Answer | None:
-        """Returns the answer set; None without a calibration for such a query and matcher."""
+        """Returns the answer set; None without a calibration for such a query."""
         sets = self.index.answer_sets
-        if sets is None or self._matcher or not (ranking.query.is_one_text and len(ranking.ids)):
+        if sets is None or not (ranking.query.is_one_text and len(ranking.ids)):
             return None
         return Answer(
             size=ranking.set_size,
@@ -311,8 +253,7 @@ class Searcher:
     def _hits(self, ranking: _Ranking, count: int) -> Iterator[Hit]:
         index, top = self.index, ranking.scores[:count]
         is_one_text, sets = ranking.query.is_one_text, index.answer_sets
-        matches = self._scorer.probability(top) if is_one_text else None
-        has_answer = sets is not None and is_one_text and not self._matcher
+        matches = self.model.probability(top) if is_one_text else None
         for rank, (number, score) in enumerate(zip(ranking.ids[:count].tolist(), top, strict=True)):
             photo = index.photo(number)
             yield Hit(
@@ -321,7 +262,7 @@ class Searcher:
                 score=float(score),
                 probability=None if matches is None else float(matches[rank]),
                 in_answer=(
-                    bool(ranking.standard[rank] >= sets.cutoff) if sets and has_answer else None
+                    bool(ranking.standard[rank] >= sets.cutoff) if sets and is_one_text else None
                 ),
                 taken=photo.taken,
                 width=photo.width,
@@ -329,14 +270,6 @@ class Searcher:
                 duplicate_of=index.duplicate_of(number),
                 tags=index.tags_of(number),
             )
-
-    def _uncertainty(self, ranking: _Ranking) -> float | None:
-        """Returns uncertainty of a text as a percentile; None if it is not informative."""
-        known = self.index.log_sigma
-        if known is None or not ranking.query.is_one_text:
-            return None
-        log_sigma = 0.5 * float(ranking.parts["log_variance"].mean())
-        return float(100.0 * np.searchsorted(known, log_sigma) / len(known))
 
     def _why_nothing(self) -> Iterator[str]:
         """Yields sentences on a search without any photo, for which no model is loaded."""
@@ -347,23 +280,15 @@ class Searcher:
         if not self.index.is_finished:
             yield UNFINISHED
 
-    def _notes(self, ranking: _Ranking, reranking: Reranking | None) -> Iterator[str]:
+    def _notes(self, ranking: _Ranking) -> Iterator[str]:
         """Yields sentences on a ranking."""
-        own, scored = self.index.matcher, f"{len(ranking.ids):,} of {ranking.searched:,} photos"
-        is_partial = len(ranking.ids) < ranking.searched
-        if self._matcher:
-            yield f"Ranked by {self._matcher}; answer sets and re-ranking are those of {own} alone."
         if not self.index.is_finished:
             yield UNFINISHED
-        if self._matcher and is_partial:
+        if len(ranking.ids) < ranking.searched and ranking.certified is not True:
             yield (
-                f"{scored}, the best by {own}, were scored by {self._matcher}; others may be "
-                "better."
+                f"{len(ranking.ids):,} of {ranking.searched:,} photos were scored by "
+                f"{self.index.matcher}; others may be better."
             )
-        elif is_partial and ranking.certified is not True:
-            yield f"{scored} were scored by {own}; others may be better."
-        if reranking is not None:
-            yield reranking.sentence
 
 
 @dataclass(eq=False)

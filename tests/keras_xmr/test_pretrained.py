@@ -15,7 +15,6 @@ import two_towers
 import keras_xmr
 from keras_xmr.commands._cli import main
 from keras_xmr.config.loader import load_config
-from keras_xmr.config.model_compatibility import further_matchers
 from keras_xmr.runs.folder import load_run
 from keras_xmr.runs.pretrained import pretrained_run
 from keras_xmr.search import PhotoIndex, Query, Searcher
@@ -174,7 +173,6 @@ def test_a_folder_of_a_preset_of_kerashub_is_searched(preset, here):
     assert found.hits[0].probability is not None, "scores of SigLIP are log-odds"
     config = load_run(Path("saved_models/preset"))
     assert config.model.dimension == 8
-    assert "cosine" in further_matchers(config), "what the server asks"
 
 
 def test_an_exported_run_is_whole_without_the_folder_of_its_encoders(preset, here):

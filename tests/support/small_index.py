@@ -87,12 +87,6 @@ class StubEmbedder:
     def score_bound(self, *_: Any) -> None:
         return None
 
-    def with_matcher(self, name: str) -> StubEmbedder:
-        """The same, with the least like photos first."""
-        other = StubEmbedder(self.fingerprint, name)
-        other.score = lambda *pair: -self.score(*pair)  # type: ignore[method-assign]
-        return other
-
     def probability(self, scores: np.ndarray) -> None:
         return None
 

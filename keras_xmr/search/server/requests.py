@@ -154,15 +154,11 @@ class SearchRequest(SampleRequest):
         texts: Texts to match.
         ids: Ids of photos of the index to match.
         unlike: Texts that results should not match.
-        matcher: The matcher; empty for that of the index.
-        rerank: The re-ranker of the top photos of a text; empty for none.
     """
 
     texts: Texts = ()
     ids: Annotated[tuple[PhotoId, ...], Field(max_length=MAX_PARTS)] = ()
     unlike: Texts = ()
-    matcher: Annotated[str, StringConstraints(max_length=100)] = ""
-    rerank: Annotated[str, StringConstraints(max_length=100)] = ""
 
     def query(self, images: Sequence[bytes] = ()) -> Query:
         """Converts it to a query of the index, with image files to match."""

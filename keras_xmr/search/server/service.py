@@ -16,8 +16,6 @@ from typing import Any, Literal
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from data_pipelines.sources import UnreadableError
-from keras_xmr.config.model_compatibility import further_matchers
-from keras_xmr.runs.folder import load_run
 from keras_xmr.search import Filters, Photo, PhotoIndex, Searcher, SearchResult
 from keras_xmr.search.server.batching import BatchingEmbedder
 from keras_xmr.search.server.requests import (
@@ -50,7 +48,6 @@ class Service:
     Attributes:
         id: What `/healthz` says: each server has another.
         path: The folder of the index.
-        matchers: Further matchers by which photos can be ranked.
         searcher: The current searcher. A request reads it once: it may be replaced at any time.
     """
 
@@ -69,7 +66,6 @@ class Service:
         # A changed photo has another checksum.
         self._thumbnail = lru_cache(_KEPT)(lambda id_, _: self.resized(id_, _SMALL))
         self._sort_by_day = lru_cache(_LISTS_KEPT)(_sort_by_day)
-        self.matchers = _further_matchers(run or self.index.run)
         self.metrics.watch("photos", "Photos in the index.", lambda: len(self.index))
         self.metrics.watch(
             "waiting", "Requests that wait for the model.", lambda: self.embedder.waiting
@@ -168,16 +164,8 @@ class Service:
             images: Bytes of image files to match.
             searcher: The searcher of the request; default: the current one.
         """
-        query, searcher = request.query(images), searcher or self.searcher
-        matcher, default = request.matcher, searcher.index.matcher
-        if matcher not in ("", default):
-            if matcher not in self.matchers:
-                names = ", ".join([default, *self.matchers])
-                raise UserError(
-                    f"matcher: {matcher!r} cannot rank these photos; use one of: {names}"
-                )
-            searcher = searcher.by_matcher(matcher)
-        return searcher.search(query, request.count, request.filters(), request.rerank or None)
+        searcher = searcher or self.searcher
+        return searcher.search(request.query(images), request.count, request.filters())
 
     def photo(self, id_: int) -> Photo:
         """Returns a photo of the index.
@@ -280,14 +268,6 @@ def _photo(index: PhotoIndex, id_: int) -> Photo:
 def _sort_by_day(index: PhotoIndex, filters: Filters) -> list[tuple[str, int]]:
     """Times and ids of the photos that pass the filters, ascending."""
     return sorted((index.photo(id_).taken, id_) for id_ in filters.allowed(index).tolist())
-
-
-def _further_matchers(run: Path) -> list[str]:
-    """Returns further matchers of the model of a run, by its config; none without it."""
-    try:
-        return further_matchers(load_run(run))
-    except UserError:
-        return []
 
 
 def _model(run: Path) -> Any:

@@ -8,12 +8,9 @@ import pytest
 import tensorflow as tf
 
 from keras_xmr.config.loader import find_config, load_config
-from keras_xmr.config.model_compatibility import attends, further_matchers
+from keras_xmr.config.model_compatibility import attends
 from keras_xmr.config.registry import components, options_of
 from keras_xmr.evaluation.inspection import ImageAttention
-from keras_xmr.evaluation.reporting.evaluation_plots import attention_picture
-from keras_xmr.evaluation.reporting.heat import overlay
-from keras_xmr.evaluation.results import Attention
 from keras_xmr.heads import (
     AttentivePoint,
     DynamicSubEmbeddings,
@@ -114,13 +111,6 @@ def test_features_of_no_places_have_no_maps():
 )
 def test_the_config_says_whether_there_is_something_to_see(config, overrides, expected):
     assert attends(load_config(find_config(config), overrides)) is expected
-
-
-def test_matchers_that_a_model_can_be_asked_with():
-    found = further_matchers(load_config(find_config("scenes_pcme")))
-    assert {"mean_only", "wasserstein", "cosine"} <= set(found)
-    assert not {"match_probability", "max_cosine", "sgraf"} & set(found)
-    assert further_matchers(load_config(find_config("scenes_saf"))) == []
 
 
 def test_every_head_that_attends_says_so():

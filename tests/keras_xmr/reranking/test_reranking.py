@@ -58,15 +58,6 @@ def test_fast_reranking_in_float32_ranks_as_golden_but_for_rounding(golden):
             assert (ranking(found) != order).mean() < 0.01
 
 
-def test_one_query_against_a_stored_batch_is_reranked_as_the_batch_is(cosines):
-    reranker = FastReranking(preset="cub")
-    batch = reranker(cosines).text_to_image
-    for caption in (0, 77):
-        found = reranker.rerank_query(cosines[:, caption], cosines)
-        np.testing.assert_allclose(found, batch[:, caption], rtol=1e-12)
-    np.testing.assert_allclose(reranker.rerank_query(cosines.T, cosines), batch.T, rtol=1e-12)
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_fast_reranking_is_the_formula(cosines, dtype):
     scores = cosines.astype(dtype)

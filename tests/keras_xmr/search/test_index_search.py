@@ -13,14 +13,12 @@ import numpy as np
 import pytest
 from small_index import COLOURS, StubEmbedder, photo, small_index, write_photos
 
-from keras_xmr.commands._results_page import lines, results_table
-from keras_xmr.reranking import FastReranking
+from keras_xmr.commands._results_page import results_table
 from keras_xmr.search import MAX_TEXT, Filters, PhotoIndex, Query, Searcher, search
 from keras_xmr.search.answer_sets import AnswerSets
 from keras_xmr.search.backends import Exact
 from keras_xmr.search.build import build_index
 from keras_xmr.search.manifests import write_manifest
-from keras_xmr.search.query_reranking import Reranking
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import locked
 
@@ -41,13 +39,9 @@ def folders(result):
     return [hit.path.partition("/")[0] for hit in result.hits]
 
 
-def with_answer_sets(folder, captions=None, sigma=None, **values):
+def with_answer_sets(folder, **values):
     index = PhotoIndex.open(folder / "index")
     index.answer_sets = AnswerSets(**({"cutoff": 0.8, "queries": 2, "groups": 2} | values))
-    index.log_sigma = sigma
-    if captions is not None:
-        index.reranking = Reranking(scale=3.0, before=0.5, after=0.625)
-        index.__dict__["captions"] = {"mean": captions}
     index.__dict__["reference"] = {"mean": index.sample["mean"]}
     return Searcher(index, embedder=StubEmbedder())
 
@@ -154,67 +148,6 @@ def test_answer_sets_say_how_many(folder):
     assert (everything.answer.size, everything.answer.cutoff) == (15, None)
 
 
-def test_one_query_is_reranked_as_the_batch_that_is_stored(folder):
-    model = StubEmbedder()
-    texts = ["red", "red yellow", "white", "white green", "blue"]
-    sample = model.embed_texts(texts)["mean"]
-    searcher = with_answer_sets(folder, sample)
-    index = searcher.index
-    batch = FastReranking(lambda1=3.0, lambda2=3.0)(model.score(index.sample, {"mean": sample}))
-    changed = 0
-    for number, text in enumerate(texts):
-        plain = searcher.search(Query(texts=(text,)), count=15)
-        found = searcher.search(Query(texts=(text,)), count=15, rerank="fast_reranking")
-        order = np.argsort(-batch.text_to_image[:, number], kind="stable")
-        assert [hit.id for hit in found.hits] == index.ids[order].tolist()
-        # What is in the set, and how many, is as without it.
-        told = {hit.id: (hit.score, hit.in_answer) for hit in plain.hits}
-        assert {hit.id: (hit.score, hit.in_answer) for hit in found.hits} == told
-        assert found.answer == plain.answer
-        assert "from 50.0 to 62.5 %" in found.notes[-1]
-        changed += [hit.id for hit in plain.hits] != [hit.id for hit in found.hits]
-    assert changed
-
-
-def test_what_cannot_be_reranked_is_said(folder, searcher):
-    with pytest.raises(UserError, match="has no captions for re-ranking"):
-        searcher.search(Query(texts=("red",)), rerank="fast_reranking")
-    known = with_answer_sets(folder, StubEmbedder().embed_texts(["red"])["mean"])
-    with pytest.raises(UserError, match="is for a single text"):
-        known.search(Query(texts=("red", "blue")), rerank="fast_reranking")
-    with pytest.raises(UserError, match="unknown re-ranker 'slow'"):
-        known.search(Query(texts=("red",)), rerank="slow")
-
-
-class Vague(StubEmbedder):
-    """Its sigma grows with the number of words."""
-
-    def __init__(self):
-        super().__init__()
-        self.kind = "gaussian"
-
-    def embed_texts(self, texts):
-        words = np.array([[len(text.split())] * 3 for text in texts], np.float32)
-        return super().embed_texts(texts) | {"log_variance": 2 * words}
-
-
-def test_uncertainty_is_a_percentile_of_training_captions(folder):
-    captions = np.zeros((4, 3), np.float32)
-    index = with_answer_sets(folder, captions, [0.5, 1.5, 1.6, 9.0]).index
-    index.kind = "gaussian"
-    for text, percent in (("red", 25.0), ("red blue", 75.0)):
-        found = Searcher(index, embedder=Vague()).search(Query(texts=(text,)))
-        assert found.uncertainty == percent
-        assert f"more uncertain than {percent:.0f} % of the captions of training" in "\n".join(
-            lines(found)
-        )
-    index = with_answer_sets(folder, captions).index
-    index.kind = "gaussian"
-    found = Searcher(index, embedder=Vague()).search(Query(texts=("red",)))
-    assert found.uncertainty is None
-    assert "uncertain" not in "\n".join(lines(found)), "what is not informative is not shown"
-
-
 def test_it_is_plain_data(folder):
     result = with_answer_sets(folder).search(Query(texts=("red",)), count=2)
     told = json.loads(json.dumps(asdict(result), allow_nan=False))
@@ -255,28 +188,17 @@ def test_candidates_are_widened_until_the_bound_proves_them(folder, monkeypatch,
         assert result.hits[0].id == index.ids[exact]
 
 
-def with_a_bound_between_photos(folder, monkeypatch, captions=None, **options):
+def with_a_bound_between_photos(folder, monkeypatch):
     """A searcher whose bound on the photos that were not scored lies above the second photo."""
     for name in ("_FEW", "_MOST"):
         monkeypatch.setattr(search, name, 12)
-    monkeypatch.setattr(search, "FIRST", 3)
-    searcher = with_answer_sets(folder, captions, **options)
+    searcher = with_answer_sets(folder)
     searcher.index.reduces = False
     searcher.model.score_bound = lambda *_: np.array([-np.inf])
     first, second, *_ = searcher.search(Query(texts=("red",))).hits
     assert first.score > second.score
     searcher.model.score_bound = lambda *_: np.array([(first.score + second.score) / 2])
     return searcher
-
-
-def test_what_is_reranked_is_certified_with_all_that_may_be_shown(folder, monkeypatch):
-    captions = StubEmbedder().embed_texts(["red", "blue"])["mean"]
-    searcher = with_a_bound_between_photos(folder, monkeypatch, captions, cutoff=99.0)
-    red = Query(texts=("red",))
-    assert searcher.search(red, count=1).certified is True
-    found = searcher.search(red, count=1, rerank="fast_reranking")
-    assert found.certified is False
-    assert "others may be better" in " ".join(found.notes)
 
 
 def test_an_answer_set_that_may_lack_photos_is_not_certified(folder, monkeypatch):

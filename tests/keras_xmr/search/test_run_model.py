@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -9,11 +11,10 @@ import tensorflow as tf
 from tiny_runs import copy_of
 
 from keras_xmr.config.loader import find_config, load_config
-from keras_xmr.config.registry import components, options_of
+from keras_xmr.config.registry import components
 from keras_xmr.evaluation.embed import embed_split
 from keras_xmr.evaluation.scoring import score_tiles
-from keras_xmr.evaluation.uncertainty.assessment import log_sigma
-from keras_xmr.model.build import further_matcher
+from keras_xmr.matchers import Cosine
 from keras_xmr.search import PhotoIndex, Query, Searcher
 from keras_xmr.search.build import build_index
 from keras_xmr.search.calibration import (
@@ -100,18 +101,6 @@ def test_records_of_other_data_are_refused(trained):
     assert example_caption(model) == ""
 
 
-def test_training_captions_are_stored(trained, model, index):
-    records = trained.records.split("train")
-    assert len(index.captions["mean"]) == min(500, len(records.captions))
-    assert index.reranking.after >= 0
-    sigma = log_sigma(index.captions)
-    assert sigma.std() > 0
-    assert index.log_sigma is None or (index.log_sigma == np.sort(sigma)).all()
-    text = trained.records.split("test").captions[0].text
-    found = Searcher(index, embedder=model).search(Query(texts=(text,)), rerank="fast_reranking")
-    assert found.notes[-1] == index.reranking.sentence
-
-
 def test_texts_are_read_in_a_graph_as_one_by_one(trained, model):
     plain = RunModel(trained.folder.path, compiled=False)
     texts = ["A large red Circle, isn't it?", "qxz wombats wombats", "!", ""]
@@ -122,22 +111,10 @@ def test_texts_are_read_in_a_graph_as_one_by_one(trained, model):
         np.testing.assert_allclose(model.embed_texts(texts)[name], values, rtol=1e-4, atol=1e-5)
 
 
-def test_another_matcher_scores_as_evaluation_does(trained, index, model):
-    part = trained.records.split("test")
-    embedded = embed_split(trained.model, part, trained.tokenizer, trained.config)
-    choice = options_of(components("matcher")["wasserstein"])(name="wasserstein")
-    other = further_matcher(choice, trained.model.matcher, ())
-    scores = score_tiles(other, embedded.images, embedded.captions, (64, 64)).dense().image_to_text
-    searcher = Searcher(index, embedder=model, matcher="wasserstein")
-    found = searcher.search(Query(texts=(part.captions[3].text,)), count=len(part))
-    own = {int(hit.path[:3]): hit.score for hit in found.hits}
-    told = [own[number] for number in range(len(part))]
-    np.testing.assert_allclose(told, scores[:, 3], rtol=1e-3, atol=1e-3)
-    assert all(hit.probability is None for hit in found.hits)
-
-
 def test_scores_have_one_graph_for_any_number_of_photos_and_texts(model, monkeypatch, caplog):
-    other, traced = model.with_matcher("cosine"), []
+    other, traced = copy(model), []
+    other.__dict__.pop("_score", None)
+    other.matcher = Cosine()
     monkeypatch.setattr(tf.get_logger(), "handlers", [caplog.handler])
     monkeypatch.setattr(type(other.matcher), "prepare", lambda _, e, side: traced.append(side) or e)
     for photos, texts in ((7, 1), (3, 1), (5, 2), (0, 1)):

@@ -63,23 +63,12 @@ function filters() {
 function request() {
   const text = byId("query").value.trim();
   const unlike = byId("unlike").value.split(",").map((part) => part.trim()).filter(Boolean);
-  const wanted = {
+  return {
     texts: text ? [text] : [],
     ids: photoParts.ids,
     unlike: unlike.slice(0, maxParts),
     ...filters(),
   };
-  return {...wanted, rerank: reranks(wanted) ? "fast_reranking" : ""};
-}
-
-/* Re-ranking is for a single text. */
-function reranks({texts, ids, unlike}) {
-  const box = byId("rerank");
-  const others = ids.length + photoParts.files.length + unlike.length;
-  if (box) {
-    box.disabled = Boolean(others);
-  }
-  return Boolean(box && box.checked && !box.disabled && texts.length);
 }
 
 function isEmpty(wanted) {
@@ -93,7 +82,7 @@ function toAddress(wanted) {
   if (wanted.unlike.length) {
     search.set("not", byId("unlike").value);
   }
-  for (const name of ["rerank", "folder", "since", "until"]) {
+  for (const name of ["folder", "since", "until"]) {
     if (wanted[name]) {
       search.set(name, wanted[name]);
     }
@@ -113,15 +102,9 @@ function fromAddress() {
       byId(name).value = search.get(name) || "";
     }
   }
-  if (byId("rerank")) {
-    byId("rerank").checked = search.has("rerank");
-  }
   const tags = new Set(search.getAll("tag"));
   for (const box of document.querySelectorAll("input[name=tag]")) {
     box.checked = tags.has(box.value);
-  }
-  if (byId("expert") && search.has("rerank")) {
-    byId("expert").open = true;
   }
   showParts();
   countFilters();
@@ -335,9 +318,6 @@ function summarise(result, typed) {
   if (result.hits.length) {
     row.append(make("span", {textContent: countText(result)}));
   }
-  if (result.uncertainty !== null) {
-    row.append(...vagueness(result.uncertainty));
-  }
   const notes = result.notes.filter((note) => note !== NOTHING).join(" ");
   byId("summary").append(row, make("p", {className: "quiet", textContent: notes}));
 }
@@ -346,22 +326,6 @@ function countText({hits, searched, certified, seconds}) {
   const best = certified ? "The best" : "Probably the best";
   const photos = `${best} ${number(hits.length)} of ${plural(searched, "photo")}`;
   return `${photos}, in ${seconds < 0.01 ? "less than 0.01" : seconds.toFixed(2)} s`;
-}
-
-const vague = [
-  "A very precise query",
-  "A precise query",
-  "A query neither vague nor precise",
-  "A vague query: many photos may be right",
-  "A very vague query: many photos may be right",
-];
-
-function vagueness(percentile) {
-  const level = Math.min(4, Math.floor(percentile / 20));
-  const scale = make("span", {className: "scale", ariaHidden: "true"});
-  vague.forEach((_, step) => scale.append(make("i", {className: step <= level ? "on" : ""})));
-  const title = `More uncertain than ${Math.round(percentile)} % of the captions of training`;
-  return [make("span", {title}, scale, ` ${vague[level]}`)];
 }
 
 /* Photos. */
@@ -569,9 +533,6 @@ byId("files").addEventListener("change", (event) => {
 byId("query").addEventListener("input", typeAhead);
 byId("unlike").addEventListener("input", typeAhead);
 byId("filters").addEventListener("change", () => search());
-if (byId("rerank")) {
-  byId("rerank").addEventListener("change", () => search());
-}
 byId("reset").addEventListener("click", resetFilters);
 byId("previous").addEventListener("click", () => view(shown.at - 1));
 byId("next").addEventListener("click", () => view(shown.at + 1));

@@ -18,11 +18,10 @@ from PIL import Image
 from small_index import StubEmbedder, small_index
 
 from keras_xmr.search.build import build_index
-from keras_xmr.search.query_reranking import Reranking
 from keras_xmr.search.server import service as service_module
 from keras_xmr.search.server.batching import Batcher, BatchingEmbedder
 from keras_xmr.search.server.process import create_app
-from keras_xmr.search.server.requests import OverloadedError, SearchRequest, Settings
+from keras_xmr.search.server.requests import OverloadedError, Settings
 from keras_xmr.search.server.service import Service
 
 
@@ -70,7 +69,7 @@ def test_search_by_text_tells_all_that_the_library_tells(client, service):
     scores = [hit["score"] for hit in found["hits"]]
     assert scores == sorted(scores, reverse=True)
     expected = {"answer", "broken", "certified", "hits", "notes", "searched", "seconds"}
-    assert set(found) == expected | {"uncertainty", "unknown_words"}
+    assert set(found) == expected | {"unknown_words"}
     assert found["searched"] == len(service.index)
     again = client.get("/search", params={"texts": "a dog", "count": 5}).json()
     assert again["hits"] == found["hits"]
@@ -79,50 +78,6 @@ def test_search_by_text_tells_all_that_the_library_tells(client, service):
 def test_several_texts_and_photos_in_the_address(client):
     parameters = {"texts": ["a dog", "a car"], "ids": [0, 1], "unlike": ["snow"], "count": 2}
     assert len(client.get("/search", params=parameters).json()["hits"]) == 2
-
-
-def test_another_matcher_ranks_the_photos(client, service, monkeypatch):
-    asked = {"texts": ["red"], "count": 15}
-    own = client.post("/search", json=asked).json()
-    assert "cosine" in error_of(client.post("/search", json={**asked, "matcher": "mean_only"}), 422)
-    monkeypatch.setattr(service, "matchers", ["mean_only"])
-    found = client.post("/search", json={**asked, "matcher": "mean_only"}).json()
-    # The stub's other matcher puts the least like first.
-    scores = [hit["score"] for hit in own["hits"]]
-    assert [hit["score"] for hit in found["hits"]] == [-score for score in reversed(scores)]
-    assert found["answer"] is None
-    assert found["certified"] is True
-    assert "Ranked by mean_only" in found["notes"][0]
-    again = client.post("/search", json={**asked, "matcher": "cosine"}).json()
-    assert again["hits"] == own["hits"]
-    assert "matcher" in error_of(client.get("/search", params={"texts": "x", "matcher": "no"}), 422)
-
-
-def test_another_matcher_promises_nothing_of_photos_that_it_has_not_scored(service, monkeypatch):
-    monkeypatch.setattr(service, "matchers", ["mean_only"])
-    monkeypatch.setattr("keras_xmr.search.search._FEW", 4)
-    request = SearchRequest(texts=("red",), count=1, matcher="mean_only")
-    found = service.find(request)
-    assert found.certified is None
-    assert "4 of 15 photos, the best by cosine, were scored by mean_only" in found.notes[1]
-
-
-def test_a_text_is_reranked(client, service, monkeypatch):
-    asked = {"texts": ["red"], "rerank": "fast_reranking"}
-    assert "has no captions" in error_of(client.post("/search", json=asked), 422)
-    index = service.index
-    monkeypatch.setattr(index, "reranking", Reranking(4.0, 0.1, 0.2))
-    index.__dict__["captions"] = StubEmbedder().embed_texts(["red", "red", "blue"])
-    found = client.post("/search", json=asked).json()
-    plain = client.post("/search", json={"texts": ["red"]}).json()
-    assert {hit["id"] for hit in found["hits"]} == {hit["id"] for hit in plain["hits"]}
-    assert any("Re-ranked" in note for note in found["notes"])
-    monkeypatch.setattr(service, "matchers", ["mean_only"])
-    both = {**asked, "matcher": "mean_only"}
-    assert "tuned for cosine" in error_of(client.post("/search", json=both), 422)
-    assert "unknown re-ranker" in error_of(
-        client.post("/search", json={**asked, "rerank": "x"}), 422
-    )
 
 
 def test_filters(client, service):
@@ -228,6 +183,7 @@ def test_a_bad_image_is_an_error_for_that_image_alone(client):
         ({"texts": ["a"], "count": "many"}, "count"),
         ({"texts": ["a"], "since": "yesterday"}, "since"),
         ({"texts": ["a"], "colour": "red"}, "colour"),
+        ({"texts": ["a"], "matcher": "cosine"}, "matcher"),
         ({"ids": [-1]}, "ids.0"),
         ({"ids": [2**63]}, "ids.0"),
         ([], "the request"),
@@ -389,7 +345,7 @@ def test_a_request_keeps_to_one_index(client, service, monkeypatch, tmp_path):
 
 ODD = [None, True, -1, 0, 7, 2**70, 1e308, "", "\0", "a" * 3000, "é\u202e", "a dog", [], {}, [[]]]
 FIELDS = {
-    "/search": ["texts", "ids", "unlike", "count", "folder", "since", "tags", "matcher", "rerank"],
+    "/search": ["texts", "ids", "unlike", "count", "folder", "since", "tags"],
     "/similar": ["query", "images"],
 }
 
@@ -423,8 +379,7 @@ def test_fuzzed_requests_end_in_clean_errors(client):
         "/similar/{}",
     ],
 )
-def test_fuzzed_addresses_end_in_clean_errors(client, service, monkeypatch, address):
-    monkeypatch.setattr(service, "matchers", ["mean_only"])
+def test_fuzzed_addresses_end_in_clean_errors(client, address):
     for odd in ("-1", "1.5", "99", str(2**70), "%00", "é", ODD_PATH, "a" * 3000):
         error_of(client.get(address.format(odd)), 404 if odd in ("99", ODD_PATH) else 422)
 

@@ -17,7 +17,6 @@ from small_index import StubEmbedder, photo, small_index
 
 from keras_xmr.search import PhotoIndex, Searcher
 from keras_xmr.search.backends import Exact
-from keras_xmr.search.query_reranking import Reranking
 from keras_xmr.search.server.process import create_app, listen
 from keras_xmr.search.server.requests import Settings
 from keras_xmr.search.server.service import Service
@@ -29,8 +28,8 @@ MANY = 100_000
 WIDTHS = (1440, 768, 360)
 
 
-class Vague(Service):
-    """A service that knows probabilities, and how vague texts are."""
+class Sure(Service):
+    """A service that knows probabilities."""
 
     def find(self, request, images=(), searcher=None):
         result = super().find(request, images, searcher)
@@ -39,8 +38,7 @@ class Vague(Service):
         hits = tuple(
             replace(hit, probability=0.9 - 0.05 * place) for place, hit in enumerate(result.hits)
         )
-        vague = 100.0 - 10 * len(request.texts[0].split())
-        return replace(result, hits=hits, uncertainty=vague)
+        return replace(result, hits=hits)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +48,7 @@ def service(tmp_path_factory):
     name = "<img src=x onerror=alert(1)>.jpg"
     (folder / "photos" / "a <b>folder</b>" / name).write_bytes(photo("red", 99, (30, 90)))
     index = small_index(folder)
-    service = Vague(index.path, Settings(), load=StubEmbedder)
+    service = Sure(index.path, Settings(), load=StubEmbedder)
     service.warm_up()
     return service
 
@@ -94,7 +92,6 @@ def test_a_query(page):
     assert len(page.all(".hit")) == 16
     page.type("#query", "red wombat\n")
     assert "The best 16 of 16 photos" in page.text("#summary")
-    assert "A very vague query: many photos may be right" in page.text("#summary")
     assert "the model does not know: “wombat”" in page.text("#messages")
     scores = [re.sub(r"-?\d\.\d{3}", "S", text) for text in page.texts(".score")]
     assert scores[:2] == ["1\nscore S, match 90 %", "2\nscore S, match 85 %"]
@@ -231,24 +228,6 @@ def test_filters_that_nothing_passes(page):
     assert "(1 set)" in page.text("#active")
     page.click("#results button", "Reset filters")
     assert page.all(".hit")
-
-
-def test_reranking(page, service, monkeypatch):
-    page.open("/?q=red")
-    assert not page.all("#rerank, #expert"), "what the index cannot do is not offered"
-    index = service.index
-    # It is not what lies on the disk, which the service would open after a second.
-    monkeypatch.setattr(index, "is_current", lambda: True)
-    monkeypatch.setattr(index, "reranking", Reranking(4.0, 0.1, 0.2))
-    monkeypatch.setitem(index.__dict__, "captions", StubEmbedder().embed_texts(["red", "blue"]))
-    page.open("/?q=red")
-    page.until("return document.querySelector('.hit')")  # The switch is heard from then on.
-    page.click("#expert summary")
-    page.click("#rerank")
-    page.until("return document.querySelector('#summary').innerText.includes('Re-ranked by')")
-    assert "rerank=fast_reranking" in page.run("return location.search")
-    page.open("/?q=red&like=0")
-    page.until("return document.querySelector('#rerank').disabled")
 
 
 @pytest.mark.parametrize("width", WIDTHS)

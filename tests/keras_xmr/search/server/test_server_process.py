@@ -96,7 +96,7 @@ assert "tensorflow" not in sys.modules and "keras" not in sys.modules
         wanted = Searcher(PhotoIndex.open(index), embedder=StubEmbedder()).search(query, 3)
         (answer,) = json.loads(found.stdout)
         assert answer["hits"] == json.loads(json.dumps([asdict(hit) for hit in wanted.hits]))
-        said = refusal("red", "--rerank=fast_reranking")
+        said = refusal("red", "--folder=" + "x" * 2000)
         assert f"{url}search refuses the search: " in said
     assert f"{url}search gives no answer to the search" in refusal("red")
     assert "--image excludes --server; use --index" in refusal("--image=a.jpg")
