@@ -258,7 +258,8 @@ class _Builder:
             self._check_moved(len(kept))
             broken.clear()
         new = {p: s for p, s in others.items() if p not in broken or broken[p]["status"] != list(s)}
-        for path in [path for path in broken if path not in files or path in new]:
+        # A file that could not be read may have the content of another one by now.
+        for path in [path for path in broken if path not in others or path in new]:
             del broken[path]
         ids = {photo.id for photo in kept.values()}
         changed = {p for p in new if p in known and known[p].id not in ids and not is_moved}

@@ -8,13 +8,16 @@ from types import SimpleNamespace
 import models
 import numpy as np
 import pytest
+import tensorflow as tf
 from datasets import csv_photos, encoded, picture
 from PIL import Image
 
+from data_pipelines.features import FeatureStore
 from data_pipelines.prepare import prepare
 from keras_xmr.search import photo_embedding
 from keras_xmr.search.photo_embedding import PhotoEmbedder
 from keras_xmr.search.photos import find_photos
+from keras_xmr.utils.files import locked
 from keras_xmr.utils.progress import Progress
 
 # A PNG file, a photo that is turned, and one that `store_side` shrinks; then one of no record.
@@ -40,18 +43,31 @@ def test_photos_of_the_records_are_recognised_whatever_their_files_are(
     side = f"data.image.store_side={'null' if store_side is None else store_side}"
     config = models.tiny_config(tmp_path, f"data.source={source}", side)
     train = prepare(config.data).split("train")
-    digests = train.index.columns["digest"].tolist()
-    places = {digest: (train, number) for number, digest in enumerate(digests)}
-    monkeypatch.setattr(photo_embedding, "_stored_features", lambda model: places)
-
+    store = FeatureStore(tmp_path / "features")
+    with store.writing("an image", "train.precompute_features") as writer:
+        numbers = np.arange(len(train), dtype=float)
+        writer.add(train.index.columns["digest"], numbers[:, None, None])
+    computed = []
+    encoder = SimpleNamespace(
+        shape=(1, 1),
+        store=lambda: FeatureStore(tmp_path / "features"),
+        writing=lambda: store.writing("an image", "train.precompute_features"),
+        encode=lambda pixels: computed.append(len(pixels)) or tf.fill([len(pixels), 1, 1], -1.0),
+    )
+    monkeypatch.setattr(photo_embedding, "_image_encoder", lambda model: encoder)
     model = SimpleNamespace(
         config=config,
         decode=lambda jpeg: np.full((8, 8, 3), hashlib.sha256(jpeg).digest()[0], np.uint8),
-        embed_pixels=lambda pixels: {"mean": np.full((len(pixels), 1), -1.0)},
-        embed_records=lambda split, numbers: {"mean": numbers[:, None].astype(float)},
+        embed_image_features=lambda features: {"mean": features[:, 0]},
     )
     files = [(path, state) for path, state in find_photos(root) if path in FILES]
-    embedded = PhotoEmbedder(root, model).embed(files, Progress("photos", len(files), "photos"))
+    expected = [*(train.image_keys.index(name) for name in list(FILES)[:4]), -1]
+    with locked(tmp_path / "features"):
+        # Another process computes features: they are read, and those of others are not stored.
+        embedded = PhotoEmbedder(root, model).embed(files, Progress("photos", 5, "photos"))
     assert [photo.path for photo in embedded.photos] == list(FILES)
-    numbers = [train.image_keys.index(name) for name in list(FILES)[:4]]
-    np.testing.assert_array_equal(embedded.arrays["mean"][:, 0], [*numbers, -1])
+    np.testing.assert_array_equal(embedded.arrays["mean"][:, 0], expected)
+    for _ in range(2):
+        PhotoEmbedder(root, model).embed(files, Progress("photos", 5, "photos"))
+    # The photo of no record was embedded again once, and stored then.
+    assert computed == [1, 1]
