@@ -11,6 +11,9 @@ from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.model_compatibility import attends
 from keras_xmr.config.registry import components, options_of
 from keras_xmr.evaluation.inspection import ImageAttention
+from keras_xmr.evaluation.reporting.evaluation_plots import attention_picture
+from keras_xmr.evaluation.reporting.heat import overlay
+from keras_xmr.evaluation.results import Attention
 from keras_xmr.heads import (
     AttentivePoint,
     DynamicSubEmbeddings,
