@@ -28,7 +28,8 @@ if TYPE_CHECKING:
         reranking,
     )
     from keras_xmr.evaluation.arrays import evaluate
-    from keras_xmr.evaluation.comparison.scores import compare
+    from keras_xmr.evaluation.comparison.scores import compare, compare_systems
+    from keras_xmr.evaluation.score_files import write_trec
     from keras_xmr.judgements import Judgements
     from keras_xmr.model.objective import Objective
     from keras_xmr.model.retriever import Retriever
@@ -44,6 +45,7 @@ __all__ = [
     "Objective",
     "Retriever",
     "compare",
+    "compare_systems",
     "embeddings",
     "encoders",
     "evaluate",
@@ -56,6 +58,7 @@ __all__ = [
     "pretrained",
     "relevance",
     "reranking",
+    "write_trec",
 ]
 
 _FROM = {
@@ -65,9 +68,11 @@ _FROM = {
     "Objective": "keras_xmr.model.objective",
     "Retriever": "keras_xmr.model.retriever",
     "compare": "keras_xmr.evaluation.comparison.scores",
+    "compare_systems": "keras_xmr.evaluation.comparison.scores",
     "evaluate": "keras_xmr.evaluation.arrays",
     "load": "keras_xmr.runs.inference",
     "pretrained": "keras_xmr.runs.inference",
+    "write_trec": "keras_xmr.evaluation.score_files",
 }
 
 

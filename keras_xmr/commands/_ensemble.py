@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-
-import numpy as np
 
 from data_pipelines.records import SplitRecords
 from keras_xmr.commands._steps import Run, print_paragraphs, report
@@ -15,7 +13,7 @@ from keras_xmr.config.loader import ConfigError, dump_config
 from keras_xmr.config.schema import Config
 from keras_xmr.evaluation.evaluate import evaluate_matrices
 from keras_xmr.evaluation.scoring import check_time
-from keras_xmr.metrics import ScoreMatrices
+from keras_xmr.metrics import ScoreMatrices, mean_scores
 from keras_xmr.model.towers import ignore_hubness
 from keras_xmr.runs.folder import RunFolder, load_run
 from keras_xmr.utils.errors import UserError
@@ -108,28 +106,6 @@ def scores_of_runs(
         name = run.config.name if unique else str(run.folder.path)
         check_time(name, scores, part.caption_image, False, time_limit)
         yield name, scores.dense()
-
-
-def mean_scores(scores: Iterable[ScoreMatrices]) -> ScoreMatrices:
-    """The mean of scores of the same pairs, which are read one after another.
-
-    Args:
-        scores: Scores (images, captions), of one run or more.
-    """
-    remaining = iter(scores)
-    first = next(remaining)
-    sums = [np.array(matrix) for matrix in (first.image_to_text, first.other) if matrix is not None]
-    count = 1
-    for matrices in remaining:
-        count += 1
-        if matrices.other is not None and len(sums) == 1:
-            sums.append(sums[0].copy())
-        directions = matrices.image_to_text, matrices.text_to_image
-        for total, matrix in zip(sums, directions, strict=False):
-            total += matrix
-    for total in sums:
-        total /= count
-    return ScoreMatrices(*sums)
 
 
 def _check_different(runs: Sequence[Run]) -> None:

@@ -129,7 +129,16 @@ def run(
     atomic_write(files.folder / EXTERNAL, settings.encode("utf-8"))
     print(f"figures: {path}", flush=True)
     if files.trec is not None:
-        written = write_trec(files.trec, split, scores[0][1], truth, files.trec_depth)
+        written = write_trec(
+            files.trec,
+            scores[0][1],
+            truth.judgements,
+            image_ids=truth.image_ids,
+            caption_ids=truth.caption_ids,
+            further=truth.extra,
+            split=split,
+            depth=files.trec_depth,
+        )
         print(f"run files and qrels: {', '.join(map(str, written))}", flush=True)
     return evaluation
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from keras_xmr.judgements import GroundTruth
+from keras_xmr.judgements import Judgements, as_judgements
 from keras_xmr.judgements.formats import check_ids, read_trec_lines, write_qrels
 from keras_xmr.judgements.reading import first_line
-from keras_xmr.metrics import ScoreMatrices
+from keras_xmr.metrics import ScoreMatrices, Scores
 from keras_xmr.metrics.score_matrices import real_numbers
-from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.errors import ArgumentError, UserError
 from keras_xmr.utils.files import NO_ARRAY, bytes_after, replace_atomically
 
 _ROWS = 512
@@ -273,7 +273,15 @@ def write_run(
 
 
 def write_trec(
-    folder: Path, split: str, scores: ScoreMatrices, truth: GroundTruth, depth: int = DEPTH
+    folder: Path | str,
+    scores: Scores,
+    judgements: Any = None,
+    *,
+    image_ids: Sequence[str] | None = None,
+    caption_ids: Sequence[str] | None = None,
+    further: Mapping[str, Judgements] | None = None,
+    split: str = "test",
+    depth: int = DEPTH,
 ) -> list[Path]:
     """Writes scores as run files and judgements as qrels, for both directions.
 
@@ -282,9 +290,12 @@ def write_trec(
 
     Args:
         folder: The folder of the files; it is created.
-        split: The split.
-        scores: Scores (images, captions).
-        truth: The ground truth.
+        scores: Scores, as `keras_xmr.metrics.recall` takes them.
+        judgements: The relevant pairs; see `keras_xmr.metrics.recall`.
+        image_ids: The id of each image; by default `image0` and so on.
+        caption_ids: The id of each caption; by default `caption0` and so on.
+        further: Further judgements, by name.
+        split: The split, for the names of the files.
         depth: Number of documents per query.
 
     Returns:
@@ -293,10 +304,18 @@ def write_trec(
     Raises:
         JudgementsError: If an id has blanks, or a grade is not a whole number.
     """
+    folder, scores = Path(folder), ScoreMatrices.of(scores)
+    right = as_judgements(judgements, scores.image_to_text.shape)
+    named = ("image", image_ids), ("caption", caption_ids)
+    ids = [
+        [f"{kind}{n}" for n in range(count)] if given is None else list(map(str, given))
+        for (kind, given), count in zip(named, right.shape, strict=True)
+    ]
+    if (found := tuple(map(len, ids))) != right.shape:
+        raise ArgumentError(f"scores of shape {right.shape}, but ids of {found}")
     folder.mkdir(parents=True, exist_ok=True)
     paths: list[Path] = []
-    known = {"": truth.judgements, **{f"-{name}": j for name, j in truth.extra.items()}}
-    ids = truth.image_ids, truth.caption_ids
+    known = {"": right, **{f"-{name}": j for name, j in (further or {}).items()}}
     for number, side in enumerate(("i2t", "t2i")):
         queries, documents = ids if number == 0 else ids[::-1]
         paths.append(folder / f"{split}-{side}.run")

@@ -36,6 +36,7 @@ class GroundTruth:
         extra: Further judgements, by name.
         relevance: Semantic relevance (images, captions), or None.
         extra_relevance: The same by further measures, by their names.
+        has_sets_of_labels: Whether labels are sets though no image has several, as in a fold.
         measures: Further metrics, by name: functions of scores (queries, candidates) and judgements
             that return a value per query; see `keras_xmr.metrics.QueryMetric`.
     """
@@ -53,7 +54,7 @@ class GroundTruth:
     measures: Mapping[str, Callable[[np.ndarray, Judgements], np.ndarray]] = field(
         default_factory=dict
     )
-    _is_part_of_sets: bool = False  # A fold may have single labels alone.
+    has_sets_of_labels: bool = False
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -80,14 +81,14 @@ class GroundTruth:
             relevance=None if relevance is None else relevance[members],
             extra_relevance={name: r[members] for name, r in self.extra_relevance.items()},
             measures=self.measures,
-            _is_part_of_sets=self.has_label_vectors,
+            has_sets_of_labels=self.has_label_vectors,
         )
 
     @property
     def has_label_vectors(self) -> bool:
         """True if images have sets of labels, rather than one class each."""
         several = (len(of_image) > 1 for of_image in self.labels)
-        return bool(self.labels) and (self._is_part_of_sets or any(several))
+        return bool(self.labels) and (self.has_sets_of_labels or any(several))
 
     def label_vectors(self) -> scipy.sparse.csr_array:
         """Label vectors of the images, sparse (images, labels)."""

@@ -31,6 +31,7 @@ from keras_xmr.metrics.measure import (
     by_positives,
     mean_over_folds,
     measure,
+    per_query,
     write_queries,
 )
 from keras_xmr.metrics.names import METRICS, RSUM, Metric, metric_names, metric_title
@@ -50,8 +51,15 @@ from keras_xmr.metrics.retrieval import (
     recall,
     retrieval,
 )
-from keras_xmr.metrics.score_matrices import DIRECTIONS, ScoreMatrices, Scores, ScoreTiles
+from keras_xmr.metrics.score_matrices import (
+    DIRECTIONS,
+    ScoreMatrices,
+    Scores,
+    ScoreTiles,
+    mean_scores,
+)
 from keras_xmr.metrics.semantic import plausible_match, semantic_precision
+from keras_xmr.metrics.whole_split import Retrieval
 
 if TYPE_CHECKING:
     from keras_xmr.metrics.batch_recall import Recall
@@ -68,6 +76,7 @@ __all__ = [
     "QueryMetrics",
     "Recall",
     "ReciprocalRank",
+    "Retrieval",
     "RetrievalMetrics",
     "ScoreMatrices",
     "ScoreTiles",
@@ -83,12 +92,14 @@ __all__ = [
     "evaluate_direction",
     "evaluate_scores",
     "mean_over_folds",
+    "mean_scores",
     "measure",
     "metric_names",
     "metric_title",
     "ndcg",
     "ndcg_at",
     "paired_bootstrap",
+    "per_query",
     "plausible_match",
     "positive_ranks",
     "recall",

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from keras_xmr.judgements import GroundTruth, Judgements
+from keras_xmr.judgements import GroundTruth, Judgements, as_judgements, check_image_ids
+from keras_xmr.judgements.relation import as_array
+from keras_xmr.metrics.query_metrics import QueryMetric
 from keras_xmr.metrics.ranking import RECALL_AT, RELEVANT_AT, QueryMetrics
 from keras_xmr.metrics.retrieval import RetrievalMetrics, evaluate_relations, evaluate_scores
 from keras_xmr.metrics.score_matrices import ScoreMatrices, Scores
@@ -125,6 +128,75 @@ def measure(scores: Scores, truth: GroundTruth, folds: int = 0) -> Measured:
             lambda *members: all_metrics(matrices.select(*members), truth.select(*members)),
         )
     return measured
+
+
+def per_query(
+    scores: Any,
+    judgements: Any = None,
+    *,
+    image_ids: Any = None,
+    labels: Any = None,
+    relevance: Any = None,
+    metrics: Sequence[QueryMetric] = (),
+) -> dict[str, np.ndarray]:
+    """Returns all metrics of every query, for tests and plots of one's own.
+
+    Args:
+        scores: Scores, as `recall` takes them.
+        judgements: The relevant pairs; see `recall`.
+        image_ids: The row of each caption's image, int (captions,), for labels. By default that of
+            the judgements if each caption has one relevant image there.
+        labels: Labels of the images, 0 and 1, (images, labels), for PMRP; see `plausible_match`.
+        relevance: Semantic relevance (images, captions), for ASP; see `semantic_precision`.
+        metrics: Further metrics, such as `DiscountedGain(k=20)`.
+
+    Returns:
+        By names such as `i2t_recall_1` float arrays (images,), and as `t2i_recall_1` (captions,);
+        NaN for a query without a relevant item.
+
+    Raises:
+        ArgumentError: If shapes do not fit.
+        ValueError: If a score is NaN.
+    """
+    matrices = ScoreMatrices.of(scores)
+    right = as_judgements(judgements, matrices.image_to_text.shape)
+    images, captions = right.shape
+    owner = owners(right, image_ids)
+    truth = GroundTruth(range(images), range(captions), owner, right)  # type: ignore[arg-type]
+    if labels is not None:
+        vectors = as_array(labels, "labels")
+        if owner is None or vectors.ndim != 2 or len(vectors) != images:
+            raise ArgumentError(
+                f"labels are 0 and 1 of shape ({images}, labels), with image_ids, the row of each "
+                "caption's image"
+            )
+        truth.labels = [tuple(np.flatnonzero(row).tolist()) for row in vectors]
+        truth.has_sets_of_labels = True
+    truth.relevance = None if relevance is None else as_array(relevance, "relevance")
+    truth.measures = {_snake(type(metric).__name__): metric for metric in metrics}
+    directions = measure(matrices, truth).metrics.directions
+    return {
+        f"{side}_{name}": values
+        for side, queries in directions.items()
+        for name, values in queries.values.items()
+    }
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+
+
+def owners(judgements: Judgements, image_ids: Any = None) -> np.ndarray | None:
+    """Returns the image of each caption, int (captions,); None if it is not known.
+
+    Args:
+        judgements: The relevant pairs.
+        image_ids: The images; by default the relevant ones, if each caption has one.
+    """
+    if image_ids is not None:
+        return check_image_ids(image_ids, *judgements.shape)
+    grades = judgements.grades.tocsc()
+    return grades.indices if (np.diff(grades.indptr) == 1).all() else None
 
 
 def check_values(metric: Any, values: Any, queries: int) -> np.ndarray:

@@ -245,3 +245,38 @@ class ScoreMatrices:
 
 Scores = Matrix | tuple[np.ndarray, np.ndarray] | ScoreMatrices
 """One matrix (images, captions), the two of a re-ranker, or `ScoreMatrices`."""
+
+
+def mean_scores(scores: Iterable[Scores]) -> ScoreMatrices:
+    """Returns the mean of scores of the same pairs, which are read one after another.
+
+    The fusion of SAF and SGR to SGRAF (Diao et al. 2021), and of models in an ensemble. Scores of
+    different scales are standardised first by the caller.
+
+    Args:
+        scores: Scores, as `recall` takes them, of one model or more.
+
+    Raises:
+        ArgumentError: If there are none, or their shapes differ.
+    """
+    remaining = map(ScoreMatrices.of, scores)
+    first = next(remaining, None)
+    if first is None:
+        raise ArgumentError("there are no scores to take the mean of")
+    first = first.dense()
+    known = (matrix for matrix in (first.image_to_text, first.other) if matrix is not None)
+    sums = [np.array(matrix, np.result_type(matrix, np.float32)) for matrix in known]
+    count = 1
+    for matrices in remaining:
+        count += 1
+        if matrices.other is not None and len(sums) == 1:
+            sums.append(sums[0].copy())
+        if matrices.shape != first.shape:
+            raise ArgumentError(f"scores of shapes {first.shape} and {matrices.shape} have no mean")
+        matrices = matrices.dense()
+        directions = matrices.image_to_text, matrices.text_to_image
+        for total, matrix in zip(sums, directions, strict=False):
+            total += matrix
+    for total in sums:
+        total /= count
+    return ScoreMatrices(*sums)

@@ -32,6 +32,7 @@ from keras_xmr.metrics.bootstrap import (
     resampled_means,
 )
 from keras_xmr.metrics.names import metric_value
+from keras_xmr.metrics.ranking import RECALL_AT
 
 ANNOTATED = "metrics"
 """The kind of judgements without a name: those of the data set."""
@@ -394,7 +395,9 @@ def estimate_means(
 
 def _combine(whole: dict[str, np.ndarray]) -> None:
     """Adds RSUM, and replaces metrics by the means of them."""
-    whole[RSUM] = np.sum([whole[name] for name in whole if "_recall_" in name], axis=0)
+    recalls = [f"{side}_recall_{k}" for side in DIRECTIONS for k in RECALL_AT]
+    if set(recalls) <= whole.keys():
+        whole[RSUM] = np.sum([whole[name] for name in recalls], axis=0)
     for side, metric in itertools.product(DIRECTIONS, _COMPARED):
         names = [f"{side}_{name}" for name in metric.mean_of]
         if known := [whole.pop(name) for name in names if name in whole]:

@@ -13,8 +13,16 @@ from scipy.special import ndtri
 import keras_xmr
 from keras_xmr.evaluation.comparison.scores import LEAST_GROUPS
 from keras_xmr.evaluation.reporting.table import Table
-from keras_xmr.metrics import paired_bootstrap, retrieval
-from keras_xmr.metrics.bootstrap import resampled_means
+from keras_xmr.metrics import (
+    DiscountedGain,
+    ReciprocalRank,
+    Retrieval,
+    mean_scores,
+    paired_bootstrap,
+    per_query,
+    retrieval,
+)
+from keras_xmr.metrics.bootstrap import holm, resampled_means
 
 
 def test_what_is_better_is_found_and_what_is_not_is_not():
@@ -163,8 +171,108 @@ def test_tables_for_papers():
     assert table.markdown().splitlines()[-2:] == [r"| a_1 | **-1.5** |", r"| b\*\| | 2 ± 0.1 |"]
 
 
-def test_the_snippet_of_the_docs_runs(capsys):
-    page = (Path(__file__).parents[3] / "docs" / "how_to" / "compare.md").read_text("utf-8")
-    (block,) = re.findall(r"```python\n(.*?)```", page, re.S)
-    exec(compile(block, "compare.md", "exec"), {})
-    assert "second minus first; runs: 1 and 3" in capsys.readouterr().out
+def test_several_systems_and_any_metric():
+    """Pairs of systems are corrected together, and values of queries are as good as scores."""
+    runs = {
+        "fair": scores(1.5, 2),
+        "good": scores(3.0, 1),
+        "twin": [scores(1.5, 5), scores(1.5, 6)],
+    }
+    options = {"metrics": ["ndcg_10", "r_precision"], "resamples": 300}
+    found = keras_xmr.compare_systems(runs, OWNER, **options)
+    assert list(found.pairs) == [("fair", "good"), ("fair", "twin"), ("good", "twin")]
+    assert found.runs == (1, 1, 2)
+    assert list(found.metrics) == [f"{s}_{m}" for s in ("i2t", "t2i") for m in options["metrics"]]
+    every = [metric for of_pair in found.pairs.values() for metric in of_pair.values()]
+    expected = holm([metric.difference.p_value for metric in every])
+    np.testing.assert_allclose([metric.p_holm for metric in every], expected)
+    assert str(found).count("minus") == 3
+    values = {
+        name: [per_query(run, OWNER) for run in (of_one if name == "twin" else [of_one])]
+        for name, of_one in runs.items()
+    }
+    assert keras_xmr.compare_systems(values, OWNER, **options).pairs == found.pairs
+
+
+def test_metrics_that_need_labels_and_relevance_are_compared(random):
+    labels, relevance = random.integers(0, 2, (IMAGES, 5)), random.random((IMAGES, CAPTIONS))
+    chosen = [DiscountedGain(k=3), ReciprocalRank()]
+    values = [
+        per_query(scores(skill, 1), OWNER, labels=labels, relevance=relevance, metrics=chosen)
+        for skill in (1.0, 3.0)
+    ]
+    names = ["pmrp", "asp", "discounted_gain", "reciprocal_rank"]
+    systems = dict(zip("ab", values, strict=True))
+    found = keras_xmr.compare_systems(systems, OWNER, metrics=names, resamples=200).metrics
+    assert {name.partition("_")[2] for name in found} == set(names)
+    means = [v["i2t_reciprocal_rank"].mean() for v in values]
+    assert found["i2t_reciprocal_rank"].difference.value == pytest.approx(means[1] - means[0])
+    assert found["t2i_pmrp"].values[0] == pytest.approx(
+        np.mean([np.nanmean(values[0][f"t2i_pmrp_{zeta}"]) for zeta in (0, 1, 2)])
+    )
+    with pytest.raises(keras_xmr.ArgumentError, match="no metric 'asp'"):
+        keras_xmr.compare_systems({"a": values[0], "b": scores(1.0, 1)}, OWNER, metrics=["asp"])
+    for systems in ({"a": scores(1.0, 1)}, scores(1.0, 1), {}):
+        with pytest.raises(keras_xmr.ArgumentError, match="systems are two or more"):
+            keras_xmr.compare_systems(systems, OWNER)
+    with pytest.raises(keras_xmr.ArgumentError, match="values of queries have names such as"):
+        keras_xmr.compare_systems({"a": {"recall": [1.0]}, "b": scores(1.0, 1)}, OWNER)
+    with pytest.raises(keras_xmr.ArgumentError, match="labels are 0 and 1 of shape"):
+        per_query(scores(1.0, 1), OWNER, labels=labels[1:])
+
+
+def test_batches_of_a_split_give_the_metrics_of_the_whole(random):
+    images, captions = random.normal(size=(20, 8)), random.normal(size=(60, 8))
+    owner = np.repeat(np.arange(20), 3)
+    cosines = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (images, captions)]
+    expected = retrieval((cosines[0] @ cosines[1].T).astype(np.float32), owner)
+    one, several = Retrieval(), Retrieval()
+    one.update_state(images, captions, np.arange(20), owner)
+    order = random.permutation(60)  # An image comes again with each of its captions.
+    for part in np.array_split(order, 7):
+        several.update_state(images[owner[part]], captions[part], [f"i{n}" for n in owner[part]])
+    for found in (one, several):
+        assert found.result() == pytest.approx(expected, abs=1e-5)
+    several.reset_state()
+    with pytest.raises(keras_xmr.ArgumentError, match="no batches"):
+        several.result()
+    for arguments, says in (
+        ((images, captions[:, 1:], range(20), owner), "of one width"),
+        ((images, captions, range(19), owner), "20 images, but image_ids of shape"),
+        ((images, captions, range(20)), "image_ids"),
+    ):
+        with pytest.raises(keras_xmr.ArgumentError, match=says):
+            one.update_state(*arguments)
+    with pytest.raises(keras_xmr.ArgumentError, match="similarity is"):
+        Retrieval("l2")
+
+
+def test_the_mean_of_scores_and_their_trec_files(tmp_path):
+    pair = scores(1.0, 1), scores(1.0, 2)
+    np.testing.assert_allclose(mean_scores(pair).image_to_text, sum(pair) / 2, rtol=1e-6)
+    with pytest.raises(keras_xmr.ArgumentError, match="no scores"):
+        mean_scores([])
+    with pytest.raises(keras_xmr.ArgumentError, match="have no mean"):
+        mean_scores([pair[0], pair[1][1:]])
+    written = keras_xmr.write_trec(tmp_path / "trec", pair[0], OWNER, depth=3)
+    assert [path.name for path in written] == [
+        f"test-{side}.{kind}" for side in ("i2t", "t2i") for kind in ("run", "qrels")
+    ]
+    assert written[0].read_text().startswith("image0 Q0 caption")
+    with pytest.raises(keras_xmr.ArgumentError, match="ids of"):
+        keras_xmr.write_trec(tmp_path, pair[0], OWNER, image_ids=["one"])
+
+
+@pytest.mark.parametrize(
+    ("page", "says"),
+    [
+        ("compare", "second minus first; runs: 1 and 3"),
+        ("metrics_from_arrays", "fused minus noisy; runs: 2 and 1"),
+    ],
+)
+def test_the_snippet_of_the_docs_runs(page, says, capsys, tmp_path, monkeypatch):
+    text = (Path(__file__).parents[3] / "docs" / "how_to" / f"{page}.md").read_text("utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", text, re.S)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block, page, "exec"), {})
+    assert says in capsys.readouterr().out

@@ -12,13 +12,13 @@ from command_line import start
 from tiny_runs import untrained
 
 from keras_xmr.commands import _cli as cli
-from keras_xmr.commands._ensemble import evaluate_ensemble, mean_scores
+from keras_xmr.commands._ensemble import evaluate_ensemble
 from keras_xmr.commands._steps import Run
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.evaluation.comparison.results import read_runs
 from keras_xmr.evaluation.embed import embed_split
 from keras_xmr.evaluation.scoring import score_tiles
-from keras_xmr.metrics import ScoreMatrices
+from keras_xmr.metrics import ScoreMatrices, mean_scores
 from keras_xmr.utils.errors import UserError
 
 TOKENS = (
