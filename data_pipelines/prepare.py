@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, as_completed
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,33 +15,28 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from data_pipelines.options import DataOptions
+from data_pipelines.options import MANIFEST, DataOptions
 from data_pipelines.processors import processor_count
-from data_pipelines.records import WORDS, Records, truth_file, write_split
-from data_pipelines.shard_plan import PlannedShard, ShardPlan, plan_shards
+from data_pipelines.records import WORDS, Records, truth_file
+from data_pipelines.shard_plan import ShardTask, plan_shards
 from data_pipelines.shards import (
     VERSION,
     RecordsError,
     ReportProgress,
-    ShardTask,
+    Shard,
     Skipped,
-    StoppedError,
-    check_version,
     disk_errors,
-    parse_object,
-    write_shard,
+    mark_as_read,
+    origin_of,
 )
-from data_pipelines.source_changes import note_comparison
-from data_pipelines.sources import MissingFileError, Problems, Source, SourceError
+from data_pipelines.sources import MissingFileError, Problems, Source, SourceError, Split
 from data_pipelines.sources.text_files import only_text
-from data_pipelines.split_index import index_file, open_index
 from data_pipelines.text import count_words
-from data_pipelines.workers import Processes, RayCluster
+from data_pipelines.workers import RayCluster, Workers
+from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import atomic_write, locked, replace_atomically
 from keras_xmr.utils.progress import Progress
 from keras_xmr.utils.tables import on_one_line
-
-PLAN = "plan.json"
 
 _FEW = 5
 """Number of broken images, up to a quarter, that is tolerated unless `max_skipped` is 0."""
@@ -70,18 +64,22 @@ class _SkipBudget:
         self.skipped: list[str] = []
 
     @property
-    def left(self) -> int:
-        """Number of images that may still be skipped before checking stops."""
-        return max(_NAMED, self.limit + 1) - 1 - len(self.skipped)
+    def most(self) -> int:
+        """Number of skipped images after which checking stops."""
+        return max(_NAMED, self.limit + 1) - 1
 
-    def take(self, job: Future[Skipped]) -> None:
+    def take(self, job: Future[Skipped | UserError]) -> None:
         """Counts the skipped images of one shard.
 
         Raises:
             SourceError: If too many were skipped.
+            UserError: If the shard could not be written.
         """
-        self.skipped += [on_one_line(message) for _, message in job.result()]
-        if self.left < 0:
+        result = job.result()
+        if isinstance(result, UserError):
+            raise result
+        self.skipped += [on_one_line(message) for _, message in result]
+        if len(self.skipped) > self.most:
             raise self._error("at least ")
 
     def check(self) -> None:
@@ -126,21 +124,6 @@ def _example_line(folder: Path | None) -> str:
     return f"\n{folder} has files such as {name}: captions name them so"
 
 
-class _Threads:
-    """Threads of this process."""
-
-    def __init__(self, options: DataOptions, slots: int) -> None:
-        self.slots = slots
-        self._options = options
-
-    def write(self, task: ShardTask, report: ReportProgress) -> Skipped:
-        """Writes a shard; see `write_shard`."""
-        return write_shard(self._options, task, report)
-
-    def close(self) -> None:
-        """Does nothing: threads end by themselves."""
-
-
 def prepare(options: DataOptions) -> Records:
     """Writes the missing records of a data set.
 
@@ -173,31 +156,33 @@ def _prepare(options: DataOptions) -> Records:
     with Progress("reading annotations", unit="images", iterable=annotated) as bar:
         entries = only_text(bar, problems)
         plan = plan_shards(entries, folder, options.images_per_shard, problems)
-    if "train" not in plan.splits:
+    if "train" not in plan:
         why = f"\n{problems}" if problems.total else ""
         raise SourceError(f"the source {options.source.name!r} has no training images{why}")
-    check_plan(options)
-    atomic_write(folder / PLAN, json.dumps(_origin_of_records(options), indent=2).encode())
-    _write_all(plan, options)
-    records = finish_records(folder, plan, options.source, problems)
-    note_comparison(folder, begin)
+    check_origin(options)
+    _write_all([task for tasks in plan.values() for task in tasks], options)
+    records = _finish(folder, plan, options, problems)
+    mark_as_read(folder / MANIFEST, begin)
     return records
 
 
-def check_plan(options: DataOptions) -> None:
-    """Checks that existing records were made from the source of a config.
+def check_origin(options: DataOptions) -> None:
+    """Checks that existing records, finished or not, were made from the source of a config.
 
     Its folder (`root`) may differ: records can be used without it.
 
     Raises:
         RecordsError: If they were made from another source.
     """
-    path = options.records / PLAN
-    if not path.exists():
+    folder = options.records
+    if options.is_prepared:
+        old = Records.open(folder).manifest["origin"]
+    else:
+        opened = map(Shard.open, sorted(folder.glob("*.tfrecord")))
+        old = next((shard.about["origin"] for shard in opened if shard is not None), None)
+    if old is None:
         return
-    old = parse_object(path, path.read_bytes(), "delete it and run the command `prepare`")
-    check_version(options.records, old)
-    new = _origin_of_records(options)
+    new = origin_of(options)
     for name, field in type(options.source).model_fields.items():
         # An option that did not exist when the records were written.
         if f"source.{name}" not in old and getattr(options.source, name) == field.default:
@@ -205,69 +190,52 @@ def check_plan(options: DataOptions) -> None:
     for key in sorted(old.keys() | new.keys()):
         if old.get(key) != new.get(key) and key != "source.root":
             raise RecordsError(
-                f"{options.records} holds records made with data.{key}: {old.get(key)}, but it is "
+                f"{folder} holds records made with data.{key}: {old.get(key)}, but it is "
                 f"now {new.get(key)}. Choose another folder with data.records, or delete this one"
             )
 
 
-def _origin_of_records(options: DataOptions) -> dict[str, Any]:
-    """Returns the options that records depend on, by key of the `data` section."""
-    source = options.source.model_dump(mode="json")
-    return {
-        "version": VERSION,
-        "images_per_shard": options.images_per_shard,
-        **{f"source.{key}": value for key, value in source.items()},
-    } | ({"image.store_side": side} if (side := options.image.store_side) else {})
-
-
-def _write_all(plan: ShardPlan, options: DataOptions) -> None:
-    allowance = _SkipBudget(options.max_skipped, plan.images, options.source)
-    stop = threading.Event()
+def _write_all(tasks: list[ShardTask], options: DataOptions) -> None:
+    budget = _SkipBudget(options.max_skipped, sum(t.images for t in tasks), options.source)
     with (
-        Progress("writing records", plan.images, "images") as bar,
-        closing(_executor(plan, options)) as executor,
-        ThreadPoolExecutor(executor.slots) as pool,
+        Progress("writing records", budget.total, "images") as bar,
+        closing(_workers(tasks, options, budget.most, bar.update)) as workers,
     ):
-
-        def report(count: int) -> None:
-            if stop.is_set():
-                raise StoppedError
-            bar.update(count)
-
-        def write(shard: PlannedShard) -> Skipped:
-            task = ShardTask(shard.path, plan.entries(shard), shard.fingerprint, allowance.left)
-            return executor.write(task, report)
-
-        jobs = [pool.submit(write, shard) for shard in plan.shards]
         try:
-            for job in as_completed(jobs):
-                allowance.take(job)
-        except BaseException:
-            stop.set()
-            executor.close()
-            pool.shutdown(cancel_futures=True)
-            raise
-    allowance.check()
+            for job in as_completed([workers.submit(task) for task in tasks]):
+                budget.take(job)
+        except workers.broken as error:
+            raise RecordsError(
+                f"a process that writes records has ended ({error}), perhaps because memory was "
+                "used up. Finished shards are kept: run again, perhaps with fewer processes "
+                "(data.prepare.workers)"
+            ) from None
+    budget.check()
 
 
-def _executor(plan: ShardPlan, options: DataOptions) -> _Threads | Processes | RayCluster:
+def _workers(
+    tasks: list[ShardTask], options: DataOptions, limit: int, report: ReportProgress
+) -> Workers | RayCluster:
     if options.prepare.cluster != "local":
-        return RayCluster(options)
-    missing = [shard for shard in plan.shards if not shard.path.with_suffix(".json").exists()]
+        return RayCluster(options, limit, report)
+    missing = [task.images for task in tasks if not task.path.with_suffix(".npz").exists()]
     processors = options.prepare.workers or processor_count()
-    if options.prepare.workers is None and sum(shard.images for shard in missing) < _WORTH:
-        return _Threads(options, processors)
     slots = min(processors, len(missing))
-    return Processes(options, slots) if slots > 1 else _Threads(options, processors)
+    is_worth_it = options.prepare.workers is not None or sum(missing) >= _WORTH
+    if slots > 1 and is_worth_it:
+        return Workers(options, limit, report, slots, processes=True)
+    return Workers(options, limit, report, processors, processes=False)
 
 
-def finish_records(folder: Path, plan: ShardPlan, source: Source, problems: Problems) -> Records:
-    """Writes the indices, the words, the ground truth if the source has it, and the manifest.
+def _finish(
+    folder: Path, plan: dict[Split, list[ShardTask]], options: DataOptions, problems: Problems
+) -> Records:
+    """Writes the words, the ground truth if the source has it, and the manifest.
 
     Args:
         folder: The folder of the records, with all shards.
         plan: The shards.
-        source: The source of the shards.
+        options: The `data` section of a config.
         problems: Problems of the annotations; skipped images are added.
 
     Raises:
@@ -276,35 +244,47 @@ def finish_records(folder: Path, plan: ShardPlan, source: Source, problems: Prob
         OSError: If the disk is full or cannot be written.
     """
     shapes: set[tuple[int, ...]] = set()
+    words: Counter[str] = Counter()
     num_labels = 0
-
-    def visit(sidecar: dict[str, Any]) -> None:
-        nonlocal num_labels
-        for reason, example in sidecar["skipped"]:
-            problems.add(reason, example)
-        for item in sidecar["items"]:
-            shapes.add(tuple(item["regions"]))
-            num_labels = max(num_labels, 1 + max(item["labels"], default=-1))
-
     splits: dict[str, Any] = {}
-    for split, shards in plan.splits.items():
-        entry = write_split(folder, split, [shard.path.name for shard in shards], visit)
-        if entry["images"]:
-            splits[split] = entry
+    for split, tasks in plan.items():
+        entries: list[dict[str, Any]] = []
+        for shard in (Shard.finished(task.path) for task in tasks):
+            for skipped in shard.skipped:
+                problems.add(*skipped)
+            shapes |= set(map(tuple, shard.about["shapes"]))
+            labels = shard.index.columns["labels"]
+            num_labels = max(num_labels, 1 + int(labels.max(initial=-1)))
+            if split == "train":
+                words.update(count_words(shard.index.texts))
+            entries.append(
+                {
+                    "file": shard.path.name,
+                    "sha256": shard.sha256,
+                    "images": len(shard.index.keys),
+                    "captions": len(shard.index.texts),
+                }
+            )
+        totals = {unit: sum(e[unit] for e in entries) for unit in ("images", "captions")}
+        if totals["images"]:
+            splits[split] = {"shards": entries, **totals}
     if "train" not in splits:
         raise SourceError(f"no training image can be used\n{problems}")
     manifest = {
         "version": VERSION,
-        "holds": source.holds,
+        "origin": origin_of(options),
+        "holds": options.source.holds,
         "region_shape": _region_shape(shapes),
-        "label_kind": source.label_kind,
+        "label_kind": options.source.label_kind,
         "num_labels": num_labels,
         "splits": splits,
         "problems": {"counts": dict(problems.counts), "examples": problems.examples},
     }
-    files = [folder / index_file(split) for split in splits]
-    files += [_write_words(folder), *_write_truth(folder, plan, source)]
-    return Records.write(folder, manifest, files)
+    lines = [f"{word}\t{count}\n" for word, count in words.most_common()]
+    atomic_write(folder / WORDS, "".join(lines).encode())
+    return Records.write(
+        folder, manifest, [folder / WORDS, *_write_truth(folder, plan, options.source)]
+    )
 
 
 def _region_shape(shapes: set[tuple[int, ...]]) -> tuple[int | None, int] | None:
@@ -317,22 +297,15 @@ def _region_shape(shapes: set[tuple[int, ...]]) -> tuple[int | None, int] | None
     return numbers.pop() if len(numbers) == 1 else None, widths.pop()
 
 
-def _write_words(folder: Path) -> Path:
-    """Counts the words of the training captions."""
-    path = folder / WORDS
-    counts = count_words(open_index(folder / index_file("train")).texts)
-    lines = [f"{word}\t{count}\n" for word, count in counts.most_common()]
-    atomic_write(path, "".join(lines).encode())
-    return path
-
-
-def _write_truth(folder: Path, plan: ShardPlan, source: Source) -> Iterator[Path]:
+def _write_truth(
+    folder: Path, plan: dict[Split, list[ShardTask]], source: Source
+) -> Iterator[Path]:
     """Writes the exhaustive ground truth, if the source has it."""
     if type(source).truth is Source.truth:
         return  # Without loading entries into memory.
-    for split, shards in plan.splits.items():
-        written = set(open_index(folder / index_file(split)).keys)
-        entries = (entry for shard in shards for entry in plan.entries(shard))
+    for split, tasks in plan.items():
+        written = {key for task in tasks for key in Shard.finished(task.path).index.keys}
+        entries = (entry for task in tasks for entry in task.entries)
         truth = source.truth([entry for entry in entries if entry.key in written])
         if truth is not None:
             path = truth_file(folder, split)

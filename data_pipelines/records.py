@@ -1,83 +1,32 @@
-"""Records: sharded TFRecord files, their metadata, and random access.
+"""Records: sharded TFRecord files, their descriptions, and random access.
 
-A record is one image with all its captions. Each shard `train-00000.tfrecord` has a sidecar
-`train-00000.json` with its content except the images, and with the offset of each record. A shard
-is finished when its sidecar exists; both are written atomically. The sidecars of a split are merged
-into `train-index.safetensors`, which is memory-mapped. `manifest.json` is written last, and holds
-the SHA-256 of all other files. The bytes of a record depend only on its content, so checksums are
-the same on all machines.
+A record is one image. Its shard has a description with all captions and labels, and with the place
+of each record; see `shards`. `manifest.json` is written last, and holds the SHA-256 of all
+descriptions. Their bytes depend only on the content, so checksums are the same on all machines.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import tensorflow as tf
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 
 from data_pipelines.features import Features
 from data_pipelines.options import MANIFEST
-from data_pipelines.shards import (
-    HEADER,
-    Count,
-    RecordsError,
-    check_size,
-    check_version,
-    command_for,
-    finished_sidecar,
-    parse_object,
-)
+from data_pipelines.shards import HEADER, RecordsError, Shard, check_version
 from data_pipelines.sources import Split
-from data_pipelines.split_index import SplitIndex, index_file, open_index, write_index
+from data_pipelines.split_index import SplitIndex
 from keras_xmr.utils.files import atomic_write, checksum
-
-LIMIT = 64
-"""Maximum number of open files; most systems allow about 1,000 per process."""
-
-
-class _OpenFile:
-    """Open file, closed with its last reference: that of the cache, or of a thread that reads."""
-
-    def __init__(self, path: Path) -> None:
-        self.number = os.open(path, os.O_RDONLY)
-        # Not at exit, when threads may still be reading: the system closes it.
-        weakref.finalize(self, os.close, self.number).atexit = False
-
-
-class OpenFiles:
-    """Cache of the last `limit` open files. Thread-safe; the files are closed with the object.
-
-    Args:
-        limit: Maximum number of open files, unless more threads are reading.
-    """
-
-    def __init__(self, limit: int = LIMIT) -> None:
-        self._open = lru_cache(maxsize=limit)(_OpenFile)
-
-    def read(self, path: Path, length: int, offset: int) -> bytes:
-        """Reads a part of a file; fewer than `length` bytes at its end.
-
-        Args:
-            path: The file.
-            length: Number of bytes.
-            offset: Position of the first byte.
-
-        Raises:
-            OSError: If the file cannot be read.
-        """
-        file = self._open(path)  # The reference keeps it open.
-        return os.pread(file.number, length, offset)
 
 
 def records_error(error: tf.errors.OpError) -> RecordsError | None:
@@ -95,7 +44,7 @@ class SplitRecords:
     Args:
         records: The records of all splits.
         split: The split.
-        shards: Entries of its shards in the manifest, in order: `file`, and its size as `bytes`.
+        shards: The path of each shard, and its checksum.
         index: Metadata of its images.
         image_features: Features of the images, if they were computed, which replace these.
         caption_features: Features of the captions, if they were computed.
@@ -103,22 +52,18 @@ class SplitRecords:
     Attributes:
         holds: What images are read as: "images" or "regions".
         region_shape: R (None if it varies) and F of the regions of an image; None for images.
-        region_dtype: Stored type of regions: "float32" or "float16".
         first_caption: First caption of each image, and the number of captions: int64 (images + 1,).
         image_keys: Keys of the images.
         captions: Captions with their keys.
         texts: Texts of the captions.
         labels: Class or labels of each image.
-
-    Raises:
-        RecordsError: If a shard is missing, or its size has changed.
     """
 
     def __init__(
         self,
         records: Records,
         split: Split,
-        shards: Sequence[Mapping[str, Any]],
+        shards: Mapping[Path, str],
         index: SplitIndex,
         image_features: Features | None = None,
         caption_features: Features | None = None,
@@ -127,18 +72,14 @@ class SplitRecords:
         self.split = split
         self.holds = records.holds if image_features is None else "regions"
         self.region_shape = records.region_shape
-        self.region_dtype = records.region_dtype
         self.index = index
         self.first_caption: np.ndarray = index.columns["first_caption"]
         self.image_keys = index.keys
         self.captions = index.captions
         self.texts = index.texts
         self.labels = index.labels
-        self.shards = [records.folder / shard["file"] for shard in shards]
-        self._checksums = [shard["sha256"] for shard in shards]
-        for path, shard in zip(self.shards, shards, strict=True):
-            check_size(path, shard["bytes"])
-        self._files = OpenFiles()
+        self.shards = list(shards)
+        self._checksums = shards
 
     def __len__(self) -> int:
         return len(self.index.keys)
@@ -163,12 +104,13 @@ class SplitRecords:
             int(self.index.columns[name][image]) for name in ("offset", "length", "crc", "shard")
         )
         shard = self.shards[number]
-        record = self._files.read(shard, length, offset + HEADER)
+        with shard.open("rb") as file:
+            file.seek(offset + HEADER)
+            record = file.read(length)
         if zlib.crc32(record) != crc:
             raise RecordsError(
                 f"{shard} is damaged in the record of {self.image_keys[image]!r} (at byte "
-                f"{offset}). Delete the shard and run the command `{command_for(shard.parent)}`, "
-                "which writes it again"
+                f"{offset}). Delete the shard and run the command `prepare`, which writes it again"
             )
         return record
 
@@ -188,12 +130,11 @@ class SplitRecords:
             for image in range(len(self)):
                 self.read(image)
             # The framing of the records may be damaged, too.
-            for shard, expected in zip(self.shards, self._checksums, strict=True):
+            for shard, expected in self._checksums.items():
                 if checksum(shard) != expected:
                     raise RecordsError(
-                        f"{shard} is damaged: its checksum is not the one in {MANIFEST}. Delete "
-                        f"the shard and run the command `{command_for(shard.parent)}`, which "
-                        "writes it again"
+                        f"{shard} is damaged: its checksum is not that of its description. Delete "
+                        "the shard and run the command `prepare`, which writes it again"
                     ) from None
             raise
 
@@ -214,8 +155,8 @@ class SplitRecords:
         example = tf.io.parse_single_example(
             serialized, {"image/regions": scalar, "image/regions_shape": shape}
         )
-        flat = tf.io.decode_raw(example["image/regions"], tf.as_dtype(self.region_dtype))
-        regions = tf.reshape(tf.cast(flat, tf.float32), example["image/regions_shape"])
+        flat = tf.io.decode_raw(example["image/regions"], tf.float32)
+        regions = tf.reshape(flat, example["image/regions_shape"])
         return tf.ensure_shape(regions, self.region_shape)
 
     def encoded(self, image: int) -> bytes:
@@ -230,84 +171,30 @@ class SplitRecords:
         return np.stack([self.parse(tf.constant(self.read(int(image)))) for image in images])
 
 
-def read_index(folder: Path, shards: Sequence[Mapping[str, Any]]) -> SplitIndex:
-    """Reads the metadata of the images of some shards from their sidecars.
-
-    Args:
-        folder: The folder of the records.
-        shards: Their entries in the manifest: `file`, and the SHA-256 of the sidecar as `sidecar`.
-
-    Raises:
-        RecordsError: If a sidecar is missing or has changed.
-    """
-    return SplitIndex.from_sidecars(
-        finished_sidecar(folder / shard["file"], shard["sidecar"]) for shard in shards
-    )
-
-
-def write_split(
-    folder: Path,
-    split: Split,
-    shards: Iterable[str],
-    visit: Callable[[dict[str, Any]], None] = lambda sidecar: None,
-) -> dict[str, Any]:
-    """Writes the index of a split of finished shards; returns its entry in the manifest.
-
-    Args:
-        folder: The folder of the records.
-        split: The split.
-        shards: The file names of its shards, in order.
-        visit: Called with each sidecar.
-
-    Raises:
-        RecordsError: If a shard is missing.
-        OSError: If the disk is full or cannot be written.
-    """
-    written: list[dict[str, Any]] = []
-
-    def sidecars() -> Iterator[dict[str, Any]]:
-        for name in shards:
-            sidecar = finished_sidecar(folder / name)
-            visit(sidecar)
-            shard = {
-                "file": name,
-                "bytes": sidecar["bytes"],
-                "sha256": sidecar["sha256"],
-                "sidecar": checksum((folder / name).with_suffix(".json")),
-                "images": len(sidecar["items"]),
-                "captions": sum(len(item["captions"]) for item in sidecar["items"]),
-            }
-            written.append(shard)
-            yield sidecar
-
-    write_index(folder / index_file(split), sidecars())
-    totals = {unit: sum(shard[unit] for shard in written) for unit in ("images", "captions")}
-    return {"shards": written, **totals}
+_Count = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 class _Shard(BaseModel):
     file: Annotated[str, Field(pattern=r"^[\w-]+\.tfrecord$")]
-    bytes: Count
     sha256: str
-    sidecar: str
-    images: Count
-    captions: Count
+    images: _Count
+    captions: _Count
 
 
 class _Split(BaseModel):
     shards: list[_Shard]
-    images: Count
-    captions: Count
+    images: _Count
+    captions: _Count
 
 
 class _Manifest(BaseModel):
     """Schema of the manifest, to detect damage."""
 
+    origin: dict[str, Any]
     holds: Literal["images", "regions"]
-    region_shape: tuple[Count | None, Count] | None
-    region_dtype: Literal["float16", "float32"] = "float32"
+    region_shape: tuple[_Count | None, _Count] | None
     label_kind: Literal["none", "class", "set"]
-    num_labels: Count
+    num_labels: _Count
     splits: dict[Split, _Split]
     problems: dict[str, dict[str, Any]]
     files: dict[str, str]
@@ -347,14 +234,24 @@ class Records:
         """
         path = folder / MANIFEST
         try:
-            content = path.read_bytes()
+            manifest = json.loads(path.read_bytes())
+            if isinstance(manifest, dict):
+                check_version(folder, manifest)
+            _Manifest.model_validate(manifest)
         except FileNotFoundError:
             raise RecordsError(
                 f"{folder} holds no finished records (no {MANIFEST}); run the command `prepare`"
             ) from None
-        hint = f"delete it and run the command `{command_for(folder)}`, which keeps finished shards"
-        check_version(folder, parse_object(path, content, hint))
-        return cls(folder, parse_object(path, content, hint, _Manifest))
+        except (ValueError, RecursionError) as error:
+            fault = str(error)
+            if isinstance(error, ValidationError):
+                first = error.errors()[0]
+                fault = ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))
+            raise RecordsError(
+                f"{path} is damaged ({fault}); delete it and run the command `prepare`, which "
+                "keeps finished shards"
+            ) from None
+        return cls(folder, manifest)
 
     @classmethod
     def write(cls, folder: Path, manifest: dict[str, Any], files: Iterable[Path]) -> Records:
@@ -382,11 +279,6 @@ class Records:
         return None if shape is None else (shape[0], shape[1])
 
     @property
-    def region_dtype(self) -> str:
-        """Stored type of regions: "float32" or "float16"."""
-        return str(self.manifest.get("region_dtype", "float32"))
-
-    @property
     def label_kind(self) -> str:
         """Kind of labels: "none", "class" or "set"."""
         return str(self.manifest["label_kind"])
@@ -412,18 +304,19 @@ class Records:
                 f"has no image in it, as may happen to a few images that are split at random. "
                 "Choose one of these (evaluation.splits), or prepare again with more images"
             )
-        shards = self.manifest["splits"][name]["shards"]
-        if index_file(name) in self.manifest["files"]:
-            index = open_index(self.file(index_file(name)))
-        else:  # Older records have no index.
-            index = read_index(self.folder, shards)
+        shards = [
+            Shard.finished(self.folder / shard["file"], shard["sha256"])
+            for shard in self.manifest["splits"][name]["shards"]
+        ]
+        index = SplitIndex.join([shard.index for shard in shards])
         if name == "train":
             index = index.with_captions(self.more_captions)
+        checksums = {shard.path: shard.about["sha256"] for shard in shards}
         images, captions = (
             None if opened is None else opened(index)
             for opened in (self.image_features, self.caption_features)
         )
-        return SplitRecords(self, name, shards, index, images, captions)
+        return SplitRecords(self, name, checksums, index, images, captions)
 
     def file(self, name: str) -> Path:
         """Returns the path of a file other than shards, after verifying its checksum.
@@ -436,7 +329,7 @@ class Records:
             fault = "not as it was written" if path.exists() else "missing"
             raise RecordsError(
                 f"{path} is {fault}; delete {MANIFEST} in the same folder and run "
-                f"the command `{command_for(self.folder)}`, which writes both again"
+                "the command `prepare`, which writes both again"
             )
         return path
 

@@ -1,104 +1,86 @@
-"""Shards of records: a TFRecord file and the sidecar that describes it."""
+"""Shards of records: a TFRecord file of images, and its description.
+
+A shard `train-00000.tfrecord` holds the images, and its description `train-00000.npz` all else: the
+columns of `split_index`, and in `about` the options and images that it was made of. A shard is
+finished when its description exists; both are written atomically.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import os
+import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from pydantic import BaseModel, Field, ValidationError
 
 from data_pipelines.images import to_jpeg
 from data_pipelines.options import DataOptions
 from data_pipelines.resources import disk_message
+from data_pipelines.shard_plan import ShardTask
 from data_pipelines.sources import EncodedImage, Entry, Regions, UnreadableError
+from data_pipelines.split_index import COLUMNS, OF_IMAGES, SplitIndex
 from keras_xmr.utils.errors import UserError
-from keras_xmr.utils.files import atomic_replace, atomic_write, checksum, temporary_path
+from keras_xmr.utils.files import (
+    NO_ARRAY,
+    atomic_replace,
+    checksum,
+    replace_atomically,
+    temporary_path,
+)
 
-VERSION = 2
+VERSION = 3
 
 FEATURES = "features"
-"""Name of the folder of the records of features, in the folder of the records of images."""
+"""Name of the folder of the features of images, in the folder of the records."""
 
 # TFRecord frames a record as: length (8 bytes), its CRC (4), the record, its CRC (4).
 HEADER, _FOOTER = 12, 4
+_SECOND = 10**9
 
 
 class RecordsError(UserError):
     """Records are missing, damaged, or of another data set; the message says how to fix it."""
 
 
-Count = Annotated[int, Field(ge=0, lt=2**63)]
+class StoppedError(Exception):
+    """The shard was cancelled."""
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
-    """Metadata of one image of a shard.
-
-    Attributes:
-        key: The key of the image in its data set.
-        captions: Pairs of key and text.
-        labels: Its class or labels.
-        offset: Offset of its record in the shard, in bytes.
-        length: Length of the serialized record, in bytes.
-        crc: CRC-32 of the serialized record.
-        digest: Digest of the image or its features, for finding duplicates.
-        regions: Shape (R, F) of its region features; empty for an image.
-    """
-
-    key: str
-    captions: tuple[tuple[str, str], ...]
-    labels: tuple[Count, ...]
-    offset: Count
-    length: Count
-    crc: Annotated[int, Field(ge=0, lt=2**32)]
-    digest: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
-    regions: tuple[Count, ...]
+def content_digest(content: bytes) -> int:
+    """Returns a digest of an image file, or of features: 64 bits."""
+    return int.from_bytes(hashlib.sha256(content).digest()[:8])
 
 
-class Sidecar(BaseModel):
-    """Schema of a sidecar, to detect damage."""
-
-    bytes: Count
-    sha256: str
-    items: list[Item]
-    skipped: list[tuple[str, str]] = []
-
-
-def content_digest(content: bytes) -> str:
-    """Returns the digest of an image, as it is stored, or of its features: `Item.digest`."""
-    return hashlib.sha256(content).hexdigest()[:16]
+def _digest(image: EncodedImage | Regions) -> int:
+    if isinstance(image, EncodedImage):
+        return content_digest(image.data)
+    return content_digest(image.features.tobytes())
 
 
 def serialize(entry: Entry, image: EncodedImage | Regions) -> bytes:
     """Serializes the record of one image, a `tf.train.Example`."""
 
-    def strings(values: Sequence[bytes]) -> tf.train.Feature:
-        return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
+    def strings(value: bytes) -> tf.train.Feature:
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
 
-    def integers(values: Sequence[int]) -> tf.train.Feature:
-        return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
-
-    features = {
-        "image/key": strings([entry.key.encode()]),
-        "caption/keys": strings([caption.key.encode() for caption in entry.captions]),
-        "caption/texts": strings([caption.text.encode() for caption in entry.captions]),
-        "labels": integers(entry.labels),
-    }
+    features = {"image/key": strings(entry.key.encode())}
     if isinstance(image, EncodedImage):
-        features["image/encoded"] = strings([image.data])
+        features["image/encoded"] = strings(image.data)
     else:
-        dtype = "<f2" if image.features.dtype == np.float16 else "<f4"
-        regions = np.ascontiguousarray(image.features, dtype)
-        features["image/regions"] = strings([regions.tobytes()])
-        features["image/regions_shape"] = integers(regions.shape)
+        regions = np.ascontiguousarray(image.features, "<f4")
+        shape = tf.train.Int64List(value=regions.shape)
+        features["image/regions"] = strings(regions.tobytes())
+        features["image/regions_shape"] = tf.train.Feature(int64_list=shape)
     example = tf.train.Example(features=tf.train.Features(feature=features))
     return example.SerializeToString(deterministic=True)
 
@@ -128,46 +110,52 @@ class ShardWriter:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.items: list[Item] = []
+        self._begin = time.time_ns()
+        self._entries: list[Entry] = []
+        self._numbers: dict[str, list[int]] = {name: [] for name in OF_IMAGES}
+        self._shapes: set[tuple[int, ...]] = set()
         self._temporary = temporary_path(path)
         self._offset = 0
         with disk_errors(path.parent):
             self._writer = tf.io.TFRecordWriter(str(self._temporary))
 
-    def write(self, entry: Entry, image: EncodedImage | Regions) -> None:
-        """Adds one image."""
+    def write(
+        self, entry: Entry, image: EncodedImage | Regions, source: EncodedImage | Regions
+    ) -> None:
+        """Adds one image.
+
+        Args:
+            entry: Its captions and labels.
+            image: The image to store.
+            source: The image as it was read from the source.
+        """
         record = serialize(entry, image)
         with disk_errors(self.path.parent):
             self._writer.write(record)
-        content = image.data if isinstance(image, EncodedImage) else image.features.tobytes()
-        self.items.append(
-            Item(
-                key=entry.key,
-                captions=tuple((c.key, c.text) for c in entry.captions),
-                labels=entry.labels,
-                offset=self._offset,
-                length=len(record),
-                crc=zlib.crc32(record),
-                digest=content_digest(content),
-                regions=() if isinstance(image, EncodedImage) else image.features.shape,
-            )
-        )
+        row = (self._offset, len(record), zlib.crc32(record), _digest(image), _digest(source))
+        for name, number in zip(OF_IMAGES, row, strict=True):
+            self._numbers[name].append(number)
+        self._entries.append(entry)
+        if isinstance(image, Regions):
+            self._shapes.add(image.features.shape)
         self._offset += HEADER + len(record) + _FOOTER
 
-    def finish(self, sidecar: dict[str, Any]) -> None:
-        """Renames the shard and writes its sidecar.
+    def finish(self, about: Mapping[str, Any]) -> None:
+        """Renames the shard and writes its description.
 
         Args:
-            sidecar: Content of the sidecar in addition to the items.
+            about: Its origin.
         """
         with disk_errors(self.path.parent):
             self._writer.close()
-            sha256 = checksum(self._temporary)
+            content = {"bytes": self._offset, "sha256": checksum(self._temporary), **about}
+            content["shapes"] = sorted(self._shapes)
+            text = np.frombuffer(json.dumps(content).encode(), np.uint8)
             atomic_replace(self._temporary, self.path)
-            items = [asdict(item) for item in self.items]
-            content = {"bytes": self._offset, "sha256": sha256, **sidecar, "items": items}
-            text = json.dumps(content, ensure_ascii=False)
-            atomic_write(self.path.with_suffix(".json"), text.encode("utf-8"))
+            columns: Any = SplitIndex.from_entries(self._entries, self._numbers).columns
+            with replace_atomically(self.path.with_suffix(".npz"), ".npz") as temporary:
+                np.savez(temporary, about=text, **columns)
+                mark_as_read(temporary, self._begin)
 
     def __enter__(self) -> ShardWriter:
         return self
@@ -176,6 +164,18 @@ class ShardWriter:
         with suppress(tf.errors.OpError):  # Of a shard that is not finished.
             self._writer.close()
         self._temporary.unlink(missing_ok=True)
+
+
+def mark_as_read(path: Path, begin: int) -> None:
+    """Sets the time of a file to when its source was read; files that are newer have changed.
+
+    Args:
+        path: The file.
+        begin: The time, in nanoseconds.
+    """
+    begin -= _SECOND  # Clocks of file systems lag by milliseconds.
+    with suppress(OSError):  # Records may be read-only; then the source is read every time.
+        os.utime(path, ns=(begin, begin))
 
 
 def to_half(features: np.ndarray, folder: Path, item: str, option: str) -> np.ndarray:
@@ -200,191 +200,199 @@ def to_half(features: np.ndarray, folder: Path, item: str, option: str) -> np.nd
     return half
 
 
-def parse_object(
-    path: Path, content: bytes, hint: str, schema: type[BaseModel] | None = None
-) -> dict[str, Any]:
-    """Parses a JSON file of the records.
-
-    Args:
-        path: The file, for the message.
-        content: Its bytes.
-        hint: How to fix a damaged file, for the message.
-        schema: Schema of the content.
-
-    Raises:
-        RecordsError: If it is not a JSON object of this schema.
-    """
-    try:
-        parsed = json.loads(content)
-        if schema is not None:
-            schema.model_validate(parsed)
-    except ValidationError as error:
-        where = ".".join(map(str, error.errors()[0]["loc"]))
-        fault = f"{where}: {error.errors()[0]['msg']}"
-        raise RecordsError(f"{path} is damaged ({fault}); {hint}") from None
-    except (ValueError, RecursionError) as error:
-        raise RecordsError(f"{path} is damaged ({error}); {hint}") from None
-    if not isinstance(parsed, dict):
-        raise RecordsError(f"{path} is damaged (it is not a JSON object); {hint}")
-    return parsed
-
-
 def check_version(folder: Path, made_from: Mapping[str, Any]) -> None:
     """Rejects records of another version of the format."""
     version = made_from.get("version")
     if version != VERSION:
         raise RecordsError(
             f"{folder} holds records of version {version}, but version {VERSION} is required. "
-            f"Delete the folder and run the command `{command_for(folder)}`"
+            "Delete the folder and run the command `prepare`"
         )
-
-
-def read_sidecar(shard: Path, sha256: str | None = None) -> dict[str, Any] | None:
-    """Reads the sidecar of a shard; returns None if the shard is not finished.
-
-    Args:
-        shard: The shard.
-        sha256: Checksum of the sidecar in the manifest; None without a manifest.
-
-    Raises:
-        RecordsError: If the sidecar is damaged or has changed, or the size of the shard differs.
-    """
-    path = shard.with_suffix(".json")
-    try:
-        content = path.read_bytes()
-        shard.stat()
-    except FileNotFoundError:
-        return None
-    command = command_for(shard.parent)
-    hint = f"delete it and run the command `{command}`, which writes this shard again"
-    sidecar = parse_object(path, content, hint, Sidecar)
-    if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
-        raise RecordsError(f"{path} is not as it was written; {hint}")
-    check_size(shard, sidecar["bytes"])
-    return {"skipped": [], **sidecar}
-
-
-def check_size(shard: Path, size: int) -> None:
-    """Rejects a shard that is missing, or does not have its size."""
-    command = command_for(shard.parent)
-    try:
-        actual = shard.stat().st_size
-    except FileNotFoundError:
-        raise RecordsError(f"{shard} is missing; run the command `{command}`") from None
-    if actual != size:
-        raise RecordsError(
-            f"{shard} is damaged: it has {actual} bytes, not {size}; delete it and run the command "
-            f"`{command}`, which writes it again"
-        )
-
-
-def finished_sidecar(shard: Path, sha256: str | None = None) -> dict[str, Any]:
-    """Reads the sidecar of a shard that must be finished; see `read_sidecar`."""
-    sidecar = read_sidecar(shard, sha256)
-    if sidecar is None:
-        raise RecordsError(
-            f"{shard} or its sidecar is missing; run the command `{command_for(shard.parent)}`"
-        )
-    return sidecar
-
-
-def command_for(folder: Path) -> str:
-    """Returns the name of the command that writes the records of a folder."""
-    return "train" if folder.parent.name == FEATURES else "prepare"
-
-
-Skipped = list[tuple[str, str]]
-"""Skipped items: pairs of reason and description."""
-
-ReportProgress = Callable[[int], None]
-"""Callback with the number of finished images; raises `StoppedError` to cancel."""
-
-
-class StoppedError(Exception):
-    """The shard was cancelled."""
 
 
 @dataclass(frozen=True)
-class ShardTask:
-    """A shard to write.
+class Shard:
+    """A finished shard.
 
     Attributes:
-        path: Path of the shard.
-        entries: Its images.
-        fingerprint: Hash of their keys, captions and labels.
-        limit: Maximum number of skipped images.
+        path: Its path.
+        about: Its `version`, the options that it depends on as `origin`, the `fingerprint` of its
+            images, its size in `bytes`, its `sha256`, the `skipped` images, and the `shapes` of
+            regions.
+        index: Its images and captions.
+        sha256: Checksum of its description.
+        read_at: Time at which its images were read from the source, in nanoseconds.
     """
 
     path: Path
-    entries: Sequence[Entry]
-    fingerprint: str
-    limit: int
+    about: dict[str, Any]
+    index: SplitIndex
+    sha256: str
+    read_at: int
+
+    @classmethod
+    def open(cls, path: Path, sha256: str | None = None) -> Shard | None:
+        """Opens a shard; returns None if it is not finished.
+
+        Args:
+            path: The shard.
+            sha256: Checksum of its description in the manifest; None without a manifest.
+
+        Raises:
+            RecordsError: If the description is damaged or has changed, or the size of the shard
+                differs.
+        """
+        description = path.with_suffix(".npz")
+        try:
+            content, read_at = description.read_bytes(), description.stat().st_mtime_ns
+            size = path.stat().st_size
+        except FileNotFoundError:
+            return None
+        hint = "delete it and run the command `prepare`, which writes this shard again"
+        try:
+            with np.load(io.BytesIO(content), allow_pickle=False) as file:
+                about = json.loads(file["about"].tobytes())
+                index = SplitIndex({name: file[name] for name in COLUMNS})
+        except (*NO_ARRAY, KeyError) as error:
+            raise RecordsError(f"{description} is damaged ({error}); {hint}") from None
+        actual = hashlib.sha256(content).hexdigest()
+        if actual != (sha256 or actual):
+            raise RecordsError(f"{description} is not as it was written; {hint}")
+        check_version(path.parent, about)
+        if size != about["bytes"]:
+            raise RecordsError(
+                f"{path} is damaged: it has {size} bytes, not {about['bytes']}; {hint}"
+            )
+        return cls(path, about, index, actual, read_at)
+
+    @classmethod
+    def finished(cls, path: Path, sha256: str | None = None) -> Shard:
+        """Opens a shard that must be finished; see `open`."""
+        shard = cls.open(path, sha256)
+        if shard is None:
+            missing = path.with_suffix(".npz") if path.exists() else path
+            raise RecordsError(f"{missing} is missing; run the command `prepare`")
+        return shard
+
+    @cached_property
+    def skipped(self) -> list[tuple[str, str]]:
+        """Skipped images: pairs of reason and description."""
+        return [(reason, item) for reason, item in self.about["skipped"]]
+
+    def changes(
+        self, options: DataOptions, task: ShardTask, since: int
+    ) -> tuple[list[str], list[str]]:
+        """Compares the contents of files that are newer than a time with its images.
+
+        Args:
+            options: The `data` section of a config.
+            task: The images, which have its fingerprint.
+            since: The time, in nanoseconds.
+
+        Returns:
+            The keys of images with other contents, and of images whose file is gone.
+        """
+        digests = dict(zip(self.index.keys, self.index.columns["source"].tolist(), strict=True))
+        changed, gone = [], []
+        for entry in task.entries:
+            try:
+                file = options.source.file_of(entry)
+                # Not the modification time, which copies and renamed files may keep.
+                is_newer = file is not None and file.stat().st_ctime_ns >= since
+            except (OSError, UnreadableError):
+                if entry.key in digests:
+                    gone.append(entry.key)
+                continue
+            if is_newer and _has_changed(options, entry, digests.get(entry.key)):
+                changed.append(entry.key)
+        return changed, gone
 
 
-def write_shard(options: DataOptions, task: ShardTask, report: ReportProgress) -> Skipped:
+def _has_changed(options: DataOptions, entry: Entry, digest: int | None) -> bool:
+    """Whether an image has another digest, or None and can be used now."""
+    try:
+        if digest is not None:
+            return _digest(options.source.read(entry)) != digest
+        _stored(options, entry, options.source.read(entry))
+    except UnreadableError:
+        return digest is not None
+    return True
+
+
+Skipped = list[tuple[str, str]]
+"""Skipped images: pairs of reason and description."""
+
+ReportProgress = Callable[[int], object]
+"""Callback with the number of finished images; may raise `StoppedError` to cancel."""
+
+
+def origin_of(options: DataOptions) -> dict[str, Any]:
+    """Returns the options that records depend on, by key of the `data` section."""
+    source = options.source.model_dump(mode="json")
+    return {
+        "images_per_shard": options.images_per_shard,
+        **{f"source.{key}": value for key, value in source.items()},
+    } | ({"image.store_side": side} if (side := options.image.store_side) else {})
+
+
+def write_shard(
+    options: DataOptions, limit: int, task: ShardTask, report: ReportProgress
+) -> Skipped:
     """Writes one shard, unless it is finished.
 
     Args:
         options: The `data` section of a config.
+        limit: Maximum number of skipped images.
         task: The shard.
         report: Callback after every image.
 
     Returns:
-        The skipped items. The shard is not finished if they are more than the limit.
+        The skipped images. The shard is not finished if they are more than the limit.
 
     Raises:
         RecordsError: If a finished shard has other content, or the disk is full.
         StoppedError: From `report`.
     """
     with disk_errors(task.path.parent):
-        sidecar = read_sidecar(task.path)
-        if sidecar is None:
-            return _write(options, task, report)
-    _check(sidecar, task)
-    report(len(task.entries))
-    return [(reason, item) for reason, item in sidecar["skipped"]]
-
-
-def _check(sidecar: dict[str, Any], task: ShardTask) -> None:
-    """Rejects a finished shard of other images, or with a changed sidecar."""
-    if sidecar.get("fingerprint") != task.fingerprint:
+        shard = Shard.open(task.path)
+        if shard is None:
+            return _write(options, limit, task, report)
+    if shard.about["fingerprint"] != task.fingerprint:
         raise RecordsError(
             f"{task.path} was written from other images or captions than the source has now. "
             "Choose another folder with data.records, or delete this one"
         )
-    if not _is_whole(sidecar, task.entries):
+    changed, _ = shard.changes(options, task, shard.read_at)
+    if changed:
         raise RecordsError(
-            f"{task.path.with_suffix('.json')} is not as it was written; delete it and run "
-            "the command `prepare`, which writes this shard again"
+            f"{task.path} was written from other contents of {len(changed):,} images, such as "
+            f"{changed[0]}. Delete it and run the command `prepare`, which writes it again"
         )
+    report(task.images)
+    return shard.skipped
 
 
-def _is_whole(sidecar: dict[str, Any], entries: Sequence[Entry]) -> bool:
-    """Whether a sidecar has every entry, as an item or as skipped."""
-    known = {e.key: ([[c.key, c.text] for c in e.captions], list(e.labels)) for e in entries}
-    items = sidecar["items"]
-    return len(items) + len(sidecar["skipped"]) == len(entries) and all(
-        known.get(item["key"]) == (item["captions"], item["labels"]) for item in items
-    )
-
-
-def _write(options: DataOptions, task: ShardTask, report: ReportProgress) -> Skipped:
+def _write(options: DataOptions, limit: int, task: ShardTask, report: ReportProgress) -> Skipped:
     skipped: Skipped = []
     with ShardWriter(task.path) as writer:
         for entry in task.entries:
             try:
-                writer.write(entry, _readable(options, entry))
+                image = options.source.read(entry)
+                writer.write(entry, _stored(options, entry, image), image)
             except UnreadableError as error:
                 skipped.append(("unreadable image", str(error)))
-                if len(skipped) > task.limit:
+                if len(skipped) > limit:
                     return skipped
             report(1)
-        writer.finish({"fingerprint": task.fingerprint, "skipped": skipped})
+        origin = {"version": VERSION, "origin": origin_of(options)}
+        writer.finish({**origin, "fingerprint": task.fingerprint, "skipped": skipped})
     return skipped
 
 
-def _readable(options: DataOptions, entry: Entry) -> EncodedImage | Regions:
-    image = options.source.read(entry)
+def _stored(
+    options: DataOptions, entry: Entry, image: EncodedImage | Regions
+) -> EncodedImage | Regions:
+    """Returns an image as records store it."""
     if isinstance(image, EncodedImage):
         name = entry.file or entry.key
         return EncodedImage(to_jpeg(image.data, name, options.image.store_side))

@@ -4,31 +4,29 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path, PurePath
+from pathlib import Path
 
 from data_pipelines.options import MANIFEST, DataOptions
 from data_pipelines.records import Records
 from data_pipelines.shard_plan import plan_shards
-from data_pipelines.shards import read_sidecar
+from data_pipelines.shards import Shard, mark_as_read
 from data_pipelines.sources import SPLITS, Entry, Problems, SourceError
-from data_pipelines.sources.base import PHOTO_SUFFIXES
 from data_pipelines.sources.text_files import only_text
 
 _LOGGER = logging.getLogger(__name__)
-_SECOND = 10**9
 
 
 def source_change(options: DataOptions, records: Records) -> str | None:
     """Compares records with their source.
 
-    The modification times of its files are checked first. Only if one is newer than the records,
-    the source is read, and its images, captions and labels are compared; then the time is recorded.
-    Files that were deleted are not compared: records can be used without their source.
+    The times of its files and folders are checked first. Only if one is newer than the records, the
+    source is read, and its images, captions and labels are compared, and the contents of the images
+    in newer files; then the time is recorded. Files that were deleted are not compared: records can
+    be used without their source.
 
     Args:
         options: The `data` section of a config.
@@ -39,12 +37,11 @@ def source_change(options: DataOptions, records: Records) -> str | None:
     """
     values = (getattr(options.source, name) for name in type(options.source).model_fields)
     roots = [value for value in values if isinstance(value, Path) and value.exists()]
-    begin = time.time_ns()
-    newest, photos = _scan(roots, options.records.resolve(), options.source.captions_in_photos)
-    if newest < (options.records / MANIFEST).stat().st_mtime_ns:
+    begin, since = time.time_ns(), (options.records / MANIFEST).stat().st_mtime_ns
+    if max(_times(roots, options.records.resolve()), default=0) < since:
         return None
     try:
-        difference = _compare(options, records, photos)
+        difference = _compare(options, records, since)
     except SourceError as error:
         _LOGGER.warning(
             "the source of %s cannot be compared with them, which are used as they are: %s",
@@ -53,7 +50,7 @@ def source_change(options: DataOptions, records: Records) -> str | None:
         )
         return None
     if difference is None:
-        note_comparison(options.records, begin)
+        mark_as_read(options.records / MANIFEST, begin)
         return None
     folders = " and ".join(map(str, roots))
     return f"{folders} has changed since {records.folder} was written: {difference}"
@@ -66,44 +63,12 @@ def data_change(options: DataOptions) -> str | None:
     return source_change(options, Records.open(options.records))
 
 
-def note_comparison(folder: Path, begin: int) -> None:
-    """Records when records were last equal to their source, as the time of their manifest.
-
-    Args:
-        folder: The folder of the records.
-        begin: Start of reading the source, in nanoseconds.
-    """
-    begin -= _SECOND  # Clocks of file systems lag by milliseconds.
-    with suppress(OSError):  # Records may be read-only; then the source is read every time.
-        os.utime(folder / MANIFEST, ns=(begin, begin))
-
-
-def _scan(roots: list[Path], without: Path, with_photos: bool) -> tuple[int, set[str]]:
-    """Returns the time of the newest folder or file, and the names of all photos.
-
-    The times of photos are ignored unless `with_photos`.
-    """
-    newest, photos = 0, set()
-    for folder, names in _folders(roots, without):
-        with suppress(OSError):
-            newest = max(newest, folder.stat().st_mtime_ns)
-        for name in names:
-            if PurePath(name).suffix.lower() in PHOTO_SUFFIXES:
-                photos.add(name)
-                if not with_photos:
-                    continue
-            with suppress(OSError):
-                # Not the modification time, which copies and renamed files may keep.
-                newest = max(newest, (folder / name).stat().st_ctime_ns)
-    return newest, photos
-
-
-def _folders(roots: list[Path], without: Path) -> Iterator[tuple[Path, list[str]]]:
-    """Yields all folders but hidden ones, and the names of their files; links are followed."""
+def _times(roots: list[Path], without: Path) -> Iterator[int]:
+    """Yields the times of all folders but hidden ones and of their files; links are followed."""
     seen = {without}
     for root in roots:
         if root.is_file():
-            yield root.parent, [root.name]
+            yield root.stat().st_ctime_ns
         for path, folders, names in os.walk(root, followlinks=True):
             resolved = Path(path).resolve()
             if resolved in seen:
@@ -111,51 +76,53 @@ def _folders(roots: list[Path], without: Path) -> Iterator[tuple[Path, list[str]
                 continue
             seen.add(resolved)
             folders[:] = [name for name in folders if not name.startswith(".")]
-            yield Path(path), [name for name in names if not name.startswith(".")]
+            yield resolved.stat().st_mtime_ns
+            for name in names:
+                # Not the modification time, which copies and renamed files may keep.
+                with suppress(OSError):
+                    yield (0 if name[0] == "." else os.stat(os.path.join(path, name)).st_ctime_ns)
 
 
-def _compare(options: DataOptions, records: Records, photos: set[str]) -> str | None:
+def _compare(options: DataOptions, records: Records, since: int) -> str | None:
     """Reads the source, and returns how its entries differ from the records.
 
     Raises:
         SourceError: If the source cannot be read.
     """
     problems = Problems()
-    gone: list[str] = []
     captions: Counter[str] = Counter()
-    splits = [split for split in SPLITS if split in records.splits]
-    known = {key for split in splits for key in records.split(split).image_keys}
 
     def count(entries: Iterator[Entry]) -> Iterator[Entry]:
         for entry in entries:
-            name = PurePath(entry.file)
-            is_photo = name.suffix.lower() in PHOTO_SUFFIXES
-            if is_photo and name.name not in photos and entry.key in known:
-                gone.append(entry.key)
             captions[entry.split] += len(entry.captions)
             yield entry
 
-    with tempfile.TemporaryDirectory() as folder:
-        entries = count(only_text(options.source.entries(problems), problems))
-        plan = plan_shards(entries, Path(folder), options.images_per_shard, problems)
-    planned = {shard.path.name: shard.fingerprint for shard in plan.shards}
-    shards = (shard for split in records.manifest["splits"].values() for shard in split["shards"])
+    entries = count(only_text(options.source.entries(problems), problems))
+    plan = plan_shards(entries, records.folder, options.images_per_shard, problems)
+    tasks = {task.path: task for tasks in plan.values() for task in tasks}
+    splits = records.manifest["splits"]
+    written = (shard["file"] for split in splits.values() for shard in split["shards"])
     # Shards of which every image was skipped are not in the manifest.
-    names = {*planned, *(shard["file"] for shard in shards)}
-    sidecars = {name: read_sidecar(records.folder / name) or {} for name in names}
-    written = {name: sidecar.get("fingerprint") for name, sidecar in sidecars.items()}
+    is_same = tasks.keys() >= {records.folder / name for name in written}
+    changed: list[str] = []
+    gone: list[str] = []
+    for task in tasks.values():
+        shard = Shard.open(task.path)
+        if shard is None or shard.about["fingerprint"] != task.fingerprint:
+            is_same = False
+            continue
+        for names, more in zip((changed, gone), shard.changes(options, task, since), strict=True):
+            names += more
     differ = []
-    if gone and len(gone) < len(known):
-        differ.append(f"{len(gone):,} photos of the records are gone, such as {gone[0]}")
-    if planned == written:
-        return differ[0] if differ else None
+    for names, what in ((gone, "are gone"), (changed, "have other contents")):
+        if names and not (names is gone and len(gone) == sum(s["images"] for s in splits.values())):
+            differ.append(f"{len(names):,} of the images {what}, such as {names[0]}")
+    if is_same:
+        return ", ".join(differ) or None
     for split in SPLITS:
-        part = records.split(split) if split in splits else None
-        images = sum(shard.images for shard in plan.splits.get(split, ()))
-        for unit, now, then in (
-            ("images", images, len(part) if part else 0),
-            ("captions", captions[split], part.num_captions if part else 0),
-        ):
-            if now != then:
-                differ.append(f"{split} has {now:,} {unit}, not {then:,}")
+        then = splits.get(split, {"images": 0, "captions": 0})
+        now = {"images": sum(t.images for t in plan.get(split, ())), "captions": captions[split]}
+        for unit in ("images", "captions"):
+            if now[unit] != then[unit]:
+                differ.append(f"{split} has {now[unit]:,} {unit}, not {then[unit]:,}")
     return ", ".join(differ or ["images have other captions, labels or names"])

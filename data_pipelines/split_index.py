@@ -1,88 +1,22 @@
-"""Index of a split: metadata and captions of its images, as memory-mapped columns.
-
-Five million captions take about 0.4 GB of a file, which is opened in the time of its checksum, and
-of which only the used part is in memory. The layout is that of safetensors; that library writes
-whole arrays and reads copies; these columns are written part by part and mapped.
-"""
+"""Metadata of the images of a shard or a split, as columns of numbers and of joined texts."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import operator
-import shutil
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
 
-from data_pipelines.sources import Caption
-from keras_xmr.utils.files import replace_atomically
+from data_pipelines.sources import Caption, Entry
 
 T = TypeVar("T")
 
-_TYPES = {"I64": "<i8", "U64": "<u8", "I32": "<i4", "U32": "<u4", "U8": "|u1"}
-_ALIGNED = 8
 _CHUNK = 4096
-
-
-def write_columns(
-    path: Path, columns: Mapping[str, str], parts: Iterable[Mapping[str, np.ndarray]]
-) -> None:
-    """Writes columns part by part; only one part is in memory.
-
-    The file appears whole, or not at all.
-
-    Args:
-        path: The file.
-        columns: The safetensors type of each column by name: the widest first, so that all are
-            aligned.
-        parts: Parts of some or all columns, by name.
-
-    Raises:
-        OSError: If the disk is full or cannot be written.
-    """
-    with ExitStack() as stack:
-        folder = path.parent
-        files = {name: stack.enter_context(tempfile.TemporaryFile(dir=folder)) for name in columns}
-        for part in parts:
-            for name, values in part.items():
-                files[name].write(np.ascontiguousarray(values, _TYPES[columns[name]]).data)
-        header, end = {}, 0
-        for name, file in files.items():
-            begin, end = end, end + file.tell()
-            dtype = columns[name]
-            shape = [(end - begin) // np.dtype(_TYPES[dtype]).itemsize]
-            header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
-        text = json.dumps(header).encode()
-        text += b" " * (-len(text) % _ALIGNED)
-        with replace_atomically(path) as temporary, temporary.open("wb") as whole:
-            whole.write(len(text).to_bytes(8, "little") + text)
-            for file in files.values():
-                file.seek(0)
-                shutil.copyfileobj(file, whole, 1 << 20)
-
-
-def map_columns(path: Path) -> dict[str, np.ndarray]:
-    """Maps the columns of a file of `write_columns` that was verified before.
-
-    Args:
-        path: The file.
-    """
-    mapped = np.asarray(np.memmap(path, np.uint8, mode="r"))
-    start = 8 + int.from_bytes(mapped[:8].tobytes(), "little")
-    header = json.loads(mapped[8:start].tobytes())
-    columns = {}
-    for name, column in header.items():
-        begin, end = (start + offset for offset in column["data_offsets"])
-        columns[name] = mapped[begin:end].view(_TYPES[column["dtype"]])
-    return columns
 
 
 class Lazy(Sequence[T], Generic[T]):
@@ -176,32 +110,6 @@ class Tuples(_Concatenated[tuple[int, ...]]):
         return np.where(places < end, self._content.take(places, mode="clip"), -1).astype(np.int64)
 
 
-_COLUMNS = {
-    "offset": "I64",
-    "length": "I64",
-    "digest": "U64",
-    "first_key": "I64",
-    "first_label": "I64",
-    "first_caption": "I64",
-    "first_caption_key": "I64",
-    "first_text": "I64",
-    "labels": "I64",
-    "shard": "I32",
-    "crc": "U32",
-    "keys": "U8",
-    "caption_keys": "U8",
-    "texts": "U8",
-}
-_STARTS = tuple(name for name in _COLUMNS if name.startswith("first_"))
-
-Columns = dict[str, np.ndarray]
-
-
-def index_file(split: str) -> str:
-    """Returns the file name of the index of a split."""
-    return f"{split}-index.safetensors"
-
-
 class Captions(Lazy[Caption]):
     """Captions with their keys.
 
@@ -223,27 +131,64 @@ class Captions(Lazy[Caption]):
         return [Caption(*pair) for pair in zip(keys, texts, strict=True)]
 
 
+Columns = dict[str, np.ndarray]
+
+OF_IMAGES = {"offset": "<i8", "length": "<i8", "crc": "<u4", "digest": "<u8", "source": "<u8"}
+"""Columns with a number per image, and their types: place and CRC-32 of the record in its shard,
+and digests of the image as it is stored and as it was read from the source."""
+
+_TEXTS = {"keys": "first_key", "caption_keys": "first_caption_key", "texts": "first_text"}
+_LISTS = {**_TEXTS, "labels": "first_label"}
+"""Columns of joined texts and numbers, and the columns of their offsets."""
+
+COLUMNS = (*OF_IMAGES, *_LISTS, *_LISTS.values(), "first_caption")
+"""All columns of a shard."""
+
+
 @dataclass(frozen=True, eq=False)
 class SplitIndex:
-    """Metadata of the N images of a split with M captions.
+    """Metadata of N images with M captions.
 
     Attributes:
-        columns: `offset` and `length` of the record of each image in its `shard`, its `crc`, and
-            the `digest` of the image: int (N,); the properties use the others.
+        columns: Those of `OF_IMAGES`, and the `shard` of each image, int (N,); the properties use
+            the others.
     """
 
     columns: Columns
 
     @classmethod
-    def from_sidecars(cls, sidecars: Iterable[Mapping[str, Any]]) -> SplitIndex:
-        """Builds the index of some shards in memory, from their sidecars."""
-        parts = list(_parts(sidecars))
+    def from_entries(cls, entries: Sequence[Entry], numbers: Mapping[str, list[int]]) -> SplitIndex:
+        """Builds the index of the images of a shard.
+
+        Args:
+            entries: The images.
+            numbers: The columns of `OF_IMAGES`.
+        """
+        captions = [caption for entry in entries for caption in entry.captions]
+        labels = [label for entry in entries for label in entry.labels]
         return cls(
-            {
-                name: np.concatenate([part[name] for part in parts if name in part])
-                for name in _COLUMNS
-            }
+            {name: np.array(numbers[name], dtype) for name, dtype in OF_IMAGES.items()}
+            | {"labels": np.array(labels, np.int64)}
+            | {"first_label": _starts([len(entry.labels) for entry in entries])}
+            | {"first_caption": _starts([len(entry.captions) for entry in entries])}
+            | _text_column("keys", [entry.key for entry in entries])
+            | _text_column("caption_keys", [caption.key for caption in captions])
+            | _text_column("texts", [caption.text for caption in captions])
         )
+
+    @classmethod
+    def join(cls, parts: Sequence[SplitIndex]) -> SplitIndex:
+        """Joins the indices of the shards of a split."""
+        sizes = [len(part.keys) for part in parts]
+        columns = {"shard": np.repeat(np.arange(len(parts), dtype=np.int32), sizes)}
+        for name in COLUMNS:
+            arrays = [part.columns[name] for part in parts]
+            if name.startswith("first_"):
+                ends = np.cumsum([0, *(array[-1] for array in arrays)])
+                starts = [array[:-1] + end for array, end in zip(arrays, ends, strict=False)]
+                arrays = [*starts, ends[-1:]]
+            columns[name] = np.concatenate(arrays)
+        return cls(columns)
 
     def with_captions(self, more: Mapping[str, Sequence[tuple[str, str]]]) -> SplitIndex:
         """Returns the index with additional captions after those of their image.
@@ -262,11 +207,12 @@ class SplitIndex:
         first, counts = self.columns["first_caption"], np.bincount(images, minlength=len(self.keys))
         places = first[np.array(images) + 1]
         columns = {**self.columns, "first_caption": _starts(np.diff(first) + counts)}
-        for name, start, strings in (
-            ("caption_keys", "first_caption_key", keys),
-            ("texts", "first_text", texts),
-        ):
-            columns |= _inserted(self.columns, name, start, places, strings)
+        for name, strings in (("caption_keys", keys), ("texts", texts)):
+            more_content, more_first = _text_column(name, strings).values()
+            content, first = self.columns[name], self.columns[_TEXTS[name]]
+            lengths = np.diff(more_first)
+            columns[name] = np.insert(content, np.repeat(first[places], lengths), more_content)
+            columns[_TEXTS[name]] = _starts(np.insert(np.diff(first), places, lengths))
         return SplitIndex(columns)
 
     @cached_property
@@ -291,75 +237,13 @@ class SplitIndex:
         return Captions(keys, self.texts)
 
 
-def write_index(path: Path, sidecars: Iterable[Mapping[str, Any]]) -> None:
-    """Writes the index of a split, whole or not at all; only one sidecar is in memory.
-
-    Args:
-        path: The file.
-        sidecars: The sidecars of its shards, in order.
-    """
-    write_columns(path, _COLUMNS, _parts(sidecars))
+def _text_column(name: str, texts: Sequence[str]) -> Columns:
+    """Joins texts; returns their bytes, and the offsets of each."""
+    encoded = [text.encode() for text in texts]
+    content = np.frombuffer(b"".join(encoded), np.uint8)
+    return {name: content, _TEXTS[name]: _starts(list(map(len, encoded)))}
 
 
-def open_index(path: Path) -> SplitIndex:
-    """Opens the index in a file."""
-    return SplitIndex(map_columns(path))
-
-
-def _parts(sidecars: Iterable[Mapping[str, Any]]) -> Iterator[Columns]:
-    """Yields the parts of the columns: first the offsets 0, then a part per shard."""
-    ends = dict.fromkeys(_STARTS, 0)
-    yield {name: np.zeros(1, np.int64) for name in _STARTS}
-    for number, sidecar in enumerate(sidecars):
-        items = sidecar["items"]
-        captions = [caption for item in items for caption in item["captions"]]
-        keys = [item["key"].encode() for item in items]
-        caption_keys = [key.encode() for key, _ in captions]
-        texts = [text.encode() for _, text in captions]
-        lengths = {
-            "first_label": (len(item["labels"]) for item in items),
-            "first_caption": (len(item["captions"]) for item in items),
-            "first_key": map(len, keys),
-            "first_caption_key": map(len, caption_keys),
-            "first_text": map(len, texts),
-        }
-        offsets = {name: ends[name] + np.cumsum(_numbers(lengths[name])) for name in _STARTS}
-        ends |= {name: int(offset[-1]) for name, offset in offsets.items() if len(offset)}
-        yield {
-            **{
-                name: _numbers(item[name] for item in items) for name in ("offset", "length", "crc")
-            },
-            **offsets,
-            "digest": np.array([int(item["digest"], 16) for item in items], np.uint64),
-            "shard": np.full(len(items), number),
-            "labels": _numbers(label for item in items for label in item["labels"]),
-            "keys": _bytes(keys),
-            "caption_keys": _bytes(caption_keys),
-            "texts": _bytes(texts),
-        }
-
-
-def _inserted(
-    columns: Columns, name: str, start: str, places: np.ndarray, strings: Sequence[str]
-) -> Columns:
-    """Inserts strings at some positions of a column; returns it with its offsets."""
-    content, first = columns[name], columns[start]
-    encoded = [text.encode() for text in strings]
-    lengths = [len(text) for text in encoded]
-    return {
-        name: np.insert(content, np.repeat(first[places], lengths), _bytes(encoded)),
-        start: _starts(np.insert(np.diff(first), places, lengths)),
-    }
-
-
-def _starts(lengths: np.ndarray) -> np.ndarray:
+def _starts(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
     """Converts lengths to offsets, followed by the end of the last."""
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-
-
-def _numbers(values: Iterable[int]) -> np.ndarray:
-    return np.fromiter(values, np.int64)
-
-
-def _bytes(texts: list[bytes]) -> np.ndarray:
-    return np.frombuffer(b"".join(texts), np.uint8)

@@ -1,145 +1,135 @@
-"""Workers that write shards: processes of this machine, and a Ray cluster."""
+"""Workers that write shards: threads, processes of this machine, and a Ray cluster."""
 
 from __future__ import annotations
 
-import json
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import threading
-from dataclasses import replace
-from pathlib import Path
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from data_pipelines.options import DataOptions
-from data_pipelines.shard_plan import entry_to_json
-from data_pipelines.shard_worker import write_from_json
-from data_pipelines.shards import RecordsError, ReportProgress, ShardTask, Skipped
-from data_pipelines.sources import SourceError
+from data_pipelines.shard_plan import ShardTask
+from data_pipelines.shards import ReportProgress, Skipped, StoppedError, write_shard
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import remove_stale_temporaries
-from keras_xmr.utils.installing import install_command
-from keras_xmr.utils.plugins import added_plugins
-
-_COMMAND = (sys.executable, "-m", "data_pipelines.shard_worker")
-
-_ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-"""Environment of the processes, which decode images without a GPU."""
 
 
-class Processes:
-    """Pool of processes that write shards.
-
-    They are started on demand, and end with this process even if it is killed, which workers of
-    `concurrent.futures` do not.
+class Workers:
+    """Threads of this process, or processes of this machine, that write one shard each.
 
     Args:
         options: The `data` section of a config.
-        slots: Maximum number of processes.
+        limit: Maximum number of skipped images per shard.
+        report: Called with the number of images that are finished.
+        slots: Maximum number of shards that are written at once.
+        processes: Whether they are written by other processes.
     """
 
-    def __init__(self, options: DataOptions, slots: int) -> None:
-        self.slots = slots
-        self._folder = options.records
-        self._options = options_to_json(options)
-        self._all: list[subprocess.Popen[str]] = []
-        self._idle: list[subprocess.Popen[str]] = []
-        self._lock = threading.Lock()
-        self._closed = False
+    broken: tuple[type[Exception], ...] = (BrokenExecutor,)
+    """Exceptions of workers that have ended."""
 
-    def write(self, task: ShardTask, report: ReportProgress) -> Skipped:
-        """Writes a shard in another process, as `write_shard`. Thread-safe for `slots` threads."""
-        process = self._acquire()
-        self._send(process, task_to_json(task))
-        for line in process.stdout or ():
-            if not line.endswith("\n"):
-                break  # It was killed while writing this line.
-            answer = json.loads(line)
-            report(answer.get("done", 0))
-            if "done" not in answer:
-                self._idle.append(process)
-                return skipped_from_json(answer)
-        raise RecordsError(_describe_exit(process.wait()))
+    def __init__(
+        self,
+        options: DataOptions,
+        limit: int,
+        report: ReportProgress,
+        slots: int,
+        processes: bool,
+    ) -> None:
+        self._folder = options.records
+        self._report = report
+        self._write: Any
+        if processes:
+            # Not forked: TensorFlow has started threads.
+            context = multiprocessing.get_context("spawn")
+            self._stop: Any = context.Event()
+            self._pool: Any = ProcessPoolExecutor(slots, context, _start, (os.getcwd(), self._stop))
+            self._write = partial(_write_in_process, options, limit)
+        else:
+            self._stop, self._pool = threading.Event(), ThreadPoolExecutor(slots)
+            self._write = lambda task: write_shard(options, limit, task, self._report_or_stop)
+
+    def submit(self, task: ShardTask) -> Future[Skipped | UserError]:
+        """Begins to write a shard; see `write_shard`."""
+        future: Future[Skipped | UserError] = self._pool.submit(self._write, task)
+        if isinstance(self._pool, ProcessPoolExecutor):
+            future.add_done_callback(partial(_report_done, self._report, task.images))
+        return future
 
     def close(self) -> None:
-        """Kills all processes."""
-        with self._lock:
-            self._closed = True
-            for process in self._all:
-                process.kill()
-        for process in self._all:
-            process.wait()
-        remove_stale_temporaries(Path(self._folder))
+        """Stops unfinished shards."""
+        self._stop.set()
+        self._pool.shutdown(cancel_futures=True)
+        remove_stale_temporaries(self._folder)
 
-    def _acquire(self) -> subprocess.Popen[str]:
-        with self._lock:
-            if self._closed:
-                raise RecordsError("the preparation has been stopped")
-            if self._idle:
-                return self._idle.pop()
-            path = os.pathsep.join(map(os.path.abspath, sys.path))
-            process = subprocess.Popen(
-                _COMMAND,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                encoding="ascii",
-                env=os.environ | _ENVIRONMENT | {"PYTHONPATH": path},
-                start_new_session=True,  # Ctrl-C is sent to this process, which ends them.
-            )
-            self._all.append(process)
-        self._send(process, self._options)
-        return process
-
-    @staticmethod
-    def _send(process: subprocess.Popen[str], line: str) -> None:
-        """Sends a line to a process.
-
-        Raises:
-            RecordsError: If the process has ended.
-        """
-        try:
-            if process.stdin is not None:
-                process.stdin.write(line + "\n")
-                process.stdin.flush()
-        except BrokenPipeError:
-            raise RecordsError(_describe_exit(process.wait())) from None
+    def _report_or_stop(self, count: int) -> None:
+        if self._stop.is_set():
+            raise StoppedError
+        self._report(count)
 
 
-def _describe_exit(code: int) -> str:
-    reason = f"exit code {code}"
-    if code == -signal.SIGKILL:
-        reason = "killed, perhaps because memory was used up"
-    return (
-        f"a process that writes records ended ({reason}). Finished shards are kept: run again, "
-        "perhaps with fewer processes (data.prepare.workers)"
-    )
+def _report_done(report: ReportProgress, images: int, future: Future[Any]) -> None:
+    if not (future.cancelled() or future.exception()):
+        report(images)
 
 
-_CHECK_SECONDS = 0.5
-"""Interval in seconds of checking whether a shard is still needed."""
+_stop: Any = None
+"""Event of a worker process: its shards are no longer needed."""
+
+
+def _start(folder: str, stop: Any) -> None:
+    """Initializes a worker process."""
+    global _stop
+    _stop = stop
+    os.chdir(folder)  # Paths of a config may be relative.
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # Images are decoded without a GPU.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which sets `stop`.
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Ends this process when its parent was killed, for which `concurrent.futures` would wait."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+    os._exit(1)
+
+
+def _write_in_process(options: DataOptions, limit: int, task: ShardTask) -> Skipped:
+    def report(count: int) -> None:
+        del count
+        if _stop.is_set():
+            raise StoppedError
+
+    return write_shard(options, limit, task, report)
 
 
 class RayCluster:
     """Ray cluster that writes one shard per processor.
 
-    All machines need this package, and access to the data and the folder of the records.
+    All machines need this package, and the data and the folder of the records under the same
+    paths.
 
     Args:
         options: The `data` section of a config; `prepare.cluster` is the address of the cluster.
+        limit: Maximum number of skipped images per shard.
+        report: Called with the number of images that are finished.
 
     Raises:
         UserError: If Ray is not installed, or the cluster cannot be reached.
     """
 
-    def __init__(self, options: DataOptions) -> None:
+    def __init__(self, options: DataOptions, limit: int, report: ReportProgress) -> None:
         address = options.prepare.cluster
         try:
             import ray
         except ImportError:
             raise UserError(
-                f"data.prepare.cluster: {address} needs Ray; install it: {install_command('ray')}"
+                f"data.prepare.cluster: {address} needs Ray; install it: "
+                "pip install 'keras-xmr[ray]'"
             ) from None
         self._ray = ray
         self._was_initialized = ray.is_initialized()
@@ -151,28 +141,19 @@ class RayCluster:
                     f"data.prepare.cluster: {address}: cannot reach a Ray cluster "
                     f"({error}); `ray start --head` starts one"
                 ) from None
-        self.slots = max(int(ray.cluster_resources().get("CPU", 1)), 1)
-        self._options = options_to_json(options)
-        self._remote = ray.remote(max_retries=3)(_write_remotely)
-        self._pending: set[Any] = set()
+        self.broken: tuple[type[Exception], ...] = (ray.exceptions.RayError,)
+        self._report = report
+        write = ray.remote(max_retries=3)(_write_remotely)
+        self._write = partial(write.remote, os.getcwd(), options, limit)
+        self._pending: list[Any] = []
 
-    def write(self, task: ShardTask, report: ReportProgress) -> Skipped:
-        """Writes a shard on the cluster; see `write_shard`. Called from up to `slots` threads."""
-        task = replace(task, path=task.path.absolute())
-        reference = self._remote.remote(self._options, task_to_json(task))
-        self._pending.add(reference)
-        while not self._ray.wait([reference], timeout=_CHECK_SECONDS)[0]:
-            report(0)
-        self._pending.discard(reference)
-        try:
-            skipped = skipped_from_json(self._ray.get(reference))
-        except self._ray.exceptions.RayError as error:
-            raise UserError(
-                f"the Ray cluster could not write {task.path.name}: {error}. Finished shards are "
-                "kept: run again"
-            ) from None
-        report(len(task.entries))
-        return skipped
+    def submit(self, task: ShardTask) -> Future[Skipped | UserError]:
+        """Begins to write a shard; see `write_shard`. The result may be an error."""
+        reference = self._write(task)
+        self._pending.append(reference)
+        future: Future[Skipped | UserError] = reference.future()
+        future.add_done_callback(partial(_report_done, self._report, task.images))
+        return future
 
     def close(self) -> None:
         """Cancels unfinished shards, and leaves the cluster."""
@@ -183,35 +164,12 @@ class RayCluster:
                 self._ray.shutdown()
 
 
-def _write_remotely(options: str, task: str) -> dict[str, Any]:
+def _write_remotely(
+    folder: str, options: DataOptions, limit: int, task: ShardTask
+) -> Skipped | UserError:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    return write_from_json(options, task, lambda count: None)
-
-
-def options_to_json(options: DataOptions) -> str:
-    """Serializes the options of a preparation."""
-    return json.dumps(
-        {
-            "folder": os.getcwd(),
-            "plugins": added_plugins(),
-            "options": options.model_dump(mode="json"),
-        }
-    )
-
-
-def task_to_json(task: ShardTask) -> str:
-    """Serializes a task."""
-    fields = {"path": str(task.path), "entries": [entry_to_json(entry) for entry in task.entries]}
-    return json.dumps(fields | {"fingerprint": task.fingerprint, "limit": task.limit})
-
-
-def skipped_from_json(answer: dict[str, Any]) -> Skipped:
-    """Returns the skipped items in an answer of `write_from_json`.
-
-    Raises:
-        UserError: If the shard could not be written.
-    """
-    if "error" in answer:
-        known = {kind.__name__: kind for kind in (RecordsError, SourceError)}
-        raise known.get(answer["error"], UserError)(answer["message"])
-    return [(reason, item) for reason, item in answer["skipped"]]
+    os.chdir(folder)
+    try:
+        return write_shard(options, limit, task, lambda count: None)
+    except UserError as error:
+        return error

@@ -161,6 +161,10 @@ class Source(BaseModel, abc.ABC):
 
     name: str
 
+    def __getstate__(self) -> dict[Any, Any]:
+        """Returns the options alone for other processes, without files that are mapped."""
+        return super().__getstate__() | {"__dict__": dict(self)}
+
     @abc.abstractmethod
     def entries(self, problems: Problems) -> Iterator[Entry]:
         """Yields every image of every split, in the order of the data set.
@@ -185,10 +189,10 @@ class Source(BaseModel, abc.ABC):
         """Folder of the photos, or None if they are not files in a folder."""
         return None
 
-    @property
-    def captions_in_photos(self) -> bool:
-        """Whether captions may be read from the metadata of photos."""
-        return False
+    def file_of(self, entry: Entry) -> Path | None:
+        """Returns the file that holds the image of an entry; None if it is generated."""
+        del entry
+        return None
 
     def judgement_files(self) -> Mapping[str, Path]:
         """Returns files of further judgements of the test split in the data set, by name."""
@@ -247,9 +251,13 @@ class FolderSource(Source):
     root: Path
     """Folder that holds everything below."""
 
+    def file_of(self, entry: Entry) -> Path:
+        """Returns the file that holds the image of an entry."""
+        return find(self.photos_folder or self.root, entry.file)
+
     def read(self, entry: Entry) -> EncodedImage | Regions:
         """Reads a photo; see `Source.read`."""
-        return read_image_file(self.photos_folder or self.root, entry.file)
+        return _read_image(self.file_of(entry))
 
 
 def inside(root: Path, name: str) -> Path:
@@ -311,7 +319,10 @@ def read_image_file(root: Path, name: str) -> EncodedImage:
     Raises:
         UnreadableError: If it is missing, cannot be read, or lies outside of `root`.
     """
-    path = find(root, name)
+    return _read_image(find(root, name))
+
+
+def _read_image(path: Path) -> EncodedImage:
     try:
         return EncodedImage(file_bytes(path))
     except FileNotFoundError:

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Literal, TypeVar
 from data_pipelines.sources.base import (
     SPLITS,
     Caption,
-    EncodedImage,
     Entry,
     FolderSource,
     Problems,
@@ -21,7 +20,6 @@ from data_pipelines.sources.base import (
     UnreadableError,
     file_bytes,
     find,
-    read_image_file,
     where_to_get,
 )
 from data_pipelines.sources.photos import CsvSource
@@ -103,9 +101,10 @@ class Flickr30kSource(FolderSource):
         """Yields the images in the order of the split file."""
         return karpathy_entries(self.root / self.split_file, False, problems)
 
-    def read(self, entry: Entry) -> EncodedImage:
-        """Reads the photo."""
-        return read_image_file(self.root / self.images, entry.file)
+    @property
+    def photos_folder(self) -> Path:
+        """Folder of the photos."""
+        return self.root / self.images
 
 
 class CocoSource(FolderSource):
@@ -154,13 +153,13 @@ class CocoSource(FolderSource):
             its_labels = tuple(sorted(labels[key]))
             yield Entry(key, split, tuple(captions[key]), its_labels, file_name)
 
-    def read(self, entry: Entry) -> EncodedImage:
-        """Reads the photo from the first folder that has it."""
-        for folder in self.images:
-            if os.path.exists(find(self.root / folder, entry.file)):
-                return read_image_file(self.root / folder, entry.file)
-        folders = ", ".join(self.images)
-        raise UnreadableError(f"{entry.file} is in none of {folders} under {self.root}")
+    def file_of(self, entry: Entry) -> Path:
+        """Returns the photo in the first folder that has it."""
+        paths = (find(self.root / folder, entry.file) for folder in self.images)
+        if (path := next(filter(os.path.exists, paths), None)) is None:
+            folders = ", ".join(self.images)
+            raise UnreadableError(f"{entry.file} is in none of {folders} under {self.root}")
+        return path
 
     def _read_captions(
         self, problems: Problems

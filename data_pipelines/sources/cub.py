@@ -11,22 +11,20 @@ from pydantic import Field
 
 from data_pipelines.sources.base import (
     Caption,
-    EncodedImage,
     Entry,
+    FolderSource,
     Problems,
-    Source,
     SourceError,
     Split,
     UnreadableError,
     file_bytes,
     inside,
-    read_image_file,
     where_to_get,
 )
 from data_pipelines.sources.text_files import decode, lines_of, read_lines
 
 
-class CubSource(Source):
+class CubSource(FolderSource):
     """CUB Captions (Chun et al. 2021, section 4.1.2): images and captions of 200 bird classes.
 
     Every caption of a class is relevant to every image of the class. The class splits
@@ -94,9 +92,10 @@ class CubSource(Source):
             if split is not None:
                 yield Entry(name, split, self._captions(name, problems), (labels[key],), name)
 
-    def read(self, entry: Entry) -> EncodedImage:
-        """Reads the photo."""
-        return read_image_file(self.root / "images", entry.file)
+    @property
+    def photos_folder(self) -> Path:
+        """Folder of the photos."""
+        return self.root / "images"
 
     def _class_splits(self, image_classes: set[str]) -> dict[str, Split | None]:
         """Reads the split of each class; None if its images are not used.

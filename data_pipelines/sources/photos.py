@@ -115,11 +115,6 @@ class PhotoFolderSource(PhotosSource):
         """Folder of the photos."""
         return self.root
 
-    @property
-    def captions_in_photos(self) -> bool:
-        """Always true."""
-        return True
-
     def entries(self, problems: Problems) -> Iterator[Entry]:
         """Yields the photos folder by folder, in the order of their names."""
         splits = self.read_splits(problems)
@@ -284,11 +279,6 @@ class CsvSource(PhotosSource):
         folder = self.root / self.images
         is_named = self.images != type(self).model_fields["images"].default
         return folder if is_named or folder.is_dir() or not self.root.is_dir() else self.root
-
-    @property
-    def captions_in_photos(self) -> bool:
-        """Whether captions are read from photos, without a file of captions."""
-        return self._table is None
 
     @property
     def _table(self) -> Path | None:

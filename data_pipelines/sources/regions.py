@@ -107,6 +107,10 @@ class RegionsSource(FolderSource):
                 named = tuple(Caption(f"{name}/{i}", texts[i]) for i in numbers)
                 yield Entry(f"{name}/{image}", split, named, position=image * stride)
 
+    def file_of(self, entry: Entry) -> Path:
+        """Returns the array with the features of an image."""
+        return self.root / f"{self._names[entry.split]}_ims.npy"
+
     def read(self, entry: Entry) -> Regions:
         """Copies the features of one image out of the memory-mapped array."""
         arrays, boxes, sizes = self._arrays[entry.split]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import keras
 
-from data_pipelines.prepare import check_plan, prepare
+from data_pipelines.prepare import check_origin, prepare
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.report import data_report, split_report
 from data_pipelines.shards import RecordsError
@@ -337,7 +337,7 @@ class Run:
     def records(self) -> Records:
         """The finished records."""
         data = self.config.data
-        check_plan(data)
+        check_origin(data)
         records = Records.open(data.records)
         if change := source_change(data, records):
             if not (self.folder.has_begun or self.folder.done.exists()):

@@ -117,7 +117,7 @@ class PhotoEmbedder:
                 return photo, pixels, 0
             if side := self._model.config.data.image.store_side:
                 jpeg = to_jpeg(data, path, side)
-            return photo, pixels, int(content_digest(jpeg), 16)
+            return photo, pixels, content_digest(jpeg)
         except UnreadableError as error:
             return error
 

@@ -16,7 +16,7 @@ import tensorflow as tf
 from scipy.special import expit
 
 from data_pipelines.images import decode_for_evaluation, to_jpeg
-from data_pipelines.prepare import check_plan
+from data_pipelines.prepare import check_origin
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.text import Tokenizer, split_words
 from keras_xmr import embeddings
@@ -98,7 +98,7 @@ class RunModel:
         Raises:
             RecordsError: If there are none, or they were made from other data.
         """
-        check_plan(self.config.data)
+        check_origin(self.config.data)
         return Records.open(self.config.data.records)
 
     @cached_property

@@ -20,13 +20,12 @@ import tensorflow as tf
 
 from data_pipelines import prepare as prepare_module
 from data_pipelines.batches import image_batches
-from data_pipelines.options import DataOptions, PrepareOptions, TextOptions
+from data_pipelines.options import MANIFEST, DataOptions, PrepareOptions, TextOptions
 from data_pipelines.prepare import prepare
 from data_pipelines.records import Records, truth_file
 from data_pipelines.report import data_report
-from data_pipelines.shard_plan import plan_shards
 from data_pipelines.shards import RecordsError, ShardWriter, serialize
-from data_pipelines.sources import Caption, EncodedImage, Entry, Problems, SourceError
+from data_pipelines.sources import Entry, Problems, Regions, SourceError
 from data_pipelines.text import SPECIAL, WordTokenizer
 
 
@@ -64,9 +63,8 @@ def test_records_hold_everything(options):
     for number in (0, 7, 15):
         parsed = split.parse(tf.constant(split.read(number)))
         assert parsed.numpy() == made.source.read(entries[number]).data
-        kept = tf.train.Example.FromString(split.read(number)).features.feature["caption/texts"]
-        texts = [text.decode() for text in kept.bytes_list.value]
-        assert texts == [caption.text for caption in entries[number].captions]
+        kept = tf.train.Example.FromString(split.read(number)).features.feature["image/key"]
+        assert kept.bytes_list.value == [entries[number].key.encode()]
     read = list(tf.data.TFRecordDataset([str(shard) for shard in split.shards]))
     assert [r.numpy() for r in read] == [split.read(i) for i in range(16)]
     assert not [name for name in visible(made.records) if name.startswith(".")]
@@ -121,18 +119,18 @@ def test_interrupted_preparation_goes_on(options, monkeypatch, after):
     made = options()
     write, count = ShardWriter.write, [0]
 
-    def interrupted(self, entry, image):
+    def interrupted(self, entry, *images):
         count[0] += 1
         if count[0] > after:
             raise KeyboardInterrupt
-        write(self, entry, image)
+        write(self, entry, *images)
 
     monkeypatch.setattr(ShardWriter, "write", interrupted)
     with pytest.raises(KeyboardInterrupt):
         prepare(alone(made))
     with pytest.raises(RecordsError, match="no finished records"):
         Records.open(made.records)
-    left = visible(made.records)
+    left = visible(made.records) if made.records.exists() else {}
     assert not [name for name in left if name.startswith(".")]
     monkeypatch.undo()
     records = prepare(made)
@@ -144,7 +142,7 @@ def test_interrupted_preparation_goes_on(options, monkeypatch, after):
 def test_what_a_killed_preparation_left_aside_is_removed(options):
     made = options()
     made.records.mkdir()
-    for name in (".train-00000.tfrecord", ".plan.json"):
+    for name in (".train-00000.tfrecord", ".manifest.json"):
         # Its number is that of this process, as in a container.
         (made.records / f"{name}.{os.getpid()}.7").write_bytes(b"half of it")
     prepare(made)
@@ -170,19 +168,23 @@ def test_records_of_something_else_are_refused(options, tmp_path):
         prepare(options(section | {"root": str(moved)}))
 
 
-def test_records_of_another_version_are_refused(options):
+def test_unfinished_records_of_something_else_are_refused(options):
+    made = options()
+    other = made.model_copy(update={"images_per_shard": 3})
+    prepare(made)
+    (made.records / MANIFEST).unlink()
+    with pytest.raises(RecordsError, match=r"data\.images_per_shard: 5, but it is now 3"):
+        prepare(other)
+
+
+@pytest.mark.parametrize("use", [lambda made: Records.open(made.records), prepare])
+def test_records_of_another_version_are_refused(options, use):
     made = options()
     prepare(made)
-    for name, use in (
-        ("manifest.json", lambda: Records.open(made.records)),
-        ("plan.json", lambda: prepare(made)),
-    ):
-        path = made.records / name
-        path.write_text(json.dumps(json.loads(path.read_bytes()) | {"version": 1}), "utf-8")
-        with pytest.raises(
-            RecordsError, match=r"of version 1, but version \d+ is required\. Delete"
-        ):
-            use()
+    path = made.records / MANIFEST
+    path.write_text(json.dumps(json.loads(path.read_bytes()) | {"version": 2}), "utf-8")
+    with pytest.raises(RecordsError, match=r"of version 2, but version \d+ is required\. Delete"):
+        use(made)
 
 
 def test_a_truncated_shard_is_named_and_can_be_written_again(options):
@@ -212,16 +214,6 @@ def test_a_flipped_bit_is_found_when_the_record_is_read(options):
         split.read(6)
 
 
-def without_index(folder):
-    """Makes records of what an older version has written: it knew of no index."""
-    path = folder / "manifest.json"
-    manifest = json.loads(path.read_bytes())
-    for name in [name for name in manifest["files"] if name.endswith("-index.safetensors")]:
-        (folder / name).unlink(missing_ok=True)
-        del manifest["files"][name]
-    path.write_text(json.dumps(manifest), "utf-8")
-
-
 class TestChangedFiles:
     """Changed files other than shards are not used, and can be written again."""
 
@@ -232,51 +224,11 @@ class TestChangedFiles:
         prepare(made)
         return made
 
-    @pytest.mark.slow
-    def test_an_edited_caption(self, made):
-        path = made.records / "train-00001.json"
-        whole = path.read_bytes()
-        sidecar = json.loads(whole)
-        sidecar["items"][0]["captions"][0][1] = "something else"
-        path.write_text(json.dumps(sidecar, ensure_ascii=False), "utf-8")
-        self.is_refused_and_written_again(made, path, whole)
-
-    @pytest.mark.slow
-    def test_a_removed_item(self, made):
-        path = made.records / "test-00000.json"
-        whole = path.read_bytes()
-        sidecar = json.loads(whole)
-        del sidecar["items"][-1]
-        path.write_text(json.dumps(sidecar, ensure_ascii=False), "utf-8")
-        self.is_refused_and_written_again(made, path, whole)
-
-    def test_an_item_without_its_regions_before_there_is_a_manifest(self, made):
-        path = made.records / "test-00000.json"
-        sidecar = json.loads(path.read_bytes())
-        del sidecar["items"][0]["regions"]
-        path.write_text(json.dumps(sidecar), "utf-8")
-        (made.records / "manifest.json").unlink()
-        with pytest.raises(RecordsError, match=rf"{path.name} .*regions.*delete it"):
-            prepare(made)
-
-    def is_refused_and_written_again(self, made, path, whole):
-        says = rf"{path.name} is not as it was written; delete it"
-        with pytest.raises(RecordsError, match=says):
-            prepare(made)
-        split = path.name.partition("-")[0]
-        without_index(made.records)
-        with pytest.raises(RecordsError, match=says):
-            Records.open(made.records).split(split)
-        path.unlink()
-        prepare(made).split(split)
-        assert path.read_bytes() == whole
-
     @pytest.mark.parametrize(
         ("name", "use"),
         [
             ("words.tsv", lambda records: dict(records.word_counts())),
             ("test-truth.npz", lambda records: records.truth("test")),
-            ("train-index.safetensors", lambda records: records.split("train")),
         ],
     )
     def test_files_of_all_shards(self, made, name, use):
@@ -291,29 +243,37 @@ class TestChangedFiles:
         assert use(prepare(made))
         assert path.read_bytes() == whole
 
-    @pytest.mark.slow
-    @pytest.mark.parametrize("content", [b"", b"[]", b"\xff\xfe", b'{"version": 1'])
-    def test_damaged_json_has_a_way_out(self, made, content):
-        for name, use in (
-            ("manifest.json", lambda: Records.open(made.records)),
-            ("plan.json", lambda: prepare(made)),
-            ("train-00000.json", lambda: prepare(made)),
-        ):
-            path = made.records / name
-            whole = path.read_bytes()
-            path.write_bytes(content)
-            with pytest.raises(RecordsError, match=rf"{name} is damaged .*; delete it and run"):
+    @pytest.mark.parametrize("content", [b"", b"[]", b"\xff\xfe", b'{"version": 3'])
+    def test_a_damaged_manifest_has_a_way_out(self, made, content):
+        path = made.records / MANIFEST
+        whole = path.read_bytes()
+        path.write_bytes(content)
+        with pytest.raises(RecordsError, match=rf"{MANIFEST} is damaged .*; delete it and run"):
+            Records.open(made.records)
+        path.unlink()
+        prepare(made)
+        assert path.read_bytes() == whole
+
+    @pytest.mark.parametrize("damage", ["cut off", "a flipped bit", "another shard's"])
+    def test_a_damaged_description_has_a_way_out(self, made, damage):
+        path = made.records / "train-00000.npz"
+        whole = path.read_bytes()
+        content = {"cut off": whole[:-50], "a flipped bit": bytearray(whole)}.get(damage)
+        if damage == "a flipped bit":
+            content[len(whole) // 2] ^= 8
+        path.write_bytes(content or (made.records / "train-00001.npz").read_bytes())
+        for use in (lambda: Records.open(made.records).split("train"), lambda: prepare(made)):
+            with pytest.raises(RecordsError, match=rf"{path.stem}.*[dD]elete"):
                 use()
-            path.unlink()
-            prepare(made)
-            assert path.read_bytes() == whole
+        path.unlink()
+        prepare(made).split("train")
+        assert path.read_bytes() == whole
 
 
 def test_records_are_the_same_bytes_in_every_process():
-    entry = Entry("ä.jpg", "train", (Caption("1", "a dog"),), (4, 2))
-    record = serialize(entry, EncodedImage(b"bytes"))
+    record = serialize(Entry("ä.jpg", "train", ()), Regions(np.ones((2, 3))))
     names = tf.train.Example.FromString(record).features.feature
-    assert len(names) == 5
+    assert len(names) == 3
     # The fields are a map, whose order is drawn anew in every process if nothing sorts it.
     places = [record.index(name.encode()) for name in sorted(names)]
     assert places == sorted(places)
@@ -367,7 +327,7 @@ def test_a_disk_that_fills_while_a_shard_is_written(options, monkeypatch):
     monkeypatch.setattr(tf.io.TFRecordWriter, "write", full)
     with pytest.raises(RecordsError, match="is full"):
         prepare(made)
-    assert set(visible(made.records)) == {"plan.json"}
+    assert not made.records.exists()
 
 
 @pytest.mark.parametrize(
@@ -600,13 +560,6 @@ def test_malformed_csv_is_explained(options, tmp_path, text, says):
     (tmp_path / "photos" / "captions.csv").write_bytes(text.encode("latin-1"))
     with pytest.raises(SourceError, match=says):
         prepare(options(section))
-
-
-def test_names_that_are_not_utf8_are_planned(tmp_path):
-    # As `os.listdir` gives them, and as JSON may have captions.
-    entry = Entry("a\udcff.jpg", "train", (Caption("k", "a \ud800 dog"),), (3,), "a\udcff.jpg", 7)
-    plan = plan_shards([entry], tmp_path, 4, Problems())
-    assert plan.entries(plan.shards[0]) == [entry]
 
 
 def test_report_finds_duplicates_and_leaks(options, tmp_path):

@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-import json
+import copy
 import os
+import pickle
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import datasets
+import numpy as np
+import odd_source
 import pytest
 
 from data_pipelines import workers
 from data_pipelines.options import DataOptions, PrepareOptions
 from data_pipelines.prepare import prepare
-from data_pipelines.shard_worker import write_from_json
-from data_pipelines.shards import RecordsError, ShardTask, StoppedError
-from data_pipelines.sources import Problems, SourceError
-from data_pipelines.workers import (
-    Processes,
-    RayCluster,
-    options_to_json,
-    skipped_from_json,
-    task_to_json,
-)
+from data_pipelines.shard_plan import plan_shards
+from data_pipelines.shards import RecordsError, StoppedError
+from data_pipelines.sources import Problems
+from data_pipelines.workers import RayCluster, Workers
 from keras_xmr.utils.errors import UserError
-from keras_xmr.utils.plugins import remove_plugins
-
-ANSWERS = """
-import json, sys
-common = json.loads(sys.stdin.readline())
-for line in sys.stdin:
-    task = json.loads(line)
-    {work}
-    print(json.dumps({{"skipped": []}}), flush=True)
-"""
 
 
 @pytest.fixture
@@ -55,11 +43,6 @@ def files(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def task_of(options, limit=1):
-    entries = [e for e in options.source.entries(Problems()) if e.split == "train"][:5]
-    return ShardTask(options.records / "train-00000.tfrecord", entries, "fingerprint", limit)
-
-
 @pytest.mark.slow
 def test_several_processes_write_the_same_files(options):
     alone = prepare(options())
@@ -68,155 +51,47 @@ def test_several_processes_write_the_same_files(options):
     assert together.manifest["problems"]["counts"] == {"unreadable image": 1}
 
 
-def test_a_worker_answers_what_this_process_would_find(options):
-    made = options()
-    made.records.mkdir()
-    counts = []
-    answer = json.loads(
-        json.dumps(
-            write_from_json(options_to_json(made), task_to_json(task_of(made)), counts.append)
-        )
-    )
-    ((reason, what),) = skipped_from_json(answer)
-    assert reason == "unreadable image"
-    assert "photo_003.jpg" in what
-    assert sum(counts) == 5
-    # Once more it is finished, and of another fingerprint it is refused.
-    assert skipped_from_json(
-        write_from_json(options_to_json(made), task_to_json(task_of(made)), counts.append)
-    )
-    other = task_to_json(replace(task_of(made), fingerprint="another"))
-    with pytest.raises(RecordsError, match="other images or captions"):
-        skipped_from_json(write_from_json(options_to_json(made), other, counts.append))
-
-
-def test_too_many_broken_images_leave_no_shard(options):
-    made = options()
-    made.records.mkdir()
-    task = task_to_json(task_of(made, limit=0))
-    answer = write_from_json(options_to_json(made), task, lambda count: None)
-    assert len(skipped_from_json(answer)) == 1
-    assert os.listdir(made.records) == []
-    with pytest.raises(SourceError, match=r"1 of 24 images .*0 may be left(?s:.*)photo_003"):
-        prepare(options(max_skipped=0))
-
-
-def test_plugins_come_along(options, tmp_path, monkeypatch):
-    (tmp_path / "plugin_of_a_worker.py").write_text("class Nothing: ...\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    made = options()
-    made.records.mkdir()
-    shared = json.dumps(json.loads(options_to_json(made)) | {"plugins": ["plugin_of_a_worker"]})
-    try:
-        skipped_from_json(write_from_json(shared, task_to_json(task_of(made)), lambda count: None))
-        assert json.loads(options_to_json(made))["plugins"] == ["plugin_of_a_worker"]
-    finally:
-        remove_plugins(["plugin_of_a_worker"])
-
-
-PLUGIN = """
-from typing import Literal
-from data_pipelines.sources import Caption, Entry, Source, UnreadableError
-
-class Nowhere(Source):
-    name: Literal["nowhere"] = "nowhere"
-
-    def entries(self, problems):
-        yield Entry("a", "train", (Caption("a#0", "a dog"),))
-
-    def read(self, entry):
-        raise UnreadableError(f"{entry.key} is nowhere")
-"""
+def test_a_source_is_sent_without_its_mapped_arrays(tmp_path):
+    made = DataOptions(source=datasets.regions(tmp_path), records=tmp_path / "records")
+    features = np.load(tmp_path / "train_ims.npy")
+    (entry,) = (e for e in made.source.entries(SimpleNamespace()) if e.key == "train/2")
+    assert len(pickle.dumps(made)) < features.nbytes
+    sent = copy.deepcopy(made).source
+    np.testing.assert_array_equal(sent.read(entry).features, features[2])
 
 
 @pytest.mark.slow
-def test_a_worker_knows_the_sources_of_plugins(options, tmp_path):
-    (tmp_path / "plugin_of_a_source.py").write_text(PLUGIN)
-    made = options()
-    made.records.mkdir()
-    common = json.loads(options_to_json(made)) | {"plugins": ["plugin_of_a_source"]}
-    common["options"]["source"] = {"name": "nowhere"}
-    worker = subprocess.run(
-        workers._COMMAND,
-        input=f"{json.dumps(common)}\n{task_to_json(task_of(made, limit=5))}\n",
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
-    )
-    skipped = json.loads(worker.stdout.splitlines()[-1])["skipped"]
-    assert skipped[0] == ["unreadable image", "photo_000.jpg is nowhere"]
+def test_a_process_that_dies_is_told(tmp_path):
+    with pytest.raises(RecordsError, match=r"has ended .* memory was used up"):
+        odd_source.prepare_odd(tmp_path, "dies")
+    assert not list((tmp_path / "records").glob(".*"))
 
 
-class TestProcesses:
-    """Failing processes; none of these imports TensorFlow."""
+@pytest.mark.slow
+def test_processes_that_are_no_longer_needed_stop(tmp_path):
+    options = odd_source.odd_options(tmp_path, "waits")
+    plan = plan_shards(options.source.entries(Problems()), tmp_path, 4, Problems())
+    pool = Workers(options, 5, lambda count: None, 1, processes=True)
+    first, *_, last = map(pool.submit, plan["train"])
+    odd_source.wait_for_process(tmp_path)
+    pool.close()
+    assert isinstance(first.exception(), StoppedError)
+    assert last.cancelled()
+    assert not list(tmp_path.glob("*.npz"))
 
-    @pytest.fixture
-    def started(self, options, monkeypatch):
-        def start(work):
-            made = options()
-            made.records.mkdir()
-            script = ANSWERS.format(work=work)
-            monkeypatch.setattr(workers, "_COMMAND", (sys.executable, "-c", script))
-            return Processes(made, 2), task_of(made)
 
-        return start
-
-    def test_one_process_writes_many_shards(self, started):
-        pool, task = started("print(json.dumps({'done': 3}), flush=True)")
-        counts = []
-        for _ in range(3):
-            assert pool.write(task, counts.append) == []
-        assert sum(counts) == 9
-        assert len(pool._all) == 1
-        pool.close()
-        assert pool._all[0].poll() is not None
-
-    def test_one_that_dies_is_told_of(self, started):
-        pool, task = started("import os; os.kill(os.getpid(), 9)")
-        with pytest.raises(RecordsError, match=r"ended \(killed, perhaps because memory"):
-            pool.write(task, lambda count: None)
-        pool.close()
-
-    def test_one_that_dies_at_its_start_is_told_of(self, started, monkeypatch):
-        pool, task = started("")
-        monkeypatch.setattr(workers, "_COMMAND", (sys.executable, "-c", "raise SystemExit(3)"))
-        pool._common = "x" * 10**6  # More than a pipe holds: it is written until the end is known.
-        with pytest.raises(RecordsError, match=r"ended \(exit code 3\)"):
-            pool.write(task, lambda count: None)
-        pool.close()
-
-    def test_half_an_answer_is_none(self, started):
-        pool, task = started("print('{', end='', flush=True); import os; os._exit(3)")
-        with pytest.raises(RecordsError, match="exit code 3"):
-            pool.write(task, lambda count: None)
-        pool.close()
-
-    def test_one_that_is_no_longer_wanted_ends(self, started):
-        pool, task = started(
-            "print(json.dumps({'done': 1}), flush=True); import time; time.sleep(60)"
-        )
-
-        def stopped(count):
-            raise StoppedError
-
-        with pytest.raises(StoppedError):
-            pool.write(task, stopped)
-        begin = time.monotonic()
-        pool.close()
-        assert time.monotonic() - begin < 10
-        with pytest.raises(RecordsError, match="stopped"):
-            pool.write(task, stopped)
-
-    def test_what_it_left_aside_is_removed(self, started):
-        pool, task = started(
-            "import os, pathlib; path = pathlib.Path(task['path']);"
-            "path.with_name(f'.x.{os.getpid()}.1').touch(); os._exit(3)"
-        )
-        with pytest.raises(RecordsError, match="exit code 3"):
-            pool.write(task, lambda count: None)
-        assert len(os.listdir(task.path.parent)) == 1
-        pool.close()
-        assert os.listdir(task.path.parent) == []
+@pytest.mark.slow
+def test_processes_end_with_one_that_is_killed(tmp_path):
+    call = f"import odd_source; odd_source.prepare_odd({str(tmp_path)!r}, 'waits')"
+    path = os.pathsep.join([str(Path(odd_source.__file__).parent), *sys.path])
+    process = subprocess.Popen([sys.executable, "-c", call], env=os.environ | {"PYTHONPATH": path})
+    worker = odd_source.wait_for_process(tmp_path)
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 60
+    while Path("/proc", worker, "exe").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 @pytest.mark.heavy
@@ -238,5 +113,16 @@ def test_a_ray_cluster_writes_the_same_files(options, monkeypatch):
 
 def test_without_ray_its_extra_is_named(options, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(UserError, match=r"needs Ray; install it: pip install .*\[ray\]"):
-        RayCluster(options(prepare=PrepareOptions(cluster="auto")))
+    with pytest.raises(UserError, match=r"needs Ray; install it: pip install 'keras-xmr\[ray\]'"):
+        RayCluster(options(prepare=PrepareOptions(cluster="auto")), 5, print)
+
+
+def test_an_error_of_a_cluster_is_that_of_the_shard(options, monkeypatch):
+    made = options()
+    prepare(made)
+    other = made.model_copy(update={"images_per_shard": 4})
+    monkeypatch.chdir(made.records)
+    (task,) = [SimpleNamespace(path=made.records / "train-00000.tfrecord", fingerprint="another")]
+    error = workers._write_remotely(str(made.records), other, 5, task)
+    assert isinstance(error, RecordsError)
+    assert "other images or captions" in str(error)

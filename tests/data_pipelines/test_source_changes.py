@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 
 import datasets
 import models
+import numpy as np
 import pytest
 
 from data_pipelines import source_changes
@@ -73,8 +75,75 @@ def test_rows_that_were_added_and_photos_that_are_gone_are_told(options, tmp_pat
     assert "train has 19 images, not 16, train has 35 captions, not 32" in change_of(made, records)
     captions.write_text(before)
     (images / "photo_003.jpg").unlink()
-    assert "1 photos of the records are gone, such as photo_003.jpg" in change_of(made, records)
+    assert "1 of the images are gone, such as photo_003.jpg" in change_of(made, records)
     assert "has changed since" in change_of(made, records), "it is told each time"
+
+
+def other_photo(images):
+    (images / "photo_002.jpg").write_bytes(datasets.encoded(datasets.picture(99)))
+
+
+def swapped(images):
+    """Two files of equal size and time, which change places."""
+    paths = [images / f"photo_00{number}.jpg" for number in (2, 4)]
+    shutil.move(paths[0], images / "moved")
+    shutil.move(paths[1], paths[0])
+    shutil.move(images / "moved", paths[1])
+
+
+def garbage(images):
+    (images / "photo_002.jpg").write_bytes(b"no photo")
+
+
+def repaired(images):
+    (images / "photo_009.jpg").write_bytes(datasets.encoded(datasets.picture(9)))
+
+
+def touched(images):
+    for path in images.iterdir():
+        os.utime(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "count"), [(other_photo, 1), (swapped, 2), (garbage, 1), (repaired, 1), (touched, 0)]
+)
+def test_other_contents_under_the_same_names_are_told(tmp_path, change, count):
+    section = datasets.csv_photos(tmp_path / "data")
+    images = tmp_path / "data" / "images"
+    size = max(path.stat().st_size for path in images.iterdir())
+    for path in images.iterdir():
+        path.write_bytes(path.read_bytes().ljust(size, b"\0"))
+        os.utime(path, (1e9, 1e9))
+    (images / "photo_009.jpg").write_bytes(b"broken")
+    made = DataOptions(source=section, records=tmp_path / "records", images_per_shard=5)
+    records = prepare(made)
+    time.sleep(1.1)  # Records are dated a second back, so that no change is missed.
+    assert prepare(made).manifest == records.manifest
+    assert source_change(made, records) is None
+    change(images)
+    if not count:
+        assert source_change(made, records) is None
+        assert prepare(made).manifest == records.manifest
+        return
+    says = rf"{count} of the images have other contents, such as photo_00[29]\.jpg$"
+    for _ in range(2):
+        assert re.search(says, source_change(made, records))
+        with pytest.raises(RecordsError, match=r"contents of \d images, .* Delete it and run"):
+            prepare(made)
+    shutil.rmtree(made.records)
+    assert source_change(made, prepare(made)) is None
+
+
+def test_other_contents_of_a_file_of_many_images_are_told(options, tmp_path):
+    made, records = options("regions")
+    path = tmp_path / "data" / "train_ims.npy"
+    features = np.load(path)
+    np.save(path, features)
+    assert change_of(made, records) is None
+    features[1] += 1
+    np.save(path, features)
+    made = DataOptions.model_validate(made.model_dump())  # Without the mapped array.
+    assert "1 of the images have other contents, such as train/1" in change_of(made, records)
 
 
 def test_a_change_is_told_after_a_preparation_that_was_refused(options, tmp_path):

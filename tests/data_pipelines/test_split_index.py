@@ -1,83 +1,60 @@
-"""The index of a split: mapped columns that say what the sidecars say."""
+"""The index of a split: columns that are joined from those of its shards."""
 
 from __future__ import annotations
 
-import json
-import os
-
-import datasets
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
-from data_pipelines.options import DataOptions
-from data_pipelines.prepare import prepare
-from data_pipelines.records import Records, read_index
-from data_pipelines.split_index import SplitIndex, Strings, index_file, write_index
+from data_pipelines.sources import Caption, Entry
+from data_pipelines.split_index import OF_IMAGES, SplitIndex, Strings
 
 
-@pytest.fixture(scope="module")
-def records(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("records")
-    source = datasets.coco(folder / "data")
-    options = DataOptions(source=source, records=folder / "records", images_per_shard=3)
-    return prepare(options)
-
-
-def sidecars(records, split):
-    paths = sorted(records.folder.glob(f"{split}-*.json"))
-    return [json.loads(path.read_bytes()) for path in paths]
-
-
-def test_it_says_what_the_sidecars_say(records):
-    split = records.split("train")
-    items = [item for sidecar in sidecars(records, "train") for item in sidecar["items"]]
-    assert split.image_keys == [item["key"] for item in items]
-    assert split.labels == [tuple(item["labels"]) for item in items]
-    captions = [tuple(caption) for item in items for caption in item["captions"]]
-    assert [(caption.key, caption.text) for caption in split.captions] == captions
-    assert split.texts == [text for _, text in captions]
-    for name in ("offset", "length", "crc"):
-        assert split.index.columns[name].tolist() == [item[name] for item in items]
-    assert [f"{digest:016x}" for digest in split.index.columns["digest"]] == [
-        item["digest"] for item in items
+def entries(begin: int, end: int) -> list[Entry]:
+    """Images with none to three captions and labels."""
+    return [
+        Entry(
+            f"höhe_{number}.jpg",
+            "train",
+            tuple(Caption(f"{number}#{k}", f"{'狗 ' * k}dog {number}") for k in range(number % 4)),
+            tuple(range(number % 3)),
+        )
+        for number in range(begin, end)
     ]
 
 
-def test_it_is_mapped(records):
-    """Only the used part of a large file is in memory."""
-    for name, column in records.split("train").index.columns.items():
-        while column.base is not None and isinstance(column.base, np.ndarray):
-            column = column.base
-        assert isinstance(column, np.memmap), name
+def index_of(images: list[Entry]) -> SplitIndex:
+    rows = range(len(images))
+    return SplitIndex.from_entries(images, {name: list(rows) for name in OF_IMAGES})
 
 
-def test_others_can_read_it(records):
-    split = records.split("train")
-    found = load_file(records.folder / index_file("train"))
-    assert found.keys() == split.index.columns.keys()
-    for name, column in found.items():
-        np.testing.assert_array_equal(column, split.index.columns[name], err_msg=name)
+@pytest.mark.parametrize("ends", [(7,), (3, 7), (1, 1, 7), (0, 7)])
+def test_joined_shards_say_what_the_images_say(ends):
+    images = entries(0, 7)
+    parts = [images[a:b] for a, b in zip((0, *ends), ends, strict=False)]
+    index = SplitIndex.join([index_of(part) for part in parts])
+    captions = [caption for image in images for caption in image.captions]
+    assert index.keys == [image.key for image in images]
+    assert index.labels == [image.labels for image in images]
+    assert index.captions == captions
+    assert index.texts == [caption.text for caption in captions]
+    assert np.diff(index.columns["first_caption"]).tolist() == [len(i.captions) for i in images]
+    assert index.columns["offset"].tolist() == [row for part in parts for row in range(len(part))]
+    assert index.columns["shard"].tolist() == [n for n, part in enumerate(parts) for _ in part]
 
 
-def test_it_is_the_same_from_sidecars(records):
-    mapped = records.split("train").index
-    made = read_index(records.folder, records.manifest["splits"]["train"]["shards"])
-    for name, column in made.columns.items():
-        np.testing.assert_array_equal(column, mapped.columns[name], err_msg=name)
-
-
-def test_records_without_an_index_open_as_before(records):
-    """Those that were written before there was one."""
-    files = {n: c for n, c in records.manifest["files"].items() if "index" not in n}
-    older = Records(records.folder, records.manifest | {"files": files}).split("train")
-    assert older.captions == records.split("train").captions
-    assert older.read(2) == records.split("train").read(2)
-
-
-def test_opening_reads_no_sidecar(records, monkeypatch):
-    monkeypatch.setattr("data_pipelines.records.finished_sidecar", None)
-    records.split("train")
+def test_more_captions_come_after_those_of_their_image():
+    images = entries(0, 6)
+    more = {
+        "höhe_1.jpg": [("a", "neu"), ("b", "")],
+        "höhe_4.jpg": [("c", "猫")],
+        "x": [("d", "no")],
+    }
+    index = index_of(images).with_captions(more)
+    expected = [
+        [*image.captions, *(Caption(*c) for c in more.get(image.key, ()))] for image in images
+    ]
+    assert index.captions == [caption for captions in expected for caption in captions]
+    assert np.diff(index.columns["first_caption"]).tolist() == list(map(len, expected))
 
 
 def test_strings_are_a_sequence():
@@ -96,17 +73,7 @@ def test_strings_are_a_sequence():
         strings[5]
 
 
-def test_nothing_is_left_behind_by_an_interruption(records, tmp_path):
-    def interrupted():
-        yield sidecars(records, "train")[0]
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        write_index(tmp_path / "index", interrupted())
-    assert os.listdir(tmp_path) == []
-
-
 def test_a_split_without_images_has_an_index():
-    empty = SplitIndex.from_sidecars([{"items": []}])
+    empty = index_of([])
     assert (len(empty.keys), len(empty.texts), empty.labels.longest) == (0, 0, 0)
     assert empty.labels.padded(np.zeros(0, np.int64), 2).shape == (0, 2)
