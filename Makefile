@@ -61,6 +61,6 @@ format: $(VENV)/.installed  ## Rewrite the code as the formatter and linter want
 # Records can be made again from raw data, in minutes; raw data and trained models stay.
 clean:  ## Remove the environment and prepared records; raw data and saved_models/ stay
 	rm -rf $(VENV) build *.egg-info
-	for plan in data/*/plan.json; do \
-		case $$plan in data/raw/*|'data/*/plan.json') ;; *) rm -rf "$${plan%/plan.json}" ;; esac; \
+	for shard in data/*/train-00000.npz; do \
+		case $$shard in data/raw/*|'data/*/train-00000.npz') ;; *) rm -rf "$${shard%/*}" ;; esac; \
 	done

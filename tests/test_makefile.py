@@ -18,9 +18,19 @@ def test_the_demo_is_the_command_of_that_name():
 
 def test_clean_removes_what_was_made_and_no_raw_data(tmp_path):
     shutil.copy(MAKEFILE, tmp_path)
-    made = [".venv/bin/python", "build/lib.py", "data/scenes/plan.json", "data/my set/plan.json"]
+    made = [
+        ".venv/bin/python",
+        "build/lib.py",
+        "data/scenes/train-00000.npz",
+        "data/my set/train-00000.npz",
+    ]
     made += ["data/scenes/train-00000.tfrecord", "data/scenes/features/manifest.json"]
-    kept = ["data/raw/coco/1.jpg", "data/raw/plan.json", "data/photos/1.jpg", "data/captions.csv"]
+    kept = [
+        "data/raw/coco/1.jpg",
+        "data/raw/train-00000.npz",
+        "data/photos/1.jpg",
+        "data/captions.csv",
+    ]
     kept += ["saved_models/scenes_pcme/model.keras", "Makefile"]
     for name in (*made, *kept[:-1]):
         path = tmp_path / name

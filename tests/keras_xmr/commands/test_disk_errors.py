@@ -44,7 +44,10 @@ def in_the_way(tmp_path):
 @pytest.mark.parametrize(
     ("error", "says"),
     [
-        (OSError(errno.ENOSPC, "No space left on device", "plan.json"), "plan.json: No space left"),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "manifest.json"),
+            "manifest.json: No space left",
+        ),
         (PermissionError(errno.EACCES, "Permission denied", "run"), "run: Permission denied"),
         (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
         (OSError("Can't write data"), "Can't write data"),
@@ -174,8 +177,8 @@ def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match=r"No space left on device: .*plan\.json'"):
-        atomic_write(tmp_path / "plan.json", b"{}")
+    with pytest.raises(OSError, match=r"No space left on device: .*manifest\.json'"):
+        atomic_write(tmp_path / "manifest.json", b"{}")
     assert not list(tmp_path.iterdir())
 
 
