@@ -1,0 +1,94 @@
+"""Figures of the papers, drawn from what runs have left."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import yaml
+
+sys.path.append(str(Path(__file__).parents[1] / "studies"))
+
+import paper_figures
+
+from data_pipelines.records import Records
+from keras_xmr.runs import folder
+from keras_xmr.utils.errors import UserError
+
+
+def run_of(base, name, recall, **objective):
+    made = base / name
+    evaluated = made / "evaluation" / "test"
+    evaluated.mkdir(parents=True)
+    config = {"name": name, "data": {"records": name}, "objective": [objective]}
+    (made / "config.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    metrics = {"i2t_recall_1": recall, "t2i_recall_1": recall / 2}
+    text = json.dumps({"matchers": {"cosine": {"metrics": metrics}}})
+    (evaluated / "metrics.json").write_text(text, "utf-8")
+    arrays = {"t2i": np.array([[1, 0, 2]] * 4), "t2i_kind": np.array([[2, 0, 1]] * 4)}
+    np.savez(evaluated / "answers-test.npz", **arrays)
+    return str(made)
+
+
+def test_a_grid_is_drawn_along_the_option_that_differs(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(
+        paper_figures, "save_plot", lambda figure, path: drawn.append(figure.axes[0])
+    )
+    runs = [run_of(tmp_path, f"r{b}", 0.1 * b, beta=b, margin=0.2) for b in (3, 1, 2)]
+    paper_figures.main(["grid", *runs, "--output", str(tmp_path / "grid.png")])
+    (axis,) = drawn
+    assert axis.get_xlabel() == "objective.0.beta"
+    first, second = axis.lines
+    assert list(first.get_xdata()) == [1, 2, 3]
+    np.testing.assert_allclose(first.get_ydata(), [10, 20, 30])
+    np.testing.assert_allclose(second.get_ydata(), [5, 10, 15])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"beta": 1.0, "margin": 0.2}, "differ in no option"),
+        ({"beta": 9.0, "margin": 0.7}, "differ in objective.0.beta, objective.0.margin"),
+        ({"beta": "large", "margin": 0.2}, "has no number"),
+    ],
+)
+def test_runs_that_are_no_grid_are_refused(tmp_path, options, message):
+    runs = [run_of(tmp_path, "a", 0.1, beta=1.0, margin=0.2), run_of(tmp_path, "b", 0.2, **options)]
+    with pytest.raises(UserError, match=message):
+        paper_figures.main(["grid", *runs, "--output", str(tmp_path / "grid.png")])
+
+
+def test_pairs_above_each_threshold_are_counted(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(
+        paper_figures, "save_plot", lambda figure, path: drawn.append(figure.axes[0])
+    )
+    relevance = np.array([[1.0, 0.5, 0.2], [0.0, 0.4, 0.8]], np.float32)
+    np.savez(tmp_path / "r.npz", relevance=relevance, image_of_caption=[0, 0, 1])
+    paper_figures.main(["pairs", str(tmp_path / "r.npz"), "--output", str(tmp_path / "p.png")])
+    every, annotated = drawn[0].lines
+    at = list(np.round(every.get_xdata(), 2)).index(0.3)
+    assert (every.get_ydata()[at], annotated.get_ydata()[at]) == (4, 3)
+
+
+def test_answers_of_runs_stand_below_one_another(tmp_path, monkeypatch):
+    split = SimpleNamespace(
+        captions=[SimpleNamespace(text=f"caption <{number}>") for number in range(4)],
+        encoded=lambda image: f"photo {image}".encode(),
+    )
+    monkeypatch.setattr(Records, "open", lambda path: SimpleNamespace(split=lambda name: split))
+    config = SimpleNamespace(data=SimpleNamespace(records=tmp_path))
+    monkeypatch.setattr(folder, "load_run", lambda path: config)
+    runs = [run_of(tmp_path, name, 0.1, beta=1.0) for name in ("first", "second")]
+    output = tmp_path / "answers.html"
+    paper_figures.main(
+        ["answers", *runs, "--queries", "3", "--count", "2", "--output", str(output)]
+    )
+    page = output.read_text("utf-8")
+    assert "caption &lt;3&gt;" in page
+    assert page.count("<h3>") == page.count('class="kind2"') == page.count('class="kind0"') == 2
