@@ -56,7 +56,7 @@ from keras_xmr.relevance.write import write_caption_relevance
 from keras_xmr.runs.cluster import cluster_of
 from keras_xmr.runs.folder import RunFolder
 from keras_xmr.runs.frozen_features import with_features
-from keras_xmr.runs.loading import check_initial_weights, check_word_vectors, load_retriever
+from keras_xmr.runs.loading import check_files, check_initial_weights, load_retriever
 from keras_xmr.search.calibration import probe
 from keras_xmr.training.distribution import LOST, Distribution, limit_threads, lost_worker
 from keras_xmr.training.train import train
@@ -147,7 +147,7 @@ class Run:
         """
         check_initial_weights(self.config)
         if not self.folder.has_begun:
-            check_word_vectors(self.config)
+            check_files(self.config)
         distribution = self.distribution
         if distribution.is_chief and not self.config.data.is_prepared:
             self.prepare()

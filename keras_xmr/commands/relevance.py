@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 
 from keras_xmr.commands._options import add_config, add_path, do, read_config
-from keras_xmr.config.loader import ConfigError
+from keras_xmr.config.loader import ConfigError, find_config, load_relevance
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,15 +27,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Writes the relevance; that of a captions file needs no TensorFlow."""
-    config = read_config(arguments)
     if arguments.captions is None:
         if arguments.output:
             raise ConfigError("--output needs --captions; the relevance of a run is in its folder")
-        do(config, "relevance")
+        do(read_config(arguments), "relevance")
         return
 
     from keras_xmr.relevance.write import write_file_relevance
 
-    write_file_relevance(
-        arguments.captions, arguments.output, config.evaluation.splits, config.relevance
-    )
+    options = load_relevance(find_config(arguments.config), arguments.set)
+    write_file_relevance(arguments.captions, arguments.output, *options)

@@ -12,7 +12,7 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -21,7 +21,7 @@ from data_pipelines.options import DataOptions
 from keras_xmr.config.program import program
 from keras_xmr.config.registry import Choice, import_parts
 from keras_xmr.config.run_compatibility import check
-from keras_xmr.config.schema import Config, EvaluationOptions
+from keras_xmr.config.schema import Config, EvaluationOptions, RelevanceOptions
 from keras_xmr.config.yaml_file import (
     ConfigError,
     Draft,
@@ -39,6 +39,7 @@ from keras_xmr.utils.messages import cut, first_of, most_similar, nearest
 from keras_xmr.utils.plugins import PluginError, add_plugins, remove_plugins
 
 _SHOWN = 20
+_Kind = TypeVar("_Kind", bound=BaseModel)
 _ABLATIONS = "ablations"
 
 
@@ -149,19 +150,28 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     Raises:
         ConfigError: If anything is wrong with it. All mistakes are reported at once.
     """
-    draft = read_yaml(path)
-    for override in overrides:
-        apply_override(draft, override)
+    draft = _changed(path, overrides)
     _use_plugins(draft)
-    try:
-        config = Config.model_validate(draft.data)
-    except ValidationError as error:
-        items = [item for item in error.errors(include_url=False) if not _follows(item)]
-        raise _error_of([_explain(draft, item) for item in items]) from None
+    config = _validated(Config, draft, draft.data)
     mistakes = [(draft.place(key_parts(text.partition(":")[0])), text) for text in check(config)]
     if mistakes:
         raise _error_of([": ".join(mistake) for mistake in mistakes])
     return config
+
+
+def load_relevance(
+    path: Path, overrides: Sequence[str]
+) -> tuple[tuple[str, ...], RelevanceOptions]:
+    """Reads the splits and the section `relevance` of a config, and checks nothing else.
+
+    Raises:
+        ConfigError: If one of them is wrong.
+    """
+    draft = _changed(path, overrides)
+    splits = {k: v for k, v in draft.data.get("evaluation", {}).items() if k == "splits"}
+    evaluation = _validated(EvaluationOptions, draft, splits, ("evaluation",))
+    relevance = draft.data.get("relevance", {})
+    return evaluation.splits, _validated(RelevanceOptions, draft, relevance, ("relevance",))
 
 
 def load_rerankers(texts: Sequence[str]) -> tuple[Choice, ...]:
@@ -195,11 +205,24 @@ def _load_options(name: str, texts: Sequence[str], flag: str) -> EvaluationOptio
     draft = Draft({"evaluation": {name: []}})
     for number, text in enumerate(texts):
         assign_yaml(draft, ("evaluation", name, number), text, f"{flag} {cut(text)}")
+    return _validated(EvaluationOptions, draft, draft.data["evaluation"], ("evaluation",), of=3)
+
+
+def _changed(path: Path, overrides: Sequence[str]) -> Draft:
+    """A YAML file with overrides."""
+    draft = read_yaml(path)
+    for override in overrides:
+        apply_override(draft, override)
+    return draft
+
+
+def _validated(kind: type[_Kind], draft: Draft, data: Any, key: Key = (), of: int = 0) -> _Kind:
+    """A section from its data, which is at a key of a draft; messages omit `of` parts of keys."""
     try:
-        return EvaluationOptions.model_validate(draft.data["evaluation"])
+        return kind.model_validate(data)
     except ValidationError as error:
-        items = [{**e, "loc": ("evaluation", *e["loc"])} for e in error.errors(include_url=False)]
-        raise _error_of([_explain(draft, i, of=3) for i in items]) from None
+        items = [{**item, "loc": (*key, *item["loc"])} for item in error.errors(include_url=False)]
+        raise _error_of([_explain(draft, i, of) for i in items if not _follows(i)]) from None
 
 
 def use_plugins(names: Sequence[str]) -> None:
@@ -208,6 +231,7 @@ def use_plugins(names: Sequence[str]) -> None:
     Raises:
         PluginError: If one cannot be imported, or has a part that cannot be used.
     """
+    import_parts()  # First those of the project, with which the command line loads TensorFlow.
     new = add_plugins(names)
     try:
         import_parts()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
 import keras
 
@@ -108,18 +110,33 @@ def check_initial_weights(config: Config) -> Config | None:
     return other
 
 
-def check_word_vectors(config: Config) -> None:
-    """Checks that the file of word vectors exists, before hours of work that need it at the end.
+_GLOVE = (
+    "; GloVe's are at https://nlp.stanford.edu/projects/glove/, and null learns vectors from "
+    "scratch"
+)
+
+
+def check_files(config: Config) -> None:
+    """Checks that all files that the config names exist, before hours of work that need them.
 
     Raises:
-        ConfigError: If not.
+        ConfigError: If one does not; all of them are named.
     """
-    file = getattr(config.model.text.encoder, "vectors", None)
-    if file is not None and not Path(file).is_file():
-        raise ConfigError(
-            f"model.text.encoder.vectors: {file} does not exist; GloVe's are at "
-            "https://nlp.stanford.edu/projects/glove/, and null learns vectors from scratch"
-        )
+    named: dict[str, Any] = {"data.training_judgements": config.data.training_judgements}
+    for side, tower in config.model.towers.items():
+        options = tower.encoder.options()
+        for option in ("vectors", "weights", "preset"):
+            value = options.get(option)
+            # Names of weights and of presets are not files, and addresses are fetched.
+            if option == "vectors" or (os.sep in str(value) and "://" not in str(value)):
+                named[f"model.{side}.encoder.{option}"] = value
+    missing = [
+        f"{key}: {path} does not exist{_GLOVE if key.endswith('vectors') else ''}"
+        for key, path in named.items()
+        if path is not None and not Path(path).expanduser().exists()
+    ]
+    if missing:
+        raise ConfigError("\n".join(missing))
 
 
 def load_initial_weights(model: Retriever, config: Config) -> None:

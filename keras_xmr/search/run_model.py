@@ -279,6 +279,7 @@ class RunModel:
         return tf.function(
             lambda jpeg: decode_for_evaluation(jpeg, self.config.data.image),
             input_signature=[tf.TensorSpec([], tf.string)],
+            autograph=False,
         )
 
     @cached_property

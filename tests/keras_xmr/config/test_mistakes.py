@@ -254,10 +254,21 @@ def test_a_training_tries_its_parts_before_anything_else(package):
         train(config, nothing, nothing, nothing, nothing)
 
 
-def test_missing_word_vectors_are_told_before_anything_is_prepared(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "key", "says"),
+    [
+        (
+            "scenes_pcme",
+            "model.text.encoder.vectors",
+            r"none does not exist; .*nlp\.stanford.*null",
+        ),
+        ("scenes_pcme", "data.training_judgements", "none does not exist"),
+        ("coco_pcme", "model.image.encoder.weights", "none does not exist"),
+        ("csv_pretrained", "model.image.encoder.preset", "none does not exist"),
+    ],
+)
+def test_missing_files_are_told_before_anything_is_prepared(tmp_path, monkeypatch, name, key, says):
     monkeypatch.setattr(Run, "prepare", lambda self: pytest.fail("prepared"))
-    given = [f"model.text.encoder.vectors={tmp_path}/none.txt", f"output={tmp_path}"]
-    given.append(f"data.records={tmp_path}/records")
-    config = load_config(find_config("scenes_pcme"), given)
-    with pytest.raises(ConfigError, match=r"none\.txt does not exist; .*nlp\.stanford.*null"):
-        Run(config).all()
+    given = [f"{key}={tmp_path}/none", f"output={tmp_path}", f"data.records={tmp_path}/records"]
+    with pytest.raises(ConfigError, match=rf"{key}: .*{says}"):
+        Run(load_config(find_config(name), given)).all()

@@ -27,6 +27,7 @@ from keras_xmr.model.build import build_model
 from keras_xmr.reranking import build_rerankers
 from keras_xmr.training.dry_run import try_parts
 from keras_xmr.utils import plugins
+from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.plugins import PluginError, add_plugins, remove_plugins
 
 HOW_TO = Path(__file__).parents[3] / "docs" / "how_to"
@@ -108,6 +109,10 @@ def test_the_package_of_the_page_trains_three_steps(package, tmp_path):
     loaded = keras.models.load_model(tmp_path / "model.keras")
     assert type(loaded.matcher).__name__ == "DotProduct"
     assert loaded.objective.losses_[0].margin == 0.3
+    for name in [n for n in keras.saving.get_custom_objects() if n.startswith("my_methods>")]:
+        del keras.saving.get_custom_objects()[name]
+    with pytest.raises(UserError, match="parts of other packages; write `import my_methods`"):
+        keras.models.load_model(tmp_path / "model.keras")
     (reranker,) = build_rerankers(config.evaluation.rerankers).values()
     assert reranker(random.normal(size=(3, 4))).text_to_image.mean() == pytest.approx(0)
 
