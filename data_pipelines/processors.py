@@ -1,14 +1,17 @@
-"""Number of processors that this process may use."""
+"""Number of processors that this process may use, and other processes. Imports no TensorFlow."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import signal
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from math import ceil
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 
@@ -64,3 +67,34 @@ def in_threads(work: Callable[[int], Result], count: int, step: int) -> list[Res
     """
     with ThreadPoolExecutor(processor_count()) as pool:
         return list(pool.map(work, range(0, count, step)))
+
+
+_stop: Any = None
+
+
+def start_process(folder: str, stop: Any) -> None:
+    """Initializes a process of a pool, before it imports TensorFlow.
+
+    Args:
+        folder: The current folder; paths of a config may be relative.
+        stop: Event of `multiprocessing`, set when its work is no longer needed.
+    """
+    global _stop
+    _stop = stop
+    os.chdir(folder)
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # Images are decoded without a GPU.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which sets `stop`.
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def is_stopped() -> bool:
+    """Whether the work of this process of a pool is no longer needed."""
+    return bool(_stop.is_set())
+
+
+def _end_with_parent() -> None:
+    """Ends this process when its parent was killed, for which `concurrent.futures` would wait."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+    os._exit(1)

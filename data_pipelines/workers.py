@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 import threading
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 from data_pipelines.options import DataOptions
+from data_pipelines.processors import is_stopped, start_process
 from data_pipelines.shard_plan import ShardTask
 from data_pipelines.shards import ReportProgress, Skipped, StoppedError, write_shard
 from keras_xmr.utils.errors import UserError
@@ -46,7 +46,8 @@ class Workers:
             # Not forked: TensorFlow has started threads.
             context = multiprocessing.get_context("spawn")
             self._stop: Any = context.Event()
-            self._pool: Any = ProcessPoolExecutor(slots, context, _start, (os.getcwd(), self._stop))
+            begin = os.getcwd(), self._stop
+            self._pool: Any = ProcessPoolExecutor(slots, context, start_process, begin)
             self._write = partial(_write_in_process, options, limit)
         else:
             self._stop, self._pool = threading.Event(), ThreadPoolExecutor(slots)
@@ -76,32 +77,10 @@ def _report_done(report: ReportProgress, images: int, future: Future[Any]) -> No
         report(images)
 
 
-_stop: Any = None
-"""Event of a worker process: its shards are no longer needed."""
-
-
-def _start(folder: str, stop: Any) -> None:
-    """Initializes a worker process."""
-    global _stop
-    _stop = stop
-    os.chdir(folder)  # Paths of a config may be relative.
-    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # Images are decoded without a GPU.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which sets `stop`.
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """Ends this process when its parent was killed, for which `concurrent.futures` would wait."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-    os._exit(1)
-
-
 def _write_in_process(options: DataOptions, limit: int, task: ShardTask) -> Skipped:
     def report(count: int) -> None:
         del count
-        if _stop.is_set():
+        if is_stopped():
             raise StoppedError
 
     return write_shard(options, limit, task, report)

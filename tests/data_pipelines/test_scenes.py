@@ -5,7 +5,6 @@ import io
 import itertools
 import math
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from PIL import Image
 from pydantic import ValidationError
 
 from data_pipelines.scenes.captions import LEVELS, describe
-from data_pipelines.scenes.language import RELATION_MARGIN, truth_table
+from data_pipelines.scenes.language import truth_table
 from data_pipelines.scenes.world import (
     BACKGROUNDS,
     COLOURS,
@@ -60,10 +59,6 @@ class TestWorld:
                 distance = math.dist((one.x, one.y), (other.x, other.y))
                 assert distance >= REACH[one.size] + REACH[other.size] + GAP
 
-    def test_any_two_things_stand_in_some_relation(self) -> None:
-        least = 2 * REACH["small"] + GAP
-        assert least / math.sqrt(2) > RELATION_MARGIN
-
     def test_every_count_and_value_occurs(self, scenes: list[Scene]) -> None:
         things = [thing for scene in scenes for thing in scene.things]
         assert {len(scene.things) for scene in scenes} == {1, 2, 3, 4}
@@ -71,26 +66,6 @@ class TestWorld:
         assert {thing.shape for thing in things} == set(SHAPES)
         assert {thing.colour for thing in things} == set(COLOURS)
         assert {thing.size for thing in things} == set(SIZES)
-
-    def test_packing_pads_with_nothing(self) -> None:
-        packed = Scenes.from_scenes(
-            [
-                Scene("black", (Thing("ring", "red", "big", 0.3, 0.4),)),
-                Scene(
-                    "white",
-                    (
-                        Thing("star", "blue", "small", 0.2, 0.2),
-                        Thing("cross", "cyan", "big", 0.7, 0.7),
-                    ),
-                ),
-            ]
-        )
-        assert len(packed) == 2
-        assert packed.count.tolist() == [1, 2]
-        assert packed.having("colour", "red").tolist() == [[True] + [False] * 3, [False] * 4]
-        assert np.isnan(packed.x).tolist() == (~packed.present).tolist()
-        with pytest.raises(ValueError, match="tuple"):
-            packed.having("colour", "beige")
 
 
 class TestCaptions:
@@ -149,11 +124,6 @@ class TestPixels:
             assert nearest_name(pixels[0, 0]) == background
             assert nearest_name(pixels[-1, -1]) == background
 
-    def test_compression_keeps_the_drawing(self, scenes: list[Scene]) -> None:
-        for scene in scenes[:20]:
-            decoded = np.asarray(Image.open(io.BytesIO(jpeg(scene, 64))), int)
-            assert np.abs(decoded - np.asarray(draw(scene, 64), int)).mean() < 2
-
     @pytest.mark.parametrize("shape", SHAPES)
     @pytest.mark.parametrize("size", SIZES)
     def test_shapes_stay_within_their_reach(self, shape: str, size: str) -> None:
@@ -190,16 +160,13 @@ class TestSource:
         assert [c.key for c in entry.captions] == [f"val/000012/{n}" for n in range(5)]
         assert all(len({c.text for c in entry.captions}) == 5 for entry in entries)
 
-    def test_same_seed_same_data(self) -> None:
-        again = ScenesSource(train=30, val=20, test=40)
-        assert self.entries() == list(again.entries(Problems()))
-        assert self._read(self.entries()) == self._read(self.entries(), again)
-
-    def test_other_seed_and_other_split_differ(self) -> None:
-        other = ScenesSource(seed=1, train=30, val=20, test=40)
-        here, there = self.entries(), self.entries(seed=1)
-        assert here[0].captions != there[0].captions
-        assert not set(self._read(here)) & set(self._read(there, other))
+    def test_a_seed_gives_the_same_data_and_another_one_other_data(self) -> None:
+        again, other = (ScenesSource(seed=n, train=30, val=20, test=40) for n in (0, 1))
+        here = self.entries()
+        assert here == list(again.entries(Problems()))
+        assert self._read(here) == self._read(here, again)
+        assert here[0].captions != self.entries(seed=1)[0].captions
+        assert not set(self._read(here)) & set(self._read(here, other))
         assert len(set(self._read(here))) == len(here)
 
     def test_a_scene_does_not_depend_on_how_many_there_are(self) -> None:
@@ -212,45 +179,12 @@ class TestSource:
         assert all(len(entry.captions) == 9 for entry in entries)
         assert self._read(entries, wordy) == self._read(self.entries())
 
-    def test_reading_in_any_order_from_threads(self) -> None:
-        entries = self.entries()
-        with ThreadPoolExecutor(4) as pool:
-            backwards = list(pool.map(self.source.read, reversed(entries)))
-        assert [image.data for image in reversed(backwards)] == self._read(entries)
-
     @pytest.mark.parametrize("size", [32, 64, 100])
     def test_images_are_jpegs_of_the_asked_size(self, size: int) -> None:
         source = ScenesSource(train=1, val=0, test=0, image_size=size)
         (entry,) = source.entries(Problems())
         picture = Image.open(io.BytesIO(source.read(entry).data))
         assert (picture.format, picture.size, picture.mode) == ("JPEG", (size, size), "RGB")
-
-    def test_captions_are_true_of_their_own_image(self) -> None:
-        for split in ("train", "val", "test"):
-            entries = [entry for entry in self.entries() if entry.split == split]
-            truth = self.source.truth(entries).toarray()
-            assert truth.shape == (len(entries), 5 * len(entries))
-            assert truth.dtype == bool
-            for row in range(len(entries)):
-                assert truth[row, 5 * row : 5 * row + 5].all()
-
-    def test_truth_is_exhaustive(self) -> None:
-        """Captions found elsewhere with the same text are true there too, and others as well."""
-        entries = self.entries()[50:]
-        truth = self.source.truth(entries).toarray()
-        texts = [caption.text for entry in entries for caption in entry.captions]
-        for column, text in enumerate(texts):
-            owners = [r for r, e in enumerate(entries) if text in [c.text for c in e.captions]]
-            assert truth[owners, column].all()
-        assert truth.sum() > 3 * truth.shape[1], "far more right answers than annotated pairs"
-
-    def test_truth_of_a_subset_is_the_submatrix(self) -> None:
-        entries = self.entries()[50:]
-        kept = [31, 2, 17, 5]
-        columns = [5 * row + number for row in kept for number in range(5)]
-        whole = self.source.truth(entries).toarray()
-        part = self.source.truth([entries[row] for row in kept]).toarray()
-        assert np.array_equal(part, whole[np.ix_(kept, columns)])
 
     def test_truth_follows_the_captions_that_were_kept(self) -> None:
         entries = self.entries()[50:53]
@@ -260,6 +194,7 @@ class TestSource:
         ]
         columns = [0, 1, 6, 7, 12, 13]
         whole = self.source.truth(entries).toarray()
+        assert all(whole[row, 5 * row : 5 * row + 5].all() for row in range(3))
         assert np.array_equal(self.source.truth(thinned).toarray(), whole[:, columns])
 
     def test_no_images_have_an_empty_truth(self) -> None:
