@@ -142,6 +142,9 @@ def prepare(options: DataOptions) -> Records:
         LockedError: If another process uses the folder.
         UserError: If the cluster `prepare.cluster` cannot be reached.
     """
+    judgements = options.training_judgements
+    if judgements is not None and not judgements.exists():
+        raise MissingFileError(f"data.training_judgements: {judgements} does not exist")
     with locked(options.records), disk_errors(options.records):
         try:
             return _prepare(options)

@@ -11,6 +11,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from data_pipelines.sources import SPLITS, Entry, Problems, Split
+from data_pipelines.sources.text_files import has_words
 
 _ENTRIES = TypeAdapter(list[Entry])
 
@@ -89,7 +90,7 @@ def _usable(entries: Iterable[Entry], problems: Problems) -> Iterator[Entry]:
         images.add(entry.key)
         kept = []
         for caption in entry.captions:
-            if not any(map(str.isalnum, caption.text)):
+            if not has_words(caption.text):
                 problems.add("caption without words", f"{entry.key}: {caption.text!r}")
             elif caption.key in captions:
                 problems.add("duplicate caption key", caption.key)

@@ -350,6 +350,15 @@ def test_a_missing_file_comes_with_where_to_get_it(options, tmp_path, make, name
         prepare(options(section))
 
 
+def test_a_missing_file_of_judgements_is_told_before_records_are_written(options, tmp_path):
+    made = options(training_judgements=tmp_path / "judged.csv")
+    with pytest.raises(
+        SourceError, match=r"data\.training_judgements: .*judged\.csv does not exist"
+    ):
+        prepare(made)
+    assert not made.records.exists()
+
+
 def test_missing_photos_come_with_where_to_get_them(options, tmp_path):
     section = datasets.coco(tmp_path / "data")
     for folder in ("train2014", "val2014"):
