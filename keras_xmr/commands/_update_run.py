@@ -108,7 +108,7 @@ def _write_records(config: Config, new: Config) -> None:
 def _update_index(run: Path, path: Path, fresh: Path) -> Report:
     """Updates an index; for another model a new one is built, which replaces it later."""
     model, old = RunModel(run), PhotoIndex.open(path)
-    backend, tags, calibrate = old.backend, old.content["tags"], old.is_calibrated
+    backend, tags, calibrate = old.backend, old.content["tags"], old.answer_sets is not None
     uri = old.vectors.options.get("uri", "") if len(old) else ""
     old.close()
     if old.fingerprint == model.fingerprint:

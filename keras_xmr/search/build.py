@@ -21,7 +21,7 @@ from keras_xmr.search.backends import Backend, DamagedError, backend_class
 from keras_xmr.search.calibration import calibrate_run, has_validation
 from keras_xmr.search.manifests import MANIFEST, read_manifest, write_manifest, write_numbered
 from keras_xmr.search.photo_embedding import PhotoEmbedder
-from keras_xmr.search.photo_index import PHOTOS, VERSION, Calibration, PhotoIndex
+from keras_xmr.search.photo_index import PHOTOS, REFERENCE, VERSION, PhotoIndex
 from keras_xmr.search.photos import FileState, Photo, find_photos, near_duplicates
 from keras_xmr.search.run_model import RunModel
 from keras_xmr.utils.errors import UserError
@@ -124,7 +124,7 @@ def replace_index(fresh: Path, path: Path) -> None:
 
 def _remove_former_files(index: PhotoIndex) -> None:
     """Removes the files that the manifest of an index does not name; readers have theirs open."""
-    kept = {*index.content["files"], *index.content["calibration_files"]}
+    kept = {*index.content["files"], *index.content["reference"]}
     for path in index.path.glob("[0-9]*"):
         if path.name not in kept:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -158,7 +158,7 @@ class _Builder:
             self.content["tags"] = dict(tags)
         remove_stale_temporaries(self.path)
         self._check_calibration()
-        if calibrate and not self.content["calibration_files"]:
+        if calibrate and self.content["answer_sets"] is None:
             self._calibrate()
         self._load()
         self._embed(*self._compare())
@@ -176,8 +176,8 @@ class _Builder:
             "augmentation": search.augmentation,
             "reduces": search.exact,
             "backend": backend,
-            "calibration": asdict(Calibration()),
-            "calibration_files": {},
+            "answer_sets": None,
+            "reference": {},
             "files": {},
             "number": 0,
             "next_id": 0,
@@ -198,11 +198,14 @@ class _Builder:
             raise UserError(f"{self.path} has the backend {self.content['backend']}; {other}")
 
     def _check_calibration(self) -> None:
-        """Removes a calibration with damaged files."""
-        damaged = PhotoIndex(self.path, self.content).damaged_calibration()
-        if damaged:
-            self.report.damaged += damaged
-            self.content |= {"calibration": asdict(Calibration()), "calibration_files": {}}
+        """Removes a calibration with a damaged file."""
+        if self.content["answer_sets"] is None:
+            return
+        try:
+            _ = PhotoIndex(self.path, self.content).reference
+        except UserError:
+            self.report.damaged += [self.path / name for name in self.content["reference"]]
+            self.content |= {"answer_sets": None, "reference": {}}
 
     def _calibrate(self) -> None:
         try:
@@ -216,10 +219,9 @@ class _Builder:
                 self.model.config.data.records,
             )
             return
-        calibration, files = calibrate_run(self.model)
-        self.content["calibration"] = asdict(calibration)
-        writers = {end: partial(_save_archive, arrays) for end, arrays in files.items()}
-        self.content["calibration_files"] = self._write_files(writers)
+        sets, reference = calibrate_run(self.model)
+        writers = {REFERENCE: partial(_save_archive, reference)}
+        self.content |= {"answer_sets": asdict(sets), "reference": self._write_files(writers)}
 
     def _load(self) -> None:
         """Reads the photos and their embeddings; if they are damaged, all are embedded again."""

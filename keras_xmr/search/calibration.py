@@ -23,7 +23,6 @@ from keras_xmr.evaluation.uncertainty.probes import (
 )
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.search.answer_sets import AnswerSets, calibrate, standardise
-from keras_xmr.search.photo_index import REFERENCE, Calibration
 from keras_xmr.search.run_model import RunModel
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.progress import Progress
@@ -66,19 +65,18 @@ def example_caption(model: RunModel) -> str:
     return min(texts, key=lambda text: (not _WORD.search(text), len(text)), default="")
 
 
-def calibrate_run(model: RunModel) -> tuple[Calibration, dict[str, Arrays]]:
+def calibrate_run(model: RunModel) -> tuple[AnswerSets, Arrays]:
     """Calibrates on the validation split of a run.
 
     Args:
         model: Its model.
 
     Returns:
-        The results, and the arrays of each file that searches read: embeddings of training photos.
+        The answer sets, and the embeddings of training photos by which scores are standardised.
     """
     records = model.records
     queries, reference = SplitQueries.embed(model, records, "val"), embed_reference(model, records)
-    sets = calibrate(*queries.standardised(reference))
-    return Calibration(sets), {REFERENCE: reference}
+    return calibrate(*queries.standardised(reference)), reference
 
 
 def embed_reference(model: RunModel, records: Records) -> dict[str, np.ndarray]:

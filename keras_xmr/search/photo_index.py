@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import TypeAdapter
 
 from data_pipelines.pixels import thumbnail
 from data_pipelines.sources import UnreadableError
@@ -25,7 +23,7 @@ from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import NO_ARRAY, has_lock, verify
 from keras_xmr.utils.vectors import select
 
-VERSION = 2
+VERSION = 3
 
 PHOTOS, REFERENCE = "photos.json", "reference.npz"
 """Ends of the names of files, which have a number in front."""
@@ -33,17 +31,6 @@ PHOTOS, REFERENCE = "photos.json", "reference.npz"
 UNFINISHED = "The index is not finished: run `index` again unless it is still running."
 
 _SAMPLE = 4096
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """Results of a calibration on a validation split; the manifest of an index has their fields.
-
-    Attributes:
-        answer_sets: Conformal prediction sets.
-    """
-
-    answer_sets: AnswerSets | None = None
 
 
 class PhotoIndex:
@@ -67,7 +54,6 @@ class PhotoIndex:
         reduces: Whether the vectors rank exactly as the matcher does.
         augmentation: The conversion of its embeddings to vectors.
         is_finished: Whether the build was completed: all photos have vectors.
-        is_calibrated: Whether it has a calibration.
         answer_sets: Conformal prediction sets; None without calibration.
     """
 
@@ -83,9 +69,8 @@ class PhotoIndex:
         self.reduces: bool = content["reduces"]
         self.augmentation = AUGMENTATIONS[content["augmentation"]]
         self.is_finished: bool = content["finished"]
-        self.is_calibrated = bool(content["calibration_files"])
-        calibration = TypeAdapter(Calibration).validate_python(content["calibration"])
-        self.answer_sets = calibration.answer_sets
+        sets = content["answer_sets"]
+        self.answer_sets = None if sets is None else AnswerSets(**sets)
 
     @classmethod
     def open(cls, path: Path) -> PhotoIndex:
@@ -204,32 +189,16 @@ class PhotoIndex:
         """Embeddings of the reference by which scores are standardised.
 
         Without calibration, those of photos of the index.
-        """
-        if not self.is_calibrated:
-            return select(self.sample, slice(256))
-        return self._calibrated(REFERENCE)
-
-    def damaged_calibration(self) -> list[Path]:
-        """Returns the files of the calibration that are missing or damaged."""
-        damaged = []
-        for name in self.content["calibration_files"]:
-            try:
-                self._calibrated(name)
-            except UserError:
-                damaged.append(self.path / name)
-        return damaged
-
-    def _calibrated(self, end: str) -> dict[str, np.ndarray]:
-        """Returns the embeddings in a file of the calibration, by the end of its name.
 
         Raises:
-            UserError: If it is damaged.
+            UserError: If its file is missing or damaged.
         """
-        files = self.content["calibration_files"]
-        name = next(name for name in files if name.endswith(end))
+        if self.answer_sets is None:
+            return select(self.sample, slice(256))
+        ((name, sha256),) = self.content["reference"].items()
         path = self.path / name
         with _naming_damage(path, "calibrates"):
-            verify(path, files[name])
+            verify(path, sha256)
             with np.load(path) as arrays:
                 return dict(arrays)
 

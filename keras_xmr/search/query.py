@@ -94,7 +94,7 @@ class Filters:
         prefix = self._prefix
         since = "" if self.since is None else self.since.isoformat()
         has_day = bool(self.since or self.until)
-        until = "9999" if self.until is None else f"{self.until.isoformat()}T99"
+        until = "~" if self.until is None else f"{self.until.isoformat()}T99"  # After all digits.
         passed = [
             photo.id
             for photo in index.photos()

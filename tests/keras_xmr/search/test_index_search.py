@@ -97,16 +97,19 @@ def test_filters_leave_photos_out(searcher):
 def test_days_are_those_of_photos_that_have_one(tmp_path):
     searcher = Searcher(small_index(tmp_path), embedder=StubEmbedder())
     photos = list(searcher.index.photos())
-    for item, day in zip(photos, ("2019-07-03T10:20:30", "2020-01-01T00:00:00"), strict=False):
+    days = "2019-07-03T10:20:30", "2020-01-01T00:00:00", "9999-12-31T10:00:00"
+    for item, day in zip(photos, days, strict=False):
         searcher.index._photos[item.id] = replace(item, taken=day)
     for filters, count in (
         (Filters(since=date(2019, 7, 3), until=date(2019, 7, 3)), 1),
-        (Filters(since=date(2019, 7, 4)), 1),
+        (Filters(since=date(2019, 7, 4)), 2),
         (Filters(until=date(2030, 1, 1)), 2),
         (Filters(until=date(2001, 1, 1)), 0),
     ):
         assert searcher.search(Query(texts=("red",)), 5, filters).searched == count
-    with_days = searcher.search(Query(texts=("red",)), 5, Filters(since=date(2020, 1, 1)))
+    with_days = searcher.search(
+        Query(texts=("red",)), 5, Filters(since=date(2020, 1, 1), until=date(2021, 1, 1))
+    )
     assert "taken" in results_table("red", with_days)
     (hit,) = with_days.hits
     without = replace(with_days, hits=(replace(hit, taken=""),))
@@ -272,7 +275,7 @@ def test_an_empty_index_answers(tmp_path):
 
 def test_a_damaged_manifest_is_named(folder, tmp_path):
     write_manifest(tmp_path, 99, {})
-    with pytest.raises(UserError, match="has version 99, not 2; move the folder away"):
+    with pytest.raises(UserError, match="has version 99, not 3; move the folder away"):
         PhotoIndex.open(tmp_path)
     with pytest.raises(UserError, match=r"holds no index .*; `index` builds one"):
         PhotoIndex.open(tmp_path / "nowhere")
