@@ -43,6 +43,7 @@ from methods_table import (
     print_table,
     read_lines,
     rows_of,
+    seeds_of,
     write_csv,
 )
 
@@ -98,12 +99,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     methods = methods_of(read_lines(options.results))
     rows = list(rows_of(methods))
     print_table(rows)
-    for further in (list(pairs_of(methods)), list(parts_of(methods))):
-        if further:
+    further = {"pairs": list(pairs_of(methods)), "parts": list(parts_of(methods))}
+    for table in further.values():
+        if table:
             print()
-            print_table(further)
+            print_table(table)
     if options.csv:
         write_csv(rows, options.csv)
+        for name, table in (further | {"seeds": list(seeds_of(methods))}).items():
+            write_csv(table, options.csv.with_name(f"flickr8k_{name}.csv"))
 
 
 def _run_missing(options: argparse.Namespace) -> None:
@@ -285,7 +289,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--image-preset", default="efficientnet_lite0_ra_imagenet")
     parser.add_argument("--text-preset", default="hf://sentence-transformers/all-MiniLM-L6-v2")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--csv", type=Path, help="writes all figures of the table")
+    parser.add_argument("--csv", type=Path, help="writes all figures, and other tables beside it")
     return parser
 
 

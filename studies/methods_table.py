@@ -304,6 +304,21 @@ def pairs_of(methods: Sequence[Method]) -> Iterator[dict[str, str]]:
             }
 
 
+def seeds_of(methods: Sequence[Method]) -> Iterator[dict[str, str]]:
+    """A row per method: the deviation over seeds, and RSUM minus that of both dual encoders."""
+    rsum = rsum_of(methods)
+    pooled = pooled_seeds(rsum.values())
+    for method in methods:
+        values, own = method.recalls[:, -1], rsum[method.name]
+        row = {"method": method.label, "RSUM": f"{values.mean():.1f}"}
+        row["deviation over seeds"] = f"{values.std(ddof=1):.1f}" if len(values) > 1 else ""
+        row["seeds"] = str(len(values))
+        for other in ("dual_encoder", "dual_encoder_csls"):
+            if other in rsum and method.name not in (other, "chance"):
+                row[f"to {_LABELS[other]}"] = _cell(apart(pooled, own, rsum[other]), "+")
+        yield row
+
+
 def config_name(name: str) -> str:
     """The config of a method by its name in tables."""
     return name if name == "csv_pretrained" else f"csv_pretrained_{name}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 import json
+from pathlib import Path
 
 import datasets
 import numpy as np
@@ -101,6 +102,15 @@ def test_a_random_order_has_its_expectation(tables):
     missed = np.cumprod([(495 - n) / (500 - n) for n in range(10)])[[0, 4, 9]]
     assert float(row["RSUM"]) == pytest.approx(100 * (3 - missed.sum()) + 16, abs=0.05)
     assert (row["crowd i2t R-P"], row["experts t2i R-P"]) == ("25.0", "50.0")
+
+
+@pytest.mark.slow
+def test_the_tracked_tables_are_those_of_the_tracked_runs(tables, tmp_path):
+    methods = tables.methods_of(tables.read_lines(tables.RESULTS))
+    for name in ("parts", "pairs", "seeds"):
+        tables.write_csv(list(getattr(tables, f"{name}_of")(methods)), tmp_path / "table.csv")
+        tracked = Path(__file__).parents[1] / "docs" / "tables" / f"flickr8k_{name}.csv"
+        assert (tmp_path / "table.csv").read_text() == tracked.read_text()
 
 
 @pytest.mark.slow

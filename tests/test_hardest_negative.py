@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+from pathlib import Path
+
 import keras
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ from benchmark_modules import benchmark
 from keras_xmr.losses import NTXent, ProbabilisticMatching, SmoothAP, Triplet
 
 study = benchmark("hardest_negative", "studies")
+TABLES = Path(__file__).parents[1] / "docs" / "tables"
 
 LOSSES = {
     "triplet, hardest": Triplet(mining="hardest", reduction="mean"),
@@ -75,6 +79,21 @@ def test_vaguer_captions_are_true_of_more_scenes_and_a_training_learns(study, mo
     line = study.train(study.Task(0, "InfoNCE", "annotated", 0.0, 1))
     study.data.cache_clear()
     assert line["truth"] > 1.5 * line["chance"]
+
+
+def test_the_tracked_tables_are_those_of_the_tracked_runs(study, capsys):
+    lines = study.read_lines(study.RESULTS)
+    for name, show in (
+        ("hardest_negative", study.print_table),
+        ("labels_cost", study.print_labels),
+    ):
+        show(lines)
+        rows = [
+            line.strip("| ") for line in capsys.readouterr().out.splitlines() if line[:1] == "|"
+        ]
+        with (TABLES / f"scenes_{name}.csv").open(encoding="utf-8", newline="") as file:
+            tracked = [" | ".join(row) for row in csv.reader(file)]
+        assert [row for row in rows if "---" not in row] == tracked
 
 
 def test_intervals_are_those_of_students_t(study):

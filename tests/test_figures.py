@@ -1,0 +1,106 @@
+"""Figures of the tables in README and docs/results are of tracked tables and ranks.
+
+The numbers of a printed row are in one row of a CSV file in docs, in the recalls of one method by
+its tracked ranks, or in a file of figures. `docs/results/birds.md` and `benchmarks.md` are printed
+from their CSV files whole.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from benchmark_modules import benchmark
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "studies" / "results"
+PAGES = [ROOT / "README.md", *(ROOT / "docs/results" / f"{n}.md" for n in ("flickr8k", "scenes"))]
+PAGES += [ROOT / "docs/results" / f"{name}.md" for name in ("index", "own_photos", "search")]
+UNTIED = {"own_photos.md": 1, "scenes.md": 7, "search.md": 2}
+"""Rows of runs that are not tracked, by page: none may come on top."""
+
+measuring = benchmark("measuring")
+
+
+def numbers(text: str) -> set[str]:
+    """The numbers of a row, without those in names of code and in links."""
+    plain = re.sub(r"`[^`]*`|\]\([^)]*\)", " ", text)
+    return {found.replace(",", "") for found in re.findall(r"\d+(?:,\d{3})*(?:\.\d+)?", plain)}
+
+
+def printed_rows(page: Path) -> list[str]:
+    """The rows of tables that have numbers, without their headings."""
+    lines = page.read_text("utf-8").splitlines()
+    table = [line.startswith("|") for line in lines] + [False]
+    heading = [set(line) <= set("|-: ") for line in lines[1:]] + [False, False]
+    return [
+        line
+        for line, inside, head in zip(lines, table, heading, strict=False)
+        if inside and not head and numbers(line)
+    ]
+
+
+def recalls_of_ranks(path: Path) -> dict[str, set[str]]:
+    """RSUM of each method and number of training photos, its deviation, and numbers of seeds."""
+    runs = defaultdict(lambda: defaultdict(list))
+    for line in map(json.loads, path.read_text("utf-8").splitlines()):
+        size = re.search(r"-n(\d+)-", line.get("name", "")) or ["", ""]
+        ranks = [np.array(side) for side in line["ranks"]]
+        rsum = sum(100 * np.mean(side <= k) for side in ranks for k in (1, 5, 10))
+        runs[line.get("method") or line["name"].partition("-n")[0]][size[1]].append(rsum)
+    found = {}
+    for method, sizes in runs.items():
+        known = {str(len(values)) for values in sizes.values()} | set(sizes)
+        for values in sizes.values():
+            known |= {
+                f"{np.mean(values):.1f}",
+                f"{np.std(values, ddof=min(1, len(values) - 1)):.1f}",
+            }
+        found[method] = known
+    return found
+
+
+@pytest.fixture(scope="module")
+def tracked() -> list[set[str]]:
+    """The numbers that may stand in one row together."""
+    rows, methods = [], defaultdict(set)
+    for path in (ROOT / "docs").rglob("*.csv"):
+        with path.open(encoding="utf-8", newline="") as file:
+            for row in csv.reader(file):
+                rows.append(numbers(" | ".join(row)))
+                if path.stem in ("flickr8k_methods", "flickr8k_seeds"):
+                    methods[row[path.stem == "flickr8k_methods"]] |= rows[-1]
+    rows += methods.values()
+    for name in ("flickr8k_methods", "flickr8k_curve", "flickr8k_equal_features"):
+        rows += recalls_of_ranks(RESULTS / f"{name}.jsonl").values()
+    for path in RESULTS.glob("flickr8k_people_*.jsonl"):
+        values = re.findall(r"\d+\.\d+(?:e-\d+)?|\d+", path.read_text("utf-8"))
+        rows.append({f"{float(v) * f:.{d}f}" for v in values for f in (1, 100) for d in (0, 2, 3)})
+    return rows
+
+
+def test_rows_of_tables_are_of_tracked_results(tracked):
+    untied = Counter()
+    for page in PAGES:
+        for row in printed_rows(page):
+            if not any(numbers(row) <= known for known in tracked):
+                untied[page.name] += 1
+                print(page.name, row)
+    assert {page: count for page, count in untied.items() if count > UNTIED.get(page, 0)} == {}
+
+
+def test_a_figure_that_nobody_measured_is_found(tracked):
+    (row,) = [row for row in printed_rows(ROOT / "README.md") if "| VSE++ |" in row]
+    assert any(numbers(row) <= known for known in tracked)
+    assert not any(numbers(row.replace("345.8", "346.8")) <= known for known in tracked)
+
+
+def test_the_page_of_benchmarks_is_that_of_its_table(measuring):
+    folder = ROOT / "docs" / "results"
+    found = measuring.kept(folder / "benchmarks.csv")
+    assert measuring.page(found, {}) == (folder / "benchmarks.md").read_text("utf-8")
