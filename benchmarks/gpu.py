@@ -67,7 +67,6 @@ class Case:
         holds: Bytes that the other needs at least, by B, J and D.
         equal: Whether both define the same value.
         at_least: How many times as fast ours must be.
-        note: How the other definition differs.
     """
 
     ours: Callable[[Inputs], Value]
@@ -77,7 +76,6 @@ class Case:
     reads: tuple[str, ...] = ("images", "captions")
     equal: bool = True
     at_least: float = 1.0
-    note: str = ""
 
 
 def made_up(batch: int, dimension: int, device: str = "cpu", samples: int = SAMPLES) -> Inputs:
@@ -279,7 +277,6 @@ CASES = {
         f"{_LIBRARY}, SmoothAPLoss",
         lambda b, j, d: 32.0 * b**3,
         reads=("images",),
-        note="the same value for as many classes as items of a class",
     ),
     "SoftContrastive with MatchProbability": Case(
         _of_gaussians("SoftContrastive", "MatchProbability", scale=30.0, shift=30.0),
@@ -302,7 +299,6 @@ CASES = {
         "2022-NeurIPS-DAA, coco_DAA both ways",
         lambda b, j, d: 48.0 * b**3,
         equal=False,
-        note="the released one ranks images by images, and leaves out the query itself",
     ),
     "SAF, Triplet": Case(
         _our_saf,
@@ -311,7 +307,6 @@ CASES = {
         lambda b, j, d: 24.0 * b**2 * j * d,
         reads=_SAMPLES,
         equal=False,
-        note="weights and dropout are drawn anew",
     ),
 }
 
@@ -397,7 +392,6 @@ def _row(name: str, case: Case, inputs: Inputs, repeats: int) -> Row:
         processor=processor,
         baseline_processor=theirs[1],
         at_least=case.at_least if theirs[0] else None,
-        why=case.note,
     )
 
 

@@ -28,7 +28,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from statistics import median
@@ -108,11 +108,6 @@ class Row:
         return None if self.bound is None else self.bound / self.seconds
 
     @property
-    def has_goal(self) -> bool:
-        """Whether it has one."""
-        return bool(self.at_most or self.at_least)
-
-    @property
     def shortfall(self) -> str:
         """By how much it falls short of its goals, and why; empty where it does not."""
         short = []
@@ -176,13 +171,10 @@ class Elsewhere:
     """Work of another process, which measures itself.
 
     Attributes:
-        ask: Has it done, and returns the `seconds`, `cpu_seconds` and `bytes` of a `Peak`, and what
-            it has `found`.
-        found: What it has found the last time, if that is a list.
+        ask: Has it done, and returns the `seconds`, `cpu_seconds` and `bytes` of a `Peak`.
     """
 
     ask: Callable[[], Any]
-    found: list[Any] = field(default_factory=list)
 
 
 @contextmanager
@@ -227,7 +219,7 @@ def answer(make: Callable[[], Mapping[str, Callable[[], Any]]], **about: Any) ->
     """Does works by the names that come in, one a line, and tells the measures of each.
 
     Args:
-        make: Makes the works; what they print is not shown, and a list that one returns is told.
+        make: Makes the works; what they print is not shown.
         **about: What is said first.
     """
     answers = sys.stdout
@@ -236,17 +228,14 @@ def answer(make: Callable[[], Mapping[str, Callable[[], Any]]], **about: Any) ->
         print(json.dumps(about), file=answers, flush=True)
         for line in sys.stdin:
             with Peak() as peak:
-                found = works[line.strip()]()
+                works[line.strip()]()
             told = {"seconds": peak.seconds, "cpu_seconds": peak.cpu_seconds, "bytes": peak.bytes}
-            told["found"] = found if isinstance(found, list) else None
             print(json.dumps(told), file=answers, flush=True)
 
 
 def _measured(work: Callable[[], Any] | Elsewhere) -> Any:
     if isinstance(work, Elsewhere):
-        told = work.ask()
-        work.found[:] = told.found or []
-        return told
+        return work.ask()
     with Peak() as peak:
         work()
     return peak
@@ -483,8 +472,8 @@ def page(found: dict[str, list[Row]], failed: dict[str, str]) -> str:
         lines += [f"`python benchmarks/measuring.py {part}`", ""]
         lines += ["| " + " | ".join(COLUMNS) + " |"]
         lines += ["| --- | --- | ---: | ---: | ---: | ---: | ---: | --- | --- |"]
-        others = [row for row in rows if not row.has_goal]
-        shown = [row for row in rows if row.has_goal or row in others[:SHOWN]]
+        others = [row for row in rows if not (row.at_most or row.at_least)]
+        shown = [row for row in rows if row not in others[SHOWN:]]
         lines += ["| " + " | ".join(cells(row)) + " |" for row in shown]
         if more := len(others[SHOWN:]):
             lines += ["", f"{more} more rows are in [benchmarks.csv](benchmarks.csv)."]

@@ -63,7 +63,7 @@ def test_matchers_are_compared_with_formulas_of_the_same_scores(module):
 
 
 @pytest.mark.slow
-def test_another_process_does_works_and_tells_what_they_found(module, tmp_path, monkeypatch):
+def test_another_process_does_works_and_measures_itself(module, tmp_path, monkeypatch):
     measuring = module("measuring")
     (tmp_path / "benchmarks").mkdir()
     (tmp_path / "benchmarks" / "works.py").write_text(
@@ -77,9 +77,8 @@ def test_another_process_does_works_and_tells_what_they_found(module, tmp_path, 
         assert about.version == "3"
         other = measuring.Elsewhere(lambda: ask("add"))
         row = measuring.compare("a", "b", lambda: None, other, "works")
-        assert other.found == [5]
         assert row.baseline > 0
-        assert ask("none").found is None
+        assert ask("none").bytes >= 0
         with pytest.raises(RuntimeError, match="KeyError"):
             ask("unknown")
 
