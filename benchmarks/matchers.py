@@ -58,34 +58,6 @@ def _match_probability(image: Arrays, caption: Arrays) -> np.ndarray:
     return np.logaddexp.reduce(yes, (1, 2)) - np.logaddexp.reduce(no, (1, 2))
 
 
-def _gaussian(embedding: Arrays) -> tuple[np.ndarray, np.ndarray]:
-    return embedding["mean"], embedding["log_variance"]
-
-
-def _density(samples: np.ndarray, mean: Any, log_variance: Any) -> np.ndarray:
-    """Log-densities, up to a constant."""
-    return -0.5 * ((samples - mean) ** 2 * np.exp(-log_variance) + log_variance).sum(-1)
-
-
-def _jensen_shannon(image: Arrays, caption: Arrays) -> np.ndarray:
-    """By Monte-Carlo, on the samples of either, as the logarithm of what is missing to log 2."""
-    captions = [x[:, None] for x in _gaussian(caption)]
-    missing = []
-    for samples, own, other in (
-        (image["samples"], _gaussian(image), captions),
-        (caption["samples"], captions, _gaussian(image)),
-    ):
-        ratio = _density(samples, *other) - _density(samples, *own)
-        logs = np.where(ratio < -30, ratio, np.log(np.logaddexp(0, np.maximum(ratio, -30))))
-        missing.append(np.logaddexp.reduce(logs, -1) - np.log(logs.shape[-1]))
-    return np.logaddexp(*missing) - np.log(2)
-
-
-def _wasserstein(image: Arrays, caption: Arrays) -> np.ndarray:
-    sigma = [np.sqrt(v) for v in _variances(image, caption)]
-    return -_squares(image["mean"], caption["mean"]) - _squares(*sigma)
-
-
 def _mahalanobis(image: Arrays, caption: Arrays) -> np.ndarray:
     """Wang et al. 2023, Eq. 4, the image asking."""
     return -((image["mean"] - caption["mean"]) ** 2 / np.exp(image["log_variance"])).sum(-1)
@@ -115,17 +87,11 @@ PLAIN: dict[str, tuple[tuple[str, ...], Callable[[Arrays, Arrays], np.ndarray]]]
         lambda i, c: _logits(np.sqrt(_squares(i["mean"], c["mean"]) + 1e-6)),
     ),
     "MatchProbability": (("mean", "log_variance"), _match_probability),
-    "JensenShannon": (("mean", "log_variance"), _jensen_shannon),
     "ClosedFormSampled": (
         ("mean", "log_variance"),
         lambda i, c: _logits(_squares(i["mean"], c["mean"]) + sum(_variances(i, c)).sum(-1), 5.0),
     ),
-    "Wasserstein": (("mean", "log_variance"), _wasserstein),
     "Mahalanobis": (("mean", "log_variance"), _mahalanobis),
-    "MahalanobisCosine": (
-        ("mean", "log_variance"),
-        lambda i, c: 10.0 * _mahalanobis(i, c) + 5.0 * _cosine(i, c),
-    ),
     "MaxCosine": (("points",), lambda i, c: _set_cosines(i, c).max((1, 2))),
     "SmoothChamfer": (("points",), _chamfer),
 }
@@ -133,12 +99,9 @@ PLAIN: dict[str, tuple[tuple[str, ...], Callable[[Arrays, Arrays], np.ndarray]]]
 
 _PRODUCTS = {
     "MatchProbability": SAMPLES**2,
-    "JensenShannon": 2 * 2 * SAMPLES,
     "MaxCosine": POINTS**2,
     "SmoothChamfer": POINTS**2,
-    "Wasserstein": 2,
     "Mahalanobis": 2,
-    "MahalanobisCosine": 3,
 }
 """Products of vectors a pair, where it is not 1."""
 
@@ -166,7 +129,7 @@ def rows(smoke: bool = False, names: list[str] | None = None) -> Iterator[Row]:
 
 
 def _several(name: str) -> str:
-    if name in ("MatchProbability", "JensenShannon"):
+    if name == "MatchProbability":
         return f", J {SAMPLES}"
     return f", K {POINTS}" if "points" in PLAIN[name][0] else ""
 
