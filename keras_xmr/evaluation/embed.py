@@ -93,7 +93,7 @@ def embed_captions(
         features: The features of the captions, which are embedded in place of their words.
     """
     order = np.argsort([len(text.split()) for text in texts], kind="stable")
-    tower = model.caption_entrance
+    tower = model.caption_tower_input_model
     if features is not None:
         dataset = feature_batches(features, order, batch)
         tower = tower_on_features(tower) if tower is model.text_tower else tower
@@ -116,7 +116,7 @@ def embed_split(
         tokenizer: Makes word ids of the captions.
         config: The config of the run.
     """
-    batch, tower = config.evaluation.batch_size, model.image_entrance
+    batch, tower = config.evaluation.batch_size, model.image_tower_input_model
     dataset = image_batches(records, config.data.image, batch)
     if records.holds == "regions" and len(tower.input.shape) == _RANK_OF_IMAGES:
         tower = tower_on_features(tower)

@@ -78,7 +78,7 @@ class Objective(keras.layers.Layer):
             names = [type(loss).__name__ for loss in self.losses_ if loss.contract.reads_relevance]
             raise ValueError(
                 f"{', '.join(names)} needs the relevance of the pairs, which the batch does not "
-                "have. Give `training_batches` a `keras_xmr.relevance.BatchRelevance`"
+                "have. Call fit(..., relevance=keras_xmr.relevance.tf_idf(texts, image_ids))"
             )
         total: Tensor = 0.0
         log = {}

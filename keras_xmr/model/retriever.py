@@ -19,6 +19,7 @@ from keras_xmr.metrics import Recall
 from keras_xmr.model.backend import check_backend
 from keras_xmr.model.gradient_caching import Chunks, check_towers, dense
 from keras_xmr.model.objective import MatchRule, Objective, relations, targets_read
+from keras_xmr.model.pairs import relevant_pairs
 from keras_xmr.model.replicas import (
     StepLogs,
     accept_summed_gradients,
@@ -119,11 +120,11 @@ class Retriever(StepLogs):
                 self.watched.append(f"{side}_log_sigma")
         self.watched.append(GRADIENT)
         self.trackers = {name: keras.metrics.Mean(name=name) for name in self.watched[1:]}
-        self.global_step = self._note("global_step", "int64")
+        self.global_step = self._add_state("global_step", "int64")
         self.recalls: list[Recall] = []
-        self.last_values = self._note("last_values", "float32", len(self.watched))
-        self.first_nonfinite_step = self._note("first_nonfinite_step", "int64")
-        self.bad_part = self._note("bad_part", "int64")
+        self.last_values = self._add_state("last_values", "float32", len(self.watched))
+        self.first_nonfinite_step = self._add_state("first_nonfinite_step", "int64")
+        self.bad_part = self._add_state("bad_part", "int64")
         self._build_parts()
         self.built = True
 
@@ -142,7 +143,7 @@ class Retriever(StepLogs):
             image_shape, caption_shape = map(_shapes, outputs)
             self.objective.build(pairs, image_shape, caption_shape, {"positives": pairs})
 
-    def _note(self, name: str, dtype: str, *shape: int) -> Any:
+    def _add_state(self, name: str, dtype: str, *shape: int) -> Any:
         """Adds a variable that records training; the same on every replica."""
         return self.add_weight(
             name=name,
@@ -154,12 +155,12 @@ class Retriever(StepLogs):
         )
 
     @property
-    def image_entrance(self) -> keras.Model:
+    def image_tower_input_model(self) -> keras.Model:
         """The image tower, or its part after the encoder where batches hold features."""
         return self.image_tower if self.feature_tower is None else self.feature_tower
 
     @property
-    def caption_entrance(self) -> keras.Model:
+    def caption_tower_input_model(self) -> keras.Model:
         """The text tower, or its part after the encoder where batches hold features."""
         tower = self.caption_feature_tower
         return self.text_tower if tower is None else tower
@@ -170,13 +171,13 @@ class Retriever(StepLogs):
         Not a property: Keras would name the saved weights after it, as the first attribute that
         holds them, and not load those of earlier runs.
         """
-        return {"image": self.image_entrance, "caption": self.caption_entrance}
+        return {"image": self.image_tower_input_model, "caption": self.caption_tower_input_model}
 
     def call(self, inputs: Any, training: bool = False) -> dict[str, Embedding]:
         inputs = as_inputs(inputs)
         return {
-            "image": self.image_entrance(inputs["image"], training=training),
-            "caption": self.caption_entrance(inputs["caption"], training=training),
+            "image": self.image_tower_input_model(inputs["image"], training=training),
+            "caption": self.caption_tower_input_model(inputs["caption"], training=training),
         }
 
     def compile(
@@ -224,20 +225,42 @@ class Retriever(StepLogs):
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
 
-    def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def fit(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        *args: Any,
+        relevance: Any = None,
+        **kwargs: Any,
+    ) -> Any:
         """Trains the model on arrays of pairs, or on a data set, as `keras.Model.fit` does.
 
         Args:
             x: Images and captions, one for each image, or a data set of `(x, image_ids)`.
             y: The numbers of the images, int (N,).
+            batch_size: Pairs of a batch, 32 by default.
             *args: Passed on to `keras.Model.fit`.
-            **kwargs: Passed on too.
+            relevance: For a loss that learns from it: how relevant captions are to images, float
+                (images, N), or a function of the numbers of images and of captions in a batch; see
+                `keras_xmr.relevance`.
+            **kwargs: Passed on to `keras.Model.fit`.
 
         Raises:
-            ArgumentError: If these are not pairs, or texts where the tower takes word ids.
+            ArgumentError: If these are not pairs, or texts where the tower takes word ids; or if
+                the relevance is of other pairs, or no loss reads it.
         """
         check_pairs(x, y, self.input_models())
-        return super().fit(x, y, *args, **kwargs)
+        if relevance is None:
+            return super().fit(x, y, batch_size, *args, **kwargs)
+        if not self.objective.needs_relevance or self.judgements != "pairs" or y is None:
+            raise ArgumentError(
+                "relevance is for a loss that reads it, such as DAA(), which is trained on arrays "
+                "of pairs with the numbers of their images; remove the argument"
+            )
+        options = {"batch_size": batch_size or 32, "shuffle": kwargs.pop("shuffle", True)}
+        pairs = relevant_pairs(as_inputs(x), y, relevance, seed=self.seed, **options)
+        return super().fit(pairs, None, None, *args, **kwargs)
 
     def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
         """Builds the optimizer; the model is built already.

@@ -116,7 +116,7 @@ class RunModel:
                 tower = image_tower(options.image, options.dimension, self._spec(()))
             except EncoderError:  # Its folder is gone.
                 return self._complete_model.image_tower
-            return self._load(image_entrance=tower)
+            return self._load(image_tower=tower)
 
     @cached_property
     def text_tower(self) -> Any:
@@ -129,7 +129,7 @@ class RunModel:
                 tower = text_tower(options.text, options.dimension, self._spec(words))
             except EncoderError:
                 return self._complete_model.text_tower
-            return self._load(caption_entrance=tower)
+            return self._load(caption_tower_input_model=tower)
 
     @cached_property
     def matcher(self) -> Matcher:

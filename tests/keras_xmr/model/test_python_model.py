@@ -81,6 +81,31 @@ def test_pairs_of_one_image_are_all_right():
     np.testing.assert_allclose(together["loss"], expected, rtol=1e-5)
 
 
+def test_daa_is_trained_with_the_relevance_of_own_captions():
+    relevance = np.random.default_rng(1).random((len(IMAGES), PAIRS)).astype(np.float32)
+    made = model(losses.DAA())
+    made.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
+    options = {"batch_size": PAIRS, "verbose": 0, "shuffle": False}
+    towers = [made(X)[side]["mean"] for side in ("image", "caption")]
+    whole = relevance[IMAGE_IDS]
+    positives = IMAGE_IDS[:, None] == IMAGE_IDS
+    expected = losses.DAA()(*towers, positives=positives, relevance=whole)
+    for given in (relevance, lambda images, captions: relevance[np.ix_(images, captions)]):
+        history = made.fit(X, IMAGE_IDS, relevance=given, **options).history
+        np.testing.assert_allclose(history["loss"], [expected], rtol=1e-5)
+    options |= {"batch_size": 10, "shuffle": True}
+    shuffled = made.fit(X, IMAGE_IDS, relevance=relevance, epochs=2, **options).history["loss"]
+    assert shuffled[0] != shuffled[1]
+    with pytest.raises(ArgumentError, match=r"relevance is of shape \(12, 3\); .*\(12, 24\) here"):
+        made.fit(X, IMAGE_IDS, relevance=relevance[:, :3], **options)
+    with pytest.raises(ValueError, match=r"fit\(\.\.\., relevance=keras_xmr\.relevance\.tf_idf"):
+        made.fit(X, IMAGE_IDS, **options)
+    other = model()
+    other.compile("sgd")
+    with pytest.raises(ArgumentError, match=r"such as DAA.*remove the argument"):
+        other.fit(X, IMAGE_IDS, relevance=relevance, **options)
+
+
 @pytest.mark.slow
 def test_a_compiled_model_loads_with_its_metrics(fitted, tmp_path):
     made, _ = fitted

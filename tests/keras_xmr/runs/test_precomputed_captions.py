@@ -77,7 +77,7 @@ def test_a_training_ends_as_one_on_words_and_starts_once(folder, monkeypatch):
             np.testing.assert_allclose(found[name], values, rtol=1e-2, atol=5e-3, err_msg=name)
     # What is left is the whole model, from words.
     assert fast.model.caption_feature_tower is None
-    assert fast.model.caption_entrance is fast.model.text_tower
+    assert fast.model.caption_tower_input_model is fast.model.text_tower
 
 
 @pytest.mark.slow
@@ -116,7 +116,7 @@ def test_batches_of_features_are_embedded_as_those_of_words(computed, sampler):
     for name, value in expected.items():
         np.testing.assert_array_equal(y[name], value)
     np.testing.assert_allclose(
-        model.caption_entrance(features["caption"])["mean"],
+        model.caption_tower_input_model(features["caption"])["mean"],
         model.text_tower(words["caption"])["mean"],
         atol=2e-3,
     )
