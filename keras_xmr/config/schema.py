@@ -432,9 +432,8 @@ class EvaluationOptions(Section):
 
     report_card: bool = True
     """Whether the report assesses the calibration of match probabilities and the informativeness of
-    sigma of Gaussian embeddings. This embeds again: 64 images with pixels erased, 200 captions with
-    words dropped, and up to 1,000 validation photos, on which conformal prediction sets are
-    calibrated."""
+    sigma of Gaussian embeddings. This embeds 64 images with pixels erased and 200 captions with
+    words dropped."""
 
     save_scores: bool = False
     """Whether the scores of `model.matcher` are stored, as `scores-<split>.npy` next to the report,

@@ -17,7 +17,7 @@ from keras_xmr.evaluation.curves import set_similarity
 from keras_xmr.evaluation.embed import EmbeddedSplit, embed_split
 from keras_xmr.evaluation.results import Evaluation, add_relevance, evaluate_split_scores
 from keras_xmr.evaluation.scoring import check_time, fits_in_memory, score_tiles
-from keras_xmr.evaluation.uncertainty.assessment import bins, few_words, rank_correlation
+from keras_xmr.evaluation.uncertainty.assessment import bins, rank_correlation
 from keras_xmr.judgements import (
     TRUTH,
     GroundTruth,
@@ -193,8 +193,6 @@ def _add_uncertainty(evaluation: Evaluation) -> None:
     if "caption" in sigma and evaluation.truth is not None:
         true_of = evaluation.truth.transpose().counts()
         evaluation.uncertainty_of_truth = rank_correlation(sigma["caption"], true_of)
-        if any(texts := evaluation.ground_truth.texts):
-            evaluation.fewness_of_truth = rank_correlation(few_words(texts), true_of)
 
 
 def build_metrics(choices: Iterable[Choice]) -> dict[str, QueryMetric]:

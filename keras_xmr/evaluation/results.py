@@ -146,7 +146,6 @@ class Evaluation:
         uncertainty_bins: For "image" and "caption" queries, recall at 1 in bins of uncertainty.
         uncertainty_of_truth: Rank correlation between the uncertainty of a caption and the number
             of images it is true of; None where one of them is not known.
-        fewness_of_truth: The same of minus its number of words, which needs no model.
         set_similarity: For "image" and "caption" embeddings that are sets: the mean cosine of the
             members of one item's set.
         reranked: The results after re-ranking.
@@ -168,7 +167,6 @@ class Evaluation:
     ground_truth: GroundTruth
     uncertainty_bins: dict[str, Bins] = field(default_factory=dict)
     uncertainty_of_truth: float | None = None
-    fewness_of_truth: float | None = None
     set_similarity: dict[str, float] = field(default_factory=dict)
     reranked: list[RerankedEvaluation] = field(default_factory=list)
     paper: ReportedResults | None = None
@@ -216,7 +214,6 @@ class Evaluation:
                 for side, b in self.uncertainty_bins.items()
             },
             "uncertainty_of_truth": self.uncertainty_of_truth,
-            "fewness_of_truth": self.fewness_of_truth,
             "set_similarity": self.set_similarity,
         }
 

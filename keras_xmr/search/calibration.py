@@ -241,7 +241,7 @@ def coverage(sets: AnswerSets, split: ScoredSplit) -> Coverage:
 def probe(
     run: Path, model: Retriever, records: Records, split: Any, embedded: EmbeddedSplit | None = None
 ) -> Probes:
-    """Damages items of a split, and measures the coverage of answer sets calibrated on val.
+    """Damages items of a split, and embeds them.
 
     Args:
         run: The folder of the run.
@@ -278,15 +278,7 @@ def probe(
         "image": erase_images(embed_pixels, pixels, whole_images),
         "caption": drop_from_captions(embed_captions, texts, whole_captions),
     }
-    covered = None
-    if split != "val" and "val" in records.splits:
-        reference = embed_reference(again, records)
-        known = SplitQueries.embed(again, records, "val")
-        tested = SplitQueries.embed(again, records, split, embedded)
-        sets = calibrate(*known.standardised(reference))
-        covered = coverage(sets, tested.standardised(reference))
     return Probes(
         occlusion={side: growth for side, growth in growths.items() if growth is not None},
-        coverage=covered,
         mixtures=mix_images(embed_pixels, pixels, whole_images),
     )

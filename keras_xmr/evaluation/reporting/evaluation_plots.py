@@ -38,7 +38,6 @@ from keras_xmr.evaluation.results import (
     MatcherEvaluation,
 )
 from keras_xmr.evaluation.uncertainty.probes import PAIRS
-from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import QueryMetrics, RetrievalMetrics, by_positives, chance, chance_recall
 
 _IMAGES_OF_PLANE = 9
@@ -46,14 +45,10 @@ _COLUMNS_OF_ATTENTION = 8
 
 
 def rank_pictures(evaluation: Evaluation) -> Iterator[Picture]:
-    """Pictures of ranks, of relevant items and of sigma, for which the evaluation has data."""
+    """Yields pictures of ranks and of relevant items."""
     yield _recall_curves(evaluation)
     if len(by_positives(_most_judged(evaluation.matchers[0]).text_to_image)) > 1:
         yield _by_positives(evaluation)
-    if evaluation.uncertainty_bins:
-        yield _sigma(evaluation)
-    if evaluation.uncertainty_of_truth is not None and evaluation.truth is not None:
-        yield _truth(evaluation, evaluation.truth)
 
 
 def _recall_curves(evaluation: Evaluation) -> Picture:
@@ -107,36 +102,6 @@ def _by_positives(evaluation: Evaluation) -> Picture:
     header = ("queries", "matcher", "right_answers_at_most", "recall_1")
     title = "recall and relevant items"
     return Picture("positives", title, explain("positives"), drawing, header, rows)
-
-
-def _sigma(evaluation: Evaluation) -> Picture:
-    drawing, axis = panel("", "log of the geometric mean of sigma", "density")
-    rows: Rows = []
-    for side, values in evaluation.embedded.log_sigma().items():
-        # Equal values have no range for 50 bins.
-        span = (float(values.min()) - 0.01, float(values.max()) + 0.01)
-        density, edges = np.histogram(values, bins=50, range=span, density=True)
-        axis.stairs(density, edges, fill=True, alpha=0.6, color=COLOURS[side], label=f"{side}s")
-        rows += labelled((f"{side}s",), edges[:-1], edges[1:], density)
-    axis.locator_params(axis="x", nbins=5)
-    axis.legend()
-    header = ("items", "from", "to", "density")
-    return Picture("sigma", "distribution of sigma", explain("sigma"), drawing, header, rows)
-
-
-def _truth(evaluation: Evaluation, truth: Judgements) -> Picture:
-    uncertainty = evaluation.embedded.log_sigma()["caption"]
-    title = f"rank correlation {evaluation.uncertainty_of_truth:+.2f}"
-    if evaluation.fewness_of_truth is not None:
-        title += f"; of the caption length {evaluation.fewness_of_truth:+.2f}"
-    label = "images that a caption is true of"
-    drawing, axis = panel(title, label, "log of the geometric mean of sigma")
-    counts = truth.transpose().counts()
-    axis.scatter(np.maximum(counts, 0.5), uncertainty, s=4, alpha=0.3, color=COLOURS["caption"])
-    axis.set_xscale("log")
-    table = columns(images_it_is_true_of=counts, log_sigma=uncertainty)
-    name = "uncertainty_truth"
-    return Picture(name, "uncertainty and truth", explain(name), drawing, *table)
 
 
 def curve_pictures(evaluation: Evaluation) -> Iterator[Picture]:

@@ -170,8 +170,6 @@ def embedding_lines(evaluation: Evaluation) -> list[str]:
     if (correlation := evaluation.uncertainty_of_truth) is not None:
         what = "caption uncertainty and the number of images that a caption is true of"
         lines.append(line(what, correlation, correlation_interval(correlation, evaluation.images)))
-        if (fewness := evaluation.fewness_of_truth) is not None:
-            lines[-1] += f". Of minus its number of words, which needs no model: {fewness:+.3f}"
     if "log_variance" not in evaluation.embedded.captions:
         lines.append("This model has no sigma, so it has no measure of uncertainty.")
     for side, similarity in evaluation.set_similarity.items():

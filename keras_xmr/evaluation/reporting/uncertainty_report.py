@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -17,7 +16,6 @@ from keras_xmr.evaluation.uncertainty.assessment import (
     Reliability,
     RiskCoverage,
     bin_intervals,
-    few_words,
     narrow_gaps,
     reliability_of_best,
     reliability_of_pairs,
@@ -52,8 +50,6 @@ class SideReport:
         selective: Risk and coverage in the order of sigma.
         by_gap: The same in the order of the gap between the first two scores; None if these are
             not in memory.
-        by_words: The same for captions in the order of their length; None without texts.
-        spread: The 90th percentile of sigma, as a multiple of its 10th.
         bins: Recall at 1 in bins of sigma (Chun et al. 2021, Fig. 6).
         intervals: The lower and the upper ends of the 95 % intervals of these bins.
     """
@@ -66,16 +62,12 @@ class SideReport:
             number, queries, groups = 1, matcher.metrics.text_to_image, truth.caption_image
         correct = queries.values["recall_1"]
         self.selective = risk_coverage(sigma, correct)
-        self.by_gap = self.by_words = None
+        self.by_gap = None
         if matcher.scores.is_dense:
             scores = matcher.scores.by_query[number]
             # A single candidate has no gap.
             if scores.shape[1] > 1:
                 self.by_gap = risk_coverage(narrow_gaps(scores), correct)
-        if side == "caption" and any(truth.texts):
-            self.by_words = risk_coverage(few_words(truth.texts), correct)
-        low, high = np.quantile(sigma, [0.1, 0.9])
-        self.spread = float(np.exp(high - low))
         self.bins = evaluation.uncertainty_bins[side]
         self.intervals = bin_intervals(sigma, correct, groups)
 
@@ -85,17 +77,11 @@ class SideReport:
         bounds = f"random {percent(selective.random_area)}, oracle {percent(selective.best_area)}"
         yield ["AURC", percent(selective.area), bounds]
         yield ["gain over a random order", _gain(selective), "100 % is the oracle"]
-        for order, curve, needs in (
-            ("gap of the first two scores", self.by_gap, "needs no sigma"),
-            ("length of captions", self.by_words, "needs no model"),
-        ):
-            if curve is not None:
-                area = f"AURC {percent(curve.area)}; {needs}"
-                yield [f"the same by the {order}", _gain(curve), area]
+        if self.by_gap is not None:
+            area = f"AURC {percent(self.by_gap.area)}; needs no sigma"
+            yield ["the same by the gap of the first two scores", _gain(self.by_gap), area]
         interval = f"95 % interval {low:+.2f} to {high:+.2f}; informative below 0"
         yield ["rank correlation of sigma and R@1", f"{self.bins.correlation:+.2f}", interval]
-        spread = f"times {self.spread:.3f}"
-        yield ["spread of sigma, 10th to 90th percentile", spread, "1 if all are equal"]
 
 
 def _gain(curve: RiskCoverage) -> str:
@@ -137,10 +123,6 @@ class UncertaintyReport:
             rows.append(
                 [f"sigma of {side}s, {removed}", f"times {occlusion.ratio[-1]:.3f}", interval]
             )
-        if (coverage := self.probes.coverage) is not None:
-            name = f"prediction sets with {percent(coverage.share, 0)} of the relevant photos"
-            guarantee = f"guaranteed {percent(coverage.confidence, 0)}"
-            rows.append([name, percent(coverage.kept), guarantee])
         return Table("Uncertainty report", ["question", "result", "to compare"], rows)
 
 
@@ -169,8 +151,6 @@ def uncertainty_pictures(report: UncertaintyReport) -> Iterator[Picture]:
         yield _reliability_picture(name, reliability)
     for side, occlusion in report.probes.occlusion.items():
         yield _occlusion(side, occlusion)
-    if report.probes.coverage is not None:
-        yield _coverage(report.probes.coverage)
 
 
 def _risk(side: str, curve: RiskCoverage, by_gap: RiskCoverage | None) -> Picture:
@@ -242,15 +222,3 @@ def _occlusion(side: str, growth: Occlusion) -> Picture:
     title = f"sigma of {side}s with parts {_REMOVED[side]}"
     see = explain("sigma_damage", side, _REMOVED[side], growth.grows)
     return Picture(f"sigma_damage_{side}", title, see, drawing, *table)
-
-
-def _coverage(coverage: Any) -> Picture:
-    title = "prediction sets, calibrated on val"
-    drawing, axis = panel(title, "photos in the set (%)", "captions with no larger set (%)")
-    sizes = np.sort(100 * coverage.sizes / coverage.gallery)
-    share = 100 * np.arange(1, len(sizes) + 1) / len(sizes)
-    axis.step(sizes, share, where="post", color="tab:purple")
-    axis.set(xlim=(0, 100), ylim=(0, 100))
-    table = columns(photos_in_set=coverage.sizes, right_photos_found=coverage.recalls)
-    see = explain("answer_sets", coverage, np.median(sizes))
-    return Picture("answer_sets", "prediction sets", see, drawing, *table)

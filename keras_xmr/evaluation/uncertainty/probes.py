@@ -52,12 +52,10 @@ class Probes:
 
     Attributes:
         occlusion: Growth of sigma for "image" and "caption".
-        coverage: Coverage of conformal prediction sets, a `keras_xmr.search.calibration.Coverage`.
         mixtures: Inclusion in mixed images; see `mix_images`.
     """
 
     occlusion: dict[str, Occlusion] = field(default_factory=dict)
-    coverage: Any = None
     mixtures: Mapping[str, np.ndarray] | None = None
 
 

@@ -31,8 +31,6 @@ from keras_xmr.utils.tables import table
 PICTURES = {
     "recall",
     "positives",
-    "sigma",
-    "uncertainty_truth",
     "risk_coverage_image",
     "risk_coverage_caption",
     "sigma_bins_image",
@@ -42,7 +40,6 @@ PICTURES = {
     "reliability_first_image",
     "sigma_damage_image",
     "sigma_damage_caption",
-    "answer_sets",
     "attention",
     "gradient_counts",
     "plausible_matches",
@@ -87,7 +84,7 @@ def gaussians(random):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize(
     "matcher",
     [
@@ -111,12 +108,13 @@ def gaussians(random):
 def test_scores_do_not_depend_on_the_tile(gaussians, matcher):
     whole = np.asarray(MatcherScores(matcher, *gaussians, tile=(100, 100)))
     assert whole.shape == (11, 17)
-    for tile in ((1, 1), (4, 5), (3, 17)):
+    for tile in ((4, 5), (3, 17)):
         np.testing.assert_allclose(
             np.asarray(MatcherScores(matcher, *gaussians, tile=tile)), whole, rtol=1e-4, atol=1e-4
         )
 
 
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("name", ["KL", "ReverseKL"])
 def test_kl_directions(gaussians, name):
     image, caption = gaussians
@@ -126,7 +124,7 @@ def test_kl_directions(gaussians, name):
     np.testing.assert_allclose(scores, back.T, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 def test_nearer_is_always_a_higher_score():
     mean = np.array([[0.0, 0.0]], np.float32)
     image = {"mean": mean, "log_variance": np.zeros((1, 2), np.float32)}
@@ -190,7 +188,6 @@ def test_report_has_figures_plots_and_pictures(run, printed):
     figures = json.loads((folder / "metrics.json").read_bytes())
     assert 0 <= figures["matchers"]["elk"]["judgements"]["truth"]["t2i_map_at_r"] <= 1
     assert -1 <= figures["uncertainty_of_truth"] <= 1
-    assert -1 <= figures["fewness_of_truth"] <= 1
     queries = np.load(folder / "queries-test.npz")
     assert queries["match_probability/t2i_recall_1"].shape == (24,)
     assert queries["match_probability/truth/i2t_map_at_r"].shape == queries["image_ids"].shape

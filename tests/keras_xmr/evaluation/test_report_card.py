@@ -46,8 +46,6 @@ from keras_xmr.evaluation.uncertainty.probes import (
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import METRICS, measure, metric_names
 from keras_xmr.metrics.score_matrices import ScoreMatrices
-from keras_xmr.search.answer_sets import AnswerSets
-from keras_xmr.search.calibration import ScoredSplit, coverage, probe
 
 
 def mean_risk(order, wrong):
@@ -190,25 +188,6 @@ def test_the_growth_of_a_single_item_has_no_interval_and_is_drawn(evaluation, ra
     (picture,) = uncertainty_pictures(UncertaintyReport(evaluation))
     picture.write(tmp_path)
     assert (tmp_path / "sigma_damage_image.png").stat().st_size > 5000
-
-
-@pytest.mark.slow
-def test_records_without_a_validation_split_have_no_coverage(trained):
-    splits = {"test": trained.records.manifest["splits"]["test"]}
-    records = replace(trained.records, manifest={**trained.records.manifest, "splits": splits})
-    probes = probe(trained.folder.path, trained.model, records, "test")
-    assert probes.coverage is None
-    assert set(probes.occlusion) == {"image", "caption"}
-
-
-def test_coverage_counts_right_photos_above_the_cutoff():
-    scores = np.array([[3.0, 2, 1, 0], [0, 1, 2, 3], [9, 9, 9, 9]])
-    right = np.array([[1, 1, 0, 0], [1, 0, 0, 1], [0, 0, 0, 0]], bool)
-    sets = AnswerSets(1.5, 2, 2, share=1.0, confidence=0.9)
-    found = coverage(sets, ScoredSplit(scores, right, np.arange(3)))
-    assert found.recalls.tolist() == [1.0, 0.5]
-    assert found.sizes.tolist() == [2, 2]
-    assert (found.kept, found.confidence, found.gallery) == (0.5, 0.9, 4)
 
 
 def labelled(random):
@@ -385,17 +364,11 @@ def test_sigma_stands_beside_what_needs_none(evaluation, random):
     evaluation.embedded = EmbeddedSplit({}, {"log_variance": log_variance})
     recall = evaluation.matchers[0].metrics.text_to_image.values["recall_1"]
     evaluation.uncertainty_bins = {"caption": bins(sigma, recall)}
-    evaluation.ground_truth.texts = ["word " * (1 + number) for number in range(16)]
     rows = {row[0]: row[1:] for row in UncertaintyReport(evaluation).table().rows}
-    by_words = 100 * mean_risk(np.arange(16)[::-1], 1 - recall)
-    told = rows["text-to-image: the same by the length of captions"][1]
-    assert told == f"AURC {by_words:.1f} %; needs no model"
-    found = float(rows["text-to-image: spread of sigma, 10th to 90th percentile"][0].split()[1])
-    assert found == pytest.approx(np.exp(np.subtract(*np.quantile(sigma, [0.9, 0.1]))), abs=1e-3)
-    alike = {"log_variance": np.ones((16, 4))}
-    evaluation.embedded = EmbeddedSplit({}, alike)
-    sides = UncertaintyReport(evaluation).sides
-    assert {side: report.spread for side, report in sides.items()} == {"caption": 1.0}
+    scores = evaluation.matchers[0].scores.by_query[1]
+    by_gap = 100 * mean_risk(np.argsort(narrow_gaps(scores)), 1 - recall)
+    told = rows["text-to-image: the same by the gap of the first two scores"][1]
+    assert told == f"AURC {by_gap:.1f} %; needs no sigma"
 
 
 def test_every_metric_and_matcher_is_explained():

@@ -74,6 +74,13 @@ def methods(folders):
     return read_runs(folders)["test"]
 
 
+@pytest.fixture
+def undrawn(monkeypatch) -> None:
+    """Pages without pictures, which take most of the time."""
+    monkeypatch.setattr(plt.Figure, "tight_layout", lambda self: None)
+    monkeypatch.setattr(plt.Figure, "savefig", lambda self, path, dpi: path.write_bytes(b""))
+
+
 def read_csv(path: Path) -> list[dict[str, str]]:
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
@@ -166,7 +173,7 @@ def test_pairs_are_those_of_a_bootstrap_of_their_own(methods):
     assert ("metrics", "i2t_asp", "good", "fair") in pairs
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
 def test_only_what_all_runs_have_is_tested(folders, tmp_path):
     queries = folders[0] / "evaluation" / "test" / "queries-test.npz"
     arrays = {n: v for n, v in np.load(queries).items() if "truth" not in n and "asp" not in n}
@@ -348,7 +355,7 @@ def test_reports(folders, capsys, tmp_path):
     assert {r["method"] for r in read_csv(folder / "recall.csv")} == {*SKILLS, "chance"}
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
 def test_one_method_alone_has_no_differences(folders, tmp_path):
     compare([], folders[:1], tmp_path / "out")
     assert {path.suffix for path in (tmp_path / "out" / "test").iterdir()} == {
@@ -502,7 +509,7 @@ class Command:
         return code
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
 def test_only_what_is_missing_is_done(tmp_path, monkeypatch):
     overrides = [f"output={tmp_path}", f"data.records={tmp_path / 'records'}"]
     plan = ["scenes_pcme"], [0, 1, 2], overrides
@@ -636,11 +643,8 @@ def test_mistakes_on_the_command_line(tmp_path, monkeypatch, capsys, arguments, 
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("optimized_graphs")
+@pytest.mark.usefixtures("optimized_graphs", "undrawn")
 def test_from_a_config_and_a_run_to_a_report(tmp_path, trained, monkeypatch, capsys):
-    # The pages of both runs need no pictures.
-    monkeypatch.setattr(plt.Figure, "tight_layout", lambda self: None)
-    monkeypatch.setattr(plt.Figure, "savefig", lambda self, path, dpi: path.write_bytes(b""))
     splits = "evaluation.splits=[test]"
     other = copy_of(trained, tmp_path, splits)
     other.evaluate()
