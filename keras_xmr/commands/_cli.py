@@ -1,6 +1,7 @@
 """The command line: loads the command, parses its arguments, and prints errors as sentences.
 
-Errors in the arguments or a config are reported before TensorFlow is imported.
+Help, and errors in the words of a command, are printed before TensorFlow is imported. A config is
+checked with the parts that it chooses, and these import it.
 """
 
 from __future__ import annotations

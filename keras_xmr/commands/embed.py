@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> None:
     """Embeds the photos."""
     from keras_xmr.search.photos import check_root
 
-    # Errors in these are reported before TensorFlow is imported.
+    # Errors in these are reported before a model is loaded.
     run = None if arguments.run is None else find_run(arguments)
     check_root(arguments.images)
     if arguments.output.suffix not in (".npz", ".parquet"):

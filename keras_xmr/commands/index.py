@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> None:
     from keras_xmr.search.backends import backend_class
     from keras_xmr.search.photos import check_root, read_tags
 
-    # Errors in these are reported before TensorFlow is imported.
+    # Errors in these are reported before a model is loaded.
     root = check_root(arguments.images)
     run = None if arguments.run is None else find_run(arguments)
     check_folder(arguments.index or run or Path("saved_models"))

@@ -1,4 +1,4 @@
-"""The config of a run: typed, documented, and checked before TensorFlow has been imported."""
+"""The config of a run: typed, documented, and checked before anything is built."""
 
 from __future__ import annotations
 

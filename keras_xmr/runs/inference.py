@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,12 +49,6 @@ def load(folder: str | Path) -> LoadedRun:
     try:
         model = keras.models.load_model(paths.model, compile=False)
     except (OSError, ValueError, TypeError, KeyError, BadZipFile) as error:
-        if unknown := re.search(r"Could not locate \w+ '(.+?)'", str(error)):
-            raise UserError(
-                f"{paths.model} cannot be loaded: Keras does not know {unknown[1]!r}. Import the "
-                "module that registers it (@keras.saving.register_keras_serializable) first; if it "
-                "was not registered, register it and export the run again"
-            ) from None
         reason = str(error).strip().partition("\n")[0]
         raise UserError(f"{paths.model} cannot be loaded ({reason}); export it again") from None
     return LoadedRun(config, model, restore_tokenizer(config, paths.path))

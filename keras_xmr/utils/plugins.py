@@ -13,7 +13,6 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
-import sys
 import warnings
 from collections.abc import Iterable
 from functools import cache
@@ -27,7 +26,7 @@ GROUP = "keras_xmr.components"
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
-_added: list[str] = []
+_added: dict[str, list[ModuleType]] = {}
 
 
 class PluginError(UserError):
@@ -40,11 +39,9 @@ def add_plugins(names: Iterable[str]) -> list[str]:
     Raises:
         PluginError: If one does not exist or cannot be imported.
     """
-    new = [name for name in names if name not in added_plugins()]
-    for name in new:
-        _import(name)
-    _added.extend(new)
-    return new
+    new = {name: _import(name) for name in names if name not in _added}
+    _added.update(new)
+    return list(new)
 
 
 def added_plugins() -> list[str]:
@@ -55,17 +52,12 @@ def added_plugins() -> list[str]:
 def remove_plugins(names: Iterable[str]) -> None:
     """Removes added plugins."""
     for name in names:
-        _added.remove(name)
+        _added.pop(name, None)
 
 
 def plugin_modules() -> list[ModuleType]:
     """Returns the modules of all plugins."""
-    plugins = tuple(dict.fromkeys([*_installed(), *_added]))
-    return [
-        module
-        for name, module in list(sys.modules.items())
-        if name in plugins or name.startswith(tuple(f"{plugin}." for plugin in plugins))
-    ]
+    return [module for modules in {**_installed(), **_added}.values() for module in modules]
 
 
 def plugin_classes(base: type = object) -> list[type]:
@@ -82,26 +74,26 @@ def plugin_classes(base: type = object) -> list[type]:
 
 
 @cache
-def _installed() -> list[str]:
+def _installed() -> dict[str, list[ModuleType]]:
     """Imports the plugins with entry points. A broken one is omitted with a warning."""
-    plugins = []
+    plugins = {}
     for name in sorted({point.value for point in entry_points(group=GROUP)}):
         try:
-            _import(name)
-            plugins.append(name)
+            plugins[name] = _import(name)
         except PluginError as error:
             warnings.warn(f"entry point of {GROUP}: {error}", stacklevel=2)
     return plugins
 
 
-def _import(name: str) -> None:
+def _import(name: str) -> list[ModuleType]:
+    """Imports a module, and those within a package."""
     if not _NAME.fullmatch(name):
         raise PluginError(f"{name!r} is not the name of a module, such as my_methods")
     try:
         importlib.invalidate_caches()
         module = importlib.import_module(name)
-        for inner in pkgutil.walk_packages(getattr(module, "__path__", ()), f"{name}."):
-            importlib.import_module(inner.name)
+        within = pkgutil.walk_packages(getattr(module, "__path__", ()), f"{name}.")
+        return [module, *(importlib.import_module(inner.name) for inner in within)]
     except Exception as error:  # Code of others may raise anything.
         if isinstance(error, ModuleNotFoundError) and name.startswith(str(error.name)):
             raise PluginError(

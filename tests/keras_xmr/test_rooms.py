@@ -73,6 +73,15 @@ def test_imports_run_one_way():
     assert not upward
 
 
+def test_graphs_are_not_converted_by_autograph():
+    """Where it fails, it asks users to report that to the developers of TensorFlow."""
+    for package in ("keras_xmr", "data_pipelines"):
+        for path in (ROOT / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                if isinstance(node, ast.Call) and ast.unparse(node.func) == "tf.function":
+                    assert "autograph=False" in ast.unparse(node), path
+
+
 def test_losses_and_metrics_import_no_framework():
     rooms = ("losses", "matchers", "heads", "embeddings", "layers", "metrics", "judgements")
     found = [

@@ -38,14 +38,6 @@ def write(tmp_path):
     return write
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", packaged_configs())
-def test_configs_that_come_along_are_valid(name):
-    config = load_config(find_config(name))
-    assert config.name == name
-    assert find_config(f"configs/{name}.yaml").stem == name
-
-
 def test_what_configs_share_is_no_config_itself():
     assert "scenes" not in packaged_configs()
     nt_xent = load_config(find_config("scenes_nt_xent"))
@@ -55,8 +47,10 @@ def test_what_configs_share_is_no_config_itself():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", packaged_configs())
-def test_resolved_config_reads_back_the_same(name, write):
+def test_configs_that_come_along_are_valid_and_read_back_the_same(name, write):
     config = load_config(find_config(name))
+    assert config.name == name
+    assert find_config(f"configs/{name}.yaml").stem == name
     assert load_config(write("resolved.yaml", dump_config(config))) == config
 
 

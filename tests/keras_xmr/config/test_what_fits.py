@@ -1,4 +1,4 @@
-"""What could not be built, or would learn nothing, is refused before TensorFlow is imported."""
+"""What could not be built, or would learn nothing, is refused before anything is built."""
 
 from __future__ import annotations
 
