@@ -37,7 +37,9 @@ def test_a_loss_of_a_module_that_is_not_imported_is_named(tmp_path, monkeypatch)
     known = keras.saving.get_custom_objects()
     monkeypatch.delitem(known, keras.saving.get_registered_name(Unregistered))
     monkeypatch.setattr(inference, "load_run", lambda folder: config)
-    with pytest.raises(UserError, match="parts of other packages; write `import .*test_inference`"):
+    with pytest.raises(
+        UserError, match=r"parts of other packages; write `import .*test_inference`"
+    ):
         inference.load(tmp_path)
 
 
