@@ -230,8 +230,8 @@ def test_captions_are_dropped_but_never_empty(photos):
 @pytest.mark.slow
 def test_starting_later_goes_on_as_if_never_stopped(photos):
     sampler = PairSampler(photos, 8, 5)
-    whole = list(itertools.islice(batches(photos, sampler), 33))
-    for start in (1, 11, 12, 30):
+    whole = list(itertools.islice(batches(photos, sampler), 15))
+    for start in (1, 11, 12):
         later = list(itertools.islice(batches(photos, sampler, start), 3))
         for left, right in zip(whole[start : start + 3], later, strict=True):
             assert_same(left, right)

@@ -276,15 +276,17 @@ class TestLanguage:
     @pytest.mark.slow
     def test_a_text_has_one_meaning(self, scenes: list[Scene]) -> None:
         rng = np.random.default_rng(11)
-        described = [s for scene in random_scenes(1000, seed=5) for s in describe(scene, 5, rng)]
+        described = [s for scene in random_scenes(500, seed=5) for s in describe(scene, 5, rng)]
         systematic = [say(meaning, rng) for meaning in simple_meanings() for _ in range(12)]
         meanings: dict[str, set[Meaning]] = {}
         for statement in described + systematic:
             meanings.setdefault(statement.text, set()).add(statement.meaning)
         packed = Scenes.from_scenes(scenes)
+        assert len(meanings) > 4000
         for text, several in meanings.items():
-            first, *others = (meaning.true_of(packed) for meaning in several)
-            assert all(np.array_equal(first, other) for other in others), text
+            if len(several) > 1:
+                first, *others = (meaning.true_of(packed) for meaning in several)
+                assert all(np.array_equal(first, other) for other in others), text
 
     def test_a_meaning_has_several_texts(self) -> None:
         rng = np.random.default_rng(0)
