@@ -39,9 +39,8 @@ class Line:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What identifies the run; a tested one has the setting that was tuned."""
-        setting = (self.rate, self.knob) if self.kind == "tune" else ()
-        return (self.kind, self.row, self.labels, self.seed, *setting)
+        """What identifies the run."""
+        return (self.kind, self.row, self.labels, self.seed, self.rate, self.knob)
 
     def summary(self) -> list[str]:
         """Means over the classes, in percent."""
@@ -104,20 +103,14 @@ ORDERS = (
 
 @dataclass(frozen=True)
 class Difference:
-    """A difference of R-Precision, the mean of both directions, in percent.
-
-    Attributes:
-        value: The difference.
-        error: Its standard error: classes are drawn, paired, and seeds.
-        classes: Number of classes.
-    """
+    """A difference in percent, its standard error and degrees of freedom."""
 
     value: float
     error: float
-    classes: int
+    freedom: int
 
     def _quantile(self, share: float) -> float:
-        return float(scipy.stats.t.ppf(share, self.classes - 1))
+        return float(scipy.stats.t.ppf(share, self.freedom))
 
     @property
     def half(self) -> float:
@@ -145,18 +138,24 @@ Runs = Mapping[tuple[str, str], Sequence[Line]]
 
 
 def runs_of(lines: Sequence[Line]) -> Runs:
-    """The tested runs of each row and labels."""
+    """The tested runs of each row and labels, with the setting that is best on validation."""
+    best: dict[tuple[str, str], Line] = {}
+    for line in lines:
+        key = line.row, line.labels
+        if line.kind == "tune" and (key not in best or line.val > best[key].val):
+            best[key] = line
     runs: dict[tuple[str, str], list[Line]] = {}
     for line in lines:
-        if line.kind == "test":
+        tuned = best.get((line.row.removesuffix("_csls"), line.labels), line)
+        if line.kind == "test" and (line.rate, line.knob) == (tuned.rate, tuned.knob):
             runs.setdefault((line.row, line.labels), []).append(line)
     return runs
 
 
 def contrast(runs: Runs, *terms: tuple[float, tuple[str, str]]) -> Difference:
-    """A weighted sum of rows, such as one minus another.
+    """A weighted sum of the R-Precision of rows (mean of both directions), such as a difference.
 
-    The variance over seeds is pooled over all rows that have several.
+    Classes are drawn, paired, and seeds. The variance over seeds is pooled over all rows.
     """
     of_seeds = {
         key: np.array([50 * (line.figures[0] + line.figures[3]) for line in own])
@@ -170,7 +169,7 @@ def contrast(runs: Runs, *terms: tuple[float, tuple[str, str]]) -> Difference:
     seeds = sum(weight**2 / len(runs[key]) for weight, key in terms if runs[key][0].seed)
     count = len(by_class)
     error = by_class.var(ddof=1) / count + between * seeds
-    return Difference(float(by_class.mean()), float(error**0.5), count)
+    return Difference(float(by_class.mean()), float(error**0.5), count - 1)
 
 
 def rows_of(runs: Runs) -> list[list[str]]:
@@ -234,13 +233,14 @@ def print_tables(lines: Sequence[Line]) -> None:
     difference = f"R-P of both minus {PLAIN[BASELINE]}", "visible from"
     sides = [f"{side} {metric}" for side in ("i2t", "t2i") for metric in ("R-P", "R@1", "mAP@R")]
     if (BASELINE, "pairs") in runs:
-        _print(["row", *sides, *difference, "seeds"], rows_of(runs))
-    _print(["order", "printed", "here", "visible from", "verdict"], orders_of(runs))
+        print_table(["row", *sides, *difference, "seeds"], rows_of(runs))
+    print_table(["order", "printed", "here", "visible from", "verdict"], orders_of(runs))
     header = ["labels", "hardest negative", "all negatives", "difference", "visible from"]
-    _print(header, labels_of(runs))
+    print_table(header, labels_of(runs))
 
 
-def _print(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Prints rows in Markdown, if there are some."""
     if rows:
         rule = ["---", *("---:" for _ in header[1:])]
         print(*("| " + " | ".join(cells) + " |" for cells in (header, rule, *rows)), "", sep="\n")

@@ -9,7 +9,7 @@ import pytest
 
 from keras_xmr.judgements import judge
 from keras_xmr.metrics import evaluate_scores
-from studies import birds, birds_models, birds_tables
+from studies import birds, birds_tables
 
 
 def _split(random, classes, centres):
@@ -17,7 +17,7 @@ def _split(random, classes, centres):
     owners = np.repeat(np.arange(len(classes)), 2)
     images = np.abs(centres[classes][:, None, :8] + random.normal(size=(len(classes), 4, 8)) / 2)
     words = centres[classes[owners]][:, None, 8:] + random.normal(size=(len(owners), 3, 6)) / 2
-    return birds_models.Split(
+    return birds.Split(
         images.astype(np.float16),
         SimpleNamespace(read=words.astype(np.float32).__getitem__),
         images.mean(axis=1, keepdims=True).astype(np.float32),
@@ -38,13 +38,13 @@ def study(tmp_path_factory):
     settings = birds.make_settings(options)
     small = ["model.dimension=4", "train.phases.0.epochs=1"]
     splits = [_split(random, part, centres) for part in parts]
-    return birds_models.Study(*splits, lambda row, sets: settings(row, [*small, *sets]), 4)
+    return birds.Study(*splits, lambda row, sets: settings(row, [*small, *sets]), 4)
 
 
 def test_figures_are_those_of_the_library():
     classes, owners = np.repeat([4, 7, 9], 5), np.repeat(np.arange(15), 3)
     scores = np.random.default_rng(1).normal(size=(15, 45))
-    figures = birds_models.measure((scores, scores.T), classes, classes[owners])
+    figures = birds.measure((scores, scores.T), classes, classes[owners])
     truth = judge("classes", owners, [(int(c),) for c in classes], 15)
     summary = evaluate_scores(scores, truth).summary
     expected = [summary[name] for name in birds_tables.METRICS]
