@@ -1,0 +1,148 @@
+"""The studies of hubs and of hidden positives, on random numbers, and their pages."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from keras_xmr.judgements import Judgements
+from keras_xmr.metrics import evaluate_scores
+from keras_xmr.reranking import FastReranking, ScoreBank
+from studies import hidden_positives, hubs
+
+PAGES = Path(__file__).parents[1] / "docs/results"
+
+
+@pytest.fixture(scope="module")
+def scored():
+    random = np.random.default_rng(0)
+    owner = np.repeat(np.arange(12), 2)
+    splits = []
+    for _ in range(2):
+        scores = random.normal(size=(12, 24)) + 2 * (np.arange(12)[:, None] == owner)
+        bank = ScoreBank(random.normal(size=(9, 24)), random.normal(size=(9, 12)))
+        splits.append((hubs.Scored(scores, bank, random.random(24)), owner))
+    return splits
+
+
+def test_hits_are_the_r_precision_of_the_library():
+    random = np.random.default_rng(1)
+    scores, judged = random.normal(size=(20, 15)), random.random((20, 15)) < 0.6
+    right = judged & (random.random((20, 15)) < 0.3)
+    pairs = np.argwhere(judged)
+    truth = hubs.Truth.of({(int(c), int(i)): bool(right[i, c]) for i, c in pairs})
+    judgements = Judgements.from_grades(pairs, right[judged], scores.shape, fully_judged=False)
+    values = evaluate_scores(scores, judgements).text_to_image.values["r_precision"]
+    np.testing.assert_allclose(truth.hits(scores) / truth.relevant, values[truth.captions])
+
+
+def test_a_bank_of_the_scores_themselves_is_no_bank(scored):
+    split = scored[0][0]
+    own = hubs.Scored(split.scores, ScoreBank(split.scores, split.scores.T))
+    with_bank = hubs.correct("fast re-ranking, bank", (0.4, 2), own, 1)
+    without = FastReranking(gamma1=2.5, gamma2=5, lambda1=2.5, lambda2=5)(split.scores)
+    for one, other in zip(with_bank, without, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+def test_the_gate_leaves_the_vaguest_captions_alone(scored):
+    split = scored[0][0]
+    split.vagueness[3] = 1
+    csls, gated = (hubs.correct(f"CSLS, bank{gate}", (20, 0), split, 1) for gate in ("", ", gated"))
+    order = [np.argsort(s[:, 3]).tolist() for s in (split.scores, gated.text_to_image)]
+    assert order[0] == order[1] != np.argsort(csls.text_to_image[:, 3]).tolist()
+
+
+def test_finished_corrections_are_not_run_again(scored, tmp_path, capsys):
+    results = tmp_path / "hubs.csv"
+    pairs = {(caption, image): image < 3 for caption in range(24) for image in range(12)}
+    truths = [hubs.Truth.of(pairs)] * 3
+    for seed in ("1", "2"):
+        writer = hubs.Writer(results)
+        writer.run(("flickr8k", "cca", seed), scored, truths)
+    before = results.read_text()
+    hubs.Writer(results).run(("flickr8k", "cca", "2"), scored, truths)
+    assert results.read_text() == before
+    table = hubs.Table(hubs.read_lines(results))
+    gain = table.gain("crowd", "CSLS, bank", "none", 3, 3)
+    lines = {key[3]: line for key, line in table.lines.items() if key[2] == "2"}
+    hits = [hubs.unpack(lines[name]["crowd"]) for name in ("CSLS, bank", "none")]
+    assert gain.value == pytest.approx(100 * (hits[0] - hits[1]).mean() / 3)
+    dev, test = table.recalls("QB-Norm, bank")
+    sides = [
+        [np.array(list(lines[n][s]), int) for s in ("i2t", "t2i")]
+        for n in ("QB-Norm, bank", "none")
+    ]
+    assert test.value == pytest.approx(hubs.rsum(*sides[0]) - hubs.rsum(*sides[1]))
+    assert dev >= 0 or "none" in lines
+
+
+def test_places_are_those_of_recalls(scored):
+    (split, owner), _ = scored
+    truth = Judgements.from_pairs(owner, 12)
+    summary = evaluate_scores(split.scores, truth).summary
+    found = hubs.places(hubs.correct("none", (), split, 1), owner)
+    assert hubs.rsum(*found) == pytest.approx(100 * summary["rsum"])
+
+
+def _features(random, count):
+    owner = np.repeat(np.arange(count), 5)
+    hidden = random.normal(size=(count, 6))
+    images = hidden + 0.5 * random.normal(size=hidden.shape)
+    return images, hidden[owner] + random.normal(size=(len(owner), 6)), owner
+
+
+@pytest.fixture(scope="module")
+def maps():
+    random = np.random.default_rng(0)
+    return hidden_positives.Maps([_features(random, count) for count in (130, 30, 30)], 5)
+
+
+def test_hidden_positives_are_trained_away_from_each_other(maps, monkeypatch):
+    monkeypatch.setattr(hidden_positives, "STEPS", 20)
+    options = ("val", hidden_positives.HARDEST, 5)
+    hidden, known = (
+        maps.fit(hidden_positives.Run(*options, kind, 0, 1e-2), 20) for kind in ("hidden", "known")
+    )
+    images, captions, owner = (*maps.splits[0], maps.owners[0])
+    # Less of a photo's captions are near it if all but one are negatives.
+    near = [((images @ m[0])[owner] * (captions @ m[1])).sum() for m in (hidden, known)]
+    assert not np.allclose(near[0], near[1])
+
+
+def test_gradients_are_numerical_ones(maps):
+    random = np.random.default_rng(2)
+    batch = maps.splits[0][0][:8].astype(float), maps.splits[0][1][:8].astype(float)
+    start = [m.astype(float) for m in maps.start]
+    loss = hidden_positives.LOSSES["InfoNCE"]
+    positives = np.eye(8, dtype=bool)
+    found = hidden_positives._gradients(start, batch, positives, loss, 0)
+
+    def value(weights):
+        units = [
+            x @ m / np.linalg.norm(x @ m, axis=1, keepdims=True)
+            for x, m in zip(batch, weights, strict=True)
+        ]
+        return units[0] @ units[1].T
+
+    # The loss is linear in the scores for a small step, with its gradient at the start.
+    upstream = loss.gradient(value(start), positives, 0)
+    for side in (0, 1):
+        step = 1e-5 * random.normal(size=start[side].shape)
+        moved = [m + step if n == side else m for n, m in enumerate(start)]
+        change = ((value(moved) - value(start)) * upstream).sum()
+        assert change == pytest.approx((found[side] * step).sum(), rel=1e-2)
+
+
+def test_finished_trainings_are_not_run_again(maps, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(hidden_positives, "TRAINED", hidden_positives.TRAINED[:2])
+    monkeypatch.setattr(hidden_positives.Maps, "fit", lambda self, run: self.start)
+    results = tmp_path / "hidden.csv"
+    hidden_positives.run_missing(maps, results)
+    before = results.read_text()
+    hidden_positives.run_missing(maps, results)
+    assert results.read_text() == before
+    hidden_positives.main(["--results", str(results), "--figure", str(tmp_path / "figure.png")])
+    assert "| 5 | known |" in capsys.readouterr().out
+    assert (tmp_path / "figure.png").stat().st_size
