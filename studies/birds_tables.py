@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -109,6 +110,12 @@ class Difference:
     error: float
     freedom: int
 
+    @classmethod
+    def of(cls, values: np.ndarray, variance: float = 0.0) -> Difference:
+        """The mean of values that are drawn, whose mean has a further variance, of seeds."""
+        error = (values.var(ddof=1) / len(values) + variance) ** 0.5
+        return cls(float(values.mean()), float(error), len(values) - 1)
+
     def _quantile(self, share: float) -> float:
         return float(scipy.stats.t.ppf(share, self.freedom))
 
@@ -167,9 +174,7 @@ def contrast(runs: Runs, *terms: tuple[float, tuple[str, str]]) -> Difference:
     by_class = np.sum([weight * of_seeds[key].mean(axis=0) for weight, key in terms], axis=0)
     # Closed forms are the same with every seed.
     seeds = sum(weight**2 / len(runs[key]) for weight, key in terms if runs[key][0].seed)
-    count = len(by_class)
-    error = by_class.var(ddof=1) / count + between * seeds
-    return Difference(float(by_class.mean()), float(error**0.5), count - 1)
+    return Difference.of(by_class, between * seeds)
 
 
 def rows_of(runs: Runs) -> list[list[str]]:
@@ -244,3 +249,12 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     if rows:
         rule = ["---", *("---:" for _ in header[1:])]
         print(*("| " + " | ".join(cells) + " |" for cells in (header, rule, *rows)), "", sep="\n")
+
+
+def add_paths(parser: argparse.ArgumentParser, results: Path) -> argparse.ArgumentParser:
+    """Adds the options that the studies of photos share."""
+    parser.add_argument("--work", type=Path, default=Path("data") / results.stem)
+    parser.add_argument("--results", type=Path, default=results)
+    parser.add_argument("--image-preset", default="efficientnet_lite0_ra_imagenet")
+    parser.add_argument("--text-preset", default="hf://sentence-transformers/all-MiniLM-L6-v2")
+    return parser

@@ -51,18 +51,40 @@ def test_figures_are_those_of_the_library():
     np.testing.assert_allclose(figures.mean(axis=1), expected, rtol=1e-6)
 
 
-def test_finished_runs_are_not_run_again(study, tmp_path):
+def test_finished_runs_are_not_run_again(study, tmp_path, monkeypatch):
+    row = birds.ROWS["vse0"]
+    model, val, _ = study.fit(row, 1e-3, row.values[0], 0)
+    assert 0 < val <= 100
+    trained = []
+
+    def fit(row, rate, knob, seed, labels):
+        trained.append((rate, knob, seed, labels))
+        return model, 50 - abs(np.log(rate / 1e-4)), 1
+
+    monkeypatch.setattr(study, "fit", fit)
     results = tmp_path / "birds.csv"
     birds.run_missing(study, results, ["vse0"])
-    before = results.read_text()
-    rows = {(line.row, line.labels) for line in birds_tables.read_lines(results)}
+    lines = birds_tables.read_lines(results)
+    rows = {(line.row, line.labels) for line in lines}
     assert {("vse0", "pairs"), ("vse0", "classes"), ("cca_csls", "pairs")} < rows
+    # The best rate is below both of the grid.
+    assert {line.rate for line in lines if line.kind == "test" and line.seed} == {1e-4}
+    before, count = results.read_text(), len(trained)
     birds.run_missing(study, results, ["vse0"])
-    assert results.read_text() == before
+    assert (results.read_text(), len(trained)) == (before, count)
+    runs = birds_tables.runs_of(lines)
+    assert len(runs["vse0", "pairs"]) == len(birds.SEEDS)
 
 
 @pytest.mark.parametrize("name", birds.ROWS)
-def test_every_row_is_trained_and_measured(study, name):
+def test_every_row_has_a_config(study, name):
+    row = birds.ROWS[name]
+    for value in row.values:
+        study.settings(row, [*row.sets, f"{row.knob}={value}"])
+
+
+@pytest.mark.parametrize("name", ["nt_xent", "pcme_daa", "dvse_k2"])
+def test_rows_are_trained_and_measured(study, name):
     row = birds.ROWS[name]
     model, val, _ = study.fit(row, 1e-3, row.values[0], 0)
     assert 0 < val <= 100

@@ -114,7 +114,7 @@ def test_hidden_positives_are_trained_away_from_each_other(maps, monkeypatch):
 def test_gradients_are_numerical_ones(maps):
     random = np.random.default_rng(2)
     batch = maps.splits[0][0][:8].astype(float), maps.splits[0][1][:8].astype(float)
-    start = [m.astype(float) for m in maps.start]
+    start = [random.normal(size=(x.shape[1], 3)) for x in maps.splits[0]]
     loss = hidden_positives.LOSSES["InfoNCE"]
     positives = np.eye(8, dtype=bool)
     found = hidden_positives._gradients(start, batch, positives, loss, 0)
@@ -136,8 +136,8 @@ def test_gradients_are_numerical_ones(maps):
 
 
 def test_finished_trainings_are_not_run_again(maps, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(hidden_positives, "TRAINED", hidden_positives.TRAINED[:2])
-    monkeypatch.setattr(hidden_positives.Maps, "fit", lambda self, run: self.start)
+    start = [np.eye(5, 3), np.eye(5, 3)]
+    monkeypatch.setattr(hidden_positives.Maps, "fit", lambda self, run: start)
     results = tmp_path / "hidden.csv"
     hidden_positives.run_missing(maps, results)
     before = results.read_text()
@@ -146,3 +146,13 @@ def test_finished_trainings_are_not_run_again(maps, tmp_path, monkeypatch, capsy
     hidden_positives.main(["--results", str(results), "--figure", str(tmp_path / "figure.png")])
     assert "| 5 | known |" in capsys.readouterr().out
     assert (tmp_path / "figure.png").stat().st_size
+
+
+@pytest.mark.parametrize("study", [hubs], ids=["hubs"])
+def test_the_page_has_what_the_results_say(study, capsys):
+    study.main([])
+    tables = capsys.readouterr().out
+    page = (PAGES / f"{study.RESULTS.stem}.md").read_text("utf-8").splitlines()
+    assert set(tables.splitlines()) <= set(page)
+    prose = re.findall(r"\d+\.\d+", " ".join(line for line in page if line[:1] != "|"))
+    assert set(prose) <= set(re.findall(r"\d+\.\d+", tables))
