@@ -20,7 +20,7 @@ _SLICE = 32
 
 
 def squared_euclidean(left: Tensor, right: Tensor) -> Tensor:
-    """Squared Euclidean distances of vectors (N, D) and (M, D), never below 0.
+    """Returns squared Euclidean distances of vectors (N, D) and (M, D), never below 0.
 
     Both sides are first moved by the mean of the left one, which leaves the distances as they
     are and keeps the digits that would cancel.
@@ -32,12 +32,12 @@ def squared_euclidean(left: Tensor, right: Tensor) -> Tensor:
 
 
 def euclidean(left: Tensor, right: Tensor) -> Tensor:
-    """Euclidean distances, with 1e-6 under the root as in the released code of Chun et al. 2021."""
+    """Measures Euclidean distances, 1e-6 under the root as in the code of Chun et al. 2021."""
     return ops.sqrt(squared_euclidean(left, right) + 1e-6)
 
 
 def cosine(left: Tensor, right: Tensor) -> Tensor:
-    """Cosines of the angles between vectors (N, D) and (M, D).
+    """Returns cosines of the angles between vectors (N, D) and (M, D).
 
     Products are divided by lengths, not the vectors, which are mostly more numbers, and more so in
     the gradient. Lengths below 1e-12 count as 1e-12.
@@ -47,13 +47,13 @@ def cosine(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _inverse_lengths(vectors: Tensor) -> Tensor:
-    """One over the Euclidean length of each vector (N, 1)."""
+    """Returns one over the Euclidean length of each vector (N, 1)."""
     squares = ops.sum(ops.square(vectors), axis=-1, keepdims=True)
     return ops.rsqrt(ops.maximum(squares, 1e-24))
 
 
 def set_cosines(left: Tensor, right: Tensor) -> Tensor:
-    """Cosines of all vectors of sets (N, K, D) and (M, K', D): (N, K, M, K')."""
+    """Returns cosines of all vectors of sets (N, K, D) and (M, K', D): (N, K, M, K')."""
     n, k, dimension = _shape(left)
     m, j, _ = _shape(right)
     cosines = cosine(ops.reshape(left, (-1, dimension)), ops.reshape(right, (-1, dimension)))
@@ -61,13 +61,13 @@ def set_cosines(left: Tensor, right: Tensor) -> Tensor:
 
 
 def root(squares: Tensor, smallest: float = 0.0) -> Tensor:
-    """Square roots: 0, without a gradient, for squares up to `smallest`, and NaN where they are."""
+    """Takes roots: 0, without a gradient, for squares up to `smallest`, and NaN where they are."""
     positive = ops.logical_not(squares <= smallest)
     return ops.where(positive, ops.sqrt(ops.where(positive, squares, 1.0)), 0.0)
 
 
 def sampled_euclidean(left: Tensor, right: Tensor) -> Tensor:
-    """Euclidean distances of all samples (N, J, D) and (M, J', D): (J, N, J', M)."""
+    """Returns Euclidean distances of all samples (N, J, D) and (M, J', D): (J, N, J', M)."""
     n, j, dimension = _shape(left)
     m, k, _ = _shape(right)
     left, right = (
@@ -77,7 +77,7 @@ def sampled_euclidean(left: Tensor, right: Tensor) -> Tensor:
 
 
 def over_samples(reduce: Callable[..., Tensor], values: Tensor) -> Tensor:
-    """A sum, mean, maximum or minimum over the pairs of samples of (J, N, J', M): (N, M).
+    """Returns a sum, mean, maximum or minimum over the pairs of samples of (J, N, J', M): (N, M).
 
     Over one axis after the other, in long slices: 5 times as fast on a CPU as over both at
     once, at any positions.
@@ -86,13 +86,13 @@ def over_samples(reduce: Callable[..., Tensor], values: Tensor) -> Tensor:
 
 
 def wasserstein_squared(left: Embedding, right: Embedding) -> Tensor:
-    """Squared 2-Wasserstein distance: |mu1 - mu2|^2 + |sigma1 - sigma2|^2."""
+    """Returns the squared 2-Wasserstein distance: |mu1 - mu2|^2 + |sigma1 - sigma2|^2."""
     spread = squared_euclidean(deviation(left), deviation(right))
     return squared_euclidean(left["mean"], right["mean"]) + spread
 
 
 def closed_form_sampled(left: Embedding, right: Embedding) -> Tensor:
-    """Expected squared distance of samples: |mu1 - mu2|^2 + sum(var1 + var2).
+    """Returns the expected squared distance of samples: |mu1 - mu2|^2 + sum(var1 + var2).
 
     The closed-form sampled distance (CSD) of Chun 2024, Eq. 1.
     """
@@ -102,7 +102,7 @@ def closed_form_sampled(left: Embedding, right: Embedding) -> Tensor:
 
 
 def mahalanobis_squared(means: Tensor, gaussians: Embedding) -> Tensor:
-    """Squared Mahalanobis distance of means (N, D) to Gaussians (M, D), with their variances."""
+    """Measures means (N, D) from Gaussians (M, D), squared, with the variances of these."""
     center = ops.stop_gradient(ops.mean(gaussians["mean"], axis=0, keepdims=True))
     mean_1, mean_2 = means - center, gaussians["mean"] - center
     precision = ops.exp(-gaussians["log_variance"])
@@ -114,7 +114,7 @@ def mahalanobis_squared(means: Tensor, gaussians: Embedding) -> Tensor:
 
 
 def kl_divergence(left: Embedding, right: Embedding) -> Tensor:
-    """KL(1 || 2), from the left Gaussian to the right one."""
+    """Returns KL(1 || 2), from the left Gaussian to the right one."""
     dimension = left["mean"].shape[-1]
     log_1, log_2 = left["log_variance"], right["log_variance"]
     ratio = ops.matmul(ops.exp(log_1), ops.transpose(ops.exp(-log_2)))
@@ -124,12 +124,12 @@ def kl_divergence(left: Embedding, right: Embedding) -> Tensor:
 
 
 def symmetric_kl(left: Embedding, right: Embedding) -> Tensor:
-    """(KL(1 || 2) + KL(2 || 1)) / 2."""
+    """Returns (KL(1 || 2) + KL(2 || 1)) / 2."""
     return 0.5 * (kl_divergence(left, right) + ops.transpose(kl_divergence(right, left)))
 
 
 def log_expected_likelihood(left: Embedding, right: Embedding) -> Tensor:
-    """Logarithm of the expected likelihood kernel, the integral of the product of the densities.
+    """Takes the log of the expected likelihood kernel, the integral of both densities' product.
 
     A similarity: larger is nearer.
     """
@@ -139,14 +139,14 @@ def log_expected_likelihood(left: Embedding, right: Embedding) -> Tensor:
 
 
 def bhattacharyya(left: Embedding, right: Embedding) -> Tensor:
-    """Bhattacharyya distance."""
+    """Returns the Bhattacharyya distance."""
     own_1 = 0.25 * ops.sum(left["log_variance"], axis=1)[:, None]
     own_2 = 0.25 * ops.sum(right["log_variance"], axis=1)[None, :]
     return 0.5 * _overlap(left, right, 0.25) - own_1 - own_2
 
 
 def _overlap(left: Embedding, right: Embedding, weight: float) -> Tensor:
-    """Sum over d of weight (mu1 - mu2)^2 / v + log v, with v the mean of both variances.
+    """Adds up over d weight (mu1 - mu2)^2 / v + log v, with v the mean of both variances.
 
     No product does this, so it is added up in slices of the dimension.
     """
@@ -165,7 +165,7 @@ def _slices(dimension: int) -> list[slice]:
 
 
 def log_jensen_shannon_shortfall(left: Embedding, right: Embedding) -> Tensor:
-    """log(log 2 - JS) of all pairs of Gaussians (N, M), JS by Monte-Carlo: larger is nearer.
+    """Takes log(log 2 - JS) of all pairs of Gaussians (N, M), JS by samples: larger is nearer.
 
     Between Gaussians that hardly overlap, JS itself is log 2 in every float; the logarithm of the
     gap to that bound still distinguishes them.
@@ -179,7 +179,7 @@ def log_jensen_shannon_shortfall(left: Embedding, right: Embedding) -> Tensor:
 
 
 def _log_shortfall(left: Embedding, right: Embedding) -> Tensor:
-    """log(log 2 - KL) of the KL of each left Gaussian to its even mixture with each right one.
+    """Takes log(log 2 - KL), of the KL of left Gaussians to their even mixtures with right ones.
 
     With r = log q(x) - log p(x), KL is the mean over samples x of p of log 2 - softplus(r).
     """
@@ -196,7 +196,7 @@ def _log_shortfall(left: Embedding, right: Embedding) -> Tensor:
 
 
 def _log_softplus(values: Tensor) -> Tensor:
-    """log(log(1 + exp(x))), which is x to the last digit where softplus would be rounded to 0."""
+    """Takes log(log(1 + exp(x))): x to the last digit where softplus would be rounded to 0."""
     return ops.where(values < -_FAR, values, ops.log(ops.softplus(ops.maximum(values, -_FAR))))
 
 
@@ -206,5 +206,5 @@ _LOG_TWO_PI = 1.8378770664093453
 
 
 def _shape(samples: Tensor) -> tuple[Any, Any, Any]:
-    """The shape (N, J, D) of samples; J and D are known."""
+    """Returns the shape (N, J, D) of samples; J and D are known."""
     return ops.shape(samples)[0], samples.shape[1], samples.shape[2]

@@ -42,7 +42,7 @@ _FOR_LOSSES = ("features", "word_ids")
 
 
 def kind(embedding: Embedding) -> str:
-    """The kind of an embedding: "point", "gaussian", "set" or "tokens".
+    """Returns the kind of an embedding: "point", "gaussian", "set" or "tokens".
 
     Samples are those of a Gaussian, which a matcher can score alone.
 
@@ -58,7 +58,7 @@ def kind(embedding: Embedding) -> str:
 
 
 def points(embedding: Embedding) -> Tensor:
-    """The points (B, K, D) of a set; of a point, that one alone (B, 1, D)."""
+    """Returns the points (B, K, D) of a set; of a point, that one alone (B, 1, D)."""
     return embedding["points"] if "points" in embedding else embedding["mean"][:, None, :]
 
 
@@ -71,7 +71,7 @@ def vectors(embedding: Embedding, *keys: str) -> Tensor:
 
 
 def for_matching(embedding: Embedding) -> Embedding:
-    """The embedding without keys that only losses need, as it is scored, stored and exported."""
+    """Drops keys that only losses need: what is left is scored, stored and exported."""
     if "points" in embedding:
         return {"points": embedding["points"]}
     return {key: part for key, part in embedding.items() if key not in _FOR_LOSSES}
@@ -89,7 +89,7 @@ def as_distribution(embedding: Embedding) -> Any:
 
 
 def deviation(embedding: Embedding) -> Tensor:
-    """The standard deviations (B, D) of a Gaussian embedding."""
+    """Returns the standard deviations (B, D) of a Gaussian embedding."""
     return keras.ops.exp(0.5 * embedding["log_variance"])
 
 
@@ -143,7 +143,7 @@ def log_sigma(embedding: Embedding) -> Tensor:
 
 
 def _standard_normal(mean: Tensor, deviation: Tensor, samples: int, seed: Seed) -> Tensor:
-    """The noise of samples of a normal distribution, before it is scaled and shifted: (J, ..., D).
+    """Draws the noise of normal samples, before it is scaled and shifted: (J, ..., D).
 
     A distribution that scales and shifts it caches every result, and with it the graph of each
     traced function, for the life of the process.

@@ -36,7 +36,7 @@ _SHAPES = {
 
 
 def as_embedding(given: Any, name: str) -> Embedding:
-    """An embedding, of a tensor (N, D) too, which is that of points.
+    """Returns an embedding, of a tensor (N, D) too, which is that of points.
 
     Args:
         given: A tensor or an array, or a dict of them; see `keras_xmr.embeddings.kinds`.
@@ -64,12 +64,12 @@ def as_embedding(given: Any, name: str) -> Embedding:
 
 
 def shapes(*kinds: str) -> str:
-    """A hint on the form of embeddings of some kinds, or of every kind."""
+    """Returns a hint on the form of embeddings of some kinds, or of every kind."""
     return "give " + ", or ".join(_SHAPES[kind] for kind in kinds or _SHAPES)
 
 
 def shape_text(key: str) -> str:
-    """The shape of a tensor of an embedding, in words."""
+    """Returns the shape of a tensor of an embedding, in words."""
     return "(B, D)" if RANKS.get(key, 2) == 2 else "(B, K, D)"
 
 
@@ -113,7 +113,7 @@ _VECTORS = ("mean", "points", "tokens", "samples")
 
 
 def _accepted(part: Any) -> str:
-    """A hint on the kinds of embedding that a part accepts."""
+    """Returns a hint on the kinds of embedding that a part accepts."""
     options = part.contract.options_for("accepts")
     others = ", or ".join(f"{name}={value!r}" for name, value in options.items())
     known = dict.fromkeys(kind for pair in part.contract.accepts for kind in pair)
@@ -121,7 +121,7 @@ def _accepted(part: Any) -> str:
 
 
 def items(embedding: Embedding) -> int | None:
-    """Number of items of an embedding; None in a graph of unknown size."""
+    """Returns the number of items of an embedding; None in a graph of unknown size."""
     return next(iter(embedding.values())).shape[0]
 
 
@@ -148,7 +148,7 @@ def _tensor(value: Any, key: str, name: str) -> Any:
 
 
 def _as_array(value: Any) -> np.ndarray | None:
-    """Numbers as an array that every framework takes; None if it is none of numbers."""
+    """Returns numbers as an array that every framework takes; None if it is none of numbers."""
     try:
         array = np.asarray(to_numpy(value))
     except (TypeError, ValueError):
@@ -157,7 +157,7 @@ def _as_array(value: Any) -> np.ndarray | None:
 
 
 def has_values(value: Any) -> bool:
-    """Whether the values of a tensor are known, and not only its shape, as in a graph."""
+    """Says whether the values of a tensor are known, and not only its shape, as in a graph."""
     if isinstance(value, keras.KerasTensor):
         return False
     if not keras.ops.is_tensor(value):
@@ -183,7 +183,7 @@ def _describe_dtype(value: Any) -> str:
 
 
 def described(value: Any) -> str:
-    """A description of a value for error messages."""
+    """Returns a description of a value for error messages."""
     if isinstance(value, type):
         return f"the class {value.__name__} itself; make one: {value.__name__}()"
     if isinstance(value, Mapping):

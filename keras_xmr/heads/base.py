@@ -101,7 +101,7 @@ class Head(Part):
         return []
 
     def attention_maps(self, features: Any, mask: Any = None) -> dict[str, Any]:
-        """Attention of the head: weights of the positions, by name.
+        """Returns the attention of the head: weights of the positions, by name.
 
         Args:
             features: Local features (B, L, F), as `call` takes them.
@@ -154,5 +154,5 @@ class PooledHead(Head):
         self.pooling.build(features_shape)
 
     def pooled(self, features: Any, mask: Any) -> Any:
-        """The vectors of the items, float32 (B, D)."""
+        """Returns the vectors of the items, float32 (B, D)."""
         return keras.ops.cast(self.pooling(features, mask=mask), "float32")

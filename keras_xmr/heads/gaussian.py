@@ -150,7 +150,7 @@ class Gaussian(Head):
         return maps
 
     def _mean(self, features: Any, mask: Any) -> Any:
-        """The mean, float32, not yet on the unit sphere."""
+        """Returns the mean, float32, not yet on the unit sphere."""
         if self.keep_mean:
             return masked_mean(self._float32(features), mask)
         mean = self._float32(self.mean_pooling(features, mask=mask))
@@ -165,7 +165,7 @@ class Gaussian(Head):
         return keras.ops.cast(branch, "float32")
 
     def _log_variance(self, raw: Any) -> Any:
-        """The log-variance; a raw 0 gives the initial one."""
+        """Returns the log-variance; a raw 0 gives the initial one."""
         if self.variance == "exponential":
             return raw + self.initial_log_variance
         start = math.exp(self.initial_log_variance)

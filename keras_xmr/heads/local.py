@@ -155,7 +155,7 @@ class DynamicSubEmbeddings(_LocalHead):
         return super().call(features, mask=mask) | {"mask": self._mask(features, mask)}
 
     def _mask(self, features: Any, mask: Any) -> Any:
-        """The dynamic mask, 0 or 1, float32 (B, D)."""
+        """Returns the dynamic mask, 0 or 1, float32 (B, D)."""
         mean = masked_mean(keras.ops.cast(features, "float32"), mask)
         projected = keras.ops.matmul(mean, keras.ops.cast(self.mask_projection, "float32"))
         return keras.ops.stop_gradient(keras.ops.round(keras.ops.sigmoid(projected)))
@@ -248,12 +248,12 @@ class SlotAttention(PooledHead):
         return {"points": l2_normalize(branch + pooled[:, None, :]), "residuals": residuals}
 
     def attention_maps(self, features: Any, mask: Any = None) -> dict[str, Any]:
-        """The weights of the last iteration, averaged over the heads; see `Head`."""
+        """Returns the weights of the last iteration, averaged over the heads; see `Head`."""
         _, weights = self._filled(features, mask)
         return super().attention_maps(features, mask) | {"embedding": ops.mean(weights, axis=1)}
 
     def _filled(self, features: Any, mask: Any) -> tuple[Any, Any]:
-        """The slots (B, K, D) after all iterations, and the weights of the last one."""
+        """Returns the slots (B, K, D) after all iterations, and the weights of the last one."""
         context = self.features_norm(features)
         values = self.values(context)
         if self.positions == "sine":
@@ -287,6 +287,6 @@ class SlotAttention(PooledHead):
         return ops.reshape(taken, (-1, self.set_size, self.heads * self.head_dimension)), weights
 
     def _split_heads(self, vectors: Any) -> Any:
-        """From (B, N, heads * width) to (B, heads, N, width)."""
+        """Turns (B, N, heads * width) into (B, heads, N, width)."""
         shape = (-1, ops.shape(vectors)[1], self.heads, self.head_dimension)
         return ops.transpose(ops.reshape(vectors, shape), (0, 2, 1, 3))

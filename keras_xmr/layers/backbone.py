@@ -61,22 +61,22 @@ class Backbone(RecordedLayer):
             self.linear = self.new_dense(projection, "projection", use_bias=False)
 
     def features_of(self, backbone: Any) -> Any:
-        """The symbolic output of the backbone that is needed."""
+        """Returns the symbolic output of the backbone that is needed."""
         pools = type(backbone).__name__ in ("SigLIPTextEncoder", "SigLIPVisionEncoder")
         if pools and self.output_kind != "pooled":
             return backbone.post_layer_norm.output
         return backbone.output
 
     def option(self, name: str) -> Any:
-        """An argument that the backbone was made with."""
+        """Returns an argument that the backbone was made with."""
         return json.loads(self._serialized)["config"][name]
 
     def run(self, inputs: dict[str, Any], training: bool | None) -> Any:
-        """The network, as in inference while it is frozen."""
+        """Returns the network, as in inference while it is frozen."""
         return self.network(inputs, training=bool(training) and self.trainable)
 
     def one(self, vector: Any) -> Any:
-        """A pooled vector (B, F) as the only position (B, 1, D)."""
+        """Returns a pooled vector (B, F) as the only position (B, 1, D)."""
         if self.projection is not None:
             vector = self.linear(vector)
         return vector[:, None]
@@ -196,7 +196,7 @@ _PARTS = 4
 
 
 def number_of_layers(backbone: Any) -> int:
-    """Number of transformer layers of a backbone of KerasHub, by their names."""
+    """Returns the number of transformer layers of a backbone of KerasHub, by their names."""
     names = {layer.name for layer in backbone.layers}
     return next(n for n in itertools.count() if _LAYER.format(n) not in names)
 
@@ -275,7 +275,7 @@ class ImageBackbone(Backbone):
         return self.one(features)
 
     def _features(self, pixels: Any, training: bool | None) -> Any:
-        """Features (B, L, F) of scaled pixels, or the pooled ones (B, F)."""
+        """Returns features (B, L, F) of scaled pixels, or the pooled ones (B, F)."""
         (name,) = self.network.input
         features = self.run({name: pixels}, training)
         if self.levels is not None:
@@ -292,7 +292,7 @@ class ImageBackbone(Backbone):
 
 
 def _averaged(features: Any, grid: int) -> Any:
-    """A feature map (B, H, W, F), averaged by area to (B, grid, grid, F)."""
+    """Returns a feature map (B, H, W, F), averaged by area to (B, grid, grid, F)."""
     rows, columns = (_shares(size, grid) for size in features.shape[1:3])
     return ops.einsum(
         "gh,bhwf,kw->bgkf",

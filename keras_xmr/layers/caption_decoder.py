@@ -63,7 +63,7 @@ class CaptionDecoder(RecordedLayer):
         return states, last, mask
 
     def call(self, read: tuple[Any, Any, Any], ids: Any) -> Any:
-        """Log-odds (M, L, vocabulary) of the word after each of ids (M, L), by images (M)."""
+        """Predicts the word after each of ids (M, L), by images: log-odds (M, L, vocabulary)."""
         states, last, mask = read
         keys = self.attention_regions(states)
         bias = ops.where(mask, 0.0, -1e9)

@@ -52,6 +52,6 @@ class GRU(keras.layers.GRU):
 
 
 def bidirectional_gru(units: int, dtype: Any, name: str) -> keras.layers.Bidirectional:
-    """The states (B, L, units) of a GRU at every position, averaged over both directions."""
+    """Makes the states (B, L, units) of a GRU, averaged over both directions."""
     forward = GRU(units, return_sequences=True, dtype=dtype)
     return keras.layers.Bidirectional(forward, merge_mode="ave", dtype=dtype, name=name)

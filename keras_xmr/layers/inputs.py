@@ -67,7 +67,7 @@ class RegionMask(RecordedLayer):
 
 
 def region_mask(regions: Any) -> Any | None:
-    """The mask of symbolic regions (B, R, F); None where every image has the same number R."""
+    """Masks symbolic regions (B, R, F); None where every image has the same number R."""
     if regions.shape[1] is not None:
         return None
     # As they come: in half precision, a small number could become 0.

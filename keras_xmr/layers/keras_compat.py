@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 
 def all_layers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
-    """A layer, and all layers within it at any depth."""
+    """Returns a layer, and all layers within it at any depth."""
     return list(layer._flatten_layers())
 
 
 def preset_loader(source: str) -> Any:
-    """The loader of a preset of KerasHub: its `config`, and a `converter` for transformers."""
+    """Makes the loader of a KerasHub preset: its `config`, and a `converter` for transformers."""
     from keras_hub.src.utils.preset_utils import get_preset_loader
 
     return get_preset_loader(source)
 
 
 def preset_file(source: str, name: str) -> Path:
-    """A file of a preset of KerasHub, or of a folder or address, which is fetched if need be.
+    """Finds a file of a preset of KerasHub, or of a folder or address, and fetches it if need be.
 
     Raises:
         FileNotFoundError: If it does not exist.
@@ -42,7 +42,7 @@ def preset_file(source: str, name: str) -> Path:
 
 
 def with_sentencepiece_inside(tokenizer: Any, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A call of a tokenizer to be traced, with the model of SentencePiece inside of the graph.
+    """Lets a call of a tokenizer be traced with the model of SentencePiece inside of the graph.
 
     The one that KerasHub has made before is a resource that TensorFlow deletes as soon as
     anybody sets a seed, since it then drops the kernel that owns it.

@@ -16,7 +16,7 @@ _LOWEST_TEMPERATURE = 0.01
 
 
 def l2_normalize(vectors: Any, axis: int = -1) -> Any:
-    """Vectors divided by their Euclidean norm; a vector of zeros stays one.
+    """Returns vectors divided by their Euclidean norm; a vector of zeros stays one.
 
     Unlike that of `keras.ops.normalize`, the gradient is finite at a vector of zeros.
     """
@@ -65,7 +65,7 @@ class MaskedBatchNormalization(keras.layers.BatchNormalization):
 
 
 def batch_normalization(*, masked: bool = False, **options: Any) -> keras.layers.BatchNormalization:
-    """Batch normalisation with the constants of PyTorch, which the published models had.
+    """Returns batch normalisation with the constants of PyTorch, which the published models had.
 
     Under several replicas the statistics are those of the global batch, so that replicas train
     as one device would.
@@ -110,7 +110,7 @@ class GroupNormalization(keras.layers.GroupNormalization):
         return ops.cast(ops.reshape(x, (-1, height, width, channels)), self.compute_dtype)
 
     def _group_means(self, means: Any) -> Any:
-        """The means (B, C) of channels as those of their groups, (B, 1, C)."""
+        """Returns the means (B, C) of channels as those of their groups, (B, 1, C)."""
         channels = means.shape[-1]
         size = channels // self.groups
         groups = ops.mean(ops.reshape(means, (-1, self.groups, size)), axis=-1)
@@ -138,7 +138,7 @@ class Temperature(RecordedLayer):
             self.log_temperature = self.add_scalar("log_temperature", math.log(initial))
 
     def value(self) -> Any:
-        """The temperature."""
+        """Returns the temperature."""
         if not self.learnable:
             return self.initial
         logarithm = ops.convert_to_tensor(self.log_temperature)

@@ -100,7 +100,7 @@ class Part(Declared, RecordedLayer):
 
 
 def _arguments(cls: type, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The named arguments of a constructor, by name; empty if they do not fit its signature."""
+    """Names the arguments of a constructor; none if they do not fit its signature."""
     signature = inspect.signature(cls.__init__)  # type: ignore[misc]
     try:
         bound = signature.bind(None, *args, **kwargs)
@@ -114,7 +114,7 @@ def _arguments(cls: type, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> d
 
 @cache
 def _inherited(cls: type) -> set[str]:
-    """The names of arguments of the constructors of base classes."""
+    """Returns the names of arguments of the constructors of base classes."""
     bases = [base for base in cls.__mro__[1:] if issubclass(base, RecordedLayer)]
     constructors = [vars(base)["__init__"] for base in bases if "__init__" in vars(base)]
     return {name for made in constructors for name in inspect.signature(made).parameters}

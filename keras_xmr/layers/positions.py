@@ -9,7 +9,7 @@ from keras import ops
 
 
 def last_positions(mask: Any) -> Any:
-    """The last valid position of each item, int32 (B, 1), by a mask (B, L); 0 without any."""
+    """Finds the last valid position of each item by a mask (B, L): int32 (B, 1), 0 without."""
     return ops.maximum(ops.sum(ops.cast(mask, "int32"), axis=1) - 1, 0)[:, None]
 
 

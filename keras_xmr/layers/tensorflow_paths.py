@@ -57,7 +57,7 @@ def on_valid_positions(
 
 
 def can_pack() -> bool:
-    """Whether a packed GRU is faster: on a CPU, and not within XLA, which lacks its slices."""
+    """Says whether a packed GRU is faster: on a CPU, and not within XLA, which lacks its slices."""
     in_xla = not tf.executing_eagerly() and GraphOrParentsInXlaContext(
         tf.compat.v1.get_default_graph()
     )
@@ -135,7 +135,7 @@ class _Packing:
 def _states(
     inputs: Tensor, initial: Tensor, recurrent: Tensor, bias: Tensor, packing: _Packing
 ) -> Tensor:
-    """The states (B + T, units): initial ones, and those after each packed position.
+    """Returns the states (B + T, units): initial ones, and those after each packed position.
 
     Args:
         inputs: Products (T, 3 units) of the inputs, for the update and reset gates and the new
@@ -157,7 +157,7 @@ def _states(
 
 
 def _gates(inputs: Tensor, products: Tensor) -> tuple[Tensor, ...]:
-    """Update gate, reset gate, new state, and the factor of the reset gate.
+    """Returns the update gate, reset gate, new state, and the factor of the reset gate.
 
     Args:
         inputs: Products (..., 3 units) of the inputs.
@@ -172,7 +172,7 @@ def _gates(inputs: Tensor, products: Tensor) -> tuple[Tensor, ...]:
 
 
 def _blocks(dtype: tf.DType, units: int, size: Tensor) -> tf.TensorArray:
-    """An array of tensors (any, units), to be concatenated."""
+    """Returns an array of tensors (any, units), to be concatenated."""
     return tf.TensorArray(dtype, size, element_shape=[None, units], infer_shape=False)
 
 
@@ -184,7 +184,7 @@ def _split_steps(values: Tensor, counts: Tensor) -> tf.TensorArray:
 def _forward(
     inputs: Tensor, initial: Tensor, recurrent: Tensor, bias: Tensor, packing: _Packing
 ) -> tuple[Tensor, Tensor]:
-    """The states, and the products of those before, which the gradient would compute again."""
+    """Makes the states, and products of those before that the gradient would compute again."""
     steps, units = tf.size(packing.counts), initial.shape[-1]
     by_step = _split_steps(inputs, packing.counts)
 
@@ -219,7 +219,7 @@ def _backward(
     recurrent: Tensor,
     packing: _Packing,
 ) -> tuple[Tensor, ...]:
-    """Gradients of inputs, initial state, recurrent kernel and bias."""
+    """Returns gradients of inputs, initial state, recurrent kernel and bias."""
     steps, units = tf.size(packing.counts), states.shape[-1]
     sequences = tf.shape(packing.order)[0]
     upstream = tf.ensure_shape(upstream, [None, units])

@@ -26,7 +26,7 @@ from keras_xmr.utils.errors import ArgumentError
 
 
 def _positives(image_ids: Any, positives: Any, images: int | None, captions: int | None) -> Any:
-    """The relations `positives`, boolean (N, M), and `pairs`, where each caption has one image."""
+    """Makes `positives`, boolean (N, M), and `pairs`, where each caption has one image."""
     if positives is not None:
         if image_ids is not None:
             raise ArgumentError(
@@ -58,7 +58,7 @@ def _relevance(loss: Any, relevance: Any, shape: Any) -> Tensor:
 
 
 def _matrix(values: Any, name: str, shape: tuple[int | None, ...], dtype: str) -> Tensor:
-    """Finite numbers of all images and captions, as a tensor of this shape."""
+    """Returns finite numbers of all images and captions, as a tensor of this shape."""
     if has_values(values):
         values = as_array(to_numpy(values), name)
         if values.dtype.kind not in "biuf" or not np.isfinite(values).all():
@@ -261,7 +261,7 @@ class Loss(Part):
         return ops.cond(step < self.warmup_steps, first, then)
 
     def trivial_value(self, scores: Tensor, relations: Relations) -> Tensor | None:
-        """The value at which the loss gets stuck if the model learns nothing.
+        """Returns the value at which the loss gets stuck if the model learns nothing.
 
         Args:
             scores: Scores (N, M) that are all equal.

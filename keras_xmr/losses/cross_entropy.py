@@ -26,7 +26,7 @@ class _CrossEntropy(DirectionsLoss):
 
     @abstractmethod
     def entropy(self, logits: Any, positives: Any) -> Any:
-        """The cross entropy of each candidate (column) of each query (row), if it is a positive."""
+        """Makes the cross entropy of each candidate (column) of a query (row), if it is right."""
 
     def direction_loss(self, direction: Direction, part: str, step: Any) -> Any:
         positives = direction.positives

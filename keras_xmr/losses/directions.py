@@ -156,7 +156,7 @@ class DirectionsLoss(Loss):
         return {part: self.direction_loss(direction, part, step) for part, direction in parts}
 
     def trivial_value(self, scores: Tensor, relations: Relations) -> Tensor | None:
-        """The value for equal scores, if the loss reads nothing else."""
+        """Returns the value for equal scores, if the loss reads nothing else."""
         contract = self.contract
         reads_more = contract.accepts or contract.keys or contract.reads_relevance
         if reads_more or not contract.reads_scores:

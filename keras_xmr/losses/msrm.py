@@ -27,7 +27,7 @@ class _QueryLoss(DirectionsLoss):
     )
 
     def learned(self, name: str, start: float) -> keras.Variable:
-        """A learned scalar that stays at or above 0."""
+        """Returns a learned scalar that stays at or above 0."""
         return self.add_scalar(name, start, constraint=keras.constraints.NonNeg())
 
     def trivial_value(self, scores: Tensor, relations: Relations) -> Tensor:
@@ -134,13 +134,13 @@ class HypergraphContrastive(_QueryLoss):
 
 
 def query_distances(queries: Embedding, candidates: Embedding) -> Tensor:
-    """Squared Mahalanobis distances of candidates (M) to the Gaussians of queries (N): (N, M)."""
+    """Measures candidates (M) from the Gaussians of queries (N): squared distances (N, M)."""
     gaussians = {"log_variance": ops.zeros_like(queries["mean"])} | queries
     return ops.transpose(distances.mahalanobis_squared(candidates["mean"], gaussians))
 
 
 def match_loss(logits: Tensor, positives: Tensor) -> Tensor:
-    """Mean over all pairs of -log P for matches, and -log(1 - P) elsewhere; P = softmax(logits).
+    """Averages over all pairs -log P for matches, and -log(1 - P) elsewhere; P = softmax(logits).
 
     Args:
         logits: Float32 (N, M), one row per query; M is at least 2.

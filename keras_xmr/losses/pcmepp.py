@@ -82,7 +82,7 @@ class ProbabilisticMatching(Loss):
 
 
 def add_pseudo_positives(scores: Tensor, targets: Tensor, axis: int) -> Tensor:
-    """The targets, and the largest one of a query for every pair that scores like a match of it.
+    """Gives every pair that scores like a match of a query the largest target of that query.
 
     Args:
         scores: Scores (N, M).
@@ -101,5 +101,5 @@ def add_pseudo_positives(scores: Tensor, targets: Tensor, axis: int) -> Tensor:
 
 
 def _cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Mean binary cross entropy of log-odds with targets from 0 to 1."""
+    """Returns the mean binary cross entropy of log-odds with targets from 0 to 1."""
     return ops.mean(ops.softplus(logits) - targets * logits)

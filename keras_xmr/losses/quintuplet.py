@@ -93,7 +93,7 @@ class AdaptiveOfflineQuintuplet(Loss):
         return {part: then[place] for place, part in enumerate(self.CONTRACT.parts)}
 
     def _over_hard(self, matches: Tensor, rivals: Tensor, third: int) -> Tensor:
-        """The three parts, summed over the anchors, (3,)."""
+        """Returns the three parts, summed over the anchors, (3,)."""
 
         def block(row: int, column: int) -> Tensor:
             """Scores (third, third) of the images of one third and the captions of another."""
@@ -113,7 +113,7 @@ class AdaptiveOfflineQuintuplet(Loss):
         return ops.stack([ops.sum(part) for part in (online, offline, other)])
 
     def _over_all(self, scores: Tensor, rivals: Tensor, third: int) -> Tensor:
-        """The hinges of all pairs of the batch with all others, a mean for each anchor, (3,)."""
+        """Adds up the hinges of all pairs of the batch with all others, per third, (3,)."""
         matches, size = ops.diagonal(scores), 3 * third
         rivals = rivals[:size, :size]
         hinges = ops.relu(self.margin + rivals - matches[:, None])

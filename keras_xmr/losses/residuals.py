@@ -130,12 +130,12 @@ class DynamicOrthogonality(_ResidualsLoss):
 
 
 def _unit(vectors: Any) -> Any:
-    """Vectors on the unit sphere."""
+    """Returns vectors on the unit sphere."""
     return ops.normalize(vectors, axis=-1, order=2, epsilon=1e-12)
 
 
 def _products(vectors: Any) -> Any:
-    """Inner products (N, K, K) of the vectors (N, K, D) of each set."""
+    """Returns inner products (N, K, K) of the vectors (N, K, D) of each set."""
     return ops.matmul(vectors, ops.transpose(vectors, (0, 2, 1)))
 
 

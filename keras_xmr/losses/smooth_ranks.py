@@ -66,12 +66,12 @@ def smooth_asp(values: Tensor, other_ranks: Tensor, temperature: float) -> Tenso
 
 
 def _before(rows: Tensor) -> Tensor:
-    """Smooth comparison of candidate j with candidate i, from 0 to 1: (B, M, M)."""
+    """Returns smooth comparison of candidate j with candidate i, from 0 to 1: (B, M, M)."""
     return ops.sigmoid(rows[:, None, :] - rows[:, :, None])
 
 
 def _asp_and_gradient(rows: Tensor, others: Tensor) -> Tensor:
-    """The precision of some queries (B, M), and its gradient: (B, 1 + M)."""
+    """Returns the precision of some queries (B, M), and its gradient: (B, 1 + M)."""
     before = _before(rows)
     ranks = 0.5 + ops.sum(before, axis=2)
     smaller, larger = ops.minimum(ranks, others), ops.maximum(ranks, others)
@@ -159,7 +159,7 @@ class DAA(DirectionsLoss):
         self.directions = directions
 
     def similarities(self, image: Embedding, caption: Embedding) -> Tensor:
-        """Similarities (N * J, M * J), where J is 1 without samples."""
+        """Returns similarities (N * J, M * J), where J is 1 without samples."""
         left, right = (vectors(embedding, "samples") for embedding in (image, caption))
         if self.similarity == "cosine":
             return distances.cosine(left, right)

@@ -66,7 +66,7 @@ class Triplet(DirectionsLoss):
         return total if self.reduction == "sum" else total / direction.number_of_pairs()
 
     def _over_all(self, direction: Direction) -> Any:
-        """The sum of the hinges of all pairs of a query and a positive, and all its negatives.
+        """Adds up the hinges of all pairs of a query and a positive, and all its negatives.
 
         With the reduction "mean" it is divided by the number of candidates.
         """
@@ -76,17 +76,17 @@ class Triplet(DirectionsLoss):
         return total / ops.cast(ops.shape(direction.positives)[1], "float32")
 
     def _over_violating(self, direction: Direction) -> Any:
-        """The sum over the pairs of the mean of those hinges that are not 0."""
+        """Returns the sum over the pairs of the mean of those hinges that are not 0."""
         return ops.sum(_mean_of_violating(self._hinges(direction)))
 
     def _hinges(self, direction: Direction) -> Any:
-        """Hinges (P, M) of all P pairs of a query and a positive with negatives; 0 elsewhere."""
+        """Makes hinges (P, M) of all P pairs of a query and a positive with negatives; else 0."""
         pairs = direction.positive_pairs()
         hinges = ops.relu(self.margin + (pairs.scores - pairs.positive_scores))
         return ops.where(pairs.positives, 0.0, hinges) * pairs.exists[:, None]
 
     def _over_hardest(self, direction: Direction) -> Any:
-        """The sum of the hinges of all those pairs and the hardest negative of the query."""
+        """Adds up the hinges of all those pairs and the hardest negative of the query."""
         scores, positives = direction.scores, direction.positives
         # A query that all candidates match has no negative, and no hinge.
         hinges = ops.relu(self.margin + (_hardest_negatives(scores, positives) - scores))
@@ -164,7 +164,7 @@ class VarianceAwareWeighting(DirectionsLoss):
         self.warmup_steps = warmup_steps
 
     def similarities(self, image: Embedding, caption: Embedding) -> Any:
-        """Cosines (K, N, M) of N sets of K and M points, or the other way round."""
+        """Returns cosines (K, N, M) of N sets of K and M points, or the other way round."""
         images, captions = points(image), points(caption)
         cosines = distances.set_cosines(images, captions)
         size = images.shape[1] * captions.shape[1]
@@ -172,7 +172,7 @@ class VarianceAwareWeighting(DirectionsLoss):
         return ops.reshape(cosines, (size, ops.shape(images)[0], ops.shape(captions)[0]))
 
     def direction_loss(self, direction: Direction, part: str, step: Any) -> Any:
-        """The sum over all sub-embeddings and all P pairs of a query (row) and a positive."""
+        """Adds up all sub-embeddings and all P pairs of a query (row) and a positive."""
         scores, positives = direction.scores, direction.positives
         if self.sigma == "shared" and part == "text_to_image":
             sigma = ops.swapaxes(self._deviation(ops.swapaxes(scores, 1, 2)), 1, 2)
@@ -181,7 +181,7 @@ class VarianceAwareWeighting(DirectionsLoss):
         rows, columns, exists = direction.pairs()
 
         def select_pairs(values: Any) -> Any:
-            """(K, P) out of (K, N, M)."""
+            """Returns (K, P) out of (K, N, M)."""
             flat = ops.reshape(values, (values.shape[0], -1))
             return ops.take(flat, rows * ops.shape(values)[2] + columns, axis=1)
 
@@ -189,7 +189,7 @@ class VarianceAwareWeighting(DirectionsLoss):
         weight = None if sigma is None else select_pairs(sigma)
 
         def hinges(rivals: Any) -> Any:
-            """Those (K, P, R) of the pairs with some rivals (K, N, R) of the query."""
+            """Returns those (K, P, R) of the pairs with some rivals (K, N, R) of the query."""
             return ops.relu(self.margin + (ops.take(rivals, rows, axis=1) - positive_scores))
 
         def over_all() -> Any:
@@ -207,7 +207,7 @@ class VarianceAwareWeighting(DirectionsLoss):
         return total if self.reduction == "sum" else total / direction.number_of_pairs()
 
     def _deviation(self, scores: Any) -> Any:
-        """sigma (K, N, M) of each query with each candidate left out; None where it is 1."""
+        """Makes sigma (K, N, M) of each query without each candidate; None where it is 1."""
         if self.sigma == "one":
             return None
         if self.sigma_of == "probabilities":
@@ -217,12 +217,12 @@ class VarianceAwareWeighting(DirectionsLoss):
 
 
 def _weighted(hinges: Any, sigma: Any) -> Any:
-    """Eq. 11 of each pair (K, P); the hinges alone where sigma is None, for 1."""
+    """Returns eq. 11 of each pair (K, P); the hinges alone where sigma is None, for 1."""
     return hinges if sigma is None else hinges / (sigma * sigma) + ops.log(sigma)
 
 
 def _deviation_of_others(scores: Any) -> Any:
-    """Sample deviations (..., M) of the last axis, each without the number at its position."""
+    """Measures deviations (..., M) of the last axis, each without the number at its position."""
     others = ops.cast(ops.shape(scores)[-1] - 1, "float32")
     centered = scores - ops.mean(scores, axis=-1, keepdims=True)
     squares = ops.sum(centered * centered, axis=-1, keepdims=True)
@@ -231,13 +231,13 @@ def _deviation_of_others(scores: Any) -> Any:
 
 
 def _mean_of_violating(hinges: Tensor) -> Tensor:
-    """The mean (...,) over the last axis of those hinges that are not 0; 0 where all are."""
+    """Averages (...,) over the last axis those hinges that are not 0; 0 where all are."""
     violating = ops.sum(ops.cast(hinges > 0, "float32"), axis=-1)
     return ops.sum(hinges, axis=-1) / ops.maximum(violating, 1.0)
 
 
 def _hardest_negatives(scores: Tensor, positives: Tensor) -> Tensor:
-    """The highest score among a query's negatives; `LOWEST` if all candidates match.
+    """Returns the highest score among a query's negatives; `LOWEST` if all candidates match.
 
     Args:
         scores: Float32 (..., N, M), one row per query.

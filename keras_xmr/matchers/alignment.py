@@ -17,7 +17,7 @@ from keras_xmr.utils.option_types import PositiveFloat, PositiveInt
 
 
 def linear(values: Tensor, weights: list[Tensor]) -> Tensor:
-    """values (..., F) times a kernel (F, G), plus a bias (G,), as one matrix product."""
+    """Returns values (..., F) times a kernel (F, G), plus a bias (G,), as one matrix product."""
     kernel, bias = weights
     flat = ops.matmul(ops.reshape(values, (-1, kernel.shape[0])), kernel) + bias
     return ops.reshape(flat, (*ops.shape(values)[:-1], kernel.shape[1]))
@@ -31,7 +31,7 @@ def softmax(logits: Tensor, axis: int = -1) -> Tensor:
 def attend(
     regions: Tensor, region_mask: Tensor, words: Tensor, word_mask: Tensor, smoothing: float
 ) -> Tensor:
-    """The mean of an image's regions that each word attends to, on the unit sphere.
+    """Returns the mean of an image's regions that each word attends to, on the unit sphere.
 
     Stacked cross attention of Lee et al. 2018, text to image, with the LeakyReLU of the released
     code of Diao et al. 2021: weights softmax over regions of smoothing * LeakyReLU(v . t), the

@@ -123,11 +123,11 @@ class Matcher(Part):
         return embedding
 
     def search_constants(self) -> dict[str, float]:
-        """The numbers that the augmentation of the query needs of the matcher, by name."""
+        """Returns the numbers that the augmentation of the query needs of the matcher, by name."""
         return {}
 
     def score_bound(self, similarity: Tensor, image: Embedding, caption: Embedding) -> Tensor:
-        """An upper bound of the scores of images that the augmentation ranks no higher.
+        """Returns an upper bound of the scores of images that the augmentation ranks no higher.
 
         Args:
             similarity: Inner products of the augmentation with each query (M,).
@@ -162,11 +162,11 @@ class LogitMatcher(Matcher):
         self.shift = self.add_scalar("shift", shift)
 
     def logits(self, distance: Tensor) -> Tensor:
-        """-scale * distance + shift."""
+        """Returns -scale * distance + shift."""
         return self.shift - self.scale * distance
 
     def probability(self, scores: Tensor) -> Tensor:
-        """Probability of a match, from scores of any shape."""
+        """Returns probability of a match, from scores of any shape."""
         return keras.ops.sigmoid(scores)
 
 

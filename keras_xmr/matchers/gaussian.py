@@ -53,7 +53,7 @@ class MatchProbability(LogitMatcher, SampledMatcher):
 
 
 def _log_odds(logits: Any) -> Any:
-    """log sum(sigmoid(l)) - log sum(sigmoid(-l)) over all samples of logits (J, N, J', M): (N, M).
+    """Takes log sum(sigmoid(l)) - log sum(sigmoid(-l)) over samples: (J, N, J', M) to (N, M).
 
     Far out sigmoid(l) is exp(l), to the last digit. So where all logits of a pair are below -40, or
     all are above 40, they are moved there, the distance is kept apart, and no sum is rounded to 0.
@@ -106,7 +106,7 @@ class AverageL2(SampledMatcher):
         return -distances.over_samples(ops.mean, distance)
 
     def score_bound(self, similarity: Any, image: Embedding, caption: Embedding) -> Any:
-        """Minus the distance of the means of the samples, a lower bound of that of all pairs."""
+        """Returns minus the distance of the means of samples, at most the mean of all pairs."""
         mean = ops.mean(caption["samples"], axis=1)
         return -ops.sqrt(ops.relu(ops.sum(mean * mean, axis=1) - 2.0 * similarity))
 
@@ -258,7 +258,7 @@ class MahalanobisCosine(Matcher):
 
 
 def _mahalanobis(image: Embedding, caption: Embedding, query: Side) -> Any:
-    """Squared distances (images, captions) with the variances of one side."""
+    """Returns squared distances (images, captions) with the variances of one side."""
     if query == "caption":
         return distances.mahalanobis_squared(image["mean"], caption)
     return keras.ops.transpose(distances.mahalanobis_squared(caption["mean"], image))

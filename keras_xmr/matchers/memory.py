@@ -89,7 +89,7 @@ class IMRAM(Matcher):
     def _score(
         self, memory: list[Tensor] | None, queries: Embedding, contexts: Embedding
     ) -> Tensor:
-        """The scores (N, C) of one direction, added up over the steps."""
+        """Returns the scores (N, C) of one direction, added up over the steps."""
         tokens, mask = queries["tokens"], queries["mask"]
         units, count = l2_normalize(tokens), ops.maximum(ops.sum(mask, axis=-1), 1.0)
         asked, total = tokens, 0.0
@@ -102,7 +102,7 @@ class IMRAM(Matcher):
         return total
 
     def _attend(self, asked: Tensor, mask: Tensor, contexts: Embedding) -> Tensor:
-        """The means of context tokens that queries (..., Q, D) attend to, (N, C, Q, D)."""
+        """Returns the means of context tokens that queries (..., Q, D) attend to, (N, C, Q, D)."""
         tokens, there = contexts["tokens"], contexts["mask"][..., None] > 0
         logits = ops.matmul(tokens, ops.swapaxes(asked, -1, -2))
         logits = l2_normalize(ops.leaky_relu(logits, 0.1) * mask[..., None, :])
@@ -111,7 +111,7 @@ class IMRAM(Matcher):
 
 
 def _remember(memory: Any, asked: Tensor, attended: Tensor) -> Tensor:
-    """The attending tokens after a step (N, C, Q, D), changed by what they attended to."""
+    """Returns the attending tokens after a step (N, C, Q, D), changed by what they attended to."""
     asked = asked + ops.zeros_like(attended)
     both = ops.concatenate([asked, attended], axis=-1)
     gate = ops.sigmoid(linear(both, memory[2:]))

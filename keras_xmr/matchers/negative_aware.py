@@ -86,7 +86,7 @@ class NAAF(Matcher):
     def _score(
         self, boundary: Tensor, image: Embedding, caption: Embedding, training: bool
     ) -> list[Tensor]:
-        """The scores (N, C) of a tile, and in training what `_move` adds up, (C,) each."""
+        """Returns the scores (N, C) of a tile, and in training what `_move` adds up, (C,) each."""
         regions, words = l2_normalize(image["tokens"]), l2_normalize(caption["tokens"])
         there, mask = image["mask"][:, None, None, :] > 0, caption["mask"]
         cosines = ops.matmul(words[None], ops.swapaxes(regions, 1, 2)[:, None])  # (N, C, L, R)
@@ -107,7 +107,7 @@ class NAAF(Matcher):
         return [scores, *numbers]
 
     def _aggregated(self, cosines: Tensor, matching: Tensor, regions: Tensor) -> Tensor:
-        """Cosines (N, C, L) of words with the mean of the matching regions; 0 without any."""
+        """Compares words with the mean of the matching regions: (N, C, L), 0 without any."""
         weights = softmax(ops.where(matching, self.smoothing * cosines, -1e9))
         weights = ops.where(matching, weights, 0.0)
         # |w V|^2 = w (V V^T) w, and w V t = w cosines: no vector of a pair is made.
@@ -116,7 +116,7 @@ class NAAF(Matcher):
         return ops.sum(weights * cosines, axis=-1) * ops.rsqrt(ops.maximum(squares, 1e-12))
 
     def _relevance(self, cosines: Tensor, there: Tensor, mask: Tensor) -> Tensor:
-        """Means (N, C, L) of the cosines of words with regions, by the attention of `SCAN`."""
+        """Averages cosines of words with regions by the attention of `SCAN`: (N, C, L)."""
         logits = ops.swapaxes(ops.leaky_relu(cosines, 0.1) * mask[..., None], -1, -2)
         logits = self.smoothing * ops.swapaxes(l2_normalize(logits), -1, -2)
         weights = softmax(ops.where(there, logits, -1e9))
@@ -145,13 +145,13 @@ class NAAF(Matcher):
 
 
 def _relations(words: Tensor, mask: Tensor) -> Tensor:
-    """How far each word of a caption is related to the others, (C, L, L), sums of 1."""
+    """Says how far each word of a caption is related to the others, (C, L, L), sums of 1."""
     cosines = _RELATED * ops.matmul(words, ops.swapaxes(words, 1, 2))
     return softmax(ops.where(mask[:, None, :] > 0, cosines, -1e9))
 
 
 def _moments(count: Tensor, total: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean and the variance of numbers with these sums."""
+    """Returns the mean and the variance of numbers with these sums."""
     count = ops.maximum(count, 2.0)
     mean = total / count
     return mean, ops.maximum((squares - count * mean * mean) / (count - 1.0), 1e-8)

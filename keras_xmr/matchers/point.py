@@ -96,6 +96,6 @@ class SmoothChamfer(Matcher):
         return (of_images + of_captions) / (2.0 * self.alpha)
 
     def score_bound(self, similarity: Any, image: Embedding, caption: Embedding) -> Any:
-        """The largest cosine, and the most that the smooth maxima can add, log K / alpha each."""
+        """Adds to the largest cosine the most that the smooth maxima can, log K / alpha each."""
         sizes = points(image).shape[1] * points(caption).shape[1]
         return similarity + math.log(sizes) / (2.0 * self.alpha)

@@ -46,7 +46,7 @@ class PointToRectangle(Matcher):
         return -0.5 * sum(self._distances(image, caption, part) for part in slices)
 
     def score_bound(self, similarity: Any, image: Embedding, caption: Embedding) -> Any:
-        """The score at the least distances that an image this far from a query's point can have.
+        """Scores the least distances that an image this far from a query's point can have.
 
         With t of a distance E inside, at least E - t is outside, which costs
         (E - t)^2 + inside_weight t^2: least at t = E / (1 + inside_weight). The query's rectangle
@@ -61,7 +61,7 @@ class PointToRectangle(Matcher):
         return -0.5 * sum(costs)
 
     def _distances(self, image: Embedding, caption: Embedding, part: slice) -> Any:
-        """The distances of both directions in some coordinates, added up (N, M)."""
+        """Returns the distances of both directions in some coordinates, added up (N, M)."""
         apart = ops.abs(image["mean"][:, None, part] - caption["mean"][None, :, part])
         total = 0.0
         for offset in (_offset(image)[:, None, part], _offset(caption)[None, :, part]):
@@ -73,5 +73,5 @@ class PointToRectangle(Matcher):
 
 
 def _offset(embedding: Embedding) -> Any:
-    """The offsets (N, D) of a rectangle; of a point, zeros."""
+    """Returns the offsets (N, D) of a rectangle; of a point, zeros."""
     return embedding["offset"] if "offset" in embedding else ops.zeros_like(embedding["mean"])

@@ -90,14 +90,14 @@ class _Similarity(Matcher):
         return embedding | {"global": attention(embedding["tokens"], embedding["mask"], seed=seed)}
 
     def pair_weights(self) -> Weights:
-        """The weights that pairs are scored with, as tensors."""
+        """Returns the weights that pairs are scored with, as tensors."""
         layers = (self.local_similarity, self.global_similarity, self.evaluation)
         return {layer.name: read_variables(layer.kernel, layer.bias) for layer in layers}
 
     def reason(
         self, weights: Weights, nodes: Tensor, counts: Tensor, training: bool
     ) -> tuple[Tensor, list[Tensor]]:
-        """One vector of the similarity vectors of each pair.
+        """Returns one vector of the similarity vectors of each pair.
 
         Args:
             weights: The weights of `pair_weights`.
@@ -321,7 +321,7 @@ class SGRAF(Matcher):
 def _score_pairs(
     matchers: Mapping[str, _Similarity], image: Embedding, caption: Embedding, training: bool
 ) -> Tensor:
-    """The mean scores of some matchers, in tiles.
+    """Returns the mean scores of some matchers, in tiles.
 
     Args:
         matchers: The matchers, by the key of their global vectors. All attend alike, which is done
@@ -351,7 +351,7 @@ def _score_pairs(
 
 
 def _differences(image: Embedding, caption: Embedding, smoothing: float) -> Tensor:
-    """Squared differences of words and the regions that they attend to (N, C, L, D)."""
+    """Returns squared differences of words and the regions that they attend to (N, C, L, D)."""
     words, mask = caption["tokens"], caption["mask"]
     attended = attend(image["tokens"], image["mask"], words, mask, smoothing)
     return ops.square(attended - words)

@@ -69,5 +69,5 @@ class Pooling(Part):
         """
 
     def for_variance(self) -> Pooling:
-        """A pooling for a log-variance: the same, without parts that only embeddings need."""
+        """Makes a pooling for a log-variance: without parts that only embeddings need."""
         return self

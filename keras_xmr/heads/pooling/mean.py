@@ -47,7 +47,7 @@ class Mean(Pooling):
 
 
 def masked_mean(features: Any, mask: Any = None) -> Any:
-    """Mean (B, F) of the features (B, L, F) that the mask (B, L) keeps; all of them without one."""
+    """Averages the features (B, L, F) that the mask (B, L) keeps, or all of them: (B, F)."""
     if mask is None:
         return keras.ops.mean(features, axis=1)
     weights = keras.ops.cast(mask, features.dtype)[..., None]

@@ -131,7 +131,7 @@ class Projection(Pooling):
             self.hubness_axes = add_fixed("hubness_axes", (_HUBNESS_SIZE,) * 2, "identity")
 
     def average(self, features: Any, mask: Any = None) -> Any:
-        """The average of the features (B, L, F), on the unit sphere: float32 (B, F)."""
+        """Returns the average of the features (B, L, F), on the unit sphere: float32 (B, F)."""
         mean = masked_mean(ops.cast(features, "float32"), mask)
         if self.power != 1.0:
             # Its gradient at 0 would be infinite.
@@ -139,7 +139,7 @@ class Projection(Pooling):
         return l2_normalize(mean)
 
     def standardised(self, features: Any, mask: Any = None) -> Any:
-        """The inputs of the linear map: the average, centred and scaled, float32 (B, F)."""
+        """Returns the inputs of the linear map: the average, centred and scaled, float32 (B, F)."""
         return (self.average(features, mask) - self.centre) * self.scale
 
     def call(self, features: Any, mask: Any = None, training: bool | None = None) -> Any:
@@ -164,7 +164,7 @@ class Projection(Pooling):
         return ops.concatenate([joined, self._shifting(shift)], axis=-1) * 0.5**0.5
 
     def hubness(self, joined: Any) -> Any:
-        """Mean cosine with the nearest `NEIGHBOURS` of the other side, (B,).
+        """Returns the mean cosine with the nearest `NEIGHBOURS` of the other side, (B,).
 
         Args:
             joined: Both parts of the embeddings, on the unit sphere, (B, D - 4).
@@ -177,7 +177,7 @@ class Projection(Pooling):
         return ops.sum(nearest, axis=1) / ops.clip(self.num_neighbours, 1.0, count)
 
     def _shifting(self, shift: Any) -> Any:
-        """Unit vectors (B, 4) with inner products of two sides of - (shift + shift) / 2.
+        """Returns unit vectors (B, 4) with inner products of two sides of - (shift + shift) / 2.
 
         An image has (-a, s, rest, 0) and a caption (s, -a, 0, rest), with s^2 = 1/2, a = s shift.
         """
@@ -188,14 +188,14 @@ class Projection(Pooling):
         return ops.matmul(ops.stack(numbers, axis=-1), self.hubness_axes)
 
     def _one_view(self, features: Any, mask: Any) -> Any:
-        """The mask (B, L) of one random view of each item."""
+        """Returns the mask (B, L) of one random view of each item."""
         batch, positions = ops.shape(features)[0], features.shape[1]
         drawn = keras.random.randint((batch, 1), 0, self.views, seed=self.seed_generator)
         chosen = np.arange(positions) * self.views // positions == drawn
         return chosen if mask is None else ops.logical_and(mask, chosen)
 
     def for_variance(self) -> Projection:
-        """A projection without a closed form."""
+        """Returns a projection without a closed form."""
         return Projection.from_config(self.get_config() | {"closed_form": 0, "local_scaling": 0})
 
     def standardise(self, averages: np.ndarray, centre: np.ndarray) -> None:

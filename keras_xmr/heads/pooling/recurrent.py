@@ -86,7 +86,7 @@ class BiGRU(Pooling):
 
 
 def _last(features: Any, mask: Any) -> Any:
-    """The features (B, 1, F) of the last valid position."""
+    """Returns the features (B, 1, F) of the last valid position."""
     if mask is None:
         return features[:, -1:]
     return keras.ops.take_along_axis(features, last_positions(mask)[..., None], axis=1)
@@ -193,7 +193,7 @@ class GPO(Pooling):
         return ops.sum(ranked * ops.cast(weights, ranked.dtype)[..., None], axis=1)
 
     def _weights(self, length: Any, counts: Any = None) -> Any:
-        """The weight of each rank, (1, L), or (B, L) with a mask (B, L)."""
+        """Returns the weight of each rank, (1, L), or (B, L) with a mask (B, L)."""
         encoding = ops.cast(_rank_encoding(length, self.encoding), self.compute_dtype)[None]
         if counts is not None:
             encoding = ops.tile(encoding, (ops.shape(counts)[0], 1, 1))
