@@ -37,8 +37,8 @@ def test_rows_stand_under_their_tables_with_what_they_aim_at(few, capsys):
     ]
     assert lines[1:3] == [
         "  f30k_dvse_regions: DVSE",
-        "      adapted: cosines for the inner products of Eq. 4; temperature of 0.05 in the softmax "
-        "of Eq. 5;",
+        "      adapted: cosines for the inner products of Eq. 4; temperature of 0.05 in the "
+        "softmax of Eq. 5;",
     ]
     assert "      DVSE + RR, reciprocal_neighbours: rsum=514" in lines
     at = lines.index("  f30k_dvse_regions_no_mask: combination 2: without DM")
