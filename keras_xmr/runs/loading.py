@@ -123,6 +123,8 @@ def check_files(config: Config) -> None:
         ConfigError: If one does not; all of them are named.
     """
     named: dict[str, Any] = {"data.training_judgements": config.data.training_judgements}
+    if config.evaluation.labels is not None:
+        named |= {f"evaluation.labels.{key}": path for key, path in config.evaluation.labels}
     for side, tower in config.model.towers.items():
         options = tower.encoder.options()
         for option in ("vectors", "weights", "preset"):

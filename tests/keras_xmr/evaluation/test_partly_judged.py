@@ -12,13 +12,14 @@ import pytest
 from data_pipelines.prepare import prepare
 from keras_xmr.audit.candidates import judged_pairs
 from keras_xmr.commands._comparison import compare
-from keras_xmr.config.loader import find_config, load_config
+from keras_xmr.config.loader import ConfigError, find_config, load_config
 from keras_xmr.config.schema import LabelFiles
-from keras_xmr.evaluation.evaluate import evaluate_matrices, ground_truth, plan_memory
+from keras_xmr.evaluation.evaluate import evaluate_matrices, ground_truth
 from keras_xmr.evaluation.external_scores import ExternalScores, run
 from keras_xmr.evaluation.reporting.evaluation_report import write_report
 from keras_xmr.evaluation.reporting.result_tables import result_tables
 from keras_xmr.metrics import ScoreMatrices
+from keras_xmr.runs.loading import check_files
 from keras_xmr.utils.errors import UserError
 
 TEST = 6
@@ -83,8 +84,8 @@ def test_a_source_without_labels_takes_them_from_files(config, random, tmp_path)
     with pytest.raises(UserError, match=r"ids.txt has 11 ids; expected one for each of 6"):
         evaluate_matrices(scores, records, part, config)
     (tmp_path / "ids.txt").unlink()
-    with pytest.raises(UserError, match=r"evaluation\.labels: .*ids.txt does not exist"):
-        plan_memory(config, records, part)
+    with pytest.raises(ConfigError, match=r"evaluation\.labels\.ids: .*ids.txt does not exist"):
+        check_files(config)
 
 
 def test_what_people_judged_is_not_asked_by_an_audit(config):
