@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,6 +36,9 @@ from keras_xmr.utils.progress import Progress
 from keras_xmr.utils.vectors import chunks, concatenate
 
 _LOGGER = logging.getLogger(__name__)
+
+_MOST_STORED = 1 << 15
+"""Maximum number of features of a photo that are stored: 100,000 photos take at most 6.6 GB."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,16 +145,14 @@ class PhotoEmbedder:
 
     @contextmanager
     def _writing(self) -> Iterator[Writer | None]:
-        """Opens the store of features; None where another process writes to it, or none may."""
-        if self._encoder is None:
-            yield None
-            return
-        self._store = self._encoder.store()
+        """Opens the store of features to add some; None where another process does, or none may."""
+        writer = None
         with ExitStack() as stack:
-            try:
-                writer = stack.enter_context(self._encoder.writing())
-            except LockedError:
-                writer = None
+            if self._encoder is not None:
+                self._store = self._encoder.store()
+                if math.prod(self._encoder.shape) <= _MOST_STORED:
+                    with suppress(LockedError):
+                        writer = stack.enter_context(self._encoder.writing())
             yield writer
 
 

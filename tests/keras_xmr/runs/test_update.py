@@ -92,6 +92,9 @@ def test_what_is_up_to_date_stays(made):
 def test_changed_captions_are_trained_with_and_indexed(made, capsys, caplog):
     config, steps, fingerprint = made
     before = images(config)
+    kept = config.data.records / "features" / "digest" / "tokens.f2"
+    kept.parent.mkdir(parents=True)
+    kept.touch()
     add_photo(config)
     fingerprint["model"] = "new"
     with caplog.at_level("INFO"):
@@ -100,6 +103,7 @@ def test_changed_captions_are_trained_with_and_indexed(made, capsys, caplog):
     assert f"report: {config.folder / 'evaluation' / 'test' / 'report.html'}" in caplog.text
     assert steps.done == ["train", "summarize", "export"]
     assert images(config) == before + 1
+    assert kept.exists(), "features are those of the content of photos and captions"
     assert data_change(config.data) is None
     index = PhotoIndex.open(config.folder / "index")
     assert (len(index), index.fingerprint, index.run.name) == (25, "new", "stub_run")
