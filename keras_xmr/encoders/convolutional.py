@@ -12,7 +12,7 @@ import keras
 from keras_xmr.config.contracts import EncoderContract
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec, synchronize
 from keras_xmr.encoders.pretrained.weights import WeightsError, load_weights
-from keras_xmr.layers import GroupNormalization, Preprocessing, batch_normalization
+from keras_xmr.layers import Preprocessing, batch_normalization
 from keras_xmr.utils.option_types import MultiplesOfEight, PositiveInt
 
 
@@ -181,7 +181,7 @@ class SmallCNN(Encoder):
 
 def _residual(x: Any, channels: int, name: str) -> Any:
     layers = keras.layers
-    y = GroupNormalization(_GROUPS, name=f"{name}_normalize")(x)
+    y = layers.GroupNormalization(_GROUPS, name=f"{name}_normalize")(x)
     y = layers.Activation("relu", name=f"{name}_relu")(y)
     y = layers.Conv2D(channels, 3, padding="same", name=f"{name}_conv")(y)
     return layers.Add(name=f"{name}_add")([x, y])

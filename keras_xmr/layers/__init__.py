@@ -12,7 +12,6 @@ from keras_xmr.layers.local_attention import (
     LocalResidual,
 )
 from keras_xmr.layers.normalization import (
-    GroupNormalization,
     L2Normalize,
     MaskedBatchNormalization,
     ReZero,
@@ -28,7 +27,6 @@ __all__ = [
     "CaptionDecoder",
     "GlobalAttention",
     "GraphReasoning",
-    "GroupNormalization",
     "HypergraphConvolution",
     "ImageBackbone",
     "L2Normalize",

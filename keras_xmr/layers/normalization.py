@@ -1,4 +1,4 @@
-"""L2, batch and group normalisation, and learned factors."""
+"""L2 and batch normalisation, and learned factors."""
 
 from __future__ import annotations
 
@@ -82,39 +82,6 @@ def batch_normalization(*, masked: bool = False, **options: Any) -> keras.layers
     constants = {"momentum": 0.9, "epsilon": 1e-5, "synchronized": replicas > 1}
     make = MaskedBatchNormalization if masked else keras.layers.BatchNormalization
     return make(**(constants | options))
-
-
-@keras.saving.register_keras_serializable(package="keras_xmr", name="GroupNormalization")
-class GroupNormalization(keras.layers.GroupNormalization):
-    """`keras.layers.GroupNormalization` over the last axis, with the same weights and outputs.
-
-    That of Keras takes moments over height, width and the channels of a group at once, an order
-    for which TensorFlow on a CPU has no fast sum. Here places come first, and the few channels
-    that are left last: two thirds of the time with the gradient on maps of 16 x 16, and the same
-    on those of 4 x 4. Inputs and outputs are (B, H, W, C). Options are those of Keras but `axis`.
-    """
-
-    def call(self, inputs: Any) -> Any:
-        height, width, channels = inputs.shape[1:]
-        x = ops.reshape(inputs, (-1, height * width, channels))
-        # Moments of half precision overflow.
-        x = ops.cast(x, keras.backend.result_type(x.dtype, "float32"))
-        centered = x - self._group_means(ops.mean(x, axis=1))
-        variance = self._group_means(ops.mean(ops.square(centered), axis=1))
-        scale = ops.rsqrt(variance + self.epsilon)
-        if self.scale:
-            scale *= ops.cast(self.gamma, x.dtype)
-        x = centered * scale
-        if self.center:
-            x += ops.cast(self.beta, x.dtype)
-        return ops.cast(ops.reshape(x, (-1, height, width, channels)), self.compute_dtype)
-
-    def _group_means(self, means: Any) -> Any:
-        """Returns the means (B, C) of channels as those of their groups, (B, 1, C)."""
-        channels = means.shape[-1]
-        size = channels // self.groups
-        groups = ops.mean(ops.reshape(means, (-1, self.groups, size)), axis=-1)
-        return ops.repeat(groups, size, axis=-1)[:, None]
 
 
 class Temperature(RecordedLayer):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import keras
-import tensorflow as tf
 from keras import ops
 
 from keras_xmr.training.optimizers.base import PartwiseLearningRates
@@ -39,29 +38,7 @@ class Adam(PartwiseLearningRates, keras.optimizers.Adam):
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         rate = ops.cast(learning_rate, variable.dtype) * self.factor(variable)
-        if self.amsgrad:
-            super().update_step(gradient, variable, rate)
-            return
-        # The same in one operation, which reads and writes every number once, not ten times.
-        index = self._get_variable_index(variable)
-        betas = [ops.cast(beta, variable.dtype) for beta in (self.beta_1, self.beta_2)]
-        steps = ops.cast(self.iterations + 1, variable.dtype)
-        tf.raw_ops.ResourceApplyAdam(
-            var=_handle(variable),
-            m=_handle(self._momentums[index]),
-            v=_handle(self._velocities[index]),
-            beta1_power=ops.power(betas[0], steps),
-            beta2_power=ops.power(betas[1], steps),
-            lr=rate,
-            beta1=betas[0],
-            beta2=betas[1],
-            epsilon=ops.cast(self.epsilon, variable.dtype),
-            grad=tf.cast(tf.convert_to_tensor(gradient), variable.dtype),
-        )
-
-
-def _handle(variable: Any) -> Any:
-    return (variable.value if isinstance(variable, keras.Variable) else variable).handle
+        super().update_step(gradient, variable, rate)
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
