@@ -97,6 +97,11 @@ class SummaryTable:
     chance: dict[str, float] = field(default_factory=dict)
     titles: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def is_plain(self) -> bool:
+        """True if every method is scored with the matcher of its training, without re-ranking."""
+        return self.matchers == "own" and not self.reranker
+
     def title(self, split: str) -> str:
         """The title of the table."""
         title = f"{split}, {kind_title(self.judgements)}"

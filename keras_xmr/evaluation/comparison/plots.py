@@ -47,7 +47,7 @@ def comparison_pictures(
         summary_tables: Their tables.
         resampled: Their metrics over resamples, by the kind of judgements.
     """
-    plain = [b for b in summary_tables if b.matchers == "own" and not b.reranker]
+    plain = [table for table in summary_tables if table.is_plain]
     for table in plain:
         if table.judgements != "folds":
             yield _bars(table, resampled.get(table.judgements, {}))

@@ -149,6 +149,7 @@ def write_report(comparison: Comparison, folder: Path) -> Path:
         table.wide_table(table.title(comparison.split), _intervals(table, comparison.resampled))
         for table in comparison.summary_tables
     ]
+    plain = sum(table.is_plain for table in comparison.summary_tables)  # They come first.
     matrices = matrix_tables(comparison, HEADLINES)
     shown = [*tables, *matrices]
     markdown = [comparison.verdict, *(table.markdown() for table in shown), *comparison.notes]
@@ -158,9 +159,11 @@ def write_report(comparison: Comparison, folder: Path) -> Path:
     drawn = comparison_pictures(comparison.methods, comparison.summary_tables, comparison.resampled)
     page = render(
         "comparison.html",
-        title=f"{', '.join(comparison.methods)}: {comparison.split}",
+        title=f"{', '.join(runs[0].title for runs in comparison.methods.values())}: "
+        f"{comparison.split}",
         comparison=comparison,
-        tables=tables,
+        tables=tables[:plain],
+        further=tables[plain:],
         pictures=[picture.write(folder) for picture in drawn],
         matrices=matrices,
         pairs=_pair_tables(comparison),
@@ -174,7 +177,7 @@ def write_report(comparison: Comparison, folder: Path) -> Path:
 
 def _intervals(table: SummaryTable, resampled: Mapping[str, Resampled]) -> dict[str, Difference]:
     """The intervals of RSUM, for models that are scored with the matcher of their training."""
-    if table.matchers != "own" or table.reranker or table.judgements not in resampled:
+    if not table.is_plain or table.judgements not in resampled:
         return {}
     estimates = resampled[table.judgements][RSUM]
     return {name: estimates[name].difference() for name in table.rows}

@@ -340,7 +340,8 @@ def test_reports(folders, capsys, tmp_path):
     pictures = list(folder.glob("*.png"))
     assert page.count("data:image/png") == page.count("<figcaption>") == len(pictures) == 5
     assert all(Image.open(path).width <= 1000 for path in pictures)  # the page is 1,100 wide
-    assert page.count("<details>") == 5
+    assert page.count("<details>") == 6
+    assert page.index("transductive") > page.index("<h2>Other matchers, and re-ranking</h2>")
     assert "Content-Security-Policy" in page.partition("<title>")[0]
     assert "not significant" in page
     assert f'<p class="verdict">{verdict}</p>' in page
