@@ -38,6 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Serves until SIGTERM or Ctrl-C."""
+    from keras_xmr.search import PhotoIndex
+
     try:
         from keras_xmr.search.server.process import is_loopback, serve
         from keras_xmr.search.server.requests import Settings
@@ -56,8 +58,10 @@ def run(arguments: argparse.Namespace) -> None:
         originals=arguments.originals or (is_alone and not arguments.allow_host),
         names=frozenset(name.lower() for name in (*arguments.allow_host, arguments.host)),
     )
+    path = find_index(arguments)
+    PhotoIndex.open(path).close()  # Errors in it are reported before TensorFlow is imported.
     import_tensorflow()
-    service = Service(find_index(arguments), settings, arguments.run)
+    service = Service(path, settings, arguments.run)
     if not is_alone:
         _LOG.warning(
             "everyone who can reach %s can search and see these photos, without a password",
