@@ -15,6 +15,7 @@ from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.heads.pooling.projection import NEIGHBOURS
 from keras_xmr.judgements import judge
 from keras_xmr.metrics import measure
+from keras_xmr.reranking.hubs import hubness
 from keras_xmr.utils.vectors import unit_rows
 
 LINEAR = "linear model (CCA)"
@@ -119,15 +120,10 @@ def _linear_scores(tested: Vectors, records: Records, config: Config) -> dict[st
         firsts = np.unique(part.caption_image, return_index=True)[1][:: -(-len(part) // kept)]
         neighbours = train[0][part.caption_image[firsts]], train[1][firsts]
         near_images, near_captions = cca.project(best, *_unit(neighbours, rooted))
-        hubness = _hubness(images, near_captions)[:, None] + _hubness(captions, near_images)
-        scores[LINEAR_CSLS] = scores[LINEAR] - hubness / 2
+        of_images = hubness(images @ near_captions.T, NEIGHBOURS)
+        of_captions = hubness(captions @ near_images.T, NEIGHBOURS)
+        scores[LINEAR_CSLS] = scores[LINEAR] - (of_images[:, None] + of_captions) / 2
     return scores
-
-
-def _hubness(vectors: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """The mean cosine of vectors (N, D) with the nearest of others (M, D): (N,)."""
-    count = min(NEIGHBOURS, len(others))
-    return np.partition(vectors @ others.T, -count, axis=1)[:, -count:].mean(axis=1)
 
 
 def _choose(

@@ -119,8 +119,8 @@ class CSLS(_HubReranker):
                 f"the gate of {queries} has the shape {weights.shape}; use a finite number for "
                 f"each of the {len(scores)} {queries}"
             )
-        of_query = _top_means(scores, self.neighbours)[:, None]
-        of_item = _top_means(bank.T, self.neighbours)
+        of_query = hubness(scores, self.neighbours)[:, None]
+        of_item = hubness(bank.T, self.neighbours)
         result = np.empty_like(scores)
 
         def write(of: slice) -> None:
@@ -214,6 +214,6 @@ def _top(scores: np.ndarray, count: int) -> np.ndarray:
     return np.sort(np.partition(scores, start, axis=1)[:, start:], axis=1)
 
 
-def _top_means(scores: np.ndarray, count: int) -> np.ndarray:
-    """The mean of the highest scores of each row, float64 (rows,)."""
+def hubness(scores: np.ndarray, count: int) -> np.ndarray:
+    """Returns the mean of the `count` highest scores of each row, float64 (rows,)."""
     return np.concatenate(_blocks(lambda of: _top(scores[of], count).mean(1, float), len(scores)))

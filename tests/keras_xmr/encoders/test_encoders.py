@@ -111,7 +111,6 @@ def test_padding_never_changes_a_caption(random):
         ("MobileNetV2", 1280, 4),
         ("MobileNetV3Small", 576, 4),
         ("ResNet50", 2048, 4),
-        ("EfficientNetB0", 1280, 4),
     ],
 )
 def test_networks_of_keras_give_their_last_feature_map(random, architecture, channels, positions):

@@ -111,13 +111,6 @@ def test_it_is_corrected_for_hubs_where_the_model_is(evaluate):
     assert str(summary_table(evaluation)).count("CSLS") == 1
 
 
-def test_hubness_is_the_mean_cosine_with_the_nearest():
-    others = np.eye(12)[:, :3] * 2
-    found = baselines._hubness(np.array([[3.0, 1, 0]]), others)
-    np.testing.assert_allclose(found, [(6 + 2) / 10])
-    np.testing.assert_allclose(baselines._hubness(np.ones((1, 3)), others[:4]), [6 / 4])
-
-
 def test_it_finds_nothing_in_noise(evaluate):
     evaluation = evaluate(100.0)
     own, other = evaluation.matchers[0].metrics, evaluation.baselines[baselines.LINEAR].metrics
