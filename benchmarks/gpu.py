@@ -1,8 +1,8 @@
 """Losses and matchers in PyTorch beside other implementations, on a GPU or on the processor.
 
 Times and memory are of one forward and backward pass by the embeddings, in eager PyTorch. Memory
-is what PyTorch allocates at most, beside the inputs. The rows of the table are with one thread,
-while other work ran on the machine. Values and gradients are equal to six digits
+is what PyTorch allocates at most, beside the inputs. Rows without a word on it are with one
+thread; other work ran on the machine. Values and gradients are equal to six digits
 (tests/backends/test_other_libraries.py), with one caption per image and these differences. With
 several, `BatchHardMiner` takes the hardest positive, ours each of them, and `NTXentLoss` averages
 over pairs, ours over the pairs of a query and then over queries. `SmoothAPLoss` is right only for
