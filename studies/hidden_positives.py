@@ -27,6 +27,7 @@ import scipy.stats
 sys.path.append(str(Path(__file__).parent))
 
 import hardest_negative
+from birds_tables import print_table
 from hardest_negative import LOSSES, Loss, rsum
 
 from keras_xmr.utils.vectors import unit_rows
@@ -172,33 +173,50 @@ def read_results(path: Path) -> dict[Run, float]:
         }
 
 
-def difference(results: Mapping[Run, float], captions: int, kind: str) -> tuple[float, float]:
-    """RSUM of the hardest negative minus all, and half of its 95 % interval over seeds.
+def difference(
+    results: Mapping[Run, float], *terms: tuple[int, tuple[str, int, str]]
+) -> tuple[float, float]:
+    """A sum of the RSUM of weighted tasks, and half of its 95 % interval over seeds.
 
-    Seeds are paired: both losses have the same batches.
+    Seeds are paired: all losses have the same initial weights and photos.
     """
-    own, other = (
-        {r.seed: v for r, v in results.items() if r[:4] == ("test", name, captions, kind)}
-        for name in (HARDEST, ALL)
-    )
-    gaps = np.array([own[seed] - other[seed] for seed in own])
+    values = [
+        weight * np.array([v for r, v in sorted(results.items()) if r[:4] == ("test", *task)])
+        for weight, task in terms
+    ]
+    gaps = np.sum(values, axis=0)
     quantile = scipy.stats.t.ppf(0.975, len(gaps) - 1)
     return float(gaps.mean()), float(quantile * gaps.std(ddof=1) / len(gaps) ** 0.5)
 
 
-def print_table(results: Mapping[Run, float]) -> None:
-    """Prints RSUM by loss, and the difference of losses, by the captions of a photo in a batch."""
-    header = ["captions of a photo", "others", ALL, HARDEST, "difference"]
-    print("| " + " | ".join(header) + " |", "| ---: | --- | ---: | ---: | ---: |", sep="\n")
+def _hardest(captions: int, kind: str) -> list[tuple[int, tuple[str, int, str]]]:
+    """The terms of the hardest negative minus all."""
+    return [(1, (HARDEST, captions, kind)), (-1, (ALL, captions, kind))]
+
+
+def print_tables(results: Mapping[Run, float]) -> None:
+    """Prints RSUM by loss and its difference, and what hiding changes."""
+    rows = []
     for captions, kind in measured(results):
-        means = [
-            np.mean([v for r, v in results.items() if r[:4] == ("test", name, captions, kind)])
-            for name in TRAINED
-        ]
-        value, half = difference(results, captions, kind)
-        gap = f"{value:+.1f} [{value - half:+.1f}, {value + half:+.1f}]"
+        means = [difference(results, (1, (loss, captions, kind)))[0] for loss in TRAINED]
+        gap = _cell(*difference(results, *_hardest(captions, kind)))
         shown = kind if captions > 1 else "none"
-        print(f"| {captions} | {shown} | {means[0]:.1f} | {means[1]:.1f} | {gap} |")
+        rows.append([str(captions), shown, *(f"{mean:.1f}" for mean in means), gap])
+    print_table(["captions of a photo", "others", ALL, HARDEST, "hardest minus all"], rows)
+    rows = []
+    done = set(measured(results))
+    for captions in sorted(k for k in CAPTIONS if {(k, kind) for kind in KINDS} <= done):
+        terms = [
+            [(1, (loss, captions, "hidden")), (-1, (loss, captions, "known"))] for loss in TRAINED
+        ]
+        both = [(-weight, task) for weight, task in terms[0]] + terms[1]
+        rows.append([str(captions), *(_cell(*difference(results, *own)) for own in (*terms, both))])
+    changes = [f"{loss}: hidden minus known" for loss in TRAINED]
+    print_table(["captions of a photo", *changes, "interaction"], rows)
+
+
+def _cell(value: float, half: float) -> str:
+    return f"{value:+.1f} [{value - half:+.1f}, {value + half:+.1f}]"
 
 
 def measured(results: Mapping[Run, float]) -> list[tuple[int, str]]:
@@ -217,17 +235,18 @@ def draw(results: Mapping[Run, float], path: Path) -> None:
         # With one caption per photo both kinds are the same.
         keys = [key for key in measured(results) if key[0] == 1 or key[1] == kind]
         shares = [100 * (captions - 1) / (BATCH - 1) for captions, _ in keys]
-        gaps = np.array([difference(results, *key) for key in keys]).T
+        gaps = np.array([difference(results, *_hardest(*key)) for key in keys]).T
         axes.errorbar(shares, gaps[0], gaps[1], fmt=style, capsize=3, label=kind)
     axes.axhline(0, color="grey", linewidth=0.8)
     axes.set_xlabel("captions of the same photo among the negatives, %")
     axes.set_ylabel("RSUM: hardest minus all negatives")
-    axes.legend(title="other captions of the photo")
+    axes.margins(y=0.3)
+    axes.legend(title="other captions of the photo", loc="lower left", ncols=2)
     figure.savefig(path, dpi=150)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs what is missing, and prints the table."""
+    """Runs what is missing, and prints the tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -241,7 +260,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             splits = [[arrays[f"{s}_{n}"] for n in sides] for s in ("train", "val", "test")]
         run_missing(Maps(splits), options.results)
     results = read_results(options.results)
-    print_table(results)
+    print_tables(results)
     if options.figure:
         draw(results, options.figure)
 

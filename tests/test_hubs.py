@@ -148,7 +148,7 @@ def test_finished_trainings_are_not_run_again(maps, tmp_path, monkeypatch, capsy
     assert (tmp_path / "figure.png").stat().st_size
 
 
-@pytest.mark.parametrize("study", [hubs], ids=["hubs"])
+@pytest.mark.parametrize("study", [hubs, hidden_positives], ids=["hubs", "hidden_positives"])
 def test_the_page_has_what_the_results_say(study, capsys):
     study.main([])
     tables = capsys.readouterr().out
