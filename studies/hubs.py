@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import functools
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -211,6 +212,7 @@ def pack(values: Sequence[int]) -> str:
     return "".join(np.base_repr(int(value), 36).zfill(2) for value in values)
 
 
+@functools.cache
 def unpack(text: str) -> np.ndarray:
     """The numbers of `pack`."""
     return np.array([int(text[n : n + 2], 36) for n in range(0, len(text), 2)])
