@@ -15,7 +15,7 @@ from data_pipelines.options import DataOptions, ImageOptions, TextOptions
 from data_pipelines.prepare import prepare
 from data_pipelines.samplers import OnePerClassSampler, PairSampler
 from data_pipelines.shards import RecordsError
-from data_pipelines.text import SPECIAL, CaptionIds, WordTokenizer
+from data_pipelines.text import SPECIAL, WordTokenizer
 from keras_xmr.utils.errors import UserError
 
 IMAGE = ImageOptions(size=16, resize=16)
@@ -204,17 +204,6 @@ def test_labels_come_along(birds):
     _, y = next(batches(birds, sampler))
     expected = [birds.labels[image] for image in y["image_id"]]
     np.testing.assert_array_equal(y["labels"], expected)
-
-
-@pytest.mark.slow
-def test_captions_are_tokenised_once(photos, monkeypatch):
-    """Caption by caption, splitting costs 20 times as much as all at once."""
-    captions = CaptionIds.from_texts([caption.text for caption in photos.captions], TOKENIZER)
-    sampler = PairSampler(photos, 8, 0)
-    expected = [x for x, _ in itertools.islice(batches(photos, sampler), 2)]
-    monkeypatch.setattr(TOKENIZER, "pieces", None)
-    dataset = training_batches(photos, sampler, TOKENIZER, IMAGE, TEXT, captions=captions)
-    assert_same([x for x, _ in dataset.take(2).as_numpy_iterator()], expected)
 
 
 @pytest.mark.slow

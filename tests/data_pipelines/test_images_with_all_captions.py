@@ -76,15 +76,6 @@ def test_a_batch_holds_each_image_once_and_all_its_captions(photos):
 
 
 @pytest.mark.slow
-def test_starting_later_goes_on_as_if_never_stopped(photos):
-    sampler, text = ImageSampler(photos, 4, 5), TextOptions(drop_words=0.5)
-    whole = list(itertools.islice(batches(photos, sampler, text), 2, 5))
-    later = list(itertools.islice(batches(photos, sampler, text, start=2), 3))
-    for left, right in zip(whole, later, strict=True):
-        assert_same(left, right)
-
-
-@pytest.mark.slow
 def test_words_of_every_caption_are_dropped_on_their_own(photos):
     _, y = next(batches(photos, ImageSampler(photos, 13, 5)))
     dropped, _ = next(batches(photos, ImageSampler(photos, 13, 5), TextOptions(drop_words=0.5)))
