@@ -18,7 +18,7 @@ from data_pipelines.resources import disk_error_message
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.training.distribution import Distribution
 from keras_xmr.utils.errors import UserError
-from keras_xmr.utils.files import replace_atomically, reserve
+from keras_xmr.utils.files import atomic_write, replace_atomically, reserve
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -202,10 +202,14 @@ class Checkpoints:
         while self._newest in paths and paths[-1] != self._newest:
             _remove(paths.pop())  # Damaged.
         if paths:
-            times = [float(number) for number in range(1, len(paths) + 1)]
-            tf.compat.v1.train.update_checkpoint_state(
-                str(folder), paths[-1], paths, all_model_checkpoint_timestamps=times
-            )
+            names = [Path(path).name for path in paths]
+            lines = [f'model_checkpoint_path: "{names[-1]}"']
+            lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
+            # Without a time it would manage none of them.
+            lines += [
+                f"all_model_checkpoint_timestamps: {time}" for time in range(1, 1 + len(names))
+            ]
+            atomic_write(folder / "checkpoint", "\n".join(lines).encode())
         return checkpoint, tf.train.CheckpointManager(checkpoint, str(folder), _KEPT)
 
     def _find_newest(self) -> str:
