@@ -132,7 +132,8 @@ def test_a_process_killed_in_mid_epoch_ends_as_one_that_was_not(records, tmp_pat
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     says = subprocess.run(command, env=env, check=True, capture_output=True).stderr
-    for noise in (b"retracing", b"deprecated", b"CUDA error", b"Value in checkpoint could not be found"):
+    noises = (b"retracing", b"deprecated", b"CUDA error", b"Value in checkpoint could not be found")
+    for noise in noises:
         assert noise not in says
     expected, found = last_weights(whole), last_weights(killed)
     for name, values in expected.items():
