@@ -328,14 +328,10 @@ class Lead(QueryMetric):
         return np.full(len(scores), 2.0)
 
 
-def test_a_metric_that_a_config_chooses_is_shown_and_changes_no_table_of_names(monkeypatch):
+def test_a_metric_that_a_config_chooses_is_shown_and_changes_no_table_of_names():
     """Or which configs are valid would depend on what was evaluated before."""
-    monkeypatch.setattr(
-        "keras_xmr.evaluation.evaluate.components",
-        lambda family: {"lead": SimpleNamespace(load=lambda: Lead)},
-    )
     before = metric_names()
-    choice = SimpleNamespace(name="lead", options=dict)
+    choice = SimpleNamespace(name="lead", build=Lead)
     truth = GroundTruth(list("ab"), list("cd"), np.arange(2), Judgements.from_pairs([0, 1], 2))
     truth.measures = build_metrics([choice])
     try:
