@@ -16,7 +16,14 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import numpy as np
 import scipy.sparse
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationError,
+)
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 from keras_xmr.utils.documentation import page
@@ -350,6 +357,11 @@ class OneChoice(abc.ABC):
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(self._choose)
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {"type": "object"}
 
     def _choose(self, value: Any) -> BaseModel:
         choices = self.choices()
