@@ -8,10 +8,11 @@ So are the command line, the keys of configs, and the files of a run. Everything
 and every name that begins with `_`, may change at any time.
 
 `import keras_xmr` imports neither TensorFlow nor Keras, and neither do `metrics`, `relevance` and
-`reranking`. `keras_xmr.load` loads the model of a run; `keras.models.load_model` finds the classes
-of a saved model after `from keras_xmr import Retriever`.
+`reranking`. `keras_xmr.load` loads the model of a run. `keras.models.load_model` finds the classes of
+a saved model after `import keras` and `import keras_xmr`, in this order.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -87,3 +88,8 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *__all__])
+
+
+# Whoever imports Keras first may load a saved model: Keras finds registered classes alone.
+if "keras" in sys.modules and sys.modules["keras"].backend.backend() == "tensorflow":
+    import_module("keras_xmr.model.retriever")

@@ -46,7 +46,7 @@ found = {k: v.numpy().tolist() for k, v in found.items()}
 assert not {"keras_xmr", "data_pipelines", "keras_hub"} & sys.modules.keys()
 
 import keras
-from keras_xmr import Retriever
+import keras_xmr
 model = keras.models.load_model(keras_file, safe_mode=True)
 again = np.asarray(model.text_tower(np.array(ids))["mean"]).tolist()
 print(json.dumps([found, again]))

@@ -52,7 +52,7 @@ found = {n: {k: v.numpy().tolist() for k, v in f.items()} for n, f in found.item
 assert not {"keras_xmr", "data_pipelines", "tensorflow_probability"} & sys.modules.keys()
 
 import keras
-from keras_xmr import Retriever
+import keras_xmr
 model = keras.models.load_model(keras_file)
 batch = np.load(batch)
 embedded = model({"image": batch["image"], "caption": batch["caption"]})
