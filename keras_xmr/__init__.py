@@ -8,8 +8,8 @@ So are the command line, the keys of configs, and the files of a run. Everything
 and every name that begins with `_`, may change at any time.
 
 `import keras_xmr` imports neither TensorFlow nor Keras, and neither do `metrics`, `relevance` and
-`reranking`. `keras_xmr.load` loads the model of a run. `keras.models.load_model` finds the classes of
-a saved model after `import keras` and `import keras_xmr`, in this order.
+`reranking`. `keras_xmr.load` loads the model of a run. `keras.models.load_model` finds the classes
+of a saved model after `import keras` and `import keras_xmr`, in this order.
 """
 
 import sys
