@@ -1,14 +1,14 @@
-"""Losses and matchers in PyTorch beside other implementations, on a GPU or on the processor.
+"""Losses and matchers in PyTorch, compared with other implementations, on a GPU or a processor.
 
 Times and memory are of one forward and backward pass by the embeddings, in eager PyTorch. Memory
-is what PyTorch allocates at most, beside the inputs. Rows without a word on it are with one
+is what PyTorch allocates at most, without the inputs. Rows without a word on it are with one
 thread; other work ran on the machine. Values and gradients are equal to six digits
 (tests/backends/test_other_libraries.py), with one caption per image and these differences. With
 several, `BatchHardMiner` takes the hardest positive, ours each of them, and `NTXentLoss` averages
 over pairs, ours over the pairs of a query and then over queries. `SmoothAPLoss` is right only for
 as many classes as items of a class; with others it reads wrong neighbours. The sigmoid of `pcme` is
 of twice the logit, so its scale of 15 is 30 here. `coco_DAA` ranks images by images, and leaves out
-the query in place of the candidate. Weights of SAF are drawn anew, so its values are not compared.
+the query in place of the candidate. Weights of SAF are drawn again, so its values are not compared.
 
 The others are pytorch-metric-learning and, where `--released` names a folder of checkouts, losses
 released with papers: pcme and pcmepp (naver-ai), 2022-NeurIPS-DAA (leolee99), SGRAF (Paranioar).

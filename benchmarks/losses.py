@@ -1,8 +1,8 @@
 """Losses of the papers: a forward and backward pass, compared with the formula as it is printed.
 
-At the batch B, the samples or points per item J and the dimension D of the papers, and next to the
-printed formula at a size at which all of its terms fit into memory. The bound is that of the matrix
-products of a pass, or of reading the inputs and writing their gradient.
+Sizes are the batch B, the samples or points per item J and the dimension D of the papers. Another
+size is one at which all terms of the printed formula fit into memory. The bound is the matrix
+products of a pass, or reading the inputs and writing their gradient.
 
 usage: python benchmarks/losses.py [LOSS ...]
 """

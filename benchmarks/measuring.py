@@ -388,27 +388,24 @@ def show(rows: Iterable[Row]) -> None:
 
 
 HERE = ROOT / "benchmarks"
-SHOWN = 4
-"""Number of rows per part on the page, besides those with a goal; the CSV file has all."""
+WITH_GOALS, WITHOUT = 8, 3
+"""Numbers of rows per part on the page, with and without a goal; the CSV file has all."""
 _MARK = "row: "
 
 _INTRODUCTION = """\
 # Benchmarks
 
-`make bench` writes this page, and all rows to [benchmarks.csv](benchmarks.csv). Compared variants
-alternate in one run, so ratios hold where times do not. Times are medians. The machines have two
-processors (x86_64) and no GPU: nothing here ran on one.
+`make bench` writes this page, and all rows to [benchmarks.csv](benchmarks.csv), which also has rows
+of scripts of commit 537237f3. Compared variants alternate in one run, so ratios hold where times do
+not. Times are medians. The machines have two processors (x86_64) and no GPU: nothing here ran on
+one.
 
-* *plain* is a direct implementation of the formula of the paper, or the released program, named in
-  the last column. *plain / ours* is the speed-up, or its range over several machines.
+* *plain* is a direct implementation of the formula of the paper, or the released program. The last
+  column names it. *plain / ours* is the speed-up, or its range over several machines.
 * In brackets: processor time, of all threads.
 * *memory* is the peak of additional memory.
-* *of the bound* is the share of the speed that the machine can reach, as measured in the same
-  run: of large matrix products, copies of a large array, or unavoidable work, such as decoding.
-
-Rows of parts that are no longer here (evaluation, frozen features, gradient caching, growth,
-memory, records, relevance, re-ranking, serving, SGRAF, training, two workers) are in
-[benchmarks.csv](benchmarks.csv); their scripts are in commit 537237f3.
+* *of the bound* is the share of the speed that the machine can reach in the same run. It is
+  measured with large matrix products, copies of a large array, or work such as decoding.
 """
 
 
@@ -472,13 +469,15 @@ def page(found: dict[str, list[Row]], failed: dict[str, str]) -> str:
         lines += [f"`python benchmarks/measuring.py {part}`", ""]
         lines += ["| " + " | ".join(COLUMNS) + " |"]
         lines += ["| --- | --- | ---: | ---: | ---: | ---: | ---: | --- | --- |"]
-        others = [row for row in rows if not (row.at_most or row.at_least)]
-        shown = [row for row in rows if row not in others[SHOWN:]]
-        lines += ["| " + " | ".join(cells(row)) + " |" for row in shown]
-        if more := len(others[SHOWN:]):
+        goals = [row for row in rows if row.at_most or row.at_least]
+        others = [row for row in rows if row not in goals]
+        shown = goals[:WITH_GOALS] + others[:WITHOUT]
+        lines += ["| " + " | ".join(cells(row)) + " |" for row in rows if row in shown]
+        if more := len(rows) - len(shown):
             lines += ["", f"{more} more rows are in [benchmarks.csv](benchmarks.csv)."]
-        if short := [f"* {row.shortfall}" for row in rows if row.shortfall]:
-            lines += ["", "Short of its goal:", "", *short]
+        if short := [row.what.partition(":")[0] for row in rows if row.shortfall]:
+            names = "; ".join(dict.fromkeys(short))
+            lines += ["", f"Short of a goal, for reasons in the CSV file: {names}."]
         lines += ["", f"Not measured to its end: {failed[part]}", ""] if part in failed else [""]
     return "\n".join(lines).rstrip() + "\n"
 

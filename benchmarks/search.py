@@ -1,8 +1,9 @@
 """Recall, time, memory and disk of the backends of the search.
 
 Vectors are made up: Gaussians for closed-form sampled distance, whose means lie in clusters, and
-queries near to some of them. Recall is of the ten best that the backend `exact` finds. A query is
-asked alone. NumPy's way is what one writes without any backend: all products, and the ten largest.
+queries near to some of them. Recall is of the ten best that the backend `exact` finds. Queries
+come one by one. NumPy's way is what one writes without any backend: all products, and the ten
+largest.
 OMP_NUM_THREADS=1 keeps threads from waiting for each other.
 
 usage: python benchmarks/search.py [SIZE ...]

@@ -1,6 +1,6 @@
 """Starting: time until the command line prints its help, or a model computes an embedding.
 
-Every figure is of a separate process, from its start to its end. The model is that of the demo, as
+Every figure is of a separate process, from its start to its end. The model is the demo's, as
 an export leaves it, without training: weights change no time. Each part of loading to the first
 embedding has a row, measured in a process that does nothing else.
 
