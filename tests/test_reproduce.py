@@ -10,6 +10,7 @@ import json
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 import presets
@@ -56,6 +57,13 @@ def options(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
 
 
 RUNS = [line for line in commands() if command_of(line) in ("run", "prepare")]
+ALWAYS = ("f30k_vsepp_nt_xent", "f30k_dvse_regions")
+"""Configs that the suite trains: of photos, and of regions. The others are heavy."""
+
+
+def _heavy_if_other(line: list[str]) -> Any:
+    trains = command_of(line) == "run" and options(line)[0]["--config"] not in ALWAYS
+    return pytest.param(line, marks=pytest.mark.heavy if trains else ())
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +81,7 @@ def exported() -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", RUNS, ids=" ".join)
+@pytest.mark.parametrize("arguments", [*map(_heavy_if_other, RUNS)], ids=" ".join)
 def test_guide_can_be_followed_with_samples(arguments, folder, exported, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     flags, overrides = options(arguments)
