@@ -276,7 +276,8 @@ class Run:
     def export(self) -> None:
         """Writes `model.keras` and the SavedModel."""
         _LOGGER.info("== export")
-        self.folder.export(lambda path: export_keras(self.model, path))
+        model = self.model
+        self.folder.export(lambda path: export_keras(model, path))
         _LOGGER.info("Keras model: %s", self.folder.model)
         path = next_version(self.folder.serving)
         export_saved_model(self.model, self.tokenizer, self.config.data.image, path)

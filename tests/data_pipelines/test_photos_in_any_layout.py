@@ -256,7 +256,9 @@ def test_formats_of_pillow_and_its_plugins_are_read_upright(kind, orientation):
 def test_heic_without_its_plugin_says_what_to_install(monkeypatch):
     monkeypatch.setattr(pixels, "_reads_heif", lambda: False)
     heic = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic"
-    with pytest.raises(UnreadableError, match=r"a\.heic is a HEIC file, .*'keras-xmr\[heic\]'"):
+    with pytest.raises(
+        UnreadableError, match=r"a\.heic is a HEIC file, .*pip install '.*\[heic\]'"
+    ):
         pixels.read_pixels(heic, "a.heic")
 
 

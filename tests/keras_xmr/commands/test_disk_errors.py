@@ -222,8 +222,8 @@ def test_a_relevance_file_that_is_a_folder_is_refused(tmp_path):
     "arguments",
     [("--set=output=file",), ("prepare", "--set=data.records=file/records")],
 )
-def test_a_run_that_has_no_place_is_refused_before_tensorflow(tmp_path, in_the_way, arguments):
-    done = start(*arguments, cwd=tmp_path)
+def test_a_run_that_has_no_place_is_refused(tmp_path, in_the_way, arguments):
+    done = start(*arguments, cwd=tmp_path, tripwire=False)
     assert (done.returncode, done.stderr[:27]) == (1, "error: file is not a folder")
 
 

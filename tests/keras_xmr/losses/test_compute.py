@@ -30,7 +30,7 @@ IMAGES, CAPTIONS = points(4, 1), points(6, 2)
 RELEVANCE = np.random.default_rng(3).random((4, 6))
 LOGITS = {"matcher": matchers.MeanOnly(scale=1.0, shift=0.0)}
 OF_POINTS = ("NTXent", "SupervisedContrastive", "Triplet", "SmoothAP", "MMD", "Uniformity")
-OF_POINTS += ("VarianceAwareWeighting",)
+OF_POINTS += ("VarianceAwareWeighting", "AdaptiveOfflineQuintuplet")
 OF_GAUSSIANS = ("KLDivergence", "MahalanobisContrastive", "HypergraphContrastive")
 OF_SETS = ("Diversity", "SetUniformity", "DynamicOrthogonality")
 CASES = [
