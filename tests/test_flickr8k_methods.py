@@ -113,6 +113,7 @@ def test_the_tracked_tables_are_those_of_the_tracked_runs(tables, tmp_path):
         assert (tmp_path / "table.csv").read_text() == tracked.read_text()
 
 
+@pytest.mark.heavy
 @pytest.mark.slow
 def test_runs_are_measured_once_beside_baselines(bench, tables, tmp_path, capsys, monkeypatch):
     datasets.flickr8k(tmp_path / "raw")

@@ -111,6 +111,7 @@ def test_commands_take_it_as_a_run(cases, here, capsys):
     assert RunModel(Path("saved_models/siglip2")).fingerprint == model.fingerprint
 
 
+@pytest.mark.heavy
 def test_it_is_exported(cases, here):
     keras_xmr_command("export", "--model=models/siglip2")
     loaded = keras_xmr.load("saved_models/siglip2")
@@ -124,6 +125,7 @@ def preset(cases):
     return presets.siglip(cases["clip"].folder.parent / "preset")
 
 
+@pytest.mark.heavy
 def test_it_is_written_as_onnx(preset, here):
     pytest.importorskip("tf2onnx")
     keras_xmr_command("export", "--model=models/preset", "--onnx")

@@ -126,6 +126,7 @@ def test_token_matchers_ignore_padding(regions, make):
         np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.heavy
 @pytest.mark.slow
 def test_images_of_any_number_of_regions_are_embedded_scored_and_exported(regions, tmp_path):
     model = token_models.retriever(SAF(**TINY), tower(ENCODERS["vsrn"], None, "tokens"))

@@ -113,6 +113,7 @@ def trained(tmp_path_factory):
     return later, begun
 
 
+@pytest.mark.heavy
 def test_a_bag_keeps_the_words_of_the_training_with_the_run(trained):
     later, _ = trained
     columns = later.model.text_tower.get_layer("bag_of_words").columns.numpy()

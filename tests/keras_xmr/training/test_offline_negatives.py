@@ -79,6 +79,7 @@ def test_the_hardest_are_those_of_the_whole_matrix(random, of_captions):
     np.testing.assert_array_equal(found, np.argsort(-scores, axis=1)[:, :count])
 
 
+@pytest.mark.heavy
 @pytest.mark.slow
 def test_a_training_that_is_killed_goes_on_with_the_negatives_of_its_epoch(tmp_path, monkeypatch):
     def start(name):
