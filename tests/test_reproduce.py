@@ -34,8 +34,8 @@ def commands() -> list[list[str]]:
     blocks = re.findall(r"```sh\n(.*?)```", GUIDE.read_text("utf-8"), re.S)
     lines = "".join(blocks).replace("\\\n", " ").splitlines()
     parsed = [shlex.split(line, comments=True) for line in lines if line.strip()]
-    assert all(line[:2] == ["python", "main.py"] for line in parsed)
-    return [line[2:] for line in parsed]
+    assert all(line[0] == "keras-xmr" for line in parsed)
+    return [line[1:] for line in parsed]
 
 
 def command_of(arguments: list[str]) -> str:
