@@ -89,6 +89,8 @@ def test_the_gradient_of_imram(random):
     image, caption = sides(random)
     matcher = matchers.IMRAM(steps=2)
     matcher(image, caption)
+    for weight in matcher.trainable_weights:
+        weight.assign(0.2 * random.normal(size=weight.shape))
     weigh = random.normal(size=(4, 5)).astype(np.float32)
 
     def value(regions, words):
