@@ -25,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from keras_xmr.utils import option_types
 from keras_xmr.utils.messages import nearest
+from keras_xmr.utils.naming import snake_case
 from keras_xmr.utils.plugins import PluginError, plugin_classes
 
 FAMILIES: Mapping[str, tuple[str, str]] = {
@@ -153,11 +154,6 @@ def why_not_found(family: str, name: str) -> str:
                 f"`from {package} import {base}` and class {cls.__name__}({base})"
             )
     return ""
-
-
-def snake_case(name: str) -> str:
-    """Returns `soft_contrastive` for `SoftContrastive`, and likewise `nt_xent` and `adamp`."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z](?!$))|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
 @cache

@@ -8,10 +8,10 @@ import numpy as np
 from keras import ops
 
 from keras_xmr.config.contracts import HeadContract
-from keras_xmr.config.registry import snake_case
 from keras_xmr.heads.base import HeadError, PooledHead, PoolingMaker
 from keras_xmr.heads.pooling import Projection
 from keras_xmr.layers import l2_normalize
+from keras_xmr.utils.naming import snake_case
 from keras_xmr.utils.option_types import PositiveInt
 
 

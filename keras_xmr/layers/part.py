@@ -11,8 +11,9 @@ import keras
 from pydantic import ValidationError
 
 from keras_xmr.config.contracts import Declared, first_mistake
-from keras_xmr.config.registry import options_of, snake_case
+from keras_xmr.config.registry import options_of
 from keras_xmr.utils.errors import ArgumentError
+from keras_xmr.utils.naming import snake_case
 
 
 class RecordedLayer(keras.layers.Layer):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from keras_xmr.metrics.score_matrices import ScoreMatrices, Scores
 from keras_xmr.metrics.semantic import match_by_labels, precision_by_relevance
 from keras_xmr.utils.errors import ArgumentError
 from keras_xmr.utils.files import atomic_write
+from keras_xmr.utils.naming import snake_case
 
 SHOWN = (*(f"recall_{k}" for k in RECALL_AT), *(f"found_{k}" for k in RELEVANT_AT))
 
@@ -173,17 +173,13 @@ def per_query(
         truth.labels = [tuple(np.flatnonzero(row).tolist()) for row in vectors]
         truth.has_sets_of_labels = True
     truth.relevance = None if relevance is None else as_array(relevance, "relevance")
-    truth.measures = {_snake(type(metric).__name__): metric for metric in metrics}
+    truth.measures = {snake_case(type(metric).__name__): metric for metric in metrics}
     directions = measure(matrices, truth).metrics.directions
     return {
         f"{side}_{name}": values
         for side, queries in directions.items()
         for name, values in queries.values.items()
     }
-
-
-def _snake(name: str) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
 def owners(judgements: Judgements, image_ids: Any = None) -> np.ndarray | None:

@@ -10,10 +10,10 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
-from keras_xmr.config.registry import snake_case
 from keras_xmr.embeddings.kinds import Embedding, for_matching
 from keras_xmr.losses import Loss, Relations
 from keras_xmr.utils.errors import ArgumentError
+from keras_xmr.utils.naming import snake_case
 
 Tensor = Any
 

@@ -17,7 +17,8 @@ from keras_xmr.config.loader import (
     load_config,
     packaged_configs,
 )
-from keras_xmr.config.registry import FAMILIES, components, options_of, snake_case, summary_of
+from keras_xmr.config.registry import FAMILIES, components, options_of, summary_of
+from keras_xmr.utils.naming import snake_case
 
 DEMO = "scenes_pcme"
 
