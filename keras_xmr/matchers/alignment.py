@@ -28,6 +28,22 @@ def softmax(logits: Tensor, axis: int = -1) -> Tensor:
     return ops.exp(logits - ops.logsumexp(logits, axis=axis, keepdims=True))
 
 
+def attention_logits(products: Tensor, asks: Tensor, exists: Tensor, smoothing: float) -> Tensor:
+    """Returns the logits of stacked cross attention (..., contexts, queries).
+
+    LeakyReLU of the products, divided by its norm over the queries (Lee et al. 2018, and the
+    released code of Diao et al. 2021).
+
+    Args:
+        products: Inner products of contexts and queries (..., contexts, queries).
+        asks: 1 for queries, 0 for padding, of a shape that broadcasts.
+        exists: Whether there is a context, likewise; others have -1e9.
+        smoothing: Factor of the logits.
+    """
+    logits = l2_normalize(ops.leaky_relu(products, 0.1) * asks)
+    return ops.where(exists, smoothing * logits, -1e9)
+
+
 def attend(
     regions: Tensor, region_mask: Tensor, words: Tensor, word_mask: Tensor, smoothing: float
 ) -> Tensor:
@@ -50,10 +66,10 @@ def attend(
     n, r, width = ops.shape(regions)
     c, length = ops.shape(words)[:2]
     flat = ops.transpose(ops.reshape(words, (-1, width)))
-    affinity = ops.leaky_relu(ops.matmul(ops.reshape(regions, (-1, width)), flat), 0.1)
-    affinity = l2_normalize(ops.reshape(affinity, (n, r, c, length)) * word_mask)
-    affinity = ops.where(region_mask[:, :, None, None] > 0, smoothing * affinity, -1e9)
-    weights = ops.reshape(ops.softmax(affinity, axis=1), (n, r, c * length))
+    products = ops.matmul(ops.reshape(regions, (-1, width)), flat)
+    products, exists = ops.reshape(products, (n, r, c, length)), region_mask[:, :, None, None] > 0
+    logits = attention_logits(products, word_mask, exists, smoothing)
+    weights = ops.reshape(ops.softmax(logits, axis=1), (n, r, c * length))
     weights = ops.transpose(weights, (0, 2, 1))
     # |w V|^2 = w (V V^T) w: dividing the weights by it spares two passes over the vectors. Where
     # regions cancel out, rounding bounds the smallest value distinct from 0.

@@ -10,7 +10,7 @@ from keras_xmr.config.contracts import MatcherContract, SearchContract
 from keras_xmr.embeddings.kinds import Embedding, Tensor
 from keras_xmr.layers import l2_normalize
 from keras_xmr.layers.backend import read_variables
-from keras_xmr.matchers.alignment import linear, score_in_tiles, softmax
+from keras_xmr.matchers.alignment import attention_logits, linear, score_in_tiles, softmax
 from keras_xmr.matchers.base import Matcher
 from keras_xmr.utils.option_types import PositiveFloat, PositiveInt
 
@@ -104,9 +104,9 @@ class IMRAM(Matcher):
     def _attend(self, asked: Tensor, mask: Tensor, contexts: Embedding) -> Tensor:
         """Returns the means of context tokens that queries (..., Q, D) attend to, (N, C, Q, D)."""
         tokens, there = contexts["tokens"], contexts["mask"][..., None] > 0
-        logits = ops.matmul(tokens, ops.swapaxes(asked, -1, -2))
-        logits = l2_normalize(ops.leaky_relu(logits, 0.1) * mask[..., None, :])
-        weights = softmax(ops.where(there, self.smoothing * logits, -1e9), axis=-2)
+        products = ops.matmul(tokens, ops.swapaxes(asked, -1, -2))
+        logits = attention_logits(products, mask[..., None, :], there, self.smoothing)
+        weights = softmax(logits, axis=-2)
         return ops.matmul(ops.swapaxes(weights, -1, -2), tokens)
 
 

@@ -10,7 +10,7 @@ from keras_xmr.config.contracts import MatcherContract, SearchContract
 from keras_xmr.embeddings.kinds import Embedding, Tensor
 from keras_xmr.layers import l2_normalize
 from keras_xmr.layers.backend import read_variables
-from keras_xmr.matchers.alignment import score_in_tiles, softmax
+from keras_xmr.matchers.alignment import attention_logits, score_in_tiles, softmax
 from keras_xmr.matchers.base import Matcher
 from keras_xmr.utils.option_types import PositiveFloat, PositiveInt
 
@@ -117,10 +117,9 @@ class NAAF(Matcher):
 
     def _relevance(self, cosines: Tensor, there: Tensor, mask: Tensor) -> Tensor:
         """Averages cosines of words with regions by the attention of `SCAN`: (N, C, L)."""
-        logits = ops.swapaxes(ops.leaky_relu(cosines, 0.1) * mask[..., None], -1, -2)
-        logits = self.smoothing * ops.swapaxes(l2_normalize(logits), -1, -2)
-        weights = softmax(ops.where(there, logits, -1e9))
-        return ops.sum(weights * cosines, axis=-1)
+        cosines, there = (ops.swapaxes(values, -1, -2) for values in (cosines, there))
+        logits = attention_logits(cosines, mask[:, None, :], there, self.smoothing)
+        return ops.sum(softmax(logits, axis=-2) * cosines, axis=-2)
 
     def _move(self, words: Tensor, *sums: Tensor) -> None:
         """Moves the boundaries by the best cosines of a batch: sums, and sums of squares."""
