@@ -75,7 +75,7 @@ def damaged(content: bytes, damage: tuple[float, int, bytes]) -> bytes:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("count", [4, *COUNTS[1:]])
 def test_captions(count):
     def check(texts):
         ids = TOKENIZER(texts).numpy()

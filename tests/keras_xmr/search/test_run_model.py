@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import copy
 
+import graphs
 import numpy as np
 import pytest
 import scipy.stats
@@ -45,9 +46,16 @@ def photos(trained, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def index(trained, photos, tmp_path_factory):
+def embedded(trained):
+    """The test split as evaluation embeds it."""
+    part = trained.records.split("test")
+    with graphs.eager():
+        return embed_split(trained.model, part, trained.tokenizer, trained.config)
+
+
+@pytest.fixture(scope="module")
+def index(trained, model, photos, tmp_path_factory):
     path = tmp_path_factory.mktemp("index") / "index"
-    model = RunModel(trained.folder.path)
     report = build_index(model, photos.resolve(), path, calibrate=True)
     assert not report.broken
     assert example_caption(model) in [c.text for c in trained.records.split("train").captions]
@@ -55,14 +63,18 @@ def index(trained, photos, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def searcher(index):
-    """Searches with the model that it loads itself, of which a text tower is traced once."""
-    return Searcher(index)
+def searcher(index, model):
+    return Searcher(index, embedder=model)
 
 
-def test_photos_are_scored_as_evaluation_scores_them(trained, searcher):
+@pytest.fixture(scope="module")
+def plain(index):
+    """Searches without graphs, with the model that it loads itself."""
+    return Searcher(index, compiled=False)
+
+
+def test_photos_are_scored_as_evaluation_scores_them(trained, embedded, searcher):
     part = trained.records.split("test")
-    embedded = embed_split(trained.model, part, trained.tokenizer, trained.config)
     scores = score_tiles(
         trained.model.matcher, embedded.images, embedded.captions, trained.config.evaluation.tile
     ).dense()
@@ -74,14 +86,12 @@ def test_photos_are_scored_as_evaluation_scores_them(trained, searcher):
         assert found.certified
 
 
-def test_answer_sets_are_calibrated_and_cover_the_exhaustive_truth(trained, model, index):
+def test_answer_sets_are_calibrated_and_cover_the_exhaustive_truth(trained, embedded, model, index):
     assert index.answer_sets is not None
     assert calibrate_run(model)[0] == index.answer_sets
     reference = embed_reference(model, trained.records)
     asked = SplitQueries.embed(model, trained.records, "test").standardised(reference)
     assert asked.right.sum() > len(asked.right)  # Captions are true of several photos.
-    part = trained.records.split("test")
-    embedded = embed_split(trained.model, part, trained.tokenizer, trained.config)
     known = SplitQueries.embed(model, trained.records, "test", embedded)
     known = known.standardised(reference)
     np.testing.assert_allclose(known.scores, asked.scores, rtol=1e-3, atol=1e-3)
@@ -101,13 +111,12 @@ def test_records_of_other_data_are_refused(trained):
     assert example_caption(model) == ""
 
 
-def test_texts_are_read_in_a_graph_as_one_by_one(trained, model):
-    plain = RunModel(trained.folder.path, compiled=False)
+def test_texts_are_read_in_a_graph_as_one_by_one(model, plain):
     texts = ["A large red Circle, isn't it?", "qxz wombats wombats", "!", ""]
     for text in texts:
-        assert model.unknown_words(text) == plain.unknown_words(text)
+        assert model.unknown_words(text) == plain.model.unknown_words(text)
     assert model.unknown_words(texts[1]) == ("qxz", "wombats")
-    for name, values in plain.embed_texts(texts).items():
+    for name, values in plain.model.embed_texts(texts).items():
         np.testing.assert_allclose(model.embed_texts(texts)[name], values, rtol=1e-4, atol=1e-5)
 
 
@@ -124,8 +133,7 @@ def test_scores_have_one_graph_for_any_number_of_photos_and_texts(model, monkeyp
     assert not caplog.records, "AutoGraph warns of functions that it cannot convert"
 
 
-def test_a_query_of_words_loads_no_image_tower(trained, index, searcher):
-    plain = Searcher(index, compiled=False)
+def test_a_query_of_words_loads_no_image_tower(trained, plain, searcher):
     found = plain.search(Query(texts=("a red circle",)), count=3)
     assert not {"image_tower", "_complete_model"} & vars(plain.model).keys()
     assert_same_weights(plain.model, trained.model)

@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-import command_line
 import httpx
 import pytest
 import server_load
@@ -73,7 +72,8 @@ def test_sigterm_lets_it_answer_what_was_asked(index):
 
 
 @pytest.mark.slow
-def test_a_search_by_the_command_line_asks_a_running_server_without_tensorflow(index, capsys):
+def test_programs_ask_a_server_and_many_at_once_see_no_error(index, capsys):
+    """The command line, without TensorFlow, and then many clients until SIGTERM."""
     script = """
 import sys
 from keras_xmr.commands._cli import main
@@ -87,7 +87,8 @@ assert "tensorflow" not in sys.modules and "keras" not in sys.modules
             main(["keras-xmr", "search", f"--server={url}", *words])
         return capsys.readouterr().err
 
-    with stub_server(index, 0) as (_, url):
+    with stub_server(index, 0.002) as (process, url):
+        server_load.wait_until_ready(url, 30)
         words = ["search", f"--server={url}", "red", "--not=blue", "--results=3", "--json"]
         command = [sys.executable, "-c", script, *words]
         found = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
@@ -98,6 +99,11 @@ assert "tensorflow" not in sys.modules and "keras" not in sys.modules
         assert answer["hits"] == json.loads(json.dumps([asdict(hit) for hit in wanted.hits]))
         said = refusal("red", "--folder=" + "x" * 2000)
         assert f"{url}search refuses the search: " in said
+        clients = server_load.load(url, 32, 1.0, lambda: process.send_signal(signal.SIGTERM))
+        load = asyncio.run(clients)
+        assert process.wait(20) == 0
+    assert not load.errors
+    assert set(load.seconds) >= {"words", "like photo", "upload"}
     assert f"{url}search gives no answer to the search" in refusal("red")
     assert "--image excludes --server; use --index" in refusal("--image=a.jpg")
 
@@ -146,18 +152,6 @@ def test_what_takes_too_long_is_told_so_when_the_server_ends(index, monkeypatch)
 
 
 @pytest.mark.slow
-def test_many_clients_at_once_see_no_error(index):
-    with stub_server(index, 0.002) as (process, url):
-        server_load.wait_until_ready(url, 30)
-        found = asyncio.run(
-            server_load.load(url, 32, 1.0, lambda: process.send_signal(signal.SIGTERM))
-        )
-        assert process.wait(20) == 0
-    assert not found.errors
-    assert set(found.seconds) >= {"words", "like photo", "upload"}
-
-
-@pytest.mark.slow
 def test_a_model_that_does_not_fit_ends_the_server(index):
     service = Service(index, Settings(), load=lambda: StubEmbedder(fingerprint="another"))
     with pytest.raises(UserError, match="was made by another model"):
@@ -189,14 +183,6 @@ def test_addresses():
     assert [is_loopback(host) for host in ("0.0.0.0", "::", "192.168.1.5", "home")] == [False] * 4
 
 
-@pytest.mark.slow
-def test_the_command_says_what_is_wrong_without_tensorflow(tmp_path):
-    result = command_line.start("serve", "--index=nowhere", cwd=tmp_path)
-    assert result.returncode == 1
-    assert result.stderr.startswith("error: ")
-    assert "nowhere" in result.stderr
-
-
 def command(*words: str) -> None:
     """Does what the command does with some arguments."""
     parser = argparse.ArgumentParser()
@@ -204,7 +190,10 @@ def command(*words: str) -> None:
     serve_command.run(parser.parse_args(["--index=nowhere", *words]))
 
 
-def test_a_port_that_is_none_is_told():
+def test_the_command_says_what_is_wrong_before_tensorflow_is_imported(monkeypatch):
+    monkeypatch.setattr(serve_command, "import_tensorflow", lambda: pytest.fail("too late"))
+    with pytest.raises(UserError, match=r"nowhere holds no index"):
+        command()
     with pytest.raises(UserError, match="--port: 70000 is not a valid port"):
         command("--port=70000")
 
