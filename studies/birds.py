@@ -35,7 +35,6 @@ from scipy.special import softmax
 sys.path.append(str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
-from baselines import csls
 from birds_tables import COLUMNS, Line, add_paths, print_tables, read_lines
 
 from keras_xmr.commands._steps import Run
@@ -50,6 +49,7 @@ from keras_xmr.layers.keras_compat import all_layers
 from keras_xmr.model.objective import Objective
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.relevance import TOKENIZERS, BatchRelevance, weigh
+from keras_xmr.reranking import CSLS, ScoreBank
 from keras_xmr.training.phases import phase_schedule
 from keras_xmr.utils.vectors import unit_rows
 
@@ -161,9 +161,10 @@ def of_validation(figures: np.ndarray) -> float:
 
 
 def _csls(images: np.ndarray, captions: np.ndarray, train: Sequence[np.ndarray]) -> Any:
-    """Cosines (N, M) less the hubness of both sides, by training items; see `baselines.csls`."""
-    scores = csls(images, captions, *train)
-    return scores, scores.T
+    """Cosines of both directions, (N, M) and (M, N), less the hubness of what is ranked."""
+    bank = ScoreBank(train[0] @ captions.T, train[1] @ images.T)
+    found = CSLS(bank, neighbours=10)(images @ captions.T)
+    return found.image_to_text, found.text_to_image.T
 
 
 class Study:

@@ -1,7 +1,27 @@
-"""Tables of what studies/flickr8k_methods.py has measured."""
+"""Tables of what studies/flickr8k_methods.py has measured.
+
+The command prints which annotated metric ranks methods as people do.
+Kendall's tau-b between the order of methods by an annotated metric and that by what the crowd or
+the experts judged, both means of the two directions. In brackets is the range of 95 % of resampled
+test photos, each with its captions, on which both sides are measured anew. It is no confidence
+interval: resamples add noise to both orders (docs/explanation/statistics.md). The last rows say
+what can be reached: the order by people on one half of the photos against that on the other half.
+
+`--labels` says how many judgements replace the annotated pairs: the methods are ordered by the
+judgements of as many captions as so many labels pay for, with all photos judged for each of them,
+and by the annotated pairs alone (0 labels). The reference is the order by people on the captions of
+the other half of the photos.
+
+Two rows are of captions as queries alone: nDCG@10 of photos as queries needs the ranks of all five
+captions, of which the runs keep the best.
+
+    python studies/methods_table.py
+    python studies/methods_table.py --labels
+"""
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
 from collections import defaultdict
@@ -12,8 +32,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from baselines import recalls
 
+from keras_xmr.config.fidelity import fidelity_text
+from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.metrics import chance_from_counts
 from keras_xmr.metrics.bootstrap import Estimate, Seeds, resampled_means
 
@@ -34,6 +55,17 @@ _LABELS = {
     "dual_encoder": "linear dual encoder, tuned",
     "dual_encoder_csls": "linear dual encoder, tuned, CSLS",
 }
+
+ANNOTATED = {"R@1": (1,), "R@5": (5,), "R@10": (10,), "RSUM": (1, 5, 10)}
+BY_PEOPLE = {
+    (people, metric): f"{title}, by the {people}"
+    for people in ("crowd", "experts")
+    for metric, title in (("map_at_r", "mAP@R"), ("r_precision", "R-Precision"))
+}
+DRAWS = 1000
+LABELS = (0, 100, 1_000, 10_000, 20_000)
+PER_CAPTION = 47_830 / 1_000
+"""Labels that the crowd gave per caption: 47,830 pairs of 1,000 captions."""
 
 # What a part of a method is worth: the part, the method with it, and without.
 PARTS = (
@@ -91,6 +123,11 @@ PAIRS = (
 )
 
 
+def recalls(found: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    """R@1, R@5, R@10 of images and then of captions, in percent, (6,)."""
+    return np.array([100 * np.mean(side <= k) for side in found for k in (1, 5, 10)])
+
+
 @dataclass(frozen=True, eq=False)
 class Runs:
     """A metric of the runs of a method, in percent.
@@ -127,6 +164,13 @@ class Method:
     def label(self) -> str:
         """Its name in tables."""
         return _LABELS.get(self.name, f"`{self.name.removeprefix('csv_pretrained_')}`")
+
+    @property
+    def fidelity(self) -> str:
+        """Whether its config follows its paper; empty of what has no config."""
+        if not self.name.startswith("csv_pretrained"):
+            return ""
+        return fidelity_text(load_config(find_config(self.name)).fidelity or "")
 
     @cached_property
     def recalls(self) -> np.ndarray:
@@ -225,22 +269,6 @@ def methods_of(lines: Sequence[Mapping[str, Any]]) -> list[Method]:
     return sorted(methods, key=lambda method: -method.recalls[:, -1].mean())
 
 
-def groups_of(methods: Sequence[Method], rsum: Mapping[str, Runs]) -> list[int]:
-    """The group of each method, which are in the order of RSUM.
-
-    A method begins a new group if its difference from the first one of the group is significant.
-    """
-    groups, first, pooled = [], None, pooled_seeds(rsum.values())
-    for method in methods:
-        own = rsum[method.name]
-        if first is None or apart(pooled, first, own).difference().low > 0:
-            first = own
-            groups.append(groups[-1] + 1 if groups else 1)
-        else:
-            groups.append(groups[-1])
-    return groups
-
-
 def rows_of(methods: Sequence[Method]) -> Iterator[dict[str, str]]:
     """A row per method, of cells by the title of their column."""
     rsum = rsum_of(methods)
@@ -249,9 +277,9 @@ def rows_of(methods: Sequence[Method]) -> Iterator[dict[str, str]]:
         (people, side): r_precision_of(methods, people, side) for people in PEOPLE for side in SIDES
     }
     encoder = "dual_encoder"
-    for method, group in zip(methods, groups_of(methods, rsum), strict=True):
+    for method in methods:
         name = method.name
-        row = {"group": str(group), "method": method.label}
+        row = {"method": method.label, "published or adapted": method.fidelity}
         expected = method.lines[0].get("expected")
         means = _chance_recalls(method) if expected else method.recalls.mean(axis=0)
         row |= dict(zip(RECALLS, (f"{v:.1f}" for v in means), strict=False))
@@ -326,7 +354,7 @@ def config_name(name: str) -> str:
 
 def print_table(rows: Sequence[Mapping[str, str]]) -> None:
     """Prints some columns of `rows_of` or `parts_of` in Markdown; `write_csv` has all."""
-    hidden = (*RECALLS, f"to {_LABELS['cca']}", "val RSUM")
+    hidden = (*RECALLS, "published or adapted", f"to {_LABELS['cca']}", "val RSUM")
     shown = [column for column in _columns(rows) if column not in hidden]
     print(f"| {' | '.join(shown)} |")
     rules = ("---" if column in ("method", "part") else "---:" for column in shown)
@@ -364,3 +392,162 @@ def _chance_recalls(method: Method) -> np.ndarray:
     summary = chance_from_counts(*right)
     names = [f"{side}_recall_{k}" for side in SIDES for k in (1, 5, 10)]
     return 100 * np.array([summary[name] for name in (*names, "rsum")])
+
+
+def ranking_of(methods: Sequence[Method], draws: int = DRAWS) -> list[tuple[str, list[str]]]:
+    """A row per annotated metric, and one for the two halves of the photos."""
+    annotated = {name: _annotated(methods, ks) for name, ks in ANNOTATED.items()}
+    judged = [_judged(methods, people, metric) for people, metric in BY_PEOPLE]
+    photos = annotated["RSUM"].shape[2]
+    random = np.random.default_rng(0)
+    drawn = random.integers(0, photos, (draws, photos))
+    weights = np.stack([np.bincount(row, minlength=photos) for row in drawn])
+    truths = [_with_draws(values, weights) for values in judged]
+    rows = [
+        (name, [_tau_cell(_with_draws(values, weights), truth) for truth in truths])
+        for name, values in annotated.items()
+    ]
+    # A caption has one photo, so its rank is all that nDCG reads.
+    gains = _per_photo([[_gains(line["ranks"]) for line in m.lines] for m in methods])
+    truths = [_with_draws(values[..., 1:], weights) for values in judged]
+    for name, values in (("R@10", annotated["R@10"]), ("nDCG@10", gains)):
+        own = _with_draws(values[..., 1:], weights)
+        rows.append((f"{name}, captions as queries", [_tau_cell(own, truth) for truth in truths]))
+    halves = np.stack([random.permutation(photos) < photos // 2 for _ in range(draws)])
+    reached = []
+    for truth in judged:
+        taus = tau(_means(truth, halves), _means(truth, ~halves))
+        low, high = np.quantile(taus, [0.025, 0.975])
+        reached.append(f"{np.mean(taus):.2f} [{low:.2f}, {high:.2f}]")
+    return [*rows, ("two halves of the photos", reached)]
+
+
+def print_labels(methods: Sequence[Method]) -> None:
+    """Prints a table in Markdown."""
+    print("| labels of people | captions | tau | 95 % of draws |\n| ---: | ---: | ---: | ---: |")
+    for labels, captions, taus in taus_of_labels(methods):
+        low, high = np.quantile(taus, [0.025, 0.975])
+        print(f"| {labels:,} | {captions} | {np.mean(taus):.2f} | {low:.2f} to {high:.2f} |")
+
+
+def taus_of_labels(
+    methods: Sequence[Method], draws: int = DRAWS
+) -> list[tuple[int, int, np.ndarray]]:
+    """By number of labels the captions that they judge, and tau with the reference per draw."""
+    judged = _judged(methods, "crowd", "map_at_r")[..., 1:]
+    annotated = _annotated(methods, ANNOTATED["RSUM"])[..., 1:]
+    random = np.random.default_rng(0)
+    known = np.flatnonzero(judged[1, 0, :, 0] > 0)
+    orders = [random.permutation(known) for _ in range(draws)]
+    found = []
+    for labels in LABELS:
+        captions = round(labels / PER_CAPTION)
+        bought, reference = (np.zeros((draws, judged.shape[2]), bool) for _ in range(2))
+        for row, order in enumerate(orders):
+            half = order[: len(known) // 2]
+            bought[row, half[:captions] if labels else half] = True
+            reference[row, order[len(known) // 2 :]] = True
+        values = judged if labels else annotated
+        taus = tau(_means(values, bought), _means(judged, reference))
+        found.append((labels, captions, np.nan_to_num(taus)))
+    return found
+
+
+def _gains(ranks: Sequence[Sequence[int]]) -> list[np.ndarray]:
+    """nDCG@10 of queries with one relevant item, by its rank (Järvelin and Kekäläinen 2002)."""
+    return [np.where(r <= 10, 1 / np.log2(1 + r), 0) for r in map(np.array, ranks)]
+
+
+def _with_draws(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The means of all photos in the first row, and of weighed ones, (1 + draws, methods)."""
+    return _means(values, np.concatenate([np.ones((1, weights.shape[1])), weights]))
+
+
+def _tau_cell(values: np.ndarray, truth: np.ndarray) -> str:
+    first, *drawn = tau(values, truth)
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return f"{first:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def tau(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Kendall's tau-b of the last axis; NaN where one side has one value."""
+    one, other = np.triu_indices(left.shape[-1], 1)
+    signs = [np.sign(side[..., one] - side[..., other]) for side in (left, right)]
+    pairs = np.sqrt(np.prod([np.square(side).sum(axis=-1) for side in signs], axis=0))
+    agree = (signs[0] * signs[1]).sum(axis=-1)
+    return np.divide(agree, pairs, out=np.full_like(pairs, np.nan), where=pairs > 0)
+
+
+def _means(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The mean over weighed photos of each method, averaged over directions, (draws, methods).
+
+    Args:
+        values: Sums and numbers of queries per photo (2, methods, photos, directions).
+        weights: How often each photo counts in a draw, (draws, photos).
+    """
+    sums, counts = np.moveaxis(
+        np.asarray(weights, np.float64) @ values.swapaxes(-1, -2).reshape(-1, values.shape[2]).T,
+        -1,
+        0,
+    ).reshape(*values.shape[:2], values.shape[3], -1)
+    return (sums / counts).mean(axis=1).T
+
+
+def _annotated(methods: Sequence[Method], ks: Sequence[int]) -> np.ndarray:
+    """Sums and numbers of queries per photo (2, methods, photos, directions) of some recalls."""
+    return _per_photo(
+        [
+            [
+                [sum(np.array(ranks) <= k for k in ks).astype(float) for ranks in line["ranks"]]
+                for line in method.lines
+            ]
+            for method in methods
+        ]
+    )
+
+
+def _judged(methods: Sequence[Method], people: str, metric: str) -> np.ndarray:
+    """The same of a judged metric; queries without a relevant item do not count."""
+    return _per_photo(
+        [
+            [[judged_values(line, people, metric, side) for side in SIDES] for line in method.lines]
+            for method in methods
+        ]
+    )
+
+
+def _per_photo(values: Sequence[Sequence[Sequence[np.ndarray]]]) -> np.ndarray:
+    """Sums and numbers per photo of values (methods, runs, directions, queries)."""
+    found = []
+    for runs in values:
+        photos = len(runs[0][0])
+        sides = [np.mean([run[side] for run in runs], axis=0) for side in range(2)]
+        sums = [np.nan_to_num(side).reshape(photos, -1).sum(axis=1) for side in sides]
+        counts = [(~np.isnan(side)).reshape(photos, -1).sum(axis=1) for side in sides]
+        found.append([np.stack(sums, axis=1), np.stack(counts, axis=1)])
+    return np.stack(found, axis=1)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Prints which annotated metric ranks methods as people do, in Markdown."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--labels", action="store_true", help="how many labels are needed")
+    options = parser.parse_args(arguments)
+    methods = [m for m in methods_of(read_lines(options.results)) if m.name not in NO_MODEL]
+    if len(methods) < 3:
+        parser.error("an order needs three methods; run studies/flickr8k_methods.py")
+    if options.labels:
+        print_labels(methods)
+        return
+    print(f"| annotated metric | {' | '.join(BY_PEOPLE.values())} |")
+    print(f"| --- |{' ---: |' * len(BY_PEOPLE)}")
+    for title, cells in ranking_of(methods):
+        print(f"| {title} | {' | '.join(cells)} |")
+    print(f"\n{len(methods)} methods: {', '.join(method.name for method in methods)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from benchmark_modules import benchmark
-
-lines = benchmark("count_lines", "studies")
+import count_lines as lines
 
 TEXT = '''"""A module.
 
@@ -32,12 +30,12 @@ class Thing:
 '''
 
 
-def test_docstrings_comments_and_blank_lines_do_not_count(lines):
+def test_docstrings_comments_and_blank_lines_do_not_count():
     # Lines of a text, of a class and its field, of a method, and of what it returns.
     assert lines.count_lines(TEXT) == 3 + 3 + 1 + 3
 
 
-def test_a_folder_is_counted_by_subpackage(lines, tmp_path, capsys):
+def test_a_folder_is_counted_by_subpackage(tmp_path, capsys):
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner" / "__init__.py").write_text("x = 1\n")
     (tmp_path / "inner" / "more.py").write_text("x = 1\ny = 2\n")

@@ -74,7 +74,7 @@ def tracked() -> list[set[str]]:
             for row in csv.reader(file):
                 rows.append(numbers(" | ".join(row)))
                 if path.stem in ("flickr8k_methods", "flickr8k_seeds"):
-                    methods[row[path.stem == "flickr8k_methods"]] |= rows[-1]
+                    methods[row[0]] |= rows[-1]
     rows += methods.values()
     for name in ("flickr8k_methods", "flickr8k_curve", "flickr8k_equal_features"):
         rows += recalls_of_ranks(RESULTS / f"{name}.jsonl").values()

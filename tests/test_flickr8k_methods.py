@@ -43,7 +43,7 @@ def made_up_line(tables, name: str, seed: int, rank: int) -> dict:
     return {"method": name, "seed": seed, "ranks": ranks, "judged": judged} | numbers
 
 
-def test_methods_that_cannot_be_told_apart_share_a_group(tables):
+def test_methods_are_ordered_and_compared_with_the_baseline(tables):
     ranks = {"chance": 90, "cca": 4, "csv_pretrained": 1, "csv_pretrained_pcme": 1}
     lines = [
         made_up_line(tables, name, seed + 10 * number, rank)
@@ -51,8 +51,9 @@ def test_methods_that_cannot_be_told_apart_share_a_group(tables):
         for seed in range(3)
     ]
     rows = list(tables.rows_of(tables.methods_of(lines)))
-    groups = {row["method"]: row["group"] for row in rows}
-    assert groups == {"`csv_pretrained`": "1", "`pcme`": "1", "CCA": "2", "chance": "3"}
+    labels = [row["method"] for row in rows]
+    assert set(labels[:2]) == {"`csv_pretrained`", "`pcme`"}
+    assert labels[2:] == ["CCA", "chance"]
     best = rows[0]
     assert best["seeds"] == "3"
     assert best["crowd i2t R-P"] == "50.0"
@@ -138,13 +139,4 @@ def test_runs_are_measured_once_beside_baselines(bench, tables, tmp_path, capsys
     monkeypatch.setattr(bench, "_train", None)
     bench.main(arguments)
     again = capsys.readouterr().out
-    assert again[again.index("| group") :] == first[first.index("| group") :]
-
-
-def test_some_photos_of_the_baselines_keep_their_captions(bench):
-    numbers = np.arange(5.0)
-    pairs = bench.Pairs(numbers[:3, None], numbers[:, None], np.array([0, 1, 1, 2, 0]))
-    part = pairs.of_images(np.array([2, 0]))
-    assert part.images.ravel().tolist() == [2, 0]
-    assert part.captions.ravel().tolist() == [3, 0, 4]
-    assert part.image_ids.tolist() == [0, 1, 1]
+    assert again[again.index("| method") :] == first[first.index("| method") :]

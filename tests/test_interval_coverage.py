@@ -21,7 +21,7 @@ from keras_xmr.evaluation.uncertainty.assessment import (
 from keras_xmr.metrics.bootstrap import resampled_means
 
 hardest_negative = benchmark("hardest_negative", "studies")
-metric_ranking = benchmark("metric_ranking", "studies")
+metric_ranking = benchmark("methods_table", "studies")
 
 TAILS = [0.025, 0.975]
 

@@ -7,7 +7,7 @@ import pytest
 from benchmark_modules import benchmark
 from scipy.stats import kendalltau
 
-study = benchmark("metric_ranking", "studies")
+study = benchmark("methods_table", "studies")
 
 
 def test_tau_is_that_of_kendall(study, random):

@@ -1,6 +1,6 @@
 """Counts lines of code in Python files: without docstrings, comments and blank lines.
 
-    python studies/count_lines.py keras_xmr data_pipelines
+    python tests/support/count_lines.py keras_xmr data_pipelines
 
 A line counts if it has a token of code. Docstrings are those of modules, classes and functions;
 texts that document a field count.
