@@ -67,6 +67,15 @@ def eager() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def undrawn(monkeypatch) -> None:
+    """Pages without pictures, whose drawing takes most of the time."""
+    import matplotlib.pyplot as plt
+
+    monkeypatch.setattr(plt.Figure, "tight_layout", lambda self: None)
+    monkeypatch.setattr(plt.Figure, "savefig", lambda self, path, dpi: path.write_bytes(b""))
+
+
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory) -> Run:
     """The tiny run after its training. Only to be read; `tiny_runs.copy_of` makes a copy."""

@@ -235,8 +235,6 @@ def test_a_folder_that_holds_no_run_is_told_before_tensorflow_is_imported(tmp_pa
     done = start("audit", "--run=saved_models/x", cwd=tmp_path)
     assert done.returncode == 2
     assert "holds no run" in done.stderr
-    done = start("audit", "--labels=x.csv", cwd=tmp_path)
-    assert "no run: use --run" in done.stderr
 
 
 def test_a_run_is_read_from_its_folder_and_keeps_its_name(tmp_path):
@@ -251,14 +249,13 @@ def test_a_run_is_read_from_its_folder_and_keeps_its_name(tmp_path):
 
 
 @pytest.mark.slow
-def test_from_two_runs_to_amended_judgements(tmp_path, capsys, monkeypatch):
+@pytest.mark.usefixtures("eager")
+def test_from_two_runs_to_amended_judgements(tmp_path, capsys, monkeypatch, trained):
+    shared = (f"data.records={trained.config.data.records}", "audit.pairs=15", *models.POINTS)
     runs = [
-        Run(models.tiny_config(tmp_path, f"name={name}", f"seed={seed}", "audit.pairs=15"))
+        untrained(Run(models.tiny_config(tmp_path, f"name={name}", f"seed={seed}", *shared)))
         for seed, name in enumerate(("first", "second"))
     ]
-    runs[0].prepare()
-    for run in runs:
-        untrained(run)
     folders = [run.folder.path for run in runs]
     capsys.readouterr()
     audit_runs(runs[0].config, folders)
@@ -268,7 +265,7 @@ def test_from_two_runs_to_amended_judgements(tmp_path, capsys, monkeypatch):
 
     part = runs[0].records.split("test")
     keys = [caption.key for caption in part.captions]
-    truth = read_judgements(tmp_path / "records" / "test-truth.npz", part.image_keys, keys)
+    truth = read_judgements(runs[0].records.folder / "test-truth.npz", part.image_keys, keys)
     with (folder / "candidates.csv").open(newline="") as file:
         listed = list(csv.DictReader(file))
     places = [(part.image_keys.index(r["image"]), keys.index(r["caption"])) for r in listed]

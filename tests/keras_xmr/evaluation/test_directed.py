@@ -14,6 +14,7 @@ from keras_xmr.commands._steps import Run
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.evaluation.evaluate import evaluate_split
 from keras_xmr.evaluation.scoring import MatcherScores, score_tiles
+from keras_xmr.export.saved_model import _Endpoints
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import ScoreMatrices, evaluate_scores
 
@@ -64,24 +65,20 @@ def test_metrics_read_each_direction_from_its_external_scores(random):
 
 
 @pytest.mark.slow
-def test_a_run_of_msrm_is_evaluated_and_exported_in_both_directions(tmp_path):
-    run = Run(models.tiny_config(tmp_path, *MSRM))
-    run.prepare()
-    tiny_runs.untrained(run)
+@pytest.mark.usefixtures("eager")
+def test_a_run_of_msrm_is_evaluated_and_exported_in_both_directions(tmp_path, trained):
+    records = f"data.records={trained.config.data.records}"
+    run = tiny_runs.untrained(Run(models.tiny_config(tmp_path, records, *MSRM)))
     evaluation = evaluate_split(run.model, run.records, "test", run.tokenizer, run.config)
     assert [m.name for m in evaluation.matchers] == ["mahalanobis_cosine", "cosine", "mahalanobis"]
     directed, plain, _ = evaluation.matchers
     assert directed.scores.other.shape == directed.scores.shape == (12, 24)
     assert plain.scores.other is None
-    run.export()
-    served = tf.saved_model.load(str(run.folder.serving / "1"))
-    record = next(iter(tf.data.TFRecordDataset([str(run.records.split("test").shards[0])])))
-    jpeg = tf.io.parse_single_example(
-        record, {"image/encoded": tf.io.FixedLenFeature([], tf.string)}
-    )["image/encoded"]
-    captions = [caption.text for caption in run.records.split("test").captions]
+    split = run.records.split("test")
+    captions = [caption.text for caption in split.captions]
     # The image is the query of the export.
-    found = served.match(jpeg[None], tf.constant([captions]))["scores"]
+    exported = _Endpoints(run.model, run.tokenizer, run.config.data.image)
+    found = exported.match(tf.constant([split.encoded(0)]), tf.constant([captions]))["scores"]
     expected = directed.scores.image_to_text[:1]
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
 

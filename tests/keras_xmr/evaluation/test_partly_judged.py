@@ -35,7 +35,7 @@ def config(tmp_path):
     return load_config(path, settings)
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_names_what_was_judged_and_what_was_not(config, random, tmp_path):
     records = prepare(config.data)
     part = records.split("test")
@@ -95,7 +95,7 @@ def test_what_people_judged_is_not_asked_by_an_audit(config):
     assert known.sum() == TEST**2 + 4 * TEST
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
 def test_a_comparison_says_that_lists_are_condensed(config, random, tmp_path, capsys):
     truth = ground_truth((records := prepare(config.data)), records.split("test"), "pairs")
     captions = tmp_path / "captions.csv"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import graphs
 import models
 import numpy as np
 import pytest
@@ -38,7 +39,8 @@ def run(tmp_path_factory, trained):
 
 @pytest.fixture(scope="module")
 def evaluation(run):
-    return evaluate_split(run.model, run.records, "test", run.tokenizer, run.config)
+    with graphs.eager():
+        return evaluate_split(run.model, run.records, "test", run.tokenizer, run.config)
 
 
 @pytest.fixture
@@ -105,6 +107,7 @@ def test_re_ranked_figures_have_tables_of_their_own(evaluation):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 def test_plain_figures_do_not_change_and_training_does_not_re_rank(run, evaluation):
     config = run.config.model_copy(
         update={"evaluation": run.config.evaluation.model_copy(update={"rerankers": ()})}
@@ -118,6 +121,7 @@ def test_plain_figures_do_not_change_and_training_does_not_re_rank(run, evaluati
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 def test_training_measures_asp_where_it_is_asked_to(run, evaluation):
     train = run.config.train.model_copy(update={"validate_semantic_precision": True})
     config = run.config.model_copy(update={"train": train})
@@ -129,6 +133,7 @@ def test_training_measures_asp_where_it_is_asked_to(run, evaluation):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eager", "undrawn")
 def test_reports_hold_the_re_ranked_figures(run, capsys):
     run.evaluate()
     assert "re-ranked by multi_factor" in capsys.readouterr().out
@@ -227,6 +232,7 @@ def test_search_refuses_what_it_cannot_search_by(retrieval):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eager", "undrawn")
 def test_the_mode_prints_settings_that_the_config_takes(run, capsys, tmp_path):
     run.tune_reranker()
     printed = capsys.readouterr().out

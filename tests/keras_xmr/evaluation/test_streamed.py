@@ -132,7 +132,7 @@ def test_a_selection_has_the_scores_of_its_members(random):
             np.testing.assert_allclose(found, picked, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.usefixtures("eager")
+@pytest.mark.usefixtures("eager", "undrawn")
 def test_a_run_beyond_the_budget_has_the_same_figures_and_report(trained, tmp_path, monkeypatch):
     overrides = ("evaluation.matchers=[mean_only]", "evaluation.folds=3", *RANKS_ALONE)
     run = copy_of(trained, tmp_path, *overrides)

@@ -13,7 +13,7 @@ from keras_xmr.config.loader import ConfigError, find_config, load_config
 from keras_xmr.evaluation.embed import _GRAPHS, Ragged, embed_batches, embed_captions
 from keras_xmr.evaluation.scoring import MatcherScores
 from keras_xmr.export.saved_model import export_saved_model
-from keras_xmr.matchers import SAF, SGRAF
+from keras_xmr.matchers import SAF
 
 TINY = {"similarity_dimension": 4, "captions_at_once": 2}
 TOKENS = (
@@ -43,6 +43,7 @@ def test_ragged_items_are_padded_to_the_longest_of_those_asked_for():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 def test_captions_of_any_length_are_embedded_and_scored_in_any_tiles(random):
     model = token_models.retriever(SAF(**TINY))
     texts = ["red dog", "two", "a dog runs on the red grass", "", "dog", "two red dog runs"]
@@ -55,7 +56,7 @@ def test_captions_of_any_length_are_embedded_and_scored_in_any_tiles(random):
     expected = model.score(
         model.image_tower(regions.astype(np.float32)), model.text_tower(tokenizer()(texts))
     )
-    for tile in ((100, 100), (2, 4), (1, 1)):
+    for tile in ((100, 100), (2, 4)):
         found = np.asarray(MatcherScores(model.matcher, images, captions, tile))
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
@@ -71,7 +72,7 @@ def test_a_tower_is_traced_once_however_long_captions_are_and_however_often_it_e
 
 @pytest.mark.slow
 def test_models_of_tokens_are_exported(tmp_path):
-    model = token_models.retriever(SGRAF(**TINY))
+    model = token_models.retriever(SAF(**TINY))
     words = tokenizer()
     export_saved_model(model, words, ImageOptions(), tmp_path / "1")
     loaded = tf.saved_model.load(str(tmp_path / "1"))

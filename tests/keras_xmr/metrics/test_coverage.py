@@ -16,7 +16,7 @@ from keras_xmr.metrics.bootstrap import Estimate, mean_of_runs, resampled_means
 pytestmark = pytest.mark.slow
 
 PHOTOS, CAPTIONS = 60, 2
-TRIALS = 3_000
+TRIALS = 1_000
 RESAMPLES = 200
 OWNER = np.repeat(np.arange(PHOTOS), CAPTIONS)
 ERROR = np.sqrt((0.5 + 0.7**2 / CAPTIONS) / PHOTOS)
@@ -69,6 +69,6 @@ def test_intervals_over_photos(random, runs):
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, 3.0])
-@pytest.mark.parametrize("runs", [(2,), (3,), (4,), (2, 2), (3, 3), (4, 4)])
+@pytest.mark.parametrize("runs", [(2,), (4,), (2, 2), (3, 3)])
 def test_intervals_over_seeds_and_photos(random, runs, share):
     assert 0.92 <= coverage(random, runs, share) <= 0.97

@@ -134,7 +134,7 @@ def test_released_asp_takes_the_least_relevant_of_equals():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("nonzero", [1, 3, 20, 60])
+@pytest.mark.parametrize("nonzero", [1, 20])
 def test_equal_scores_never_beat_chance(random, nonzero):
     """No metric of a constant matrix is above its mean over random scores."""
     relevance = np.zeros((4, 60), np.float32)
@@ -151,11 +151,11 @@ def test_equal_scores_never_beat_chance(random, nonzero):
         )
 
     constant = everything(np.zeros((4, 60)))
-    draws = [everything(random.normal(size=(4, 60))) for _ in range(64)]
+    draws = [everything(random.normal(size=(4, 60))) for _ in range(36)]
     assert constant.keys() == draws[0].keys()
     for name, value in constant.items():
         chance = np.array([draw[name] for draw in draws])
-        error = 4 * chance.std() / 8 + 1e-9
+        error = 4 * chance.std() / 6 + 1e-9
         if name.endswith("_rank"):
             assert value >= chance.mean() - error, name
         else:
@@ -166,9 +166,9 @@ def test_equal_scores_never_beat_chance(random, nonzero):
 def test_asp_at_chance_is_the_mean_of_random_rankings(random):
     relevance = random.integers(0, 4, (3, 40)).astype(float)
     expected = semantic_precision(np.zeros((3, 40)), relevance).summary["i2t_asp_chance"]
-    draws = [semantic_precision(random.normal(size=(3, 40)), relevance) for _ in range(300)]
+    draws = [semantic_precision(random.normal(size=(3, 40)), relevance) for _ in range(100)]
     found = [draw.summary["i2t_asp"] for draw in draws]
-    assert abs(np.mean(found) - expected) < 4 * np.std(found) / np.sqrt(300)
+    assert abs(np.mean(found) - expected) < 4 * np.std(found) / np.sqrt(100)
     assert chance(draws[0])["i2t_asp"] == pytest.approx(expected)
 
 

@@ -13,7 +13,7 @@ from relevance_run import FitRelevance, batch, fits_relevance
 from data_pipelines.batches import training_batches
 from data_pipelines.samplers import PairSampler
 from keras_xmr.commands._steps import Run
-from keras_xmr.model.build import build_model, build_tokenizer
+from keras_xmr.model.build import build_model
 from keras_xmr.model.objective import Objective
 from keras_xmr.relevance import RelevanceMatrix, ptb_tokenize, weigh
 from keras_xmr.utils.errors import UserError
@@ -22,41 +22,32 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory):
-    """The run of the tiny scenes, its records written."""
-    run = Run(models.tiny_config(tmp_path_factory.mktemp("scenes")))
-    run.prepare()
-    return run
-
-
-@pytest.fixture(scope="module")
-def whole(prepared):
+def whole(trained):
     """The relevance of all pairs of the training split."""
-    split = prepared.records.split("train")
+    split = trained.records.split("train")
     words = ptb_tokenize(caption.text for caption in split.captions)
     return RelevanceMatrix(weigh(words, split.caption_image, len(split))).dense()
 
 
 @pytest.fixture
-def start(prepared, tmp_path):
+def start(trained, tmp_path):
     def start(*overrides: str) -> Run:
-        records = prepared.config.data.records
+        records = trained.config.data.records
         points = f"data.records={records}", *models.POINTS
         return Run(models.tiny_config(tmp_path, *points, *overrides))
 
     return start
 
 
-def test_batches_carry_the_relevance_of_the_whole_batch(prepared, whole):
-    split = prepared.records.split("train")
-    tokenizer = build_tokenizer(prepared.config, prepared.records)
-    data = prepared.config.data
+def test_batches_carry_the_relevance_of_the_whole_batch(trained, whole):
+    split = trained.records.split("train")
+    data = trained.config.data
 
     def batches(part):
         dataset = training_batches(
             split,
             PairSampler(split, 8, 3),
-            tokenizer,
+            trained.tokenizer,
             data.image,
             data.text,
             start=2,
@@ -92,6 +83,7 @@ def test_a_loss_sees_the_relevance_of_the_batch():
     np.testing.assert_allclose(tested["fit_relevance"], expected, rtol=1e-5)
 
 
+@pytest.mark.usefixtures("eager")
 def test_a_batch_without_the_relevance_that_a_loss_needs_is_refused():
     model = fits_relevance(models.pcme())
     x, y = models.batch(6)

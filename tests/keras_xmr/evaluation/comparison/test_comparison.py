@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from finished_runs import CAPTIONS, IMAGES, OWNER, finished_run, ground_truth, scores
@@ -72,13 +71,6 @@ def folders(finished, tmp_path) -> list[Path]:
 @pytest.fixture
 def methods(folders):
     return read_runs(folders)["test"]
-
-
-@pytest.fixture
-def undrawn(monkeypatch) -> None:
-    """Pages without pictures, which take most of the time."""
-    monkeypatch.setattr(plt.Figure, "tight_layout", lambda self: None)
-    monkeypatch.setattr(plt.Figure, "savefig", lambda self, path, dpi: path.write_bytes(b""))
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
@@ -644,20 +636,17 @@ def test_mistakes_on_the_command_line(tmp_path, monkeypatch, capsys, arguments, 
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("optimized_graphs", "undrawn")
+@pytest.mark.usefixtures("eager", "undrawn")
 def test_from_a_config_and_a_run_to_a_report(tmp_path, trained, monkeypatch, capsys):
     splits = "evaluation.splits=[test]"
-    other = copy_of(trained, tmp_path, splits)
-    other.evaluate()
-    records = f"data.records={other.config.data.records}"
-    config = tiny_config(tmp_path, RECURRENT, records, "name=first", splits)
-    (tmp_path / "first.yaml").write_text(dump_config(config))
-    arguments = (
-        "compare",
-        "--configs=first.yaml",
-        f"--runs={other.folder.path}",
-        "--set=train.checkpoint_steps=4",
+    first = copy_of(trained, tmp_path / "first", splits, "name=first-seed0")
+    first.folder.config.write_text(dump_config(first.config))
+    overrides = (f"output={tmp_path / 'first' / 'saved_models'}", "name=first", splits)
+    records = f"data.records={first.config.data.records}"
+    (tmp_path / "first.yaml").write_text(
+        dump_config(tiny_config(tmp_path, RECURRENT, records, *overrides))
     )
+    arguments = ["main.py", "compare", "--configs=first.yaml"]
 
     def in_this_process(command, **_):
         cli.main(["main.py", *command[3:]])
@@ -665,16 +654,13 @@ def test_from_a_config_and_a_run_to_a_report(tmp_path, trained, monkeypatch, cap
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("keras_xmr.commands._comparison._run", in_this_process)
-    cli.main(["main.py", *arguments])
-    said = capsys.readouterr().err
-    assert "[1/1] first-seed0" in said
-    assert "validation" in said
-    folder = tmp_path / "saved_models" / "comparison" / "test"
-    # The same config and seed: not a single query differs.
-    pairs = read_csv(folder / "differences.csv")
-    assert {row["difference"] for row in pairs} == {"0"}
+    cli.main(arguments)
+    assert "[1/1] first-seed0" in capsys.readouterr().err
+    other = shutil.copytree(first.folder.path, tmp_path / "other")
     monkeypatch.setattr(
         "keras_xmr.commands._comparison._run", lambda *_, **__: pytest.fail("trained")
     )
-    cli.main(["main.py", *arguments])
+    cli.main([*arguments, f"--runs={other}"])
     assert capsys.readouterr().err.count("trained and evaluated before") == 1
+    folder = tmp_path / "first" / "saved_models" / "comparison" / "test"
+    assert {row["difference"] for row in read_csv(folder / "differences.csv")} == {"0"}

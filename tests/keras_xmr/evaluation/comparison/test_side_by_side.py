@@ -96,7 +96,7 @@ def test_photos_of_the_records_are_shown_where_they_still_exist(tmp_path):
     assert answer["photo"].keys() == {"key"}
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
 def test_the_page_and_every_picture_have_it(runs, tmp_path, capsys):
     compare([], [path for path, _ in runs.values()], tmp_path)
     capsys.readouterr()
