@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -19,9 +18,6 @@ from keras_xmr.runs.cluster import Cluster
 from keras_xmr.utils.errors import UserError
 
 _LOGGER = logging.getLogger(__name__)
-
-_TRIM_THRESHOLD, _MMAP_MAX = -1, -4
-"""Options of `mallopt`, as malloc.h numbers them."""
 
 
 def limit_threads(count: int | None) -> None:
@@ -36,18 +32,6 @@ def limit_threads(count: int | None) -> None:
         tf.config.threading.set_intra_op_parallelism_threads(count)
     except RuntimeError:
         _LOGGER.info("TensorFlow is already initialized: train.operation_threads has no effect")
-
-
-def keep_freed_memory() -> None:
-    """Lets this process keep the memory of freed tensors for new ones, where its C library can.
-
-    glibc returns blocks of more than 32 MB to the kernel. The page faults took a third of the
-    time of workers on CPUs.
-    """
-    with suppress(AttributeError, OSError, TypeError):
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_MMAP_MAX, 0)
-        mallopt(_TRIM_THRESHOLD, -1)
 
 
 def make_strategy(
@@ -86,7 +70,6 @@ def _multi_worker_strategy(
         _check_count(count, max(len(gpus), 1))
         tf.config.set_visible_devices(gpus[:count], "GPU")
     _check_batch(batch_size, cluster.count)
-    keep_freed_memory()
     _LOGGER.info("worker %d of %d: waiting for all of them", cluster.number, cluster.count)
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     _check_batch(batch_size, strategy.num_replicas_in_sync)
