@@ -13,7 +13,6 @@ appended to `--results`; what has a line is not run again, so a study that was s
 from __future__ import annotations
 
 import argparse
-import csv
 import os
 import subprocess
 import sys
@@ -35,7 +34,7 @@ from scipy.special import softmax
 sys.path.append(str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
-from birds_tables import COLUMNS, Line, add_paths, print_tables, read_lines
+from birds_tables import COLUMNS, Line, add_paths, append_row, print_tables, read_lines
 
 from keras_xmr.commands._steps import Run
 from keras_xmr.config.loader import load_config
@@ -506,10 +505,7 @@ def run_missing(study: Study, results: Path, rows: Sequence[str]) -> None:
     ).stdout.strip()  # fmt: skip
 
     def append(line: Line) -> None:
-        new = not results.exists()
-        with results.open("a", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerows([COLUMNS] * new + [line.cells(commit)])
+        append_row(results, COLUMNS, line.cells(commit))
         done[line.key] = line
         print(line.row, line.labels, line.seed, f"val {line.val:.2f}", *line.summary(), flush=True)
 

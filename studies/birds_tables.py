@@ -251,6 +251,13 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         print(*("| " + " | ".join(cells) + " |" for cells in (header, rule, *rows)), "", sep="\n")
 
 
+def append_row(path: Path, header: Sequence[str], cells: Sequence[Any]) -> None:
+    """Appends a row to a CSV file, which begins with its header."""
+    new = not path.exists()
+    with path.open("a", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([header] * new + [cells])
+
+
 def add_paths(parser: argparse.ArgumentParser, results: Path) -> argparse.ArgumentParser:
     """Adds the options that the studies of photos share."""
     parser.add_argument("--work", type=Path, default=Path("data") / results.stem)

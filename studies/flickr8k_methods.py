@@ -38,22 +38,19 @@ from methods_table import (
     SHORTEST_FIRST,
     SIDES,
     WITHOUT_SEEDS,
-    config_name,
     methods_of,
-    pairs_of,
     parts_of,
-    print_table,
+    print_columns,
     read_lines,
     recalls,
     rows_of,
-    seeds_of,
     write_csv,
 )
 
 from data_pipelines.batches import feature_batches, image_batches
 from data_pipelines.records import SplitRecords
 from keras_xmr.commands._steps import Run
-from keras_xmr.config.loader import find_config, load_config
+from keras_xmr.config.loader import find_config, load_config, packaged_configs
 from keras_xmr.config.schema import Config
 from keras_xmr.evaluation.evaluate import evaluate_matrices, evaluate_split
 from keras_xmr.evaluation.uncertainty.assessment import few_words
@@ -62,36 +59,7 @@ from keras_xmr.metrics.score_matrices import ScoreMatrices
 
 ALONE = "crowd_alone"
 PLAIN = ("chance", *WITHOUT_SEEDS, "dual_encoder", "dual_encoder_csls")
-METHODS = tuple(
-    config_name(name)
-    for name in (
-        "csv_pretrained",
-        "pcmepp_csls",
-        "pcmepp",
-        "nt_xent",
-        "vse0",
-        "vsepp",
-        "smooth_ap",
-        "mean_only",
-        "pcme",
-        "daa",
-        "msrm",
-        "msrm_literal",
-        "nt_xent_local",
-        "pvse",
-        "dvse",
-        "dive",
-        "vsrn_triplet",
-        "vsrn_hardest",
-        "vsrn_nt_xent",
-        "vsrn_smooth_ap",
-        "saf",
-        "saf_daa",
-        "sgr",
-        "sgr_daa",
-    )
-)
-
+METHODS = tuple(name for name in packaged_configs() if name.startswith("csv_pretrained"))
 
 _IMAGE_RIDGES = (3.0, 10.0, 30.0, 100.0)
 _CAPTION_RIDGES = (0.3, 1.0, 3.0, 10.0)
@@ -473,16 +441,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _run_missing(options)
     methods = methods_of(read_lines(options.results))
     rows = list(rows_of(methods))
-    print_table(rows)
-    further = {"pairs": list(pairs_of(methods)), "parts": list(parts_of(methods))}
-    for table in further.values():
-        if table:
-            print()
-            print_table(table)
+    parts = list(parts_of(methods))
+    print_columns(rows)
+    print_columns(parts)
     if options.csv:
         write_csv(rows, options.csv)
-        for name, table in (further | {"seeds": list(seeds_of(methods))}).items():
-            write_csv(table, options.csv.with_name(f"flickr8k_{name}.csv"))
+        write_csv(parts, options.csv.with_name("flickr8k_parts.csv"))
 
 
 def _run_missing(options: argparse.Namespace) -> None:
@@ -490,7 +454,7 @@ def _run_missing(options: argparse.Namespace) -> None:
     for seed in range(options.seeds):
         missing = [m for m in options.methods if (m, seed) not in done]
         plain = [m for m in PLAIN if (m, seed) not in done and not (seed and m in WITHOUT_SEEDS)]
-        for line in _lines_of_baselines(plain, seed, options) if options.baselines else ():
+        for line in _lines_of_baselines(plain, seed, options):
             _append(line, options.results)
         for method in missing:
             _append(_train(method, seed, options), options.results)
@@ -547,8 +511,7 @@ def _train(method: str, seed: int, options: argparse.Namespace) -> dict[str, Any
     evaluation = evaluate_split(run.model, run.embedded_records, "test", run.tokenizer, config)
     line = _line(method, seed, best, evaluation) | seconds
     keras.backend.clear_session()
-    if not options.keep:
-        shutil.rmtree(config.folder)
+    shutil.rmtree(config.folder)
     return line
 
 
@@ -659,8 +622,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--methods", type=lambda text: text.split(","), default=METHODS)
     parser.add_argument("--seeds", type=int, default=3, metavar="N")
-    parser.add_argument("--no-baselines", dest="baselines", action="store_false")
-    parser.add_argument("--keep", action="store_true", help="keeps the folders of runs")
     parser.add_argument("--image-preset", default="efficientnet_lite0_ra_imagenet")
     parser.add_argument("--text-preset", default="hf://sentence-transformers/all-MiniLM-L6-v2")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")

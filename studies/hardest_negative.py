@@ -33,6 +33,7 @@ from typing import Any
 
 import numpy as np
 import scipy.stats
+from birds_tables import print_table
 from methods_table import read_lines
 
 from data_pipelines.scenes.captions import DETAILED, EXACT, LOOSE, MIDDLING, describe
@@ -430,24 +431,23 @@ def gaps(lines: Sequence[dict[str, Any]], metric: str) -> Iterator[tuple[str, in
         )
 
 
-def print_table(lines: Sequence[dict[str, Any]]) -> None:
+def print_grades(lines: Sequence[dict[str, Any]]) -> None:
     """Prints differences to triplets on all negatives, in Markdown."""
     lines = [line for line in lines if line["labels"] == "annotated"]
-    shares = _shares(lines)
-    print(f"| minus `{PLAIN}` | {' | '.join(f'{100 * share:.1f} %' for share in shares)} |")
-    print(f"| --- |{' ---: |' * len(GRADES)}")
-    for metric in ("truth", "annotated"):
+    rows = []
+    for metric, title in (("truth", "by the truth"), ("annotated", "annotated")):
         found = {(loss, grade): of for loss, grade, of in gaps(lines, metric)}
         for loss in (loss for loss in LOSSES if loss != PLAIN):
-            cells = (found[loss, grade] for grade in range(len(GRADES)))
-            title = "by the truth" if metric == "truth" else "annotated"
-            print(f"| {loss}, {title} | {' | '.join(map(_cell, cells))} |")
+            cells = (_cell(found[loss, grade]) for grade in range(len(GRADES)))
+            rows.append([f"{loss}, {title}", *cells])
     true = [
         np.mean([x["hardest_true"] for x in lines if (x["grade"], x["loss"]) == (grade, PLAIN)])
         for grade in range(len(GRADES))
     ]
-    print(f"| hardest negatives that are true, % | {' | '.join(f'{100 * x:.0f}' for x in true)} |")
-    print(f"\nwhole seeds: {len(found[PLAIN, 0])}")
+    rows.append(["hardest negatives that are true, %", *(f"{100 * x:.0f}" for x in true)])
+    shares = (f"{100 * share:.1f} %" for share in _shares(lines))
+    print_table([f"minus `{PLAIN}`", *shares], rows)
+    print(f"whole seeds: {len(found[PLAIN, 0])}\n")
 
 
 def label_gaps(
@@ -485,10 +485,11 @@ def label_gaps(
 def print_labels(lines: Sequence[dict[str, Any]]) -> None:
     """Prints what RSUM by the truth gains by all true pairs, and loses by exchanged captions."""
     columns = dict(label_gaps(lines))
-    print(f"\n| minus annotated pairs | {' | '.join(columns)} |\n| --- |{' ---: |' * len(columns)}")
-    for loss in METHODS:
-        cells = (_cell(of[loss]) if loss in of else "-" for of in columns.values())
-        print(f"| {loss} | {' | '.join(cells)} |")
+    rows = [
+        [loss, *(_cell(of[loss]) if loss in of else "-" for of in columns.values())]
+        for loss in METHODS
+    ]
+    print_table(["minus annotated pairs", *columns], rows)
 
 
 def draw_labels(lines: Sequence[dict[str, Any]], path: Path) -> None:
@@ -529,16 +530,10 @@ def _cell(differences: np.ndarray) -> str:
 
 
 def _shares(lines: Sequence[dict[str, Any]]) -> list[float]:
+    """The share of false negatives of each grade."""
+    plain = [x for x in lines if (x["labels"], x["loss"]) == ("annotated", PLAIN)]
     return [
-        float(
-            np.mean(
-                [
-                    x["share"]
-                    for x in lines
-                    if (x["grade"], x["labels"], x["loss"]) == (grade, "annotated", PLAIN)
-                ]
-            )
-        )
+        float(np.mean([x["share"] for x in plain if x["grade"] == grade]))
         for grade in range(len(GRADES))
     ]
 
@@ -592,7 +587,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if not any(len(differences) for *_, differences in gaps(lines, "truth")):
             parser.error(f"{options.results} has no whole seed yet")
         if options.table:
-            print_table(lines)
+            print_grades(lines)
             print_labels(lines)
         if options.figure:
             draw(lines, options.figure)

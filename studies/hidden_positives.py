@@ -27,7 +27,7 @@ import scipy.stats
 sys.path.append(str(Path(__file__).parent))
 
 import hardest_negative
-from birds_tables import print_table
+from birds_tables import append_row, print_table
 from hardest_negative import LOSSES, Loss, rsum
 
 from keras_xmr.utils.vectors import unit_rows
@@ -148,10 +148,7 @@ def run_missing(maps: Maps, results: Path) -> None:
     def measured(run: Run) -> float:
         if run not in done:
             done[run] = maps.measure(maps.fit(run), 1 if run.split == "val" else 2)
-            new = not results.exists()
-            with results.open("a", newline="") as file:
-                writer = csv.writer(file, lineterminator="\n")
-                writer.writerows([COLUMNS] * new + [[*run, f"{done[run]:.2f}"]])
+            append_row(results, COLUMNS, [*run, f"{done[run]:.2f}"])
             print(*run, f"{done[run]:.1f}", flush=True)
         return done[run]
 

@@ -27,7 +27,7 @@ import numpy as np
 
 sys.path.append(str(Path(__file__).parent))
 
-from birds_tables import Difference, add_paths, print_table
+from birds_tables import Difference, add_paths, append_row, print_table
 
 from keras_xmr.judgements.formats import read_ratings
 from keras_xmr.reranking import (
@@ -240,10 +240,7 @@ class Writer:
 
     def append(self, *cells: str) -> None:
         """Appends a line; columns that are not given stay empty."""
-        new = not self.path.exists()
-        with self.path.open("a", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerows([COLUMNS] * new + [cells])
+        append_row(self.path, COLUMNS, cells)
         self.done.add(cells[:4])
 
     def run(

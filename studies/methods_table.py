@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from birds_tables import print_table
 
 from keras_xmr.config.fidelity import fidelity_text
 from keras_xmr.config.loader import find_config, load_config
@@ -106,20 +107,6 @@ PARTS = (
     ("Hardest negative, not all", "vsepp", "vse0"),
     ("Smooth-AP, not the hardest negative", "smooth_ap", "vsepp"),
     ("InfoNCE, not the hardest negative", "nt_xent", "vsepp"),
-)
-
-# Pairs of methods whose differences have a table: the first minus the second.
-PAIRS = (
-    ("csv_pretrained", "nt_xent"),
-    ("csv_pretrained", "pcmepp_csls"),
-    ("pcmepp", "nt_xent"),
-    ("msrm", "pcmepp"),
-    ("msrm", "nt_xent"),
-    ("pcmepp_unfrozen", "pcmepp"),
-    ("unfrozen", "pcmepp_csls"),
-    ("smooth_ap", "vse0"),
-    ("vsepp", "vse0"),
-    ("saf", "nt_xent"),
 )
 
 
@@ -284,7 +271,7 @@ def rows_of(methods: Sequence[Method]) -> Iterator[dict[str, str]]:
         means = _chance_recalls(method) if expected else method.recalls.mean(axis=0)
         row |= dict(zip(RECALLS, (f"{v:.1f}" for v in means), strict=False))
         row["RSUM"] = f"{means[-1]:.1f}" if expected else _cell(apart(pooled, rsum[name]))
-        for other in ("cca", encoder):
+        for other in ("cca", encoder, f"{encoder}_csls"):
             if other in rsum and other != name and not expected:
                 row[f"to {_LABELS[other]}"] = _cell(apart(pooled, rsum[name], rsum[other]), "+")
         for (people, side), runs in judged.items():
@@ -294,6 +281,8 @@ def rows_of(methods: Sequence[Method]) -> Iterator[dict[str, str]]:
                 found = apart(pooled_seeds(runs.values()), runs[name], runs[encoder])
                 row[f"crowd {side} R-P to dual encoder"] = _cell(found, "+")
         row["val RSUM"] = "" if method.val is None else f"{method.val:.1f}"
+        deviation = method.recalls[:, -1].std(ddof=1) if len(method.lines) > 1 else None
+        row["deviation over seeds"] = "" if deviation is None else f"{deviation:.1f}"
         row["CPU seconds"] = f"{np.median([line['processor_s'] for line in method.lines]):.0f}"
         row["seeds"] = "" if expected else str(len(method.lines))
         yield row
@@ -318,49 +307,17 @@ def parts_of(methods: Sequence[Method]) -> Iterator[dict[str, str]]:
         }
 
 
-def pairs_of(methods: Sequence[Method]) -> Iterator[dict[str, str]]:
-    """A row per pair of methods of `PAIRS`: differences of RSUM and of R-P by the crowd."""
-    metrics = {"RSUM": rsum_of(methods)} | {
-        f"crowd {side} R-P": r_precision_of(methods, "crowd", side) for side in SIDES
-    }
-    for names in PAIRS:
-        pair = [config_name(name) for name in names]
-        if all(name in metrics["RSUM"] for name in pair):
-            yield {"method": f"`{names[0]}` minus `{names[1]}`"} | {
-                title: _cell(apart(pooled_seeds(runs.values()), *map(runs.get, pair)), "+")
-                for title, runs in metrics.items()
-            }
-
-
-def seeds_of(methods: Sequence[Method]) -> Iterator[dict[str, str]]:
-    """A row per method: the deviation over seeds, and RSUM minus that of both dual encoders."""
-    rsum = rsum_of(methods)
-    pooled = pooled_seeds(rsum.values())
-    for method in methods:
-        values, own = method.recalls[:, -1], rsum[method.name]
-        row = {"method": method.label, "RSUM": f"{values.mean():.1f}"}
-        row["deviation over seeds"] = f"{values.std(ddof=1):.1f}" if len(values) > 1 else ""
-        row["seeds"] = str(len(values))
-        for other in ("dual_encoder", "dual_encoder_csls"):
-            if other in rsum and method.name not in (other, "chance"):
-                row[f"to {_LABELS[other]}"] = _cell(apart(pooled, own, rsum[other]), "+")
-        yield row
-
-
 def config_name(name: str) -> str:
     """The config of a method by its name in tables."""
     return name if name == "csv_pretrained" else f"csv_pretrained_{name}"
 
 
-def print_table(rows: Sequence[Mapping[str, str]]) -> None:
+def print_columns(rows: Sequence[Mapping[str, str]]) -> None:
     """Prints some columns of `rows_of` or `parts_of` in Markdown; `write_csv` has all."""
-    hidden = (*RECALLS, "published or adapted", f"to {_LABELS['cca']}", "val RSUM")
+    hidden = {*RECALLS, "published or adapted", "val RSUM", "deviation over seeds"}
+    hidden |= {f"to {_LABELS[name]}" for name in ("cca", "dual_encoder_csls")}
     shown = [column for column in _columns(rows) if column not in hidden]
-    print(f"| {' | '.join(shown)} |")
-    rules = ("---" if column in ("method", "part") else "---:" for column in shown)
-    print(f"| {' | '.join(rules)} |")
-    for row in rows:
-        print(f"| {' | '.join(row.get(column, '') for column in shown)} |")
+    print_table(shown, [[row.get(column, "") for column in shown] for row in rows])
 
 
 def write_csv(rows: Sequence[Mapping[str, str]], path: Path) -> None:
@@ -424,10 +381,13 @@ def ranking_of(methods: Sequence[Method], draws: int = DRAWS) -> list[tuple[str,
 
 def print_labels(methods: Sequence[Method]) -> None:
     """Prints a table in Markdown."""
-    print("| labels of people | captions | tau | 95 % of draws |\n| ---: | ---: | ---: | ---: |")
+    rows = []
     for labels, captions, taus in taus_of_labels(methods):
         low, high = np.quantile(taus, [0.025, 0.975])
-        print(f"| {labels:,} | {captions} | {np.mean(taus):.2f} | {low:.2f} to {high:.2f} |")
+        rows.append(
+            [f"{labels:,}", str(captions), f"{np.mean(taus):.2f}", f"{low:.2f} to {high:.2f}"]
+        )
+    print_table(["labels of people", "captions", "tau", "95 % of draws"], rows)
 
 
 def taus_of_labels(
@@ -542,11 +502,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.labels:
         print_labels(methods)
         return
-    print(f"| annotated metric | {' | '.join(BY_PEOPLE.values())} |")
-    print(f"| --- |{' ---: |' * len(BY_PEOPLE)}")
-    for title, cells in ranking_of(methods):
-        print(f"| {title} | {' | '.join(cells)} |")
-    print(f"\n{len(methods)} methods: {', '.join(method.name for method in methods)}")
+    rows = [[title, *cells] for title, cells in ranking_of(methods)]
+    print_table(["annotated metric", *BY_PEOPLE.values()], rows)
+    print(f"{len(methods)} methods: {', '.join(method.name for method in methods)}")
 
 
 if __name__ == "__main__":

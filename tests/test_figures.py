@@ -73,7 +73,7 @@ def tracked() -> list[set[str]]:
         with path.open(encoding="utf-8", newline="") as file:
             for row in csv.reader(file):
                 rows.append(numbers(" | ".join(row)))
-                if path.stem in ("flickr8k_methods", "flickr8k_seeds"):
+                if path.stem == "flickr8k_methods":
                     methods[row[0]] |= rows[-1]
     rows += methods.values()
     for name in ("flickr8k_methods", "flickr8k_curve", "flickr8k_equal_features"):

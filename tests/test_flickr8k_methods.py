@@ -91,8 +91,6 @@ def test_a_single_run_has_the_variance_over_seeds_of_the_others(tables):
     alone = tables.apart(pooled, rsum["csv_pretrained_nt_xent"])
     assert alone.half_width(0.05) > 4.3 * pooled.variance**0.5
     assert tables.apart(None, rsum["csv_pretrained_nt_xent"]).half_width(0.05) < 60
-    (row,) = [r for r in tables.pairs_of(methods) if r["method"] == "`vsepp` minus `vse0`"]
-    assert row["crowd t2i R-P"].startswith("+0.0 [")
 
 
 def test_a_random_order_has_its_expectation(tables):
@@ -108,10 +106,9 @@ def test_a_random_order_has_its_expectation(tables):
 @pytest.mark.slow
 def test_the_tracked_tables_are_those_of_the_tracked_runs(tables, tmp_path):
     methods = tables.methods_of(tables.read_lines(tables.RESULTS))
-    for name in ("parts", "pairs", "seeds"):
-        tables.write_csv(list(getattr(tables, f"{name}_of")(methods)), tmp_path / "table.csv")
-        tracked = Path(__file__).parents[1] / "docs" / "tables" / f"flickr8k_{name}.csv"
-        assert (tmp_path / "table.csv").read_text() == tracked.read_text()
+    tables.write_csv(list(tables.parts_of(methods)), tmp_path / "table.csv")
+    tracked = Path(__file__).parents[1] / "docs" / "tables" / "flickr8k_parts.csv"
+    assert (tmp_path / "table.csv").read_text() == tracked.read_text()
 
 
 @pytest.mark.heavy

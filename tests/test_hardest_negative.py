@@ -84,7 +84,7 @@ def test_vaguer_captions_are_true_of_more_scenes_and_a_training_learns(study, mo
 def test_the_tracked_tables_are_those_of_the_tracked_runs(study, capsys):
     lines = study.read_lines(study.RESULTS)
     for name, show in (
-        ("hardest_negative", study.print_table),
+        ("hardest_negative", study.print_grades),
         ("labels_cost", study.print_labels),
     ):
         show(lines)
