@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -74,68 +73,40 @@ def calibrate_run(model: RunModel) -> tuple[AnswerSets, Arrays]:
     Returns:
         The answer sets, and the embeddings of training photos by which scores are standardised.
     """
-    records = model.records
-    queries, reference = SplitQueries.embed(model, records, "val"), embed_reference(model, records)
-    return calibrate(*queries.standardised(reference)), reference
+    images = draw(len(model.records.split("train")), _REFERENCE)
+    reference = embed_split_images(model, "train", images)
+    return calibrate(*standardised_split(model, "val", reference)), reference
 
 
-def embed_reference(model: RunModel, records: Records) -> dict[str, np.ndarray]:
-    """Returns embeddings of photos of the training split, drawn with a seed."""
-    images = draw(len(records.split("train")), _REFERENCE)
-    return embed_split_images(model, records, "train", images)
+def standardised_split(
+    model: RunModel, split: Any, reference: Arrays
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Scores the captions of a split with its photos, or with a part of a large one.
 
+    Args:
+        model: The model of a run.
+        split: The split.
+        reference: Embeddings of the photos by which scores are standardised.
 
-@dataclass(frozen=True, eq=False)
-class SplitQueries:
-    """Embedded photos of a split, and its captions as queries.
-
-    Attributes:
-        model: The model that has embedded them.
-        images: Embeddings of the photos.
-        captions: Embeddings of the captions.
-        right: Bool (captions, photos), by the exhaustive truth if it is known.
-        groups: The column of the photo that each caption was written for (captions,).
+    Returns:
+        Standardised scores (captions, photos); which are right, bool (captions, photos), by the
+        exhaustive truth if it is known; and the photo that each caption was written for
+        (captions,).
     """
-
-    model: RunModel
-    images: Arrays
-    captions: Arrays
-    right: np.ndarray
-    groups: np.ndarray
-
-    @classmethod
-    def embed(
-        cls,
-        model: RunModel,
-        records: Records,
-        split: Any,
-        embedded: EmbeddedSplit | None = None,
-    ) -> SplitQueries:
-        """Embeds a split, or a part of a large one; `embedded` has its embeddings, if known."""
-        part: SplitRecords = records.split(split)
-        images = draw(len(part), _MOST)
-        captions = np.flatnonzero(np.isin(part.caption_image, images))
-        known = ground_truth(records, part, model.config.data.judgements)
-        truth = known.extra.get("truth", known.judgements)
-        right = truth.grades[images][:, captions].toarray().T > 0
-        if embedded is not None:
-            photos, texts = select(embedded.images, images), select(embedded.captions, captions)
-        else:
-            photos = embed_split_images(model, records, split, images)
-            texts = _embed_captions(model, part, captions)
-        groups = np.searchsorted(images, part.caption_image[captions])
-        return cls(model, photos, texts, right, groups)
-
-    @cached_property
-    def scores(self) -> np.ndarray:
-        """Scores (captions, photos)."""
-        parts = split_items(self.captions, 256)
-        return np.concatenate([self.model.score(self.images, part).T for part in parts])
-
-    def standardised(self, reference: Arrays) -> ScoredSplit:
-        """Returns scores in deviations of the reference; see `embed_reference`."""
-        against = self.model.score(reference, self.captions).T
-        return ScoredSplit(standardise(self.scores, against), self.right, self.groups)
+    records = model.records
+    part: SplitRecords = records.split(split)
+    images = draw(len(part), _MOST)
+    captions = np.flatnonzero(np.isin(part.caption_image, images))
+    known = ground_truth(records, part, model.config.data.judgements)
+    truth = known.extra.get("truth", known.judgements)
+    right = truth.grades[images][:, captions].toarray().T > 0
+    photos = embed_split_images(model, split, images)
+    texts = split_items(_embed_captions(model, part, captions), 256)
+    scores = [
+        standardise(model.score(photos, some).T, model.score(reference, some).T) for some in texts
+    ]
+    groups = np.searchsorted(images, part.caption_image[captions])
+    return np.concatenate(scores), right, groups
 
 
 def draw(count: int, most: int) -> np.ndarray:
@@ -143,13 +114,10 @@ def draw(count: int, most: int) -> np.ndarray:
     return np.sort(np.random.default_rng(0).permutation(count)[:most])
 
 
-def embed_split_images(
-    model: RunModel, records: Records, split: Any, images: np.ndarray | None = None
-) -> dict[str, np.ndarray]:
-    """Returns embeddings of photos of a split, by their numbers there; default all of them."""
-    part = records.split(split)
-    images = np.arange(len(part)) if images is None else images
-    embed, doing = partial(model.embed_records, part), f"  embedding photos of {split}"
+def embed_split_images(model: RunModel, split: Any, images: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns embeddings of photos of a split, by their numbers there."""
+    embed = partial(model.embed_records, model.records.split(split))
+    doing = f"  embedding photos of {split}"
     return embed_in_batches(embed, images, model, doing, "photos")
 
 
@@ -159,15 +127,11 @@ def _embed_captions(
     """Returns embeddings of captions of a split, by stored features if there are any."""
     features = part.caption_features
     if features is None:
-        return embed_texts(model, [part.texts[int(caption)] for caption in captions])
+        texts = [part.texts[int(caption)] for caption in captions]
+        return embed_in_batches(model.embed_texts, texts, model, "  embedding captions", "captions")
     return embed_in_batches(
         lambda batch: model.embed_caption_features(features.read(batch)), captions, model
     )
-
-
-def embed_texts(model: RunModel, texts: list[str]) -> dict[str, np.ndarray]:
-    """Embeds texts, with a row per text."""
-    return embed_in_batches(model.embed_texts, texts, model, "  embedding captions", "captions")
 
 
 def embed_in_batches(
@@ -185,57 +149,6 @@ def embed_in_batches(
             if bar is not None:
                 bar.update(len(batch))
     return concatenate(parts)
-
-
-class ScoredSplit(NamedTuple):
-    """Captions of a split, scored with all of its photos.
-
-    Attributes:
-        scores: Standardised scores (captions, photos).
-        right: Bool (captions, photos).
-        groups: The photo that each caption was written for (captions,).
-    """
-
-    scores: np.ndarray
-    right: np.ndarray
-    groups: np.ndarray
-
-
-@dataclass(frozen=True, eq=False)
-class Coverage:
-    """Coverage of answer sets on a split.
-
-    Attributes:
-        confidence: The guaranteed share of captions with `share` of their right photos in the set.
-        kept_by_photo: The share of captions with it in their set, per photo (photos,).
-        share: The guaranteed share of the right photos.
-        recalls: The share of the right photos of each caption in its set (captions,).
-        sizes: The number of photos in the set of each caption (captions,).
-        gallery: The number of photos of the split.
-    """
-
-    confidence: float
-    kept_by_photo: np.ndarray
-    share: float
-    recalls: np.ndarray
-    sizes: np.ndarray
-    gallery: int
-
-    @property
-    def kept(self) -> float:
-        """The share of captions with the guaranteed share in their set, as a mean over photos."""
-        return float(self.kept_by_photo.mean())
-
-
-def coverage(sets: AnswerSets, split: ScoredSplit) -> Coverage:
-    """Measures the coverage of answer sets on the captions of a split that have a right photo."""
-    scores, right, groups = (values[split.right.any(axis=1)] for values in split)
-    within = scores >= sets.cutoff
-    recalls = (within & right).sum(axis=1) / right.sum(axis=1)
-    is_kept = recalls >= sets.share - 1e-9
-    # Captions of one photo are not independent; statistics are means over photos.
-    kept = np.array([is_kept[groups == group].mean() for group in np.unique(groups)])
-    return Coverage(sets.confidence, kept, sets.share, recalls, within.sum(axis=1), scores.shape[1])
 
 
 def probe(
