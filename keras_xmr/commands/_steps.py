@@ -179,6 +179,8 @@ class Run:
         if distribution.is_chief:
             self.folder.check(self.config)
         check_initial_weights(self.config)
+        if not self.folder.has_begun:
+            check_files(self.config)
         tokenizer = build_tokenizer(self.config, self.records, self._encoder_tokenizer)
         if distribution.is_chief and self.folder.has_begun:
             kept = restore_tokenizer(self.config, self.folder.path)

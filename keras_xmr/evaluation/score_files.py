@@ -16,6 +16,7 @@ from keras_xmr.metrics import ScoreMatrices, Scores
 from keras_xmr.metrics.score_matrices import real_numbers
 from keras_xmr.utils.errors import ArgumentError, UserError
 from keras_xmr.utils.files import NO_ARRAY, bytes_after, replace_atomically
+from keras_xmr.utils.vectors import unit_rows
 
 _ROWS = 512
 
@@ -167,14 +168,9 @@ def _prepared(embeddings: np.ndarray, kind: Similarity, item: str) -> np.ndarray
     if kind == "dot":
         with np.errstate(over="ignore"):
             return np.asarray(embeddings, np.float32)
-    if embeddings.dtype.kind != "f":
+    if embeddings.dtype.kind != "f" or embeddings.dtype.itemsize < 4:
         embeddings = np.asarray(embeddings, np.float32)
-    # Norms of numbers of any magnitude would overflow or vanish; those of numbers to 1 do not.
-    largest = np.abs(embeddings).max(axis=1, keepdims=True)
-    zeros = np.zeros(embeddings.shape, np.float32)
-    vectors = np.divide(embeddings, largest, out=zeros, where=largest != 0, casting="same_kind")
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.divide(vectors, norms, out=vectors, where=norms != 0)
+    return unit_rows(embeddings).astype(np.float32)
 
 
 def _size(matrix: np.ndarray) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -158,13 +158,13 @@ class Judgements:
                     f"{name} has one class for each item, a list, not shape {classes.shape}; for "
                     "several labels each, use Judgements.from_labels"
                 )
-        names = np.unique(np.concatenate([images, captions]))
-
-        def one_hot(classes: np.ndarray) -> scipy.sparse.csr_array:
-            columns = np.searchsorted(names, classes)
-            return multi_hot(columns[:, None], len(names))
-
-        return cls(one_hot(images) @ one_hot(captions).T)
+            if classes.dtype.kind not in "biufU":
+                raise ArgumentError(
+                    f"{name} are numbers or texts, and each item has one, not {classes.dtype}"
+                )
+        names, numbers = np.unique(np.concatenate([images, captions]), return_inverse=True)
+        members = multi_hot(numbers[:, None], len(names))
+        return cls(members[: len(images)] @ members[len(images) :].T)
 
     @classmethod
     def from_texts(
@@ -183,8 +183,11 @@ class Judgements:
                 image does not exist.
         """
         pairs = cls.from_pairs(image_of_caption, num_images)
-        if isinstance(texts, str) or len(texts) != pairs.shape[1]:
-            given = "one text" if isinstance(texts, str) else f"{len(texts):,} texts"
+        is_list = isinstance(texts, Iterable) and not isinstance(texts, str)
+        if not is_list or not all(isinstance(text, str) for text in texts):
+            raise ArgumentError("texts must be a list of captions, not one text or other values")
+        if len(texts) != pairs.shape[1]:
+            given = f"{len(texts):,} texts"
             raise ArgumentError(
                 f"{given}, but image_of_caption names the image of {pairs.shape[1]:,} captions; "
                 "give both for the same captions"
@@ -208,7 +211,16 @@ class Judgements:
             caption_labels: The same of captions, (captions, labels). A caption has the labels
                 of its image.
             zeta: The number of entries in which they may differ.
+
+        Raises:
+            ArgumentError: If the labels are no matrices of one width.
         """
+        for labels in (image_labels, caption_labels):
+            if getattr(labels, "ndim", 0) != 2 or labels.shape[1] != image_labels.shape[1]:
+                raise ArgumentError(
+                    "image_labels and caption_labels are matrices of 0 and 1, (items, labels) with "
+                    "the same labels, such as multi_hot makes"
+                )
         images = scipy.sparse.csr_array(image_labels, dtype=np.int32)
         captions = scipy.sparse.csr_array(caption_labels, dtype=np.int32).T.tocsc()
         image_sizes, caption_sizes = images.sum(axis=1), captions.sum(axis=0)

@@ -173,6 +173,8 @@ def per_query(
         truth.labels = [tuple(np.flatnonzero(row).tolist()) for row in vectors]
         truth.has_sets_of_labels = True
     truth.relevance = None if relevance is None else as_array(relevance, "relevance")
+    if isinstance(metrics, str) or not all(map(callable, metrics)):
+        raise ArgumentError(f"metrics are objects such as DiscountedGain(k=20), not {metrics!r}")
     truth.measures = {snake_case(type(metric).__name__): metric for metric in metrics}
     directions = measure(matrices, truth).metrics.directions
     return {

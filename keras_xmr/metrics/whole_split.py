@@ -10,6 +10,7 @@ from keras_xmr.judgements import Judgements, check_image_ids
 from keras_xmr.judgements.relation import as_array
 from keras_xmr.metrics.retrieval import retrieval
 from keras_xmr.utils.errors import ArgumentError
+from keras_xmr.utils.vectors import unit_rows
 
 
 class Retrieval:
@@ -77,8 +78,5 @@ class Retrieval:
         return retrieval(scores, Judgements.from_pairs(owner, len(number)))
 
     def _prepare(self, embeddings: np.ndarray) -> np.ndarray:
-        embeddings = embeddings.astype(np.float32)
-        if self.similarity == "dot":
-            return embeddings
-        lengths = np.linalg.norm(embeddings, axis=1, keepdims=True)
-        return embeddings / np.maximum(lengths, np.finfo(np.float32).tiny)
+        vectors = embeddings if self.similarity == "dot" else unit_rows(embeddings)
+        return vectors.astype(np.float32)

@@ -229,7 +229,8 @@ def tf_idf(captions: Sequence[str], image_ids: Any) -> np.ndarray:
 
 
 def _relevance(captions: Sequence[str], image_ids: Any, measure: RelevanceMeasure) -> np.ndarray:
-    if isinstance(captions, str) or not all(isinstance(text, str) for text in captions):
+    is_list = isinstance(captions, Iterable) and not isinstance(captions, str)
+    if not is_list or not all(isinstance(text, str) for text in captions):
         raise ArgumentError("captions must be a list of texts")
     if not len(captions):
         raise ArgumentError("captions are empty; give at least one text")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Real
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
@@ -71,12 +72,12 @@ class FastReranking(Reranker):
             raise ArgumentError(f"preset must be one of {', '.join(self.PRESETS)}, got {preset!r}")
         options = (gamma1, gamma2, lambda1, lambda2)
         scales = [
-            default if scale is None else float(scale)
+            default if scale is None else scale
             for scale, default in zip(options, self.PRESETS[preset], strict=True)
         ]
-        if min(scales) <= 0 or not np.isfinite(scales).all():
-            raise ValueError(f"the scales of fast re-ranking must be above 0, got {scales}")
-        self.gamma1, self.gamma2, self.lambda1, self.lambda2 = scales
+        if not all(isinstance(scale, Real) and 0 < scale < np.inf for scale in scales):
+            raise ArgumentError(f"the scales of fast re-ranking must be above 0, got {scales}")
+        self.gamma1, self.gamma2, self.lambda1, self.lambda2 = map(float, scales)
 
     def rerank(self, scores: np.ndarray) -> Reranked:
         sums = log_sums(scores, {0: self.gamma1, 1: self.lambda1})

@@ -125,6 +125,9 @@ def check_files(config: Config) -> None:
     named: dict[str, Any] = {"data.training_judgements": config.data.training_judgements}
     if config.evaluation.labels is not None:
         named |= {f"evaluation.labels.{key}": path for key, path in config.evaluation.labels}
+    files = config.data.source.judgement_files()
+    for number, section in enumerate(config.evaluation.judgements):
+        named[f"evaluation.judgements.{number}"] = files.get(section.source)
     for side, tower in config.model.towers.items():
         options = tower.encoder.options()
         for option in ("vectors", "weights", "preset"):

@@ -9,9 +9,12 @@ import numpy as np
 
 
 def unit_rows(vectors: np.ndarray) -> np.ndarray:
-    """Scales vectors (..., D) to unit length; vectors of zeros stay."""
+    """Scales vectors (..., D) of any magnitude to unit length; vectors of zeros stay."""
+    # Squares of large numbers would overflow, and those of small ones vanish.
+    largest = np.abs(vectors).max(axis=-1, keepdims=True, initial=0)
+    vectors = vectors / np.where(largest > 0, largest, 1)
     norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return np.asarray(vectors / np.maximum(norms, 1e-12))
+    return np.asarray(vectors / np.where(norms > 0, norms, 1))
 
 
 Arrays = Mapping[str, np.ndarray]

@@ -123,7 +123,8 @@ def compare(
         resamples: Number of resamples of the queries.
         seed: Seed of the resamples.
     """
-    if isinstance(names, str) or len(set(names)) != 2:
+    is_pair = isinstance(names, list | tuple) and len(names) == 2 and names[0] != names[1]
+    if not is_pair or not all(isinstance(name, str) for name in names):
         raise ArgumentError(
             f"names are two, one for each system, such as ('a', 'b'), not {names!r}"
         )
@@ -174,6 +175,8 @@ def compare_systems(
             raise ArgumentError(f"{name} is a whole number from {least} on, not {value!r}")
     if not isinstance(systems, Mapping) or len(systems) < 2:
         raise ArgumentError("systems are two or more, by name: {'a': scores, 'b': other}")
+    if isinstance(metrics, str) or not isinstance(metrics, Sequence) or not metrics:
+        raise ArgumentError(f"metrics are a list of names, such as ['ndcg_10'], not {metrics!r}")
     runs = {name: [_run(run) for run in _runs(system)] for name, system in systems.items()}
     shape = _common_shape([run for of_system in runs.values() for run in of_system])
     right = as_judgements(judgements, shape)
@@ -210,7 +213,13 @@ def _run(run: Any) -> Mapping[str, np.ndarray] | ScoreMatrices:
     """A run of a system: values of queries, or scores."""
     if not isinstance(run, Mapping):
         return ScoreMatrices.of(run)
-    return {name: as_array(values, name).astype(np.float64) for name, values in run.items()}
+    arrays = {name: as_array(values, str(name)) for name, values in run.items()}
+    for name, values in arrays.items():
+        if values.ndim != 1 or values.dtype.kind not in "biuf":
+            raise ArgumentError(
+                f"{name} has a number for each query, not {values.dtype} of shape {values.shape}"
+            )
+    return {str(name): values.astype(np.float64) for name, values in arrays.items()}
 
 
 def _common_shape(runs: Sequence[Mapping[str, np.ndarray] | ScoreMatrices]) -> tuple[int, int]:
@@ -250,8 +259,8 @@ def _stack(
             if unknown := [run for run in runs if f"{side}_{name}" not in run]:
                 known = sorted(n.partition("_")[2] for n in unknown[0] if n.startswith(side))
                 raise ArgumentError(
-                    f"a system has no metric {name!r}{nearest(name, known)} per_query computes it "
-                    "where it gets what it needs; known are " + ", ".join(known)
+                    f"a system has no metric {name!r}, which per_query computes where it gets what "
+                    f"it needs.{nearest(str(name), known)}"
                 )
             stacked[name] = np.stack([run[f"{side}_{name}"] for run in runs], axis=1)
     return stacked

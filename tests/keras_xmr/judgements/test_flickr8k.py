@@ -18,6 +18,7 @@ from keras_xmr.judgements import (
     read_judgements,
 )
 from keras_xmr.judgements.formats import read_ratings
+from keras_xmr.runs.loading import check_files
 
 PHOTOS = ["a.jpg", "b.jpg", "c.jpg"]
 CAPTIONS = ["a.jpg#0", "a.jpg#2", "b.jpg#2", "c.jpg#2"]
@@ -132,7 +133,11 @@ def test_a_config_names_the_judgements_of_the_data_set(tmp_path):
     config = load_config(find_config("flickr8k_pretrained"), [root, f"evaluation.judgements={own}"])
     assert config.judgements_of("test")[0].source == str(tmp_path / "CrowdFlowerAnnotations.txt")
     assert config.judgements_of("test")[0].title == "alone"
+    check_files(config)
     (tmp_path / "CrowdFlowerAnnotations.txt").unlink()
+    # Such as by somebody who moves the data between `prepare` and `train`.
+    with pytest.raises(ConfigError, match=r"evaluation\.judgements\.0: .*Crowd.* does not exist"):
+        check_files(config)
     with pytest.raises(ConfigError, match=r"'crowd' comes from .*CrowdFlower.* does not exist"):
         load_config(find_config("flickr8k_pretrained"), [root])
     with pytest.raises(ConfigError, match=r"'crowd' does not exist"):

@@ -54,13 +54,24 @@ def test_label_vectors_within_zeta_match(random):
 
 
 def test_texts_and_classes_that_do_not_fit_are_refused():
-    for texts, says in ((["a", "b", "c"], "3 texts, but .* 2 captions"), ("ab", "one text")):
+    for texts, says in (
+        (["a", "b", "c"], "3 texts, but .* 2 captions"),
+        ("ab", "one text"),
+        (["a", None], "a list of captions"),
+        (None, "a list of captions"),
+    ):
         with pytest.raises(ArgumentError, match=says):
             Judgements.from_texts(texts, np.array([0, 1]), 2)
     for classes in (np.zeros((2, 1), int), np.int64(1)):
         with pytest.raises(ArgumentError, match=r"image_classes has one class .*from_labels"):
             Judgements.from_classes(classes, np.zeros(3, int))
+    with pytest.raises(ArgumentError, match="image_classes are numbers or texts"):
+        Judgements.from_classes(["a", None], ["a", "b"])
     assert Judgements.from_classes([0, 1], [1, 1, 0]).grades.nnz == 3
+    assert Judgements.from_classes(["a", "b"], ["b", "b", "a"]).grades.nnz == 3
+    for labels in (([0, 1], [1, 0]), (np.eye(2), np.eye(3)), ("a", "b")):
+        with pytest.raises(ArgumentError, match="matrices of 0 and 1"):
+            Judgements.from_labels(*labels, 1)
 
 
 def test_identical_captions_match_each_others_images():

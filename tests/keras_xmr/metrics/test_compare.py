@@ -88,6 +88,10 @@ def test_what_does_not_fit_is_refused():
         ({"resamples": True}, "resamples is a whole number from 1 on, not True"),
         ({"names": ("one",)}, r"names are two, .* not \('one',\)"),
         ({"names": "ab"}, "names are two"),
+        ({"names": None}, "names are two"),
+        ({"names": (1, 2)}, "names are two"),
+        ({"metrics": []}, r"metrics are a list of names, .* not \[\]"),
+        ({"metrics": "recall_1"}, "metrics are a list of names"),
     ):
         with pytest.raises(keras_xmr.ArgumentError, match=says):
             keras_xmr.compare(np.eye(2), np.eye(2), **options)
@@ -99,6 +103,8 @@ def test_what_does_not_fit_is_refused():
         ([], "the list is empty"),
         (np.zeros((2, 60, 120)), r"make a list: list\(scores\)"),
         (np.zeros(60), r"not shape \(60,\)"),
+        ({"i2t_x": 1, "t2i_x": [1]}, r"i2t_x has a number for each query, not .* shape \(\)"),
+        ({"i2t_x": ["a"], "t2i_x": [1]}, "i2t_x has a number for each query, not <U1"),
         ((scores(1.0, 1), scores(1.0, 2)), "give several runs as a list"),
         ((scores(1.0, 1), scores(1.0, 2), scores(1.0, 3)), "give several runs as a list"),
     ],
@@ -230,7 +236,10 @@ def test_batches_of_a_split_give_the_metrics_of_the_whole(random):
     one.update_state(images, captions, np.arange(20), owner)
     order = random.permutation(60)  # An image comes again with each of its captions.
     for part in np.array_split(order, 7):
-        several.update_state(images[owner[part]], captions[part], [f"i{n}" for n in owner[part]])
+        # Squares of such numbers would vanish.
+        several.update_state(
+            1e-200 * images[owner[part]], captions[part], [f"i{n}" for n in owner[part]]
+        )
     for found in (one, several):
         assert found.result() == pytest.approx(expected, abs=1e-5)
     several.reset_state()

@@ -184,6 +184,9 @@ def test_a_word_that_is_repeated_often_costs_no_more_than_its_counts():
 
 
 def test_images_of_captions_that_are_names_are_refused():
+    for captions in (None, "a dog", [1, 2]):
+        with pytest.raises(ArgumentError, match="captions must be a list of texts"):
+            cider_d(captions, [0, 1])
     for image_ids in (["a", "b"], [0.5, 1.0], [[0], [1]]):
         with pytest.raises(ArgumentError, match="image_ids is the row of the image"):
             cider_d(["a dog", "a cat"], image_ids)

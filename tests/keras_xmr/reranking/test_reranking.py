@@ -102,7 +102,7 @@ def test_presets_are_those_of_the_paper_and_scales_override_them():
     cub = FastReranking(preset="cub", lambda2=3)
     assert [getattr(cub, name) for name in NAMES] == [9, 8, 8, 3]
     assert [getattr(FastReranking(), name) for name in NAMES] == [25, 25, 20, 20]
-    for wrong in (0.0, -1.0, float("inf"), float("nan")):
+    for wrong in (0.0, -1.0, float("inf"), float("nan"), "a"):
         with pytest.raises(ValueError, match="above 0"):
             FastReranking(gamma1=wrong)
 
