@@ -59,16 +59,10 @@ def ground_truth(
         texts=[caption.text for caption in split.captions],
         labels=split.labels if records.label_kind != "none" else (),
     )
-    if (truth := split_truth(records, split)) is not None:
-        known.extra[TRUTH] = truth
+    if (path := records.truth(split.split)) is not None:
+        known.extra[TRUTH] = Judgements(scipy.sparse.load_npz(path))
     add_judgements(known, extra)
     return known
-
-
-def split_truth(records: Records, split: SplitRecords) -> Judgements | None:
-    """The exhaustive truth of a split, if its data set has one."""
-    path = records.truth(split.split)
-    return None if path is None else Judgements(scipy.sparse.load_npz(path))
 
 
 def evaluate_split(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,35 +20,20 @@ EXTERNAL = "external_scores.yaml"
 """The file in the folder of an evaluation of external scores that replaces a config."""
 
 
-@dataclass(frozen=True)
-class Compared:
-    """Figures of a paper, and ours.
-
-    Attributes:
-        row: The row of the paper.
-        folds: Whether they are means over folds.
-        matcher: The matcher of ours.
-        reranker: The re-ranker, if there is one.
-        metrics: By metric, the printed figure as "paper", "ours" and their "difference", as
-            fractions (ranks and `found_K` as counts); None where ours was not measured.
-    """
-
-    row: str
-    folds: bool
-    matcher: str
-    reranker: str | None
-    metrics: dict[str, dict[str, float | None]]
-
-
-def compare_with_reported(evaluation: Evaluation, paper: ReportedResults) -> list[Compared]:
+def compare_with_reported(evaluation: Evaluation, paper: ReportedResults) -> list[dict[str, Any]]:
     """The figures that a paper prints for a split, each with ours.
 
     Args:
         evaluation: The evaluation.
         paper: The reported results in the config.
+
+    Returns:
+        Plain data for JSON, per row of the paper: the `row`, whether they are means over `folds`,
+        our `matcher` and `reranker`, and under `metrics`, by metric, the printed figure as "paper",
+        "ours" and their "difference", as fractions (ranks and `found_K` as counts); None where
+        ours was not measured.
     """
-    results = {m.name: m.measured for m in evaluation.matchers}
-    results |= {r.name: r.measured for r in evaluation.reranked}
+    results = evaluation.measured | {r.name: r.measured for r in evaluation.reranked}
     compared = []
     for figures in (each for each in paper.figures if each.split == evaluation.split):
         matcher = figures.matcher or evaluation.matchers[0].name
@@ -62,15 +46,16 @@ def compare_with_reported(evaluation: Evaluation, paper: ReportedResults) -> lis
             printed, ours = _fraction(name, value), summary.get(name)
             difference = None if ours is None else ours - printed
             metrics[name] = {"paper": printed, "ours": ours, "difference": difference}
-        row = figures.row or paper.row
-        compared.append(Compared(row, figures.folds, matcher, figures.reranker, metrics))
+        compared.append(
+            {
+                "row": figures.row or paper.row,
+                "folds": figures.folds,
+                "matcher": matcher,
+                "reranker": figures.reranker,
+                "metrics": metrics,
+            }
+        )
     return compared
-
-
-def reported_as_dict(evaluation: Evaluation, paper: ReportedResults) -> dict[str, Any]:
-    """The figures of a paper and ours, as plain data for JSON. Metrics are fractions."""
-    compared = compare_with_reported(evaluation, paper)
-    return {"source": paper.source, "row": paper.row, "figures": [asdict(c) for c in compared]}
 
 
 def _fraction(name: str, value: float) -> float:
@@ -91,8 +76,9 @@ def write_figures(evaluation: Evaluation, folder: Path) -> Path:
     """
     folder.mkdir(parents=True, exist_ok=True)
     figures = evaluation.as_dict()
-    if evaluation.paper is not None:
-        figures["paper"] = reported_as_dict(evaluation, evaluation.paper)
+    if (paper := evaluation.paper) is not None:
+        compared = compare_with_reported(evaluation, paper)
+        figures["paper"] = {"source": paper.source, "row": paper.row, "figures": compared}
     path = folder / "metrics.json"
     write_figures_file(path, figures)
     reranked = {result.name: result.measured for result in evaluation.reranked}

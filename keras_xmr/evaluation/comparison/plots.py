@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -63,91 +62,52 @@ def _colours(names: Sequence[str]) -> dict[str, tuple]:
     return {name: colours(number % colours.N) for number, name in enumerate(names)}
 
 
-@dataclass(frozen=True)
-class Bar:
-    """A metric of a method, as it is drawn.
-
-    Attributes:
-        value: Its mean over runs.
-        low: The lower end of its interval; `value` without one.
-        high: The upper end.
-        shown: The mean as text.
-        single: True if it is of one run, and another of several.
-    """
-
-    value: float
-    low: float
-    high: float
-    shown: str
-    single: bool
-
-
-def draw_bars(
-    panels: Mapping[str, Mapping[str, Bar]], names: Sequence[str], chance: Mapping[str, float]
-) -> plt.Figure:
-    """A panel per metric with a bar per method, hatched if it is `single`.
-
-    Args:
-        panels: The bars by method, by the title of their metric.
-        names: The methods, from above.
-        chance: The metrics of a random ranking, by title; those that are not known are left out.
-    """
-    columns = min(2, len(panels))
-    rows = -(-len(panels) // columns)
-    colours = _colours(names)
-    size = (1.5 + 2.9 * columns, rows * (0.8 + 0.27 * len(names)))
-    figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, sharey=True)
-    for axis, (title, bars) in zip(axes.flat, panels.items(), strict=False):
-        for number, name in enumerate(names):
-            if bar := bars.get(name):
-                # A mean over few runs may be outside of their range by rounding.
-                ends = [[max(bar.value - bar.low, 0)], [max(bar.high - bar.value, 0)]]
-                hatch = "////" if bar.single else None
-                axis.barh(number, bar.value, xerr=ends, color=colours[name], hatch=hatch)
-                # On white: the line of chance may cross it.
-                axis.text(0, number, f" {bar.shown}", va="center", fontsize=7, bbox=_WHITE)
-        if title in chance:
-            axis.axvline(chance[title], ls=":", color="black")
-        if all(bar.value >= 0 for bar in bars.values()):
+def _bars(table: SummaryTable, resampled: Resampled) -> Picture:
+    """A panel per metric: a bar per method with its interval, hatched if it is of a single run."""
+    titles = HEADLINES | {UNCERTAINTY: "rank correlation of sigma"}
+    known = set().union(*table.rows.values())
+    shown = {metric: title for metric, title in titles.items() if metric in known}
+    columns = min(2, len(shown))
+    size = (1.5 + 2.9 * columns, -(-len(shown) // columns) * (0.8 + 0.27 * len(table.rows)))
+    drawing, axes = plt.subplots(
+        -(-len(shown) // columns), columns, figsize=size, squeeze=False, sharey=True
+    )
+    colours = _colours(list(table.rows))
+    rows: Rows = []
+    for axis, (metric, title) in zip(axes.flat, shown.items(), strict=False):
+        factor, unit = (1, "") if metric == UNCERTAINTY else (100, " (%)")
+        axis.set_title(f"{title}{unit}", fontsize=10)
+        for number, (name, figures) in enumerate(table.rows.items()):
+            if (figure := figures.get(metric)) is None:
+                continue
+            # Without resamples, the interval is over runs alone.
+            estimate = resampled.get(metric, {}).get(name) or mean_of_runs(
+                np.array(figure.values), np.array([figure.values])
+            )
+            interval = estimate.difference()
+            value, low, high = factor * np.array([figure.mean, interval.low, interval.high])
+            rows.append((title, name, value, low, high))
+            # A mean over few runs may be outside of their range by rounding.
+            ends = [[max(value - low, 0)], [max(high - value, 0)]]
+            hatch = "////" if len(figure.values) == 1 and table.runs > 1 else None
+            axis.barh(number, value, xerr=ends, color=colours[name], hatch=hatch)
+            # On white: the line of chance may cross it.
+            text = f" {shown_mean(metric, figures)}"
+            axis.text(0, number, text, va="center", fontsize=7, bbox=_WHITE)
+        if metric in table.chance:
+            random = 100 * table.chance[metric]
+            axis.axvline(random, ls=":", color="black")
+            rows.append((title, CHANCE, random, random, random))
+        if all(figures[metric].mean >= 0 for figures in table.rows.values() if metric in figures):
             axis.set_xlim(left=0)
-        axis.set_title(title, fontsize=10)
-        axis.set_yticks(range(len(names)), names, fontsize=8)
+        axis.set_yticks(range(len(table.rows)), list(table.rows), fontsize=8)
         axis.grid(axis="x", alpha=0.3)
     axes[0, 0].invert_yaxis()
-    for axis in axes.flat[len(panels) :]:
+    for axis in axes.flat[len(shown) :]:
         axis.axis("off")
-    return figure
-
-
-def _bars(table: SummaryTable, resampled: Resampled) -> Picture:
-    """A bar per method, with its interval, in a panel per metric."""
-    labels = HEADLINES | {UNCERTAINTY: "rank correlation of sigma"}
-    panels: dict[str, dict[str, Bar]] = {}
-    chance: dict[str, float] = {}
-    rows: Rows = []
-    for metric, label in labels.items():
-        if not any(metric in figures for figures in table.rows.values()):
-            continue
-        factor, unit = (1, "") if metric == UNCERTAINTY else (100, " (%)")
-        bars = panels[f"{label}{unit}"] = {}
-        for name, figures in table.rows.items():
-            if known := figures.get(metric):
-                # Without resamples, the interval is over runs alone.
-                estimate = resampled.get(metric, {}).get(name) or mean_of_runs(
-                    np.array(known.values), np.array([known.values])
-                )
-                interval = estimate.difference()
-                value, low, high = factor * np.array([known.mean, interval.low, interval.high])
-                single = len(known.values) == 1 and table.runs > 1
-                bars[name] = Bar(value, low, high, shown_mean(metric, figures), single)
-                rows.append((label, name, value, low, high))
-        if metric in table.chance:
-            random = chance[f"{label}{unit}"] = 100 * table.chance[metric]
-            rows.append((label, CHANCE, random, random, random))
     header = ("metric", "method", "mean", "low", "high")
-    drawing = draw_bars(panels, list(table.rows), chance)
-    title, see = f"metrics, {kind_title(table.judgements)}", explain("compared_bars", table.runs)
-    return Picture(f"bars-{table.judgements}", title, see, drawing, header, rows)
+    name, see = f"bars-{table.judgements}", explain("compared_bars", table.runs)
+    return Picture(name, f"metrics, {kind_title(table.judgements)}", see, drawing, header, rows)
 
 
 def _recall(methods: Methods) -> Picture:

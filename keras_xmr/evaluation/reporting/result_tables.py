@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Any
 
 from keras_xmr.config.schema import ReportedResults
-from keras_xmr.evaluation.files import Compared, compare_with_reported
+from keras_xmr.evaluation.files import compare_with_reported
 from keras_xmr.evaluation.reporting.metric_tables import (
     CHANCE,
     judgements_title,
@@ -186,14 +187,14 @@ def reported_tables(evaluation: Evaluation) -> list[Table]:
     paper = evaluation.paper
     if paper is None:
         return []
-    groups: dict[tuple[str | None, bool], list[Compared]] = defaultdict(list)
+    groups: dict[tuple[str | None, bool], list[dict[str, Any]]] = defaultdict(list)
     for compared in compare_with_reported(evaluation, paper):
-        groups[compared.reranker, compared.folds].append(compared)
+        groups[compared["reranker"], compared["folds"]].append(compared)
     tables = []
     for (reranker, folds), group in groups.items():
         title = f"{evaluation.split}{', mean over folds' if folds else ''}"
         title = title if reranker is None else reranked_title(title, reranker)
-        rows = ", ".join(dict.fromkeys(compared.row for compared in group))
+        rows = ", ".join(dict.fromkeys(compared["row"] for compared in group))
         fidelity = f" ({evaluation.fidelity.label})" if evaluation.fidelity else ""
         title = f"{title}, compared with {paper.source}: {rows}{fidelity}"
         if not _is_of_papers_size(evaluation, paper):
@@ -211,13 +212,14 @@ def _is_of_papers_size(evaluation: Evaluation, paper: ReportedResults) -> bool:
     return evaluation.images == paper.images
 
 
-def _table(title: str, group: list[Compared]) -> Table:
-    names = list(dict.fromkeys(name for compared in group for name in compared.metrics))
+def _table(title: str, group: list[dict[str, Any]]) -> Table:
+    names = list(dict.fromkeys(name for compared in group for name in compared["metrics"]))
     rows = []
     for compared in group:
         for kind in ("paper", "ours", "difference"):
-            cells = [_cell(kind, name, compared.metrics.get(name, {}).get(kind)) for name in names]
-            rows.append([f"{compared.matcher}: {kind}", *cells])
+            metrics = compared["metrics"]
+            cells = [_cell(kind, name, metrics.get(name, {}).get(kind)) for name in names]
+            rows.append([f"{compared['matcher']}: {kind}", *cells])
     return Table(title, ["matcher", *map(metric_title, names)], rows)
 
 

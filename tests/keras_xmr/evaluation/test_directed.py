@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny_runs
-from folds import evaluate_folds
 
 from keras_xmr import matchers
 from keras_xmr.commands._steps import Run
@@ -15,8 +14,6 @@ from keras_xmr.config.loader import ConfigError
 from keras_xmr.evaluation.evaluate import evaluate_split
 from keras_xmr.evaluation.scoring import MatcherScores, score_tiles
 from keras_xmr.export.saved_model import _Endpoints
-from keras_xmr.judgements import Judgements
-from keras_xmr.metrics import ScoreMatrices, evaluate_scores
 
 MSRM = (
     "model.matcher={name: mahalanobis_cosine}",
@@ -44,24 +41,6 @@ def test_both_directions_are_scored_where_they_differ(random):
     np.testing.assert_allclose(t2i, turned.T, rtol=1e-4, atol=1e-4)
     assert np.abs(i2t - t2i).max() > 0.1
     assert score_tiles(matchers.Cosine(), image, caption, (2, 3)).dense().other is None
-
-
-def test_metrics_read_each_direction_from_its_external_scores(random):
-    i2t, t2i = random.random((2, 6, 12)).astype(np.float32)
-    image_of_caption = np.repeat(np.arange(6), 2)
-    judgements = Judgements.from_pairs(image_of_caption, 6)
-    both = evaluate_scores(ScoreMatrices(i2t, t2i), judgements).summary
-    one, other = (evaluate_scores(scores, judgements).summary for scores in (i2t, t2i))
-    for name, value in both.items():
-        if name != "rsum":
-            assert value == (one if name.startswith("i2t") else other)[name], name
-    folds = evaluate_folds(ScoreMatrices(i2t, t2i), judgements, image_of_caption, 2)
-    alone = evaluate_folds(t2i, judgements, image_of_caption, 2)
-    assert folds["t2i_mean_rank"] == alone["t2i_mean_rank"]
-    assert (
-        folds["i2t_mean_rank"]
-        == evaluate_folds(i2t, judgements, image_of_caption, 2)["i2t_mean_rank"]
-    )
 
 
 @pytest.mark.slow

@@ -115,14 +115,6 @@ def test_every_query_equals_a_plain_ranking(tied):
                     assert np.isnan(values[query])
 
 
-def test_equal_scores_are_never_better_than_chance():
-    judgements = Judgements.from_pairs(np.arange(100) // 5, 20)
-    summary = evaluate_scores(np.zeros((20, 100), np.float32), judgements).summary
-    assert summary["i2t_recall_10"] == summary["t2i_recall_10"] == 0
-    assert summary["i2t_r_precision"] == summary["t2i_map_at_r"] == 0
-    assert summary["t2i_mean_rank"] == 20
-
-
 def test_a_second_matrix_ranks_images(tied, random):
     scores, right = tied
     judgements = Judgements(scipy.sparse.csr_array(right))
@@ -179,14 +171,6 @@ def test_found_counts_more_than_one_right_answer():
     assert summary["i2t_precision_5"] == 0.4
 
 
-def test_perfect_scores_are_perfect(tied):
-    _, right = tied
-    judgements = Judgements(scipy.sparse.csr_array(right))
-    summary = evaluate_scores(right.astype(np.float32), judgements).summary
-    assert summary["rsum"] == 6
-    assert summary["i2t_map_at_r"] == summary["t2i_r_precision"] == 1
-
-
 def test_ranks_do_not_depend_on_how_rows_are_shared(random, monkeypatch):
     scores = random.normal(size=(600, 40)).astype(np.float32)
     judgements = Judgements(scipy.sparse.csr_array(random.random((600, 40)) < 0.1))
@@ -241,11 +225,6 @@ def test_nan_and_wrong_shapes_are_refused():
 def test_judgements_and_scores_that_are_none_are_refused(make, says):
     with pytest.raises(ArgumentError, match=says):
         make()
-
-
-def test_pairs_may_be_lists():
-    found = Judgements.from_grades([(0, 1), (1, 0)], [1, 2], (2, 2)).grades.toarray()
-    np.testing.assert_array_equal(found, [[0, 1], [2, 0]])
 
 
 def test_judgements_take_any_relation():

@@ -192,30 +192,6 @@ def test_images_of_captions_that_are_names_are_refused():
             cider_d(["a dog", "a cat"], image_ids)
 
 
-def test_cider_is_bilinear(random):
-    captions, owner = random_captions(random, images=6)
-    weighted = weigh(captions, owner, 6, "cider")
-    pairs = (weighted.references @ weighted.candidates.T).toarray()
-    means = np.stack([pairs[owner == image].mean(axis=0) for image in range(6)])
-    np.testing.assert_allclose(RelevanceMatrix(weighted).dense(), means, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(pairs, pairs.T, rtol=1e-5, atol=1e-6)
-
-
-def test_an_image_counts_a_word_once_however_often_it_is_said():
-    captions = [["dog", "dog"], ["dog"], ["cat"], ["dog"], ["bird"]]
-    counted = count_ngrams(captions, 1)
-    found = document_frequencies(counted.counts, averaging(np.array([0, 0, 1, 2, -1]), 4))
-    assert dict(zip(counted.words, found, strict=True)) == {"dog": 2, "cat": 1, "bird": 0}
-
-
-def test_ngrams_do_not_cross_captions():
-    counted = count_ngrams([["a", "b"], ["c"], [], ["b", "c", "b", "c"]])
-    assert np.bincount(counted.orders, minlength=5).tolist() == [0, 3, 3, 2, 1]
-    assert counted.counts.sum(axis=1).tolist() == [3, 1, 0, 10]
-    assert counted.counts.max() == 2
-    assert counted.lengths.tolist() == [2, 1, 0, 4]
-
-
 @pytest.mark.parametrize("measure", MEASURES)
 def test_empty_short_and_equal_captions(measure):
     captions = [["red", "dog"], ["cat"], [], ["red", "dog"], ["cat"], ["blue", "fish", "swims"]]
@@ -243,12 +219,6 @@ def test_of_one_image_nothing_can_be_said():
 def test_no_captions_at_all():
     for measure in MEASURES:
         assert RelevanceMatrix(weigh([], np.zeros(0, int), 3, measure)).dense().shape == (3, 0)
-
-
-def test_words_of_one_letter_do_not_count_in_tf_idf():
-    captions = [["a", "dog"], ["a", "cat"], ["a"]]
-    matrix = RelevanceMatrix(weigh(captions, np.arange(3), 3, "tf_idf")).dense()
-    np.testing.assert_allclose(matrix, np.diag([1, 1, 0]), atol=1e-6)
 
 
 @pytest.mark.parametrize("measure", MEASURES)

@@ -78,15 +78,6 @@ def read_csv(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-@pytest.mark.slow
-def test_runs_of_one_method_differ_in_their_seed(methods):
-    assert list(methods) == list(SKILLS)
-    assert [run.seed for run in methods["good"]] == [0, 1]
-    log = methods["good"][1].training_log
-    assert log["step"].tolist() == [20, 40, 60]
-    np.testing.assert_allclose(log["val_rsum"], [0.6, 1.1, 1.6])
-
-
 def test_means_and_deviations_over_seeds(methods):
     found = {(b.judgements, b.matchers, b.reranker): b for b in summary_tables(methods)}
     recalls = [run.figures["matchers"]["match_probability"]["metrics"]["i2t_recall_1"]
