@@ -388,7 +388,7 @@ def show(rows: Iterable[Row]) -> None:
 
 
 HERE = ROOT / "benchmarks"
-WITH_GOALS, WITHOUT = 8, 3
+WITH_GOALS, WITHOUT = 5, 2
 """Numbers of rows per part on the page, with and without a goal; the CSV file has all."""
 _MARK = "row: "
 
