@@ -254,8 +254,15 @@ def write_run(
 
     Raises:
         JudgementsError: If an id has blanks.
+        ScoresError: If a score is NaN or infinity, which no reader takes.
     """
     check_ids([*query_ids, *document_ids, tag])
+    wrong = np.flatnonzero((np.isnan(scores) | np.isposinf(scores)).any(axis=1))
+    if len(wrong):
+        raise ScoresError(
+            f"{path}: a score of {query_ids[wrong[0]]!r} is NaN or infinity, and is not written; "
+            "use -inf to leave a pair out"
+        )
     digits = 9 if scores.dtype == np.float32 else 17
     with replace_atomically(path, path.suffix) as name, name.open("w", encoding="utf-8") as file:
         for query, row in zip(query_ids, scores, strict=True):
@@ -309,6 +316,9 @@ def write_trec(
     ]
     if (found := tuple(map(len, ids))) != right.shape:
         raise ArgumentError(f"scores of shape {right.shape}, but ids of {found}")
+    for (kind, _), names in zip(named, ids, strict=True):
+        if len(set(names)) < len(names):
+            raise ArgumentError(f"two {kind}s have the same id; a run file needs one for each")
     folder.mkdir(parents=True, exist_ok=True)
     paths: list[Path] = []
     known = {"": right, **{f"-{name}": j for name, j in (further or {}).items()}}

@@ -131,7 +131,7 @@ class Judgements:
             ArgumentError: If the image of a caption does not exist.
         """
         rows = as_array(image_of_caption, "image_of_caption")
-        if rows.ndim != 1:
+        if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
             raise ArgumentError(
                 f"image_of_caption names an image for each caption, not {image_of_caption!r}"
             )
@@ -342,7 +342,7 @@ def _checked_pairs(
         raise ArgumentError(
             f"a pair is not of {images} images and {captions} captions; numbers begin at 0"
         )
-    return pairs, grades, (images, captions)
+    return pairs.astype(np.int64), grades, (images, captions)
 
 
 def multi_hot(labels: Sequence[Sequence[int]] | np.ndarray, count: int) -> scipy.sparse.csr_array:

@@ -133,8 +133,10 @@ class Backend(abc.ABC):
             raise BackendError(
                 f"items have the shape {vectors.shape[1:]}, and those of the index {self.shape}"
             )
+        with np.errstate(over="ignore"):
+            vectors = np.asarray(vectors, np.float32)
         if not np.isfinite(vectors).all():
-            raise BackendError("a vector has a number that is not finite")
+            raise BackendError("a vector has a number that is not finite in float32")
         if len(np.unique(ids)) != len(ids) or np.isin(ids, self._ids).any():
             raise BackendError(
                 "duplicate id: every item needs a new id, also other than those of removed items"
@@ -143,7 +145,7 @@ class Backend(abc.ABC):
             return
         order = np.argsort(ids)
         ids = np.asarray(ids, np.int64)[order]
-        self.insert(ids, np.ascontiguousarray(vectors[order], np.float32))
+        self.insert(ids, np.ascontiguousarray(vectors[order]))
         self._ids = np.concatenate([self._ids, ids])
         self._kept = np.concatenate([self._kept, np.ones(len(ids), bool)])
 

@@ -177,7 +177,9 @@ class IVFPQ(_Faiss):
         index = faiss.index_factory(width, described, faiss.METRIC_INNER_PRODUCT)
         random = np.random.default_rng(0)
         size = min(len(vectors), _MOST_TRAINING)
-        index.train(vectors[np.sort(random.choice(len(vectors), size, replace=False))])
+        chosen = vectors[np.sort(random.choice(len(vectors), size, replace=False))]
+        # The two values of a bit take two vectors.
+        index.train(chosen if size > 1 else np.repeat(chosen, 2, axis=0))
         faiss.extract_index_ivf(index).make_direct_map()
         return index
 

@@ -11,7 +11,7 @@ import scipy.sparse
 
 from keras_xmr.commands import _cli as cli
 from keras_xmr.evaluation.external_scores import ExternalScores, run
-from keras_xmr.evaluation.score_files import ScoresError, read_run, write_run
+from keras_xmr.evaluation.score_files import ScoresError, read_run, write_run, write_trec
 from keras_xmr.judgements import (
     Judgements,
     JudgementsError,
@@ -19,6 +19,7 @@ from keras_xmr.judgements import (
     read_judgements,
     write_qrels,
 )
+from keras_xmr.utils.errors import ArgumentError
 
 PHOTOS, CAPTIONS = ["a.jpg", "b.jpg", "c.jpg"], [f"{p}.jpg#{k}" for p in "abc" for k in range(2)]
 
@@ -106,6 +107,15 @@ def test_pairs_that_a_run_leaves_out_come_last(tmp_path):
     found = read_run(tmp_path / "a.run", PHOTOS, CAPTIONS)
     assert np.isfinite(found).sum() == 6
     np.testing.assert_array_equal(found[1], [6, 5, *[-np.inf] * 4])
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_scores_that_no_reader_takes_are_not_written(tmp_path, wrong):
+    with pytest.raises(ScoresError, match=r"a score of 'b' is NaN or infinity"):
+        write_run(tmp_path / "a.run", np.array([[1.0], [wrong]]), ["a", "b"], ["c"])
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(ArgumentError, match="two images have the same id"):
+        write_trec(tmp_path, np.eye(2), image_ids=["a", "a"])
 
 
 def test_qrels_go_both_ways_with_three_states(tmp_path):

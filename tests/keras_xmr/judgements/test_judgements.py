@@ -360,6 +360,13 @@ def test_repeated_pairs_and_negative_grades_are_refused(pairs, grades, says):
         Judgements.from_grades(np.array(pairs), np.array(grades, float), (2, 2))
 
 
+def test_no_pairs_are_judgements_and_true_and_false_are_no_rows():
+    nothing = Judgements.from_grades(np.empty((0, 2)), [], (2, 3), fully_judged=False)
+    assert (nothing.grades.nnz, nothing.image_query_mask.any()) == (0, False)
+    with pytest.raises(ArgumentError, match="names an image for each caption"):
+        Judgements.from_pairs(np.array([True, False]), 2)
+
+
 def test_a_mask_of_row_numbers_is_refused():
     with pytest.raises(ArgumentError, match="True or False for each query"):
         Judgements(scipy.sparse.csr_array(np.eye(2)), image_query_mask=np.array([0, 1]))

@@ -76,6 +76,14 @@ def test_it_finds_what_brute_force_finds(kind, rows, tmp_path):
 
 
 @pytest.mark.slow
+def test_one_item_is_an_index(kind, tmp_path):
+    backend, ids = filled(kind, tmp_path, 1)
+    backend.save()
+    found = kind.open(tmp_path / "vectors").search(vectors(1, seed=5), 3)
+    assert found.ids.tolist() == [[*ids, -1, -1]]
+
+
+@pytest.mark.slow
 def test_removed_items_are_gone_for_good(kind, tmp_path):
     backend, ids = filled(kind, tmp_path)
     queries = vectors(5, seed=5)
@@ -162,6 +170,7 @@ def test_what_cannot_be_added_is_refused(kind, tmp_path):
         ([1, 1], vectors(2), "duplicate id"),
         ([1, 2], vectors(2)[..., :3], "shape"),
         ([1, 2], np.full_like(vectors(2), np.inf), "not finite"),
+        ([1, 2], 1e300 * vectors(2).astype(float), "not finite in float32"),
     ):
         with pytest.raises(BackendError, match=message):
             backend.add(np.array(ids), items)
