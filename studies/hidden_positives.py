@@ -36,9 +36,10 @@ RESULTS = Path(__file__).parent / "results/hidden_positives.csv"
 CAPTIONS = (1, 5, 3, 2, 4)
 KINDS = ("hidden", "known")
 ALL, HARDEST = "triplet, all", "triplet, hardest"
-TRAINED = (ALL, HARDEST)
-RATES = (0.03, 0.1, 0.3)
-SEEDS = (1, 2, 3)
+RATES = (0.03, 0.1, 0.3, 1.0)
+SEEDS = (1, 2, 3, 4, 5)
+SCALE, SHIFT = 15, -10
+"""Of the cosines that become log-odds."""
 BATCH, STEPS, DIMENSION = 120, 300, 128
 COLUMNS = ("split", "loss", "captions", "kind", "seed", "rate", "rsum")
 
@@ -124,7 +125,8 @@ def _gradients(
     vectors = [x @ m for x, m in zip(batch, maps, strict=True)]
     lengths = [np.linalg.norm(v, axis=1, keepdims=True) for v in vectors]
     units = [v / length for v, length in zip(vectors, lengths, strict=True)]
-    upstream = loss.gradient(units[0] @ units[1].T, positives, step)
+    scale, shift = (SCALE, SHIFT) if loss.log_odds else (1, 0)
+    upstream = scale * loss.gradient(scale * (units[0] @ units[1].T) + shift, positives, step)
     found = []
     for x, unit, length, gradient in zip(
         batch, units, lengths, (upstream @ units[1], upstream.T @ units[0]), strict=True
@@ -136,7 +138,7 @@ def _gradients(
 
 def tasks() -> Iterator[tuple[str, int, str]]:
     """Loss, captions of a photo, and kind; with one caption none can be hidden."""
-    for captions, kind, loss in product(CAPTIONS, KINDS, TRAINED):
+    for captions, kind, loss in product(CAPTIONS, KINDS, LOSSES):
         if captions > 1 or kind == "known":
             yield loss, captions, kind
 
@@ -192,24 +194,24 @@ def _hardest(captions: int, kind: str) -> list[tuple[int, tuple[str, int, str]]]
 
 
 def print_tables(results: Mapping[Run, float]) -> None:
-    """Prints RSUM by loss and its difference, and what hiding changes."""
+    """Prints RSUM by loss, and what hiding changes, hidden minus known."""
     rows = []
     for captions, kind in measured(results):
-        means = [difference(results, (1, (loss, captions, kind)))[0] for loss in TRAINED]
+        means = [difference(results, (1, (loss, captions, kind)))[0] for loss in LOSSES]
         gap = _cell(*difference(results, *_hardest(captions, kind)))
         shown = kind if captions > 1 else "none"
         rows.append([str(captions), shown, *(f"{mean:.1f}" for mean in means), gap])
-    print_table(["captions of a photo", "others", ALL, HARDEST, "hardest minus all"], rows)
+    print_table(["captions of a photo", "others", *LOSSES, "hardest minus all"], rows)
     rows = []
     done = set(measured(results))
     for captions in sorted(k for k in CAPTIONS if {(k, kind) for kind in KINDS} <= done):
         terms = [
-            [(1, (loss, captions, "hidden")), (-1, (loss, captions, "known"))] for loss in TRAINED
+            [(1, (loss, captions, "hidden")), (-1, (loss, captions, "known"))] for loss in LOSSES
         ]
-        both = [(-weight, task) for weight, task in terms[0]] + terms[1]
-        rows.append([str(captions), *(_cell(*difference(results, *own)) for own in (*terms, both))])
-    changes = [f"{loss}: hidden minus known" for loss in TRAINED]
-    print_table(["captions of a photo", *changes, "interaction"], rows)
+        known = [(-weight, task) for weight, task in _hardest(captions, "known")]
+        terms.append(_hardest(captions, "hidden") + known)
+        rows.append([str(captions), *(_cell(*difference(results, *own)) for own in terms)])
+    print_table(["captions of a photo", *LOSSES, "hardest minus all"], rows)
 
 
 def _cell(value: float, half: float) -> str:
@@ -217,9 +219,9 @@ def _cell(value: float, half: float) -> str:
 
 
 def measured(results: Mapping[Run, float]) -> list[tuple[int, str]]:
-    """Captions of a photo and kind where both losses have all seeds."""
+    """Captions of a photo and kind where all losses have all seeds."""
     counts = Counter((run.captions, run.kind) for run in results if run.split == "test")
-    return sorted(key for key, count in counts.items() if count == len(SEEDS) * len(TRAINED))
+    return sorted(key for key, count in counts.items() if count == len(SEEDS) * len(LOSSES))
 
 
 def draw(results: Mapping[Run, float], path: Path) -> None:
