@@ -25,6 +25,12 @@ from keras_xmr.utils.errors import UserError
 
 @pytest.fixture(scope="module")
 def model(trained):
+    """A model without graphs, which take longer than what is done with them here."""
+    return RunModel(trained.folder.path, compiled=False)
+
+
+@pytest.fixture(scope="module")
+def compiled(trained):
     return RunModel(trained.folder.path)
 
 
@@ -59,12 +65,6 @@ def index(trained, model, photos, tmp_path_factory):
 @pytest.fixture(scope="module")
 def searcher(index, model):
     return Searcher(index, embedder=model)
-
-
-@pytest.fixture(scope="module")
-def plain(index):
-    """Searches without graphs, with the model that it loads itself."""
-    return Searcher(index, compiled=False)
 
 
 def test_photos_are_scored_as_evaluation_scores_them(trained, embedded, searcher):
@@ -102,17 +102,17 @@ def test_records_of_other_data_are_refused(trained):
     assert example_caption(model) == ""
 
 
-def test_texts_are_read_in_a_graph_as_one_by_one(model, plain):
+def test_texts_are_read_in_a_graph_as_one_by_one(model, compiled):
     texts = ["A large red Circle, isn't it?", "qxz wombats wombats", "!", ""]
     for text in texts:
-        assert model.unknown_words(text) == plain.model.unknown_words(text)
-    assert model.unknown_words(texts[1]) == ("qxz", "wombats")
-    for name, values in plain.model.embed_texts(texts).items():
-        np.testing.assert_allclose(model.embed_texts(texts)[name], values, rtol=1e-4, atol=1e-5)
+        assert compiled.unknown_words(text) == model.unknown_words(text)
+    assert compiled.unknown_words(texts[1]) == ("qxz", "wombats")
+    for name, values in model.embed_texts(texts).items():
+        np.testing.assert_allclose(compiled.embed_texts(texts)[name], values, rtol=1e-4, atol=1e-5)
 
 
-def test_scores_have_one_graph_for_any_number_of_photos_and_texts(model, monkeypatch, caplog):
-    other, traced = copy(model), []
+def test_scores_have_one_graph_for_any_number_of_photos_and_texts(compiled, monkeypatch, caplog):
+    other, traced = copy(compiled), []
     other.__dict__.pop("_score", None)
     other.matcher = Cosine()
     monkeypatch.setattr(tf.get_logger(), "handlers", [caplog.handler])
@@ -124,13 +124,14 @@ def test_scores_have_one_graph_for_any_number_of_photos_and_texts(model, monkeyp
     assert not caplog.records, "AutoGraph warns of functions that it cannot convert"
 
 
-def test_a_query_of_words_loads_no_image_tower(trained, plain, searcher):
+def test_a_query_of_words_loads_no_image_tower(trained, index, compiled):
+    plain = Searcher(index, compiled=False)
     found = plain.search(Query(texts=("a red circle",)), count=3)
     assert not {"image_tower", "_complete_model"} & vars(plain.model).keys()
     assert_same_weights(plain.model, trained.model)
-    compiled = searcher.search(Query(texts=("a red circle",)), count=3)
-    assert [hit.path for hit in found.hits] == [hit.path for hit in compiled.hits]
-    scores = [[hit.score for hit in result.hits] for result in (found, compiled)]
+    same = Searcher(index, embedder=compiled).search(Query(texts=("a red circle",)), count=3)
+    assert [hit.path for hit in found.hits] == [hit.path for hit in same.hits]
+    scores = [[hit.score for hit in result.hits] for result in (found, same)]
     np.testing.assert_allclose(*scores, rtol=1e-4, atol=1e-5)
 
 
