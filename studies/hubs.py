@@ -29,7 +29,7 @@ sys.path.append(str(Path(__file__).parent))
 
 from birds_tables import Difference, add_paths, append_row, print_table
 
-from keras_xmr.judgements.formats import read_ratings
+from keras_xmr.judgements.formats import read_grades
 from keras_xmr.reranking import (
     CSLS,
     FastReranking,
@@ -194,10 +194,9 @@ def people(folder: Path, image_ids: Sequence[str], captions: Any) -> dict[str, T
     own = {(column, image) for column, (_, image) in enumerate(captions)}
     judged = {}
     for name, file in (("crowd", "CrowdFlower"), ("experts", "Expert")):
-        ratings = read_ratings(folder / f"{file}Annotations.txt")
         judged[name] = {
             (columns[caption], rows[image]): bool(grade > 0)
-            for (image, caption), grade in zip(ratings.pairs, ratings.grades(), strict=True)
+            for _, (image, caption), grade in read_grades(folder / f"{file}Annotations.txt")
             if image in rows and caption in columns
         }
     seen = {caption for caption, _ in judged["crowd"]}

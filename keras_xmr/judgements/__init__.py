@@ -5,8 +5,6 @@ from keras_xmr.judgements.files import (
     TRUTH,
     JudgementOptions,
     add_judgements,
-    find_judgements,
-    judgement_options,
     name_clashes,
     read_judgements,
 )
@@ -33,9 +31,7 @@ __all__ = [
     "as_judgements",
     "check_image_ids",
     "extended_coco",
-    "find_judgements",
     "judge",
-    "judgement_options",
     "multi_hot",
     "name_clashes",
     "read_ground_truth",

@@ -49,29 +49,6 @@ Unjudged = Literal["left_out", "wrong", "wrong_in_pool"]
 both their image and their caption in any pairs."""
 
 
-def find_judgements(
-    source: str,
-    image_ids: Sequence[str],
-    caption_ids: Sequence[str],
-    texts: Sequence[str] = (),
-    unjudged: Unjudged | None = None,
-) -> Judgements:
-    """Judgements by a name or from a file.
-
-    Args:
-        source: "eccv_caption" or "cxc", or a file as `read_judgements` takes.
-        image_ids: The ids of the images.
-        caption_ids: The ids of the captions.
-        texts: The texts of the captions, if known.
-        unjudged: See `read_judgements`.
-    """
-    if source not in EXTENDED_COCO:
-        return read_judgements(Path(source), image_ids, caption_ids, texts, unjudged)
-    if unjudged not in (None, "wrong"):
-        raise JudgementsError(f"{source!r} {_NOTHING_WRONG}")
-    return extended_coco(source, image_ids, caption_ids)
-
-
 def read_judgements(
     path: Path,
     image_ids: Sequence[str],
@@ -92,7 +69,7 @@ def read_judgements(
     beyond these images and captions are left out, and of several grades of a pair the highest
     counts. Captions are named by the id of the query in CIRCO and INQUIRE, and by their text in
     the others; images by COCO's ids in CIRCO and HierarCaps. The two files of Flickr8K's human
-    judgements are supported too, see `keras_xmr.judgements.formats.Ratings`, and
+    judgements are supported too, see `keras_xmr.judgements.formats.read_grades`, and
     so are qrels of TREC, see `keras_xmr.judgements.formats.read_qrels`.
 
     Args:
@@ -235,11 +212,6 @@ class JudgementOptions:
         return self.name or (source if source in EXTENDED_COCO else Path(source).stem)
 
 
-def judgement_options(source: str | JudgementOptions) -> JudgementOptions:
-    """The options of judgements, which may be given as the source alone."""
-    return source if isinstance(source, JudgementOptions) else JudgementOptions(source=source)
-
-
 def name_clashes(
     sources: Iterable[JudgementOptions], taken: Iterable[str] = ()
 ) -> Iterator[tuple[int, str]]:
@@ -263,28 +235,29 @@ def add_judgements(truth: GroundTruth, sources: Sequence[str | JudgementOptions]
 
     Args:
         truth: The ground truth.
-        sources: Names and files; see `find_judgements`.
+        sources: `identical_captions`, `eccv_caption`, `cxc`, or files as `read_judgements` reads.
 
     Raises:
         JudgementsError: If a file cannot be read, or a name is given twice.
     """
-    options = [judgement_options(source) for source in sources]
+    options = [
+        source if isinstance(source, JudgementOptions) else JudgementOptions(source)
+        for source in sources
+    ]
     for _, clash in name_clashes(options, truth.extra):
         raise JudgementsError(f"judgements: {clash}")
     for option in options:
-        ids = truth.image_ids, truth.caption_ids, truth.texts
-        if option.source == IDENTICAL:
-            if option.unjudged not in (None, "wrong"):
-                raise JudgementsError(f"{IDENTICAL!r} {_NOTHING_WRONG}")
-            if not truth.texts:
-                raise JudgementsError(
-                    f"{IDENTICAL} needs the texts of the captions, which are not known"
-                )
-            judgements = Judgements.from_texts(
-                truth.texts, truth.caption_image, len(truth.image_ids)
-            )
+        source, ids = option.source, (truth.image_ids, truth.caption_ids)
+        if source not in (IDENTICAL, *EXTENDED_COCO):
+            judgements = read_judgements(Path(source), *ids, truth.texts, option.unjudged)
+        elif option.unjudged not in (None, "wrong"):
+            raise JudgementsError(f"{source!r} {_NOTHING_WRONG}")
+        elif source in EXTENDED_COCO:
+            judgements = extended_coco(source, *ids)
+        elif not truth.texts:
+            raise JudgementsError(f"{source} needs the texts of the captions, which are not known")
         else:
-            judgements = find_judgements(option.source, *ids, option.unjudged)
+            judgements = Judgements.from_texts(truth.texts, truth.caption_image, len(ids[0]))
         annotated = option.annotated
         if annotated is None:
             annotated = is_flickr8k(Path(option.source))

@@ -211,84 +211,51 @@ _RATINGS = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class Ratings:
-    """Ratings of pairs of a photo and a caption of Flickr8K's test photos by several people.
-
-    A pair that is in neither file was not judged, which does not make it wrong
-    (Hodosh et al. 2013).
-
-    Attributes:
-        pairs: The photo and the id of the caption of each pair.
-        values: Of experts the scores, from 1 (unrelated) to 4 (describes the photo), int
-            (pairs, 3); of the crowd the number of yes and of no, int (pairs, 2).
-    """
-
-    pairs: list[tuple[str, str]]
-    values: np.ndarray
-
-    @property
-    def by_experts(self) -> bool:
-        """True for scores of experts, false for votes of the crowd."""
-        return self.values.shape[1] == 3
-
-    def grades(self) -> np.ndarray:
-        """The grade of each pair, int (pairs,): 0 is wrong.
-
-        By experts a pair is relevant if the median is 3 (minor mistakes, grade 1) or 4 (describes
-        the photo, grade 2). By the crowd it is relevant with more yes than no (grade 1), or
-        without a no (grade 2); as many yes as no make it wrong.
-        """
-        if self.by_experts:
-            grades: np.ndarray = np.maximum(np.median(self.values, axis=1).astype(int) - 2, 0)
-            return grades
-        yes, no = self.values.T
-        return (yes > no).astype(int) + ((yes > 0) & (no == 0))
-
-    @property
-    def ties(self) -> int:
-        """The number of pairs with as many yes as no."""
-        yes, no = self.values[:, 0], self.values[:, 1]
-        return 0 if self.by_experts else int(np.count_nonzero(yes == no))
-
-
 def is_flickr8k(path: Path) -> bool:
     """Recognises these files by the first line: five columns, separated by tabs."""
     return first_line(path).count("\t") == 4
 
 
-def read_ratings(path: Path) -> Ratings:
-    """Reads ExpertAnnotations.txt or CrowdFlowerAnnotations.txt, which differ in their columns.
+def read_grades(path: Path) -> Iterator[Row]:
+    """Yields the photo, the caption id and the grade of the pairs that people rated in Flickr8K.
+
+    By experts a pair is relevant if the median of their scores is 3 (minor mistakes, grade 1) or 4
+    (describes the photo, grade 2). By the crowd it is relevant with more yes than no (grade 1), or
+    without a no (grade 2); as many yes as no make it wrong. A pair that is in neither file was not
+    judged, which does not make it wrong (Hodosh et al. 2013).
+
+    Args:
+        path: ExpertAnnotations.txt or CrowdFlowerAnnotations.txt, which differ in their columns.
 
     Raises:
         JudgementsError: If the file cannot be read, a line is malformed, or a pair is duplicate.
     """
-    pairs: dict[tuple[str, str], int] = {}
-    values: list[tuple[int, ...]] = []
+    lines: dict[tuple[str, str], int] = {}
+    by_experts, ties = None, 0
     for number, line in read_lines(path, _RATINGS):
-        fields = [field.strip() for field in line.split("\t")]
-        ratings = _scores(fields[2:]) or _votes(fields[2:])
-        if ratings is None or (values and len(ratings) != len(values[0])):
+        photo, _, rest = line.partition("\t")
+        caption, *values = (field.strip() for field in rest.split("\t"))
+        if by_experts is None:
+            by_experts = _scores(values) is not None
+        ratings = _scores(values) if by_experts else _votes(values)
+        if ratings is None:
+            text = " ".join(line.split())[:80]
+            raise JudgementsError(f"{path}:{number}: {text!r} is not a line of {_RATINGS}")
+        if (first := lines.setdefault((photo.strip(), caption), number)) != number:
             raise JudgementsError(
-                f"{path}:{number}: {' '.join(fields)[:80]!r} is not a line of {_RATINGS}"
+                f"{path}:{number}: the pair of {photo} and {caption} is in line {first} too"
             )
-        if (first := pairs.setdefault((fields[0], fields[1]), number)) != number:
-            raise JudgementsError(
-                f"{path}:{number}: the pair of {fields[0]} and {fields[1]} is in line {first} too"
-            )
-        values.append(ratings)
-    if not values:
+        if by_experts:
+            grade = max(sorted(ratings)[1] - 2, 0)
+        else:
+            yes, no = ratings
+            ties += yes == no
+            grade = (yes > no) * (1 if no else 2)
+        yield str(path), (photo.strip(), caption), float(grade)
+    if not lines:
         raise JudgementsError(f"{path} has no lines; expected {_RATINGS}")
-    return Ratings(list(pairs), np.array(values))
-
-
-def read_grades(path: Path) -> Iterator[Row]:
-    """Yields the photo and the caption id, and the grade, of every pair that people have rated."""
-    ratings = read_ratings(path)
-    if ratings.ties:
-        _LOGGER.info("%s: %d pairs with as many yes as no count as wrong", path, ratings.ties)
-    for pair, grade in zip(ratings.pairs, ratings.grades(), strict=True):
-        yield str(path), pair, float(grade)
+    if ties:
+        _LOGGER.info("%s: %d pairs with as many yes as no count as wrong", path, ties)
 
 
 def _scores(fields: Sequence[str]) -> tuple[int, ...] | None:

@@ -140,6 +140,14 @@ class WithRelevance(Loss):
         return self.loss.parts(scores, image, caption, {**relations, "relevance": relevance})
 
 
+def gaussians(random: np.random.Generator, count: int, width: int = 6) -> dict[str, Any]:
+    """Gaussian embeddings of so many items."""
+    return {
+        name: random.normal(size=(count, width)).astype(np.float32)
+        for name in ("mean", "log_variance")
+    }
+
+
 def batch(size: int, seed: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:
     """Pairs for these models, of which two share an image, in two classes."""
     random = np.random.default_rng(seed)

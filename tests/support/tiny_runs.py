@@ -43,6 +43,19 @@ def copy_of(trained: Run, folder: Path, *overrides: str) -> Run:
     return run
 
 
+def sharing(run: Run, trained: Run) -> Run:
+    """Gives a copy the model of the trained run, which takes longer to load than to evaluate."""
+    run.tokenizer, run.model = trained.tokenizer, trained.model
+    return run
+
+
+def in_memory(run: Run) -> Run:
+    """Gives a run a model that has not learned anything and is in no file."""
+    run.tokenizer = build_tokenizer(run.config, run.records)
+    run.model = build_model(run.config, run.records, run.tokenizer, pretrained=True)
+    return run
+
+
 def untrained(run: Run) -> Run:
     """Leaves a run as a training does, though it has not learned anything."""
     tokenizer = build_tokenizer(run.config, run.records)

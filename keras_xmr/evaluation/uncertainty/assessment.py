@@ -227,16 +227,6 @@ class Reliability:
         return centre - half, centre + half
 
 
-def reliability(logits: np.ndarray, right: np.ndarray) -> Reliability:
-    """The reliability of some answers.
-
-    Args:
-        logits: Log-odds of a match (answers,).
-        right: Whether each is relevant, bool (answers,).
-    """
-    return _from_sums(_sums(logits, right))
-
-
 def reliability_of_pairs(logits: np.ndarray, judgements: Judgements) -> Reliability:
     """The reliability of all pairs of images and captions.
 
@@ -262,7 +252,7 @@ def reliability_of_best(logits: np.ndarray, judgements: Judgements) -> Reliabili
     best = np.argmax(logits, axis=1)
     queries = np.arange(len(best))
     right = np.asarray(judgements.grades[queries, best]).ravel() > 0
-    return reliability(logits[queries, best], right)
+    return _from_sums(_sums(logits[queries, best], right))
 
 
 def _sums(logits: np.ndarray, right: np.ndarray) -> np.ndarray:

@@ -24,16 +24,9 @@ MSRM = (
 )
 
 
-def gaussians(random, count):
-    return {
-        "mean": random.normal(size=(count, 6)).astype(np.float32),
-        "log_variance": random.normal(size=(count, 6)).astype(np.float32),
-    }
-
-
 @pytest.mark.slow
 def test_both_directions_are_scored_where_they_differ(random):
-    image, caption = gaussians(random, 5), gaussians(random, 7)
+    image, caption = models.gaussians(random, 5), models.gaussians(random, 7)
     scores = score_tiles(matchers.Mahalanobis(), image, caption, (2, 3)).dense()
     i2t, t2i = scores.image_to_text, scores.text_to_image
     assert i2t.shape == t2i.shape == (5, 7)
@@ -47,7 +40,7 @@ def test_both_directions_are_scored_where_they_differ(random):
 @pytest.mark.usefixtures("eager")
 def test_a_run_of_msrm_is_evaluated_and_exported_in_both_directions(tmp_path, trained):
     records = f"data.records={trained.config.data.records}"
-    run = tiny_runs.untrained(Run(models.tiny_config(tmp_path, records, *MSRM)))
+    run = tiny_runs.in_memory(Run(models.tiny_config(tmp_path, records, *MSRM)))
     evaluation = evaluate_split(run.model, run.records, "test", run.tokenizer, run.config)
     assert [m.name for m in evaluation.matchers] == ["mahalanobis_cosine", "cosine", "mahalanobis"]
     directed, plain, _ = evaluation.matchers

@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 import models
 import numpy as np
 import pytest
-from tiny_runs import copy_of, untrained
+from tiny_runs import copy_of, in_memory, sharing
 
 from data_pipelines.records import Records
 from data_pipelines.shards import RecordsError
@@ -59,7 +59,7 @@ def run(tmp_path_factory, trained):
         "evaluation.save_scores=true",
         "evaluation.report_card=true",
     )
-    return copy_of(trained, tmp_path_factory.mktemp("run"), *overrides)
+    return sharing(copy_of(trained, tmp_path_factory.mktemp("run"), *overrides), trained)
 
 
 @pytest.fixture(scope="module")
@@ -80,13 +80,7 @@ def printed(run):
 
 @pytest.fixture
 def gaussians(random):
-    return tuple(
-        {
-            "mean": random.normal(size=(count, 6)).astype(np.float32),
-            "log_variance": random.normal(size=(count, 6)).astype(np.float32),
-        }
-        for count in (5, 7)
-    )
+    return models.gaussians(random, 5), models.gaussians(random, 7)
 
 
 @pytest.mark.usefixtures("eager")
@@ -265,6 +259,7 @@ def test_label_vectors_give_plausible_matches(tmp_path):
         f"data.source={section}".replace("'", '"'),
         "evaluation.save_scores=true",
         f"evaluation.judgements=['{judged}']",
+        *models.POINTS,
     )
     judged.write_text("image,caption\n9,1003\n")
     run = Run(models.tiny_config(tmp_path, *overrides))
@@ -272,13 +267,13 @@ def test_label_vectors_give_plausible_matches(tmp_path):
     records = run.records.split("test")
     key = records.captions[0].key
     judged.write_text(f"image,caption\n{records.image_keys[-1]},{key}\n")
-    untrained(run)
+    in_memory(run)
     run.evaluate()
     found, expected = scored_again(run)
     assert found.metrics.summary == expected["metrics"]
     assert expected["metrics"]["i2t_pmrp"] == 1  # All images have the same labels.
     with np.load(run.folder.queries("test")) as queries:
-        assert queries["match_probability/judged/t2i_positives"].sum() == 1
+        assert queries["cosine/judged/t2i_positives"].sum() == 1
 
 
 @pytest.mark.slow
@@ -299,7 +294,7 @@ def test_classes_make_every_caption_of_a_class_right(tmp_path):
         )
     )
     run.prepare()
-    untrained(run)
+    in_memory(run)
     run.evaluate()
     found, expected = scored_again(run)
     assert found.metrics.summary == expected["metrics"]

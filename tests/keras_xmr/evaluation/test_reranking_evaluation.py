@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import yaml
-from tiny_runs import copy_of
+from tiny_runs import copy_of, sharing
 
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.evaluation.evaluate import evaluate_split
@@ -34,7 +34,7 @@ def run(tmp_path_factory, trained):
         "evaluation.matchers=[mean_only]",
         RERANKERS,
     )
-    return copy_of(trained, tmp_path_factory.mktemp("run"), *overrides)
+    return sharing(copy_of(trained, tmp_path_factory.mktemp("run"), *overrides), trained)
 
 
 @pytest.fixture(scope="module")

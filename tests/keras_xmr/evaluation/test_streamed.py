@@ -8,7 +8,8 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from tiny_runs import copy_of
+from models import gaussians
+from tiny_runs import copy_of, sharing
 
 from keras_xmr import matchers
 from keras_xmr.commands._cli import main
@@ -53,13 +54,6 @@ def truth_of(owner, images):
     truth = GroundTruth(*ids, owner, Judgements.from_pairs(owner, images))
     truth.extra = {"classes": classes}
     return truth
-
-
-def gaussians(random, count):
-    return {
-        "mean": random.normal(size=(count, 6)).astype(np.float32),
-        "log_variance": random.normal(size=(count, 6)).astype(np.float32),
-    }
 
 
 def sets(random, count):
@@ -135,7 +129,7 @@ def test_a_selection_has_the_scores_of_its_members(random):
 @pytest.mark.usefixtures("eager", "undrawn")
 def test_a_run_beyond_the_budget_has_the_same_figures_and_report(trained, tmp_path, monkeypatch):
     overrides = ("evaluation.matchers=[mean_only]", "evaluation.folds=3", *RANKS_ALONE)
-    run = copy_of(trained, tmp_path, *overrides)
+    run = sharing(copy_of(trained, tmp_path, *overrides), trained)
     whole = run.config.evaluation.model_copy(
         update={"memory_budget": EvaluationOptions().memory_budget}
     )

@@ -56,9 +56,8 @@ def test_captions_of_any_length_are_embedded_and_scored_in_any_tiles(random):
     expected = model.score(
         model.image_tower(regions.astype(np.float32)), model.text_tower(tokenizer()(texts))
     )
-    for tile in ((100, 100), (2, 4)):
-        found = np.asarray(MatcherScores(model.matcher, images, captions, tile))
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    found = np.asarray(MatcherScores(model.matcher, images, captions, (3, 4)))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow

@@ -17,7 +17,6 @@ from keras_xmr.judgements import (
     add_judgements,
     read_judgements,
 )
-from keras_xmr.judgements.formats import read_ratings
 from keras_xmr.runs.loading import check_files
 
 PHOTOS = ["a.jpg", "b.jpg", "c.jpg"]
@@ -63,10 +62,10 @@ def test_the_median_of_the_experts_is_right_from_3_on(write):
     np.testing.assert_array_equal(found.caption_query_mask, [False, False, True, True])
 
 
-def test_more_yes_than_no_is_right_and_a_tie_is_not(write):
-    path = write(CROWD)
-    assert read_ratings(path).ties == 1
-    found = read_judgements(path, PHOTOS, CAPTIONS)
+def test_more_yes_than_no_is_right_and_a_tie_is_not(write, caplog):
+    with caplog.at_level("INFO", "keras_xmr"):
+        found = read_judgements(write(CROWD), PHOTOS, CAPTIONS)
+    assert "1 pairs with as many yes as no" in caplog.text
     np.testing.assert_array_equal(found.grades.toarray(), [[0, 2, 1, 0], [0] * 4, [0] * 4])
     np.testing.assert_array_equal(
         found.judged.toarray(), [[0, 1, 1, 0], [0, 1, 0, 0], [0, 0, 1, 0]]

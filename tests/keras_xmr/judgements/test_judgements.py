@@ -16,7 +16,6 @@ from keras_xmr.judgements import (
     JudgementsError,
     add_judgements,
     extended_coco,
-    find_judgements,
     multi_hot,
     read_ground_truth,
     read_judgements,
@@ -109,7 +108,7 @@ def test_judgements_are_compared_by_identity():
 
 def test_csv_judgements_are_graded_and_many_to_many(tmp_path):
     text = "grade,image,caption\n2,a,1\n0.5,a,4\n1,b,1\n0,c,2\n\n2,a,1\n"
-    found = find_judgements(str(written(tmp_path, text)), IMAGES, CAPTIONS)
+    found = read_judgements(written(tmp_path, text), IMAGES, CAPTIONS)
     np.testing.assert_array_equal(
         found.grades.toarray(), [[2, 0, 0, 0.5], [1, 0, 0, 0], [0, 0, 0, 0]]
     )
@@ -216,7 +215,7 @@ def test_extended_coco_equals_the_package(random, monkeypatch):
             for side in ("i2t", "t2i"):
                 np.testing.assert_allclose(summary[f"{side}_recall_{k}"], expected[side])
     expected = package.eccv_metrics(items, "all")
-    judgements = find_judgements("eccv_caption", list(map(str, images)), list(map(str, captions)))
+    judgements = extended_coco("eccv_caption", list(map(str, images)), list(map(str, captions)))
     summary = evaluate_scores(scores, judgements).summary
     for side in ("i2t", "t2i"):
         np.testing.assert_allclose(summary[f"{side}_map_at_r"], expected["eccv_map_at_r"][side])
