@@ -8,11 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 # Parameters without the top, with the statistics of batch normalisation: ResNet of He et al. 2016
-# as keras.applications has it; BERT-base with its 30,522 word pieces and without the pooler.
+# as keras.applications has it; layers as wide as those of BERT-base on its 30,522 word pieces,
+# without the pooler.
 RESNET = {"ResNet50": 23_587_712, "ResNet101": 42_658_176, "ResNet152": 58_370_944}
 RESNET_WIDTH = 2048
-BERT = 108_891_648
 BERT_WIDTH = 768
+BERT_LAYERS = 1
+BERT = 23_837_184 + BERT_LAYERS * 7_087_872
 
 
 def linear(inputs: int, outputs: int) -> int:

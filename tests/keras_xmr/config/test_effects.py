@@ -14,14 +14,8 @@ pytestmark = pytest.mark.slow
 LEAST = 0.05
 """The part of the gradient norm of the main loss that the other one has at least."""
 
-CONFIGS = (
-    "scenes_dvse",
-    "csv_dvse_regions",
-    "cub_dvse",
-    "scenes_msrm",
-    "csv_msrm_regions",
-    "cub_msrm",
-)
+# Those on other data have the losses, and the weights, of one of these.
+CONFIGS = ("scenes_dvse", "cub_dvse", "scenes_msrm")
 
 
 def batch(random):
@@ -36,8 +30,9 @@ def batch(random):
     )
 
 
-def gradient_norms(config, random) -> list[tuple[str, float]]:
+def gradient_norms(name, random) -> list[tuple[str, float]]:
     """The norm of the gradient of each loss, with its weight, at the beginning of a training."""
+    config = load_config(find_config(name))
     model = methods.build(config, min(config.model.dimension, 256))
     x, relations = batch(random)
     norms = []
@@ -59,10 +54,10 @@ def gradient_norms(config, random) -> list[tuple[str, float]]:
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_every_loss_of_a_config_moves_the_model(random, name):
-    (_, main), (_, other) = gradient_norms(load_config(find_config(name)), random)
+    (_, main), (_, other) = gradient_norms(name, random)
     assert other > LEAST * main
 
 
 def test_the_hypergraph_loss_as_printed_hardly_moves_it(random):
-    (_, main), (_, other) = gradient_norms(load_config(find_config("scenes_msrm_literal")), random)
+    (_, main), (_, other) = gradient_norms("scenes_msrm_literal", random)
     assert 0 < other < 0.01 * main

@@ -14,8 +14,6 @@ from keras_xmr.config.loader import (
     dump_config,
     find_config,
     load_config,
-    packaged_ablations,
-    packaged_configs,
 )
 from keras_xmr.config.schema import ReportedResults
 from keras_xmr.evaluation.files import compare_with_reported
@@ -115,15 +113,6 @@ def test_only_a_split_of_the_papers_size_stands_beside_it(evaluation, paper):
     assert not any("comparable" in table.title for table in tables(1_000))
     for table in tables(5_000):
         assert "measured on 1,000 images, and a paper on 5,000)" in table.title
-
-
-@pytest.mark.slow
-def test_rows_of_public_data_say_how_many_images_the_paper_tests():
-    sizes = {"coco": 5_000, "f30k": 1_000, "cub": 2_967}
-    for name, path in (packaged_configs() | packaged_ablations()).items():
-        size, config = sizes.get(name.partition("_")[0]), load_config(path)
-        if size and config.paper and config.paper.figures and "_seen" not in name:
-            assert config.paper.images == size, name
 
 
 def test_json_holds_fractions_and_what_is_missing(evaluation, paper):
