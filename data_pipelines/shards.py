@@ -27,7 +27,7 @@ from data_pipelines.images import to_jpeg
 from data_pipelines.options import DataOptions
 from data_pipelines.resources import disk_message
 from data_pipelines.shard_plan import ShardTask
-from data_pipelines.sources import EncodedImage, Entry, Regions, UnreadableError
+from data_pipelines.sources import EncodedImage, Entry, RegionArray, UnreadableError
 from data_pipelines.split_index import COLUMNS, OF_IMAGES, SplitIndex
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import (
@@ -61,13 +61,13 @@ def content_digest(content: bytes) -> int:
     return int.from_bytes(hashlib.sha256(content).digest()[:8])
 
 
-def _digest(image: EncodedImage | Regions) -> int:
+def _digest(image: EncodedImage | RegionArray) -> int:
     if isinstance(image, EncodedImage):
         return content_digest(image.data)
     return content_digest(image.features.tobytes())
 
 
-def serialize(entry: Entry, image: EncodedImage | Regions) -> bytes:
+def serialize(entry: Entry, image: EncodedImage | RegionArray) -> bytes:
     """Serializes the record of one image, a `tf.train.Example`."""
 
     def strings(value: bytes) -> tf.train.Feature:
@@ -120,7 +120,7 @@ class ShardWriter:
             self._writer = tf.io.TFRecordWriter(str(self._temporary))
 
     def write(
-        self, entry: Entry, image: EncodedImage | Regions, source: EncodedImage | Regions
+        self, entry: Entry, image: EncodedImage | RegionArray, source: EncodedImage | RegionArray
     ) -> None:
         """Adds one image.
 
@@ -136,7 +136,7 @@ class ShardWriter:
         for name, number in zip(OF_IMAGES, row, strict=True):
             self._numbers[name].append(number)
         self._entries.append(entry)
-        if isinstance(image, Regions):
+        if isinstance(image, RegionArray):
             self._shapes.add(image.features.shape)
         self._offset += HEADER + len(record) + _FOOTER
 
@@ -390,8 +390,8 @@ def _write(options: DataOptions, limit: int, task: ShardTask, report: ReportProg
 
 
 def _stored(
-    options: DataOptions, entry: Entry, image: EncodedImage | Regions
-) -> EncodedImage | Regions:
+    options: DataOptions, entry: Entry, image: EncodedImage | RegionArray
+) -> EncodedImage | RegionArray:
     """Returns an image as records store it."""
     if isinstance(image, EncodedImage):
         name = entry.file or entry.key

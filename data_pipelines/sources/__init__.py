@@ -10,7 +10,7 @@ from data_pipelines.sources.base import (
     MissingFileError,
     OneSource,
     Problems,
-    Regions,
+    RegionArray,
     Source,
     SourceError,
     Split,

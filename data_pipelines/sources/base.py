@@ -96,7 +96,7 @@ class EncodedImage:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Regions:
+class RegionArray:
     """R feature vectors of an image: float array (R, F)."""
 
     features: np.ndarray
@@ -184,7 +184,7 @@ class Source(BaseModel, abc.ABC):
         """
 
     @abc.abstractmethod
-    def read(self, entry: Entry) -> EncodedImage | Regions:
+    def read(self, entry: Entry) -> EncodedImage | RegionArray:
         """Reads the image of an entry. Called from several threads.
 
         Raises:
@@ -262,7 +262,7 @@ class FolderSource(Source):
         """Returns the file that holds the image of an entry."""
         return find(self.photos_folder or self.root, entry.file)
 
-    def read(self, entry: Entry) -> EncodedImage | Regions:
+    def read(self, entry: Entry) -> EncodedImage | RegionArray:
         """Reads a photo; see `Source.read`."""
         return _read_image(self.file_of(entry))
 

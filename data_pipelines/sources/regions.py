@@ -20,7 +20,7 @@ from data_pipelines.sources.base import (
     FolderSource,
     MissingFileError,
     Problems,
-    Regions,
+    RegionArray,
     SourceError,
     Split,
     UnreadableError,
@@ -111,7 +111,7 @@ class RegionsSource(FolderSource):
         """Returns the array with the features of an image."""
         return self.root / f"{self._names[entry.split]}_ims.npy"
 
-    def read(self, entry: Entry) -> Regions:
+    def read(self, entry: Entry) -> RegionArray:
         """Copies the features of one image out of the memory-mapped array."""
         arrays, boxes, sizes = self._arrays[entry.split]
         features = np.array(arrays[entry.position], dtype=np.float32)
@@ -123,7 +123,7 @@ class RegionsSource(FolderSource):
                 features = with_boxes(features, boxes[entry.position], size)
             except ValueError as error:
                 raise UnreadableError(f"{entry.key}: {error}") from None
-        return Regions(features)
+        return RegionArray(features)
 
     @property
     def _names(self) -> dict[Split, str]:
@@ -252,7 +252,7 @@ class BottomUpSource(FolderSource):
             file, position = next((rows[name] for name in names if name in rows), ("", 0))
             yield replace(entry, file=file, position=position)
 
-    def read(self, entry: Entry) -> Regions:
+    def read(self, entry: Entry) -> RegionArray:
         """Decodes the row of one image."""
         if not entry.file:
             raise UnreadableError(f"{entry.key} has no row in {', '.join(self.features)}")
@@ -269,7 +269,7 @@ class BottomUpSource(FolderSource):
             raise UnreadableError(
                 f"{entry.key}: its row in {entry.file} (byte {entry.position}) is broken: {error}"
             ) from None
-        return Regions(features)
+        return RegionArray(features)
 
     def _captioned(self, problems: Problems) -> Iterator[Entry]:
         """Yields the images of the captions files, with the names of their photos."""

@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from keras_xmr.config.differences import differences
 from keras_xmr.config.fidelity import fidelity_text
 from keras_xmr.config.loader import (
     ConfigError,
@@ -35,7 +36,6 @@ from keras_xmr.utils.messages import cut, nearest
 SEVERAL_WORKERS = True
 
 _WIDTH = 100
-_NONE = "none"
 
 # Parts of names for the data and the encoders.
 _NOT_ON_SCENES = ("bert", "pretrained", "regions", "seen")
@@ -117,7 +117,7 @@ def _run_here(config: str, runs: Mapping[str, str]) -> str:
     text = f"not run here; a relative was: {twin}, {runs[twin]}"
     if config.startswith("scenes_"):
         return text
-    return f"{text}. It differs: {'; '.join(differences(config, twin))}"
+    return f"{text}. It differs: {'; '.join(_describe_differences(config, twin))}"
 
 
 def _aims(paper: ReportedResults) -> Iterator[str]:
@@ -134,59 +134,23 @@ def _indented(text: str) -> Sequence[str]:
     return textwrap.wrap(text, _WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 8)
 
 
-def differences(published: str, other: str) -> list[str]:
-    """Where another config departs from that of a published row.
+def _describe_differences(published: str, other: str) -> list[str]:
+    """Where a packaged config departs from a published row, as `batch_size 64 (published: 128)`.
 
-    Data, parts of the model, losses with their options, batch size, optimizer, epochs and rate.
-    For different parts only the names are listed, not the options.
-
-    Args:
-        published: The packaged config of the row.
-        other: The other one.
-
-    Returns:
-        Texts such as "batch size 64 (published: 128)".
+    Data, parts of the model, losses by their names, batches, optimizer and phases are compared.
     """
-    theirs, ours = (_described(load_config(find_config(name))) for name in (published, other))
-    return [
-        f"{name} {ours.get(name, _NONE)} (published: {theirs.get(name, _NONE)})"
-        for name in dict.fromkeys([*theirs, *ours])
-        if theirs.get(name, _NONE) != ours.get(name, _NONE) and not _is_option(name, theirs, ours)
-    ]
+    theirs, ours = (_compared(load_config(find_config(name))) for name in (published, other))
+    changed = differences(theirs, ours)
+    return [f"{key} {here} (published: {there})" for key, there, here in changed]
 
 
-def _is_option(name: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
-    """Whether it is an option of a part that differs, or is missing, on the other side."""
-    part, dot, _ = name.partition(".")
-    return bool(dot) and theirs.get(part) != ours.get(part)
-
-
-def _described(config: Config) -> dict[str, Any]:
-    """The relevant keys of a config, by name; options of a part after a dot."""
+def _compared(config: Config) -> dict[str, Any]:
+    """The relevant keys of a config."""
     content = config.model_dump(mode="json")
-    model, train = content["model"], content["train"]
-    phases = train["phases"]
-    keys = {"data": content["data"]["source"]["name"]}
-    for side in ("image", "text"):
-        for part in ("encoder", "pooling", "head"):
-            keys |= dict(_part(f"{side} {part}", model[side][part]))
-    keys |= {"dimension": model["dimension"]} | dict(_part("matcher", model["matcher"]))
-    for loss in content["objective"]:
-        options = {key: value for key, value in loss.items() if key != "name"}
-        keys |= {loss["name"]: "yes"} | {f"{loss['name']}.{k}": v for k, v in options.items()}
-    return keys | {
-        "sampler": train["sampler"],
-        "batch size": train["batch_size"],
-        "optimizer": train["optimizer"]["name"],
-        "epochs": sum(phase["epochs"] for phase in phases),
-        "learning rate": phases[-1]["learning_rate"],
+    train = content["train"]
+    return {
+        "data.source.name": content["data"]["source"]["name"],
+        **content["model"],
+        **{loss["name"]: loss for loss in content["objective"]},
+        **{key: train[key] for key in ("sampler", "batch_size", "optimizer", "phases")},
     }
-
-
-def _part(title: str, part: Mapping[str, Any] | None) -> Iterator[tuple[str, Any]]:
-    if part is None:
-        return
-    yield title, part.get("architecture") or part["name"]
-    for key, value in part.items():
-        if key != "name":
-            yield f"{title}.{key}", _NONE if value is None else value

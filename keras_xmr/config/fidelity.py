@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from keras_xmr.config.differences import differences
 from keras_xmr.config.loader import (
     find_config,
     load_config,
@@ -12,9 +13,9 @@ from keras_xmr.config.loader import (
     packaged_configs,
 )
 from keras_xmr.config.schema import Config
-from keras_xmr.utils.messages import cut, first_of
+from keras_xmr.utils.messages import first_of
 
-_COMPARED = ("model", "objective", "train", "relevance", "data.text", "data.image")
+_COMPARED = ("model", "objective", "train", "relevance")
 # Where a step is computed, and what is written meanwhile, changes no result but for rounding.
 _FREE = (
     *("train.operation_threads", "train.devices", "train.jit_compile", "train.gradient_caching"),
@@ -62,35 +63,16 @@ def fidelity_of(config: Config) -> Fidelity | None:
     if config.name not in packaged_configs() and config.name not in packaged_ablations():
         return Fidelity(label, f"{sentence} No packaged config is called {config.name}.")
     packaged = load_config(find_config(config.name))
-    if not (changes := list(_changes(_compared(packaged), _compared(config)))):
+    changed = differences(_compared(packaged), _compared(config), _FREE)
+    if not (changes := [f"{key} {ours} (packaged: {theirs})" for key, theirs, ours in changed]):
         return Fidelity(label, sentence)
     listed = "; ".join(first_of(changes, _MOST))
     sentence += f" Changed from the packaged config: {listed}."
     return Fidelity("changed" if label == "as published" else label, sentence)
 
 
-def _compared(config: Config) -> dict[str, str]:
-    """The keys that decide what is trained, with their values."""
+def _compared(config: Config) -> dict[str, Any]:
+    """The sections that decide what is trained."""
     content = config.model_dump(mode="json")
-    content |= {f"data.{key}": content["data"][key] for key in ("text", "image")}
-    return dict(_flat({key: content[key] for key in _COMPARED}))
-
-
-def _flat(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Yields every value within sections and lists, by its key, such as `train.phases.0.epochs`."""
-    items = value.items() if isinstance(value, dict) else enumerate(value)
-    for name, inner in items:
-        path = f"{key}.{name}".lstrip(".")
-        if path in _FREE:
-            continue
-        if isinstance(inner, dict) or (isinstance(inner, list) and inner):
-            yield from _flat(inner, path)
-        else:
-            yield path, "null" if inner is None else str(inner)
-
-
-def _changes(packaged: dict[str, str], ours: dict[str, str]) -> Iterator[str]:
-    for key in dict.fromkeys([*ours, *packaged]):
-        here, there = ours.get(key, "missing"), packaged.get(key, "missing")
-        if here != there:
-            yield f"{key} {cut(here)} (packaged: {cut(there)})"
+    data = {key: content["data"][key] for key in ("text", "image")}
+    return {key: content[key] for key in _COMPARED} | {"data": data}

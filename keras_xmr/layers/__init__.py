@@ -2,7 +2,7 @@
 
 from keras_xmr.layers.backbone import ImageBackbone, TextBackbone
 from keras_xmr.layers.caption_decoder import CaptionDecoder
-from keras_xmr.layers.gru import GRU
+from keras_xmr.layers.gru import PackedGRU
 from keras_xmr.layers.inputs import BagOfWords, Preprocessing, RegionMask, region_mask
 from keras_xmr.layers.local_attention import (
     GlobalAttention,
@@ -22,7 +22,6 @@ from keras_xmr.layers.normalization import (
 from keras_xmr.layers.positions import sine_positions
 
 __all__ = [
-    "GRU",
     "BagOfWords",
     "CaptionDecoder",
     "GlobalAttention",
@@ -33,6 +32,7 @@ __all__ = [
     "LocalAttention",
     "LocalResidual",
     "MaskedBatchNormalization",
+    "PackedGRU",
     "Preprocessing",
     "ReZero",
     "RegionMask",

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_xmr.layers.gru import GRU
+from keras_xmr.layers.gru import PackedGRU
 from keras_xmr.layers.part import RecordedLayer
 
 
@@ -33,7 +33,7 @@ class CaptionDecoder(RecordedLayer):
         self.word_dimension = word_dimension
         dtype = self.dtype_policy
         self.region_linear = self.new_dense(units, "region_linear")
-        self.region_gru = GRU(
+        self.region_gru = PackedGRU(
             units, return_sequences=True, return_state=True, dtype=dtype, name="region_gru"
         )
         self.embedding = keras.layers.Embedding(

@@ -25,7 +25,7 @@ def disable_packed_gru() -> Iterator[None]:
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr", name="PackedGRU")
-class GRU(keras.layers.GRU):
+class PackedGRU(keras.layers.GRU):
     """`keras.layers.GRU`, with the same weights and outputs, and faster on a CPU with TensorFlow.
 
     There the padding of short sequences is not computed (docs/design.md has the times). On a GPU,
@@ -53,5 +53,5 @@ class GRU(keras.layers.GRU):
 
 def bidirectional_gru(units: int, dtype: Any, name: str) -> keras.layers.Bidirectional:
     """Makes the states (B, L, units) of a GRU, averaged over both directions."""
-    forward = GRU(units, return_sequences=True, dtype=dtype)
+    forward = PackedGRU(units, return_sequences=True, dtype=dtype)
     return keras.layers.Bidirectional(forward, merge_mode="ave", dtype=dtype, name=name)

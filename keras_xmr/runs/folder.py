@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from keras_xmr.config.differences import differences
 from keras_xmr.config.loader import ConfigError, dump_config, load_config
 from keras_xmr.config.model_compatibility import is_as_published
 from keras_xmr.config.schema import Config
@@ -409,19 +410,11 @@ def _changes(old: dict[str, Any], config: Config, free: Sequence[str]) -> list[s
             *sections, name = key.split(".")
             reduce(getitem, sections, then)[name] = reduce(getitem, [*sections, name], now)
         then = Config.model_validate(then).model_dump(mode="json")
-    except (ValidationError, LookupError, TypeError):  # `_differences` names removed keys.
+    except (ValidationError, LookupError, TypeError):  # Removed keys are named.
         then = old
-    return _differences(then, now, free)
-
-
-def _differences(old: Any, new: Any, free: Sequence[str], key: str = "") -> list[str]:
-    if isinstance(old, dict) and isinstance(new, dict):
-        keys = {n: f"{key}.{n}".lstrip(".") for n in {**old, **new}}
-        inner = [
-            _differences(old.get(n), new.get(n), free, k) for n, k in keys.items() if k not in free
-        ]
-        return [line for lines in inner for line in lines]
-    return [] if old == new else [f"{key}: {old} there, {new} now"]
+    return [
+        f"{key}: {there} there, {here} now" for key, there, here in differences(then, now, free)
+    ]
 
 
 def _versions(config: Config) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from keras_xmr.runs.folder import RunFolder, load_run
 from keras_xmr.utils.errors import UserError
 
 
-class WeightsError(UserError):
+class UnreadableWeightsError(UserError):
     """Weights of a run cannot be read; the message names the reason and the remedy."""
 
 
@@ -75,7 +75,7 @@ def load_trained(model: Retriever, config: Config, folder: RunFolder) -> None:
         model.load_weights(path)
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         reason = str(error).strip().partition("\n")[0]
-        raise WeightsError(
+        raise UnreadableWeightsError(
             f"{path} cannot be read: {reason}. Copy it back, or delete {folder.checkpoints} and "
             "train again"
         ) from None
@@ -159,5 +159,5 @@ def load_initial_weights(model: Retriever, config: Config) -> None:
         return
     try:
         load_trained(model, other, RunFolder(other))
-    except WeightsError as error:
+    except UnreadableWeightsError as error:
         raise UserError(f"{_KEY}: {error}") from None

@@ -25,7 +25,7 @@ from data_pipelines.prepare import prepare
 from data_pipelines.records import Records, truth_file
 from data_pipelines.report import data_report
 from data_pipelines.shards import RecordsError, ShardWriter, serialize
-from data_pipelines.sources import Entry, Problems, Regions, SourceError
+from data_pipelines.sources import Entry, Problems, RegionArray, SourceError
 from data_pipelines.text import SPECIAL, WordTokenizer
 
 
@@ -271,7 +271,7 @@ class TestChangedFiles:
 
 
 def test_records_are_the_same_bytes_in_every_process():
-    record = serialize(Entry("ä.jpg", "train", ()), Regions(np.ones((2, 3))))
+    record = serialize(Entry("ä.jpg", "train", ()), RegionArray(np.ones((2, 3))))
     names = tf.train.Example.FromString(record).features.feature
     assert len(names) == 3
     # The fields are a map, whose order is drawn anew in every process if nothing sorts it.

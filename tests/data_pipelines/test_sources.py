@@ -13,7 +13,7 @@ from data_pipelines.sources import (
     AnySource,
     EncodedImage,
     Problems,
-    Regions,
+    RegionArray,
     SourceError,
     UnreadableError,
 )
@@ -266,7 +266,7 @@ def test_regions_take_images_once_or_once_a_caption(tmp_path, repeated):
     features = np.load(tmp_path / "test_ims.npy")
     for number, entry in enumerate(splits["test"]):
         found = source.read(entry)
-        assert isinstance(found, Regions)
+        assert isinstance(found, RegionArray)
         np.testing.assert_array_equal(found.features, features[number * (5 if repeated else 1)])
 
 

@@ -31,7 +31,7 @@ def cases(tmp_path_factory):
     found = {n: two_towers.Case(n, root / "models" / n) for n in ("clip", "siglip2")}
     images = root / "my" / "images"
     images.mkdir(parents=True)
-    for number in range(28):
+    for number in range(18):
         datasets.picture(number, (50, 40)).save(images / f"{number}.jpg", quality=95)
     for number in range(2):
         (images / f"known_{number}.jpg").write_bytes(found["clip"].photo(number))
@@ -60,18 +60,17 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 def test_it_embeds_and_scores_as_it_was_published(cases, here, name):
     case = cases[name]
     run = keras_xmr.pretrained(case.folder)
-    texts = run.embed_captions(list(case.array("in_texts")))
-    np.testing.assert_allclose(texts["mean"], case.array("out_text"), atol=1e-4)
-    photos = run.embed_images([f"my/images/known_{number}.jpg" for number in range(2)])
-    # A pixel or two differ by 1 from those of Pillow.
-    np.testing.assert_allclose(photos["mean"], case.array("out_image"), atol=2e-2)
+    texts = {"mean": unit(case.array("out_text"))}
+    if name == "siglip2":  # CLIP embeds captions in test_two_towers.py; its tokenizer is slow
+        texts = run.embed_captions(list(case.array("in_texts")))
+        np.testing.assert_allclose(texts["mean"], case.array("out_text"), atol=1e-4)
+        photos = run.embed_images([f"my/images/known_{number}.jpg" for number in range(2)])
+        # A pixel or two differ by 1 from those of Pillow.
+        np.testing.assert_allclose(photos["mean"], case.array("out_image"), atol=2e-2)
     exact = {"mean": unit(case.array("out_image"))}
-    scores, expected = run.score(exact, texts), case.array("out_logits")
-    if name == "clip":
-        temperature = run.config.objective[0].temperature
-        np.testing.assert_allclose(scores / temperature, expected, atol=1e-3)
-    else:
-        np.testing.assert_allclose(scores, expected, atol=1e-3)
+    scale = run.config.objective[0].temperature if name == "clip" else 1
+    scores = run.score(exact, texts) / scale
+    np.testing.assert_allclose(scores, case.array("out_logits"), atol=1e-3)
 
 
 def test_its_run_is_made_once_and_for_one_model(cases, here, capsys):
@@ -91,7 +90,7 @@ def test_its_run_is_made_once_and_for_one_model(cases, here, capsys):
 
 def test_commands_take_it_as_a_run(cases, here, capsys):
     keras_xmr_command("index", "--model=models/siglip2", "--images=my/images")
-    assert "30 photos (30 new)" in capsys.readouterr().out
+    assert "20 photos (20 new)" in capsys.readouterr().out
     index = "saved_models/siglip2/index"
     keras_xmr_command("search", f"--index={index}", "two dogs", "--html=page.html")
     for said in (capsys.readouterr().out, Path("page.html").read_text()):
@@ -99,7 +98,7 @@ def test_commands_take_it_as_a_run(cases, here, capsys):
     keras_xmr_command("embed", "my/images", "--model=models/siglip2", "--output=all.npz")
     model = RunModel(Path("saved_models/siglip2"))
     with np.load("all.npz") as arrays:
-        assert arrays["mean"].shape == (30, 12)
+        assert arrays["mean"].shape == (20, 12)
         assert str(arrays["fingerprint"]) == model.fingerprint
     capsys.readouterr()
     keras_xmr_command("evaluate", "--model=models/siglip2", "--set", "data.source.root=my")
@@ -107,7 +106,7 @@ def test_commands_take_it_as_a_run(cases, here, capsys):
     assert "as it was published (zero-shot)" in said
     assert "This model has no sigma" in said
     figures = json.loads(Path("saved_models/siglip2/evaluation/test/metrics.json").read_text())
-    assert 10 < figures["images"] < 25
+    assert 5 < figures["images"] < 20
     assert RunModel(Path("saved_models/siglip2")).fingerprint == model.fingerprint
 
 
@@ -191,8 +190,6 @@ def test_an_exported_run_is_whole_without_the_folder_of_its_encoders(preset, her
     try:
         for found, expected in zip(embeddings(), before, strict=True):
             np.testing.assert_allclose(found, expected, atol=1e-5)
-        keras_xmr_command("index", f"--run={run}", "--images=my/images", "--index=whole")
-        assert len(PhotoIndex.open(Path("whole"))) == 30
         (run / "model.keras").rename("model.keras")
         with pytest.raises(UserError, match=r"models/preset"):
             embeddings()

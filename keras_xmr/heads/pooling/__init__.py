@@ -4,12 +4,11 @@ from keras_xmr.config.contracts import PoolingContract
 from keras_xmr.heads.pooling.base import Pooling
 from keras_xmr.heads.pooling.mean import Adapter, Attention, Mean, RectifiedMean
 from keras_xmr.heads.pooling.projection import Projection
-from keras_xmr.heads.pooling.recurrent import GPO, GRU, VSRN, BiGRU
+from keras_xmr.heads.pooling.recurrent import GPO, GRU, BiGRU, VSRNPooling
 
 __all__ = [
     "GPO",
     "GRU",
-    "VSRN",
     "Adapter",
     "Attention",
     "BiGRU",
@@ -18,4 +17,5 @@ __all__ = [
     "PoolingContract",
     "Projection",
     "RectifiedMean",
+    "VSRNPooling",
 ]

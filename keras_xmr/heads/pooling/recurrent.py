@@ -32,7 +32,7 @@ class GRU(Pooling):
     def __init__(self, dimension: int, *, batch_norm: bool = False, **kwargs: Any) -> None:
         super().__init__(dimension, **kwargs)
         self.batch_norm = batch_norm
-        self.gru = layers.GRU(dimension, dtype=self.dtype_policy, name="gru")
+        self.gru = layers.PackedGRU(dimension, dtype=self.dtype_policy, name="gru")
         if batch_norm:
             self.norm = batch_normalization(dtype=self.dtype_policy, name="norm")
 
@@ -68,8 +68,8 @@ class BiGRU(Pooling):
         if dimension % 2:
             raise ValueError(f"the two directions share the dimension, so it is even: {dimension}")
         self.final_state = final_state
-        self.forward_gru = layers.GRU(dimension // 2, dtype=self.dtype_policy, name="forward")
-        self.backward_gru = layers.GRU(
+        self.forward_gru = layers.PackedGRU(dimension // 2, dtype=self.dtype_policy, name="forward")
+        self.backward_gru = layers.PackedGRU(
             dimension // 2,
             go_backwards=final_state == "both",
             dtype=self.dtype_policy,
@@ -92,7 +92,7 @@ def _last(features: Any, mask: Any) -> Any:
     return keras.ops.take_along_axis(features, last_positions(mask)[..., None], axis=1)
 
 
-class VSRN(Pooling):
+class VSRNPooling(Pooling):
     """Graph reasoning over the positions of any encoder, then a GRU (Li et al. 2019, section 3).
 
     VSRN reads regions of a detector: that is the encoder `vsrn` with the pooling `gru`. This is the

@@ -84,9 +84,13 @@ NETWORK = "model.image.encoder={name: keras_applications, architecture: Xception
             [
                 "train.gradient_caching=8",
                 "train.phases.0.freeze=[image.encoder]",
-                "model.image.pooling=vsrn",
+                "model.image.pooling=vsrn_pooling",
             ],
-            ["train.gradient_caching", "the pooling 'vsrn'", "freeze image.pooling in phase 1"],
+            [
+                "train.gradient_caching",
+                "the pooling 'vsrn_pooling'",
+                "freeze image.pooling in phase 1",
+            ],
         ),
         (
             ["train.jit_compile=true", "train.gradient_caching=8"],

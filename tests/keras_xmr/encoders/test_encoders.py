@@ -9,6 +9,7 @@ import pytest
 from data_pipelines.text import SPECIAL
 from keras_xmr.config.schema import TowerOptions
 from keras_xmr.encoders import EncoderError, InputSpec, KerasApplications, Regions, SmallCNN
+from keras_xmr.encoders.convolutional import _family
 from keras_xmr.encoders.word_embedding import initial_vectors
 from keras_xmr.model.towers import image_tower, parts_of, text_tower
 
@@ -105,19 +106,12 @@ def test_padding_never_changes_a_caption(random):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("architecture", "channels", "positions"),
-    [
-        ("MobileNetV2", 1280, 4),
-        ("MobileNetV3Small", 576, 4),
-        ("ResNet50", 2048, 4),
-    ],
-)
-def test_networks_of_keras_give_their_last_feature_map(random, architecture, channels, positions):
+@pytest.mark.parametrize(("architecture", "channels"), [("MobileNet", 1024), ("ResNet50", 2048)])
+def test_networks_of_keras_give_their_last_feature_map(random, architecture, channels):
     encoder = KerasApplications(architecture=architecture, weights=None)
     inputs = keras.Input((64, 64, 3), dtype="uint8")
     features, mask = encoder.features(inputs, InputSpec(image_size=64))
-    assert features.shape == (None, positions, channels)
+    assert features.shape == (None, 4, channels)
     assert mask is None
     network = keras.Model(inputs, features)
     pixels = random.integers(0, 256, (2, 64, 64, 3), np.uint8)
@@ -125,11 +119,15 @@ def test_networks_of_keras_give_their_last_feature_map(random, architecture, cha
     own = getattr(keras.applications, architecture)
     plain = own(include_top=False, weights=None, input_shape=(64, 64, 3))
     plain.set_weights(network.get_layer("encoder").get_weights())
-    module = {"ResNet50": "resnet", "MobileNetV2": "mobilenet_v2"}.get(architecture)
-    if module:
-        prepared = getattr(keras.applications, module).preprocess_input(pixels.astype(np.float32))
-        expected = np.asarray(plain(prepared)).reshape(2, positions, channels)
-        np.testing.assert_allclose(network(pixels), expected, rtol=1e-4, atol=1e-4)
+    module = keras.applications.resnet if "Res" in architecture else keras.applications.mobilenet
+    prepared = module.preprocess_input(pixels.astype(np.float32))
+    expected = np.asarray(plain(prepared)).reshape(2, 4, channels)
+    np.testing.assert_allclose(network(pixels), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_the_third_mobilenet_scales_pixels_itself():
+    names = ("MobileNetV2", "MobileNetV3Small", "ResNet152")
+    assert [_family(name) for name in names] == ["mobilenet_v2", "mobilenet_v3", "resnet"]
 
 
 @pytest.mark.slow
@@ -145,9 +143,9 @@ def test_weights_come_from_a_file(tmp_path):
         built = keras.Model(inputs, encoder.features(inputs, spec)[0]).get_layer("encoder")
         for ours, theirs in zip(built.get_weights(), network.get_weights(), strict=True):
             np.testing.assert_array_equal(ours, theirs)
-        wrong = KerasApplications(architecture="VGG16", weights=str(path))
-        with pytest.raises(EncoderError, match=r"model\.image\.encoder\.weights: .* does not fit"):
-            wrong.features(inputs, spec)
+    wrong = KerasApplications(architecture="VGG16", weights=str(path))
+    with pytest.raises(EncoderError, match=r"model\.image\.encoder\.weights: .* does not fit"):
+        wrong.features(inputs, spec)
     missing = KerasApplications(architecture="MobileNet", weights=str(tmp_path / "no.h5"))
     with pytest.raises(EncoderError, match="does not exist"):
         missing.features(inputs, spec)

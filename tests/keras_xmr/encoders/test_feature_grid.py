@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import keras
 import numpy as np
-import presets
 import pytest
 
-from keras_xmr.encoders import EncoderError, InputSpec, KerasHubImage
 from keras_xmr.layers.backbone import _averaged
 
 
@@ -35,35 +33,3 @@ def test_a_map_is_averaged_by_area(random, size, grid):
 def test_a_map_of_the_same_size_stays_as_it_is(random):
     features = random.normal(size=(1, 4, 4, 3)).astype(np.float32)
     np.testing.assert_array_equal(_averaged(keras.ops.convert_to_tensor(features), 4), features)
-
-
-def tower(preset, size=28, **options) -> keras.Model:
-    inputs = keras.Input((size, size, 3), dtype="uint8")
-    features, _ = KerasHubImage(preset=str(preset), **options).features(
-        inputs, InputSpec(image_size=size)
-    )
-    return keras.Model(inputs, features)
-
-
-@pytest.mark.slow
-def test_a_tower_has_a_grid_and_keeps_it(random, tmp_path):
-    preset = presets.resnet(tmp_path / "resnet")
-    whole, averaged = tower(preset), tower(preset, grid=3)
-    pixels = random.integers(0, 256, (2, 28, 28, 3)).astype(np.uint8)
-    side = int(whole.output.shape[1] ** 0.5)
-    assert side > 3
-    features = np.asarray(whole(pixels)).reshape(2, side, side, 64)
-    shares = oracle(side, 3)
-    expected = np.einsum("gh,bhwf,kw->bgkf", shares, features, shares).reshape(2, 9, 64)
-    np.testing.assert_allclose(averaged(pixels), expected, rtol=1e-4, atol=1e-5)
-    layer = averaged.get_layer("encoder")
-    again = type(layer).from_config(layer.get_config())
-    assert again.get_config()["grid"] == 3
-    assert again(pixels).shape == (2, 9, 64)
-
-
-@pytest.mark.slow
-def test_tokens_have_no_grid(tmp_path):
-    preset = presets.vit(tmp_path / "vit", 32)
-    with pytest.raises(EncoderError, match=r"model\.image\.encoder\.grid: .*no feature map"):
-        tower(preset, 32, grid=2)

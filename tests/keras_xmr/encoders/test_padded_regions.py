@@ -40,16 +40,15 @@ def tower(encoder, pooling="mean", head="point") -> keras.Model:
 ENCODERS = {
     "plain": {"name": "regions", "dimension": 5},
     "normalized": {"name": "regions", "normalize": True, "batch_norm": True},
-    "vsrn": {"name": "vsrn", "dimension": 5, "blocks": 2},
-    "vsrn_over_regions": {"name": "vsrn", "dimension": 5, "normalize_over": "regions"},
+    "vsrn": {"name": "vsrn", "dimension": 5, "blocks": 1},
+    "vsrn_over_regions": {"name": "vsrn", "dimension": 5, "blocks": 1, "normalize_over": "regions"},
 }
 PARTS = [
-    ("plain", "mean", "point"),
     ("plain", "attention", "gaussian"),
     ("normalized", "gpo", "pie_net"),
     ("normalized", "bi_gru", "dynamic_sub_embeddings"),
     ("vsrn", "gru", "point"),
-    ("vsrn_over_regions", "gru", "slot_attention"),
+    ("plain", "mean", "slot_attention"),
     ("vsrn_over_regions", None, "tokens"),
 ]
 
@@ -75,9 +74,11 @@ def test_padding_changes_no_embedding(regions, encoder, pooling, head):
 @pytest.mark.parametrize("encoder", ["normalized", "vsrn_over_regions"])
 def test_padding_has_no_part_in_what_is_learned(regions, encoder):
     wider = np.pad(regions, [(0, 0), (0, 5), (0, 0)])
+    model = tower(ENCODERS[encoder])
+    start = model.get_weights()
     found = []
     for batch in (regions, wider):
-        model = tower(ENCODERS[encoder], "gru")
+        model.set_weights(start)
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(model(batch, training=True)["mean"] ** 3)
         gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])

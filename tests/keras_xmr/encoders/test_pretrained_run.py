@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from functools import partialmethod
 from types import SimpleNamespace
 
 import keras
@@ -20,6 +21,7 @@ from data_pipelines.samplers import PairSampler
 from keras_xmr.commands._steps import Run
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.model.build import build_model, build_tokenizer
+from keras_xmr.model.retriever import Retriever
 from keras_xmr.training.phases import freeze
 from keras_xmr.training.train import _Trainer
 from keras_xmr.utils.errors import UserError
@@ -75,7 +77,7 @@ def encoders(model):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A run in two phases, exported, and the weights of its encoders when each phase began."""
+    """A run in two phases, and the weights of its encoders when each phase began."""
     folder = tmp_path_factory.mktemp("run")
     bert = presets.bert(folder / "bert", layers=1)
     config = models.tiny_config(
@@ -103,17 +105,16 @@ def trained(tmp_path_factory):
     run.prepare()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_Trainer, "start", watched)
+        # Few steps are sooner done than traced; the tokenizer needs its graph.
+        patch.setattr(Retriever, "compile", partialmethod(Retriever.compile, run_eagerly=True))
         run.train()
     # What is left has to do with what lies in the folder of the run, and the config of the preset.
     for name in ("model.weights.h5", "tokenizer.json"):
         (bert / name).unlink()
     shutil.rmtree(bert / "assets")
-    later = Run(config)
-    later.export()
-    return later, begun
+    return Run(config), begun
 
 
-@pytest.mark.heavy
 def test_a_bag_keeps_the_words_of_the_training_with_the_run(trained):
     later, _ = trained
     columns = later.model.text_tower.get_layer("bag_of_words").columns.numpy()
@@ -177,11 +178,13 @@ def test_the_report_counts_parts_of_words(trained):
 def found(trained, tmp_path_factory):
     """What another process makes of the SavedModel without us, and then of the Keras file."""
     run, _ = trained
+    run.export()
     stdin = json.dumps([CAPTIONS, run.tokenizer(CAPTIONS).numpy().tolist()])
     folder = tmp_path_factory.mktemp("elsewhere")
     return python(LOAD, run.folder.serving / "1", run.folder.model, stdin=stdin, cwd=folder)
 
 
+@pytest.mark.heavy
 def test_exported_models_embed_strings_without_project_code(trained, found):
     run, _ = trained
     expected = run.model.text_tower(run.tokenizer(CAPTIONS))
@@ -190,6 +193,7 @@ def test_exported_models_embed_strings_without_project_code(trained, found):
     assert np.abs(np.diff(expected["mean"], axis=0)).max() > 1e-3
 
 
+@pytest.mark.heavy
 def test_the_keras_file_loads_after_importing_the_package(trained, found):
     run, _ = trained
     expected = run.model.text_tower(run.tokenizer(CAPTIONS))
@@ -293,7 +297,7 @@ def test_adapters_of_clip_begin_as_clip_and_are_all_that_learns(clip):
     own = keras.utils.normalize(backbone.get_text_embeddings(np.maximum(ids, 0)))
     np.testing.assert_allclose(model.text_tower(ids)["mean"], own, rtol=1e-3, atol=1e-4)
     before = encoders(model)
-    model.compile(optimizer=keras.optimizers.SGD(1.0))
+    model.compile(optimizer=keras.optimizers.SGD(1.0), run_eagerly=True)
     pixels = np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3), np.uint8)
     number = np.arange(4)
     for _ in range(2):

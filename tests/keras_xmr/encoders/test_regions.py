@@ -148,21 +148,20 @@ def test_statistics_of_batch_normalization_are_learned(random):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pooling", ["gpo", {"name": "gru", "batch_norm": True}])
-def test_vsrn_is_a_tower_that_trains_and_is_saved(random, tmp_path, pooling):
+def test_vsrn_is_a_tower_that_trains_and_is_saved(random, tmp_path):
     options = TowerOptions.model_validate(
         {
             "encoder": {"name": "vsrn", "dimension": 5, "blocks": 2},
-            "pooling": pooling,
+            "pooling": {"name": "gru", "batch_norm": True},
             "head": "point",
         }
     )
     tower = image_tower(options, 6, InputSpec(regions=(4, 7)))
     regions = random.normal(size=(3, 4, 7)).astype(np.float32)
     target = random.normal(size=(3, 6)).astype(np.float32)
-    tower.compile(keras.optimizers.SGD(0.1), loss={"mean": "mse"})
+    tower.compile(keras.optimizers.SGD(0.1), loss={"mean": "mse"}, run_eagerly=True)
     start = [weight.numpy() for weight in parts_of(tower)["encoder"][0].trainable_weights]
-    for _ in range(3):
+    for _ in range(2):
         tower.train_on_batch(regions, {"mean": target})
     encoder = parts_of(tower)["encoder"][0].trainable_weights
     for weight, before in zip(encoder, start, strict=True):

@@ -50,6 +50,10 @@ def test_tokens_are_those_of_transformers(case):
     for found, whole in zip(ids, expected, strict=True):
         known = whole[: np.flatnonzero(whole == end)[0] + 1]
         np.testing.assert_array_equal(found[found >= 0], known)
+    if case.name == "clip":
+        ids = case.tokenizer(["The red dog!", "No"]).numpy()
+        assert case.tokenizer.text(ids[0]) == "<|startoftext|> the red dog ! <|endoftext|>"
+        assert case.tokenizer.text(ids[1]) == "<|startoftext|> no <|endoftext|>"
 
 
 def test_embeddings_and_scores_are_those_of_transformers(case):

@@ -109,7 +109,7 @@ POOLINGS = {
     "bi_gru_released": lambda: poolings.BiGRU(8, final_state="released"),
     "gru": lambda: poolings.GRU(8),
     "gpo": lambda: poolings.GPO(8, encoding=4, hidden=4),
-    "vsrn": lambda: poolings.VSRN(8, blocks=2),
+    "vsrn_pooling": lambda: poolings.VSRNPooling(8, blocks=2),
 }
 
 
@@ -163,7 +163,7 @@ def test_rectified_mean_averages_rectified_unit_vectors_of_what_counts(random):
 @pytest.mark.slow
 def test_vsrn_over_places_is_its_encoder_and_a_gru(random):
     places = random.normal(size=(3, 5, 6)).astype(np.float32)
-    pooling = poolings.VSRN(8, blocks=2)
+    pooling = poolings.VSRNPooling(8, blocks=2)
     pooling(places)
     pooling.set_weights([random.uniform(0.1, 1, weight.shape) for weight in pooling.weights])
     regions = keras.Input((5, 6))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_xmr.layers import GRU
+from keras_xmr.layers import PackedGRU
 
 LENGTHS = np.array([3, 9, 0, 1, 9, 6])
 MASKS = {
@@ -21,7 +21,7 @@ MASKS = {
 def pair(**options):
     """A GRU of Keras, and ours with the same weights."""
     random = np.random.default_rng(0)
-    layers = keras.layers.GRU(4, **options), GRU(4, **options)
+    layers = keras.layers.GRU(4, **options), PackedGRU(4, **options)
     for layer in layers:
         layer.build((None, None, 5))
     weights = [random.normal(0, 0.5, variable.shape) for variable in layers[0].weights]

@@ -32,7 +32,8 @@ FROZEN = (
     "data.image.crop=center",
     "data.image.flip=false",
     "data.image.cutout=0",
-    "train.batch_size=10",  # Eight steps are enough.
+    "train.batch_size=20",  # Four steps are enough.
+    "evaluation.batch_size=64",
     *models.POINTS,
 )
 ON = "train.precompute_features=true"
@@ -71,7 +72,7 @@ def test_a_training_on_features_ends_as_one_on_pixels(folder, monkeypatch, caplo
     plain, fast = run(folder, "name=plain"), run(folder, "name=fast", ON)
     plain.train()
     with caplog.at_level("INFO", logger="keras_xmr"):
-        interrupted(run(folder, "name=fast", ON), 4, monkeypatch)
+        interrupted(run(folder, "name=fast", ON), 2, monkeypatch)
         written = {p: p.stat().st_mtime_ns for p in (folder / "records" / FEATURES).rglob("*.*")}
         fast.train()
     assert "features: 64 images x 16 positions x 8 numbers x 2 bytes = 16.4 kB" in caplog.text
@@ -87,7 +88,7 @@ def test_a_training_on_features_ends_as_one_on_pixels(folder, monkeypatch, caplo
     # A training that stands still would be told apart.
     assert max(np.abs(a - b).max() for a, b in zip(head, trained, strict=True)) > 0.03
     summaries = [json.loads(run.folder.done.read_bytes()) for run in (plain, fast)]
-    assert summaries[0]["steps"] == summaries[1]["steps"] == 8
+    assert summaries[0]["steps"] == summaries[1]["steps"] == 4
     assert summaries[0]["best"] == pytest.approx(summaries[1]["best"], abs=0.1)
     # What is left is the whole model, from pixels.
     pixels = next(iter(image_batches(fast.records.split("test"), fast.config.data.image, 12)))

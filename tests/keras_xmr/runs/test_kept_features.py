@@ -28,17 +28,23 @@ from keras_xmr.search.run_model import RunModel
 
 pytestmark = pytest.mark.slow
 
-IMAGES = 40 + 12 + 12
+TRAIN, TEST = 16, 8
+IMAGES = TRAIN + TEST + TEST
+
+PHASES = "train.phases=[{epochs: 1, learning_rate: 1e-2, freeze: [image.encoder, text.encoder]}]"
 
 ON = (
+    f"data.source={{name: scenes, train: {TRAIN}, val: {TEST}, test: {TEST}}}",
+    "data.source.captions_per_image=2",
+    "evaluation.batch_size=64",
     "train.precompute_features=true",
     "train.precompute_captions=true",
-    "train.phases=[{epochs: 1, learning_rate: 1e-2, freeze: [image.encoder, text.encoder]}]",
+    PHASES,
     "data.image.crop=center",
     "data.image.flip=false",
     "data.image.cutout=0",
     "data.text.drop_words=0",
-    "train.batch_size=40",  # Two steps are enough.
+    "train.batch_size=16",  # Two steps are enough.
 )
 
 HALF = 2e-3
@@ -107,9 +113,9 @@ def test_every_image_and_caption_goes_through_a_frozen_encoder_once(tmp_path, mo
     # It has no model, and draws a lot.
     monkeypatch.setattr("keras_xmr.commands._steps.report", lambda *_: "")
     one.evaluate()
-    # What is damaged was never seen: 4 shares of the 12 photos and 24 captions of the test split,
-    # and of 6 pairs of photos the mixture, and the half.
-    assert seen == {"image": 4 * 12 + 2 * 6, "caption": 4 * 24}
+    # What is damaged was never seen: 4 shares of the photos and captions of the test split, and of
+    # pairs of photos the mixture, and the half.
+    assert seen == {"image": 4 * TEST + 2 * TEST // 2, "caption": 4 * 2 * TEST}
     seen.clear()
     calibrate_run(RunModel(one.folder.path))
     assert not seen
@@ -123,7 +129,7 @@ def test_every_image_and_caption_goes_through_a_frozen_encoder_once(tmp_path, mo
     expected = RunModel(one.folder.path).embed_images(photos)
     np.testing.assert_allclose(found.arrays["mean"], expected["mean"], atol=HALF)
     seen.clear()
-    run(tmp_path, "name=again", ON[2].replace("1e-2", "2e-2")).train()
+    run(tmp_path, "name=again", PHASES.replace("1e-2", "2e-2")).train()
     assert not seen, "the features of one run are there for others with the same encoders"
 
 
@@ -147,7 +153,7 @@ def test_features_are_embedded_as_what_they_were_made_of(trained):
                 np.testing.assert_allclose(getattr(found, side)[name], values, atol=HALF)
     model = RunModel(trained.folder.path)
     found, expected = (
-        model.embed_records(records.split("val"), np.array([7, 2, 11]))
+        model.embed_records(records.split("val"), np.array([7, 2, 5]))
         for records in (trained.embedded_records, trained.records)
     )
     np.testing.assert_allclose(found["mean"], expected["mean"], atol=HALF)
@@ -173,7 +179,7 @@ def test_an_encoder_with_other_weights_reads_no_features_of_these(trained):
 
 @pytest.mark.usefixtures("eager")
 def test_what_a_phase_has_trained_is_evaluated_from_images_and_words(folder):
-    phases = ON[2].replace("}]", "}, {epochs: 1, learning_rate: 1e-2}]")
+    phases = PHASES.replace("}]", "}, {epochs: 1, learning_rate: 1e-2}]")
     freed = run(folder, "name=freed", *models.POINTS, phases)
     freed.train()
     part = freed.embedded_records.split("test")
@@ -204,7 +210,7 @@ def test_further_captions_of_training_are_all_that_is_missing(trained):
     records = trained.embedded_records
     more = {records.split("train").image_keys[0]: [("new", "a caption that was not there")]}
     judged = replace(records, more_captions=more)
-    assert judged.split("train").num_captions == 81
+    assert judged.split("train").num_captions == 2 * TRAIN + 1
     assert judged.split("train").caption_features is None
     for split in ("val", "test"):
         assert judged.split(split).caption_features is not None
@@ -214,7 +220,7 @@ def test_further_captions_of_training_are_all_that_is_missing(trained):
     encoder.encode = lambda ids: (encoded.append(len(ids)), encode(ids))[1]
     opened = replace(judged, caption_features=encoder.write(judged, ["train"]))
     assert encoded == [1]
-    assert len(opened.split("train").caption_features) == 81
+    assert len(opened.split("train").caption_features) == 2 * TRAIN + 1
 
 
 @pytest.mark.usefixtures("eager")

@@ -16,7 +16,7 @@ from keras_xmr.config.schema import PhaseOptions
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.runs.cluster import Cluster
 from keras_xmr.runs.folder import load_run
-from keras_xmr.runs.loading import WeightsError, load_trained
+from keras_xmr.runs.loading import UnreadableWeightsError, load_trained
 from keras_xmr.training.checkpoints import CheckpointError, Checkpoints
 from keras_xmr.training.distribution import Distribution
 from keras_xmr.training.phases import never_trained
@@ -197,5 +197,7 @@ def test_weights_that_cannot_be_read_are_named(checkpoints, tmp_path):
     load_trained(kept.model, load_run(run.path), run)
     np.testing.assert_array_equal(bias(kept.model, "image"), 6)
     cut(run.last_weights)
-    with pytest.raises(WeightsError, match=r"last\.weights\.h5 cannot be read: .* train again"):
+    with pytest.raises(
+        UnreadableWeightsError, match=r"last\.weights\.h5 cannot be read: .* train again"
+    ):
         load_trained(kept.model, load_run(run.path), run)
