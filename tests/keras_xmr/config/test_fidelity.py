@@ -55,7 +55,9 @@ def test_without_adaptations_it_is_as_published():
 
 
 def test_many_changes_are_counted():
-    other = load_config(find_config("scenes_vsepp"), ["name=scenes_pcme"])
+    more = ["train.batch_size=7", "model.dimension=8", "train.clip_norm=null"]
+    more += ["data.text.max_words=9", "data.text.drop_words=0.3"]
+    other = load_config(find_config("scenes_vsepp"), ["name=scenes_pcme", *more])
     assert "; and " in fidelity_of(other).sentence
     assert "(packaged: missing)" in fidelity_of(other).sentence
 

@@ -86,7 +86,7 @@ def test_a_training_on_features_ends_as_one_on_pixels(folder, monkeypatch, caplo
     head = frozen_model(plain).image_tower.get_layer("head").get_weights()
     trained = plain.model.image_tower.get_layer("head").get_weights()
     # A training that stands still would be told apart.
-    assert max(np.abs(a - b).max() for a, b in zip(head, trained, strict=True)) > 0.03
+    assert max(np.abs(a - b).max() for a, b in zip(head, trained, strict=True)) > 0.02
     summaries = [json.loads(run.folder.done.read_bytes()) for run in (plain, fast)]
     assert summaries[0]["steps"] == summaries[1]["steps"] == 4
     assert summaries[0]["best"] == pytest.approx(summaries[1]["best"], abs=0.1)
