@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from keras_xmr.commands import is_module, load_command
+from keras_xmr.commands import load_command
 from keras_xmr.commands._cli import _parse
 from keras_xmr.config.loader import find_config, load_config
 
@@ -17,23 +18,43 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 PROGRAMS = (["keras-xmr"], ["python", "main.py"], ["make"])
 # Parts and configs that a reader writes with the page.
 OWN = re.compile(r"my_|mine|NEW|plugins=|\.csv")
+# Programs of others.
+FOREIGN = {"cp", "curl", "docker", "ir_measures", "printf", "saved_model_cli", "tensorboard"}
+
+
+def shell_commands(page: Path) -> list[list[str]]:
+    """The words of each command in the shell blocks of a page, without variables before it.
+
+    A block after "in a checkout of commit" is of a former state.
+    """
+    found = []
+    for block in re.findall(r"^```sh\n(.*?)^```", page.read_text("utf-8"), re.S | re.M):
+        if not block.startswith("# in a checkout of commit"):
+            lines = re.sub(r"(^|\s)# .*$", "", block.replace("\\\n", " "), flags=re.M)
+            # An argument in quotes may have several lines.
+            lexer = shlex.shlex(lines, posix=True, punctuation_chars="\n;|&")
+            lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t", True, ""
+            command = [[]]
+            for word in lexer:
+                if set(word) <= set("\n;|&"):
+                    command.append([])
+                else:
+                    command[-1].append(word)
+            found += command
+    for words in found:
+        while words and re.match(r"\w+=", words[0]):
+            del words[0]
+    return [words for words in found if words]
 
 
 def commands(page: Path) -> list[list[str]]:
     """The words of each command of the project in the shell blocks of a page."""
-    blocks = re.findall(r"^```(?:sh)?\n(.*?)^```", page.read_text("utf-8"), re.S | re.M)
-    lines = "".join(blocks).replace("\\\n", " ").splitlines()
-    found = []
-    for line in lines:
-        if not re.search(r"\b(keras-xmr|main\.py|make) ", line):
-            continue
-        words = shlex.split(line, comments=True)
-        while words and re.match(r"\w+=", words[0]):
-            del words[0]
-        for program in PROGRAMS:
-            if words[: len(program)] == program:
-                found.append(words if program == ["make"] else words[len(program) :])
-    return found
+    return [
+        words if program == ["make"] else words[len(program) :]
+        for words in shell_commands(page)
+        for program in PROGRAMS
+        if words[: len(program)] == program
+    ]
 
 
 COMMANDS = [(page.name, words) for page in PAGES for words in commands(page)]
@@ -47,7 +68,8 @@ def test_a_command_is_accepted(page, words):
         return
     has_name = not words[0].startswith("-")
     name = words[0] if has_name else "run"
-    if is_module(name):
+    # A module that the reader writes runs in tests/keras_xmr/config/test_plugins.py.
+    if name.startswith("."):
         return
     arguments = _parse(name, load_command(name), words[has_name:])
     config = getattr(arguments, "config", None)
@@ -58,3 +80,22 @@ def test_a_command_is_accepted(page, words):
 
 def test_pages_have_commands():
     assert len(COMMANDS) > 60
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_other_commands_name_what_is_there(page):
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    for words in shell_commands(page):
+        if words[:2] == ["pip", "install"]:
+            named = re.findall(r"\[(\w+)\]", " ".join(words))
+            assert set(named) <= extras["optional-dependencies"].keys(), words
+        elif words[0] == "python" and words[1].startswith(("studies/", "benchmarks/")):
+            script = (ROOT / words[1]).read_text("utf-8")
+            flags = [word.partition("=")[0] for word in words[2:] if word.startswith("--")]
+            assert all(f'"{flag}"' in script for flag in flags), words
+        elif words[:3] == ["python", "-m", "pytest"]:
+            assert all((ROOT / word).exists() for word in words if word.startswith("tests/")), words
+        elif words[0].startswith("python"):
+            assert words[1] in ("main.py", "-c", "-m"), words
+        else:
+            assert words[0] in {"keras-xmr", "make", "source"} | FOREIGN, words

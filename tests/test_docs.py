@@ -24,6 +24,7 @@ from keras_xmr.utils.plugins import remove_plugins
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "how_to" / "add_a_method.md"
 PYTHON = ROOT / "docs" / "how_to" / "python.md"
+MEASURE = ROOT / "docs" / "how_to" / "measure.md"
 
 
 def unindented(text: str) -> str:
@@ -70,6 +71,7 @@ def loaded(folder):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 def test_snippets_run_one_after_another(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     names = {}
@@ -94,12 +96,83 @@ def test_the_loss_of_the_tutorial_runs(tmp_path, monkeypatch):
     exec(compile(arrays, str(page), "exec"), names)
     assert 0 < float(names["value"]) < 10
     overrides = re.findall(r"(plugins=\S+) .*?'(objective=.*?)'", page.read_text(), re.S)[0]
+    (settings,) = blocks("yaml", page)
+    nt_xent = find_config("scenes_nt_xent")
+    (tmp_path / "mine.yaml").write_text(settings.replace("scenes_nt_xent.yaml", str(nt_xent)))
     try:
-        config = load_config(find_config("scenes_nt_xent"), overrides)
+        config = load_config(nt_xent, overrides)
         assert (config.objective[0].name, config.objective[0].scale) == ("soft_margin", 10)
+        assert load_config(tmp_path / "mine.yaml").objective == config.objective
         try_parts(config)
     finally:
         remove_plugins(["my_losses"])
+
+
+def test_the_loop_over_the_truth_of_the_tutorial_runs(trained, tmp_path, monkeypatch):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "scenes").symlink_to(trained.records.folder)
+    monkeypatch.chdir(tmp_path)
+    page = ROOT / "docs" / "tutorials" / "first_experiment.md"
+    exec(compile(blocks("python", page)[0], str(page), "exec"), {})
+    captions = [caption.key for caption in trained.records.split("train").captions]
+    pairs = [row.split(",") for row in (tmp_path / "truth.csv").read_text().splitlines()[1:]]
+    assert {caption for _, caption, _ in pairs} == set(captions)
+
+
+def test_a_bank_corrects_scores_as_the_page_has_it():
+    random = np.random.default_rng(0)
+    names = {
+        "train_images_test_captions": random.normal(size=(20, 15)),
+        "train_captions_test_images": random.normal(size=(30, 10)),
+        "scores": random.normal(size=(10, 15)),
+        "weights": random.random(15),
+    }
+    exec(compile(blocks("python", MEASURE)[0], str(MEASURE), "exec"), names)
+    assert names["reranked"].image_to_text.shape == (10, 15)
+
+
+@pytest.mark.parametrize(
+    ("page", "base"),
+    [
+        ("how_to/measure.md", "flickr8k_pretrained"),
+        ("how_to/encoders.md", "coco_pcme"),
+    ],
+)
+def test_sections_of_configs_are_accepted(page, base, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.csv").write_text("image,caption,grade\n")
+    for number, block in enumerate(blocks("yaml", ROOT / "docs" / page)):
+        path = tmp_path / f"other_{number}.yaml"
+        path.write_text(f"include: {find_config(base)}\nname: other_{number}\n{block}")
+        load_config(path)
+
+
+# Blocks of Python on each page that a test runs: here, or in the test file that is named.
+TESTED = {
+    "README.md": 2,  # and backends/test_tutorials.py
+    "first_experiment.md": 1,
+    "first_loss.md": 2,
+    "pytorch.md": 1,  # backends/test_tutorials.py
+    "jax.md": 1,  # backends/test_tutorials.py
+    "add_a_method.md": 1,  # keras_xmr/config/test_plugins.py
+    "plugins.md": 3,  # keras_xmr/config/test_plugins.py
+    "compare.md": 1,  # keras_xmr/metrics/test_compare.py
+    "metrics_from_arrays.md": 1,  # keras_xmr/metrics/test_compare.py
+    "encoders.md": 1,  # keras_xmr/test_pretrained.py
+    "inference.md": 5,  # keras_xmr/export/test_saved_model.py, test_onnx.py
+    "measure.md": 1,
+    "search.md": 1,  # keras_xmr/search/test_run_model.py
+    "python.md": len(blocks("python", PYTHON)),
+}
+
+
+def test_every_block_of_python_has_a_test():
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    counts = {page.name: len(blocks("python", page)) for page in pages}
+    assert {page: count for page, count in counts.items() if count} == TESTED
+    for page in pages:
+        fences = re.findall(r"^```(.*)$", page.read_text("utf-8"), re.M)
+        assert set(fences[::2]) <= {"python", "sh", "yaml", "toml", "text", ""}, page
 
 
 def test_every_block_of_python_imports_names_that_exist():

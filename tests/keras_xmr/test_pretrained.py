@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from keras_xmr.runs.pretrained import pretrained_run
 from keras_xmr.search import PhotoIndex, Query, Searcher
 from keras_xmr.search.run_model import RunModel
 from keras_xmr.utils.errors import UserError
+
+PAGE = Path(__file__).parents[2] / "docs" / "how_to" / "encoders.md"
 
 pytestmark = pytest.mark.slow
 
@@ -62,6 +65,9 @@ def test_it_embeds_and_scores_as_it_was_published(cases, here, name):
     run = keras_xmr.pretrained(case.folder)
     texts = {"mean": unit(case.array("out_text"))}
     if name == "siglip2":  # CLIP embeds captions in test_two_towers.py; its tokenizer is slow
+        shutil.copy("my/images/known_0.jpg", "photo.jpg")
+        (block,) = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.S)
+        exec(block.replace("siglip2_base_patch16_224", str(case.folder)), {})
         texts = run.embed_captions(list(case.array("in_texts")))
         np.testing.assert_allclose(texts["mean"], case.array("out_text"), atol=1e-4)
         photos = run.embed_images([f"my/images/known_{number}.jpg" for number in range(2)])

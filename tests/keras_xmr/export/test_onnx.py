@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import keras
@@ -39,13 +41,14 @@ def model():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("packages")
-def test_towers_are_written_and_give_the_same_numbers(tmp_path):
+def test_towers_are_written_and_give_the_same_numbers(tmp_path, monkeypatch):
     import onnxruntime
 
     own = model()
-    files = onnx_export.export_onnx(own, SAMPLES, tmp_path / "onnx")
+    folder = tmp_path / "saved_models" / "scenes_pcme" / "onnx"
+    files = onnx_export.export_onnx(own, SAMPLES, folder)
     assert [path.name for path in files] == ["image_tower.onnx", "text_tower.onnx"]
-    assert sorted((tmp_path / "onnx").iterdir()) == files
+    assert sorted(folder.iterdir()) == files
     session = onnxruntime.InferenceSession(str(files[1]), providers=["CPUExecutionProvider"])
     assert [(each.name, each.type) for each in session.get_inputs()] == [
         ("captions", "tensor(int32)")
@@ -54,6 +57,15 @@ def test_towers_are_written_and_give_the_same_numbers(tmp_path):
     expected = own.text_tower(longer, training=False)["mean"]
     found = session.run(["mean"], {"captions": longer})[0]
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+    page = Path(__file__).parents[3] / "docs" / "how_to" / "inference.md"
+    (block,) = re.findall(r"```python\n(import onnxruntime.*?)```", page.read_text("utf-8"), re.S)
+    run = SimpleNamespace(tokenizer=lambda texts: tf.constant(longer))
+    monkeypatch.setattr("keras_xmr.load", lambda folder: run)
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(compile(block, str(page), "exec"), names)
+    np.testing.assert_allclose(names["mean"], expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow

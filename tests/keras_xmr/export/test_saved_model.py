@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import datasets
 import h5py
@@ -16,6 +19,7 @@ import models
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 from tensorflow.python.tools import saved_model_cli
 from tiny_runs import copy_of, untrained
 
@@ -155,6 +159,37 @@ def test_keras_model_loads_after_importing_the_package(run, batch, found):
     embedded = run.model(batch)
     expected = run.model.score(embedded["image"], embedded["caption"])
     np.testing.assert_allclose(found["scores"], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_the_snippets_of_the_docs_run(run, pictures, batch, tmp_path, monkeypatch):
+    page = Path(__file__).parents[3] / "docs" / "how_to" / "inference.md"
+    keras_file, saved, upright, _, client = re.findall(
+        r"```python\n(.*?)```", page.read_text("utf-8"), re.S
+    )
+    (tmp_path / "saved_models").mkdir()
+    (tmp_path / "saved_models" / "scenes_pcme").symlink_to(run.folder.path)
+    monkeypatch.chdir(tmp_path)
+    Image.open(pictures[0]).save("photo.webp")
+    names = {"pixels": batch["image"]}
+    for block in (upright, keras_file, saved):
+        exec(compile(block, str(page), "exec"), names)
+
+    def post(url, json, timeout):
+        """Answers as TF Serving does."""
+        assert url.endswith("/v1/models/scenes_pcme:predict")
+        content = [base64.b64decode(item["b64"]) for item in json["inputs"]["image_bytes"]]
+        signature = names["model"].signatures[json["signature_name"]]
+        outputs = signature(image_bytes=tf.constant(content))
+        return SimpleNamespace(
+            raise_for_status=lambda: None,
+            json=lambda: {"outputs": {key: value.numpy() for key, value in outputs.items()}},
+        )
+
+    monkeypatch.setattr("requests.post", post)
+    exec(compile(client, str(page), "exec"), names)
+    pixels = tf.constant(Path("photo.jpg").read_bytes())
+    mean = names["model"].embed_image(pixels[None])["mean"]
+    np.testing.assert_allclose(names["mean"], mean, rtol=1e-4, atol=1e-5)
 
 
 def save_nothing(served, path, signatures):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from copy import copy
+from pathlib import Path
 
 import graphs
 import numpy as np
@@ -78,6 +80,19 @@ def test_photos_are_scored_as_evaluation_scores_them(trained, embedded, searcher
         told = [own[number] for number in range(len(part))]
         np.testing.assert_allclose(told, scores.image_to_text[:, caption], rtol=1e-3, atol=1e-3)
         assert found.certified
+
+
+def test_the_snippet_of_the_docs_searches(index, tmp_path, monkeypatch, capsys):
+    page = Path(__file__).parents[3] / "docs" / "how_to" / "search.md"
+    (block,) = re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.S)
+    (tmp_path / "saved_models" / "csv_pretrained").mkdir(parents=True)
+    (tmp_path / "saved_models" / "csv_pretrained" / "index").symlink_to(index.path)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block, str(page), "exec"), {})
+    hits = capsys.readouterr().out.splitlines()
+    assert len(hits) == 5
+    scores = [float(line.split()[1]) for line in hits]
+    assert scores == sorted(scores, reverse=True)
 
 
 def test_answer_sets_are_calibrated_and_cover_the_exhaustive_truth(model, index):
