@@ -27,7 +27,7 @@ from keras_xmr.evaluation.baselines import add_baselines
 from keras_xmr.evaluation.embed import embed_split, embed_unknown
 from keras_xmr.evaluation.evaluate import evaluate_split, plan_memory
 from keras_xmr.evaluation.files import save_scores
-from keras_xmr.evaluation.inspection import compute_attention, count_gradients
+from keras_xmr.evaluation.inspection import compute_attention
 from keras_xmr.evaluation.reporting.evaluation_report import PAGE, write_report
 from keras_xmr.evaluation.reporting.rerank_scales import scale_pictures, search_lines, search_tables
 from keras_xmr.evaluation.reporting.result_tables import (
@@ -226,9 +226,6 @@ class Run:
             part, kept = (r.split(split) for r in (self.records, self.embedded_records))
             add_baselines(evaluation, self.embedded_records, self.config)
             evaluation.attention = compute_attention(self.model, part, self.config, kept)
-            evaluation.gradients = count_gradients(
-                self.model, part, evaluation.embedded, self.config.train.batch_size
-            )
             if self.config.model.dimension == 2:
                 evaluation.unknown = embed_unknown(self.model, self.tokenizer)
             if self.config.evaluation.report_card:

@@ -63,19 +63,6 @@ class Attention:
     maps: dict[str, np.ndarray]
 
 
-@dataclass(frozen=True, eq=False)
-class GradientCounts:
-    """Number of negatives with a gradient per query.
-
-    Attributes:
-        batch_size: Pairs of a batch.
-        counts: By the name of a loss, int (2, queries): images, then captions.
-    """
-
-    batch_size: int
-    counts: dict[str, np.ndarray]
-
-
 class _Result:
     """A measured score matrix."""
 
@@ -154,7 +141,6 @@ class Evaluation:
         is_trained: Whether the model was trained here, not taken as published.
         probes: Results of embedding changed items; None without an uncertainty report.
         attention: Attention on a few photos; None without attention over places.
-        gradients: Number of negatives with a gradient; None where it is not known.
         baselines: The metrics of simpler models on the same features, by name.
         unknown: The embedding of a caption of unknown words alone, for embeddings in the plane.
     """
@@ -174,7 +160,6 @@ class Evaluation:
     is_trained: bool = True
     probes: Probes | None = None
     attention: Attention | None = None
-    gradients: GradientCounts | None = None
     baselines: dict[str, Measured] = field(default_factory=dict)
     unknown: Arrays | None = None
 

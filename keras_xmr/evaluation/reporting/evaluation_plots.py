@@ -1,4 +1,4 @@
-"""Pictures of an evaluation: ranks, scores and sets as papers draw them, Gaussians, gradients."""
+"""Pictures of an evaluation: ranks, scores, sets and Gaussians, as papers draw them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ from keras_xmr.evaluation.results import (
     Arrays,
     Attention,
     Evaluation,
-    GradientCounts,
     MatcherEvaluation,
 )
 from keras_xmr.evaluation.uncertainty.probes import PAIRS
@@ -227,13 +226,11 @@ def attention_picture(attention: Attention) -> Picture:
 
 
 def shape_pictures(evaluation: Evaluation) -> Iterator[Picture]:
-    """Pictures of Gaussians and of the gradients of losses, for which there are numbers."""
+    """Pictures of Gaussians, for which there are numbers."""
     if _is_flat(evaluation.embedded.images) and _is_flat(evaluation.embedded.captions):
         yield _plane(evaluation)
     if evaluation.probes is not None and evaluation.probes.mixtures is not None:
         yield _mixtures(evaluation.probes.mixtures)
-    if evaluation.gradients is not None:
-        yield _gradients(evaluation.gradients)
 
 
 def _is_flat(embedding: Arrays) -> bool:
@@ -286,23 +283,3 @@ def _mixtures(divergences: Mapping[str, np.ndarray]) -> Picture:
     axis.invert_yaxis()
     header = ("inner_in_outer", "divergence", "low", "high")
     return Picture("set_algebra", "set algebra", explain("set_algebra"), drawing, header, rows)
-
-
-def _gradients(gradients: GradientCounts) -> Picture:
-    title = f"batches of {gradients.batch_size} pairs"
-    drawing, axis = panel(title, "negatives with a gradient per query", "")
-    rows: Rows = []
-    for place, (name, counts) in enumerate(gradients.counts.items()):
-        for shift, side, numbers in zip((-0.2, 0.2), COLOURS, counts, strict=True):
-            label = f"{side}s as queries" if place == 0 else None
-            axis.barh(place + shift, numbers.mean(), 0.38, color=COLOURS[side], label=label)
-            rows.append((name, side, numbers.mean(), (numbers == 0).mean()))
-    axis.set_yticks(range(len(gradients.counts)), list(gradients.counts), fontsize=8)
-    axis.set_xlim(0, None)
-    axis.margins(y=0.35)
-    axis.legend(fontsize=8, loc="upper right")
-    header, name = (
-        ("loss", "queries", "negatives_with_gradient", "queries_without"),
-        "gradient_counts",
-    )
-    return Picture(name, "gradient counting", explain(name), drawing, header, rows)

@@ -43,7 +43,6 @@ PICTURES = {
     "sigma_damage_image",
     "sigma_damage_caption",
     "attention",
-    "gradient_counts",
     "plausible_matches",
     "relevance_rank_i2t",
     "relevance_rank_t2i",

@@ -1,21 +1,15 @@
-"""Pictures of Gaussians in the plane, of mixtures, and of gradients."""
+"""Pictures of Gaussians in the plane, and of mixtures."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
-import models
 import numpy as np
 import pytest
 import scipy.stats
 
-from keras_xmr.evaluation.inspection import count_gradients
 from keras_xmr.evaluation.reporting.evaluation_plots import shape_pictures
-from keras_xmr.evaluation.results import EmbeddedSplit, Evaluation, GradientCounts
+from keras_xmr.evaluation.results import EmbeddedSplit, Evaluation
 from keras_xmr.evaluation.uncertainty.probes import PAIRS, Probes, divergence, mix_images
 from keras_xmr.judgements import GroundTruth, Judgements
-from keras_xmr.losses import Triplet
-from keras_xmr.model.objective import Objective
 
 
 def gaussians(random, count, dimension=2):
@@ -61,8 +55,7 @@ def test_the_plane(random):
     )  # fmt: skip
     embedded = EmbeddedSplit(gaussians(random, 3), gaussians(random, 6))
     evaluation = Evaluation("test", 3, 6, [], embedded, truth, unknown=gaussians(random, 1))
-    evaluation.gradients = GradientCounts(4, {"triplet": np.array([[1, 0, 2, 1], [0, 0, 1, 1]])})
-    plane, gradients = shape_pictures(evaluation)
+    (plane,) = shape_pictures(evaluation)
     rows = list(plane.rows)
     assert len(rows) == len(plane.figure.axes[0].patches) == 3 + 6 + 1
     assert rows[-1][1] == "<unk>"
@@ -70,7 +63,6 @@ def test_the_plane(random):
     # Half of a Gaussian in the plane lies within 1.1774 deviations.
     sigma = np.exp(0.5 * embedded.images["log_variance"][0, 0])
     assert ellipse.width == pytest.approx(2 * 1.17741 * sigma, rel=1e-4)
-    assert next(iter(gradients.rows)) == ("triplet", "image", 1.0, 0.25)
 
 
 def test_mixtures_are_drawn(random):
@@ -80,20 +72,3 @@ def test_mixtures_are_drawn(random):
     evaluation = Evaluation("test", 0, 0, [], EmbeddedSplit({}, {}), empty, probes=probes)
     (picture,) = shape_pictures(evaluation)
     assert [row[0] for row in picture.rows] == list(PAIRS)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("mining", "most"), [("hardest", 2), ("sum", 7)])
-def test_hardest_negatives_alone_have_a_gradient(random, mining, most):
-    model = models.points()
-    model.objective = Objective([Triplet(mining=mining, margin=5.0, warmup_steps=0)], [1.0])
-    means = random.normal(size=(2, 8, 6)).astype(np.float32)
-    embedded = EmbeddedSplit({"mean": means[0]}, {"mean": means[1]})
-    part = SimpleNamespace(num_captions=8, caption_image=np.arange(8))
-    found = count_gradients(model, part, embedded, 8).counts["triplet"]
-    assert found.shape == (2, 8)
-    # A margin of 5 is never reached, so every negative counts, or the hardest of each query: of
-    # an image that of its own, and those of the captions of which it is the hardest.
-    assert found.sum() == 2 * 8 * 7 if mining == "sum" else found.min() >= 1
-    assert np.median(found) <= most
-    assert count_gradients(model, part, embedded, 9) is None
