@@ -33,7 +33,7 @@ def compare_with_reported(evaluation: Evaluation, paper: ReportedResults) -> lis
         "ours" and their "difference", as fractions (ranks and `found_K` as counts); None where
         ours was not measured.
     """
-    results = evaluation.measured | {r.name: r.measured for r in evaluation.reranked}
+    results = evaluation.measured | evaluation.transductive
     compared = []
     for figures in (each for each in paper.figures if each.split == evaluation.split):
         matcher = figures.matcher or evaluation.matchers[0].name
@@ -81,9 +81,9 @@ def write_figures(evaluation: Evaluation, folder: Path) -> Path:
         figures["paper"] = {"source": paper.source, "row": paper.row, "figures": compared}
     path = folder / "metrics.json"
     write_figures_file(path, figures)
-    reranked = {result.name: result.measured for result in evaluation.reranked}
     queries = folder / f"queries-{evaluation.split}.npz"
-    write_queries(queries, evaluation.measured | reranked, evaluation.ground_truth)
+    measured = evaluation.measured | evaluation.transductive
+    write_queries(queries, measured, evaluation.ground_truth)
     return path
 
 

@@ -63,24 +63,8 @@ class Attention:
     maps: dict[str, np.ndarray]
 
 
-class _Result:
-    """A measured score matrix."""
-
-    measured: Measured
-
-    @property
-    def metrics(self) -> RetrievalMetrics:
-        """Metrics against the judgements of the data set."""
-        return self.measured.metrics
-
-    @property
-    def truth(self) -> RetrievalMetrics | None:
-        """Metrics against the exhaustive truth, if the data set has one."""
-        return self.measured.extra.get(TRUTH)
-
-
 @dataclass
-class MatcherEvaluation(_Result):
+class MatcherEvaluation:
     """Results of one matcher on a split.
 
     Attributes:
@@ -95,28 +79,15 @@ class MatcherEvaluation(_Result):
     measured: Measured
     tied: float = 0.0
 
-
-@dataclass
-class RerankedEvaluation(_Result):
-    """Results of a matcher on a split after re-ranking.
-
-    The re-ranker uses all queries at once (transductive), so these figures are not to be
-    compared with plain ones.
-
-    Attributes:
-        matcher: The name of the matcher.
-        reranker: The name of the re-ranker.
-        measured: The metrics; each fold was re-ranked separately.
-    """
-
-    matcher: str
-    reranker: str
-    measured: Measured
+    @property
+    def metrics(self) -> RetrievalMetrics:
+        """Metrics against the judgements of the data set."""
+        return self.measured.metrics
 
     @property
-    def name(self) -> str:
-        """The names of both."""
-        return f"{self.matcher} + {self.reranker}"
+    def truth(self) -> RetrievalMetrics | None:
+        """Metrics against the exhaustive truth, if the data set has one."""
+        return self.measured.extra.get(TRUTH)
 
 
 @dataclass(eq=False)
@@ -135,7 +106,9 @@ class Evaluation:
             of images it is true of; None where one of them is not known.
         set_similarity: For "image" and "caption" embeddings that are sets: the mean cosine of the
             members of one item's set.
-        reranked: The results after re-ranking.
+        reranked: By re-ranker and matcher, the metrics after re-ranking, of which each fold was
+            re-ranked separately. A re-ranker uses all queries at once (transductive), so these
+            figures are not to be compared with plain ones.
         paper: The row of a paper that the config reproduces.
         fidelity: Whether the run follows that paper.
         is_trained: Whether the model was trained here, not taken as published.
@@ -154,7 +127,7 @@ class Evaluation:
     uncertainty_bins: dict[str, Bins] = field(default_factory=dict)
     uncertainty_of_truth: float | None = None
     set_similarity: dict[str, float] = field(default_factory=dict)
-    reranked: list[RerankedEvaluation] = field(default_factory=list)
+    reranked: dict[str, dict[str, Measured]] = field(default_factory=dict)
     paper: ReportedResults | None = None
     fidelity: Fidelity | None = None
     is_trained: bool = True
@@ -178,6 +151,15 @@ class Evaluation:
         """The metrics of each matcher, by its name."""
         return {m.name: m.measured for m in self.matchers}
 
+    @property
+    def transductive(self) -> dict[str, Measured]:
+        """The metrics after re-ranking, by the names of matcher and re-ranker."""
+        return {
+            f"{matcher} + {reranker}": measured
+            for reranker, by_matcher in self.reranked.items()
+            for matcher, measured in by_matcher.items()
+        }
+
     def as_dict(self) -> dict[str, Any]:
         """The figures, as plain data for JSON. Metrics are fractions."""
         return {
@@ -187,7 +169,7 @@ class Evaluation:
             "fidelity": self.fidelity and self.fidelity._asdict(),
             "matchers": {m.name: m.measured.as_dict() | {"tied": m.tied} for m in self.matchers},
             "baselines": {name: result.as_dict() for name, result in self.baselines.items()},
-            "reranked": {result.name: result.measured.as_dict() for result in self.reranked},
+            "reranked": {name: result.as_dict() for name, result in self.transductive.items()},
             "uncertainty": {
                 side: {
                     "log_sigma": b.log_sigma,
@@ -241,15 +223,10 @@ def evaluate_split_scores(
     for result in results:
         if warning := tie_warning(result.name, result.tied):
             _LOGGER.warning("%s: %s", split, warning)
-    reranked = [
-        RerankedEvaluation(
-            result.name,
-            name,
-            measure_reranked(reranker, result.scores, truth, folds),
-        )
+    reranked = {
+        name: {r.name: measure_reranked(reranker, r.scores, truth, folds) for r in results}
         for name, reranker in (rerankers or {}).items()
-        for result in results
-    ]
+    }
     return Evaluation(split, *truth.shape, results, EmbeddedSplit({}, {}), truth, reranked=reranked)
 
 

@@ -133,7 +133,7 @@ def _meanings(evaluation: Evaluation) -> dict[str, str]:
             "they are neither relevant nor wrong"
         )
     matchers = summaries((matcher.name for matcher in evaluation.matchers), "matcher")
-    rerankers = summaries(sorted({r.reranker for r in evaluation.reranked}), "reranker")
+    rerankers = summaries(sorted(evaluation.reranked), "reranker")
     baselines = {name: BASELINE_WORDS[name] for name in evaluation.baselines}
     return meanings | matchers | baselines | rerankers
 

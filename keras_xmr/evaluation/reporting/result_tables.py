@@ -44,8 +44,7 @@ def all_tables(evaluation: Evaluation) -> list[Table]:
     """
     measured = evaluation.measured | evaluation.baselines
     tables = measured_tables(f"{evaluation.split}: {_size(evaluation)}", measured)
-    for name in dict.fromkeys(result.reranker for result in evaluation.reranked):
-        measured = {f.matcher: f.measured for f in evaluation.reranked if f.reranker == name}
+    for name, measured in evaluation.reranked.items():
         tables += measured_tables(reranked_title(evaluation.split, name), measured)
     return tables
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
+from dataclasses import replace
 
 import finished_runs
 import numpy as np
@@ -18,7 +18,7 @@ from keras_xmr.config.loader import (
 from keras_xmr.config.schema import ReportedResults
 from keras_xmr.evaluation.files import compare_with_reported
 from keras_xmr.evaluation.reporting.result_tables import reported_tables
-from keras_xmr.evaluation.results import MatcherEvaluation, RerankedEvaluation
+from keras_xmr.evaluation.results import EmbeddedSplit, Evaluation, MatcherEvaluation
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import ScoreMatrices, all_metrics, measure, metric_names
 from keras_xmr.reranking import FastReranking, measure_reranked
@@ -42,9 +42,9 @@ def evaluation(paper):
         measured = measure(scores, truth, folds=3)
         matchers.append(MatcherEvaluation(name, ScoreMatrices(scores), measured))
     again = measure_reranked(FastReranking(), matchers[0].scores, truth, 3)
-    reranked = [RerankedEvaluation("match_probability", "fast_reranking", again)]
-    return SimpleNamespace(
-        split="test", images=1_000, matchers=matchers, reranked=reranked, paper=paper, fidelity=None
+    reranked = {"fast_reranking": {"match_probability": again}}
+    return Evaluation(
+        "test", 1_000, 2_000, matchers, EmbeddedSplit({}, {}), truth, reranked=reranked, paper=paper
     )
 
 
@@ -94,12 +94,14 @@ def test_tables_set_ours_beside_the_papers(evaluation):
     ]
     assert "transductive" in reranked.title
     assert "PCME + FR" in reranked.title
-    again = evaluation.reranked[0].metrics.summary["i2t_recall_1"]
+    again = evaluation.reranked["fast_reranking"]["match_probability"].metrics.summary[
+        "i2t_recall_1"
+    ]
     assert reranked.rows[1][1] == f"{100 * again:.1f}"
 
 
 def test_a_split_that_is_smaller_than_any_of_a_paper_is_named(evaluation):
-    small = SimpleNamespace(**vars(evaluation) | {"images": 10})
+    small = replace(evaluation, images=10)
     for table in reported_tables(small):
         assert "measured on 10 images, and a paper on at least 1,000" in table.title
     assert not any("comparable" in table.title for table in reported_tables(evaluation))
@@ -108,7 +110,7 @@ def test_a_split_that_is_smaller_than_any_of_a_paper_is_named(evaluation):
 def test_only_a_split_of_the_papers_size_stands_beside_it(evaluation, paper):
     def tables(images):
         known = paper.model_copy(update={"images": images})
-        return reported_tables(SimpleNamespace(**vars(evaluation) | {"paper": known}))
+        return reported_tables(replace(evaluation, paper=known))
 
     assert not any("comparable" in table.title for table in tables(1_000))
     for table in tables(5_000):

@@ -156,7 +156,9 @@ def test_what_a_reranker_makes_is_measured_besides(folder):
     found = evaluate_split_scores(
         "test", matrices, truth, rerankers={"oracle": lambda s: (s, best)}
     )
-    plain, oracle = (f.metrics.summary for f in (found.matchers[0], found.reranked[0]))
+    plain, oracle = (
+        f.metrics.summary for f in (found.matchers[0], found.reranked["oracle"]["scores"])
+    )
     assert oracle["t2i_recall_1"] == 1
     assert plain["i2t_map_at_r"] == oracle["i2t_map_at_r"] < 1
 

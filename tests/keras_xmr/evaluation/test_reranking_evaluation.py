@@ -56,15 +56,15 @@ def retrieval(random):
 @pytest.mark.slow
 def test_every_matcher_is_re_ranked_by_every_re_ranker(evaluation):
     labels = ["fast_reranking", "fast_reranking_2", "reciprocal_neighbours", "multi_factor"]
-    expected = [(m, r) for r in labels for m in ("match_probability", "mean_only")]
-    assert [(found.matcher, found.reranker) for found in evaluation.reranked] == expected
+    assert list(evaluation.reranked) == labels
+    assert all(list(own) == list(evaluation.measured) for own in evaluation.reranked.values())
     # What stands there is what the re-ranker gives for the scores of that matcher.
-    found = evaluation.reranked[1]
+    found = evaluation.reranked["fast_reranking"]["mean_only"]
     i2t, t2i = FastReranking(gamma1=2, gamma2=3)(evaluation.matchers[1].scores.image_to_text)
     again = evaluate_scores(ScoreMatrices(i2t, t2i), evaluation.judgements, (5, 10))
     assert again.summary.items() <= found.metrics.summary.items()
     truth = evaluate_scores(ScoreMatrices(i2t, t2i), evaluation.truth, (5, 10))
-    assert found.truth.summary == truth.summary
+    assert found.extra["truth"].summary == truth.summary
 
 
 def test_a_fold_is_re_ranked_on_its_own(run, evaluation):
@@ -72,12 +72,7 @@ def test_a_fold_is_re_ranked_on_its_own(run, evaluation):
     scores = evaluation.matchers[0].scores.image_to_text
     changed = scores.copy()
     changed[:4, owners >= 4] += 100  # Between folds: what no fold may see.
-    for found in evaluation.reranked[::2]:
-        (reranker,) = [
-            r
-            for name, r in build_rerankers(run.config.evaluation.rerankers).items()
-            if name == found.reranker
-        ]
+    for name, reranker in build_rerankers(run.config.evaluation.rerankers).items():
         sums = []
         for fold in range(3):
             images = np.arange(4 * fold, 4 * fold + 4)
@@ -85,24 +80,24 @@ def test_a_fold_is_re_ranked_on_its_own(run, evaluation):
             i2t, t2i = reranker(changed[np.ix_(images, captions)])
             right = evaluation.judgements.select(images, captions)
             sums.append(evaluate_scores(ScoreMatrices(i2t, t2i), right).summary["rsum"])
-        assert found.measured.folds["rsum"] == pytest.approx(np.mean(sums))
+        found = evaluation.reranked[name]["match_probability"]
+        assert found.folds["rsum"] == pytest.approx(np.mean(sums))
 
 
 def test_re_ranked_figures_have_tables_of_their_own(evaluation):
     tables = result_tables(evaluation)
-    names = list(dict.fromkeys(found.reranker for found in evaluation.reranked))
     plain = [table for table in tables if "transductive" not in table.title]
     assert tables[: len(plain)] == plain
-    for name in names:
+    for name, by_matcher in evaluation.reranked.items():
         own = [table for table in tables if f"re-ranked by {name}, " in table.title]
         assert [t.title.rpartition(",")[2] for t in own] == [
             t.title.rpartition(",")[2] for t in plain
         ]
         assert [row[0] for row in own[0].rows] == ["match_probability", "mean_only", "chance"]
         assert all(len(line) < 120 for line in str(own[0]).splitlines())
-        rsum = [f.metrics.summary["rsum"] for f in evaluation.reranked if f.reranker == name]
+        rsum = [found.metrics.summary["rsum"] for found in by_matcher.values()]
         assert [row[-1] for row in own[0].rows[:-1]] == [f"{100 * value:.1f}" for value in rsum]
-    assert len(tables) == len(plain) * (1 + len(names))
+    assert len(tables) == len(plain) * (1 + len(evaluation.reranked))
     assert all("re-ranked" not in str(table) for table in plain)
 
 
@@ -116,7 +111,7 @@ def test_plain_figures_do_not_change_and_training_does_not_re_rank(run, evaluati
     assert without.as_dict()["matchers"] == evaluation.as_dict()["matchers"]
     assert without.as_dict()["reranked"] == {}
     brief = evaluate_split(run.model, run.records, "test", run.tokenizer, run.config, brief=True)
-    assert brief.reranked == []
+    assert brief.reranked == {}
     assert "i2t_asp" not in brief.matchers[0].metrics.summary
 
 
