@@ -101,7 +101,8 @@ def find_configs(pattern: str, option: str = "list") -> list[Path]:
 
 def packaged_configs() -> dict[str, Path]:
     """The configs that come with the project, by name; ablations are apart."""
-    return {path.stem: path for path in sorted(_configs().glob("*.yaml"))}
+    folder = _configs()
+    return {name[:-5]: folder / name for name in sorted(glob.glob("*.yaml", root_dir=folder))}
 
 
 def packaged_ablations() -> dict[str, Path]:

@@ -84,6 +84,10 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
+_CONSTRUCTOR = _Loader("")
+"""Makes the values of scalars; it keeps nothing of them."""
+
+
 def read_yaml(path: Path) -> Draft:
     """Reads a YAML file and the files that it includes.
 
@@ -252,7 +256,7 @@ def _scalar(node: yaml.Node, about: str) -> Any:
     if not isinstance(node, yaml.ScalarNode) or node.tag not in _SCALARS:
         raise ConfigError(f"{about}: values of the type {cut(repr(kind))} are not supported")
     try:
-        value = _Loader("").construct_object(node, deep=True)
+        value: Any = _Loader.yaml_constructors[node.tag](_CONSTRUCTOR, node)
     except (ValueError, LookupError):
         raise ConfigError(f"{about}: {cut(repr(node.value))} is not a valid {kind}") from None
     if isinstance(value, str):

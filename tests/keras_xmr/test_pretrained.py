@@ -101,6 +101,9 @@ def test_commands_take_it_as_a_run(cases, here, capsys):
     keras_xmr_command("search", f"--index={index}", "two dogs", "--html=page.html")
     for said in (capsys.readouterr().out, Path("page.html").read_text()):
         assert ".jpg" in said
+    found = Searcher(PhotoIndex.open(Path(index))).search(Query(texts=("a red circle",)), 3)
+    assert len(found.hits) == 3
+    assert found.hits[0].probability is not None, "scores of SigLIP are log-odds"
     keras_xmr_command("embed", "my/images", "--model=models/siglip2", "--output=all.npz")
     model = RunModel(Path("saved_models/siglip2"))
     with np.load("all.npz") as arrays:
@@ -172,16 +175,6 @@ def test_what_is_no_model_of_photos_and_texts_is_refused(tmp_path):
         pretrained_run(tmp_path / "empty", tmp_path)
 
 
-def test_a_folder_of_a_preset_of_kerashub_is_searched(preset, here):
-    keras_xmr_command("index", "--model=models/preset", "--images=my/images")
-    index = PhotoIndex.open(Path("saved_models/preset/index"))
-    found = Searcher(index).search(Query(texts=("a red circle",)), 3)
-    assert len(found.hits) == 3
-    assert found.hits[0].probability is not None, "scores of SigLIP are log-odds"
-    config = load_run(Path("saved_models/preset"))
-    assert config.model.dimension == 8
-
-
 def test_an_exported_run_is_whole_without_the_folder_of_its_encoders(preset, here):
     keras_xmr_command("export", "--model=models/preset")
     run = Path("saved_models/preset")
@@ -192,6 +185,7 @@ def test_an_exported_run_is_whole_without_the_folder_of_its_encoders(preset, her
         return [model.embed_images([photo])["mean"], model.embed_texts(["two dogs"])["mean"]]
 
     before = embeddings()
+    assert load_run(run).model.dimension == 8
     moved = preset.rename(preset.with_name("moved"))
     try:
         for found, expected in zip(embeddings(), before, strict=True):

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-# Parameters without the top, with the statistics of batch normalisation: ResNet of He et al. 2016
-# as keras.applications has it; layers as wide as those of BERT-base on its 30,522 word pieces,
-# without the pooler.
-RESNET = {"ResNet50": 23_587_712, "ResNet101": 42_658_176, "ResNet152": 58_370_944}
+# ResNet of He et al. 2016 as keras.applications has it, without the top and with the statistics of
+# batch normalisation; layers as wide as those of BERT-base on its 30,522 word pieces, without the
+# pooler.
+RESNET50 = 23_587_712
 RESNET_WIDTH = 2048
 BERT_WIDTH = 768
 BERT_LAYERS = 1

@@ -184,16 +184,6 @@ class Spread(keras_xmr.heads.Point):
     ("text", "says"),
     [
         (None, "module 'my_methods' does not exist"),
-        ("class Broken(:", "my_methods cannot be imported: SyntaxError"),
-        (
-            "from keras_xmr.losses import Loss\nclass SmoothAP(Loss): '''Taken.'''",
-            "my_methods has a loss 'smooth_ap', and so has keras_xmr.losses.smooth_ranks",
-        ),
-        (
-            "from keras_xmr.losses import Loss\n"
-            "class Odd(Loss):\n  def __init__(self, *, x=None): pass",
-            r"my_methods.Odd\(x\) has no type; write .*PositiveFloat",
-        ),
         (SOURCE.replace("nothing", "csv"), "my_methods has a source 'csv'"),
         (
             SOURCE.replace("    name: Literal", "    set: Literal"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import keras
 import numpy as np
 import pytest
+import sizes
 
 from data_pipelines.text import SPECIAL
 from keras_xmr.config.schema import TowerOptions
@@ -114,6 +115,7 @@ def test_networks_of_keras_give_their_last_feature_map(random, architecture, cha
     assert features.shape == (None, 4, channels)
     assert mask is None
     network = keras.Model(inputs, features)
+    assert architecture != "ResNet50" or network.count_params() == sizes.RESNET50
     pixels = random.integers(0, 256, (2, 64, 64, 3), np.uint8)
     np.testing.assert_array_equal(network(pixels), network(pixels.astype(np.float32)))
     own = getattr(keras.applications, architecture)
