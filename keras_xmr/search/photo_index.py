@@ -266,11 +266,6 @@ class PhotoIndex:
         """Returns the states of the files of all photos that are in the folder now, by path."""
         return dict(find_photos(self.root, self.path.resolve()))
 
-    def known_files(self) -> dict[str, FileState]:
-        """Returns the states of all files when they were read, also of broken ones, by path."""
-        read = {photo.path: photo.state for photo in self.photos()}
-        return read | {p: tuple(entry["status"]) for p, entry in self.content["broken"].items()}
-
     def changes(self) -> str:
         """Returns a sentence on changes of the photos since the build; empty without changes.
 
@@ -279,7 +274,9 @@ class PhotoIndex:
         """
         if not self.root.is_dir():
             return ""
-        known, now = self.known_files(), self.files()
+        known = {photo.path: photo.state for photo in self.photos()}
+        known |= {p: tuple(entry["status"]) for p, entry in self.content["broken"].items()}
+        now = self.files()
         counts = {
             "new": len(now.keys() - known.keys()),
             "changed": sum(known[path] != now[path] for path in now.keys() & known.keys()),
