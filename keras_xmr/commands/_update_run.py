@@ -29,7 +29,7 @@ def update(config: Config, index: Path | None = None) -> Report | None:
 
     If they have changed, the records are written again, and a new model is trained, evaluated and
     exported. It replaces the old one when it is complete; until then the run is unchanged, and an
-    interrupted training is resumed. Audits stay.
+    interrupted training is resumed. Audits stay. The report has no uncertainty report.
 
     Args:
         config: The config of the run.
@@ -53,8 +53,11 @@ def update(config: Config, index: Path | None = None) -> Report | None:
             _LOGGER.info("%s", change or f"{config.data.records} has no records")
             _write_records(config, new)
         if new.output.exists() or not RunFolder(config).is_trained:
-            for step in ("train", "summarize", "export"):
-                run(new, step)
+            run(new, "train")
+            # Most of the time of an evaluation goes to damaged items, for the uncertainty report.
+            options = new.evaluation.model_copy(update={"report_card": False})
+            run(new.model_copy(update={"evaluation": options}), "summarize")
+            run(new, "export")
             os.replace(new.output, ready)
         else:
             _LOGGER.info("%s is trained on the current data", config.folder)

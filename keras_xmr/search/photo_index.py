@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,10 @@ PHOTOS, REFERENCE = "photos.json", "reference.npz"
 UNFINISHED = "The index is not finished: run `index` again unless it is still running."
 
 _SAMPLE = 4096
+
+_LOADING = Lock()
+"""Held while arrays are opened: Python 3.11 may fail where two threads read their headers at once
+(python/cpython#106905)."""
 
 
 class PhotoIndex:
@@ -84,7 +89,8 @@ class PhotoIndex:
         while True:
             index = cls(path, read_manifest(path, VERSION, "root"))
             try:
-                index.load()
+                with _LOADING:
+                    index.load()
             except UserError:
                 index.close()
                 # A build may have replaced files in the meantime.

@@ -31,7 +31,7 @@ class Steps:
     """Stands for the steps of a run: a training leaves weights that nothing was learned by."""
 
     def __init__(self):
-        self.done, self.killed_at = [], ""
+        self.done, self.killed_at, self.updates = [], "", False
 
     def __call__(self, config, step):
         assert callable(getattr(Run, step))
@@ -45,6 +45,8 @@ class Steps:
             own.folder.checkpoints.mkdir()
             (own.folder.checkpoints / "checkpoint").touch()
         elif step == "summarize":
+            # An update omits what takes most of the time of an evaluation.
+            assert config.evaluation.report_card is (not self.updates)
             own.folder.evaluation("test").mkdir(parents=True)
             own.folder.metrics("test").write_text(f"{len(own.records.split('train'))}")
 
@@ -54,7 +56,8 @@ def made(tmp_path, monkeypatch):
     """A run of photos with its index, and what stands for its steps and its model."""
     section = datasets.csv_photos(tmp_path / "photos")
     source = json.dumps({name: v for name, v in section.items() if name != "splits"})
-    config = models.tiny_config(tmp_path, f"data.source={source}", "name=mine", *models.POINTS)
+    named = "name=mine", "evaluation.report_card=true"
+    config = models.tiny_config(tmp_path, f"data.source={source}", *named, *models.POINTS)
     Run(config).prepare()
     steps, fingerprint = Steps(), {"model": "old"}
     steps(config, "train")
@@ -66,6 +69,7 @@ def made(tmp_path, monkeypatch):
     (index / "judgements.csv").write_text("image,caption,grade\n")
     (config.folder / "audit").mkdir()
     steps.done.clear()
+    steps.updates = True
     return config, steps, fingerprint
 
 

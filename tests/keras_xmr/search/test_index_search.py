@@ -6,6 +6,8 @@ import json
 import shutil
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from datetime import date
 
@@ -263,6 +265,22 @@ def test_a_search_before_the_first_photo_says_that_the_index_is_built(tmp_path):
         pytest.raises(UserError, match=r"no photos yet\. The index is not finished"),
     ):
         PhotoIndex.open(tmp_path / "index")
+
+
+def test_indexes_are_loaded_one_at_a_time(folder, monkeypatch):
+    loading, most, load = [], [], PhotoIndex.load
+
+    def note(index):
+        loading.append(1)
+        time.sleep(0.01)
+        most.append(len(loading))
+        load(index)
+        loading.pop()
+
+    monkeypatch.setattr(PhotoIndex, "load", note)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(PhotoIndex.open, [folder / "index"] * 4))
+    assert most == [1] * 4
 
 
 def test_an_empty_index_answers(tmp_path):
