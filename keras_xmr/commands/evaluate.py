@@ -2,9 +2,9 @@
 
 Writes a report with tables and plots. The score of an ensemble is the mean of its models' scores.
 Scores of another model need no config and no training, only --ground-truth, a file of the images
-and captions. Rows and columns follow its order: in files of COCO that of the lists "images" and
-"annotations"; in a split file of Karpathy that of the images, and of the captions of each; in CSV
-that of the first occurrence.
+and captions. Rows and columns follow its order: of the lists "images" and "annotations" in COCO's
+files, of the images and then their captions in a split file of Karpathy, and of the first
+occurrence in CSV.
 
 examples:
   keras-xmr evaluate --run=saved_models/scenes_pcme

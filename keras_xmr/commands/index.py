@@ -1,7 +1,7 @@
 """Builds or updates the index of a folder of photos.
 
 Only new and changed photos are embedded; an interrupted build is resumed. Broken photos are
-reported and skipped. Answer sets are calibrated on the validation split of the run
+reported and skipped. Prediction sets are calibrated on the validation split of the run
 (docs/how_to/search.md).
 
 examples:
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_value(parser, "--uri", "URI", text, default="")
     text = "CSV with image,tag: tags to filter by; by default those of an earlier call are kept"
     add_path(parser, "--tags", "FILE", text)
-    text = "skip calibration: no answer sets"
+    text = "skip the calibration of prediction sets"
     parser.add_argument("--no-answer-sets", action="store_true", help=text)
 
 

@@ -83,18 +83,18 @@ def plain_lines(evaluation: Evaluation) -> list[str]:
     """Sentences that open a report: photos found, and gain over simpler models."""
     metrics = evaluation.matchers[0].metrics
     by_chance, lines = chance(metrics), []
-    for side, queries, answer, count in (
-        ("t2i", "captions", "photo", evaluation.images),
-        ("i2t", "photos", "caption", evaluation.captions),
+    for side, query, answer, count in (
+        ("t2i", "caption", "photo", evaluation.images),
+        ("i2t", "photo", "caption", evaluation.captions),
     ):
         first, ten = (
             [_of_hundred(summary[f"{side}_recall_{k}"]) for summary in (metrics.summary, by_chance)]
             for k in (1, 10)
         )
         lines.append(
-            f"Finds a right {answer} first for {first[0]} of 100 {queries}, and among the first "
-            f"ten for {ten[0]}, of {count:,} {answer}s; in a random order for {first[1]} and "
-            f"{ten[1]}."
+            f"Given a {query}, the model puts a right {answer} first in {first[0]} of 100 cases, and "
+            f"among the first ten in {ten[0]}. A random order of the {count:,} {answer}s does so in "
+            f"{first[1]} and {ten[1]}."
         )
     return lines + baseline_lines(evaluation)
 

@@ -195,7 +195,7 @@ def test_report_has_figures_plots_and_pictures(run, printed):
     # not informative.
     begins = [
         "<h1>scenes_pcme (adapted): test",
-        "Finds a right photo first for",
+        "Given a caption, the model puts a right photo first in",
         "Changed from the packaged config: model.dimension 8",
         "Captions and the images retrieved",
         "<h2>Uncertainty",
