@@ -1,4 +1,4 @@
-"""Heads that attend to local features: by a branch beside a pooled vector, or by slots."""
+"""Heads that attend to local features: by a branch added to a pooled vector, or by slots."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Retrieval:
             images: Embeddings of images, float (N, D), as a tensor of any framework.
             captions: Embeddings of captions, float (M, D).
             image_ids: The id of each image in the split (N,), numbers or texts. An image that
-                occurs again, beside other captions, is one image.
+                occurs again, with other captions, is one image.
             rows: The row of each caption's image in the batch, int (M,); None if caption i is of
                 image i.
 

@@ -102,7 +102,7 @@ class FastReranking(Reranker):
                     if not np.isfinite(target).all():
                         raise ArgumentError(
                             f"re-ranked scores are too large for {scores.dtype}; divide the scores "
-                            "by a constant, and search the scales anew with tune"
+                            "by a constant, and search the scales again with tune"
                         )
 
         in_threads(write, len(scores), _ROWS)

@@ -32,7 +32,7 @@ from keras_xmr.utils.vectors import Arrays, chunks, select
 _LOGGER = logging.getLogger(__name__)
 
 _LEAST, _SHARE = 512, 10
-"""Photos between two saves: at least this number, and one of so many that the index has."""
+"""Photos between two saves: a minimum, and a share of the photos of the index."""
 
 
 @dataclass

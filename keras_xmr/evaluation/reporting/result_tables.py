@@ -92,9 +92,9 @@ def plain_lines(evaluation: Evaluation) -> list[str]:
             for k in (1, 10)
         )
         lines.append(
-            f"Given a {query}, the model puts a right {answer} first in {first[0]} of 100 cases, and "
-            f"among the first ten in {ten[0]}. A random order of the {count:,} {answer}s does so in "
-            f"{first[1]} and {ten[1]}."
+            f"Given a {query}, the model puts a right {answer} first in {first[0]} of 100 cases, "
+            f"and among the first ten in {ten[0]}. A random order of the {count:,} {answer}s does "
+            f"so in {first[1]} and {ten[1]}."
         )
     return lines + baseline_lines(evaluation)
 

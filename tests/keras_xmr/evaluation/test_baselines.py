@@ -98,7 +98,8 @@ def test_it_finds_what_is_linear(evaluate):
     table = str(summary_table(evaluation))
     assert table.index(baselines.LINEAR) < table.index("chance")
     lines = plain_lines(evaluation)
-    assert re.match(r"Given a caption, the model puts a right photo first in \d+ of 100 .* 40 photos", lines[0])
+    opening = r"Given a caption, the model puts a right photo first in \d+ of 100 .* 40 photos"
+    assert re.match(opening, lines[0])
     assert lines[-1].startswith(f"Worse than a {baselines.LINEAR} on the same features: RSUM -")
     assert lines[-1].endswith("Training gained nothing over it.")
 
