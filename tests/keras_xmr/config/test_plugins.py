@@ -269,7 +269,7 @@ def test_the_data_set_of_the_page_is_read(package, tmp_path):
 
 def test_the_command_of_the_page_runs(package, capsys):
     package({"my_command.py": blocks(OTHERS)[2], "my_methods/__init__.py": "x = 1"})
-    command = re.search(r"^python (main.py \..*)$", OTHERS, re.M)[1]
+    command = re.search(r"^PYTHONPATH=\. (keras-xmr \..*)$", OTHERS, re.M)[1]
     cli.main(shlex.split(command))
     assert capsys.readouterr().out == "5 words\n"
     with pytest.raises(SystemExit):
