@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import keras
 
@@ -14,6 +14,11 @@ from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec, synchroniz
 from keras_xmr.encoders.pretrained.weights import WeightsError, load_weights
 from keras_xmr.layers import Preprocessing, batch_normalization
 from keras_xmr.utils.option_types import MultiplesOfEight, PositiveInt
+
+if TYPE_CHECKING:
+    Architecture = str
+else:  # The networks that the installed Keras has.
+    Architecture = Literal[tuple(name for name in dir(keras.applications) if name[0].isupper())]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -38,48 +43,7 @@ class KerasApplications(Encoder):
         ),
     )
 
-    architecture: Literal[
-        "ConvNeXtTiny",
-        "ConvNeXtSmall",
-        "ConvNeXtBase",
-        "ConvNeXtLarge",
-        "ConvNeXtXLarge",
-        "DenseNet121",
-        "DenseNet169",
-        "DenseNet201",
-        "EfficientNetB0",
-        "EfficientNetB1",
-        "EfficientNetB2",
-        "EfficientNetB3",
-        "EfficientNetB4",
-        "EfficientNetB5",
-        "EfficientNetB6",
-        "EfficientNetB7",
-        "EfficientNetV2B0",
-        "EfficientNetV2B1",
-        "EfficientNetV2B2",
-        "EfficientNetV2B3",
-        "EfficientNetV2S",
-        "EfficientNetV2M",
-        "EfficientNetV2L",
-        "InceptionResNetV2",
-        "InceptionV3",
-        "MobileNet",
-        "MobileNetV2",
-        "MobileNetV3Small",
-        "MobileNetV3Large",
-        "NASNetMobile",
-        "NASNetLarge",
-        "ResNet50",
-        "ResNet101",
-        "ResNet152",
-        "ResNet50V2",
-        "ResNet101V2",
-        "ResNet152V2",
-        "VGG16",
-        "VGG19",
-        "Xception",
-    ] = "ResNet152"
+    architecture: Architecture = "ResNet152"
     weights: str | None = "imagenet"
 
     def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:

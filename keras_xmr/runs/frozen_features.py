@@ -21,6 +21,7 @@ from typing import Any, Literal, Protocol
 import keras
 import numpy as np
 import tensorflow as tf
+from pydantic import ByteSize
 from scipy.sparse import csr_matrix, vstack
 
 from data_pipelines.batches import caption_batches, image_batches
@@ -355,18 +356,13 @@ def _log_size(missing: int, records: Path, folder: Path, shape: tuple[int, ...])
         f"{missing:,}",
         *shape,
         _BYTES,
-        _bytes(size),
+        _readable(size),
         folder,
     )
     free = shutil.disk_usage(records).free
     if size > free:
-        _LOGGER.warning("the disk has only %s left", _bytes(free))
+        _LOGGER.warning("the disk has only %s left", _readable(free))
 
 
-def _bytes(count: float) -> str:
-    """A number of bytes, readable."""
-    for unit in ("bytes", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:,.1f} GB"
+def _readable(count: int) -> str:
+    return ByteSize(count).human_readable(decimal=True, separator=" ")

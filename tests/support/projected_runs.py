@@ -35,6 +35,7 @@ def config(folder: Path, *overrides: str):
         "model.matcher=cosine",
         "objective=[nt_xent]",
         "evaluation.matchers=[]",
+        "evaluation.batch_size=64",
         "train.batch_size=20",
         "train.log_steps=1",
         "train.phases=[{epochs: 2, learning_rate: 1.0e-2, freeze: [text.encoder]}]",

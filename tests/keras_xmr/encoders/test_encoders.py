@@ -127,7 +127,7 @@ def test_networks_of_keras_give_their_last_feature_map(random, architecture, cha
     np.testing.assert_allclose(network(pixels), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_the_third_mobilenet_scales_pixels_itself():
+def test_pixels_are_prepared_by_the_family_of_a_network():
     names = ("MobileNetV2", "MobileNetV3Small", "ResNet152")
     assert [_family(name) for name in names] == ["mobilenet_v2", "mobilenet_v3", "resnet"]
 

@@ -75,7 +75,7 @@ def test_a_training_on_features_ends_as_one_on_pixels(folder, monkeypatch, caplo
         interrupted(run(folder, "name=fast", ON), 2, monkeypatch)
         written = {p: p.stat().st_mtime_ns for p in (folder / "records" / FEATURES).rglob("*.*")}
         fast.train()
-    assert "features: 64 images x 16 positions x 8 numbers x 2 bytes = 16.4 kB" in caplog.text
+    assert "features: 64 images x 16 positions x 8 numbers x 2 bytes = 16.4 KB" in caplog.text
     assert len(written) == 2
     for path, time in written.items():
         assert path.stat().st_mtime_ns == time
