@@ -6,6 +6,7 @@ import operator
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -42,9 +43,9 @@ class Judgements:
     judged: scipy.sparse.csr_array | None = None
 
     def __post_init__(self) -> None:
-        if np.iscomplexobj(self.grades):
-            raise ArgumentError("grades are real numbers, not complex ones")
         try:
+            if np.iscomplexobj(self.grades):
+                raise ArgumentError("grades are real numbers, not complex ones")
             grades = scipy.sparse.csr_array(self.grades, dtype=np.float32)
         except (TypeError, ValueError) as error:
             raise ArgumentError(f"grades are a sparse matrix (images, captions): {error}") from None
@@ -67,7 +68,10 @@ class Judgements:
                 )
         object.__setattr__(self, "grades", grades)
         if self.judged is not None:
-            judged = scipy.sparse.csr_array(self.judged, dtype=bool)
+            try:
+                judged = scipy.sparse.csr_array(self.judged, dtype=bool)
+            except (TypeError, ValueError) as error:
+                raise ArgumentError(f"judged pairs are a sparse matrix: {error}") from None
             if judged.shape != grades.shape:
                 raise ArgumentError(
                     f"grades of shape {grades.shape}, judged pairs of {judged.shape}"
@@ -213,14 +217,18 @@ class Judgements:
             zeta: The number of entries in which they may differ.
 
         Raises:
-            ArgumentError: If the labels are no matrices of one width.
+            ArgumentError: If the labels are no matrices of one width, or zeta is no number.
         """
         for labels in (image_labels, caption_labels):
-            if getattr(labels, "ndim", 0) != 2 or labels.shape[1] != image_labels.shape[1]:
+            is_matrix = getattr(labels, "ndim", 0) == 2 and labels.dtype.kind in "biuf"
+            values = scipy.sparse.csr_array(labels).data if is_matrix else np.array([np.nan])
+            if not np.isin(values, (0, 1)).all() or labels.shape[1] != image_labels.shape[1]:
                 raise ArgumentError(
                     "image_labels and caption_labels are matrices of 0 and 1, (items, labels) with "
                     "the same labels, such as multi_hot makes"
                 )
+        if not isinstance(zeta, Integral) or zeta < 0:
+            raise ArgumentError(f"zeta is a whole number from 0 on, not {zeta!r}")
         images = scipy.sparse.csr_array(image_labels, dtype=np.int32)
         captions = scipy.sparse.csr_array(caption_labels, dtype=np.int32).T.tocsc()
         image_sizes, caption_sizes = images.sum(axis=1), captions.sum(axis=0)
@@ -328,7 +336,10 @@ def _checked_pairs(
     pairs: np.ndarray, grades: np.ndarray, shape: tuple[int, int]
 ) -> tuple[np.ndarray, np.ndarray, tuple[int, int]]:
     try:
-        pairs, grades = np.asarray(pairs), np.asarray(grades, np.float32)
+        pairs, grades = np.asarray(pairs), np.asarray(grades)
+        if grades.size and grades.dtype.kind not in "biuf":
+            raise TypeError(f"grades are numbers, not {grades.dtype}")
+        grades = grades.astype(np.float32)
         images, captions = map(operator.index, shape)
     except (TypeError, ValueError) as error:
         raise ArgumentError(f"pairs, their grades and the shape do not fit: {error}") from None

@@ -165,7 +165,9 @@ def per_query(
     truth = GroundTruth(range(images), range(captions), owner, right)  # type: ignore[arg-type]
     if labels is not None:
         vectors = as_array(labels, "labels")
-        if owner is None or vectors.ndim != 2 or len(vectors) != images:
+        is_known = owner is not None and vectors.ndim == 2 and len(vectors) == images
+        is_binary = vectors.dtype.kind in "biuf" and np.isin(vectors, (0, 1)).all()
+        if not is_known or not is_binary:
             raise ArgumentError(
                 f"labels are 0 and 1 of shape ({images}, labels), with image_ids, the row of each "
                 "caption's image"
@@ -173,8 +175,11 @@ def per_query(
         truth.labels = [tuple(np.flatnonzero(row).tolist()) for row in vectors]
         truth.has_sets_of_labels = True
     truth.relevance = None if relevance is None else as_array(relevance, "relevance")
-    if isinstance(metrics, str) or not all(map(callable, metrics)):
-        raise ArgumentError(f"metrics are objects such as DiscountedGain(k=20), not {metrics!r}")
+    is_list = isinstance(metrics, list | tuple)
+    if not is_list or not all(isinstance(metric, QueryMetric) for metric in metrics):
+        raise ArgumentError(
+            f"metrics are a list of QueryMetric, such as [DiscountedGain(k=20)], not {metrics!r}"
+        )
     truth.measures = {snake_case(type(metric).__name__): metric for metric in metrics}
     directions = measure(matrices, truth).metrics.directions
     return {

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import abc
+from numbers import Integral
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics.ranking import best_ranks, ndcg_at, positive_ranks
+from keras_xmr.utils.errors import ArgumentError
 
 if TYPE_CHECKING:
     from keras_xmr.utils.option_types import PositiveInt
@@ -54,7 +56,9 @@ class DiscountedGain(QueryMetric):
     TITLE = "nDCG"
 
     def __init__(self, *, k: PositiveInt = 20) -> None:
-        self.k = k
+        if not isinstance(k, Integral) or isinstance(k, bool) or k < 1:
+            raise ArgumentError(f"k must be a whole number from 1 on, not {k!r}")
+        self.k: int = k
         self.TITLE = f"nDCG@{k}"
 
     def __call__(self, scores: np.ndarray, judgements: Judgements) -> np.ndarray:

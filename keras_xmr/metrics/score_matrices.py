@@ -259,6 +259,8 @@ def mean_scores(scores: Iterable[Scores]) -> ScoreMatrices:
     Raises:
         ArgumentError: If there are none, or their shapes differ.
     """
+    if not isinstance(scores, Iterable):
+        raise ArgumentError(f"scores are those of several models, not a {type(scores).__name__}")
     remaining = map(ScoreMatrices.of, scores)
     first = next(remaining, None)
     if first is None:

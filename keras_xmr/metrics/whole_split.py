@@ -9,6 +9,7 @@ import numpy as np
 from keras_xmr.judgements import Judgements, check_image_ids
 from keras_xmr.judgements.relation import as_array
 from keras_xmr.metrics.retrieval import retrieval
+from keras_xmr.metrics.score_matrices import real_numbers
 from keras_xmr.utils.errors import ArgumentError
 from keras_xmr.utils.vectors import unit_rows
 
@@ -49,7 +50,7 @@ class Retrieval:
         Raises:
             ArgumentError: If shapes do not fit.
         """
-        images, captions = as_array(images, "images"), as_array(captions, "captions")
+        images, captions = real_numbers(images, "images"), real_numbers(captions, "captions")
         ids = as_array(image_ids, "image_ids")
         if images.ndim != 2 or captions.ndim != 2 or images.shape[1] != captions.shape[1]:
             raise ArgumentError(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from numbers import Real
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
 from data_pipelines.processors import in_threads
-from keras_xmr.reranking.base import Reranked, Reranker, refuse_non_finite
+from keras_xmr.reranking.base import Reranked, Reranker, check_scale, refuse_non_finite
 from keras_xmr.utils.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -59,6 +58,11 @@ class FastReranking(Reranker):
         "cub": (9.0, 8.0, 8.0, 17.0),
     }
 
+    gamma1: float
+    gamma2: float
+    lambda1: float
+    lambda2: float
+
     def __init__(
         self,
         *,
@@ -68,16 +72,13 @@ class FastReranking(Reranker):
         lambda1: PositiveFloat | None = None,
         lambda2: PositiveFloat | None = None,
     ) -> None:
-        if preset not in self.PRESETS:
+        if not isinstance(preset, str) or preset not in self.PRESETS:
             raise ArgumentError(f"preset must be one of {', '.join(self.PRESETS)}, got {preset!r}")
-        options = (gamma1, gamma2, lambda1, lambda2)
-        scales = [
-            default if scale is None else scale
-            for scale, default in zip(options, self.PRESETS[preset], strict=True)
-        ]
-        if not all(isinstance(scale, Real) and 0 < scale < np.inf for scale in scales):
-            raise ArgumentError(f"the scales of fast re-ranking must be above 0, got {scales}")
-        self.gamma1, self.gamma2, self.lambda1, self.lambda2 = map(float, scales)
+        given = {"gamma1": gamma1, "gamma2": gamma2, "lambda1": lambda1, "lambda2": lambda2}
+        for (name, scale), default in zip(given.items(), self.PRESETS[preset], strict=True):
+            scale = default if scale is None else scale
+            check_scale(name, scale)
+            setattr(self, name, float(scale))
 
     def rerank(self, scores: np.ndarray) -> Reranked:
         sums = log_sums(scores, {0: self.gamma1, 1: self.lambda1})

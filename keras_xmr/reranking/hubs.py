@@ -15,7 +15,13 @@ import numpy as np
 
 from data_pipelines.processors import in_threads
 from keras_xmr.judgements.relation import as_array
-from keras_xmr.reranking.base import Reranked, Reranker, refuse_non_finite
+from keras_xmr.reranking.base import (
+    Reranked,
+    Reranker,
+    check_count,
+    check_scale,
+    refuse_non_finite,
+)
 from keras_xmr.reranking.fast import log_sums
 from keras_xmr.utils.errors import ArgumentError
 
@@ -57,8 +63,12 @@ class ScoreBank:
 
 class _HubReranker(Reranker):
     def __init__(self, bank: ScoreBank | None, neighbours: int = 1) -> None:
-        if neighbours < 1:
-            raise ArgumentError(f"neighbours must be at least 1, got {neighbours}")
+        check_count("neighbours", neighbours)
+        if bank is not None and not isinstance(bank, ScoreBank):
+            raise ArgumentError(
+                "bank is ScoreBank(image_to_text, text_to_image) or None, not a "
+                f"{type(bank).__name__}"
+            )
         self.bank, self.neighbours = bank, neighbours
 
     def rerank(self, scores: np.ndarray) -> Reranked:
@@ -151,8 +161,7 @@ class InvertedSoftmax(_HubReranker):
 
     def __init__(self, bank: ScoreBank | None = None, *, temperature: PositiveFloat = 0.05) -> None:
         super().__init__(bank)
-        if not 0 < temperature < np.inf:
-            raise ArgumentError(f"temperature must be above 0 and finite, got {temperature}")
+        check_scale("temperature", temperature)
         self.temperature = float(temperature)
 
     def direction(self, scores: np.ndarray, bank: np.ndarray, queries: str) -> np.ndarray:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from numbers import Integral
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from data_pipelines.processors import in_threads
-from keras_xmr.reranking.base import Reranked, Reranker, refuse_non_finite
-from keras_xmr.utils.errors import ArgumentError
+from keras_xmr.reranking.base import (
+    Reranked,
+    Reranker,
+    check_count,
+    check_scale,
+    refuse_non_finite,
+)
 
 if TYPE_CHECKING:
     from keras_xmr.utils.option_types import NonNegativeFloat, PositiveFloat, PositiveInt
@@ -31,11 +35,7 @@ class _NeighbourReranker(Reranker):
     neighbours: int
 
     def __post_init__(self) -> None:
-        whole = isinstance(self.neighbours, Integral) and not isinstance(self.neighbours, bool)
-        if not whole or self.neighbours < 1:
-            raise ArgumentError(
-                f"neighbours must be a whole number and at least 1, got {self.neighbours!r}"
-            )
+        check_count("neighbours", self.neighbours)
 
     def rerank(self, scores: np.ndarray) -> Reranked:
         refuse_non_finite(scores)
@@ -118,6 +118,12 @@ class MultiFactor(_NeighbourReranker):
     significance: NonNegativeFloat = 0.3
     reverse: NonNegativeFloat = 1.1
     decay: PositiveFloat = 0.05
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_scale("significance", self.significance, from_zero=True)
+        check_scale("reverse", self.reverse, from_zero=True)
+        check_scale("decay", self.decay)
 
     def order(self, scores: np.ndarray, first: np.ndarray, values: np.ndarray) -> np.ndarray:
         reverse = np.argsort(_reverse_places(scores, first, values), axis=1, kind="stable")

@@ -175,7 +175,8 @@ def compare_systems(
             raise ArgumentError(f"{name} is a whole number from {least} on, not {value!r}")
     if not isinstance(systems, Mapping) or len(systems) < 2:
         raise ArgumentError("systems are two or more, by name: {'a': scores, 'b': other}")
-    if isinstance(metrics, str) or not isinstance(metrics, Sequence) or not metrics:
+    is_list = isinstance(metrics, list | tuple) and len(metrics) > 0
+    if not is_list or not all(isinstance(metric, str) for metric in metrics):
         raise ArgumentError(f"metrics are a list of names, such as ['ndcg_10'], not {metrics!r}")
     runs = {name: [_run(run) for run in _runs(system)] for name, system in systems.items()}
     shape = _common_shape([run for of_system in runs.values() for run in of_system])
@@ -260,7 +261,7 @@ def _stack(
                 known = sorted(n.partition("_")[2] for n in unknown[0] if n.startswith(side))
                 raise ArgumentError(
                     f"a system has no metric {name!r}, which per_query computes where it gets what "
-                    f"it needs.{nearest(str(name), known)}"
+                    f"it needs.{nearest(name, known)}"
                 )
             stacked[name] = np.stack([run[f"{side}_{name}"] for run in runs], axis=1)
     return stacked

@@ -68,7 +68,13 @@ def test_texts_and_classes_that_do_not_fit_are_refused():
         Judgements.from_classes(["a", None], ["a", "b"])
     assert Judgements.from_classes([0, 1], [1, 1, 0]).grades.nnz == 3
     assert Judgements.from_classes(["a", "b"], ["b", "b", "a"]).grades.nnz == 3
-    for labels in (([0, 1], [1, 0]), (np.eye(2), np.eye(3)), ("a", "b")):
+    for zeta in (-1, "a", None, 0.5):
+        with pytest.raises(ArgumentError, match="zeta is a whole number from 0 on"):
+            Judgements.from_labels(np.eye(2), np.eye(2), zeta)
+    for options in ({"judged": 3}, {"grades": [[1, 2], [3]]}):
+        with pytest.raises(ArgumentError, match="are a sparse matrix"):
+            Judgements(**{"grades": np.eye(2)} | options)
+    for labels in (([0, 1], [1, 0]), (np.eye(2), np.eye(3)), ("a", "b"), (np.eye(2) / 2,) * 2):
         with pytest.raises(ArgumentError, match="matrices of 0 and 1"):
             Judgements.from_labels(*labels, 1)
 

@@ -216,6 +216,14 @@ def test_metrics_that_need_labels_and_relevance_are_compared(random):
     assert found["t2i_pmrp"].values[0] == pytest.approx(
         np.mean([np.nanmean(values[0][f"t2i_pmrp_{zeta}"]) for zeta in (0, 1, 2)])
     )
+    for wrong in (None, "ndcg", ["ndcg"], [len]):
+        with pytest.raises(keras_xmr.ArgumentError, match="metrics are a list of QueryMetric"):
+            per_query(scores(1.0, 1), OWNER, metrics=wrong)
+    with pytest.raises(keras_xmr.ArgumentError, match="labels are 0 and 1"):
+        per_query(scores(1.0, 1), OWNER, labels=labels / 2)
+    for k in (0, 1.5, "5", True):
+        with pytest.raises(keras_xmr.ArgumentError, match="k must be a whole number from 1 on"):
+            DiscountedGain(k=k)
     with pytest.raises(keras_xmr.ArgumentError, match="no metric 'asp'"):
         keras_xmr.compare_systems({"a": values[0], "b": scores(1.0, 1)}, OWNER, metrics=["asp"])
     for systems in ({"a": scores(1.0, 1)}, scores(1.0, 1), {}):

@@ -208,7 +208,7 @@ def test_nan_and_wrong_shapes_are_refused():
         (lambda: Judgements.from_grades([(0.5, 1)], [1], (2, 2)), "whole numbers"),
         (lambda: Judgements.from_grades([(0, 1, 1)], [1], (2, 2)), "whole numbers"),
         (lambda: Judgements.from_grades([(0, 1)], [1, 2], (2, 2)), "each has a grade"),
-        (lambda: Judgements.from_grades([(0, 1)], ["a"], (2, 2)), "do not fit"),
+        (lambda: Judgements.from_grades([(0, 1)], ["1"], (2, 2)), "grades are numbers, not <U1"),
         (lambda: Judgements.from_grades([(0, 1)], [1], (2.0, 2)), "do not fit"),
         (lambda: Judgements.from_pairs([0, 2], 2), "not of 2 images"),
         (lambda: Judgements.from_pairs([[0], [1]], 2), "an image for each caption"),

@@ -181,12 +181,14 @@ def test_a_bank_that_is_no_matrix_of_numbers_is_refused(bank, wrong):
 
 def test_options_that_are_out_of_range_are_refused(scores):
     for kind in (CSLS, QueryBankNormalization):
-        with pytest.raises(ArgumentError, match="neighbours must be at least 1, got 0"):
-            kind(neighbours=0)
+        with pytest.raises(ArgumentError, match=r"a whole number and at least 1, got 2\.5"):
+            kind(neighbours=2.5)
     for kind in (InvertedSoftmax, QueryBankNormalization):
-        for wrong in (0.0, -1.0, math.inf, math.nan):
+        for wrong in (0.0, -1.0, math.inf, math.nan, "a", None):
             with pytest.raises(ArgumentError, match="temperature must be above 0 and finite"):
                 kind(temperature=wrong)
+    with pytest.raises(ArgumentError, match="bank is ScoreBank"):
+        CSLS(scores)
     with pytest.raises(ArgumentError, match="gate must be a tuple"):
         CSLS(gate=np.ones(7))
     for wrong in (np.ones(6), np.ones((7, 1)), np.full(7, np.nan), ["a"] * 7):

@@ -261,6 +261,13 @@ def test_scores_that_are_no_numbers_are_refused():
             FastReranking()(np.array(scores))
 
 
+@pytest.mark.parametrize("name", ["significance", "reverse", "decay"])
+def test_factors_are_numbers(name):
+    for wrong in (-1, np.nan, "a", None, [1]):
+        with pytest.raises(ArgumentError, match=f"{name} must be .* and finite, got"):
+            MultiFactor(**{name: wrong})
+
+
 def test_a_preset_that_does_not_exist_is_refused():
     with pytest.raises(ArgumentError, match="preset must be one of coco, flickr30k, cub, got 'x'"):
         FastReranking(preset="x")
