@@ -4,23 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import scipy.stats
 
 from keras_xmr.evaluation.uncertainty.assessment import bins, correlation_interval
-
-
-@pytest.mark.slow
-def test_the_interval_of_a_correlation_covers_the_true_one():
-    # Normal pairs with a correlation of -0.4; Spearman's is 6 / pi * asin(r / 2).
-    generator = np.random.default_rng(0)
-    true = 6 / np.pi * np.arcsin(-0.4 / 2)
-    covered = 0
-    for _ in range(400):
-        left = generator.normal(size=60)
-        right = -0.4 * left + np.sqrt(1 - 0.4**2) * generator.normal(size=60)
-        low, high = correlation_interval(scipy.stats.spearmanr(left, right).statistic, 60)
-        covered += low <= true <= high
-    assert 0.92 < covered / 400 < 0.98
 
 
 def test_an_uncertainty_is_informative_where_the_unsure_surely_find_less():

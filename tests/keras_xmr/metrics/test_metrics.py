@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,10 +16,7 @@ from keras_xmr.evaluation.reporting.metric_tables import glossary, measured_tabl
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import (
     METRICS,
-    Metric,
     QueryMetric,
-    QueryMetrics,
-    RetrievalMetrics,
     ScoreMatrices,
     by_positives,
     evaluate_scores,
@@ -237,24 +233,6 @@ def test_judgements_take_any_relation():
     np.testing.assert_array_equal(chosen.grades.toarray(), [[1, 0], [0, 1]])
     with pytest.raises(ValueError, match="below 0"):
         Judgements(scipy.sparse.csr_array(np.array([[1.0, -1.0]])))
-
-
-def test_a_new_metric_is_a_measure_and_a_row_of_the_table(monkeypatch):
-    def first_score(scores, truth):
-        i2t, t2i = (QueryMetrics({"first": s[:, 0]}, np.ones(len(s))) for s in scores.by_query)
-        return RetrievalMetrics({"i2t_first": 3.0, "t2i_first": 4.0}, i2t, t2i)
-
-    module = sys.modules["keras_xmr.metrics.measure"]
-    monkeypatch.setattr(module, "MEASURES", (first_score,))
-    monkeypatch.setitem(METRICS, "first", Metric("first", "1st", "count", "many"))
-    scores = np.eye(3, dtype=np.float32)
-    truth = GroundTruth(list("abc"), list("abc"), np.arange(3), Judgements.from_pairs([0, 1, 2], 3))
-    measured = measure(scores, truth)
-    assert measured.metrics.image_to_text.values["first"].tolist() == [1, 0, 0]
-    _, many, *_ = measured_tables("three", {"scores": measured})
-    columns = dict(zip(many.header, many.rows[0], strict=True))
-    assert (columns["i2t\n1st"], columns["t2i\n1st"]) == ("3.00", "4.00")
-    assert "t2i_first" in metric_names()
 
 
 def test_reciprocal_rank_is_that_of_the_best_right_answer():

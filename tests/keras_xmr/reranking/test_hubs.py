@@ -17,7 +17,6 @@ from keras_xmr.reranking import (
     build_rerankers,
     hubs,
 )
-from keras_xmr.reranking.hubs import hubness
 from keras_xmr.utils.errors import ArgumentError, UserError
 
 KINDS = [CSLS, InvertedSoftmax, QueryBankNormalization]
@@ -209,9 +208,3 @@ def test_a_config_names_them_and_sets_their_options():
     assert (queries.softmax.temperature, queries.neighbours) == (3, 2)
     with pytest.raises(UserError, match="bank"):
         load_config(find_config("scenes_pcme"), ["evaluation.rerankers=[{name: csls, bank: 1}]"])
-
-
-def test_hubness_is_the_mean_score_of_the_nearest():
-    scores = np.array([[6.0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]])
-    np.testing.assert_allclose(hubness(scores, 10), [8 / 10])
-    np.testing.assert_allclose(hubness(scores[:, :4], 10), [8 / 4])
