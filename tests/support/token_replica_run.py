@@ -14,7 +14,7 @@ from keras_xmr.encoders import VSRN, InputSpec
 from keras_xmr.heads import Tokens
 from keras_xmr.matchers import SGRAF
 
-STEPS = 2
+STEPS = 1
 
 
 def batches(replicas: int) -> tf.data.Dataset:

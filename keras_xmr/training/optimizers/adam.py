@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+import tensorflow as tf
 from keras import ops
 
 from keras_xmr.training.optimizers.base import PartwiseLearningRates
@@ -37,8 +38,26 @@ class Adam(PartwiseLearningRates, keras.optimizers.Adam):
         )
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        rate = ops.cast(learning_rate, variable.dtype) * self.factor(variable)
-        super().update_step(gradient, variable, rate)
+        dtype, index = variable.dtype, self._get_variable_index(variable)
+        rate = ops.cast(learning_rate, dtype) * self.factor(variable)
+        if self.amsgrad:
+            super().update_step(gradient, variable, rate)
+            return
+        # The same in one operation, which reads and writes each number once: docs/design.md.
+        betas = [ops.cast(beta, dtype) for beta in (self.beta_1, self.beta_2)]
+        powers = [ops.power(beta, ops.cast(self.iterations + 1, dtype)) for beta in betas]
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle,
+            m=self._momentums[index].value.handle,
+            v=self._velocities[index].value.handle,
+            beta1_power=powers[0],
+            beta2_power=powers[1],
+            lr=rate,
+            beta1=betas[0],
+            beta2=betas[1],
+            epsilon=ops.cast(self.epsilon, dtype),
+            grad=tf.cast(tf.convert_to_tensor(gradient), dtype),
+        )
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")

@@ -46,9 +46,15 @@ def outputs_and_gradients(layer, mask):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sequences", [False, True])
-@pytest.mark.parametrize("backwards", [False, True])
-@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize(
+    ("mask", "backwards", "sequences"),
+    [
+        *(("none", False, True), ("none", True, False)),
+        *(("padded", False, False), ("padded", True, True)),
+        *(("holes", False, True), ("holes", True, False)),
+        *(("nothing", False, False), ("nothing", True, True)),
+    ],
+)
 def test_outputs_and_gradients_are_those_of_keras(mask, backwards, sequences):
     keras_gru, gru = pair(go_backwards=backwards, return_sequences=sequences)
     found, expected = (outputs_and_gradients(layer, MASKS[mask]) for layer in (gru, keras_gru))

@@ -34,7 +34,7 @@ def model(loss=None, **options) -> keras_xmr.Retriever:
 def fitted() -> tuple[keras_xmr.Retriever, dict]:
     made = model()
     metrics = [Recall(k=2), Recall(k=2, direction="text_to_image")]
-    made.compile(keras.optimizers.Adam(0.05), metrics=metrics)
+    made.compile(keras.optimizers.Adam(0.05), metrics=metrics, run_eagerly=True)
     history = made.fit(X, IMAGE_IDS, batch_size=12, epochs=12, verbose=0, shuffle=False)
     return made, history.history
 
@@ -73,7 +73,7 @@ def test_recall_asks_a_directed_matcher_both_ways():
 @pytest.mark.slow
 def test_pairs_of_one_image_are_all_right():
     made = model()
-    made.compile(keras.optimizers.SGD(0.0))
+    made.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
     together = made.evaluate(X, IMAGE_IDS, batch_size=PAIRS, verbose=0, return_dict=True)
     embedded = made(X)
     towers = [embedded[side]["mean"] for side in ("image", "caption")]
@@ -151,7 +151,7 @@ def test_several_losses_sequential_towers_and_a_pair_of_arrays():
     made = keras_xmr.Retriever(
         image_tower, tower(3), matchers.Cosine(), objective, judgements="classes"
     )
-    made.compile("adam")
+    made.compile("adam", run_eagerly=True)
     history = made.fit((X["image"], CAPTIONS), IMAGE_IDS % 3, batch_size=12, verbose=0).history
     assert history["loss"][0] == pytest.approx(
         history["nt_xent"][0] + history["uniformity"][0], rel=1e-5

@@ -10,7 +10,7 @@ import pytest
 from keras import ops
 
 from keras_xmr.config.contracts import LossContract
-from keras_xmr.losses import Loss, NTXent
+from keras_xmr.losses import Loss, NTXent, SoftContrastive
 from keras_xmr.matchers import Cosine
 from keras_xmr.model.retriever import Retriever
 
@@ -62,16 +62,17 @@ def test_samples_are_drawn_anew_each_step_and_repeat_with_the_seed():
     x, y = models.batch(8)
 
     def losses(seed):
-        model = models.pcme(seed=seed)
+        parts = models.probabilities(), [SoftContrastive()], [1.0]
+        model = models.gaussian_model(*parts, seed=seed)
         model.compile(optimizer=keras.optimizers.SGD(0.0))
         found = []
-        for _ in range(3):
+        for _ in range(2):
             model.reset_metrics()
             found.append(float(model.train_on_batch(x, y, return_dict=True)["loss"]))
         return found
 
     first = losses(0)
-    assert len(set(first)) == 3
+    assert len(set(first)) == 2
     assert losses(0) == first
     assert losses(1) != first
 
@@ -107,6 +108,7 @@ def test_saved_model_loads_in_safe_mode(tmp_path):
     )
 
 
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize(
     "precision", ["mixed_float16", pytest.param("mixed_bfloat16", marks=pytest.mark.heavy)]
 )
@@ -118,7 +120,7 @@ def test_half_precision_trains_with_finite_losses(precision):
     finally:
         keras.config.set_dtype_policy("float32")
     x, y = models.batch(8)
-    losses = [float(model.train_on_batch(x, y, return_dict=True)["loss"]) for _ in range(30)]
+    losses = [float(model.train_on_batch(x, y, return_dict=True)["loss"]) for _ in range(8)]
     assert np.isfinite(losses).all()
     assert losses[-1] < losses[0]
     assert int(model.first_nonfinite_step.numpy()) == 0

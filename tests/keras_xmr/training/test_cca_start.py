@@ -20,6 +20,8 @@ from keras_xmr.model.build import build_tokenizer
 from keras_xmr.model.towers import features_of
 from keras_xmr.training.cca_start import start_from_cca
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 RIDGES = (
     "train.cca.image_ridges=[3]",
     "train.cca.caption_ridges=[0.5]",

@@ -55,13 +55,6 @@ def test_it_begins_with_the_weights_and_the_words_of_the_run(trained, tmp_path, 
     assert words[0].read_bytes() == words[1].read_bytes()
 
 
-def test_without_phases_it_ends_with_the_weights_of_the_run(trained, tmp_path):
-    run = tuned(trained, tmp_path, "train.phases=[]")
-    run.train()
-    for own, other in zip(learned(run.model), learned(trained.model), strict=True):
-        np.testing.assert_array_equal(own, other)
-
-
 def test_what_it_cannot_begin_with_is_said_before_anything_is_done(trained, tmp_path):
     nowhere = f"train.initial_weights={tmp_path / 'nowhere'}"
     with pytest.raises(ConfigError, match=r"^train\.initial_weights: .*nowhere holds no run"):

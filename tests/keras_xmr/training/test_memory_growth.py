@@ -64,19 +64,18 @@ def of_evaluation(times: int) -> tuple[int, int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("grown", [of_training, of_evaluation])
-def test_memory_does_not_grow(grown):
-    size, objects = grown(8)
-    assert size < 4 * MEGABYTE
-    assert objects < 300
-
-
-@pytest.mark.slow
-@pytest.mark.heavy
-@pytest.mark.parametrize(("grown", "times"), [(of_training, 2000 // STEPS), (of_evaluation, 200)])
-def test_memory_does_not_grow_for_long(grown, times):
+@pytest.mark.parametrize(
+    ("grown", "times", "megabytes"),
+    [
+        (of_training, 8, 4),
+        (of_evaluation, 8, 4),
+        pytest.param(of_training, 2000 // STEPS, 8, marks=pytest.mark.heavy),
+        pytest.param(of_evaluation, 200, 8, marks=pytest.mark.heavy),
+    ],
+)
+def test_memory_does_not_grow(grown, times, megabytes):
     size, objects = grown(times)
-    assert size < 8 * MEGABYTE
+    assert size < megabytes * MEGABYTE
     assert objects < 300
 
 

@@ -57,16 +57,18 @@ def started(config: Path, *arguments: str) -> Iterator[list[subprocess.Popen]]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize(
     "killed", [False, pytest.param(True, marks=pytest.mark.heavy)], ids=["whole", "killed"]
 )
 def test_workers_train_as_one_process_does_even_if_one_is_killed(tmp_path, killed):
     # test_replicas.py has Gaussians.
-    one = Run(models.tiny_config(tmp_path, *models.POINTS, "name=one"))
+    overrides = (*models.POINTS, f"train.phases.0.epochs={1 + killed}")
+    one = Run(models.tiny_config(tmp_path, *overrides, "name=one"))
     one.prepare()
     one.train()
     records = f"data.records={one.config.data.records}"
-    config = models.tiny_config(tmp_path, *models.POINTS, records, "name=two")
+    config = models.tiny_config(tmp_path, *overrides, records, "name=two")
     two, path = Run(config), tmp_path / "two.yaml"
     path.write_text(dump_config(config), "utf-8")
     if killed:
