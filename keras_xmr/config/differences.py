@@ -22,7 +22,9 @@ class Difference(NamedTuple):
     new: str
 
 
-def differences(old: Any, new: Any, free: Collection[str] = (), key: str = "") -> Iterator[Any]:
+def differences(
+    old: Any, new: Any, free: Collection[str] = (), key: str = ""
+) -> Iterator[Difference]:
     """Yields each `Difference` of two configs, or of two values of a key.
 
     Where they choose different parts, only the names of the parts count: options are of one alone.

@@ -10,6 +10,7 @@ import keras
 
 from data_pipelines.records import Records
 from data_pipelines.text import Tokenizer
+from keras_xmr.config.differences import differences
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.config.schema import Config
 from keras_xmr.encoders import EncoderError
@@ -102,10 +103,10 @@ def check_initial_weights(config: Config) -> Config | None:
         raise ConfigError(f"{_KEY}: {error}") from None
     if not RunFolder(other).done.exists():
         raise UserError(f"{_KEY}: {run} holds no finished training")
-    ours, theirs = (c.model.model_dump(mode="json") for c in (config, other))
-    if changed := [key for key in ours if ours[key] != theirs[key]]:
+    models = (c.model.model_dump(mode="json") for c in (other, config))
+    for changed in differences(*models, key="model"):
         raise ConfigError(
-            f"{_KEY}: {run} has another model (model.{changed[0]}); take its model section"
+            f"{_KEY}: {run} has another model ({changed.key}); take its model section"
         )
     return other
 

@@ -13,7 +13,6 @@ import models
 import numpy as np
 import pytest
 import tensorflow as tf
-from command_line import start
 from finished_runs import finished_run
 
 from data_pipelines.resources import disk_error_message
@@ -217,14 +216,16 @@ def test_a_relevance_file_that_is_a_folder_is_refused(tmp_path):
         write_file_relevance(tmp_path / "no.csv", folder, ["test"], RelevanceOptions())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [("--set=output=file",), ("prepare", "--set=data.records=file/records")],
 )
-def test_a_run_that_has_no_place_is_refused(tmp_path, in_the_way, arguments):
-    done = start(*arguments, cwd=tmp_path, tripwire=False)
-    assert (done.returncode, done.stderr[:27]) == (1, "error: file is not a folder")
+def test_a_run_that_has_no_place_is_refused(in_the_way, monkeypatch, capsys, arguments):
+    monkeypatch.chdir(in_the_way.parent)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["main.py", *arguments])
+    assert ended.value.code == 1
+    assert capsys.readouterr().err.startswith("error: file is not a folder")
 
 
 def test_what_is_cheap_to_look_at_is_looked_at_before_tensorflow(tmp_path, monkeypatch):

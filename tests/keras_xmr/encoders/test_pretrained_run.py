@@ -253,6 +253,25 @@ def clip(tmp_path_factory):
     return presets.clip(tmp_path_factory.mktemp("presets") / "clip")
 
 
+IDS = np.array([[193, 5, 9, 194], [193, 7, 194, -1], [193, 0, 0, 194], [193, 190, 194, -1]])
+
+
+def train_two_steps(model):
+    """Trains on four pairs; two steps are sooner done than traced."""
+    model.compile(optimizer=keras.optimizers.SGD(1.0), run_eagerly=True)
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3), np.uint8)
+    number = np.arange(4)
+    for _ in range(2):
+        x = {"image": pixels, "caption": IDS}
+        model.train_on_batch(x, {"image_id": number, "caption_id": number})
+
+
+def own_embeddings(clip):
+    """What the backbone makes of the ids, at unit length."""
+    backbone = keras_hub.models.Backbone.from_preset(str(clip))
+    return keras.utils.normalize(backbone.get_text_embeddings(np.maximum(IDS, 0)))
+
+
 def of_clip(name, clip):
     """The model of a config, as its first phase begins."""
     overrides = [
@@ -272,38 +291,20 @@ def of_clip(name, clip):
 
 def test_clip_keeps_its_embeddings_and_learns_their_uncertainty(clip):
     model = of_clip("csv_pcme_clip", clip)
-    random = np.random.default_rng(0)
-    ids = np.array([[193, 5, 9, 194], [193, 7, 194, -1], [193, 0, 0, 194], [193, 190, 194, -1]])
-    pixels = random.integers(0, 256, (4, 32, 32, 3), np.uint8)
-    before = model.text_tower(ids)["log_variance"]
-    # Two steps are sooner done than traced.
-    model.compile(optimizer=keras.optimizers.SGD(1.0), run_eagerly=True)
-    number = np.arange(4)
-    for _ in range(2):
-        x = {"image": pixels, "caption": ids}
-        model.train_on_batch(x, {"image_id": number, "caption_id": number})
-    backbone = keras_hub.models.Backbone.from_preset(str(clip))
-    own = keras.utils.normalize(backbone.get_text_embeddings(np.maximum(ids, 0)))
-    found = model.text_tower(ids)
-    np.testing.assert_allclose(found["mean"], own, rtol=1e-3, atol=1e-4)
+    before = model.text_tower(IDS)["log_variance"]
+    train_two_steps(model)
+    found = model.text_tower(IDS)
+    np.testing.assert_allclose(found["mean"], own_embeddings(clip), rtol=1e-3, atol=1e-4)
     assert np.abs(found["log_variance"] - before).max() > 1e-4
     assert {v.path.split("/")[0] for v in model.trainable_variables} == {"head", "matcher"}
 
 
 def test_adapters_of_clip_begin_as_clip_and_are_all_that_learns(clip):
     model = of_clip("csv_clip_nt_xent", clip)
-    ids = np.array([[193, 5, 9, 194], [193, 7, 194, -1], [193, 0, 0, 194], [193, 190, 194, -1]])
-    backbone = keras_hub.models.Backbone.from_preset(str(clip))
-    own = keras.utils.normalize(backbone.get_text_embeddings(np.maximum(ids, 0)))
-    np.testing.assert_allclose(model.text_tower(ids)["mean"], own, rtol=1e-3, atol=1e-4)
-    before = encoders(model)
-    model.compile(optimizer=keras.optimizers.SGD(1.0), run_eagerly=True)
-    pixels = np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3), np.uint8)
-    number = np.arange(4)
-    for _ in range(2):
-        x = {"image": pixels, "caption": ids}
-        model.train_on_batch(x, {"image_id": number, "caption_id": number})
-    assert np.abs(model.text_tower(ids)["mean"] - own).max() > 1e-4
+    own, before = own_embeddings(clip), encoders(model)
+    np.testing.assert_allclose(model.text_tower(IDS)["mean"], own, rtol=1e-3, atol=1e-4)
+    train_two_steps(model)
+    assert np.abs(model.text_tower(IDS)["mean"] - own).max() > 1e-4
     for side, weights in encoders(model).items():
         for weight, first in zip(weights, before[side], strict=True):
             np.testing.assert_array_equal(weight, first)
