@@ -103,8 +103,8 @@ def check_initial_weights(config: Config) -> Config | None:
         raise ConfigError(f"{_KEY}: {error}") from None
     if not RunFolder(other).done.exists():
         raise UserError(f"{_KEY}: {run} holds no finished training")
-    models = (c.model.model_dump(mode="json") for c in (other, config))
-    if (changed := next(differences(*models, key="model"), None)) is not None:
+    theirs, ours = (c.model.model_dump(mode="json") for c in (other, config))
+    if (changed := next(differences(theirs, ours, key="model"), None)) is not None:
         raise ConfigError(
             f"{_KEY}: {run} has another model ({changed.key}); take its model section"
         )
