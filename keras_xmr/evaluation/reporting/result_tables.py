@@ -146,7 +146,7 @@ def verdict_line(evaluation: Evaluation) -> str:
     answer = verdict(matcher.metrics, images)
     line = str(answer)
     if len(evaluation.matchers) > 1:
-        line = f"With the matcher {matcher.name}: {line}"
+        line = f"With the matcher {matcher.name}: {line[0].lower()}{line[1:]}"
     if (truth := matcher.measured.extra.get("truth")) is not None:
         known = verdict(truth, images)
         if known.conclusion != answer.conclusion:

@@ -191,13 +191,15 @@ def test_report_has_figures_plots_and_pictures(run, printed):
     assert "sigma of captions, 70 % dropped" in (folder / "report_card.csv").read_text("utf-8")
     for word in ("<dt>R@K</dt>", "<dt>t2i</dt>", "<dt>AURC</dt>", "<dt>wasserstein</dt>"):
         assert word in page
-    # What it means comes first, then photos. All metrics are folded, and so is uncertainty that is
-    # not informative.
+    # A sentence for everyone comes first, then photos. All metrics are folded, and so is uncertainty
+    # that is not informative.
     begins = [
         "<h1>scenes_pcme (adapted): test",
         "Given a caption, the model puts a right photo first in",
-        "Changed from the packaged config: model.dimension 8",
         "Captions and the images retrieved",
+        "Given a photo, the model puts a right caption first in",
+        "Changed from the packaged config: model.dimension 8",
+        "Images and the captions retrieved",
         "<h2>Uncertainty",
         "<details><summary><h2>All metrics",
         "annotated pairs</h2>",
