@@ -191,8 +191,8 @@ def test_report_has_figures_plots_and_pictures(run, printed):
     assert "sigma of captions, 70 % dropped" in (folder / "report_card.csv").read_text("utf-8")
     for word in ("<dt>R@K</dt>", "<dt>t2i</dt>", "<dt>AURC</dt>", "<dt>wasserstein</dt>"):
         assert word in page
-    # A sentence for everyone comes first, then photos. All metrics are folded, and so is uncertainty
-    # that is not informative.
+    # A sentence for everyone comes first, then photos. All metrics are folded, and so is
+    # uncertainty that is not informative.
     begins = [
         "<h1>scenes_pcme (adapted): test",
         "Given a caption, the model puts a right photo first in",
