@@ -189,6 +189,19 @@ def test_another_run_is_refused(trained, index, tmp_path):
         Searcher(index, other.folder.path).search(Query(texts=("red",)))
 
 
+def test_a_vocabulary_of_another_run_is_refused(trained, index, photos, tmp_path):
+    other = copy_of(trained, tmp_path)
+    vocabulary = other.folder.path / "vocabulary.txt"
+    *words, last, end = vocabulary.read_text().splitlines()
+    vocabulary.write_text("\n".join([*words, end, last, ""]))
+    for use in (
+        lambda: Searcher(index, other.folder.path).search(Query(texts=("red",))),
+        lambda: build_index(RunModel(other.folder.path), photos.resolve(), tmp_path / "index"),
+    ):
+        with pytest.raises(UserError, match=r"vocabulary\.txt is damaged: its checksum"):
+            use()
+
+
 def test_a_matcher_that_does_not_say_how_it_is_searched_is_refused(trained, monkeypatch):
     monkeypatch.setattr(components("matcher")["match_probability"], "SEARCH", None)
     with pytest.raises(UserError, match="match_probability does not declare how it"):
