@@ -113,14 +113,6 @@ def pcmepp(**options: Any) -> Retriever:
     return gaussian_model(ClosedFormSampled(), *pcmepp_losses(), **options)
 
 
-def all_of_gaussians(**options: Any) -> Retriever:
-    """A tiny model with every loss that works on Gaussian embeddings."""
-    found = [make() for make in (pcme_losses, daa_losses, msrm_losses, pcmepp_losses)]
-    losses = [loss for losses, _ in found for loss in losses]
-    weights = [weight for _, weights in found for weight in weights]
-    return gaussian_model(probabilities(), losses, weights, **options)
-
-
 class WithRelevance(Loss):
     """Gives a loss some relevance, which depends on nothing but the place in the batch."""
 

@@ -27,7 +27,6 @@ from keras_xmr.model.retriever import Retriever
 
 CASES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "even": ((9,), {"clip_norm": 0.5}),
-    "gaussian": ((7,), {"model": "all_of_gaussians"}),
     "several": ((4,), {"several": True}),
 }
 """Sizes of the batches, and the options of the model."""
@@ -35,17 +34,14 @@ CASES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
 METHODS: dict[str, tuple[str, tuple[str, ...]]] = {
     "set": (
         "pvse",
-        # One of each kind of share; test_shares.py has every loss.
         ("triplet", "smooth_ap", "mmd", "uniformity", "set_uniformity"),
     ),
-    "dvse": ("dvse", ("variance_aware_weighting", "dynamic_orthogonality")),
 }
 """Cases of `methods.MODELS` with `methods.LOSSES`."""
 
 # With classes most queries have several positives. A second step, as the warm-up of one ends.
 CASES |= {
     "set": ((7, 7), {"judgements": "classes"}),
-    "dvse": ((7,), {"judgements": "classes"}),
 }
 
 QUARTERS = 4
