@@ -83,7 +83,7 @@ def test_every_row_has_a_config(study, name):
         study.settings(row, [*row.sets, f"{row.knob}={value}"])
 
 
-@pytest.mark.parametrize("name", ["nt_xent", "pcme_daa", "dvse_k2"])
+@pytest.mark.parametrize("name", ["pcme_daa", "dvse_k2"])
 def test_rows_are_trained_and_measured(study, name):
     row = birds.ROWS[name]
     model, val, _ = study.fit(row, 1e-3, row.values[0], 0)

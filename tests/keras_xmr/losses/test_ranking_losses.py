@@ -281,6 +281,7 @@ def test_large_batches_hold_no_cube(loss):
 
 
 @pytest.mark.slow
+@pytest.mark.heavy  # tests/backends compiles every loss with XLA, for JAX.
 def test_losses_compile_with_xla(random):
     scores = tf.constant(random.normal(size=(6, 6)), tf.float32)
     positives = tf.constant(RELATIONS["siblings"])
