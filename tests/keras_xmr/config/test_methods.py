@@ -88,7 +88,7 @@ def towers_of():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("model", "loss"), trained_pairs())
+@pytest.mark.parametrize(("model", "loss"), list(trained_pairs()))
 def test_loss_trains_the_model(model, loss, towers_of):
     losses = [loss, *(["soft_contrastive"] if needs_a_reader(model, loss) else [])]
     config = methods.config(model, losses)
