@@ -51,6 +51,7 @@ def test_figures_are_those_of_the_library():
     np.testing.assert_allclose(figures.mean(axis=1), expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_finished_runs_are_not_run_again(study, tmp_path, monkeypatch):
     row = birds.ROWS["vse0"]
     model, val, _ = study.fit(row, 1e-3, row.values[0], 0)
@@ -83,6 +84,7 @@ def test_every_row_has_a_config(study, name):
         study.settings(row, [*row.sets, f"{row.knob}={value}"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pcme_daa", "dvse_k2"])
 def test_rows_are_trained_and_measured(study, name):
     row = birds.ROWS[name]

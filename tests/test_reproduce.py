@@ -139,6 +139,7 @@ def test_guide_compares_and_lists_what_is_there():
         assert config.data == load_config(find_config(together["--config"])).data
 
 
+@pytest.mark.slow
 def test_guide_and_table_have_every_row():
     """Where its files are looked for, and what deviates from its paper."""
     text = GUIDE.read_text("utf-8")

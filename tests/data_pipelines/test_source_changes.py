@@ -104,6 +104,7 @@ def touched(images):
         os.utime(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "count"), [(other_photo, 1), (swapped, 2), (garbage, 1), (repaired, 1), (touched, 0)]
 )

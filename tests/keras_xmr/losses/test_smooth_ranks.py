@@ -45,6 +45,7 @@ def expected(values: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.nda
     return found.numpy(), tape.gradient(found, variable).numpy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [2**21, 3 * 200**2, 1])
 @pytest.mark.parametrize("in_graph", [False, True])
 def test_blocks_give_what_all_comparisons_give(random, monkeypatch, at_once, in_graph):

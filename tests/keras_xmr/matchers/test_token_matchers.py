@@ -193,6 +193,7 @@ def test_attention_drops_in_training_by_the_seed(tokens):
     assert (one != plain).any()
 
 
+@pytest.mark.slow
 def test_regions_of_another_number_are_refused(tokens):
     image, caption = tokens
     matcher = SAF(**TINY)

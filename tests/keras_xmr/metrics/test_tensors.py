@@ -69,6 +69,7 @@ def test_what_is_not_numpys_is_read_without_a_copy(made):
     assert recall(SCORES, made(relevance)) == recall(SCORES, OWNER)
 
 
+@pytest.mark.slow
 def test_tensors_of_torch():
     torch = pytest.importorskip("torch")
     tensor = torch.tensor(SCORES, requires_grad=True)

@@ -81,6 +81,7 @@ def test_pairs_of_one_image_are_all_right():
     np.testing.assert_allclose(together["loss"], expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_daa_is_trained_with_the_relevance_of_own_captions():
     relevance = np.random.default_rng(1).random((len(IMAGES), PAIRS)).astype(np.float32)
     made = model(losses.DAA())
@@ -121,6 +122,7 @@ def test_a_compiled_model_loads_with_its_metrics(fitted, tmp_path):
     assert ours == pytest.approx(theirs, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_evaluate_ranks_everything(fitted):
     made, _ = fitted
     found = keras_xmr.evaluate(made, IMAGES, CAPTIONS, IMAGE_IDS, batch_size=7)

@@ -122,6 +122,7 @@ def test_batches_of_features_are_embedded_as_those_of_words(computed, sampler):
     )
 
 
+@pytest.mark.slow
 def test_validation_embeds_features_as_words(computed):
     _, model, tokenizer, records = computed
     split = records.split("val")

@@ -156,6 +156,7 @@ def test_pairs_are_those_of_a_bootstrap_of_their_own(methods):
     assert ("metrics", "i2t_asp", "good", "fair") in pairs
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_only_what_all_runs_have_is_tested(folders, tmp_path):
     queries = folders[0] / "evaluation" / "test" / "queries-test.npz"
@@ -493,6 +494,7 @@ class Command:
         return code
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_only_what_is_missing_is_done(tmp_path, monkeypatch):
     overrides = [f"output={tmp_path}", f"data.records={tmp_path / 'records'}"]

@@ -168,6 +168,7 @@ class Changing(StubEmbedder):
         return embedded if self.fingerprint == "stub" else {"mean": -embedded["mean"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("watch", [False, True])
 def test_an_update_of_the_run_fails_no_search(tmp_path, monkeypatch, watch):
     """The new model and its index take the place of the old ones, while searches go on."""
