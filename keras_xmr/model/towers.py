@@ -115,8 +115,8 @@ def run_images(network: keras.Model, images: tf.Tensor, training: bool = False) 
     """Runs an encoder or a tower on a batch, within a graph, in the way that is fastest.
 
     On a processor the large activations of one image fill the cache, and those of a batch go
-    through the main memory: EfficientNet at 352 pixels then takes twice the time. Such a network
-    sees one image at a time, with as many of them side by side as there are cores.
+    through the main memory: docs/design.md has the times of EfficientNet. Such a network sees one
+    image at a time, with as many of them side by side as there are cores.
     """
     if training:
         return network(images, training=True)
