@@ -269,7 +269,10 @@ class _Loader:
         self.size = self.sampler.batch_size // parts
         self._slice = slice(number * self.size, (number + 1) * self.size)
         self._epoch = lru_cache(maxsize=2)(self.sampler.epoch)
-        self._most_labels = self.records.labels.longest
+        labels = self.records.labels
+        most = max(map(len, labels), default=0)
+        padded = [(*of_image, *[-1] * (most - len(of_image))) for of_image in labels]
+        self._labels = np.array(padded, np.int64)
 
     def __call__(self, step: tf.Tensor) -> dict[str, tf.Tensor]:
         loaded = tf.numpy_function(
@@ -312,8 +315,8 @@ class _Loader:
             loaded["pixels"] = self.pixels[images]
         if self.captions is not None:
             loaded["words"] = self._load_words(self.captions, batch, int(step))
-        if self._most_labels:
-            loaded["labels"] = records.labels.padded(images, self._most_labels)
+        if self._labels.size:
+            loaded["labels"] = self._labels[images]
         if self.pairwise:
             whole = sampler.captions(batch)
             captions = whole[whole >= 0]

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from data_pipelines.resources import disk_message
-from data_pipelines.shards import RecordsError, to_half
+from data_pipelines.shards import RecordsError
 from keras_xmr.utils.files import NO_ARRAY, locked, replace_atomically, sync
 
 TOKENS, INDEX = "tokens.f2", "index.npz"
@@ -147,8 +147,13 @@ class Writer:
         folder, lengths = self._store.folder, np.full(len(keys), features.shape[1])
         if mask is not None:
             features, lengths = features[mask], mask.sum(axis=1)
-        half = to_half(features, folder, self._item, self._option)
-        half = half.reshape(-1, half.shape[-1])
+        with np.errstate(over="ignore"):
+            half = features.astype("<f2").reshape(-1, features.shape[-1])
+        if not np.isfinite(half).all():  # The maximum of half precision is 65,504.
+            raise RecordsError(
+                f"{folder}: a feature of {self._item} is {np.abs(features).max():g}, which half "
+                f"precision cannot hold; train without {self._option}"
+            )
         if mask is not None and not half.any(axis=1).all():
             raise RecordsError(
                 f"{folder}: all features of a word are 0, as behind the last word of a caption; "

@@ -253,11 +253,12 @@ def _finish(
     for split, tasks in plan.items():
         entries: list[dict[str, Any]] = []
         for shard in (Shard.finished(task.path) for task in tasks):
-            for skipped in shard.skipped:
+            for skipped in shard.about["skipped"]:
                 problems.add(*skipped)
             shapes |= set(map(tuple, shard.about["shapes"]))
-            labels = shard.index.columns["labels"]
-            num_labels = max(num_labels, 1 + int(labels.max(initial=-1)))
+            num_labels = max(
+                [num_labels, *(label + 1 for of in shard.index.labels for label in of)]
+            )
             if split == "train":
                 words.update(count_words(shard.index.texts))
             entries.append(

@@ -24,7 +24,7 @@ from pydantic import BaseModel, Field, ValidationError
 from data_pipelines.features import Features
 from data_pipelines.options import MANIFEST
 from data_pipelines.shards import HEADER, RecordsError, Shard, check_version
-from data_pipelines.sources import Split
+from data_pipelines.sources import Caption, Split
 from data_pipelines.split_index import SplitIndex
 from keras_xmr.utils.files import atomic_write, checksum
 
@@ -54,7 +54,7 @@ class SplitRecords:
         region_shape: R (None if it varies) and F of the regions of an image; None for images.
         first_caption: First caption of each image, and the number of captions: int64 (images + 1,).
         image_keys: Keys of the images.
-        captions: Captions with their keys.
+        caption_keys: Keys of the captions.
         texts: Texts of the captions.
         labels: Class or labels of each image.
     """
@@ -73,11 +73,8 @@ class SplitRecords:
         self.holds = records.holds if image_features is None else "regions"
         self.region_shape = records.region_shape
         self.index = index
-        self.first_caption: np.ndarray = index.columns["first_caption"]
-        self.image_keys = index.keys
-        self.captions = index.captions
-        self.texts = index.texts
-        self.labels = index.labels
+        self.first_caption, self.image_keys = index.first_caption, index.keys
+        self.caption_keys, self.texts, self.labels = index.caption_keys, index.texts, index.labels
         self.shards = list(shards)
         self._checksums = shards
 
@@ -88,6 +85,11 @@ class SplitRecords:
     def num_captions(self) -> int:
         """Number of captions."""
         return int(self.first_caption[-1])
+
+    @cached_property
+    def captions(self) -> list[Caption]:
+        """Captions with their keys."""
+        return list(map(Caption, self.caption_keys, self.texts))
 
     @cached_property
     def caption_image(self) -> np.ndarray:

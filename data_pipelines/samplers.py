@@ -93,7 +93,7 @@ class OnePerClassSampler(Sampler):
 
     def __init__(self, records: SplitRecords, batch_size: int, seed: int, devices: int = 1) -> None:
         super().__init__(records, batch_size, seed, devices)
-        classes = records.labels.padded(np.arange(len(records)), 1)[self.caption_image, 0]
+        classes = np.array([(*labels, -1)[0] for labels in records.labels])[self.caption_image]
         self.by_class = np.argsort(classes, kind="stable")
         _, self.starts, self.sizes = np.unique(
             classes[self.by_class], return_index=True, return_counts=True

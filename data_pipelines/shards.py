@@ -16,7 +16,6 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from data_pipelines.options import DataOptions
 from data_pipelines.resources import disk_message
 from data_pipelines.shard_plan import ShardTask
 from data_pipelines.sources import EncodedImage, Entry, RegionArray, UnreadableError
-from data_pipelines.split_index import COLUMNS, OF_IMAGES, SplitIndex
+from data_pipelines.split_index import SplitIndex
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import (
     NO_ARRAY,
@@ -98,74 +97,6 @@ def disk_errors(folder: Path) -> Iterator[None]:
         raise RecordsError(disk_message(folder, error)) from error
 
 
-class ShardWriter:
-    """Context manager that writes one shard atomically; without `finish` nothing is left behind.
-
-    Args:
-        path: Path of the shard.
-
-    Raises:
-        RecordsError: If the disk is full or cannot be written.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._begin = time.time_ns()
-        self._entries: list[Entry] = []
-        self._numbers: dict[str, list[int]] = {name: [] for name in OF_IMAGES}
-        self._shapes: set[tuple[int, ...]] = set()
-        self._temporary = temporary_path(path)
-        self._offset = 0
-        with disk_errors(path.parent):
-            self._writer = tf.io.TFRecordWriter(str(self._temporary))
-
-    def write(
-        self, entry: Entry, image: EncodedImage | RegionArray, source: EncodedImage | RegionArray
-    ) -> None:
-        """Adds one image.
-
-        Args:
-            entry: Its captions and labels.
-            image: The image to store.
-            source: The image as it was read from the source.
-        """
-        record = serialize(entry, image)
-        with disk_errors(self.path.parent):
-            self._writer.write(record)
-        row = (self._offset, len(record), zlib.crc32(record), _digest(image), _digest(source))
-        for name, number in zip(OF_IMAGES, row, strict=True):
-            self._numbers[name].append(number)
-        self._entries.append(entry)
-        if isinstance(image, RegionArray):
-            self._shapes.add(image.features.shape)
-        self._offset += HEADER + len(record) + _FOOTER
-
-    def finish(self, about: Mapping[str, Any]) -> None:
-        """Renames the shard and writes its description.
-
-        Args:
-            about: Its origin.
-        """
-        with disk_errors(self.path.parent):
-            self._writer.close()
-            content = {"bytes": self._offset, "sha256": checksum(self._temporary), **about}
-            content["shapes"] = sorted(self._shapes)
-            text = np.frombuffer(json.dumps(content).encode(), np.uint8)
-            atomic_replace(self._temporary, self.path)
-            columns: Any = SplitIndex.from_entries(self._entries, self._numbers).columns
-            with replace_atomically(self.path.with_suffix(".npz"), ".npz") as temporary:
-                np.savez(temporary, about=text, **columns)
-                mark_as_read(temporary, self._begin)
-
-    def __enter__(self) -> ShardWriter:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        with suppress(tf.errors.OpError):  # Of a shard that is not finished.
-            self._writer.close()
-        self._temporary.unlink(missing_ok=True)
-
-
 def mark_as_read(path: Path, begin: int) -> None:
     """Sets the time of a file to when its source was read; files that are newer have changed.
 
@@ -176,28 +107,6 @@ def mark_as_read(path: Path, begin: int) -> None:
     begin -= _SECOND  # Clocks of file systems lag by milliseconds.
     with suppress(OSError):  # Records may be read-only; then the source is read every time.
         os.utime(path, ns=(begin, begin))
-
-
-def to_half(features: np.ndarray, folder: Path, item: str, option: str) -> np.ndarray:
-    """Converts features to half precision, which has a maximum of 65,504.
-
-    Args:
-        features: The features.
-        folder: The folder that they are written to, for the message.
-        item: The item with these features.
-        option: The option without which they are not stored.
-
-    Raises:
-        RecordsError: If one is larger, or is not a number.
-    """
-    with np.errstate(over="ignore"):
-        half = features.astype("<f2")
-    if not np.isfinite(half).all():
-        raise RecordsError(
-            f"{folder}: a feature of {item} is {np.abs(features).max():g}, which half precision "
-            f"cannot hold; train without {option}"
-        )
-    return half
 
 
 def check_version(folder: Path, made_from: Mapping[str, Any]) -> None:
@@ -252,7 +161,7 @@ class Shard:
         try:
             with np.load(io.BytesIO(content), allow_pickle=False) as file:
                 about = json.loads(file["about"].tobytes())
-                index = SplitIndex({name: file[name] for name in COLUMNS})
+                index = SplitIndex.from_arrays(file)
         except (*NO_ARRAY, KeyError) as error:
             raise RecordsError(f"{description} is damaged ({error}); {hint}") from None
         actual = hashlib.sha256(content).hexdigest()
@@ -273,11 +182,6 @@ class Shard:
             missing = path.with_suffix(".npz") if path.exists() else path
             raise RecordsError(f"{missing} is missing; run the command `prepare`")
         return shard
-
-    @cached_property
-    def skipped(self) -> list[tuple[str, str]]:
-        """Skipped images: pairs of reason and description."""
-        return [(reason, item) for reason, item in self.about["skipped"]]
 
     def changes(
         self, options: DataOptions, task: ShardTask, since: int
@@ -369,23 +273,46 @@ def write_shard(
             f"{changed[0]}. Delete it and run the command `prepare`, which writes it again"
         )
     report(task.images)
-    return shard.skipped
+    return shard.about["skipped"]
 
 
 def _write(options: DataOptions, limit: int, task: ShardTask, report: ReportProgress) -> Skipped:
+    begin, temporary, end = time.time_ns(), temporary_path(task.path), 0
     skipped: Skipped = []
-    with ShardWriter(task.path) as writer:
-        for entry in task.entries:
-            try:
-                image = options.source.read(entry)
-                writer.write(entry, _stored(options, entry, image), image)
-            except UnreadableError as error:
-                skipped.append(("unreadable image", str(error)))
-                if len(skipped) > limit:
-                    return skipped
-            report(1)
-        origin = {"version": VERSION, "origin": origin_of(options)}
-        writer.finish({**origin, "fingerprint": task.fingerprint, "skipped": skipped})
+    written: list[tuple[Entry, tuple[int, ...], list[tuple[int, ...]]]] = []
+    try:
+        with tf.io.TFRecordWriter(str(temporary)) as writer:
+            for entry in task.entries:
+                try:
+                    source = options.source.read(entry)
+                    image = _stored(options, entry, source)
+                except UnreadableError as error:
+                    skipped.append(("unreadable image", str(error)))
+                    if len(skipped) > limit:
+                        return skipped
+                else:
+                    record = serialize(entry, image)
+                    writer.write(record)
+                    row = end, len(record), zlib.crc32(record), _digest(image), _digest(source)
+                    shape = [image.features.shape] if isinstance(image, RegionArray) else []
+                    written.append((entry, row, shape))
+                    end += HEADER + len(record) + _FOOTER
+                report(1)
+        about = {
+            "bytes": end,
+            "sha256": checksum(temporary),
+            **{"version": VERSION, "origin": origin_of(options)},
+            **{"fingerprint": task.fingerprint, "skipped": skipped},
+            "shapes": sorted({shape for *_, shapes in written for shape in shapes}),
+        }
+        atomic_replace(temporary, task.path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    index = SplitIndex.from_entries([e for e, *_ in written], [row for _, row, _ in written])
+    arrays: Any = index.arrays() | {"about": np.frombuffer(json.dumps(about).encode(), np.uint8)}
+    with replace_atomically(task.path.with_suffix(".npz"), ".npz") as description:
+        np.savez(description, **arrays)
+        mark_as_read(description, begin)
     return skipped
 
 

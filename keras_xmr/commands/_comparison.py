@@ -193,7 +193,7 @@ def _check_same_data(runs: Sequence[PlannedRun]) -> None:
         check_same_ids(
             split,
             (
-                (name, {"image": part.image_keys, "caption": [c.key for c in part.captions]})
+                (name, {"image": part.image_keys, "caption": part.caption_keys})
                 for name, part in parts
             ),
         )

@@ -122,7 +122,7 @@ def embed_split(
         tower = tower_on_features(tower)
     with records.naming_damage():
         images = embed_batches(tower, dataset, len(records), batch, "images")
-    texts = [caption.text for caption in records.captions]
+    texts = records.texts
     captions = embed_captions(model, texts, tokenizer, batch, records.caption_features)
     return EmbeddedSplit(images, captions)
 

@@ -52,11 +52,11 @@ def ground_truth(
     """
     known = GroundTruth(
         image_ids=split.image_keys,
-        caption_ids=[caption.key for caption in split.captions],
+        caption_ids=split.caption_keys,
         caption_image=split.caption_image,
         judgements=judge(kind, split.caption_image, split.labels, len(split)),
         kind=kind,
-        texts=[caption.text for caption in split.captions],
+        texts=split.texts,
         labels=split.labels if records.label_kind != "none" else (),
     )
     if (path := records.truth(split.split)) is not None:
@@ -127,7 +127,7 @@ def plan_memory(config: Config, records: Records, part: SplitRecords) -> bool:
     names = {config.model.matcher.name, *(choice.name for choice in options.matchers)}
     matrices = sum(1 + components("matcher")[name].CONTRACT.directed for name in names)
     labels = records.label_kind == "set" or (options.labels is not None and part.split == "test")
-    return fits_in_memory(options, (len(part), len(part.captions)), matrices, labels)
+    return fits_in_memory(options, (len(part), part.num_captions), matrices, labels)
 
 
 def evaluate_matrices(

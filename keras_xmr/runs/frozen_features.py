@@ -301,8 +301,7 @@ class CaptionEncoder(_FrozenEncoder):
         Raises:
             EncoderError: If it is one.
         """
-        captions = records.split("train").captions[:2]
-        ids = self._tokenizer(tf.constant([caption.text for caption in captions]))
+        ids = self._tokenizer(tf.constant(records.split("train").texts[:2]))
         self._check_constant(self.encode(ids)[0], self.encode(ids, training=True)[0])
 
     def write(self, records: Records, splits: Sequence[Split]) -> Any:
@@ -327,7 +326,7 @@ class CaptionEncoder(_FrozenEncoder):
 
     def open(self, index: SplitIndex) -> Features | None:
         """Opens the features of the captions of a split; None if some are missing."""
-        store, texts = self.store(), list(index.texts)
+        store, texts = self.store(), index.texts
         rows = store.rows(text_keys(texts))
         if (rows < 0).any():
             return None

@@ -43,7 +43,7 @@ def judged_training(
         split.image_keys,
         _named(split),
         [key for other in others for key in other.image_keys],
-        [caption.key for other in others for caption in other.captions],
+        [key for other in others for key in other.caption_keys],
     )
     new = sum(map(len, judgements.new_captions.values()))
     _LOGGER.info(
@@ -56,4 +56,4 @@ def judged_training(
 
 
 def _named(split: SplitRecords) -> list[Pair]:
-    return [(caption.key, caption.text) for caption in split.captions]
+    return list(zip(split.caption_keys, split.texts, strict=True))

@@ -188,7 +188,7 @@ def _check_phases(model: Retriever, config: Config) -> None:
 def _batch_relevance(split: SplitRecords, options: RelevanceOptions) -> BatchRelevance:
     """The relevance within batches of a split; its captions are the references."""
     begin = time.perf_counter()
-    words = TOKENIZERS[options.tokenizer]([caption.text for caption in split.captions])
+    words = TOKENIZERS[options.tokenizer](split.texts)
     measure = options.train_measure or options.measure
     weighted = weigh(words, split.caption_image, len(split), measure)
     _LOGGER.info(
@@ -295,7 +295,7 @@ class _Trainer:
         """Lets a bag of words learn its words."""
         for layer in self.model.text_tower.layers:
             if isinstance(layer, BagOfWords):
-                texts = [caption.text for caption in self.records.split("train").captions]
+                texts = self.records.split("train").texts
                 batches = caption_batches(texts, self.tokenizer, len(texts))
                 layer.adapt(next(iter(batches.as_numpy_iterator())))
 

@@ -19,12 +19,13 @@ import scipy.sparse
 import tensorflow as tf
 
 from data_pipelines import prepare as prepare_module
+from data_pipelines import shards
 from data_pipelines.batches import image_batches
 from data_pipelines.options import MANIFEST, DataOptions, PrepareOptions, TextOptions
 from data_pipelines.prepare import prepare
 from data_pipelines.records import Records, truth_file
 from data_pipelines.report import data_report
-from data_pipelines.shards import RecordsError, ShardWriter, serialize
+from data_pipelines.shards import RecordsError, serialize
 from data_pipelines.sources import Entry, Problems, RegionArray, SourceError
 from data_pipelines.text import SPECIAL, WordTokenizer
 
@@ -117,15 +118,15 @@ def test_finished_shards_are_never_written_again(options):
 @pytest.mark.parametrize("after", [1, 7, 13])
 def test_interrupted_preparation_goes_on(options, monkeypatch, after):
     made = options()
-    write, count = ShardWriter.write, [0]
+    count = [0]
 
-    def interrupted(self, entry, *images):
+    def interrupted(entry, image):
         count[0] += 1
         if count[0] > after:
             raise KeyboardInterrupt
-        write(self, entry, *images)
+        return serialize(entry, image)
 
-    monkeypatch.setattr(ShardWriter, "write", interrupted)
+    monkeypatch.setattr(shards, "serialize", interrupted)
     with pytest.raises(KeyboardInterrupt):
         prepare(alone(made))
     with pytest.raises(RecordsError, match="no finished records"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from data_pipelines.sources import Caption, Entry
-from data_pipelines.split_index import OF_IMAGES, SplitIndex, Strings
+from data_pipelines.split_index import OF_IMAGES, SplitIndex
 
 
 def entries(begin: int, end: int) -> list[Entry]:
@@ -23,8 +23,13 @@ def entries(begin: int, end: int) -> list[Entry]:
 
 
 def index_of(images: list[Entry]) -> SplitIndex:
-    rows = range(len(images))
-    return SplitIndex.from_entries(images, {name: list(rows) for name in OF_IMAGES})
+    """The index of a shard, as it is read from its arrays."""
+    rows = [[number] * len(OF_IMAGES) for number in range(len(images))]
+    return SplitIndex.from_arrays(SplitIndex.from_entries(images, rows).arrays())
+
+
+def captions_of(index: SplitIndex) -> list[Caption]:
+    return list(map(Caption, index.caption_keys, index.texts))
 
 
 @pytest.mark.parametrize("ends", [(7,), (3, 7), (1, 1, 7), (0, 7)])
@@ -32,12 +37,10 @@ def test_joined_shards_say_what_the_images_say(ends):
     images = entries(0, 7)
     parts = [images[a:b] for a, b in zip((0, *ends), ends, strict=False)]
     index = SplitIndex.join([index_of(part) for part in parts])
-    captions = [caption for image in images for caption in image.captions]
     assert index.keys == [image.key for image in images]
     assert index.labels == [image.labels for image in images]
-    assert index.captions == captions
-    assert index.texts == [caption.text for caption in captions]
-    assert np.diff(index.columns["first_caption"]).tolist() == [len(i.captions) for i in images]
+    assert captions_of(index) == [caption for image in images for caption in image.captions]
+    assert np.diff(index.first_caption).tolist() == [len(image.captions) for image in images]
     assert index.columns["offset"].tolist() == [row for part in parts for row in range(len(part))]
     assert index.columns["shard"].tolist() == [n for n, part in enumerate(parts) for _ in part]
 
@@ -53,27 +56,5 @@ def test_more_captions_come_after_those_of_their_image():
     expected = [
         [*image.captions, *(Caption(*c) for c in more.get(image.key, ()))] for image in images
     ]
-    assert index.captions == [caption for captions in expected for caption in captions]
-    assert np.diff(index.columns["first_caption"]).tolist() == list(map(len, expected))
-
-
-def test_strings_are_a_sequence():
-    texts = ["a", "", "höher", "狗", "e" * 9]
-    content = np.frombuffer("".join(texts).encode(), np.uint8)
-    first = np.cumsum([0, *(len(text.encode()) for text in texts)])
-    strings = Strings(content, first)
-    assert strings == texts
-    assert strings != texts[:-1]
-    assert strings != [*texts[:-1], "f"]
-    assert [strings[i] for i in range(-5, 5)] == texts + texts
-    assert strings[1:4] == texts[1:4]
-    assert strings[::-2] == texts[::-2]
-    assert strings[4:2] == []
-    with pytest.raises(IndexError):
-        strings[5]
-
-
-def test_a_split_without_images_has_an_index():
-    empty = index_of([])
-    assert (len(empty.keys), len(empty.texts), empty.labels.longest) == (0, 0, 0)
-    assert empty.labels.padded(np.zeros(0, np.int64), 2).shape == (0, 2)
+    assert captions_of(index) == [caption for captions in expected for caption in captions]
+    assert np.diff(index.first_caption).tolist() == list(map(len, expected))

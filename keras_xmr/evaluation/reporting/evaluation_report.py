@@ -140,7 +140,7 @@ def _meanings(evaluation: Evaluation) -> dict[str, str]:
 
 def _examples(evaluation: Evaluation, records: SplitRecords, side: str) -> dict[str, Any]:
     """Queries of a side, from the lowest to the highest sigma if it is informative, and answers."""
-    texts = [caption.text for caption in records.captions]
+    texts = records.texts
     items: dict[str, Callable[[int], dict[str, Any]]] = {
         "image": lambda number: {"photo": _photo(records, number)},
         "caption": lambda number: {"text": texts[number]},
