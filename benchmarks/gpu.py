@@ -1,14 +1,18 @@
-"""Losses and matchers in PyTorch, compared with other implementations, on a GPU or a processor.
+"""Losses and matchers in PyTorch, compared with other libraries.
 
-Times and memory are of one forward and backward pass by the embeddings, in eager PyTorch. Memory
-is what PyTorch allocates at most, without the inputs. Rows without a word on it are with one
-thread; other work ran on the machine. Values and gradients are equal to six digits
-(tests/backends/test_other_libraries.py), with one caption per image and these differences. With
-several, `BatchHardMiner` takes the hardest positive, ours each of them, and `NTXentLoss` averages
-over pairs, ours over the pairs of a query and then over queries. `SmoothAPLoss` is right only for
-as many classes as items of a class; with others it reads wrong neighbours. The sigmoid of `pcme` is
-of twice the logit, so its scale of 15 is 30 here. `coco_DAA` ranks images by images, and leaves out
-the query in place of the candidate. Weights of SAF are drawn again, so its values are not compared.
+A row is one forward pass and one backward pass to the embeddings, in eager PyTorch, with one thread
+unless it says otherwise. Memory is the peak that PyTorch allocates, without the inputs. Other work
+ran on the machine. With one caption per image, values and gradients agree to six digits;
+`benchmarks/gpu.py` lists where the libraries differ otherwise.
+
+Known differences (see also tests/backends/test_other_libraries.py):
+
+* With several captions per image, `BatchHardMiner` takes the hardest positive, ours every positive;
+  `NTXentLoss` averages over pairs, ours over the pairs of a query and then over queries.
+* `SmoothAPLoss` is right only if there are as many classes as items per class.
+* `pcme` takes the sigmoid of twice the logit, so its scale of 15 is 30 here.
+* `coco_DAA` ranks images by images, and leaves out the query in place of the candidate.
+* Weights of SAF are drawn again, so its values are not compared.
 
 The others are pytorch-metric-learning and, where `--released` names a folder of checkouts, losses
 released with papers: pcme and pcmepp (naver-ai), 2022-NeurIPS-DAA (leolee99), SGRAF (Paranioar).

@@ -1,8 +1,8 @@
-"""Losses of the papers: a forward and backward pass, compared with the formula as it is printed.
+"""Losses of the papers: a forward and backward pass, compared with the printed formula.
 
-Sizes are the batch B, the samples or points per item J and the dimension D of the papers. Another
-size is one at which all terms of the printed formula fit into memory. The bound is the matrix
-products of a pass, or reading the inputs and writing their gradient.
+B is the batch, J the number of samples or points per item, D the dimension. Sizes are the papers',
+or smaller where the terms of the printed formula do not fit into memory. The bound is the time for
+the matrix products of a pass, or for reading the inputs and writing their gradient.
 
 usage: python benchmarks/losses.py [LOSS ...]
 """

@@ -1,8 +1,8 @@
 """Matchers: the scores of all images with all captions, as an evaluation computes them.
 
-The baseline is the formula of each as it is printed, for one image and all captions at a time,
-which is done for some images and counted for all. Of regions and words it is the released loop:
-one caption after the other, cut to its length. Times are of one pair.
+The baseline computes the printed formula for one image and all captions at a time. It runs for
+some images, from which the time of all is projected. For matchers of regions and words it is the
+released loop over captions, each cut to its length. Times are per pair.
 
 usage: python benchmarks/matchers.py [MATCHER ...]
 """

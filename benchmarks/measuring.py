@@ -337,8 +337,8 @@ def by_memory(size: float) -> dict[str, Any]:
 
 
 COLUMNS = (
-    *("what", "size", "ours", "plain", "plain / ours", "memory", "plain's memory"),
-    *("of the bound", "plain is"),
+    *("what", "size", "ours", "baseline", "speed-up", "memory", "baseline's memory"),
+    *("share of the bound", "baseline is"),
 )
 
 
@@ -395,17 +395,19 @@ _MARK = "row: "
 _INTRODUCTION = """\
 # Benchmarks
 
-`make bench` writes this page, and all rows to [benchmarks.csv](benchmarks.csv), which also has rows
-of scripts of commit 537237f3. Compared variants alternate in one run, so ratios hold where times do
-not. Times are medians. The machines have two processors (x86_64) and no GPU: nothing here ran on
-one.
+How fast each part of `keras_xmr` is, compared with other programs and with what the machine can do.
+`make bench` measures this and writes the page; [benchmarks.csv](benchmarks.csv) has all rows, also
+of former scripts (commit 537237f3). The machines have two processors (x86_64); nothing ran on a
+GPU. Times are medians, with the processor time of all threads in brackets. Ours and the baseline
+alternate in one run, so trust speed-ups more than times.
 
-* *plain* is a direct implementation of the formula of the paper, or the released program. The last
-  column names it. *plain / ours* is the speed-up, or its range over several machines.
-* In brackets: processor time, of all threads.
-* *memory* is the peak of additional memory.
-* *of the bound* is the share of the speed that the machine can reach in the same run. It is
-  measured with large matrix products, copies of a large array, or work such as decoding.
+* *baseline*: a released program, another library, or the printed formula; the last column names it.
+* *speed-up*: the time of the baseline divided by ours, or the range of this ratio over machines.
+* *memory*: the peak of additional memory.
+* *share of the bound*: our speed divided by the fastest that the machine can reach. This bound is
+  measured in the same run, by large matrix products, copies of an array, or work such as decoding.
+* Some rows have a goal: a speed-up, or a time as a multiple of the bound (columns `at_least` and
+  `at_most` of the CSV file). Rows that miss it are named; the column `why` has the reason.
 """
 
 
@@ -465,8 +467,8 @@ def page(found: dict[str, list[Row]], failed: dict[str, str]) -> str:
         if not (rows := found.get(part)):
             continue
         heading, text = about(part)
-        lines += [f"## {heading}", "", *([text, ""] if text else [])]
-        lines += [f"`python benchmarks/measuring.py {part}`", ""]
+        command = f"Command: `python benchmarks/measuring.py {part}`"
+        lines += [f"## {heading}", "", *filter(None, [text, command]), ""]
         lines += ["| " + " | ".join(COLUMNS) + " |"]
         lines += ["| --- | --- | ---: | ---: | ---: | ---: | ---: | --- | --- |"]
         goals = [row for row in rows if row.at_most or row.at_least]
@@ -477,7 +479,7 @@ def page(found: dict[str, list[Row]], failed: dict[str, str]) -> str:
             lines += ["", f"{more} more rows are in [benchmarks.csv](benchmarks.csv)."]
         if short := [row.what.partition(":")[0] for row in rows if row.shortfall]:
             names = "; ".join(dict.fromkeys(short))
-            lines += ["", f"Short of a goal, for reasons in the CSV file: {names}."]
+            lines += ["", f"These miss their goal: {names}."]
         lines += ["", f"Not measured to its end: {failed[part]}", ""] if part in failed else [""]
     return "\n".join(lines).rstrip() + "\n"
 

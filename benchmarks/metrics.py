@@ -1,8 +1,8 @@
 """Time and memory of the metrics and re-rankers at the size of COCO's test split.
 
-Scores and relevance are made up. Scores are normal, higher for the annotated pairs. Relevance is 0
-for nine pairs in ten, and skewed for the rest, as CIDEr is. Images carry about three of 80 labels.
-Straightforward ways to the same numbers run too, on a part of the queries.
+Scores and relevance are random. Scores are normal, higher for the annotated pairs. Relevance is 0
+for nine pairs in ten, and skewed for the rest, as CIDEr is. Images have about three of 80 labels.
+The baselines compute the same numbers in straightforward ways, for a part of the queries.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How fast the data pipelines are: records written, photos decoded and augmented, pairs batched.
+"""Data pipelines: photos written to records, decoded and augmented, pairs batched.
 
-Photos of 500 x 375 pixels are made up, with five captions each.
+The photos are synthetic, of 500 x 375 pixels, with five captions each.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Training steps and scores, compared with the programs that were released with the papers.
 
-The sizes, made-up features and lengths of captions are the same, and both programs take turns:
-PyTorch runs on the processor, in a separate process that measures itself. A step is forward,
-backward, clipping and the optimizer. The encoder of photos is frozen on both sides and replaced by
-its output. All is in single precision, and PCME takes Adam on both sides.
+Both programs get the same sizes, random features and lengths of captions, and take turns. PyTorch
+runs on the processor, in a separate process that measures itself. A step is forward, backward,
+clipping and the optimizer. Both replace the frozen encoder of photos by its output, and compute in
+single precision; PCME takes Adam in both.
 
 Nothing of the programs is in this repository. Public snapshots are checked out into one folder:
 SGRAF (Paranioar), vsepp (fartashf), pcme (naver-ai). Modules of a checkout are imported as they

@@ -1,12 +1,10 @@
 """Recall, time, memory and disk of the backends of the search.
 
-Vectors are made up: Gaussians for closed-form sampled distance, whose means lie in clusters, and
-queries near to some of them. Recall is of the ten best that the backend `exact` finds. Queries
-come one by one. NumPy's way is what one writes without any backend: all products, and the ten
-largest.
-OMP_NUM_THREADS=1 keeps threads from waiting for each other.
+The vectors are random: Gaussians for closed-form sampled distance, whose means lie in clusters, and
+queries near to some of them. Recall is the share of the ten best, as `exact` finds them. Queries
+come one by one. The baseline in NumPy computes all products and takes the ten largest.
 
-usage: python benchmarks/search.py [SIZE ...]
+usage: OMP_NUM_THREADS=1 python benchmarks/search.py [SIZE ...]
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Starting: time until the command line prints its help, or a model computes an embedding.
 
-Every figure is of a separate process, from its start to its end. The model is the demo's, as
-an export leaves it, without training: weights change no time. Each part of loading to the first
-embedding has a row, measured in a process that does nothing else.
+Every row is a separate process, from its start to its end. The model is the demo's after an
+export, without training, as weights do not change the time. The parts of the time to the first
+embedding have their own rows.
 
 usage: python benchmarks/start.py
 """

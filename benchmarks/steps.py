@@ -1,9 +1,8 @@
 """Training steps at the papers' sizes: where time goes, compared with their matrix products.
 
-Each method has its published config, on made-up features: the encoders of photos are frozen
-and replaced by their output. A step is forward, backward, clipping and the optimizer. The bound is
-the time of its matrix products, counted while it runs once without a graph, at the speed of a large
-product in the same run.
+Each method has its published config, on random features that replace the output of the frozen
+encoders of photos. A step is forward, backward, clipping and the optimizer. The bound is the time
+of its matrix products, at the speed of one large product in the same run.
 
 usage: python benchmarks/steps.py [METHOD ...]
 """
