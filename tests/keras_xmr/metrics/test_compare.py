@@ -50,20 +50,6 @@ def test_it_is_the_paired_bootstrap_of_the_queries():
     assert found.difference.high == pytest.approx(expected.high)
 
 
-def test_seeds_make_an_interval_wider():
-    good = [scores(3.0 + wide, seed) for seed, wide in enumerate((-1.0, 0.0, 1.0))]
-    fair = [scores(1.5, seed) for seed in (4, 5)]
-    found = keras_xmr.compare(fair, good, OWNER, resamples=300)
-    alone = keras_xmr.compare(fair[0], good[1], OWNER, resamples=300)
-    assert found.runs == (2, 3)
-
-    def width(comparison):
-        difference = comparison.metrics["rsum"].difference
-        return difference.high - difference.low
-
-    assert width(found) > 1.5 * width(alone)
-
-
 def test_captions_with_several_right_images_need_to_say_whose_they_are():
     right = np.eye(IMAGES)[:, OWNER] + np.roll(np.eye(IMAGES)[:, OWNER], 1, axis=0)
     pair = scores(1.5, 1), scores(3.0, 2)
@@ -86,12 +72,8 @@ def test_what_does_not_fit_is_refused():
         ({"seed": -1}, "seed is a whole number from 0 on, not -1"),
         ({"judgements": np.zeros((2, 2))}, "no pair is relevant"),
         ({"resamples": True}, "resamples is a whole number from 1 on, not True"),
-        ({"names": ("one",)}, r"names are two, .* not \('one',\)"),
-        ({"names": "ab"}, "names are two"),
-        ({"names": None}, "names are two"),
-        ({"names": (1, 2)}, "names are two"),
-        ({"metrics": []}, r"metrics are a list of names, .* not \[\]"),
-        ({"metrics": "recall_1"}, "metrics are a list of names"),
+        *(({"names": names}, "names are two") for names in (("one",), "ab", None, (1, 2))),
+        *(({"metrics": names}, "metrics are a list of names") for names in ([], "recall_1")),
     ):
         with pytest.raises(keras_xmr.ArgumentError, match=says):
             keras_xmr.compare(np.eye(2), np.eye(2), **options)
@@ -136,10 +118,9 @@ def test_too_few_images_are_refused(random):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("captions", [1, 5])
-def test_from_that_number_on_intervals_hold_what_they_say(random, captions):
-    """Of two recalls; captions of one image are alike."""
-    trials = 2_000
+def test_from_that_number_on_intervals_hold_what_they_say(random):
+    """Of two recalls; the five captions of one image are alike."""
+    trials, captions = 2_000, 5
 
     def coverage(images: int, left: float, right: float) -> float:
         hard = 0.7 * random.normal(size=(images, 1, trials))

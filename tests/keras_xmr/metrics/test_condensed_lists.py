@@ -10,7 +10,7 @@ import scipy.sparse
 
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.evaluation.evaluate import build_metrics
-from keras_xmr.evaluation.reporting.metric_tables import measured_tables
+from keras_xmr.evaluation.reporting.metric_tables import glossary, measured_tables
 from keras_xmr.judgements import GroundTruth, Judgements, as_judgements
 from keras_xmr.metrics import (
     METRICS,
@@ -19,7 +19,6 @@ from keras_xmr.metrics import (
     measure,
     ndcg,
     recall,
-    retrieval,
 )
 from keras_xmr.metrics.names import CHOSEN
 
@@ -99,14 +98,22 @@ def test_graded_gain_and_preference_of_fully_judged_pairs_are_those_of_trec_eval
             assert found[f"{side}_{name}"] == pytest.approx(mean)
 
 
-def test_every_query_equals_a_plain_ranking_of_what_was_judged(random, grades, judged):
+@pytest.mark.parametrize("everything", [True, False])
+def test_every_query_equals_a_plain_ranking_of_what_was_judged(random, grades, judged, everything):
     scores = random.integers(0, 4, SHAPE)  # many ties, which count against the model
-    metrics = evaluate_scores(scores, partly(grades, judged), [5])
+    judgements = partly(grades, judged)
+    if everything:
+        judgements, judged = judgements.with_unjudged_wrong(), np.ones(SHAPE, bool)
+        grades = judgements.grades.toarray()
+    metrics = evaluate_scores(scores, judgements, [5])
+    assert ("bpref" in metrics.image_to_text.values) is not everything
+    assert recall(scores, judgements).items() <= metrics.summary.items()
     for queries, s, g, j in (
         (metrics.image_to_text, scores, grades, judged),
         (metrics.text_to_image, scores.T, grades.T, judged.T),
     ):
-        np.testing.assert_array_equal(queries.judged, j.sum(axis=1))
+        if not everything:
+            np.testing.assert_array_equal(queries.judged, j.sum(axis=1))
         for query in range(len(s)):
             condensed = s[query][j[query]], g[query][j[query]]
             expected = oracles.query_metrics(*condensed) if condensed[1].any() else {}
@@ -115,23 +122,6 @@ def test_every_query_equals_a_plain_ranking_of_what_was_judged(random, grades, j
                     np.testing.assert_allclose(values[query], expected[name], err_msg=name)
                 else:
                     assert np.isnan(values[query])
-
-
-def test_what_was_not_judged_changes_nothing(random, grades, judged):
-    scores = random.normal(size=SHAPE)
-    others = np.where(judged, scores, random.normal(size=SHAPE))
-    judgements = partly(grades, judged)
-    assert retrieval(scores, judgements) == retrieval(others, judgements)
-    assert recall(scores, judgements) == recall(others, judgements)
-    assert retrieval(scores, judgements) != retrieval(scores, judgements.with_unjudged_wrong())
-
-
-def test_everything_judged_is_as_without_saying_so(random, grades):
-    scores = random.normal(size=SHAPE)
-    plain = retrieval(scores, Judgements(scipy.sparse.csr_array(grades)))
-    known = retrieval(scores, partly(grades, np.ones(SHAPE, bool)))
-    assert "i2t_bpref" not in plain
-    assert {name: known[name] for name in plain} == plain
 
 
 def test_a_matrix_says_by_nan_what_was_not_judged(random, grades, judged):
@@ -157,24 +147,6 @@ def test_only_images_and_captions_that_were_judged_are_queries():
         np.testing.assert_array_equal(some.judged.toarray(), found.judged.toarray())
 
 
-def test_tables_say_that_lists_are_condensed(random, grades, judged):
-    ids = [list(map(str, range(count))) for count in SHAPE]
-    owner = np.arange(SHAPE[1]) % SHAPE[0]
-    truth = GroundTruth(*ids, owner, Judgements.from_pairs(owner, SHAPE[0]))
-    truth.extra = {
-        "crowd": partly(grades, judged),
-        "all": Judgements(scipy.sparse.csr_array(grades)),
-    }
-    tables = measured_tables("test", {"m": measure(random.normal(size=SHAPE), truth)})
-    titles = [table.title for table in tables]
-    assert "test, judged by the crowd, condensed lists" in titles
-    assert "test, all" in titles
-    many = next(t for t in tables if "by the crowd" in t.title and "many" in t.title)
-    assert many.header[-1] == "t2i\nbpref"
-    assert [row[0] for row in many.rows] == ["m", "chance"]
-    assert "-" not in many.rows[1]
-
-
 def test_metrics_of_a_config_are_measured_by_all_judgements(random, grades, judged, monkeypatch):
     monkeypatch.setitem(CHOSEN, "discounted_gain", None)  # taken out again afterwards
     ids = [list(map(str, range(count))) for count in SHAPE]
@@ -189,6 +161,7 @@ def test_metrics_of_a_config_are_measured_by_all_judgements(random, grades, judg
     truth.measures = build_metrics([choice])
     found = measure(scores, truth)
     assert set(METRICS) == known  # what one evaluation measures makes no other config valid
+    assert "a metric that the config adds" in glossary(["i2t_discounted_gain"]).values()
     assert found.extra["crowd"].summary["i2t_discounted_gain"] == pytest.approx(
         ndcg(scores, truth.extra["crowd"], k=3)["i2t_ndcg_3"]
     )

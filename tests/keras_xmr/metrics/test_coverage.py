@@ -68,7 +68,8 @@ def test_intervals_over_photos(random, runs):
     assert 0.92 <= coverage(random, runs, 0.0) <= 0.97
 
 
-@pytest.mark.parametrize("share", [0.0, 1.0, 3.0])
-@pytest.mark.parametrize("runs", [(2,), (4,), (2, 2), (3, 3)])
+@pytest.mark.parametrize(
+    ("runs", "share"), [((2,), 1.0), ((4,), 3.0), ((2, 2), 0.0), ((2, 2), 3.0), ((3, 3), 1.0)]
+)
 def test_intervals_over_seeds_and_photos(random, runs, share):
     assert 0.92 <= coverage(random, runs, share) <= 0.97

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
-import oracles
 import pytest
 import scipy.sparse
 from folds import evaluate_folds
 
 from keras_xmr import reranking
-from keras_xmr.evaluation.evaluate import build_metrics
-from keras_xmr.evaluation.reporting.metric_tables import glossary, measured_tables
-from keras_xmr.judgements import GroundTruth, Judgements
+from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import (
-    METRICS,
-    QueryMetric,
     ScoreMatrices,
     by_positives,
     evaluate_scores,
-    measure,
-    metric_names,
     positive_ranks,
     recall,
     retrieval,
 )
-from keras_xmr.metrics.names import CHOSEN
 from keras_xmr.metrics.query_metrics import ReciprocalRank
 from keras_xmr.utils.errors import ArgumentError
 
@@ -95,22 +85,6 @@ def tied(random):
     return scores, right
 
 
-def test_every_query_equals_a_plain_ranking(tied):
-    scores, right = tied
-    metrics = evaluate_scores(scores, Judgements(scipy.sparse.csr_array(right)), [5])
-    for queries, s, r in (
-        (metrics.image_to_text, scores, right),
-        (metrics.text_to_image, scores.T, right.T),
-    ):
-        for query in range(len(s)):
-            expected = oracles.query_metrics(s[query], r[query]) if r[query].any() else {}
-            for name, values in queries.values.items():
-                if expected:
-                    np.testing.assert_allclose(values[query], expected[name], err_msg=name)
-                else:
-                    assert np.isnan(values[query])
-
-
 def test_a_second_matrix_ranks_images(tied, random):
     scores, right = tied
     judgements = Judgements(scipy.sparse.csr_array(right))
@@ -122,19 +96,6 @@ def test_a_second_matrix_ranks_images(tied, random):
             assert mixed[name] == (plain if name.startswith("i2t") else second)[name]
     recalls = [mixed[f"{side}_recall_{k}"] for side in ("i2t", "t2i") for k in (1, 5, 10)]
     np.testing.assert_allclose(mixed["rsum"], sum(recalls))
-
-
-def test_folds_of_a_second_matrix(random):
-    scores, other = random.normal(size=(2, 6, 12))
-    owner = np.arange(12) // 2
-    judgements = Judgements.from_pairs(owner, 6)
-    folds = evaluate_folds(ScoreMatrices(scores, other), judgements, owner, 2)
-    halves = [
-        evaluate_scores(other[h : h + 3, 2 * h : 2 * h + 6], Judgements.from_pairs(owner[:6], 3))
-        for h in (0, 3)
-    ]
-    expected = np.mean([half.summary["t2i_map_at_r"] for half in halves])
-    np.testing.assert_allclose(folds["t2i_map_at_r"], expected)
 
 
 def test_breakdown_counts_every_answered_query_once(random):
@@ -156,15 +117,6 @@ def test_breakdown_counts_every_answered_query_once(random):
             np.testing.assert_allclose(mean, expected)
     nobody = evaluate_scores(scores, Judgements(scipy.sparse.csr_array(right.shape)))
     assert by_positives(nobody.image_to_text) == []
-
-
-def test_found_counts_more_than_one_right_answer():
-    scores = -np.arange(20.0)[None]
-    right = np.zeros((1, 20))
-    right[0, [0, 2, 7, 15]] = 1
-    summary = evaluate_scores(scores, Judgements(scipy.sparse.csr_array(right)), [5]).summary
-    assert (summary["i2t_found_5"], summary["i2t_found_10"]) == (2, 3)
-    assert summary["i2t_precision_5"] == 0.4
 
 
 def test_ranks_do_not_depend_on_how_rows_are_shared(random, monkeypatch):
@@ -273,30 +225,3 @@ def test_recall_takes_what_a_reranker_returns(random):
     assert retrieval(((1, 0), (0, 1)))["i2t_recall_1"] == 1
     with pytest.raises(ValueError, match="shape"):
         recall((scores, scores[:3]))
-
-
-class Lead(QueryMetric):
-    """A metric that only a test knows."""
-
-    TITLE = "lead"
-    UNIT = "count"
-
-    def __call__(self, scores, judgements):
-        return np.full(len(scores), 2.0)
-
-
-def test_a_metric_that_a_config_chooses_is_shown_and_changes_no_table_of_names():
-    """Or which configs are valid would depend on what was evaluated before."""
-    before = metric_names()
-    choice = SimpleNamespace(name="lead", build=Lead)
-    truth = GroundTruth(list("ab"), list("cd"), np.arange(2), Judgements.from_pairs([0, 1], 2))
-    truth.measures = build_metrics([choice])
-    try:
-        measured = measure(np.eye(2), truth)
-        _, many, *_ = measured_tables("two", {"scores": measured})
-        assert dict(zip(many.header, many.rows[0], strict=True))["i2t\nlead"] == "2.00"
-        assert glossary(["i2t_lead"]) == {"lead": "a metric that the config adds"}
-        assert metric_names() == before
-        assert "lead" not in METRICS
-    finally:
-        CHOSEN.pop("lead")

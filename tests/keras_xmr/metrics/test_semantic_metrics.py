@@ -134,11 +134,11 @@ def test_released_asp_takes_the_least_relevant_of_equals():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("nonzero", [1, 20])
-def test_equal_scores_never_beat_chance(random, nonzero):
+def test_equal_scores_never_beat_chance(random):
     """No metric of a constant matrix is above its mean over random scores."""
     relevance = np.zeros((4, 60), np.float32)
-    relevance[:, :nonzero] = random.random((4, nonzero)) + 0.1
+    relevance[:, :20] = random.random((4, 20)) + 0.1
+    relevance[0, 1:] = 0
     vectors = multi_hot([(i % 3, 3 + i % 2) for i in range(4)], 5)
     captions = vectors[np.arange(60) % 4]
     judgements = Judgements(scipy.sparse.csr_array(np.where(relevance >= 0.5, relevance, 0)))
@@ -170,16 +170,6 @@ def test_asp_at_chance_is_the_mean_of_random_rankings(random):
     found = [draw.summary["i2t_asp"] for draw in draws]
     assert abs(np.mean(found) - expected) < 4 * np.std(found) / np.sqrt(100)
     assert chance(draws[0])["i2t_asp"] == pytest.approx(expected)
-
-
-def test_tied_scores_that_share_a_rank_would_beat_chance(random):
-    """Why ties count against the model: one relevant candidate, and Eq. 8 to the letter."""
-    relevance = np.zeros((1, 200))
-    relevance[0, 0] = 1
-    equal = np.zeros((1, 200))
-    chance = semantic_precision(random.normal(size=(1, 200)), relevance).summary["i2t_asp"]
-    assert semantic_precision(equal, relevance, score_ties="share").summary["i2t_asp"] > chance
-    assert semantic_precision(equal, relevance).summary["i2t_asp"] <= chance
 
 
 def released_pmrp(scores, labels, owner):
@@ -299,13 +289,9 @@ def test_asp_by_tf_idf_stands_beside_that_by_cider(random):
             assert found["metrics"][f"{side}_{name}"] == expected[f"{side}_asp"]
             assert f"{side}_{name}" in metric_names()
     assert "i2t_asp_tf_idf" in found["folds"]
-
-
-def test_asp_by_tf_idf_is_not_measured_twice():
-    truth = known()
-    add_relevance(truth, RelevanceOptions(measure="tf_idf"))
-    assert truth.relevance is not None
-    assert not truth.extra_relevance
+    by_tf_idf = known()
+    add_relevance(by_tf_idf, RelevanceOptions(measure="tf_idf"))
+    assert not by_tf_idf.extra_relevance, "it is not measured twice"
 
 
 @pytest.mark.parametrize(
