@@ -200,20 +200,18 @@ def write_figures_file(path: Path, figures: Mapping[str, Any]) -> None:
 
 
 def read_figures_file(path: Path) -> dict[str, Any]:
-    """The figures of a file; files of older versions have no checksum.
+    """The figures of a file.
 
     Args:
         path: The file.
 
     Raises:
         OSError: If it cannot be read.
-        ValueError: If it holds no figures, or the checksum differs.
+        ValueError: If it holds no figures with their checksum.
     """
     figures = json.loads(path.read_bytes())
-    if not isinstance(figures, dict):
-        raise ValueError(f"{path} holds no figures")
-    if _SUM in figures and figures.pop(_SUM) != _digest(figures):
-        raise ValueError(f"the checksum of {path} differs")
+    if not isinstance(figures, dict) or figures.pop(_SUM, None) != _digest(figures):
+        raise ValueError(f"{path} holds no figures with their checksum")
     return figures
 
 

@@ -108,16 +108,6 @@ def preference(hits) -> float:
     return total / right
 
 
-def fast_reranking(scores: np.ndarray, gamma1, gamma2, lambda1, lambda2):
-    """Both matrices (images, captions) of fast re-ranking: DVSE, Eq. 14 and 15."""
-    scores = scores.astype(np.float64)
-    i2t, t2i = np.empty(scores.shape), np.empty(scores.shape)
-    for i, j in np.ndindex(scores.shape):
-        i2t[i, j] = np.exp(gamma2 * scores[i, j]) / np.exp(gamma1 * scores[:, j]).sum()
-        t2i[i, j] = np.exp(lambda2 * scores[i, j]) / np.exp(lambda1 * scores[i]).sum()
-    return i2t, t2i
-
-
 def reverse_place(scores: np.ndarray, query: int, candidate: int) -> int:
     """How many queries come before a query when the candidate is what is asked with."""
     return int((scores[:, candidate] > scores[query, candidate]).sum())

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import graphs
+import matplotlib.pyplot as plt
 import models
+import pytest
 from filelock import FileLock
 
-from keras_xmr.commands._steps import Run
+from keras_xmr.commands import _steps
+from keras_xmr.commands._steps import Run, report
+from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.model.build import build_model, build_tokenizer
 
 RECURRENT = "model.text.pooling=bi_gru"
@@ -73,3 +80,19 @@ def shared_folder(base: Path) -> Path:
         base: The temporary folder of this process; with pytest-xdist it lies in that of all.
     """
     return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
+
+
+def evaluated(run: Run) -> tuple[Evaluation, str]:
+    """What the command `evaluate` finds in the last split, and what it prints."""
+    found = []
+
+    def keep(evaluation: Evaluation, *more: Any) -> str:
+        found.append(evaluation)
+        return report(evaluation, *more)
+
+    with pytest.MonkeyPatch.context() as patch, graphs.eager():
+        patch.setattr(_steps, "report", keep)
+        patch.setattr(plt.Figure, "tight_layout", lambda self: None)  # It draws all twice.
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            run.evaluate()
+    return found[-1], printed.getvalue()

@@ -150,8 +150,8 @@ def read_runs(folders: Sequence[Path]) -> dict[str, Methods]:
     Raises:
         ConfigError: If a folder holds no run or is given twice, or the runs have no split in
             common or were measured in different ways.
-        ComparisonError: If they were tested on different images or captions, or figures are of
-            an older version.
+        ComparisonError: If they were tested on different images or captions, or figures are
+            damaged or of an older version.
     """
     configs = {}
     for folder in folders:
@@ -226,25 +226,12 @@ def _common_splits(evaluated: Mapping[Any, set[str]]) -> set[str]:
 
 
 def _figures(path: Path) -> dict[str, Any]:
-    """The figures of an evaluation. Older versions lost some judgements."""
+    """The figures of an evaluation."""
     try:
-        figures = read_figures_file(path)
-        matchers = list(figures["matchers"].values())
-        is_old = not all("judgements" in matcher for matcher in matchers)
-        measured = [(m["metrics"], *m.get("judgements", {}).values()) for m in matchers]
-        is_whole = bool(matchers) and all(map(_are_figures, chain.from_iterable(measured)))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        is_whole = is_old = False
-    if is_old:
-        raise ComparisonError(f"{path} was written by an older version; {_AGAIN}")
-    if not is_whole:
-        raise ComparisonError(f"{path} is damaged; {_AGAIN}")
-    return figures
-
-
-def _are_figures(metrics: Any) -> bool:
-    kinds = {type(value) for value in metrics.values()}
-    return bool(kinds) and kinds <= {int, float}
+        return read_figures_file(path)
+    except (OSError, ValueError, RecursionError):
+        why = "is damaged, or was written by an older version"
+        raise ComparisonError(f"{path} {why}; {_AGAIN}") from None
 
 
 def check_same_ids(split: str, tested: Iterable[tuple[str, Mapping[str, Sequence[str]]]]) -> None:

@@ -89,19 +89,6 @@ def test_counts_are_of_all_tiles():
     assert counts.annotated.tolist() == [3, 3, 3, 2, 1, 1, 1, 1, 1]
 
 
-def test_captions_of_coco_and_of_split_files(tmp_path):
-    datasets.coco(tmp_path / "coco")
-    path = tmp_path / "coco" / "annotations" / "captions_train2014.json"
-    entries = read_captions_file(path, Problems())
-    assert [(entry.key, len(entry.captions)) for entry in entries] == [
-        ("9", 5),
-        ("25", 5),
-        ("32", 5),
-        ("41", 5),
-    ]
-    assert entries[0].captions[0].text.endswith(" .")
-
-
 def test_of_a_split_file_the_splits_of_the_evaluation_are_taken(tmp_path):
     datasets.flickr30k(tmp_path / "flickr")
     path = tmp_path / "flickr" / "dataset.json"
@@ -112,11 +99,6 @@ def test_of_a_split_file_the_splits_of_the_evaluation_are_taken(tmp_path):
     write_file_relevance(path, output, ("test",), RelevanceOptions())
     with np.load(output) as found:
         assert found["images"].tolist() == wanted
-
-
-def test_splits_that_the_file_does_not_have_are_told(tmp_path):
-    datasets.flickr30k(tmp_path / "flickr")
-    path = tmp_path / "flickr" / "dataset.json"
     with pytest.raises(UserError, match=r"--set evaluation\.splits"):
         write_file_relevance(path, None, (), RelevanceOptions())
 
@@ -137,10 +119,9 @@ def test_output_must_be_npz(captions, tmp_path):
         write_file_relevance(captions, tmp_path / "x.csv", ("test",), RelevanceOptions())
 
 
-@pytest.mark.slow
-def test_the_records_of_a_run_become_a_matrix(tmp_path):
-    run = Run(models.tiny_config(tmp_path, "evaluation.splits=[val, test]"))
-    run.prepare()
+def test_the_records_of_a_run_become_a_matrix(tmp_path, trained):
+    records = f"data.records={trained.config.data.records}"
+    run = Run(models.tiny_config(tmp_path, records, "evaluation.splits=[val, test]"))
     run.relevance()
     for name in ("val", "test"):
         split = run.records.split(name)

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import shutil
 from pathlib import Path
 
 import datasets
-import graphs
-import matplotlib.pyplot as plt
 import models
 import numpy as np
 import pytest
-from tiny_runs import copy_of, in_memory, sharing
+from tiny_runs import copy_of, evaluated, in_memory, sharing
 
 from data_pipelines.records import Records
 from data_pipelines.shards import RecordsError
 from keras_xmr import matchers
 from keras_xmr.commands._steps import Run
-from keras_xmr.evaluation.curves import set_similarity
+from keras_xmr.evaluation.curves import set_correlation, set_similarity
 from keras_xmr.evaluation.embed import embed_split
 from keras_xmr.evaluation.evaluate import evaluate_split
 from keras_xmr.evaluation.external_scores import ExternalScores
@@ -62,19 +58,14 @@ def run(tmp_path_factory, trained):
 
 
 @pytest.fixture(scope="module")
-def evaluation(run):
-    with graphs.eager():
-        return evaluate_split(run.model, run.records, "test", run.tokenizer, run.config)
+def done(run):
+    """An evaluation and what was printed; its reports lie in the folder of the run."""
+    return evaluated(run)
 
 
-@pytest.fixture(scope="module")
-def printed(run):
-    """What the command says; its reports lie in the folder of the run."""
-    with pytest.MonkeyPatch.context() as patch, graphs.eager():
-        patch.setattr(plt.Figure, "tight_layout", lambda self: None)  # It draws all twice.
-        with contextlib.redirect_stdout(io.StringIO()) as said:
-            run.evaluate()
-    return said.getvalue()
+@pytest.fixture
+def evaluation(done):
+    return done[0]
 
 
 @pytest.fixture
@@ -87,10 +78,7 @@ def gaussians(random):
     "matcher",
     [
         matchers.MatchProbability(),
-        matchers.AverageL2(),
         matchers.JensenShannon(),
-        matchers.KL(),
-        matchers.Cosine(),
         matchers.MahalanobisCosine(),
     ],
     ids=lambda matcher: type(matcher).__name__,
@@ -105,35 +93,15 @@ def test_scores_do_not_depend_on_the_tile(gaussians, matcher):
 
 
 @pytest.mark.usefixtures("eager")
-@pytest.mark.parametrize("name", ["KL", "ReverseKL"])
-def test_kl_directions(gaussians, name):
-    image, caption = gaussians
-    scores = np.asarray(MatcherScores(getattr(matchers, name)(), image, caption, (100, 100)))
-    other = {"KL": "ReverseKL", "ReverseKL": "KL"}[name]
-    back = np.asarray(MatcherScores(getattr(matchers, other)(), caption, image, (100, 100)))
-    np.testing.assert_allclose(scores, back.T, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.usefixtures("eager")
 def test_nearer_is_always_a_higher_score():
-    mean = np.array([[0.0, 0.0]], np.float32)
-    image = {"mean": mean, "log_variance": np.zeros((1, 2), np.float32)}
+    image = {"mean": np.zeros((1, 2), np.float32), "log_variance": np.zeros((1, 2), np.float32)}
     caption = {
         "mean": np.array([[0.1, 0.0], [1.0, 0.5], [4.0, 3.0]], np.float32),
         "log_variance": np.full((3, 2), 0.2, np.float32),
     }
     for name in (
-        "MatchProbability",
-        "MeanOnly",
-        "AverageL2",
-        "ELK",
-        "KL",
-        "ReverseKL",
-        "SymmetricKL",
-        "Wasserstein",
-        "Bhattacharyya",
-        "ClosedFormSampled",
-        "Mahalanobis",
+        *("MatchProbability", "MeanOnly", "AverageL2", "ELK", "KL", "ReverseKL", "SymmetricKL"),
+        *("Wasserstein", "Bhattacharyya", "ClosedFormSampled", "Mahalanobis"),
     ):
         scores = np.asarray(MatcherScores(getattr(matchers, name)(), image, caption, (10, 10)))[0]
         assert scores[0] > scores[1] > scores[2], name
@@ -162,11 +130,11 @@ def test_evaluation_covers_matchers_folds_and_truth(run, evaluation):
 @pytest.mark.usefixtures("eager")
 def test_evaluating_twice_gives_the_same(run, evaluation):
     again = evaluate_split(run.model, run.records, "test", run.tokenizer, run.config)
-    assert again.as_dict() == evaluation.as_dict()
+    assert again.as_dict()["matchers"] == evaluation.as_dict()["matchers"]
 
 
 @pytest.mark.slow
-def test_report_has_figures_plots_and_pictures(run, printed):
+def test_report_has_figures_plots_and_pictures(run, done):
     for text in (
         "exhaustive truth",
         "mean over folds",
@@ -174,7 +142,7 @@ def test_report_has_figures_plots_and_pictures(run, printed):
         "rank correlation",
         "R@10",
     ):
-        assert text in printed
+        assert text in done[1]
     folder = run.folder.evaluation("test")
     figures = json.loads((folder / "metrics.json").read_bytes())
     assert 0 <= figures["matchers"]["elk"]["judgements"]["truth"]["t2i_map_at_r"] <= 1
@@ -221,7 +189,7 @@ def scored_again(run, **options):
     return run_external_scores(own).measured["scores"], next(iter(figures.values()))
 
 
-@pytest.mark.usefixtures("printed")
+@pytest.mark.usefixtures("done")
 def test_saved_scores_give_the_same_numbers(run):
     folder = run.folder.evaluation("test")
     truth = [str(run.records.folder / "test-truth.npz")]
@@ -336,8 +304,10 @@ def test_bins_are_sorted_and_of_equal_size(random):
 def test_set_similarity_is_the_mean_cosine_of_different_members(random):
     points = random.normal(size=(5, 3, 4)).astype(np.float32)
     unit = points / np.linalg.norm(points, axis=2, keepdims=True)
-    pairs = [np.sum(unit[:, i] * unit[:, j], axis=1) for i, j in ((0, 1), (0, 2), (1, 2))]
-    assert set_similarity({"points": points}) == pytest.approx(np.mean(pairs), abs=1e-6)
+    cosines = np.mean([own @ own.T for own in unit], axis=0)
+    np.testing.assert_allclose(set_correlation(points), cosines, atol=1e-6)
+    different = np.mean(cosines[~np.eye(3, dtype=bool)])
+    assert set_similarity({"points": points}) == pytest.approx(different, abs=1e-6)
     collapsed = np.repeat(points[:, :1], 3, axis=1)
     assert set_similarity({"points": collapsed}) == pytest.approx(1, abs=1e-6)
     assert set_similarity({"points": points[:, :1]}) is None

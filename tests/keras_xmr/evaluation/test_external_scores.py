@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import scipy.sparse
 from command_line import start
 
 from keras_xmr.commands import _cli as cli
@@ -122,17 +121,14 @@ def test_bytes_after_an_array_are_refused(folder):
         run(ExternalScores(folder / "captions.json", scores=scores))
 
 
-@pytest.mark.parametrize("scale", [1e18, 1e30, 1e-30, 1e-36, 1e200])
-def test_cosine_does_not_depend_on_the_magnitude_of_embeddings(random, scale):
+def test_cosine_does_not_depend_on_the_magnitude_or_the_type_of_embeddings(random):
     images, captions = random.normal(size=(6, 3)), random.normal(size=(8, 3))
     images[2] = 0
     expected = similarity(images, captions)
-    dtype = np.float64 if scale > 1e38 else np.float32
-    found = similarity((images * scale).astype(dtype), (captions / scale).astype(dtype))
-    np.testing.assert_allclose(found, expected, atol=1e-4)
-
-
-def test_cosine_of_whole_numbers():
+    for scale in (1e18, 1e30, 1e-30, 1e-36, 1e200):
+        dtype = np.float64 if scale > 1e38 else np.float32
+        found = similarity((images * scale).astype(dtype), (captions / scale).astype(dtype))
+        np.testing.assert_allclose(found, expected, atol=1e-4)
     numbers = np.array([[-128, 0], [127, 127]], np.int8)
     np.testing.assert_allclose(
         similarity(numbers, numbers), [[1, -(0.5**0.5)], [-(0.5**0.5), 1]], rtol=1e-6
@@ -324,15 +320,3 @@ def test_judgements_replace_no_other_figures(folder, names):
     own = ExternalScores(folder / "captions.json", scores=folder / "scores.npy", judgements=sources)
     with pytest.raises(JudgementsError, match=f"figures named '{Path(sources[-1]).stem}'"):
         run(own)
-
-
-def test_an_exhaustive_truth_is_a_file_of_judgements(folder):
-    scipy.sparse.save_npz(folder / "truth.npz", scipy.sparse.csr_array(np.ones((6, 8))))
-    found = run(
-        ExternalScores(
-            folder / "captions.json",
-            scores=folder / "scores.npy",
-            judgements=[str(folder / "truth.npz")],
-        )
-    )
-    assert found.measured["scores"].extra["truth"].summary["i2t_map_at_r"] == 1

@@ -16,7 +16,6 @@ from keras_xmr.evaluation.curves import (
     plausible_counts,
     plausible_match_by_zeta,
     relevance_by_rank,
-    set_correlation,
 )
 from keras_xmr.evaluation.reporting.evaluation_plots import curve_pictures
 from keras_xmr.evaluation.reporting.metric_tables import glossary
@@ -28,7 +27,6 @@ from keras_xmr.evaluation.reporting.uncertainty_report import (
 from keras_xmr.evaluation.results import EmbeddedSplit, Evaluation, MatcherEvaluation
 from keras_xmr.evaluation.uncertainty.assessment import (
     Reliability,
-    bin_intervals,
     bins,
     narrow_gaps,
     reliability_of_best,
@@ -58,8 +56,6 @@ def test_the_area_is_that_of_the_definition(random):
     found = risk_coverage(sigma, correct)
     assert found.area == pytest.approx(mean_risk(np.argsort(sigma), 1 - correct))
     assert found.best_area == pytest.approx(mean_risk(np.argsort(-correct), 1 - correct))
-    shuffled = [mean_risk(random.permutation(40), 1 - correct) for _ in range(800)]
-    assert found.random_area == pytest.approx(np.mean(shuffled), abs=0.01)
     assert found.best_area <= found.area
     assert risk_coverage(1 - correct, correct).gain == pytest.approx(1)
     assert risk_coverage(correct, correct).gain < 0
@@ -71,9 +67,9 @@ def test_queries_that_are_as_sure_have_no_order(random):
         random.integers(0, 2, 30).astype(float),
     )
     areas = [
-        mean_risk(np.lexsort((random.uniform(size=30), sigma)), 1 - correct) for _ in range(1500)
+        mean_risk(np.lexsort((random.uniform(size=30), sigma)), 1 - correct) for _ in range(500)
     ]
-    assert risk_coverage(sigma, correct).area == pytest.approx(np.mean(areas), abs=0.01)
+    assert risk_coverage(sigma, correct).area == pytest.approx(np.mean(areas), abs=0.015)
     some = risk_coverage(np.array([1.0, 2.0, 3.0]), np.array([1.0, np.nan, 0.0]))
     assert some.coverage.tolist() == [0.5, 1.0]
     constant = risk_coverage(np.zeros(30), correct)
@@ -86,24 +82,6 @@ def test_a_query_is_unsure_where_the_first_two_scores_are_close(random):
     ordered = np.sort(scores, axis=1)
     np.testing.assert_array_equal(narrow_gaps(scores), ordered[:, -2] - ordered[:, -1])
     assert narrow_gaps(np.array([[3.0, 1.0], [2.0, 2.0]])).tolist() == [-2, 0]
-
-
-def test_intervals_of_bins_hold_the_means_and_follow_groups(random):
-    sigma, metric = random.normal(size=300), (random.uniform(size=300) < 0.5).astype(float)
-    metric[::50] = np.nan
-    groups = np.arange(300)
-    low, high = bin_intervals(sigma, metric, groups, 5)
-    value = np.array(bins(sigma, metric, 5).value)
-    assert ((low < value) & (value < high)).all()
-    # Of 58 independent halves, the deviation of the mean is 0.066.
-    np.testing.assert_allclose(high - low, 2 * 1.96 * 0.5 / np.sqrt(58), rtol=0.2)
-    same = (
-        np.sort(np.repeat(sigma[::10], 10)),
-        np.repeat(metric[:30], 10),
-        np.repeat(groups[:30], 10),
-    )
-    wide = np.subtract(*bin_intervals(*same, count=1)[::-1])
-    assert wide[0] > 2 * np.subtract(*bin_intervals(*same[:2], groups, count=1)[::-1])[0]
 
 
 def test_the_calibration_error_is_that_of_the_definition(random):
@@ -221,14 +199,6 @@ def test_plausible_matches_by_zeta_are_those_of_label_vectors(random):
             assert found[f"{side} chance"][place] == pytest.approx(np.mean(chance))
 
 
-def test_the_correlation_of_a_set_is_the_mean_cosine(random):
-    points = random.normal(size=(7, 3, 5))
-    unit = points / np.linalg.norm(points, axis=2, keepdims=True)
-    expected = np.mean([own @ own.T for own in unit], axis=0)
-    np.testing.assert_allclose(set_correlation(points), expected)
-    np.testing.assert_allclose(set_correlation(np.ones((2, 3, 4))), np.ones((3, 3)))
-
-
 @pytest.fixture
 def evaluation(random):
     truth, scores = labelled(random), random.normal(size=(8, 16)).astype(np.float32)
@@ -278,28 +248,22 @@ def test_the_last_screen_has_the_own_matcher_beside_chance(evaluation):
     assert str(table).startswith("test: 8 images, 16 captions, match_probability\n")
 
 
-@pytest.mark.parametrize(
-    ("name", "images", "first"),
-    [
-        ("scenes_pcme", "pictures", "images --run="),
-        ("csv_pretrained", "'my photos/images'", "index --run="),
-    ],
-)
-def test_what_is_next_names_the_photos(name, images, first):
-    root = () if name.startswith("scenes") else ("data.source.root=my photos",)
-    told = Run(load_config(find_config(name), root))._what_next()
-    assert re.search(rf"^try next: keras-xmr {first}", told, re.M)
-    assert f"--images={images}\n" in told
-    assert "report.html, which has all tables" in told
-
-
-def test_what_is_next_stands_only_where_it_works(monkeypatch):
-    run = Run(load_config(find_config("scenes_pcme")))
-    for installed in (True, False):
+def test_what_is_next_names_the_photos_and_what_to_install(monkeypatch):
+    for installed, name, images, first, *root in (
+        (True, "scenes_pcme", "pictures", "images --run="),
+        (
+            *(False, "csv_pretrained", "'my photos/images'", "index --run="),
+            "data.source.root=my photos",
+        ),
+    ):
         monkeypatch.setattr(
             "keras_xmr.config.program.find_spec", lambda name, found=installed: found or None
         )
-        *_, before, last = run._what_next().splitlines()
+        told = Run(load_config(find_config(name), root))._what_next()
+        assert re.search(rf"^try next: keras-xmr {first}", told, re.M)
+        assert f"--images={images}\n" in told
+        assert "report.html, which has all tables" in told
+        *_, before, last = told.splitlines()
         assert ("[serve]" in before) is not installed
         assert last.split()[:2] == ["keras-xmr", "serve"]
 

@@ -15,7 +15,6 @@ from keras_xmr import matchers
 from keras_xmr.commands._cli import main
 from keras_xmr.config.contracts import MatcherContract
 from keras_xmr.config.schema import EvaluationOptions
-from keras_xmr.evaluation import scoring
 from keras_xmr.evaluation.embed import join
 from keras_xmr.evaluation.evaluate import evaluate_split
 from keras_xmr.evaluation.files import read_figures_file
@@ -69,9 +68,6 @@ def tokens(random, count):
 @pytest.mark.parametrize(
     ("matcher", "embeddings"),
     [
-        (matchers.Cosine(), gaussians),
-        (matchers.MeanOnly(), gaussians),
-        (matchers.ClosedFormSampled(), gaussians),
         (matchers.MatchProbability(test_samples=2), gaussians),
         (matchers.Mahalanobis(), gaussians),
         (matchers.MaxCosine(), sets),
@@ -90,23 +86,6 @@ def test_figures_are_those_of_the_whole_matrix(random, matcher, embeddings, monk
     for side in ("image_to_text", "text_to_image"):
         values = getattr(found.metrics, side).values["rank"]
         np.testing.assert_array_equal(values, getattr(expected.metrics, side).values["rank"])
-
-
-def test_captions_go_to_the_device_once_a_pass(random, monkeypatch):
-    sent, part = [], scoring._part
-
-    def counted(embedding, items):
-        sent.append(len(items))
-        return part(embedding, items)
-
-    monkeypatch.setattr(scoring, "_part", counted)
-    images, captions = gaussians(random, IMAGES), gaussians(random, CAPTIONS)
-    score_tiles(matchers.Cosine(), images, captions, (2, 8)).dense()
-    assert sum(sent) == IMAGES + CAPTIONS
-    sent.clear()
-    monkeypatch.setattr(scoring, "ON_DEVICE", 0)
-    score_tiles(matchers.Cosine(), images, captions, (2, 8)).dense()
-    assert sum(sent) == IMAGES + 6 * CAPTIONS
 
 
 @pytest.mark.slow

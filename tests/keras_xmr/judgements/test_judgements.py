@@ -98,20 +98,6 @@ def test_identical_captions_match_each_others_images():
         add_judgements(replace(truth, texts=(), extra={}), ["identical_captions"])
 
 
-def test_multi_hot_counts_a_label_once():
-    found = multi_hot([(2, 2, 0), (), (1,)], 3).toarray()
-    np.testing.assert_array_equal(found, [[1, 0, 1], [0, 0, 0], [0, 1, 0]])
-    assert multi_hot([], 3).shape == (0, 3)
-
-
-def test_judgements_are_compared_by_identity():
-    one, other = (Judgements.from_pairs(np.arange(2), 2) for _ in range(2))
-    assert one == one
-    assert one != other
-    assert one in [other, one]
-    assert len({one, other}) == 2
-
-
 def test_csv_judgements_are_graded_and_many_to_many(tmp_path):
     text = "grade,image,caption\n2,a,1\n0.5,a,4\n1,b,1\n0,c,2\n\n2,a,1\n"
     found = read_judgements(written(tmp_path, text), IMAGES, CAPTIONS)
@@ -351,27 +337,6 @@ def test_captions_are_equal_if_their_words_are(left, right, same):
     assert judgements.grades.nnz == (4 if same else 2)
 
 
-@pytest.mark.parametrize(
-    ("pairs", "grades", "says"),
-    [
-        ([[0, 1], [0, 0], [0, 1]], [1, 1, 2], "image 0 and caption 1 have 2 grades"),
-        ([[0, 1], [0, 0]], [1, -1], "below 0 or NaN"),
-        ([[0, 1], [0, 1]], [1, -1], "have 2 grades"),
-        ([[0, 1], [0, 0]], [1, np.nan], "below 0 or NaN"),
-    ],
-)
-def test_repeated_pairs_and_negative_grades_are_refused(pairs, grades, says):
-    with pytest.raises(ArgumentError, match=says):
-        Judgements.from_grades(np.array(pairs), np.array(grades, float), (2, 2))
-
-
-def test_no_pairs_are_judgements_and_true_and_false_are_no_rows():
+def test_no_pairs_are_judgements():
     nothing = Judgements.from_grades(np.empty((0, 2)), [], (2, 3), fully_judged=False)
     assert (nothing.grades.nnz, nothing.image_query_mask.any()) == (0, False)
-    with pytest.raises(ArgumentError, match="names an image for each caption"):
-        Judgements.from_pairs(np.array([True, False]), 2)
-
-
-def test_a_mask_of_row_numbers_is_refused():
-    with pytest.raises(ArgumentError, match="True or False for each query"):
-        Judgements(scipy.sparse.csr_array(np.eye(2)), image_query_mask=np.array([0, 1]))

@@ -47,7 +47,8 @@ def test_captions_go_by_id_or_by_text(tmp_path):
 def test_a_pair_that_is_judged_by_id_and_by_text_is_one(tmp_path):
     found = read(tmp_path / "marks.csv", "c.jpg,c#0,1", "c.jpg,a cat,1")
     assert BatchGrades(found.grades, IMAGES, CAPTIONS)(np.array([2]), np.array([3])) == [[1]]
-    with pytest.raises(JudgementsError, match=r"marks.csv:3: image 'c.jpg' and caption 'a cat'"):
+    twice = r"marks.csv:3: image 'c.jpg' and caption 'a cat' .*judged 1 above and 0 here"
+    with pytest.raises(JudgementsError, match=twice):
         read(tmp_path / "marks.csv", "c.jpg,c#0,1", "c.jpg,a cat,0")
 
 
@@ -94,11 +95,6 @@ def test_blanks_around_a_name_count_where_the_data_set_has_them(tmp_path):
     assert found.grades == {("a.jpg", "c0"): 1.0, ("b.jpg ", "c1 "): 0.0}
 
 
-def test_a_pair_is_judged_once(tmp_path):
-    with pytest.raises(JudgementsError, match="judged 1 above and 0 here"):
-        read(tmp_path / "marks.csv", "a.jpg,a dog,1", "a.jpg,a dog,0")
-
-
 def test_marks_of_searches_are_judgements_to_measure_by(tmp_path):
     path = written(tmp_path / "marks.csv", "c.jpg,a  dog,1", "a.jpg,c#0,2")
     ids, texts = zip(*CAPTIONS, strict=True)
@@ -117,19 +113,11 @@ def test_what_people_say_goes_before_what_was_annotated():
     np.testing.assert_allclose(found["targets"], [[0, 1, 0], [0, 1, 0], [0, 0.5, 1]])
 
 
-LOSSES = {
-    "pcme": lambda: models.pcme(),
-    "pcme++": lambda: models.pcmepp(),
-    "points": lambda: models.points(),
-    "msrm": lambda: models.msrm(),
-}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", LOSSES)
-def test_the_gradient_attracts_what_is_right_and_repels_what_is_wrong(name):
+@pytest.mark.parametrize("make", [models.pcmepp, models.points, models.msrm])
+def test_the_gradient_attracts_what_is_right_and_repels_what_is_wrong(make):
     """A pair that nobody has annotated (0, 2), and the annotated pair (0, 0) called wrong."""
-    model = LOSSES[name]()
+    model = make()
     x, y = models.batch(4)
     y["image_id"] = np.arange(4)
     judged = {grade: np.full((4, 4), np.nan, np.float32) for grade in (1, 0)}
@@ -193,13 +181,8 @@ def test_batches_carry_the_grades(trained):
         np.testing.assert_array_equal(y["judged"], judged(images, captions))
 
 
-@pytest.mark.parametrize(
-    ("config", "overrides", "what"),
-    [
-        ("scenes_pcmepp", ["objective=[{name: kl_divergence, weight: 1}]"], "no loss"),
-    ],
-)
-def test_losses_that_cannot_learn_from_it_are_refused(config, overrides, what):
-    with pytest.raises(ConfigError, match=what):
-        load_config(find_config(config), ["data.training_judgements=marks.csv", *overrides])
-    load_config(find_config(config), ["data.training_judgements=marks.csv"])
+def test_losses_that_cannot_learn_from_it_are_refused():
+    marks = "data.training_judgements=marks.csv"
+    with pytest.raises(ConfigError, match="no loss"):
+        load_config(find_config("scenes_pcmepp"), [marks, "objective=[kl_divergence]"])
+    load_config(find_config("scenes_pcmepp"), [marks])

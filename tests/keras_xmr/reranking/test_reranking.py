@@ -68,16 +68,6 @@ def test_fast_reranking_in_float32_ranks_as_golden_but_for_rounding(golden):
             assert (ranking(found) != order).mean() < 0.01
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_fast_reranking_is_the_formula(cosines, dtype):
-    scores = cosines.astype(dtype)
-    i2t, t2i = FastReranking(gamma1=9, gamma2=8, lambda1=8, lambda2=17)(scores)
-    expected = oracles.fast_reranking(scores, 9, 8, 8, 17)
-    tolerance = 1e-12 if dtype == np.float64 else 3e-6
-    np.testing.assert_allclose(np.exp(i2t.astype(float)), expected[0], rtol=10 * tolerance)
-    np.testing.assert_allclose(np.exp(t2i.astype(float)), expected[1], rtol=10 * tolerance)
-
-
 def test_large_scales_neither_overflow_nor_vanish(cosines):
     scores = (30 * cosines).astype(np.float32)
     exact = scores.astype(float)
@@ -139,13 +129,6 @@ def test_neighbours_equal_a_plain_reading(cosines, reranker, kind):
                 np.testing.assert_array_equal(after[query], expected)
 
 
-def test_reciprocal_neighbours_prefer_who_would_choose_the_query():
-    # Caption 1 is every image's first choice but belongs to image 0.
-    scores = np.array([[0.5, 0.9, 0.1], [0.7, 0.8, 0.2], [0.1, 0.6, 0.5]])
-    i2t, _ = ReciprocalNeighbours(neighbours=2)(scores)
-    np.testing.assert_array_equal(ranking(i2t)[:, 0], [1, 0, 2])
-
-
 @by_name(RERANKERS)
 def test_tiles_do_not_matter(cosines, reranker, monkeypatch):
     scores = cosines.astype(np.float32)
@@ -157,25 +140,6 @@ def test_tiles_do_not_matter(cosines, reranker, monkeypatch):
     monkeypatch.setattr(neighbours, "_QUERIES", 3)
     for found, expected in zip(reranker(scores), whole, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
-
-
-@by_name(RERANKERS)
-def test_directions_mirror_each_other(cosines, reranker):
-    if isinstance(reranker, FastReranking):
-        reranker = FastReranking(gamma1=9, gamma2=8, lambda1=9, lambda2=8)
-    i2t, t2i = reranker(cosines)
-    mirrored = reranker(cosines.T)
-    np.testing.assert_allclose(mirrored.text_to_image.T, i2t, atol=1e-12)
-    np.testing.assert_allclose(mirrored.image_to_text.T, t2i, atol=1e-12)
-
-
-@by_name(ALL)
-def test_the_order_of_images_and_captions_does_not_matter(cosines, reranker, random):
-    rows, columns = random.permutation(70), random.permutation(130)
-    for found, expected in zip(
-        reranker(cosines[np.ix_(rows, columns)]), reranker(cosines), strict=True
-    ):
-        np.testing.assert_allclose(found, expected[np.ix_(rows, columns)], atol=1e-12)
 
 
 @by_name(ALL)
@@ -190,11 +154,11 @@ def test_scores_are_left_alone_and_equal_ones_stay_equal(cosines, reranker):
 
 
 @by_name(ALL)
-@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_is_refused_with_its_place(cosines, reranker, wrong):
-    cosines[66, 101] = wrong
-    with pytest.raises(ValueError, match=r"image 66 and caption 101 is (nan|inf|-inf)"):
-        reranker(cosines)
+def test_what_is_not_finite_is_refused_with_its_place(cosines, reranker):
+    for wrong in (np.nan, np.inf, -np.inf):
+        cosines[66, 101] = wrong
+        with pytest.raises(ValueError, match=f"image 66 and caption 101 is {wrong}"):
+            reranker(cosines)
 
 
 @by_name(ALL)
@@ -208,6 +172,9 @@ def test_odd_shapes_and_types(reranker):
         reranker(np.zeros(5))
     with pytest.raises(ValueError, match=r"\(0, 5\)"):
         reranker(np.zeros((0, 5)))
+    for scores in ([[1j]], [["1"]], [[None]]):
+        with pytest.raises(ValueError, match="scores must be numbers, got"):
+            reranker(np.array(scores))
     for count in (0, 2.5, True, "5"):
         with pytest.raises(ArgumentError, match="a whole number and at least 1"):
             reranking.ReciprocalNeighbours(neighbours=count)
@@ -237,19 +204,10 @@ def test_hubs_that_spoil_a_ranking_are_undone(random):
         assert evaluate_scores(ScoreMatrices(i2t, t2i), judgements).summary["rsum"] > plain
 
 
-def test_scores_that_are_no_numbers_are_refused():
-    for scores in ([[1j]], [["1"]], [[None]]):
-        with pytest.raises(ValueError, match="scores must be numbers, got"):
-            FastReranking()(np.array(scores))
-
-
-@pytest.mark.parametrize("name", ["significance", "reverse", "decay"])
-def test_factors_are_numbers(name):
+def test_options_that_are_out_of_range_are_refused():
     for wrong in (-1, np.nan, "a", None, [1]):
-        with pytest.raises(ArgumentError, match=f"{name} must be .* and finite, got"):
-            MultiFactor(**{name: wrong})
-
-
-def test_a_preset_that_does_not_exist_is_refused():
+        for name in ("significance", "reverse", "decay"):
+            with pytest.raises(ArgumentError, match=f"{name} must be .* and finite, got"):
+                MultiFactor(**{name: wrong})
     with pytest.raises(ArgumentError, match="preset must be one of coco, flickr30k, cub, got 'x'"):
         FastReranking(preset="x")
