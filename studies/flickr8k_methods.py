@@ -3,8 +3,8 @@
 Every method is a config of `csv_pretrained*` on the data of Flickr8K: the same frozen encoders, the
 same rate and number of epochs; the validation split chooses the epoch. Baselines see the averaged
 features and are tuned on the same split; they are of NumPy alone, so that what the project is
-compared with is not itself. Test is measured once per run: recalls by the annotated pairs, and what
-the crowd and the experts judged.
+compared with is not itself, but for fast re-ranking. Test is measured once per run: recalls by the
+annotated pairs, and what the crowd and the experts judged.
 
 A line per run is appended to `--results`; what has a line is not run again, so a study that was
 stopped goes on. Seeds come last: with fewer, all methods have as many. `--table` alone prints the
@@ -24,6 +24,8 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -52,13 +54,18 @@ from data_pipelines.records import SplitRecords
 from keras_xmr.commands._steps import Run
 from keras_xmr.config.loader import find_config, load_config, packaged_configs
 from keras_xmr.config.schema import Config
+from keras_xmr.evaluation.embed import embed_split
 from keras_xmr.evaluation.evaluate import evaluate_matrices, evaluate_split
+from keras_xmr.evaluation.results import EmbeddedSplit, Evaluation
+from keras_xmr.evaluation.scoring import score_tiles
 from keras_xmr.evaluation.uncertainty.assessment import few_words
 from keras_xmr.metrics.chance import chance
 from keras_xmr.metrics.score_matrices import ScoreMatrices
+from keras_xmr.reranking import CSLS, FastReranking, ScoreBank
 
 ALONE = "crowd_alone"
-PLAIN = ("chance", *WITHOUT_SEEDS, "dual_encoder", "dual_encoder_csls")
+CORRECTED = ("csv_pretrained_msrm",)
+"""Methods that are measured with the correction for hubs, too."""
 METHODS = tuple(name for name in packaged_configs() if name.startswith("csv_pretrained"))
 
 _IMAGE_RIDGES = (3.0, 10.0, 30.0, 100.0)
@@ -90,8 +97,12 @@ class Pairs:
 
 
 Ranks = tuple[np.ndarray, np.ndarray]
-Baseline = Callable[[Pairs, Pairs, Pairs, int], tuple[float, np.ndarray]]
-"""Pairs that train, of dev and of test, and a seed: RSUM on dev, and scores (N, M) of test."""
+Scores = np.ndarray | tuple[np.ndarray, np.ndarray]
+"""Scores (N, M) of images and captions, or one such matrix for each side as queries."""
+Embedded = Sequence[Sequence[np.ndarray]]
+"""Unit vectors of images and captions of train, with one caption each, of dev and of test."""
+Embedder = Callable[[Pairs, Pairs, Pairs, int], Embedded]
+"""Pairs that train, of dev, which choose, and of test, and a seed."""
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
@@ -99,23 +110,29 @@ def unit(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
-def ranks(scores: np.ndarray, image_ids: np.ndarray) -> Ranks:
+def ranks(scores: Scores, image_ids: np.ndarray) -> Ranks:
     """Ranks, from 1, of the best own caption of an image and of the image of a caption.
 
     Ties count against.
 
     Args:
-        scores: (N, M), images by captions.
+        scores: Scores of images and captions.
         image_ids: The row of the image of each caption, (M,).
 
     Returns:
         The rank of each image (N,) and of each caption (M,).
     """
-    own = image_ids == np.arange(len(scores))[:, None]
-    best = np.where(own, scores, -np.inf).max(axis=1)
-    to_captions = (np.where(own, -np.inf, scores) >= best[:, None]).sum(axis=1) + 1
-    right = scores[image_ids, np.arange(len(image_ids))]
-    return to_captions, (scores >= right).sum(axis=0)
+    i2t, t2i = scores if isinstance(scores, tuple) else (scores, scores)
+    own = image_ids == np.arange(len(i2t))[:, None]
+    best = np.where(own, i2t, -np.inf).max(axis=1)
+    to_captions = (np.where(own, -np.inf, i2t) >= best[:, None]).sum(axis=1) + 1
+    right = t2i[image_ids, np.arange(len(image_ids))]
+    return to_captions, (t2i >= right).sum(axis=0)
+
+
+def cosines(images: np.ndarray, captions: np.ndarray, *_: np.ndarray) -> np.ndarray:
+    """Cosines of unit vectors, (N, M)."""
+    return images @ captions.T
 
 
 def csls(
@@ -133,39 +150,37 @@ def csls(
     return images @ captions.T - (of_images[:, None] + of_captions) / 2
 
 
-def ridge_regression(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> tuple[float, np.ndarray]:
+def reranked(
+    scale: float, images: np.ndarray, captions: np.ndarray, *_: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Fast re-ranking, which reads all test queries at once (Wei et al. 2023, Eq. 14)."""
+    scales = dict.fromkeys(("gamma1", "gamma2", "lambda1", "lambda2"), scale)
+    return FastReranking(**scales)(images @ captions.T)
+
+
+CORRECTIONS: dict[str, Sequence[Callable[..., Scores]]] = {
+    "": [cosines],
+    "_csls": [csls],
+    "_reranked": [partial(reranked, scale) for scale in (10, 15, 20, 30, 40)],
+}
+"""By name, what is tried on dev."""
+
+
+def ridge_regression(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> Embedded:
     """Predicts the mean of an image's sentence embeddings from its features, in closed form."""
     return _best_maps(_ridge_maps(train), train, dev, test)
 
 
-def cca(
-    train: Pairs,
-    dev: Pairs,
-    test: Pairs,
-    seed: int,
-    local_scaling: bool = False,
-) -> tuple[float, np.ndarray]:
+def cca(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> Embedded:
     """Regularised canonical correlation analysis, in closed form (Vinod 1976).
 
     Two ridges, the number of directions, and the power of its correlation that each is weighted
     with (Gong et al. 2014, section 3.1).
     """
-    return _best_maps(_cca_maps(train), train, dev, test, local_scaling)
+    return _best_maps(_cca_maps(train), train, dev, test)
 
 
-def cca_csls(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> tuple[float, np.ndarray]:
-    """The same, whose scores are those of `csls`."""
-    return cca(train, dev, test, seed, local_scaling=True)
-
-
-def dual_encoder(
-    train: Pairs,
-    dev: Pairs,
-    test: Pairs,
-    seed: int,
-    epochs: float = 1.0,
-    local_scaling: bool = False,
-) -> tuple[float, np.ndarray]:
+def dual_encoder(train: Pairs, dev: Pairs, test: Pairs, seed: int, epochs: float = 1.0) -> Embedded:
     """A linear map a side to 256 numbers, trained with symmetric InfoNCE and AdamW.
 
     Inputs are centred and scaled to a mean square of 1. Settings, the number of epochs, and
@@ -177,22 +192,14 @@ def dual_encoder(
         test: What is ranked.
         seed: Seed of weights, batches and dropout.
         epochs: Factor of the epochs of all settings.
-        local_scaling: Whether scores are those of `csls`.
     """
     rooted = tuple(_roots(pairs) for pairs in (train, dev, test))
     found = [
-        _train_dual_encoder(splits, setting, seed, epochs, local_scaling)
+        _train_dual_encoder(splits, setting, seed, epochs)
         for setting in SETTINGS
         for splits in ((train, dev, test), rooted)
     ]
-    return max(found, key=lambda each: each[0])
-
-
-def dual_encoder_csls(
-    train: Pairs, dev: Pairs, test: Pairs, seed: int, epochs: float = 1.0
-) -> tuple[float, np.ndarray]:
-    """The same, whose scores are those of `csls`."""
-    return dual_encoder(train, dev, test, seed, epochs, local_scaling=True)
+    return max(found, key=lambda each: each[0])[1]
 
 
 @dataclass(frozen=True)
@@ -222,9 +229,8 @@ def _train_dual_encoder(
     setting: Setting,
     seed: int,
     epochs: float,
-    local_scaling: bool,
-) -> tuple[float, np.ndarray]:
-    """RSUM on dev, and the scores of test, of the epoch whose cosines are the best on dev."""
+) -> tuple[float, Embedded]:
+    """RSUM on dev, and what the epoch embeds whose cosines are the best there."""
     random = np.random.default_rng(seed)
     train, dev, test = splits
     (x, y), (dev_x, dev_y), (test_x, test_y) = (
@@ -248,31 +254,54 @@ def _train_dual_encoder(
         rsum = float(recalls(found).sum())
         if rsum > best[0]:
             best = rsum, left.copy(), right.copy()
-    _, left, right = best
+    rsum, left, right = best
     one = y[[captions[0] for captions in captions_of]]
-    seen = [unit(x @ left), unit(one @ right)] if local_scaling else []
-    sides = [
-        _scores([unit(images @ left), unit(captions @ right)], seen)
-        for images, captions in ((dev_x, dev_y), (test_x, test_y))
-    ]
-    return float(recalls(ranks(sides[0], dev.image_ids)).sum()), sides[1]
+    sides = ((x, one), (dev_x, dev_y), (test_x, test_y))
+    return rsum, [(unit(images @ left), unit(captions @ right)) for images, captions in sides]
 
 
-def random_order(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> tuple[float, np.ndarray]:
-    """Random scores, of each test split its own."""
-    random = np.random.default_rng([seed, zlib.crc32(test.images.tobytes())])
-    first, scores = (random.random((len(p.images), len(p.captions))) for p in (dev, test))
-    return float(recalls(ranks(first, dev.image_ids)).sum()), scores
-
-
-BASELINES: dict[str, Baseline] = {
-    "chance": random_order,
+EMBEDDERS: dict[str, Embedder] = {
     "ridge": ridge_regression,
-    "dual_encoder": dual_encoder,
-    "dual_encoder_csls": dual_encoder_csls,
     "cca": cca,
-    "cca_csls": cca_csls,
+    "dual_encoder": dual_encoder,
 }
+BASELINES = {
+    name + correction: (parts, correction)
+    for name, parts in {**{n: (n,) for n in EMBEDDERS}, "sum": ("cca", "dual_encoder")}.items()
+    for correction in ([""] if name == "ridge" else CORRECTIONS)
+}
+"""Baselines by name: what embeds, and the correction of the scores."""
+PLAIN = ("chance", SHORTEST_FIRST, *BASELINES)
+
+
+def measure_baseline(
+    embedded: Sequence[Embedded], correction: str, dev: Pairs
+) -> tuple[float, Scores]:
+    """RSUM on dev, and the scores of test, of a baseline or of the weighted sum of two.
+
+    The weight, and the scale of a correction, are chosen on dev.
+
+    Args:
+        embedded: What one or two embed.
+        correction: A key of `CORRECTIONS`.
+        dev: The pairs of dev.
+    """
+    shares = [(1.0,)] if len(embedded) == 1 else [(w, 1 - w) for w in (0.3, 0.4, 0.5, 0.6, 0.7)]
+
+    def scores(weights: Sequence[float], correct: Callable[..., Scores], split: int) -> Scores:
+        parts = list(zip(weights, embedded, strict=True))
+        train, own = (
+            [np.concatenate([w**0.5 * e[n][side] for w, e in parts], axis=1) for side in range(2)]
+            for n in (0, split)
+        )
+        return correct(*own, *train)
+
+    def rsum(setting: tuple[Any, Any]) -> float:
+        return float(recalls(ranks(scores(*setting, 1), dev.image_ids)).sum())
+
+    found = [(rsum(each), each) for each in product(shares, CORRECTIONS[correction])]
+    reached, best = max(found, key=lambda each: each[0])
+    return reached, scores(*best, 2)
 
 
 def _roots(pairs: Pairs) -> Pairs:
@@ -280,19 +309,10 @@ def _roots(pairs: Pairs) -> Pairs:
     return Pairs(unit(roots), pairs.captions, pairs.image_ids)
 
 
-def _scores(vectors: Sequence[np.ndarray], seen: Sequence[np.ndarray]) -> np.ndarray:
-    """Cosines of images and captions, or those of `csls` if there are training items."""
-    return csls(*vectors, *seen) if seen else vectors[0] @ vectors[1].T
-
-
 def _best_maps(
-    maps: Iterator[tuple[np.ndarray, np.ndarray]],
-    train: Pairs,
-    dev: Pairs,
-    test: Pairs,
-    local_scaling: bool = False,
-) -> tuple[float, np.ndarray]:
-    """RSUM on dev, and scores of test, of the pair of linear maps that is best on dev."""
+    maps: Iterator[tuple[np.ndarray, np.ndarray]], train: Pairs, dev: Pairs, test: Pairs
+) -> Embedded:
+    """What the pair of linear maps embeds that is best on dev."""
     means = train.images.mean(axis=0), train.captions.mean(axis=0)
     one = np.unique(train.image_ids, return_index=True)[1]
 
@@ -300,14 +320,13 @@ def _best_maps(
         sides = zip((images, captions), means, maps, strict=True)
         return [unit((side - mean) @ matrix) for side, mean, matrix in sides]
 
-    def rsum(pair: tuple[np.ndarray, np.ndarray], seen: Sequence[np.ndarray] = ()) -> float:
-        scores = _scores(mapped(dev.images, dev.captions, *pair), seen)
+    def rsum(pair: tuple[np.ndarray, np.ndarray]) -> float:
+        scores = cosines(*mapped(dev.images, dev.captions, *pair))
         return float(recalls(ranks(scores, dev.image_ids)).sum())
 
-    reached, best = max(((rsum(pair), pair) for pair in maps), key=lambda each: each[0])
-    seen = mapped(train.images, train.captions[one], *best) if local_scaling else []
-    scores = _scores(mapped(test.images, test.captions, *best), seen)
-    return rsum(best, seen) if seen else reached, scores
+    best = max(((rsum(pair), pair) for pair in maps), key=lambda each: each[0])[1]
+    sides = ((train.images, train.captions[one]), (dev.images, dev.captions))
+    return [mapped(*side, *best) for side in (*sides, (test.images, test.captions))]
 
 
 def _ridge_maps(train: Pairs) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -452,12 +471,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _run_missing(options: argparse.Namespace) -> None:
     done = {(line["method"], line["seed"]) for line in read_lines(options.results)}
     for seed in range(options.seeds):
-        missing = [m for m in options.methods if (m, seed) not in done]
         plain = [m for m in PLAIN if (m, seed) not in done and not (seed and m in WITHOUT_SEEDS)]
         for line in _lines_of_baselines(plain, seed, options):
             _append(line, options.results)
-        for method in missing:
-            _append(_train(method, seed, options), options.results)
+        for method in options.methods:
+            if (method, seed) not in done:
+                for line in _train(method, seed, options):
+                    _append(line, options.results)
 
 
 def _append(line: dict[str, Any], path: Path) -> None:
@@ -500,8 +520,8 @@ def _prepared(config: Config) -> Run:
     return run
 
 
-def _train(method: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Trains and measures a method."""
+def _train(method: str, seed: int, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Trains and measures a method; its own line comes last and says that all are there."""
     config = _config(method, seed, options)
     run = _prepared(config)
     begin = time.perf_counter(), time.process_time()
@@ -509,10 +529,29 @@ def _train(method: str, seed: int, options: argparse.Namespace) -> dict[str, Any
     seconds = _seconds(begin)
     best = 100 * json.loads(run.folder.done.read_text("utf-8"))["best"]
     evaluation = evaluate_split(run.model, run.embedded_records, "test", run.tokenizer, config)
-    line = _line(method, seed, best, evaluation) | seconds
+    lines = [_line(method, seed, best, evaluation) | seconds]
+    if method in CORRECTED:
+        corrected = _csls_of(run, evaluation.embedded)
+        lines.insert(0, _line(f"{method}, CSLS", seed, None, corrected) | seconds)
     keras.backend.clear_session()
     shutil.rmtree(config.folder)
-    return line
+    return lines
+
+
+def _csls_of(run: Run, test: EmbeddedSplit) -> Evaluation:
+    """Test again, by CSLS with a bank of the training photos and a caption of each."""
+    config, split = run.config, run.embedded_records.split("train")
+    train = embed_split(run.model, split, run.tokenizer, config)
+    one = np.unique(split.caption_image, return_index=True)[1]
+    captions = {name: values[one] for name, values in train.captions.items()}
+    pairs = (train.images, test.captions), (test.images, captions), (test.images, test.captions)
+    i2t, t2i, scores = (
+        np.asarray(score_tiles(run.model.matcher, *pair, config.evaluation.tile).image_to_text)
+        for pair in pairs
+    )
+    found = ScoreMatrices.of(CSLS(ScoreBank(i2t, t2i.T))(scores))
+    part = run.embedded_records.split("test")
+    return evaluate_matrices([("csls", found)], run.records, part, config)
 
 
 def _lines_of_baselines(
@@ -522,14 +561,21 @@ def _lines_of_baselines(
     if not names:
         return
     run, splits, pairs = _features(seed, options)
+    embed = cache(lambda name: EMBEDDERS[name](*pairs, seed))
     for name in names:
         begin = time.perf_counter(), time.process_time()
-        if name == SHORTEST_FIRST:
-            val, scores = None, shortest_first(splits[2].texts, len(splits[2]))[0]
+        val: float | None = None
+        scores: Scores
+        if name == "chance":
+            random = np.random.default_rng([seed, zlib.crc32(pairs[2].images.tobytes())])
+            scores = random.random((len(pairs[2].images), len(pairs[2].captions)))
+        elif name == SHORTEST_FIRST:
+            scores = shortest_first(splits[2].texts, len(splits[2]))[0]
         else:
-            val, scores = BASELINES[name](*pairs, seed)
+            parts, correction = BASELINES[name]
+            val, scores = measure_baseline([embed(part) for part in parts], correction, pairs[1])
         seconds = _seconds(begin)
-        matrices = ScoreMatrices.of(scores.astype(np.float32))
+        matrices = ScoreMatrices.of(scores)
         evaluation = evaluate_matrices([(name, matrices)], run.records, splits[2], run.config)
         yield _line(name, seed, val, evaluation) | seconds
 

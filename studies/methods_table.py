@@ -42,7 +42,7 @@ from keras_xmr.metrics.bootstrap import Estimate, Seeds, resampled_means
 RESULTS = Path(__file__).parent / "results" / "flickr8k_methods.jsonl"
 SHORTEST_FIRST = "shortest_first"
 NO_MODEL = ("chance", SHORTEST_FIRST)
-WITHOUT_SEEDS = ("ridge", "cca", "cca_csls", SHORTEST_FIRST)
+WITHOUT_SEEDS = ("ridge", "cca", "cca_csls", "cca_reranked", SHORTEST_FIRST)
 JUDGED = ("r_precision", "map_at_r")
 PEOPLE = ("crowd", "experts")
 SIDES = {"i2t": "image_to_text", "t2i": "text_to_image"}
@@ -55,6 +55,11 @@ _LABELS = {
     "cca_csls": "CCA, CSLS",
     "dual_encoder": "linear dual encoder, tuned",
     "dual_encoder_csls": "linear dual encoder, tuned, CSLS",
+    "sum": "CCA + linear dual encoder",
+    "sum_csls": "CCA + linear dual encoder, CSLS",
+    "cca_reranked": "CCA, re-ranked",
+    "dual_encoder_reranked": "linear dual encoder, tuned, re-ranked",
+    "sum_reranked": "CCA + linear dual encoder, re-ranked",
 }
 
 ANNOTATED = {"R@1": (1,), "R@5": (5,), "R@10": (10,), "RSUM": (1, 5, 10)}
@@ -150,14 +155,15 @@ class Method:
     @property
     def label(self) -> str:
         """Its name in tables."""
-        return _LABELS.get(self.name, f"`{self.name.removeprefix('csv_pretrained_')}`")
+        config, *correction = self.name.removeprefix("csv_pretrained_").split(", ")
+        return _LABELS.get(self.name, ", ".join([f"`{config}`", *correction]))
 
     @property
     def fidelity(self) -> str:
         """Whether its config follows its paper; empty of what has no config."""
         if not self.name.startswith("csv_pretrained"):
             return ""
-        return fidelity_text(load_config(find_config(self.name)).fidelity or "")
+        return fidelity_text(load_config(find_config(self.name.split(", ")[0])).fidelity or "")
 
     @cached_property
     def recalls(self) -> np.ndarray:

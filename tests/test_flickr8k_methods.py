@@ -115,18 +115,18 @@ def test_the_tracked_tables_are_those_of_the_tracked_runs(tables, tmp_path):
 @pytest.mark.slow
 def test_runs_are_measured_once_beside_baselines(bench, tables, tmp_path, capsys, monkeypatch):
     datasets.flickr8k(tmp_path / "raw")
-    for name in ("dual_encoder", "dual_encoder_csls"):
-        encoder = functools.partial(bench.BASELINES[name], epochs=1 / 36)
-        monkeypatch.setitem(bench.BASELINES, name, encoder)
+    encoder = functools.partial(bench.dual_encoder, epochs=1 / 36)
+    monkeypatch.setitem(bench.EMBEDDERS, "dual_encoder", encoder)
     arguments = [f"--flickr8k={tmp_path / 'raw'}", f"--work={tmp_path / 'work'}", "--seeds=1"]
     arguments += [f"--results={tmp_path / 'results.jsonl'}", f"--csv={tmp_path / 'table.csv'}"]
     arguments += [f"--image-preset={presets.resnet(tmp_path / 'resnet')}"]
-    arguments += [f"--text-preset={presets.bert(tmp_path / 'bert')}", "--methods=csv_pretrained"]
+    arguments += [f"--text-preset={presets.bert(tmp_path / 'bert')}", "--methods=csv_pretrained_msrm"]
     arguments += [f"--set={key}={value}" for key, value in SMALL.items()]
     bench.main(arguments)
     first = capsys.readouterr().out
     lines = (tmp_path / "results.jsonl").read_text().splitlines()
-    assert [json.loads(line)["method"] for line in lines] == [*bench.PLAIN, "csv_pretrained"]
+    methods = [f"csv_pretrained_msrm{correction}" for correction in (", CSLS", "")]
+    assert [json.loads(line)["method"] for line in lines] == [*bench.PLAIN, *methods]
     judged = json.loads(lines[-1])["judged"]["crowd"]["r_precision"]
     assert judged["i2t"]["queries"]
     assert len(judged["i2t"]["queries"]) == len(judged["i2t"]["values"])
