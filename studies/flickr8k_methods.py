@@ -72,7 +72,6 @@ _IMAGE_RIDGES = (3.0, 10.0, 30.0, 100.0)
 _CAPTION_RIDGES = (0.3, 1.0, 3.0, 10.0)
 _EXPONENTS = (0.0, 0.5, 1.0)
 _DIMENSIONS = (64, 128, 256)
-_STRENGTHS = 10.0 ** np.arange(-2, 3.5, 0.5)
 
 
 @dataclass(frozen=True)
@@ -166,18 +165,26 @@ CORRECTIONS: dict[str, Sequence[Callable[..., Scores]]] = {
 """By name, what is tried on dev."""
 
 
-def ridge_regression(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> Embedded:
-    """Predicts the mean of an image's sentence embeddings from its features, in closed form."""
-    return _best_maps(_ridge_maps(train), train, dev, test)
-
-
 def cca(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> Embedded:
     """Regularised canonical correlation analysis, in closed form (Vinod 1976).
 
     Two ridges, the number of directions, and the power of its correlation that each is weighted
     with (Gong et al. 2014, section 3.1).
     """
-    return _best_maps(_cca_maps(train), train, dev, test)
+    means = train.images.mean(axis=0), train.captions.mean(axis=0)
+    one = np.unique(train.image_ids, return_index=True)[1]
+
+    def mapped(images: np.ndarray, captions: np.ndarray, *maps: np.ndarray) -> list[np.ndarray]:
+        sides = zip((images, captions), means, maps, strict=True)
+        return [unit((side - mean) @ matrix) for side, mean, matrix in sides]
+
+    def rsum(maps: tuple[np.ndarray, np.ndarray]) -> float:
+        scores = cosines(*mapped(dev.images, dev.captions, *maps))
+        return float(recalls(ranks(scores, dev.image_ids)).sum())
+
+    best = max(((rsum(maps), maps) for maps in _cca_maps(train)), key=lambda each: each[0])[1]
+    sides = ((train.images, train.captions[one]), (dev.images, dev.captions))
+    return [mapped(*side, *best) for side in (*sides, (test.images, test.captions))]
 
 
 def dual_encoder(train: Pairs, dev: Pairs, test: Pairs, seed: int, epochs: float = 1.0) -> Embedded:
@@ -260,15 +267,11 @@ def _train_dual_encoder(
     return rsum, [(unit(images @ left), unit(captions @ right)) for images, captions in sides]
 
 
-EMBEDDERS: dict[str, Embedder] = {
-    "ridge": ridge_regression,
-    "cca": cca,
-    "dual_encoder": dual_encoder,
-}
+EMBEDDERS: dict[str, Embedder] = {"cca": cca, "dual_encoder": dual_encoder}
 BASELINES = {
     name + correction: (parts, correction)
-    for name, parts in {**{n: (n,) for n in EMBEDDERS}, "sum": ("cca", "dual_encoder")}.items()
-    for correction in ([""] if name == "ridge" else CORRECTIONS)
+    for name, parts in (*((n, (n,)) for n in EMBEDDERS), ("sum", tuple(EMBEDDERS)))
+    for correction in CORRECTIONS
 }
 """Baselines by name: what embeds, and the correction of the scores."""
 PLAIN = ("chance", SHORTEST_FIRST, *BASELINES)
@@ -307,36 +310,6 @@ def measure_baseline(
 def _roots(pairs: Pairs) -> Pairs:
     roots = np.sign(pairs.images) * np.sqrt(np.abs(pairs.images))
     return Pairs(unit(roots), pairs.captions, pairs.image_ids)
-
-
-def _best_maps(
-    maps: Iterator[tuple[np.ndarray, np.ndarray]], train: Pairs, dev: Pairs, test: Pairs
-) -> Embedded:
-    """What the pair of linear maps embeds that is best on dev."""
-    means = train.images.mean(axis=0), train.captions.mean(axis=0)
-    one = np.unique(train.image_ids, return_index=True)[1]
-
-    def mapped(images: np.ndarray, captions: np.ndarray, *maps: np.ndarray) -> list[np.ndarray]:
-        sides = zip((images, captions), means, maps, strict=True)
-        return [unit((side - mean) @ matrix) for side, mean, matrix in sides]
-
-    def rsum(pair: tuple[np.ndarray, np.ndarray]) -> float:
-        scores = cosines(*mapped(dev.images, dev.captions, *pair))
-        return float(recalls(ranks(scores, dev.image_ids)).sum())
-
-    best = max(((rsum(pair), pair) for pair in maps), key=lambda each: each[0])[1]
-    sides = ((train.images, train.captions[one]), (dev.images, dev.captions))
-    return [mapped(*side, *best) for side in (*sides, (test.images, test.captions))]
-
-
-def _ridge_maps(train: Pairs) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    images = train.images - train.images.mean(axis=0)
-    target = train.own() - train.captions.mean(axis=0)
-    values, vectors = np.linalg.eigh(images @ images.T)
-    same = np.eye(target.shape[1])
-    for strength in _STRENGTHS:
-        damped = 1 / (np.maximum(values, 0) + strength * values.mean())
-        yield images.T @ ((vectors * damped) @ (vectors.T @ target)), same
 
 
 def _cca_maps(train: Pairs) -> Iterator[tuple[np.ndarray, np.ndarray]]:
