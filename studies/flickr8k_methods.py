@@ -72,6 +72,7 @@ _IMAGE_RIDGES = (3.0, 10.0, 30.0, 100.0)
 _CAPTION_RIDGES = (0.3, 1.0, 3.0, 10.0)
 _EXPONENTS = (0.0, 0.5, 1.0)
 _DIMENSIONS = (64, 128, 256)
+_BATCH, _RATE, _TEMPERATURES, _DROPOUT = 512, 1e-3, (0.035, 0.05), (0.6, 0.1)
 
 
 @dataclass(frozen=True)
@@ -187,10 +188,10 @@ def cca(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> Embedded:
     return [mapped(*side, *best) for side in (*sides, (test.images, test.captions))]
 
 
-def dual_encoder(train: Pairs, dev: Pairs, test: Pairs, seed: int, epochs: float = 1.0) -> Embedded:
+def dual_encoder(train: Pairs, dev: Pairs, test: Pairs, seed: int, epochs: int = 30) -> Embedded:
     """A linear map a side to 256 numbers, trained with symmetric InfoNCE and AdamW.
 
-    Inputs are centred and scaled to a mean square of 1. Settings, the number of epochs, and
+    Inputs are centred and scaled to a mean square of 1. The temperature, the number of epochs, and
     whether images are square roots are chosen on dev.
 
     Args:
@@ -198,44 +199,22 @@ def dual_encoder(train: Pairs, dev: Pairs, test: Pairs, seed: int, epochs: float
         dev: What chooses.
         test: What is ranked.
         seed: Seed of weights, batches and dropout.
-        epochs: Factor of the epochs of all settings.
+        epochs: The largest number of epochs.
     """
     rooted = tuple(_roots(pairs) for pairs in (train, dev, test))
     found = [
-        _train_dual_encoder(splits, setting, seed, epochs)
-        for setting in SETTINGS
+        _train_dual_encoder(splits, temperature, seed, epochs)
+        for temperature in _TEMPERATURES
         for splits in ((train, dev, test), rooted)
     ]
     return max(found, key=lambda each: each[0])[1]
 
 
-@dataclass(frozen=True)
-class Setting:
-    """Training of a dual encoder: epochs of a number of steps, or of every caption."""
-
-    batch: int
-    epochs: int
-    rate: float
-    temperature: float
-    image_dropout: float
-    caption_dropout: float
-    steps: int | None = None
-    falls: bool = True
-
-
-SETTINGS = (
-    # Best on 500 photos: 25 steps an epoch, as so many have, however few there are.
-    Setting(100, 36, 3e-4, 0.1, 0.6, 0.6, steps=25, falls=False),
-    # Best on 6,000.
-    Setting(512, 30, 1e-3, 0.05, 0.6, 0.1),
-)
-
-
 def _train_dual_encoder(
     splits: tuple[Pairs, Pairs, Pairs],
-    setting: Setting,
+    temperature: float,
     seed: int,
-    epochs: float,
+    epochs: int,
 ) -> tuple[float, Embedded]:
     """RSUM on dev, and what the epoch embeds whose cosines are the best there."""
     random = np.random.default_rng(seed)
@@ -245,17 +224,15 @@ def _train_dual_encoder(
     )
     sides = [_Linear(x.shape[1], random), _Linear(y.shape[1], random)]
     captions_of = [np.flatnonzero(train.image_ids == i) for i in range(len(x))]
-    batch = min(setting.batch, len(x))
-    steps = setting.steps or max(1, len(y) // batch)
-    count = max(1, round(setting.epochs * epochs))
+    batch = min(_BATCH, len(x))
+    steps = max(1, len(y) // batch)
     best: tuple[float, Any, Any] = (-1.0, None, None)
-    for epoch in range(count):
+    for epoch in range(epochs):
         for step in range(steps):
             images = random.permutation(len(x))[:batch]
             captions = [random.choice(captions_of[i]) for i in images]
-            done = (epoch + step / steps) / count if setting.falls else 0.0
-            rate = setting.rate * 0.5 * (1 + np.cos(np.pi * done))
-            _info_nce_step(sides, x[images], y[captions], random, setting, rate)
+            rate = _RATE * 0.5 * (1 + np.cos(np.pi * (epoch + step / steps) / epochs))
+            _info_nce_step(sides, x[images], y[captions], random, temperature, rate)
         left, right = (side.weights for side in sides)
         found = ranks(unit(dev_x @ left) @ unit(dev_y @ right).T, dev.image_ids)
         rsum = float(recalls(found).sum())
@@ -380,13 +357,12 @@ def _info_nce_step(
     x: np.ndarray,
     y: np.ndarray,
     random: np.random.Generator,
-    setting: Setting,
+    temperature: float,
     rate: float,
 ) -> None:
-    dropouts = setting.image_dropout, setting.caption_dropout
-    inputs = [_dropped(side, random, part) for side, part in zip((x, y), dropouts, strict=True)]
+    inputs = [_dropped(side, random, part) for side, part in zip((x, y), _DROPOUT, strict=True)]
     outputs = [side @ linear.weights for side, linear in zip(inputs, sides, strict=True)]
-    gradients = info_nce_gradients(*outputs, setting.temperature)
+    gradients = info_nce_gradients(*outputs, temperature)
     for linear, seen, gradient in zip(sides, inputs, gradients, strict=True):
         linear.update(seen.T @ gradient, rate)
 

@@ -103,6 +103,19 @@ def test_a_random_order_has_its_expectation(tables):
     assert (row["crowd i2t R-P"], row["experts t2i R-P"]) == ("25.0", "50.0")
 
 
+def test_the_weights_of_a_sum_are_chosen_on_dev(bench):
+    """One part knows photos 0 to 3, the other one 4 to 7; only both know all."""
+    ids = np.arange(8)
+    same = np.eye(8)
+    known = [np.where((ids < 4)[:, None] == half, same, 0) for half in (True, False)]
+    parts = [[(vectors, same)] * 3 for vectors in known]
+    dev = bench.Pairs(same, same, ids)
+    reached, scores = bench.measure_baseline(parts, "", dev)
+    assert reached == 600
+    assert (scores.argmax(axis=1) == ids).all()
+    assert max(bench.measure_baseline([part], "", dev)[0] for part in parts) < 600
+
+
 @pytest.mark.slow
 def test_the_tracked_tables_are_those_of_the_tracked_runs(tables, tmp_path):
     methods = tables.methods_of(tables.read_lines(tables.RESULTS))
@@ -115,12 +128,15 @@ def test_the_tracked_tables_are_those_of_the_tracked_runs(tables, tmp_path):
 @pytest.mark.slow
 def test_runs_are_measured_once_beside_baselines(bench, tables, tmp_path, capsys, monkeypatch):
     datasets.flickr8k(tmp_path / "raw")
-    encoder = functools.partial(bench.dual_encoder, epochs=1 / 36)
+    encoder = functools.partial(bench.dual_encoder, epochs=1)
     monkeypatch.setitem(bench.EMBEDDERS, "dual_encoder", encoder)
     arguments = [f"--flickr8k={tmp_path / 'raw'}", f"--work={tmp_path / 'work'}", "--seeds=1"]
     arguments += [f"--results={tmp_path / 'results.jsonl'}", f"--csv={tmp_path / 'table.csv'}"]
     arguments += [f"--image-preset={presets.resnet(tmp_path / 'resnet')}"]
-    arguments += [f"--text-preset={presets.bert(tmp_path / 'bert')}", "--methods=csv_pretrained_msrm"]
+    arguments += [
+        f"--text-preset={presets.bert(tmp_path / 'bert')}",
+        "--methods=csv_pretrained_msrm",
+    ]
     arguments += [f"--set={key}={value}" for key, value in SMALL.items()]
     bench.main(arguments)
     first = capsys.readouterr().out
