@@ -74,6 +74,14 @@ class Gaussian(Head):
         **kwargs: Any,
     ) -> None:
         super().__init__(dimension, pooling, **kwargs)
+        self.local_attention = local_attention
+        self.initial_log_variance = initial_log_variance
+        self.variance = variance
+        self.variance_floor = variance_floor
+        self.normalize = normalize
+        self.variance_pooling = variance_pooling
+        self.keep_mean = keep_mean
+        self.rezero = rezero
         if not keep_mean:
             self.mean_pooling = self.new_pooling("mean_pooling")
             if not rezero:

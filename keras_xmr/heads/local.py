@@ -65,6 +65,8 @@ class AttentivePoint(_LocalHead):
         **kwargs: Any,
     ) -> None:
         super().__init__(dimension, pooling, **kwargs)
+        self.activation = activation
+        self.rezero = rezero
         self.residual = self.local_residual(activation=activation, rezero=rezero)
 
     def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
@@ -99,6 +101,9 @@ class PIENet(_LocalHead):
         **kwargs: Any,
     ) -> None:
         super().__init__(dimension, pooling, **kwargs)
+        self.set_size = set_size
+        self.dropout = dropout
+        self.rezero = rezero
         self.residual = self.local_residual(set_size, dropout=dropout, rezero=rezero)
 
 
@@ -135,6 +140,9 @@ class DynamicSubEmbeddings(_LocalHead):
         **kwargs: Any,
     ) -> None:
         super().__init__(dimension, pooling, **kwargs)
+        self.set_size = set_size
+        self.activation = activation
+        self.rezero = rezero
         self.residual = self.local_residual(set_size, activation=activation, rezero=rezero)
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
@@ -199,7 +207,14 @@ class SlotAttention(PooledHead):
         **kwargs: Any,
     ) -> None:
         super().__init__(dimension, pooling, **kwargs)
+        self.set_size = set_size
+        self.iterations = iterations
+        self.heads = heads
+        self.head_dimension = head_dimension
+        self.expansion = expansion
+        self.positions = positions
         inner = heads * head_dimension
+        self.rezero = rezero
         self.features_norm = self.new_norm("features_norm")
         self.keys = self.new_dense(inner, "keys", use_bias=False)
         self.values = self.new_dense(inner, "values", use_bias=False)

@@ -34,6 +34,7 @@ class Point(PooledHead):
         **kwargs: Any,
     ) -> None:
         super().__init__(dimension, pooling, **kwargs)
+        self.normalize = normalize
 
     def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
         mean = self.pooled(features, mask)
@@ -83,6 +84,8 @@ class Tokens(Head):
         **kwargs: Any,
     ) -> None:
         super().__init__(dimension, pooling, **kwargs)
+        self.context = context
+        self.normalize = normalize
         if context == "none":
             self.linear = self.new_dense(dimension, "linear")
         else:

@@ -44,6 +44,7 @@ class Rectangle(Point):
         **kwargs: Any,
     ) -> None:
         super().__init__(dimension, pooling, normalize=normalize, **kwargs)
+        self.initial_offset = initial_offset
         self.offset_pooling = self.new_pooling("offset_pooling").for_variance()
         self.offset_pooling.name = "offset_pooling"
         self.offset_factor = ReZero(name="offset_factor")

@@ -72,24 +72,14 @@ class RecordedLayer(keras.layers.Layer):
 class Part(Declared, RecordedLayer):
     """A loss, matcher, head or pooling: a layer with a `CONTRACT` and checked options.
 
-    Every option, a keyword-only parameter of the constructor, is an attribute of the same name.
-
     Raises:
         ArgumentError: If an option is not of its type, or has no effect with the others.
     """
 
-    _options: dict[str, Any]
-
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         part = super().__new__(cls, *args, **kwargs)
-        options = _checked_options(cls, part._arguments)
-        object.__setattr__(part, "_options", options)
+        _check_options(cls, part._arguments)
         return part
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        for name, value in self._options.items():
-            setattr(self, name, value)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Returns the checked output of `call`."""
@@ -134,7 +124,7 @@ def _inherited(cls: type) -> set[str]:
 _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def _checked_options(cls: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _check_options(cls: Any, arguments: Mapping[str, Any]) -> None:
     section = options_of(cls)
     options = {name: arguments[name] for name in section.model_fields if name in arguments}
     try:
@@ -143,4 +133,3 @@ def _checked_options(cls: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
         raise ArgumentError(f"{cls.__name__}{first_mistake(error, section)}") from None
     for name, why in cls.CONTRACT.ineffective(options, section.defaults()):
         raise ArgumentError(f"{cls.__name__}: {name}: {why}")
-    return options

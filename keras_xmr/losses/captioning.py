@@ -50,6 +50,8 @@ class Captioning(Loss):
         super().__init__(**kwargs)
         self.vocabulary = vocabulary
         self.pad = pad
+        self.units = units
+        self.word_dimension = word_dimension
         self.decoder = CaptionDecoder(vocabulary, units, word_dimension, dtype=self.dtype_policy)
 
     def build(

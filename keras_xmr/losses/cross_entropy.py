@@ -18,9 +18,11 @@ class _CrossEntropy(DirectionsLoss):
     In each direction it is the mean over the queries and their positives.
     """
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, temperature: float, learnable: bool, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.divide = Temperature(self.temperature, self.learnable, name="temperature")
+        self.temperature = temperature
+        self.learnable = learnable
+        self.divide = Temperature(temperature, learnable, name="temperature")
 
     @abstractmethod
     def entropy(self, logits: Any, positives: Any) -> Any:
@@ -50,7 +52,7 @@ class NTXent(_CrossEntropy):
     def __init__(
         self, *, temperature: PositiveFloat = 0.07, learnable: bool = False, **kwargs: Any
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(temperature, learnable, **kwargs)
 
     def entropy(self, logits: Any, positives: Any) -> Any:
         negatives = ops.where(positives, LOWEST, logits)
@@ -78,7 +80,7 @@ class SupervisedContrastive(_CrossEntropy):
     def __init__(
         self, *, temperature: PositiveFloat = 0.1, learnable: bool = False, **kwargs: Any
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(temperature, learnable, **kwargs)
 
     def entropy(self, logits: Any, positives: Any) -> Any:
         return -ops.log_softmax(logits, axis=1)

@@ -98,6 +98,9 @@ class HypergraphContrastive(_QueryLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.layers = layers
+        self.learn_alpha = learn_alpha
+        self.residual = residual
         self.alpha = self.learned("alpha", alpha) if learn_alpha else alpha
         self.cosine_scale = self.learned("cosine_scale", cosine_scale)
         self.image_to_text, self.text_to_image = (

@@ -31,6 +31,7 @@ class SoftContrastive(Loss):
 
     def __init__(self, *, reduction: Reduction = "sum", **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.reduction = reduction
 
     def call(
         self, scores: Any, image: Embedding, caption: Embedding, relations: Relations
@@ -62,6 +63,7 @@ class KLDivergence(ItemsLoss):
 
     def __init__(self, *, reduction: Reduction = "sum", **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.reduction = reduction
 
     def items_loss(self, items: Embedding) -> Any:
         mean, log_variance = items["mean"], items["log_variance"]
@@ -99,6 +101,8 @@ class Uniformity(Loss):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.temperature = temperature
+        self.max_vectors = max_vectors
 
     def call(
         self, scores: Any, image: Embedding, caption: Embedding, relations: Relations

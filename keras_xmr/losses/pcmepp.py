@@ -48,6 +48,8 @@ class ProbabilisticMatching(Loss):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.pseudo_positives = pseudo_positives
+        self.warmup_steps = warmup_steps
 
     def call(
         self,

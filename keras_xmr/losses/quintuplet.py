@@ -67,6 +67,12 @@ class AdaptiveOfflineQuintuplet(Loss):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.margin = margin
+        self.offline_margin = offline_margin
+        self.alpha = alpha
+        self.beta = beta
+        self.reduction = reduction
+        self.warmup_steps = warmup_steps
 
     def call(
         self,

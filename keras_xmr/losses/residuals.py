@@ -58,6 +58,7 @@ class SetUniformity(_ResidualsLoss):
 
     def __init__(self, *, temperature: PositiveFloat = 2.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.temperature = temperature
 
     def sets_loss(self, items: Embedding, residuals: Any) -> Any:
         size = residuals.shape[1]
@@ -115,6 +116,10 @@ class DynamicOrthogonality(_ResidualsLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.beta = beta
+        self.masked = masked
+        self.normalize = normalize
+        self.reduction = reduction
 
     def sets_loss(self, items: Embedding, residuals: Any) -> Any:
         if self.masked:
@@ -154,6 +159,7 @@ class MMD(Loss):
 
     def __init__(self, *, gamma: PositiveFloat = 0.5, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.gamma = gamma
 
     def call(
         self, scores: Any, image: Embedding, caption: Embedding, relations: Relations

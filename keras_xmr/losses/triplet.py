@@ -52,6 +52,10 @@ class Triplet(DirectionsLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.margin = margin
+        self.mining = mining
+        self.reduction = reduction
+        self.warmup_steps = warmup_steps
 
     def direction_loss(self, direction: Direction, part: str, step: Any) -> Any:
         totals = {"sum": self._over_all, "mean": self._over_violating}
@@ -150,6 +154,14 @@ class VarianceAwareWeighting(DirectionsLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.margin = margin
+        self.mining = mining
+        self.sigma = sigma
+        self.sigma_of = sigma_of
+        self.temperature = temperature
+        self.stop_gradient = stop_gradient
+        self.reduction = reduction
+        self.warmup_steps = warmup_steps
 
     def similarities(self, image: Embedding, caption: Embedding) -> Any:
         """Returns cosines (K, N, M) of N sets of K and M points, or the other way round."""

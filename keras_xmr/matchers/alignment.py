@@ -177,6 +177,11 @@ class SCAN(Matcher):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.direction = direction
+        self.aggregation = aggregation
+        self.smoothing = smoothing
+        self.sharpness = sharpness
+        self.captions_at_once = captions_at_once
 
     def call(self, image: Embedding, caption: Embedding, training: bool = False) -> Tensor:
         def score(weights: Any, image: Embedding, caption: Embedding) -> list[Tensor]:

@@ -185,6 +185,8 @@ class SampledMatcher(Matcher):
         self, *, samples: PositiveInt = 7, test_samples: PositiveInt = 7, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
+        self.samples = samples
+        self.test_samples = test_samples
 
     def __call__(self, image: Any, caption: Any, **kwargs: Any) -> Tensor:
         for embedding in (image, caption):

@@ -234,6 +234,8 @@ class MahalanobisCosine(Matcher):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.temperature = temperature
+        self.cosine_scale = cosine_scale
         # Past Keras, which would save and restore these weights of losses a second time.
         object.__setattr__(self, "_shared", {})
 

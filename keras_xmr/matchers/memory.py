@@ -50,6 +50,10 @@ class IMRAM(Matcher):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.direction = direction
+        self.steps = steps
+        self.smoothing = smoothing
+        self.captions_at_once = captions_at_once
         self._directions = list(_SIDES) if direction == "both" else [direction]
 
     def build(self, image_shape: Any, caption_shape: Any) -> None:

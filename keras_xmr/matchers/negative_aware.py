@@ -59,6 +59,9 @@ class NAAF(Matcher):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.smoothing = smoothing
+        self.penalty = penalty
+        self.captions_at_once = captions_at_once
         # Every replica sees the global batch, so any of them has the statistics.
         kept = {"trainable": False, "aggregation": "only_first_replica"}
         self.boundary = self.add_scalar("boundary", 0.0, **kept)

@@ -87,6 +87,7 @@ class SmoothChamfer(Matcher):
 
     def __init__(self, *, alpha: PositiveFloat = 16.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.alpha = alpha
 
     def call(self, image: Embedding, caption: Embedding) -> Any:
         scaled = self.alpha * distances.set_cosines(points(image), points(caption))

@@ -38,6 +38,7 @@ class PointToRectangle(Matcher):
 
     def __init__(self, *, inside_weight: NonNegativeFloat = 0.1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.inside_weight = inside_weight
 
     def call(self, image: Embedding, caption: Embedding) -> Any:
         dimension = image["mean"].shape[-1]

@@ -54,6 +54,10 @@ class _Similarity(Matcher):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.similarity_dimension = similarity_dimension
+        self.smoothing = smoothing
+        self.dropout = dropout
+        self.captions_at_once = captions_at_once
         self.add_layers()
 
     def add_layers(self) -> None:
@@ -224,6 +228,7 @@ class SGR(_Similarity):
             captions_at_once=captions_at_once,
             **kwargs,
         )
+        self.steps = steps
         self.step_layers = [
             self.new_dense(similarity_dimension, f"{name}_{step}", similarity_dimension)
             for step in range(steps)
@@ -290,6 +295,7 @@ class SGRAF(Matcher):
             "dropout": dropout,
             "captions_at_once": captions_at_once,
         }
+        self.steps = steps
         self.saf = SAF(**options, name="saf")
         self.sgr = SGR(steps=steps, **options, name="sgr")
 

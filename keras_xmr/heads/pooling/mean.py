@@ -30,6 +30,8 @@ class Mean(Pooling):
         self, dimension: int, *, projection: bool = True, normalize: bool = False, **kwargs: Any
     ) -> None:
         super().__init__(dimension, **kwargs)
+        self.projection = projection
+        self.normalize = normalize
         if projection:
             self.linear = self.new_dense(dimension, "linear")
 
@@ -86,6 +88,7 @@ class Adapter(Pooling):
 
     def __init__(self, dimension: int, *, width: PositiveInt = 64, **kwargs: Any) -> None:
         super().__init__(dimension, **kwargs)
+        self.width = width
         self.down = self.new_dense(width, "down", activation="gelu")
         self.up = self.new_dense(dimension, "up", kernel_initializer="zeros")
 
@@ -110,6 +113,7 @@ class Attention(Pooling):
 
     def __init__(self, dimension: int, *, hidden: PositiveInt | None = None, **kwargs: Any) -> None:
         super().__init__(dimension, **kwargs)
+        self.hidden = hidden
         self.attention = LocalAttention(hidden, dtype=self.dtype_policy, name="attention")
         self.linear = self.new_dense(dimension, "linear")
 

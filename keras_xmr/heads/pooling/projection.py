@@ -96,6 +96,10 @@ class Projection(Pooling):
                 f"closed_form: {closed_form}{also} leaves none of the {dimension} numbers of an "
                 "embedding to learn; choose fewer, or a larger model.dimension"
             )
+        self.closed_form = closed_form
+        self.local_scaling = local_scaling
+        self.power = power
+        self.views = views
         self.seed_generator = keras.random.SeedGenerator() if views > 1 else None
         self.dropout = keras.layers.Dropout(dropout, dtype="float32", name="dropout")
 

@@ -31,6 +31,7 @@ class GRU(Pooling):
 
     def __init__(self, dimension: int, *, batch_norm: bool = False, **kwargs: Any) -> None:
         super().__init__(dimension, **kwargs)
+        self.batch_norm = batch_norm
         self.gru = layers.PackedGRU(dimension, dtype=self.dtype_policy, name="gru")
         if batch_norm:
             self.norm = batch_normalization(dtype=self.dtype_policy, name="norm")
@@ -66,6 +67,7 @@ class BiGRU(Pooling):
         super().__init__(dimension, **kwargs)
         if dimension % 2:
             raise ValueError(f"the two directions share the dimension, so it is even: {dimension}")
+        self.final_state = final_state
         self.forward_gru = layers.PackedGRU(dimension // 2, dtype=self.dtype_policy, name="forward")
         self.backward_gru = layers.PackedGRU(
             dimension // 2,
@@ -108,6 +110,7 @@ class VSRNPooling(Pooling):
 
     def __init__(self, dimension: int, *, blocks: PositiveInt = 4, **kwargs: Any) -> None:
         super().__init__(dimension, **kwargs)
+        self.blocks = blocks
         policy = self.dtype_policy
         self.linear = self.new_dense(dimension, "linear")
         # The square of a norm overflows half precision.
@@ -160,6 +163,9 @@ class GPO(Pooling):
         **kwargs: Any,
     ) -> None:
         super().__init__(dimension, **kwargs)
+        self.projection = projection
+        self.encoding = encoding
+        self.hidden = hidden
         if projection:
             self.linear = self.new_dense(dimension, "linear")
         self.gru = bidirectional_gru(hidden, self.dtype_policy, "gru")
