@@ -46,8 +46,8 @@ class ImageOptions(Section):
 
     store_side: Annotated[int, Field(ge=16, le=4096)] | None = None
     """Maximum length of the short side of photos in the records, in pixels; null keeps photos
-    unchanged. Small photos are read faster, but embeddings differ slightly from those of the
-    originals (docs/how_to/data.md)."""
+    unchanged. Small photos are read faster, but change embeddings slightly
+    (docs/how_to/data.md)."""
 
     crop: Literal["random_resized", "center"] = "random_resized"
     """Cropping of training images."""
@@ -144,10 +144,10 @@ class DataOptions(Section):
     """Relevant pairs: the annotated ones, or all pairs of the same class."""
 
     training_judgements: Path | None = None
-    """CSV file `image,caption,grade` of relevance judgements, such as the feedback of the search
-    page: in training a grade above 0 is a match and 0 is not, overriding the annotation. Captions
-    are identified by id or text; a new text becomes a caption of every image that it is relevant
-    to. Pairs of other splits are ignored. The run keeps a copy."""
+    """CSV file `image,caption,grade` of relevance judgements, such as the labels of an audit: in
+    training a grade above 0 is a match and 0 is not, overriding the annotation. Captions are
+    identified by id or text; a new text becomes a caption of every image that it is relevant to.
+    Pairs of other splits are ignored. The run keeps a copy."""
 
     records: Path = Field(default_factory=lambda data: _folder_of(data.get("source")))
     """Folder of the records. They are written once, by the command `prepare`. The default is named

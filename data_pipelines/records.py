@@ -135,8 +135,8 @@ class SplitRecords:
             for shard, expected in self._checksums.items():
                 if checksum(shard) != expected:
                     raise RecordsError(
-                        f"{shard} is damaged: its checksum is not that of its description. Delete "
-                        "the shard and run the command `prepare`, which writes it again"
+                        f"{shard} is damaged: its checksum is not the one in its description. "
+                        "Delete the shard and run the command `prepare`, which writes it again"
                     ) from None
             raise
 

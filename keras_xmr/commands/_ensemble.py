@@ -139,7 +139,7 @@ def _warn_of_scales(members: Sequence[Run]) -> None:
         odds = ", ".join(name for name, is_logit in logits.items() if is_logit)
         others = ", ".join(name for name, is_logit in logits.items() if not is_logit)
         _LOGGER.warning(
-            "scores of %s are log-odds and larger than those of %s: they weigh more in the mean",
+            "scores of %s are log-odds, which weigh more in the mean than the scores of %s",
             odds,
             others,
         )

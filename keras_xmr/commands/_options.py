@@ -98,7 +98,7 @@ def add_index(parser: argparse.ArgumentParser) -> Options:
     group = parser.add_mutually_exclusive_group()
     text = "folder of an index, built by `index`; default: the only one in saved_models"
     add_path(group, "--index", "FOLDER", text)
-    add_path(parser, "--run", "FOLDER", "folder of the run of the index, if it was moved since")
+    add_path(parser, "--run", "FOLDER", "folder of the run of the index, if it was moved")
     return group
 
 

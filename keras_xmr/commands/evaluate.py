@@ -2,9 +2,9 @@
 
 Writes a report with tables and plots. The score of an ensemble is the mean of its models' scores.
 Scores of another model need no config and no training, only --ground-truth, a file of the images
-and captions. Rows and columns follow its order: of the lists "images" and "annotations" in COCO's
-files, of the images and then their captions in a split file of Karpathy, and of the first
-occurrence in CSV.
+and captions. Rows are the images and columns the captions in the order of this file. In COCO's
+files it is the order of the lists "images" and "annotations", in CSV of the first occurrence. A
+split file of Karpathy lists images, each with its captions.
 
 examples:
   keras-xmr evaluate --run=saved_models/scenes_pcme

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_value(parser, "--backend", "NAME", text, default="exact")
     text = "address of a Milvus server, such as http://localhost:19530; by default Milvus Lite"
     add_value(parser, "--uri", "URI", text, default="")
-    text = "CSV with image,tag: tags to filter by; by default those of an earlier call are kept"
+    text = "CSV with image,tag: tags to filter by; by default the tags of an earlier call stay"
     add_path(parser, "--tags", "FILE", text)
     text = "skip the calibration of prediction sets"
     parser.add_argument("--no-answer-sets", action="store_true", help=text)

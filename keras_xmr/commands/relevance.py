@@ -1,7 +1,7 @@
 """Writes the relevance of each caption to each image, computed from the captions alone.
 
-The captions are those of a config, or of a file. The section `relevance` of the config has the
-measure (`keras-xmr explain relevance`).
+The captions come from a config or a file. The section `relevance` of the config has the measure
+(`keras-xmr explain relevance`).
 
 examples:
   keras-xmr relevance --config coco_pcme

@@ -201,8 +201,8 @@ class TrainOptions(Section):
 
     gradient_caching: PositiveInt | None = None
     """Number of images, or captions, that a tower embeds at once (Gao et al. 2021); null embeds the
-    whole batch. Memory is then that of these items, and of the losses; a step computes embeddings
-    twice. The gradient is that of the whole batch, so no trained part may normalise by batches."""
+    whole batch. This saves memory for large batches; a step computes embeddings twice. The gradient
+    equals the gradient of the whole batch, so no trained part may normalise by batches."""
 
     sampler: Literal["pairs", "one_per_class", "images_with_all_captions", "offline_negatives"] = (
         "pairs"
@@ -273,7 +273,7 @@ class TrainOptions(Section):
     length."""
 
     checkpoint_steps: NonNegativeInt = 1000
-    """Steps between two checkpoints, besides the one at the end of each epoch; 0 for none."""
+    """Steps between two checkpoints, in addition to one at the end of each epoch; 0 for none."""
 
     validate_every: PositiveInt = 1
     """Epochs between two evaluations on the validation split."""
@@ -320,7 +320,7 @@ class RelevanceOptions(Section):
     the released code of DAA trains with."""
 
     train_measure: RelevanceMeasure | None = None
-    """The measure in training, where it differs from that of the evaluation; null for the same."""
+    """The measure in training; null for the measure of the evaluation."""
 
     tokenizer: RelevanceTokenizer = "ptb"
     """The tokenizer of captions: `ptb`, rules of the Penn Treebank that need nothing else,
@@ -338,7 +338,7 @@ class JudgementSection(Section):
     file."""
 
     name: str | None = None
-    """The name of figures against them; by default that of the source, or of the file without its
+    """The name of their tables and metrics; by default the source, or the file without its
     suffix."""
 
     unjudged: Unjudged | None = None
@@ -348,9 +348,9 @@ class JudgementSection(Section):
     human judgements, and wrong for all others."""
 
     annotated: bool | None = None
-    """Whether annotated pairs are relevant, too, whatever the source says; with `left_out` and
-    `wrong_in_pool`, those of images and captions that the source names. By default they are for
-    Flickr8K's human judgements, and not for others."""
+    """Whether annotated pairs are relevant, too, whatever the source says. With `left_out` and
+    `wrong_in_pool`, this applies to images and captions that the source names. The default is true
+    for Flickr8K's human judgements, and false for others."""
 
     def options(self, files: Mapping[str, Path]) -> JudgementOptions:
         """The options, with the files that come with the data set in place of their names."""
@@ -407,9 +407,9 @@ class EvaluationOptions(Section):
     training nothing is refused."""
 
     semantic_precision: bool = True
-    """Whether the average semantic precision (ASP) is computed, by the `relevance` of captions,
-    about a minute for 5,000 images and 25,000 captions; and also that by TF-IDF, which the released
-    evaluators of ASP use."""
+    """Whether the average semantic precision (ASP) is computed: by the `relevance` of captions, and
+    also by TF-IDF, as the released evaluators of ASP do. It takes about a minute for 5,000 images
+    and 25,000 captions."""
 
     plausible_match: bool = True
     """Whether Plausible-Match R-Precision (PMRP) is computed where images have label vectors."""
@@ -419,8 +419,8 @@ class EvaluationOptions(Section):
     regions of COCO: `{instances: instances_val2014.json, ids: testall_ids.txt}`."""
 
     folds: NonNegativeInt = 0
-    """Besides the whole split, the mean over this many consecutive folds of it is reported: 5
-    on COCO, for "1K test images". 0 for none."""
+    """Number of consecutive folds over which the mean is also reported: 5 on COCO, for "1K test
+    images". 0 for none."""
 
     judgements: tuple[Annotated[JudgementSection, _BY_SOURCE], ...] = ()
     """Further judgements to measure against, in addition to `data.judgements`, by their source or
@@ -490,7 +490,7 @@ class ReportedFigures(Section):
     """Figures of one table of the report: a split, whole or in folds, of one matcher."""
 
     row: str | None = None
-    """The row of the paper, if it is another than that of the section."""
+    """The row of the paper, if it is not the row of the section."""
 
     split: Literal["train", "val", "test"] = "test"
     """The split."""

@@ -64,7 +64,7 @@ class VSRN(Encoder):
     in addition is the loss `captioning`, which Bleeker and de Rijke 2022 do not use.
 
     Args:
-        dimension: Width of the regions; that of the joint space in the paper.
+        dimension: Width of the regions; in the paper the width of the joint space.
         blocks: Blocks of graph reasoning.
         normalize_first: Whether the outputs of the linear layer are divided by their norms before
             the graph: the released code does so on COCO, not on Flickr30K.

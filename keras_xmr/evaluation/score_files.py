@@ -125,7 +125,7 @@ def similarity(images: np.ndarray, captions: np.ndarray, kind: Similarity = "cos
     """
     if images.shape[1] != captions.shape[1]:
         raise ScoresError(
-            f"the image embeddings have {images.shape[1]} numbers, those of captions "
+            f"image embeddings have the dimension {images.shape[1]}, caption embeddings "
             f"{captions.shape[1]}; they must have one dimension"
         )
     if not images.shape[1]:

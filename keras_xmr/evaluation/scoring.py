@@ -215,8 +215,8 @@ def check_time(
         return
     raise UserError(
         f"{what} about {_words(seconds)}, more than evaluation.time_limit ({hours:g} h). Give "
-        "--yes to go on all the same, or evaluate a smaller split (evaluation.splits), or with "
-        "fewer matchers"
+        "--yes to evaluate nevertheless, or choose a smaller split (evaluation.splits) or fewer "
+        "matchers"
     )
 
 

@@ -295,7 +295,7 @@ def read_training_judgements(
     """Reads judgements of training pairs from a CSV file `image,caption,grade`.
 
     A caption is named by its id or its text. A text that is not a caption yet becomes one of every
-    image that it is relevant for, as in feedback on searches.
+    image that it is relevant for.
 
     Args:
         path: The file, as `read_judgements` reads it.

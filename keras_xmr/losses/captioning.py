@@ -63,8 +63,8 @@ class Captioning(Loss):
     ) -> None:
         if "features" not in image_shape:
             raise ArgumentError(
-                "Captioning reads the local features of images, which the head of the text tower "
-                "has, but not that of the image tower; take point_with_features there"
+                "Captioning reads the local features of images, which the head of the image tower "
+                "does not return; use the head point_with_features there"
             )
         self.decoder.build(image_shape["features"])
 

@@ -80,8 +80,8 @@ class HypergraphContrastive(_QueryLoss):
         residual: Whether candidates keep their means and move from there, instead of becoming
             the sigmoid of a convolution; see `HypergraphConvolution`. False is the paper's, which
             leaves hardly a gradient: with the heads of `scenes_msrm` on 48 random pairs, before
-            any training, its norm is 0.002 of that of `mahalanobis_contrastive` with its weight,
-            and 0.21 with true.
+            any training, its norm is 0.002 times the norm of `mahalanobis_contrastive` with its
+            weight, and 0.21 times with true.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 

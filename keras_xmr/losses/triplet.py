@@ -27,8 +27,8 @@ class Triplet(DirectionsLoss):
             "hardest" the one that scores highest. Where many "negatives" are relevant but not
             annotated, "mean" does best (docs/results/scenes.md).
         reduction: "sum" adds up all pairs, as the released code of VSE++ does; "mean" divides
-            by their number, as that of PVSE does. With "sum" mining every candidate counts, so
-            that is the number of pairs times the number of candidates.
+            by their number, as the released code of PVSE does. With "sum" mining every candidate
+            counts, so the divisor is the number of pairs times the number of candidates.
         warmup_steps: Number of first steps in which "hardest" takes all negatives: a model that
             begins with the hardest ones may never leave the state in which all scores are equal.
         **kwargs: Passed on to `keras.layers.Layer`.
@@ -106,10 +106,10 @@ class VarianceAwareWeighting(DirectionsLoss):
 
     Args:
         margin: alpha, the required difference of the scores of a positive and a negative.
-        sigma: "query" takes the deviation over the candidates of each query; "shared" takes in
-            both directions that over the captions; "one" sets sigma to 1, which weights all
-            sub-embeddings alike: the ablation of this loss.
-        sigma_of: The numbers with the deviation sigma. "probabilities" is that of Eq. 5 to 8, of
+        sigma: "query" takes the deviation over the candidates of each query; "shared" takes the
+            deviation over the captions, in both directions; "one" sets sigma to 1, which weights
+            all sub-embeddings alike: the ablation of this loss.
+        sigma_of: The numbers with the deviation sigma. "probabilities" takes, as Eq. 5 to 8,
             softmax(scores / temperature) over the candidates of a query. "scores" takes the
             scores themselves, which deviate more where they are correct: with 128 candidates,
             equal scores cost 0.200, and positives of 0.6 with negatives N(0, 0.2), of which

@@ -260,7 +260,7 @@ def mean_scores(scores: Iterable[Scores]) -> ScoreMatrices:
         ArgumentError: If there are none, or their shapes differ.
     """
     if not isinstance(scores, Iterable):
-        raise ArgumentError(f"scores are those of several models, not a {type(scores).__name__}")
+        raise ArgumentError(f"scores must be a list, one per model, not a {type(scores).__name__}")
     remaining = map(ScoreMatrices.of, scores)
     first = next(remaining, None)
     if first is None:

@@ -88,7 +88,7 @@ class Searcher:
             self.embedder = RunModel(self._run, self._compiled)
         if self.embedder.fingerprint != self.index.fingerprint:
             raise UserError(
-                f"{self.index.path} was made by another model than that of {self._run}; build "
+                f"{self.index.path} was made by another model than the one in {self._run}; build "
                 "it again with this run, or use --run with the run of the index"
             )
         model: RunModel = self.embedder

@@ -111,7 +111,7 @@ def _check_items(cls: type, embedding: Embedding, count: int) -> None:
         if tensor.shape[0] != count:
             raise PartError(
                 f"{_name(cls)}.call returned {key!r} of shape {tuple(tensor.shape)} for {count} "
-                "items; its first axis is that of the items"
+                "items; the first axis must be the items"
             )
 
 

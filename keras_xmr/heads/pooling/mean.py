@@ -105,7 +105,7 @@ class Attention(Pooling):
 
     Args:
         dimension: D.
-        hidden: Width of the attention's hidden layer; null takes half of that of the features.
+        hidden: Width of the attention's hidden layer; null takes half the width of the features.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 

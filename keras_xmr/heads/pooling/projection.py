@@ -107,7 +107,7 @@ class Projection(Pooling):
         width, positions = features_shape[-1], features_shape[1]
         if self.views > 1 and (positions is None or positions % self.views):
             raise UserError(
-                f"views: {positions or 'a varying number of'} positions are not those of "
+                f"views: {positions or 'a varying number of'} positions cannot be divided into "
                 f"{self.views} views; write 1, or another encoder (mirror: true makes two views)"
             )
         # Also in mixed precision: little is left after centring, and half precision would lose it.

@@ -131,7 +131,7 @@ class Backend(abc.ABC):
         """
         if vectors.shape[1:] != self.shape:
             raise BackendError(
-                f"items have the shape {vectors.shape[1:]}, and those of the index {self.shape}"
+                f"items have the shape {vectors.shape[1:]}, but the index has items of {self.shape}"
             )
         with np.errstate(over="ignore"):
             vectors = np.asarray(vectors, np.float32)
