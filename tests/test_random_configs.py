@@ -46,7 +46,7 @@ TINY = {
 
 
 _BY_THE_MODEL = (
-    r"features.* wide|keeps the width of the features|is batch normalisation|are not those of"
+    r"features.* wide|keeps the width of the features|is batch normalisation|cannot be divided into"
 )
 
 
