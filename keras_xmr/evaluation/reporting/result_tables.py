@@ -93,8 +93,8 @@ def plain_lines(evaluation: Evaluation) -> list[str]:
         )
         lines.append(
             f"Given a {query}, the model puts a right {answer} first in {first[0]} of 100 cases, "
-            f"and among the first ten in {ten[0]}. A random order of the {count:,} {answer}s does "
-            f"so in {first[1]} and {ten[1]}."
+            f"and among the first ten in {ten[0]}. A random order of the {count:,} {answer}s puts "
+            f"one first in {first[1]} of 100 cases, and among the first ten in {ten[1]}."
         )
     return lines + baseline_lines(evaluation)
 
