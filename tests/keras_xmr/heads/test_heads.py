@@ -26,31 +26,6 @@ def scalar_gradients(head, features, mask, cotangents, variables):
     return out, tape.gradient(scalar, [features, *variables])
 
 
-@pytest.mark.slow
-def test_image_head_matches_golden(golden):
-    case = golden("pcme_head_image")
-    features = case.f32("in_feature_map").reshape(5, 49, 24)
-    head = Gaussian(16, lambda: poolings.Mean(16))
-    head(features)
-    weights = Weights(case)
-    torch_layout.load_gaussian(head, weights)
-    torch_layout.dense(head.mean_pooling.linear, weights, "fc")
-    torch_layout.dense(head.log_variance_pooling.linear, weights, "uncertain_net.fc2")
-    cotangents = case.f32("in_cotangent_mean"), case.f32("in_cotangent_logsigma")
-    variables = [head.mean_linear.kernel.value, head.log_variance_pooling.linear.kernel.value]
-    out, (by_features, by_fc, by_fc2) = scalar_gradients(
-        head, features, None, cotangents, variables
-    )
-    np.testing.assert_allclose(out["mean"], case["out_mean"], rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(out["log_variance"], case["out_logsigma"], rtol=1e-4, atol=1e-5)
-    for ours, key in (
-        (by_features.numpy().reshape(5, 7, 7, 24), "grad_feature_map"),
-        (by_fc.numpy().T, "grad_pie_net.fc.weight"),
-        (by_fc2.numpy().T, "grad_uncertain_net.fc2.weight"),
-    ):
-        np.testing.assert_allclose(ours, case[key], rtol=1e-4, atol=1e-5, err_msg=key)
-
-
 def test_masked_image_attention_matches_golden(golden):
     # The reference masks the attention only, not the average pooling.
     case = golden("pcme_head_image")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gradients
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -11,6 +13,7 @@ from keras_xmr.utils.errors import ArgumentError
 
 IMAGE_IDS = np.array([0, 0, 1, 2, 3, 3])
 POSITIVES = np.arange(4)[:, None] == IMAGE_IDS
+RELATIONS = {"positives": POSITIVES}
 
 
 def points(count: int, seed: int) -> np.ndarray:
@@ -29,33 +32,137 @@ def embedding(kind: str, count: int, seed: int) -> dict[str, np.ndarray]:
 IMAGES, CAPTIONS = points(4, 1), points(6, 2)
 RELEVANCE = np.random.default_rng(3).random((4, 6))
 LOGITS = {"matcher": matchers.MeanOnly(scale=1.0, shift=0.0)}
-OF_POINTS = ("NTXent", "SupervisedContrastive", "Triplet", "SmoothAP", "MMD", "Uniformity")
-OF_POINTS += ("VarianceAwareWeighting", "AdaptiveOfflineQuintuplet")
-OF_GAUSSIANS = ("KLDivergence", "MahalanobisContrastive", "HypergraphContrastive")
-OF_SETS = ("Diversity", "SetUniformity", "DynamicOrthogonality")
+POINTS = {"mean": IMAGES}, {"mean": CAPTIONS}, {}
+GAUSSIANS = embedding("gaussian", 4, 1), embedding("gaussian", 6, 2), {}
+SETS = embedding("set", 4, 1), {"mean": CAPTIONS}, {}
+OF_LOGITS = (*POINTS[:2], LOGITS)
 CASES = [
-    *((name, IMAGES, CAPTIONS, {}) for name in OF_POINTS),
-    *((name, IMAGES, CAPTIONS, LOGITS) for name in ("SoftContrastive", "ProbabilisticMatching")),
-    ("DAA", IMAGES, CAPTIONS, {"relevance": RELEVANCE}),
-    *((n, embedding("gaussian", 4, 1), embedding("gaussian", 6, 2), {}) for n in OF_GAUSSIANS),
-    *((name, embedding("set", 4, 1), CAPTIONS, {}) for name in OF_SETS),
+    (losses.NTXent(), POINTS),
+    (losses.NTXent(temperature=0.2, learnable=True), POINTS),
+    (losses.SupervisedContrastive(learnable=True), POINTS),
+    (losses.Triplet(), POINTS),
+    (losses.Triplet(mining="sum", reduction="mean", margin=0.4), POINTS),
+    (losses.Triplet(mining="mean", warmup_steps=0), POINTS),
+    (losses.SmoothAP(temperature=0.02), POINTS),
+    (losses.MMD(), POINTS),
+    (losses.Uniformity(), POINTS),
+    (losses.AdaptiveOfflineQuintuplet(), POINTS),
+    (losses.SoftContrastive(), OF_LOGITS),
+    (losses.ProbabilisticMatching(), OF_LOGITS),
+    (losses.DAA(similarity="dot"), (*POINTS[:2], {"relevance": RELEVANCE})),
+    (losses.DAA(temperature=0.1), (*POINTS[:2], {"relevance": RELEVANCE})),
+    (losses.KLDivergence(), GAUSSIANS),
+    (losses.MahalanobisContrastive(), GAUSSIANS),
+    (losses.HypergraphContrastive(), GAUSSIANS),
+    (losses.HypergraphContrastive(residual=False, learn_alpha=False), GAUSSIANS),
+    (losses.Diversity(), SETS),
+    (losses.SetUniformity(temperature=1.5), SETS),
+    (losses.DynamicOrthogonality(), SETS),
+    (losses.DynamicOrthogonality(normalize=False, masked=False), SETS),
+    (losses.VarianceAwareWeighting(), SETS),
+    (losses.VarianceAwareWeighting(sigma="shared", sigma_of="scores"), SETS),
 ]
+every_loss = pytest.mark.parametrize(
+    ("loss", "given"), CASES, ids=[type(loss).__name__ for loss, _ in CASES]
+)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "images", "captions", "more"), CASES, ids=[c[0] for c in CASES])
-def test_every_loss_has_a_value_for_embeddings(name, images, captions, more):
-    loss = getattr(losses, name)()
-    given = loss(images, captions, IMAGE_IDS, **more)
-    assert given.shape == ()
-    assert np.isfinite(given)
-    np.testing.assert_allclose(loss(images, captions, positives=POSITIVES, **more), given)
+@every_loss
+def test_every_loss_has_a_value_for_embeddings_and_survives_its_config(loss, given):
+    images, captions, more = given
+    value = loss(images, captions, IMAGE_IDS, **more)
+    assert value.shape == ()
+    assert np.isfinite(value)
+    np.testing.assert_allclose(loss(images, captions, positives=POSITIVES, **more), value)
+    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(loss))
+    assert copy.get_config() == loss.get_config()
+    copy(images, captions, IMAGE_IDS, **more)
+    copy.set_weights(loss.get_weights())
+    np.testing.assert_array_equal(copy(images, captions, IMAGE_IDS, **more), value)
+    assert [w.path for w in copy.weights] == [w.path for w in loss.weights]
+
+
+@every_loss
+def test_the_order_of_the_batch_does_not_matter(random, loss, given):
+    images, captions, more = given
+    rows, columns = random.permutation(4), random.permutation(6)
+    moved = {"positives": POSITIVES[rows][:, columns], **more}
+    if "relevance" in more:
+        moved["relevance"] = RELEVANCE[rows][:, columns]
+    if isinstance(loss, losses.AdaptiveOfflineQuintuplet):
+        return  # The thirds of its batches have an order.
+    images, captions = (
+        {key: part[order] for key, part in side.items()}
+        for side, order in ((images, rows), (captions, columns))
+    )
+    value = loss(*given[:2], positives=POSITIVES, **more)
+    np.testing.assert_allclose(loss(images, captions, **moved), value, rtol=1e-4)
+
+
+@pytest.mark.slow
+@every_loss
+def test_identical_items_give_finite_losses_and_gradients(loss, given):
+    for fill in (0.0, 0.5):
+        images, captions = (
+            {key: tf.fill(part.shape, fill) for key, part in side.items()} for side in given[:2]
+        )
+        with tf.GradientTape() as tape:
+            tape.watch([images, captions])
+            value = loss(images, captions, IMAGE_IDS, **given[2])
+        assert np.isfinite(value)
+        slopes = tape.gradient(value, [images, captions], unconnected_gradients="zero")
+        assert all(np.isfinite(slope).all() for slope in keras.tree.flatten(slopes))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("loss", "given"),
+    [
+        (losses.SoftContrastive(), (*GAUSSIANS[:2], {"matcher": matchers.ClosedFormSampled()})),
+        (losses.ProbabilisticMatching(), OF_LOGITS),
+        *((loss, given) for loss, given in CASES if given is GAUSSIANS),
+        (losses.Uniformity(), POINTS),
+        (losses.DAA(temperature=0.5), (*POINTS[:2], {"relevance": RELEVANCE})),
+    ],
+)
+def test_gradients_equal_central_differences(random, loss, given):
+    # New weights of a seed: with some, a hinge or a ReLU bends within the difference.
+    keras.utils.set_random_seed(0)
+    loss = type(loss).from_config(loss.get_config())
+    names = [(number, key) for number in range(2) for key in given[number]]
+
+    def value(*parts):
+        sides: tuple[dict, dict] = ({}, {})
+        for (number, key), part in zip(names, parts, strict=True):
+            sides[number][key] = part
+        return loss(*sides, IMAGE_IDS, **given[2])
+
+    # A short step, so that no pair becomes pseudo-positive on the way.
+    gradients.check(value, [0.3 * given[n][key] for n, key in names], random, step=3e-3)
 
 
 def test_every_loss_is_among_the_cases():
     # Of captioning there is no value without words.
     every = set(losses.__all__) - {"Loss", "LossContract", "Relations", "Captioning"}
-    assert {name for name, *_ in CASES} == every
+    assert {type(loss).__name__ for loss, _ in CASES} == every
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_is_summed_in_float32(random, dtype):
+    scores = tf.cast(random.normal(size=(4, 6)), dtype)
+    sets = {key: tf.cast(part, dtype) for key, part in SETS[0].items()}
+    for loss in (losses.NTXent(), losses.SmoothAP(), losses.Triplet(), losses.Diversity()):
+        found, single = (
+            sum(
+                loss.parts(
+                    read(scores), keras.tree.map_structure(read, sets), {}, RELATIONS
+                ).values()
+            )
+            for read in (lambda x: x, lambda x: tf.cast(x, tf.float32))
+        )
+        assert found.dtype == tf.float32
+        np.testing.assert_allclose(found, single, rtol=1e-6)
 
 
 def test_it_is_the_value_that_a_model_minimises():
