@@ -113,26 +113,6 @@ def labels_file(tmp_path, *lines):
     return path
 
 
-@pytest.mark.parametrize(
-    ("lines", "says"),
-    [
-        (["z,1,1"], "2: unknown image 'z'"),
-        (["a,1,1", "a,9,0"], "3: unknown caption '9'"),
-        (["a,1,much"], "2: the grade is 'much'"),
-        (["a,1,1", "a,1,1", "a,1,0"], "4: .* are judged 1 above and 0 here"),
-        (["a,1"], "2: 2 fields, not 3"),
-    ],
-)
-def test_labels_that_cannot_be_name_file_and_line(tmp_path, lines, says):
-    path = labels_file(tmp_path, *lines)
-    with pytest.raises(JudgementsError, match=says) as error:
-        read_graded_pairs(path, IMAGES, CAPTIONS)
-    assert str(error.value).startswith(f"{path}:")
-    path.write_text("image,label,grade\n")
-    with pytest.raises(JudgementsError, match="no column 'caption'"):
-        read_graded_pairs(path, IMAGES, CAPTIONS)
-
-
 class Page(html.parser.HTMLParser):
     """Collects the elements of a page."""
 
@@ -189,15 +169,6 @@ def test_the_annotation_page_escapes_all_text_and_loads_nothing():
         assert said in seen
     radios = [a["value"] for a in page.all("input") if a["type"] == "radio"]
     assert radios == 2 * ["right", "wrong"]
-
-
-def test_thumbnails_are_small_jpegs_of_any_picture():
-    for kind, mode in (("JPEG", "CMYK"), ("PNG", "RGBA"), ("PNG", "P")):
-        image = datasets.picture(3, (90, 50)).convert(mode)
-        small = thumbnail(datasets.encoded(image, kind), "image", 30)
-        with datasets.Image.open(datasets.io.BytesIO(small)) as found:
-            assert found.format == "JPEG"
-            assert found.size == (30, 17)
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs a JavaScript engine")

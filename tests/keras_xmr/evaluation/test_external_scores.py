@@ -10,7 +10,6 @@ import pytest
 from command_line import start
 
 from keras_xmr.commands import _cli as cli
-from keras_xmr.commands._comparison import compare
 from keras_xmr.evaluation.external_scores import ExternalScores, run
 from keras_xmr.evaluation.reporting.result_tables import result_tables
 from keras_xmr.evaluation.results import evaluate_split_scores
@@ -238,23 +237,6 @@ def test_equal_captions_of_a_csv_are_explained(tmp_path):
     embeddings = {f"{kind}_embeddings": tmp_path / "s.npy" for kind in ("image", "caption")}
     with pytest.raises(UserError, match=r"2 captions: .* caption_id distinguishes them"):
         run(ExternalScores(tmp_path / "g.csv", **embeddings))
-
-
-@pytest.mark.slow
-def test_external_scores_are_compared_like_runs(folder, random, capsys):
-    for name in ("clip", "other"):
-        np.save(folder / f"{name}.npy", random.normal(size=(6, 8)))
-        run(ExternalScores(folder / "captions.json", scores=folder / f"{name}.npy"))
-    folders = [folder / f"{name}-evaluation" for name in ("clip", "other")]
-    compare([], folders)
-    assert "clip-evaluation" in capsys.readouterr().out
-    assert (folder / "comparison" / "test" / "differences.csv").exists()
-    mine = folder / "relevance.npy"
-    np.save(mine, random.random((6, 8)))
-    own = ExternalScores(folder / "captions.json", scores=folder / "other.npy", relevance=mine)
-    run(own)
-    with pytest.raises(UserError, match=r"relevance.measure is cider in one, and .*relevance\.npy"):
-        compare([], folders)
 
 
 @pytest.mark.slow

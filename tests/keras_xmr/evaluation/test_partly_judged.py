@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 
 import datasets
 import numpy as np
 import pytest
 
 from data_pipelines.prepare import prepare
-from keras_xmr.audit.candidates import judged_pairs
 from keras_xmr.commands._comparison import compare
 from keras_xmr.config.loader import ConfigError, find_config, load_config
 from keras_xmr.config.schema import LabelFiles
@@ -88,13 +88,6 @@ def test_a_source_without_labels_takes_them_from_files(config, random, tmp_path)
         check_files(config)
 
 
-def test_what_people_judged_is_not_asked_by_an_audit(config):
-    records = prepare(config.data)
-    truth = ground_truth(records, records.split("test"), "pairs", config.judgements_of("test"))
-    known = judged_pairs([truth.judgements, *truth.extra.values()])
-    assert known.sum() == TEST**2 + 4 * TEST
-
-
 @pytest.mark.usefixtures("undrawn")
 def test_a_comparison_says_that_lists_are_condensed(config, random, tmp_path, capsys):
     truth = ground_truth((records := prepare(config.data)), records.split("test"), "pairs")
@@ -116,3 +109,8 @@ def test_a_comparison_says_that_lists_are_condensed(config, random, tmp_path, ca
     assert "bpref" in table
     chance = next(line for line in table.splitlines() if line.startswith("| chance"))
     assert chance.count(" - ") <= 2
+    np.save(tmp_path / "relevance.npy", random.random(truth.shape))
+    own = ExternalScores(captions, scores=tmp_path / "two.npy")
+    run(replace(own, relevance=tmp_path / "relevance.npy"))
+    with pytest.raises(UserError, match=r"relevance.measure is cider in one, and .*relevance\.npy"):
+        compare([], [tmp_path / f"{name}-evaluation" for name in ("one", "two")])

@@ -19,13 +19,10 @@ from keras_xmr.evaluation.embed import join
 from keras_xmr.evaluation.evaluate import evaluate_split
 from keras_xmr.evaluation.files import read_figures_file
 from keras_xmr.evaluation.scoring import check_time, fits_in_memory, score_tiles
-from keras_xmr.judgements import GroundTruth, Judgements
-from keras_xmr.metrics import ScoreMatrices, ScoreTiles, measure
+from keras_xmr.metrics import ScoreMatrices, ScoreTiles
 from keras_xmr.utils.errors import UserError
 
 ROOT = Path(__file__).parents[3]
-IMAGES, CAPTIONS = 11, 33
-OWNER = np.arange(CAPTIONS) // 3
 RANKS_ALONE = ("evaluation.semantic_precision=false", "evaluation.memory_budget=1 KiB")
 
 
@@ -43,49 +40,9 @@ class MeanTokens(matchers.Matcher):
         return keras.ops.matmul(means[0], keras.ops.transpose(means[1]))
 
 
-def never(*arguments, **options):
-    raise AssertionError("a whole matrix is computed")
-
-
-def truth_of(owner, images):
-    ids = [list(map(str, range(count))) for count in (images, len(owner))]
-    classes = Judgements.from_classes(np.arange(images) % 2, owner % 2)
-    truth = GroundTruth(*ids, owner, Judgements.from_pairs(owner, images))
-    truth.extra = {"classes": classes}
-    return truth
-
-
-def sets(random, count):
-    return {"points": random.normal(size=(count, 2, 6)).astype(np.float32)}
-
-
 def tokens(random, count):
     lengths = random.integers(1, 6, count)
     return join([(random.normal(size=(lengths.sum(), 6)).astype(np.float32), lengths)])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("matcher", "embeddings"),
-    [
-        (matchers.MatchProbability(test_samples=2), gaussians),
-        (matchers.Mahalanobis(), gaussians),
-        (matchers.MaxCosine(), sets),
-        (MeanTokens(), tokens),
-    ],
-    ids=lambda value: type(value).__name__ if isinstance(value, matchers.Matcher) else "",
-)
-def test_figures_are_those_of_the_whole_matrix(random, matcher, embeddings, monkeypatch):
-    images, captions = embeddings(random, IMAGES), embeddings(random, CAPTIONS)
-    truth = truth_of(OWNER, IMAGES)
-    tiles = score_tiles(matcher, images, captions, (4, 10))
-    expected = measure(tiles.dense(), truth, folds=11)
-    monkeypatch.setattr(ScoreTiles, "__array__", never)
-    found = measure(tiles, truth, folds=11)
-    assert found.as_dict() == expected.as_dict()
-    for side in ("image_to_text", "text_to_image"):
-        values = getattr(found.metrics, side).values["rank"]
-        np.testing.assert_array_equal(values, getattr(expected.metrics, side).values["rank"])
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import graphs
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -31,42 +32,24 @@ def tokenizer():
     return WordTokenizer(words[: token_models.WORDS], 12)
 
 
-def test_ragged_items_are_padded_to_the_longest_of_those_asked_for():
-    values = np.arange(1.0, 13.0).reshape(6, 2)
-    ragged = Ragged(values, np.array([1, 3, 2]))
-    assert len(ragged) == 3
-    np.testing.assert_array_equal(ragged[:1], values[None, :1])
-    np.testing.assert_array_equal(
-        ragged[np.array([2, 0])], [[values[4], values[5]], [values[0], [0, 0]]]
-    )
-    assert ragged[1:].shape == (2, 3, 2)
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("eager")
-def test_captions_of_any_length_are_embedded_and_scored_in_any_tiles(random):
+def test_captions_of_any_length_are_embedded_by_one_graph_and_scored_in_any_tiles(random):
     model = token_models.retriever(SAF(**TINY))
     texts = ["red dog", "two", "a dog runs on the red grass", "", "dog", "two red dog runs"]
     captions = embed_captions(model, texts, tokenizer(), batch=2)
+    (graph,) = _GRAPHS[model.text_tower].values()
+    assert graph.experimental_get_tracing_count() == 1
     assert isinstance(captions["tokens"], Ragged)
     assert captions["tokens"].lengths.tolist() == [4, 3, 9, 2, 3, 6]
     regions = random.normal(size=(5, token_models.REGIONS, token_models.WIDTH))
     dataset = tf.data.Dataset.from_tensor_slices(regions.astype(np.float32)).batch(3)
-    images = embed_batches(model.image_tower, dataset, 5, 3, "images")
-    expected = model.score(
-        model.image_tower(regions.astype(np.float32)), model.text_tower(tokenizer()(texts))
-    )
-    found = np.asarray(MatcherScores(model.matcher, images, captions, (3, 4)))
+    with graphs.eager():
+        images = embed_batches(model.image_tower, dataset, 5, 3, "images")
+        expected = model.score(
+            model.image_tower(regions.astype(np.float32)), model.text_tower(tokenizer()(texts))
+        )
+        found = np.asarray(MatcherScores(model.matcher, images, captions, (3, 4)))
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.slow
-def test_a_tower_is_traced_once_however_long_captions_are_and_however_often_it_embeds():
-    model = token_models.retriever(SAF(**TINY))
-    for texts in (["red dog", "two"], ["a dog runs on the red grass"], ["", "dog", "two red dog"]):
-        embed_captions(model, texts, tokenizer(), batch=2)
-    (graph,) = _GRAPHS[model.text_tower].values()
-    assert graph.experimental_get_tracing_count() == 1
 
 
 @pytest.mark.slow

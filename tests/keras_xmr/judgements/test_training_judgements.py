@@ -164,23 +164,6 @@ def test_a_training_takes_it_and_keeps_a_copy(trained, tmp_path):
     assert folder.training_judgements.read_bytes() == marks.read_bytes()
 
 
-def test_batches_carry_the_grades(trained):
-    from data_pipelines.batches import training_batches
-    from data_pipelines.samplers import PairSampler
-
-    split = trained.records.split("train")
-    named = [(caption.key, caption.text) for caption in split.captions]
-    judged = BatchGrades({(split.image_keys[0], named[0][0]): 0.0}, split.image_keys, named)
-    sampler = PairSampler(split, 8, 0)
-    data = trained.config.data
-    batches = training_batches(
-        split, sampler, trained.tokenizer, data.image, data.text, judged=judged
-    )
-    for _, y in batches.take(sampler.steps):
-        images, captions = y["image_id"].numpy(), y["caption_id"].numpy()
-        np.testing.assert_array_equal(y["judged"], judged(images, captions))
-
-
 def test_losses_that_cannot_learn_from_it_are_refused():
     marks = "data.training_judgements=marks.csv"
     with pytest.raises(ConfigError, match="no loss"):

@@ -14,7 +14,6 @@ from keras_xmr.evaluation.reporting.metric_tables import glossary, measured_tabl
 from keras_xmr.judgements import GroundTruth, Judgements, as_judgements
 from keras_xmr.metrics import (
     METRICS,
-    bpref,
     evaluate_scores,
     measure,
     ndcg,
@@ -84,18 +83,6 @@ def test_metrics_of_condensed_lists_are_those_of_trec_eval(random, grades, judge
                     assert values[query] == pytest.approx(expected[title, query]), name
                 else:
                     assert np.isnan(values[query])
-
-
-def test_graded_gain_and_preference_of_fully_judged_pairs_are_those_of_trec_eval(random, grades):
-    scores = random.normal(size=SHAPE)
-    judgements = Judgements(scipy.sparse.csr_array(grades))
-    found = ndcg(scores, judgements, k=(5, 20)) | bpref(scores, judgements)
-    for side, s, g in (("i2t", scores, grades), ("t2i", scores.T, grades.T)):
-        expected = trec_values(["nDCG@5", "nDCG@20", "Bpref"], s, g, np.ones(s.shape, bool))
-        known = np.flatnonzero((g > 0).any(axis=1))
-        for name, title in (("ndcg_5", "nDCG@5"), ("ndcg_20", "nDCG@20"), ("bpref", "Bpref")):
-            mean = np.mean([expected[title, query] for query in known])
-            assert found[f"{side}_{name}"] == pytest.approx(mean)
 
 
 @pytest.mark.parametrize("everything", [True, False])

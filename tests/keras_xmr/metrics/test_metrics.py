@@ -119,19 +119,6 @@ def test_breakdown_counts_every_answered_query_once(random):
     assert by_positives(nobody.image_to_text) == []
 
 
-def test_ranks_do_not_depend_on_how_rows_are_shared(random, monkeypatch):
-    scores = random.normal(size=(600, 40)).astype(np.float32)
-    judgements = Judgements(scipy.sparse.csr_array(random.random((600, 40)) < 0.1))
-    whole = positive_ranks(scores, judgements)
-    parts = [
-        positive_ranks(
-            scores[i : i + 7], judgements.select(np.arange(i, min(i + 7, 600)), np.arange(40))
-        )
-        for i in range(0, 600, 7)
-    ]
-    np.testing.assert_array_equal(whole.ranks, np.concatenate([part.ranks for part in parts]))
-
-
 def test_nan_and_wrong_shapes_are_refused():
     judgements = Judgements.from_pairs(np.arange(6) // 2, 3)
     scores = np.zeros((3, 6), np.float32)

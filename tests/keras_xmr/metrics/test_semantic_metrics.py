@@ -15,7 +15,6 @@ from keras_xmr.config.schema import RelevanceOptions
 from keras_xmr.evaluation.results import add_relevance
 from keras_xmr.judgements import GroundTruth, Judgements, multi_hot
 from keras_xmr.metrics import (
-    ScoreMatrices,
     chance,
     evaluate_scores,
     measure,
@@ -231,21 +230,6 @@ def test_memory_maps_and_blocks_give_the_same(tied, tmp_path, monkeypatch):
     monkeypatch.setattr("keras_xmr.metrics.semantic._PAIRS", 40)
     mapped = (np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in "sr")
     assert semantic_precision(*mapped).summary == whole
-
-
-def test_a_second_matrix_ranks_images(tied, random):
-    scores, relevance = tied
-    other = random.normal(size=scores.shape)
-    vectors = multi_hot([(i % 2, 2) for i in range(13)], 3)
-    captions = vectors[np.arange(17) % 13]
-    for metric, further in (
-        (semantic_precision, (relevance,)),
-        (plausible_match, (vectors, captions)),
-    ):
-        mixed = metric(ScoreMatrices(scores, other), *further).summary
-        plain, second = metric(scores, *further).summary, metric(other, *further).summary
-        for name, value in mixed.items():
-            assert value == (plain if name.startswith("i2t") else second)[name]
 
 
 def test_nan_negative_relevance_and_wrong_shapes_are_refused(tied):

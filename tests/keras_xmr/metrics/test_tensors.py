@@ -85,13 +85,6 @@ def test_tensors_of_torch():
         recall(tensor.to_sparse(), ids)
 
 
-def test_numbers_of_sixteen_bits_that_numpy_does_not_have():
-    import ml_dtypes
-
-    half = SCORES.astype(ml_dtypes.bfloat16)
-    assert retrieval(half, OWNER) == retrieval(half.astype(np.float64), OWNER)
-
-
 LARGE = np.array([[2**53, 2**53 + 1], [0, 1]])
 FINE = np.array([[1, 1 + np.finfo(np.longdouble).eps], [0, 1]], np.longdouble)
 

@@ -190,20 +190,6 @@ def test_fast_re_ranking_of_scores_that_are_too_large_is_refused(random):
         np.testing.assert_allclose(found, right / 1e3, rtol=1e-5, atol=1e30)
 
 
-def test_hubs_that_spoil_a_ranking_are_undone(random):
-    # Unit vectors whose captions are dragged towards one point: a few are near to every image.
-    points = random.normal(size=(60, 16))
-    captions = points[np.arange(300) // 5] + 1.2 * random.normal(size=(300, 16))
-    captions[::7] += 3 * points.mean(axis=0) + random.normal(size=16)
-    unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (points, captions)]
-    scores = (unit[0] @ unit[1].T).astype(np.float32)
-    judgements = Judgements.from_pairs(np.arange(300) // 5, 60)
-    plain = evaluate_scores(scores, judgements).summary["rsum"]
-    for reranker in (FastReranking(), ReciprocalNeighbours(), MultiFactor(), *ALL[3:]):
-        i2t, t2i = reranker(scores)
-        assert evaluate_scores(ScoreMatrices(i2t, t2i), judgements).summary["rsum"] > plain
-
-
 def test_options_that_are_out_of_range_are_refused():
     for wrong in (-1, np.nan, "a", None, [1]):
         for name in ("significance", "reverse", "decay"):

@@ -81,12 +81,6 @@ def test_a_folder_is_free_until_something_is_trained_in_it(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_training_goes_on_with_other_threads(run):
-    forget_checkpoints(run)
-    run.check(load_run(run.path, ["train.operation_threads=3"]))
-
-
-@pytest.mark.slow
 def test_a_finished_training_keeps_its_name_without_checkpoints(run):
     forget_checkpoints(run)
     other = load_run(run.path, ["model.dimension=6"])
@@ -153,36 +147,30 @@ def test_a_config_that_was_edited_after_the_training_is_refused(run, config, key
         run.check(load_config(run.config))
 
 
-def test_a_training_of_before_an_option_existed_has_its_default(run, config):
+def test_a_run_of_before_an_option_existed_has_its_default(run, config):
     summary = json.loads(run.done.read_text())
-    del summary["config"]["train"]["validate_every"]
-    run.done.write_text(json.dumps(summary))
-    run.check_trained(config)
-    edited = load_config(find_config("scenes_pcme"), ["train.validate_every=3"])
-    with pytest.raises(ConfigError, match="validate_every: 1 there, 3 now"):
-        run.check_trained(edited)
-
-
-@pytest.mark.slow
-def test_a_folder_of_before_an_option_existed_has_its_default(run, config):
     content = yaml.safe_load(run.config.read_text())
-    del content["train"]["validate_every"]
+    for written in (summary["config"], content):
+        del written["train"]["validate_every"]
+    run.done.write_text(json.dumps(summary))
     run.config.write_text(yaml.safe_dump(content))
     run.claim(config)
-    edited = config.model_copy(
-        update={"train": config.train.model_copy(update={"validate_every": 3})}
-    )
-    with pytest.raises(ConfigError, match="validate_every: 1 there, 3 now"):
-        run.check(edited)
+    train = config.train.model_copy(update={"validate_every": 3})
+    edited = config.model_copy(update={"train": train})
+    for check in (run.check_trained, run.check):
+        with pytest.raises(ConfigError, match="validate_every: 1 there, 3 now"):
+            check(edited)
 
 
 @pytest.mark.slow
-def test_paths_in_the_config_of_a_finished_run_may_be_edited(run):
+def test_paths_and_threads_in_the_config_of_a_finished_run_may_be_edited(run):
     edited = yaml.safe_load(run.config.read_text())
     edited["data"]["records"] = "elsewhere"
     edited["evaluation"]["batch_size"] = 7
     run.config.write_text(yaml.safe_dump(edited))
     run.check(load_run(run.path))
+    forget_checkpoints(run)
+    run.check(load_run(run.path, ["train.operation_threads=3"]))
 
 
 @pytest.mark.slow

@@ -160,49 +160,35 @@ def test_features_are_embedded_as_what_they_were_made_of(trained):
 
 
 @pytest.mark.usefixtures("eager")
-def test_an_encoder_with_other_weights_reads_no_features_of_these(trained):
-    """The digest of its weights is another, so there are none."""
+def test_an_encoder_with_other_weights_reads_no_features_of_these(trained, folder, monkeypatch):
+    """The digest of its weights is another, so there are none until a split is evaluated."""
     tower = keras.models.clone_model(trained.model.image_tower)
     tower.set_weights([2 * weight for weight in trained.model.image_tower.get_weights()])
     text = keras.models.clone_model(trained.model.text_tower)
     text.set_weights([2 * weight for weight in trained.model.text_tower.get_weights()])
+    towers = SimpleNamespace(image_tower=tower, text_tower=text)
+
+    def has_features(records, split="val"):
+        part = records.split(split)
+        assert (part.holds == "regions") is (part.caption_features is not None)
+        return part.holds == "regions"
+
     rest = trained.tokenizer, trained.config
-    same, other = (
-        with_features(trained.records, towers, *rest)
-        for towers in (trained.model, SimpleNamespace(image_tower=tower, text_tower=text))
-    )
-    assert same.split("val").holds == "regions"
-    assert same.split("val").caption_features is not None
-    assert other.split("val").holds == "images"
-    assert other.split("val").caption_features is None
-
-
-@pytest.mark.usefixtures("eager")
-def test_what_a_phase_has_trained_is_evaluated_from_images_and_words(folder):
+    assert has_features(with_features(trained.records, trained.model, *rest))
+    assert not has_features(with_features(trained.records, towers, *rest))
     phases = PHASES.replace("}]", "}, {epochs: 1, learning_rate: 1e-2}]")
-    freed = run(folder, "name=freed", *models.POINTS, phases)
-    freed.train()
-    part = freed.embedded_records.split("test")
-    assert part.holds == "images"
-    assert part.caption_features is None
-
-
-@pytest.mark.usefixtures("eager")
-def test_a_split_that_is_evaluated_later_joins_the_features_of_the_others(folder, monkeypatch):
-    points = ("name=first", "seed=3", *models.POINTS)
-    first = run(folder, *points, "evaluation.splits=[val]")
-    first.train()
-    holds = {split: first.embedded_records.split(split).holds for split in ("train", "val", "test")}
-    assert holds == {"train": "regions", "val": "regions", "test": "images"}
-    later = run(folder, *points, "evaluation.splits=[test]")
-    assert later.model.built
+    freed = run(folder, *models.POINTS, phases)
+    more = with_features(trained.records, trained.model, trained.tokenizer, freed.config)
+    assert not has_features(more), "what a phase has trained is evaluated from images and words"
+    later = run(folder, "name=later", *models.POINTS, "evaluation.splits=[test]")
+    later.tokenizer, later.model = trained.tokenizer, towers
     with monkeypatch.context() as patch:
         patch.setattr(os, "access", lambda *_: False)
         # Where nothing can be written, nothing is computed that is not kept.
-        assert later.embedded_records.split("test").holds == "images"
+        assert not has_features(later.embedded_records, "test")
     del later.embedded_records
-    part = later.embedded_records.split("test")
-    assert (part.holds, part.caption_features is None) == ("regions", False)
+    assert has_features(later.embedded_records, "test")
+    assert not has_features(later.embedded_records)
 
 
 @pytest.mark.usefixtures("eager")

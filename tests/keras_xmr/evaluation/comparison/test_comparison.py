@@ -11,7 +11,6 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -36,7 +35,7 @@ from keras_xmr.evaluation.comparison.results import ComparisonError, read_runs
 from keras_xmr.evaluation.comparison.side_by_side import wins
 from keras_xmr.evaluation.files import read_figures_file, write_figures_file
 from keras_xmr.evaluation.reporting.pages import explain
-from keras_xmr.metrics import measure, verdict
+from keras_xmr.metrics import measure
 from keras_xmr.metrics.bootstrap import holm, paired_bootstrap
 from keras_xmr.utils.errors import UserError
 
@@ -96,28 +95,6 @@ def test_means_and_deviations_over_seeds(methods):
     assert truth.wide_table("").header[:3] == ["method", "runs", "i2t\nR@1"]
 
 
-def test_reranked_figures_and_other_matchers_stand_apart(methods):
-    found = summary_tables(methods)
-    for table in found:
-        good = table.rows.get("good", table.rows.get("good, elk"))
-        summary = methods["good"][0].figures
-        name = {"own": "match_probability", "further": "elk"}[table.matchers]
-        name, part = (name, "matchers") if not table.reranker else (
-            "match_probability + fast_reranking", "reranked")  # fmt: skip
-        figures = summary[part][name]
-        figures = figures | figures["judgements"]
-        assert good["rsum"].values[0] == figures[table.judgements]["rsum"]
-        assert ("transductive" in table.title("test")) == bool(table.reranker)
-    assert [(b.judgements, b.matchers, bool(b.reranker)) for b in found] == [
-        ("metrics", "own", False),
-        ("truth", "own", False),
-        ("metrics", "further", False),
-        ("truth", "further", False),
-        ("metrics", "own", True),
-        ("truth", "own", True),
-    ]
-
-
 def test_pairs_are_those_of_a_bootstrap_of_their_own(methods):
     methods = {name: runs[:1] for name, runs in methods.items()}
     compared = compare_pairs(resample(methods))
@@ -167,24 +144,6 @@ def test_only_what_all_runs_have_is_tested(folders, tmp_path):
     np.testing.assert_allclose(pmrp, [-0.1, -0.2, -0.1], atol=1e-6)
     assert {win.text for of_pair in wins(methods).values() for win in of_pair} == {""}
     compare([], folders, tmp_path / "out")
-
-
-def test_intervals_hold_other_seeds_too(methods):
-    """Two runs of which one finds everything and the other nothing: no query tells that."""
-    first = methods["good"][0].queries
-    arrays = first.values["metrics"]
-
-    def run(found: float) -> SimpleNamespace:
-        values = {name: np.full_like(own, found) for name, own in arrays.items()}
-        return SimpleNamespace(queries=replace(first, values={"metrics": values}))
-
-    (compared,) = resample({"twice": [run(0), run(1)], "once": [run(1)]}).values()
-    apart = compared["i2t_recall_1"]["twice"].difference()
-    assert apart.value == 0.5
-    assert apart.low < 0
-    assert apart.high > 1
-    alone = compared["rsum"]["once"].difference()
-    assert alone.value == alone.low == alone.high == pytest.approx(6)
 
 
 def test_many_methods_get_enough_resamples():
@@ -255,14 +214,6 @@ def test_what_is_no_better_than_chance_is_not_called_the_highest(skills, begins,
     assert (", the highest; " in verdict) == (list(skills) == ["good", "bad"])
     assert "A random ranking has " in verdict
     assert (", the highest. The difference of 0.0 " in verdict) == (len(skills) == 3)
-
-
-def test_its_interval_is_that_of_the_evaluation(tmp_path):
-    run = finished_run(tmp_path, "a", 0, 1.0)
-    interval = resample(read_runs([run.path])["test"])["truth"]["rsum"]["a"].difference()
-    truth = ground_truth()
-    known = verdict(measure(scores(1.0, 0), truth).extra["truth"], truth.caption_image)
-    assert (known.low, known.high) == pytest.approx((interval.low, interval.high))
 
 
 @pytest.mark.slow
