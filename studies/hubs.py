@@ -448,7 +448,7 @@ class Table:
                 rows.append([truth, name, *map(str, gains), f"{gains[-1].visible:.2f}"])
         header = ["truth", "correction", *(f"R: {name}" for name in BINS), "visible from"]
         print_table(header, rows)
-        print_table(["said before", "here", "visible from", "verdict"], self.said())
+        print_table(["prediction", "here", "visible from", "verdict"], self.said())
 
     def said(self) -> list[list[str]]:
         """The hypothesis, by the crowd with annotated pairs, and whether it holds."""
