@@ -11,6 +11,7 @@ import keras
 from keras import ops
 
 from keras_xmr.embeddings.kinds import Embedding, for_matching
+from keras_xmr.embeddings.validation import described
 from keras_xmr.losses import Loss, Relations
 from keras_xmr.utils.errors import ArgumentError
 from keras_xmr.utils.naming import snake_case
@@ -120,9 +121,14 @@ class Objective(keras.layers.Layer):
 
 
 def _check(losses: Any, weights: Any) -> None:
-    are_losses = isinstance(losses, list | tuple) and all(isinstance(x, Loss) for x in losses)
-    if not are_losses or not losses:
-        raise ArgumentError(f"losses are a list of some of keras_xmr.losses, not {losses!r}")
+    wrong = [losses]
+    if isinstance(losses, list | tuple):
+        wrong = [loss for loss in losses if not isinstance(loss, Loss)]
+    if wrong or not losses:
+        found = described(wrong[0]) if wrong else "an empty one"
+        raise ArgumentError(
+            f"losses are a list of some of keras_xmr.losses, such as [SmoothAP()], not {found}"
+        )
     if not hasattr(weights, "__len__"):
         raise ArgumentError(f"weights are a list with one per loss, not {weights!r}")
     if len(losses) != len(weights):

@@ -21,10 +21,9 @@ from keras_xmr.model.gradient_caching import Chunks, check_towers, dense
 from keras_xmr.model.objective import MatchRule, Objective, relations, targets_read
 from keras_xmr.model.pairs import relevant_pairs
 from keras_xmr.model.replicas import (
-    StepLogs,
     accept_summed_gradients,
+    first_local_item,
     gather,
-    gather_batch,
     pad_to_longest,
     sum_over_replicas,
 )
@@ -47,7 +46,7 @@ _OPTIONS = ("name", "judgements", "clip_norm", "seed", "gradient_caching")
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
-class Retriever(StepLogs):
+class Retriever(keras.Model):
     """Image-text retrieval: two towers and a matcher, trained by an objective.
 
     The objective is over the global batch, however many replicas share it: embeddings are
@@ -329,26 +328,25 @@ class Retriever(StepLogs):
 
     def _batch(self, image: Embedding, caption: Embedding, y: Any, training: bool) -> Direction:
         """All images of the global batch as queries, with their scores."""
-        local = None
-        if num_replicas() > 1:
-            image, caption = pad_to_longest(image), pad_to_longest(caption)
-            select_gathered = self.objective.select_gathered
-            (image, caption, y), local = gather_batch(
-                select_gathered(image), select_gathered(caption), y
+        has_replicas, count = num_replicas() > 1, tf.shape(next(iter(image.values())))[0]
+        if has_replicas:
+            image, caption = (
+                self.objective.select_gathered(pad_to_longest(items)) for items in (image, caption)
             )
+            image, caption, y = gather((image, caption, y))
         seeds = (None, None)
         if training:
             seed = tf.stack([self.seed, tf.cast(self.global_step.value, tf.int32)])
             seeds = split_seed(seed)
         image = self.matcher.prepare(image, "image", seeds[0])
         caption = self.matcher.prepare(caption, "caption", seeds[1])
-        is_shared = embeddings.kind(image) == "tokens" and self.matcher.contract.tileable
-        if local is None or not is_shared:
-            scores = self.matcher(image, caption, training=training)
-        else:
+        if has_replicas and embeddings.kind(image) == "tokens" and self.matcher.contract.tileable:
             # Scoring regions with words is most of a step: each replica scores its images.
-            own = {name: local.take(tensor) for name, tensor in image.items()}
-            scores, _ = gather(self.matcher(own, caption, training=training))
+            first = first_local_item(count)
+            own = {name: tensor[first : first + count] for name, tensor in image.items()}
+            scores = gather(self.matcher(own, caption, training=training))
+        else:
+            scores = self.matcher(image, caption, training=training)
         return Direction(scores, image, caption, relations(y, self.judgements))
 
     def _measure(self, batch: Direction) -> None:
@@ -370,7 +368,7 @@ class Retriever(StepLogs):
         self.trackers[GRADIENT].update_state(norm)
         self._watch([loss, *(log[name] for name in self.watched[1:-1]), norm])
         self.optimizer.apply(gradients, self.trainable_variables)
-        return self.step_logs()
+        return self._step_logs()
 
     def _gradients(self, x: Any, y: Any) -> tuple[Tensor, dict[str, Tensor], list[Tensor]]:
         """The share of this replica in the objective and in the log, and its gradients.
@@ -403,7 +401,15 @@ class Retriever(StepLogs):
         loss, log = self._objective(self(x, training=False), x, y, training=False)
         loss, _, _ = self._add_up(loss, log)
         self._loss_tracker.update_state(loss)
-        return self.step_logs()
+        return self._step_logs()
+
+    def _step_logs(self) -> dict[str, Tensor]:
+        """The results of the metrics of this replica."""
+        logs = self.get_metrics_result()
+        if isinstance(self.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
+            # Keras averages the first axis of the logs of several workers (keras-team/keras#20585).
+            return {name: value[None] for name, value in logs.items()}
+        return logs
 
     def _clip(self, gradients: list[Tensor]) -> tuple[list[Tensor], Tensor]:
         """Clips gradients, which may be scaled, by their global norm, which is not."""

@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 from keras_xmr.embeddings.validation import as_embedding, check_fit, described, shapes
-from keras_xmr.losses import Loss
 from keras_xmr.matchers import Matcher
 from keras_xmr.model.objective import MatchRule, Objective
 from keras_xmr.utils.errors import ArgumentError
@@ -56,12 +55,7 @@ def as_objective(losses: Any) -> Objective:
     """
     if isinstance(losses, Objective):
         return losses
-    several = list(losses) if isinstance(losses, list | tuple) else [losses]
-    if not several or not all(isinstance(loss, Loss) for loss in several):
-        raise ArgumentError(
-            "the loss is one of keras_xmr.losses, such as SmoothAP(), a list of them, or an "
-            f"Objective with their weights, not {described(losses)}"
-        )
+    several = losses if isinstance(losses, list | tuple) else [losses]
     return Objective(several, [1.0] * len(several))
 
 

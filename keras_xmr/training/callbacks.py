@@ -19,9 +19,8 @@ import tensorflow as tf
 from data_pipelines.samplers import Sampler
 from keras_xmr.config.schema import WatchdogOptions
 from keras_xmr.evaluation.results import Evaluation
-from keras_xmr.judgements import GroundTruth
 from keras_xmr.matchers import LogitMatcher
-from keras_xmr.metrics import RetrievalMetrics, verdict
+from keras_xmr.metrics import verdict
 from keras_xmr.metrics.names import metric_value
 from keras_xmr.model.retriever import GRADIENT
 from keras_xmr.runs.termination import TerminatedError, TerminationNotice
@@ -139,10 +138,11 @@ class Validation(StepCallback):
         self._keep_best(self.metrics[self.monitor])
         if self._may_be_at_chance and self.step >= _PATIENCE * self.steps_per_epoch:
             self._may_be_at_chance = False
-            self._compare_with_chance(evaluation.matchers[0].metrics, evaluation.ground_truth)
+            self._compare_with_chance(evaluation)
 
-    def _compare_with_chance(self, metrics: RetrievalMetrics, truth: GroundTruth) -> None:
-        against_chance = verdict(metrics, truth.caption_image)
+    def _compare_with_chance(self, evaluation: Evaluation) -> None:
+        truth = evaluation.ground_truth
+        against_chance = verdict(evaluation.matchers[0].metrics, truth.caption_image)
         if not against_chance.is_better_than_chance:
             _LOGGER.warning(
                 "step %d: after %d epochs the validation is not better than chance: RSUM %s, where "
@@ -226,19 +226,17 @@ class CsvLog(StepCallback):
     steps_per_epoch: int
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        rows = []
-        if self.path.exists():
-            with self.path.open(newline="") as file:
-                rows = [row for row in csv.DictReader(file) if int(row["step"]) < self.step]
-        row = {"epoch": self.step // self.steps_per_epoch, "step": self.step}
-        row |= {name: f"{float(value):.6g}" for name, value in sorted((logs or {}).items())}
-        rows.append({name: str(value) for name, value in row.items()})
+        text = self.path.read_text("utf-8") if self.path.exists() else ""
+        rows: list[dict[str, Any]] = list(csv.DictReader(io.StringIO(text)))
+        rows = [row for row in rows if int(row["step"]) < self.step]
+        values = {name: f"{float(value):.6g}" for name, value in sorted((logs or {}).items())}
+        rows.append({"epoch": self.step // self.steps_per_epoch, "step": self.step} | values)
         names = list(dict.fromkeys(name for row in rows for name in row))
-        text = io.StringIO()
-        writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
+        written = io.StringIO()
+        writer = csv.DictWriter(written, names, restval="", lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-        atomic_write(self.path, text.getvalue().encode())
+        atomic_write(self.path, written.getvalue().encode())
 
 
 @dataclass(eq=False)
@@ -342,7 +340,7 @@ class Watchdog(StepCallback):
     Args:
         options: The watched faults, and the action per fault.
         every: Steps between two looks.
-        positives: Which pairs of a batch match, boolean (images, captions).
+        trivial: For each loss that knows it, the value at which it gets stuck, by name.
         checkpoints: The checkpoints that remain when a training is stopped.
 
     Raises:
@@ -351,18 +349,10 @@ class Watchdog(StepCallback):
 
     options: WatchdogOptions
     every: int
-    positives: np.ndarray
+    trivial: Mapping[str, float]
     checkpoints: Checkpoints
     _reported: set[str] = field(default_factory=set, init=False)
     _flat_since: dict[str, int] = field(default_factory=dict, init=False)
-    _trivial: dict[str, float] | None = field(default=None, init=False)
-
-    def on_train_begin(self, logs: dict | None = None) -> None:
-        super().on_train_begin(logs)
-        if self._trivial is None and self.options.flat_steps:
-            scores = keras.ops.zeros(self.positives.shape)
-            relations = {"positives": keras.ops.convert_to_tensor(self.positives)}
-            self._trivial = self.model.objective.trivial_values(scores, relations)
 
     def on_step(self, step: int) -> None:
         if step % self.every == 0:
@@ -391,28 +381,27 @@ class Watchdog(StepCallback):
             self._report(
                 self.options.on_nan,
                 part,
-                f"step {step}: {part} is not finite.{self._kept()} {self._cure(step)}",
+                f"step {step}: {part} is not finite.{self._rest(step)}",
             )
         values = dict(zip(self.model.watched, self.model.last_values.numpy().tolist(), strict=True))
         self._look_at_sigma(values)
         self._look_for_flat(values)
 
-    def _cure(self, step: int) -> str:
-        """Advice for the first step with numbers that are not finite."""
-        cure = (
-            "Lower the learning rate or clip_norm"
-            if step > 1
-            else "No weight had changed before: look at the options and weights of the losses, and "
-            "for NaN in the data and in the weights that the training began with"
-        )
-        return cure if self.model.compute_dtype == "float32" else f"{cure}, or train in float32"
-
-    def _kept(self) -> str:
-        """A sentence on the checkpoint that remains if the training is stopped now."""
+    def _rest(self, step: int) -> str:
+        """The checkpoint that is kept, and advice, for the first step that is not finite."""
+        cure = " Lower the learning rate or clip_norm"
+        if step == 1:
+            cure = (
+                " No weight had changed before: look at the options and weights of the losses, and "
+                "for NaN in the data and in the weights that the training began with"
+            )
+        if self.model.compute_dtype != "float32":
+            cure += ", or train in float32"
         if self.options.on_nan == "warn":
-            return ""
-        step = self.checkpoints.progress.step
-        return f" The checkpoint of step {step} is kept." if step else " No checkpoint was written."
+            return cure
+        kept = self.checkpoints.progress.step
+        written = f"The checkpoint of step {kept} is kept" if kept else "No checkpoint was written"
+        return f" {written}.{cure}"
 
     def _look_at_sigma(self, values: dict[str, float]) -> None:
         low, high = np.log(self.options.sigma)
@@ -420,11 +409,9 @@ class Watchdog(StepCallback):
             value = values.get(f"{side}_log_sigma")
             if value is None or low <= value <= high or math.isnan(value):
                 continue
-            word, cure = (
-                ("collapsed", "raise the weight of kl_divergence")
-                if value < low
-                else ("exploded", "lower the learning rate")
-            )
+            word, cure = "exploded", "lower the learning rate"
+            if value < low:
+                word, cure = "collapsed", "raise the weight of kl_divergence"
             self._report(
                 self.options.on_sigma,
                 f"{side} sigma {word}",
@@ -433,13 +420,11 @@ class Watchdog(StepCallback):
             )
 
     def _look_for_flat(self, values: dict[str, float]) -> None:
-        for name, trivial in (self._trivial or {}).items():
-            near = abs(values[name] - trivial) <= self.options.flat_tolerance * abs(trivial)
-            if not near:
-                self._flat_since.pop(name, None)
-                continue
+        for name, trivial in self.trivial.items():
             since = self._flat_since.setdefault(name, self.step)
-            if self.step - since >= self.options.flat_steps:
+            if abs(values[name] - trivial) > self.options.flat_tolerance * abs(trivial):
+                del self._flat_since[name]
+            elif self.step - since >= self.options.flat_steps:
                 self._report(
                     self.options.on_flat,
                     f"{name} flat",

@@ -17,7 +17,7 @@ from keras_xmr.config.schema import CCAOptions, Config
 from keras_xmr.evaluation.cca import CanonicalCorrelations, Projections
 from keras_xmr.evaluation.uncertainty.probes import shortened
 from keras_xmr.heads import Head, HeldOutRank
-from keras_xmr.heads.pooling import Pooling, Projection
+from keras_xmr.heads.pooling import Projection
 from keras_xmr.judgements import Judgements, judge
 from keras_xmr.layers.keras_compat import all_layers
 from keras_xmr.metrics import RSUM, evaluate_scores
@@ -118,17 +118,16 @@ def begin_at_cca(
     caption_pooling: Any = caption_head.global_pooling
     caption_pooling.reverse_hubness()
     heads = {"images": image_head, "captions": caption_head}
-    _predict_ranks(heads, {"images": images[0], "captions": captions[0]}, train, best)
+    _predict_ranks(heads, {"images": images, "captions": captions}, train, best)
 
 
-_LinearMap = tuple[np.ndarray, np.ndarray]
-"""The inputs of a linear map, and its kernel."""
-
-
-def _begin(head: Head, vectors: np.ndarray, mean: np.ndarray, kernel: np.ndarray) -> _LinearMap:
+def _begin(head: Head, vectors: np.ndarray, mean: np.ndarray, kernel: np.ndarray) -> np.ndarray:
     """Standardises the inputs of all poolings of a head, and sets the linear map of its embedding.
 
     Outputs have a mean norm of 1.
+
+    Returns:
+        The inputs of the linear map.
     """
     for layer in all_layers(head):
         if isinstance(layer, Projection):
@@ -136,7 +135,7 @@ def _begin(head: Head, vectors: np.ndarray, mean: np.ndarray, kernel: np.ndarray
     norm = np.linalg.norm((vectors - mean) @ kernel, axis=1).mean()
     pooling: Any = head.global_pooling
     pooling.begin_at(kernel / norm)
-    return _inputs(pooling, vectors), pooling.kernel.numpy().astype(np.float64)
+    return _inputs(pooling, vectors)
 
 
 def _predict_ranks(
@@ -325,16 +324,15 @@ def _inputs(pooling: Any, averages: np.ndarray) -> np.ndarray:
     return (averages - pooling.centre.numpy()) * float(pooling.scale)
 
 
-def _joined(parts: tuple[np.ndarray, np.ndarray], weight: float) -> np.ndarray:
+def _joined(parts: Sequence[np.ndarray], weight: float) -> np.ndarray:
     """Both parts of some vectors, of which the closed form has a weight: float32."""
-    shares = np.sqrt([weight, 1 - weight])
-    weighted = [part * share for part, share in zip(parts, shares, strict=True)]
-    return np.concatenate(weighted, axis=1).astype(np.float32)
+    fixed, learned = parts
+    both = [np.sqrt(weight) * fixed, np.sqrt(1 - weight) * learned]
+    return np.concatenate(both, axis=1).astype(np.float32)
 
 
-def _parts(pooling: Pooling, averages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _parts(pooling: Projection, averages: np.ndarray) -> list[np.ndarray]:
     """Both parts of the vectors of some averages, each on the unit sphere."""
     inputs = _inputs(pooling, averages)
     kernels = pooling.closed_form_kernel, pooling.kernel
-    first, second = (unit_rows(inputs @ kernel.numpy()) for kernel in kernels)
-    return first, second
+    return [unit_rows(inputs @ kernel.numpy()) for kernel in kernels]

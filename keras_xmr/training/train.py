@@ -316,23 +316,18 @@ class _Trainer:
 
         Not before the weights of the encoders are those of the checkpoint.
         """
-        model, records = self.model, self.whole_records
-        read = records.folder, self.config
-        self.records = records
+        model, read = self.model, (self.whole_records.folder, self.config)
+        encoders: dict[str, Any] = {}
         if model.feature_tower is not None:
-            images = ImageEncoder(model.image_tower, *read)
-            with self.distribution.chief_first():
-                features = features_for_training(images, records)
-            self.records = replace(self.records, image_features=features)
+            encoders["image_features"] = ImageEncoder(model.image_tower, *read)
         if model.caption_feature_tower is not None:
-            captions = CaptionEncoder(model.text_tower, *read, self.tokenizer)
-            with self.distribution.chief_first():
-                features = features_for_training(captions, records)
-            self.records = replace(self.records, caption_features=features)
-
-    @property
-    def _mines(self) -> bool:
-        return isinstance(self.sampler, OfflineNegativeSampler)
+            encoders["caption_features"] = CaptionEncoder(model.text_tower, *read, self.tokenizer)
+        with self.distribution.chief_first():
+            features = {
+                name: features_for_training(encoder, self.whole_records)
+                for name, encoder in encoders.items()
+            }
+        self.records = replace(self.whole_records, **features)
 
     def mine(self, step: int) -> None:
         """Finds the hard negatives of the epoch of a step, for a sampler that takes them."""
@@ -349,12 +344,13 @@ class _Trainer:
         left = -step % self.steps_per_epoch
         first = step // self.steps_per_epoch
         last = span.end // self.steps_per_epoch
+        mines = isinstance(self.sampler, OfflineNegativeSampler)
         try:
             with self.notice:
                 self.model.fit(
                     batches,
                     initial_epoch=first,
-                    epochs=first + 1 if left or self._mines else last,
+                    epochs=first + 1 if left or mines else last,
                     steps_per_epoch=left or self.steps_per_epoch,
                     callbacks=callbacks.UnreadLogs(
                         self.callbacks, add_history=True, model=self.model
@@ -404,8 +400,14 @@ class _Trainer:
 
     def _callbacks(self) -> list[keras.callbacks.Callback]:
         options = self.config.train
+        trivial = {}
+        if options.watchdog.flat_steps:
+            positives = self.sampler.positives()
+            trivial = self.model.objective.trivial_values(
+                tf.zeros(positives.shape), {"positives": tf.constant(positives)}
+            )
         watchdog = callbacks.Watchdog(
-            options.watchdog, options.log_steps, self.sampler.positives(), self.checkpoints
+            options.watchdog, options.log_steps, trivial, self.checkpoints
         )
         validation = None
         if "val" in self.records.splits:

@@ -100,9 +100,3 @@ def test_a_later_phase_is_refused_before_the_first_is_trained():
     _check_phases(model, config(phases[0]))
     with pytest.raises(ArgumentError, match="'encoder' in the image tower"):
         _check_phases(model, config(*phases))
-
-
-def test_it_survives_saving():
-    model = models.points(gradient_caching=5)
-    assert Retriever.from_config(model.get_config()).gradient_caching == 5
-    assert model.without_optimizer().gradient_caching == 5

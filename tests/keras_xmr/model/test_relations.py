@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from keras_xmr.model.objective import relations, targets_read
+from keras_xmr.losses import Diversity, Triplet
+from keras_xmr.model.objective import Objective, relations, targets_read
 
 # Three images of two classes, the second with two captions.
 SEVERAL = {
@@ -30,3 +31,10 @@ def test_images_with_all_their_captions(judgements, expected):
     read = targets_read(SEVERAL, judgements, PLAIN)
     found = relations(read, judgements)["positives"]
     np.testing.assert_array_equal(found, np.array(expected, bool))
+
+
+def test_what_nothing_reads_is_not_gathered():
+    image = {name: np.zeros((3, 2, 6)) for name in ("points", "residuals", "features")}
+    assert set(Objective([Triplet()], [1.0]).select_gathered(image)) == {"points"}
+    objective = Objective([Triplet(), Diversity()], [1.0, 1.0])
+    assert set(objective.select_gathered(image)) == {"points", "residuals"}

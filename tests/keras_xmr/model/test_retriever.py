@@ -30,51 +30,20 @@ def test_clipping_is_by_the_global_norm():
     np.testing.assert_allclose(norm, 0.05 * 0.5, rtol=1e-3)
 
 
-@pytest.mark.usefixtures("eager")
-def test_loss_sees_siblings_as_positives():
-    x, y = models.batch(6)
-    model = models.pcme()
-    model.compile(optimizer=keras.optimizers.SGD(0.0))
-    losses = []
-    for ids in (y["image_id"], np.arange(6)):
-        model.global_step.assign(0)
-        logs = model.train_on_batch(x, {**y, "image_id": ids}, return_dict=True)
-        losses.append(logs["soft_contrastive/positive"])
-    assert losses[0] > losses[1]
-
-
-@pytest.mark.usefixtures("eager")
-def test_judgements_by_class_make_more_positives():
-    x, y = models.batch(6)
-    y["labels"] = np.array([[0], [0], [1], [1], [1], [2]])
-    model = models.pcme(judgements="classes")
-    model.compile(optimizer=keras.optimizers.SGD(0.0))
-    by_class = model.train_on_batch(x, y, return_dict=True)["soft_contrastive/positive"]
-    y["labels"] = np.arange(6)[:, None]
-    model.reset_metrics()
-    model.global_step.assign(0)
-    alone = model.train_on_batch(x, y, return_dict=True)["soft_contrastive/positive"]
-    assert by_class > alone
-
-
-@pytest.mark.usefixtures("eager")
 def test_samples_are_drawn_anew_each_step_and_repeat_with_the_seed():
     x, y = models.batch(8)
+    model = models.gaussian_model(models.probabilities(), [SoftContrastive()], [1.0])
+    embedded = model(x)
 
-    def losses(seed):
-        parts = models.probabilities(), [SoftContrastive()], [1.0]
-        model = models.gaussian_model(*parts, seed=seed)
-        model.compile(optimizer=keras.optimizers.SGD(0.0))
-        found = []
-        for _ in range(2):
-            model.reset_metrics()
-            found.append(float(model.train_on_batch(x, y, return_dict=True)["loss"]))
-        return found
+    def loss(seed: int, step: int) -> float:
+        model.seed = seed
+        model.global_step.assign(step)
+        return float(model._objective(embedded, x, y, training=True)[0])
 
-    first = losses(0)
+    first = [loss(0, step) for step in range(2)]
     assert len(set(first)) == 2
-    assert losses(0) == first
-    assert losses(1) != first
+    assert [loss(0, step) for step in range(2)] == first
+    assert loss(1, 0) not in first
 
 
 def test_evaluation_draws_the_same_whatever_the_batch():
@@ -91,13 +60,14 @@ def test_evaluation_draws_the_same_whatever_the_batch():
 @pytest.mark.usefixtures("eager")
 def test_saved_model_loads_in_safe_mode(tmp_path):
     x, y = models.batch(8)
-    model = models.pcme(clip_norm=1.0, seed=5)
+    model = models.pcme(clip_norm=1.0, seed=5, gradient_caching=3)
     model.compile(optimizer=keras.optimizers.SGD(0.1))
     model.train_on_batch(x, y)
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras", safe_mode=True)
     assert isinstance(loaded, Retriever)
     assert (loaded.clip_norm, loaded.seed, loaded.judgements) == (1.0, 5, "pairs")
+    assert loaded.gradient_caching == model.without_optimizer().gradient_caching == 3
     before, after = model(x), loaded(x)
     for side in ("image", "caption"):
         for key, value in before[side].items():
@@ -113,37 +83,22 @@ def test_saved_model_loads_in_safe_mode(tmp_path):
     "precision", ["mixed_float16", pytest.param("mixed_bfloat16", marks=pytest.mark.heavy)]
 )
 def test_half_precision_trains_with_finite_losses(precision):
-    keras.config.set_dtype_policy(precision)
-    try:
-        model = models.pcme(clip_norm=2.0)
-        model.compile(optimizer=keras.optimizers.Adam(1e-2))
-    finally:
-        keras.config.set_dtype_policy("float32")
-    x, y = models.batch(8)
-    losses = [float(model.train_on_batch(x, y, return_dict=True)["loss"]) for _ in range(8)]
-    assert np.isfinite(losses).all()
-    assert losses[-1] < losses[0]
-    assert int(model.first_nonfinite_step.numpy()) == 0
-    norm = float(model.last_values.numpy()[-1])
-    plain = models.pcme(clip_norm=2.0)
-    plain.compile(optimizer=keras.optimizers.Adam(1e-2), run_eagerly=True)
-    plain.train_on_batch(x, y)
-    first = float(plain.last_values.numpy()[-1])
-    assert 0.01 * first < norm < 100 * first  # unscaled, so of the same size
-
-
-@pytest.mark.usefixtures("eager")
-def test_the_first_number_that_is_not_finite_is_noted():
-    x, y = models.batch(8)
-    model = models.pcme()
-    model.compile(optimizer=keras.optimizers.SGD(0.0))
-    model.train_on_batch(x, y)
-    assert int(model.first_nonfinite_step.numpy()) == 0
-    broken = {**x, "image": np.full_like(x["image"], np.nan)}
-    model.train_on_batch(broken, y)
-    model.train_on_batch(broken, y)
-    assert int(model.first_nonfinite_step.numpy()) == 2
-    assert model.watched[int(model.bad_part.numpy())] == "loss"
+    norms, (x, y) = [], models.batch(8)
+    for policy, steps in ((precision, 5), ("float32", 1)):
+        keras.config.set_dtype_policy(policy)
+        try:
+            model = models.points(clip_norm=2.0)
+            model.compile(optimizer=keras.optimizers.Adam(1e-2))
+        finally:
+            keras.config.set_dtype_policy("float32")
+        losses = []
+        for _ in range(steps):
+            losses.append(float(model.train_on_batch(x, y, return_dict=True)["loss"]))
+            norms.append(float(model.last_values.numpy()[-1]))
+        assert np.isfinite(losses).all()
+        assert steps == 1 or losses[-1] < losses[0]
+        assert int(model.first_nonfinite_step.numpy()) == 0
+    assert norms[0] == pytest.approx(norms[-1], rel=0.1)  # Unscaled.
 
 
 @keras.saving.register_keras_serializable(package="test_retriever")
@@ -157,13 +112,21 @@ class GivesNan(Loss):
 
 
 @pytest.mark.usefixtures("eager")
-def test_the_loss_that_is_not_finite_is_named():
+def test_the_first_number_that_is_not_finite_is_noted():
     x, y = models.batch(8)
+    broken = {**x, "image": np.full_like(x["image"], np.nan)}
     towers = (models.tower(4, "image"), models.tower(3, "caption"))
     model = Retriever(*towers, Cosine(), [NTXent(), GivesNan()])
     model.compile(optimizer=keras.optimizers.SGD(0.0))
     model.train_on_batch(x, y)
-    assert model.watched[int(model.bad_part.numpy())] == "gives_nan/second"
+    # Of all that is not finite, what the embeddings give all losses is named, or one part of one.
+    for step, part in ((1, "gives_nan/second"), (2, "loss")):
+        assert int(model.first_nonfinite_step.numpy()) == step
+        assert model.watched[int(model.bad_part.numpy())] == part
+        if step == 1:
+            model.first_nonfinite_step.assign(0)
+            model.train_on_batch(broken, y)
+            model.train_on_batch(broken, y)
 
 
 def test_saved_weights_keep_their_names(tmp_path):

@@ -47,19 +47,6 @@ def test_maps_solve_the_generalised_eigenproblem(random, exponent):
     assert (found.image_ridge, found.caption_ridge, found.exponent) == (0.1, 0.3, exponent)
 
 
-def test_without_ridges_the_correlations_are_those_of_the_projections(random):
-    images, captions, image_ids = pairs(random, 60)
-    correlations = CanonicalCorrelations(images, captions, image_ids)
-    found = one(correlations, 4, image_ridge=1e-12, caption_ridge=1e-12, exponent=0.0)
-    left, right = images[image_ids] @ found.image, captions @ found.caption
-    both = np.corrcoef(left.T, right.T)
-    values, _, _ = oracle(images, captions, image_ids, 1e-12, 1e-12)
-    np.testing.assert_allclose(both[:4, :4], np.eye(4), atol=1e-6)
-    np.testing.assert_allclose(both[4:, 4:], np.eye(4), atol=1e-6)
-    np.testing.assert_allclose(both[:4, 4:], np.diag(values), atol=1e-6)
-    assert values[0] > 0.8 > 0.4 > values[2]
-
-
 @pytest.mark.parametrize("widths", [(30, 4), (5, 90), (30, 90)])
 def test_fewer_items_than_numbers_give_the_scores_of_as_many(random, widths):
     images, captions, image_ids = pairs(random, 20)

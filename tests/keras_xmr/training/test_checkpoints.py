@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import keras
 import models
@@ -173,19 +175,35 @@ def test_the_best_weights_are_written_whole(checkpoints, model, tmp_path):
         kept.write_best(best)
 
 
+@contextmanager
+def limited(size: int) -> Iterator[None]:
+    """No file can be larger."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_nothing_behind(checkpoints):
+    kept = checkpoints()
+    kept.start_phase()
+    size = (kept.folder / "ckpt-6.index").stat().st_size
+    with limited(size), pytest.raises(CheckpointError, match="ckpt-9 cannot be written: "):
+        save(kept, 9)
+    assert names(kept.folder) == FILES | {"checkpoint"}
+
+
 def test_weights_that_do_not_fit_are_refused_before_hdf5_writes(checkpoints, tmp_path, monkeypatch):
     path = tmp_path / "best.weights.h5"
     kept = checkpoints()
     kept.save_weights(path)
     before, size = path.read_bytes(), path.stat().st_size
     monkeypatch.setattr(Retriever, "save_weights", lambda *_: pytest.fail("HDF5 would crash"))
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size - 1, limits[1]))
-    try:
-        with pytest.raises(OSError, match=r"File too large: .*best\.weights\.h5'"):
-            kept.save_weights(path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    says = r"File too large: .*best\.weights\.h5'"
+    with limited(size - 1), pytest.raises(OSError, match=says):
+        kept.save_weights(path)
     assert path.read_bytes() == before
     assert names(tmp_path) == {"best.weights.h5", "checkpoints"}
 

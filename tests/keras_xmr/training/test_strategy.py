@@ -17,17 +17,13 @@ def told(monkeypatch):
     return found
 
 
-def test_threads_are_those_of_the_config(told):
+def test_threads_are_those_of_the_config_unless_the_environment_has_others(told, monkeypatch):
     limit_threads(None)
     assert told == []
     limit_threads(3)
-    assert told == [3]
-
-
-def test_the_environment_takes_precedence(told, monkeypatch):
     monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "2")
     limit_threads(1)
-    assert told == []
+    assert told == [3]
 
 
 def test_threads_that_come_too_late_are_reported(monkeypatch, caplog):

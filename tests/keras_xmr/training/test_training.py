@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import resource
 import shutil
 import signal
 import subprocess
@@ -33,10 +32,9 @@ from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import evaluate_scores
 from keras_xmr.model.build import build_model, build_tokenizer
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.runs.cluster import Cluster
 from keras_xmr.training import callbacks
-from keras_xmr.training.checkpoints import CheckpointError, Checkpoints, Progress
-from keras_xmr.training.distribution import Distribution, make_strategy
+from keras_xmr.training.checkpoints import CheckpointError, Progress
+from keras_xmr.training.distribution import make_strategy
 from keras_xmr.training.phases import freeze, learning_rate_factors, model_parts, phase_schedule
 from keras_xmr.utils.errors import UserError
 
@@ -64,11 +62,19 @@ def start(records, tmp_path):
     return start
 
 
-def killed_at(run: Run, checkpoint: str, folder: Path) -> bytes:
-    """Trains in another process that is killed after a checkpoint; what it said until then."""
+EAGER_MAIN = """
+import tensorflow as tf
+from keras_xmr.__main__ import main
+tf.config.run_functions_eagerly(True)
+main()
+"""
+
+
+def kill_at(run: Run, checkpoint: str, folder: Path) -> None:
+    """Trains in another process that is killed after a checkpoint."""
     path = folder / "killed.yaml"
     path.write_text(dump_config(run.config), "utf-8")
-    command = [sys.executable, str(ROOT / "main.py"), "train", "--config", str(path)]
+    command = [sys.executable, "-c", EAGER_MAIN, "train", "--config", str(path)]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE)
     newest = run.folder.checkpoints / "checkpoint"
@@ -78,20 +84,19 @@ def killed_at(run: Run, checkpoint: str, folder: Path) -> bytes:
         assert time.monotonic() < deadline, f"it never came to {checkpoint}"
         time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
-    says = process.communicate()[1]
+    process.communicate()
     assert process.returncode == -signal.SIGKILL
-    return says
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("optimized_graphs")
+@pytest.mark.usefixtures("eager")
 def test_a_run_that_was_stopped_ends_as_one_that_was_not(start, monkeypatch, tmp_path, caplog):
     # Five steps an epoch: it is killed in the middle of the first phase, and ended in the second.
+    # Without graphs, which take longer than so few steps; test_torture.py has them.
     overrides = (*models.POINTS, TWO_PHASES, "train.batch_size=16")
     whole, broken = (start(f"name={name}", *overrides) for name in ("whole", "broken"))
     whole.train()
-    says = killed_at(broken, "ckpt-3", tmp_path)
-    assert not [noise for noise in (b"retracing", b"deprecated", b"CUDA error") if noise in says]
+    kill_at(broken, "ckpt-3", tmp_path)
     tf.get_logger().addHandler(caplog.handler)
     terminated(start("name=broken", *overrides), 7, monkeypatch)
     newest = tf.train.latest_checkpoint(str(broken.folder.checkpoints))
@@ -241,16 +246,13 @@ _NOTHING = "No weight had changed before: look at the options and weights of the
     ("on_nan", "kept", "step", "dtype", "says"),
     [
         ("stop", 6, 7, "float32", f"finite. The checkpoint of step 6 is kept. {_LOWER}"),
-        ("stop", 0, 7, "float32", f"finite. No checkpoint was written. {_LOWER}"),
-        ("warn", 6, 7, "float32", f"finite. {_LOWER}"),
-        ("stop", 6, 7, "bfloat16", f"{_LOWER}, or train in float32"),
-        ("stop", 0, 1, "float32", _NOTHING),
-        ("stop", 0, 1, "float16", "the training began with, or train in float32"),
+        ("stop", 0, 1, "float32", f"No checkpoint was written. {_NOTHING}"),
+        ("warn", 6, 7, "bfloat16", f"finite. {_LOWER}, or train in float32"),
     ],
 )
 def test_nan_is_told_with_what_is_kept_and_what_helps(on_nan, kept, step, dtype, says, caplog):
     checkpoints = SimpleNamespace(progress=Progress(kept))
-    watchdog = callbacks.Watchdog(WatchdogOptions(on_nan=on_nan), 50, 8, checkpoints)
+    watchdog = callbacks.Watchdog(WatchdogOptions(on_nan=on_nan), 50, {}, checkpoints)
     model = noted(step)
     model.compute_dtype = dtype
     watchdog.set_model(model)
@@ -350,98 +352,45 @@ def test_a_damaged_record_is_named(start, records, tmp_path, monkeypatch):
         start(f"data.records={copy}").train()
 
 
-@pytest.mark.slow
-def test_a_compiled_step_gets_captions_of_few_lengths(start, monkeypatch):
-    def fit(self, batches, **_):
-        lengths.append(next(iter(batches))[0]["caption"].shape[1])
-        raise KeyboardInterrupt
-
-    lengths: list[int] = []
-    monkeypatch.setattr(Retriever, "fit", fit)
-    for compiled in ("true", "false"):
-        with pytest.raises(KeyboardInterrupt):
-            start(*models.POINTS, f"train.jit_compile={compiled}").train()
-    assert lengths[0] == -(-lengths[1] // 8) * 8 > lengths[1]
-
-
-def test_a_checkpoint_that_cannot_be_written_leaves_nothing_behind(tmp_path):
-    model = models.points()
-    model.compile(optimizer="sgd")
-    checkpoints = Checkpoints(tmp_path, model, Distribution(8, 1, Cluster()))
-    checkpoints.start_phase()
-    checkpoints.progress.step = 3
-    checkpoints.save({})
-    before = sorted(tmp_path.iterdir())
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    checkpoints.progress.step = 6
-    resource.setrlimit(resource.RLIMIT_FSIZE, (before[-1].stat().st_size, limits[1]))
-    try:
-        with pytest.raises(CheckpointError, match="ckpt-6 cannot be written: "):
-            checkpoints.save({})
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert sorted(tmp_path.iterdir()) == before
-
-
 class Watched:
     """A watchdog that looks at a model after every second step, and what the steps show it."""
 
     def __init__(self, **options: object) -> None:
-        self.model = models.pcme()
-        self.watchdog = callbacks.Watchdog(
-            WatchdogOptions(**options),
-            every=2,
-            positives=np.eye(8, dtype=bool),
-            checkpoints=SimpleNamespace(progress=Progress()),
-        )
+        progress = SimpleNamespace(progress=Progress())
+        options = WatchdogOptions(**options)
+        self.watchdog = callbacks.Watchdog(options, 2, {"soft_contrastive": 0.5}, progress)
+        self.model = noted(0)
+        self.model.watched = ["soft_contrastive", "image_log_sigma", "caption_log_sigma"]
         self.watchdog.set_model(self.model)
-        self.watchdog.on_train_begin()
-        self.number = 0
 
     def steps(self, count: int, **values: float) -> None:
         """Steps that end with some values; all others are 0."""
-        known = [values.get(name, 0.0) for name in self.model.watched]
-        assert values.keys() <= set(self.model.watched)
-        self.model.last_values.assign(known)
+        self.model.last_values = tf.constant([values.get(n, 0.0) for n in self.model.watched])
         for _ in range(count):
-            self.watchdog.on_train_batch_end(self.number)
-            self.number += 1
+            self.watchdog.on_train_batch_end(0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("sigma", "word"), [(0.05, "collapsed"), (20.0, "exploded")])
-def test_collapsed_and_exploded_sigma_is_named(sigma, word):
+def test_collapsed_and_exploded_sigma_is_named(sigma, word, caplog):
     watched = Watched(on_sigma="stop", sigma=(0.1, 10.0))
     watched.steps(1, image_log_sigma=np.log(sigma))
     says = f"step 2: the image sigma has {word}: its geometric mean is {sigma:g}"
     with pytest.raises(callbacks.TrainingStoppedError, match=says):
         watched.steps(1, image_log_sigma=np.log(sigma))
+    both = dict.fromkeys(("image_log_sigma", "caption_log_sigma"), np.log(sigma))
+    Watched(sigma=(0.1, 10.0)).steps(8, **both)
+    assert sum(word in message for message in caplog.messages) == 2  # once each
 
 
-@pytest.mark.slow
-def test_warnings_are_given_once(caplog):
-    low = np.log(0.05)
-    Watched(sigma=(0.1, 10.0)).steps(8, image_log_sigma=low, caption_log_sigma=low)
-    messages = [m for m in caplog.messages if "collapsed" in m]
-    assert len(messages) == 2  # images and captions
-
-
-@pytest.mark.slow
 def test_flat_loss_is_named():
     watched = Watched(flat_steps=4, on_flat="stop", flat_tolerance=0.2)
-    scores, eye = tf.zeros((8, 8)), tf.eye(8, dtype=tf.bool)
-    trivial = watched.model.objective.trivial_values(scores, {"positives": eye})
-    name, value = "soft_contrastive", float(trivial["soft_contrastive"])
-    watched.steps(6, **{name: 1.3 * value})
-    watched.steps(4, **{name: 1.1 * value})
-    watched.steps(2, **{name: 1.3 * value})
-    watched.steps(4, **{name: 0.9 * value})
-    says = "step 18: soft_contrastive has been flat since step 14"
+    for count, value in ((6, 0.65), (4, 0.55), (2, 0.65), (4, 0.45)):
+        watched.steps(count, soft_contrastive=value)
+    says = "step 18: soft_contrastive has been flat since step 14 at 0.5"
     with pytest.raises(callbacks.TrainingStoppedError, match=says):
-        watched.steps(2, **{name: 0.9 * value})
+        watched.steps(2, soft_contrastive=0.45)
 
 
-@pytest.mark.slow
 def test_an_epoch_without_a_gradient_is_told(caplog):
     watched = Watched()
     watched.steps(3)
