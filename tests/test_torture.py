@@ -2,7 +2,8 @@
 
 These are the long forms, for `make torture`. In short, the same is tested where each part is: kills
 in test_training.py, test_prepare.py and test_locks.py, full disks in test_prepare.py,
-test_training.py and test_disk_errors.py, SIGTERM and damaged checkpoints in test_training.py.
+test_checkpoints.py and test_disk_errors.py, SIGTERM in test_training.py, and damage in
+test_checkpoints.py.
 """
 
 from __future__ import annotations

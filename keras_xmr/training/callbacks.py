@@ -65,10 +65,6 @@ class UnreadLogs(keras.callbacks.CallbackList):
     Here a callback that needs a number fetches it.
     """
 
-    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        for callback in self.callbacks:
-            callback.on_train_batch_begin(batch, logs)
-
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         for callback in self.callbacks:
             callback.on_train_batch_end(batch, logs)

@@ -242,20 +242,21 @@ class _Trainer:
         frozen = [side for side in SIDES if phase.freezes_encoder(side)]
         freeze(self.model, phase.freeze)
         self._take_towers(frozen)
-        self.model.compile(
-            optimizer=self._optimizer(phase), jit_compile=self.config.train.jit_compile
-        )
+        schedule = phase_schedule(phase, self.steps_per_epoch)
+        optimizer = self.config.train.optimizer.build(learning_rate=schedule)
+        optimizer.set_factors(learning_rate_factors(self.model, phase))
+        self.model.compile(optimizer, jit_compile=self.config.train.jit_compile)
         self.checkpoints.start_phase()
-        if done > span.start:
-            self.checkpoints.restore()
-        elif done == span.start > 0:
-            self.checkpoints.restore_model()
-        if done == 0 == span.start:
+        if done == span.start == 0:
             self._begin()
         else:
+            if done > span.start:
+                self.checkpoints.restore()
+            elif done == span.start:
+                self.checkpoints.restore_model()
+            if done >= span.start:
+                _LOGGER.info("resuming at step %d", done)
             self._take_features()
-        if done >= span.start and done:
-            _LOGGER.info("resuming at step %d", done)
         _LOGGER.info(
             "phase %d of %d: epochs: %d, steps per epoch: %d, frozen: %s, learning rate: %g",
             span.number + 1,
@@ -390,13 +391,6 @@ class _Trainer:
         return evaluate_split(
             self.model, self.records, "val", self.tokenizer, self.config, brief=True
         )
-
-    def _optimizer(self, phase: PhaseOptions) -> keras.optimizers.Optimizer:
-        choice = self.config.train.optimizer
-        schedule = phase_schedule(phase, self.steps_per_epoch)
-        optimizer = choice.build(learning_rate=schedule)
-        optimizer.set_factors(learning_rate_factors(self.model, phase))
-        return optimizer
 
     def _callbacks(self) -> list[keras.callbacks.Callback]:
         options = self.config.train

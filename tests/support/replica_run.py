@@ -127,6 +127,7 @@ def fit(strategy: tf.distribute.Strategy) -> dict[str, Any]:
     data = tf.data.Dataset.from_tensors(relevance_run.batch(9)).unbatch()
     data = data.batch(9, drop_remainder=True)
     history = model.fit(data.repeat(), epochs=2, steps_per_epoch=2, verbose=0)
+    model.run_eagerly = True  # Sooner done than traced.
     tested = model.evaluate(data, verbose=0, return_dict=True)
     logs = {f"fit/{name}": values[-1] for name, values in history.history.items()}
     after = {f"relevance/{n}": weight.numpy() for n, weight in enumerate(model.trainable_weights)}
@@ -156,7 +157,7 @@ def shares(replicas: int) -> tf.data.Dataset:
     """The shares of the replicas in turn, each padded to the longest of its own captions."""
 
     def take() -> Iterator[Any]:
-        batch = token_models.batch(9)
+        batch = token_models.batch(5)
         for number in range(replicas):
             x, y = tf.nest.map_structure(
                 lambda array, n=number: np.array_split(array, replicas)[n], batch
@@ -182,7 +183,7 @@ def tokens(strategy: tf.distribute.Strategy, graph: bool = False) -> dict[str, A
         keras.utils.set_random_seed(1)
         features, _ = VSRN(dimension=5, blocks=1).features(regions, InputSpec())
         image = keras.Model(regions, Tokens(6, name="head")(features), name="image_tower")
-        matcher = SGRAF(similarity_dimension=4, dropout=0.3, captions_at_once=3)
+        matcher = SGRAF(similarity_dimension=4, dropout=0.3, captions_at_once=4)
         model = token_models.retriever(matcher, image_tower=image)
         model.compile(optimizer=keras.optimizers.SGD(0.01))
         model.optimizer.build(model.trainable_variables)

@@ -7,13 +7,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import keras
-import models
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from keras_xmr.export import onnx_export
-from keras_xmr.export.saved_model import ExportError, some_inputs
+from keras_xmr.export.saved_model import ExportError
 from keras_xmr.heads.pooling import BiGRU, Projection
 from keras_xmr.layers import BagOfWords
 from keras_xmr.utils.errors import UserError
@@ -138,10 +137,3 @@ def test_missing_packages_are_named_before_anything_is_done(tmp_path, monkeypatc
     with pytest.raises(UserError, match=r"needs tf2onnx, .* pip install .*\[onnx\]"):
         onnx_export.export_onnx(model(), SAMPLES, tmp_path / "onnx")
     assert not (tmp_path / "onnx").exists()
-
-
-def test_inputs_are_what_a_tower_takes():
-    assert some_inputs(models.tower(4, "image")).shape == (3, 3, 4)
-    pixels = keras.Input((8, 8, 3), dtype="uint8")
-    found = some_inputs(keras.Model(pixels, {"mean": keras.layers.Flatten()(pixels)}))
-    assert (found.dtype, found.shape) == (np.uint8, (3, 8, 8, 3))

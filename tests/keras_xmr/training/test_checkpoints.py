@@ -148,6 +148,17 @@ def test_where_none_can_be_read_there_is_something_to_delete(checkpoints):
         again.read_step()
 
 
+def test_checkpoints_of_another_model_are_refused(checkpoints):
+    towers = models.tower(4, "image", 8), models.tower(3, "caption", 8)
+    wide = Retriever(*towers, models.probabilities(), models.pcme_losses()[0])
+    folder, frozen = checkpoints().folder, never_trained(wide, [FROZEN])
+    other = Checkpoints(folder, wide, Distribution(8, 1, Cluster()), frozen)
+    assert other.read_step() == 6
+    says = r"ckpt-6 is of another model: (?s:.*)Give this run another name"
+    with pytest.raises(CheckpointError, match=says):
+        other.restore_model()
+
+
 def test_weights_that_no_phase_trains_are_written_once(checkpoints, model):
     saved = [name for name, _ in tf.train.list_variables(str(checkpoints().folder / "ckpt-6"))]
     weights = sum(name.startswith("model/") for name in saved)

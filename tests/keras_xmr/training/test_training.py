@@ -33,7 +33,7 @@ from keras_xmr.metrics import evaluate_scores
 from keras_xmr.model.build import build_model, build_tokenizer
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.training import callbacks
-from keras_xmr.training.checkpoints import CheckpointError, Progress
+from keras_xmr.training.checkpoints import Progress
 from keras_xmr.training.distribution import make_strategy
 from keras_xmr.training.phases import freeze, learning_rate_factors, model_parts, phase_schedule
 from keras_xmr.utils.errors import UserError
@@ -184,18 +184,6 @@ def test_a_model_that_cannot_be_built_leaves_its_name_free(start, monkeypatch):
     with pytest.raises(ValueError, match="no such model"):
         run.train()
     assert not run.folder.path.exists()
-
-
-def test_checkpoints_of_another_model_are_refused(trained, start, tmp_path):
-    small = copy_of(trained, tmp_path).folder.path
-    wide = start(RECURRENT, "name=wide", "model.dimension=16")
-    wide.folder.claim(wide.config)
-    wide.folder.keep({"vocabulary.txt": (small / "vocabulary.txt").read_bytes()})
-    (small / "checkpoints").rename(wide.folder.checkpoints)
-    with pytest.raises(
-        CheckpointError, match=r"another model: .*(?s:.*)Give this run another name"
-    ):
-        wide.train()
 
 
 @pytest.mark.parametrize("mode", ["evaluate", "export"])
