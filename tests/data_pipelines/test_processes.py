@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import datasets
 import pytest
-from slow_source import SlowSource
+from slow_source import BROKEN, SlowSource
 
 from data_pipelines import workers
 from data_pipelines.options import DataOptions, PrepareOptions
@@ -43,11 +43,34 @@ def files(folder):
 
 
 @pytest.mark.slow
-def test_several_processes_write_the_same_files(options):
-    alone = prepare(options())
-    together = prepare(options("others", prepare=PrepareOptions(workers=2)))
-    assert files(together.folder) == files(alone.folder)
-    assert together.manifest["problems"]["counts"] == {"unreadable image": 1}
+def test_a_process_writes_the_same_files_and_stops_where_it_is_no_longer_needed(tmp_path):
+    source = SlowSource(root=tmp_path / "data")
+    source.root.mkdir()
+
+    def planned(name):
+        made = DataOptions.model_construct(source=source, records=tmp_path / name)
+        made.records.mkdir()
+        return made, plan_shards(source.entries(Problems()), made.records, 4, Problems())["train"]
+
+    made, tasks = planned("threads")
+    pool = Workers(made, 5, lambda count: None, 1, processes=False)
+    assert pool.submit(tasks[0]).result() == BROKEN
+    pool.close()
+    alone = files(made.records)
+    made, tasks = planned("processes")
+    done: list[int] = []
+    pool = Workers(made, 5, done.append, 1, processes=True)
+    assert pool.submit(tasks[0]).result() == BROKEN
+    assert files(made.records) == alone
+    assert done == [4]
+    (source.root / "slow").touch()
+    first, *_, last = map(pool.submit, tasks[1:])
+    while not (source.root / "is_read").exists():
+        time.sleep(0.1)
+    pool.close()
+    assert isinstance(first.exception(), StoppedError)
+    assert last.cancelled()
+    assert files(made.records) == alone
 
 
 def test_a_source_is_sent_without_its_mapped_arrays(tmp_path):
@@ -74,20 +97,6 @@ def test_a_process_that_dies_is_told(options, monkeypatch):
     monkeypatch.setattr("data_pipelines.prepare._workers", lambda *_: Broken())
     with pytest.raises(RecordsError, match=r"has ended \(a process .*\), perhaps because memory"):
         prepare(options())
-
-
-@pytest.mark.slow
-def test_processes_that_are_no_longer_needed_stop(tmp_path):
-    options = DataOptions.model_construct(source=SlowSource(root=tmp_path), records=tmp_path)
-    plan = plan_shards(options.source.entries(Problems()), tmp_path, 4, Problems())
-    pool = Workers(options, 5, lambda count: None, 1, processes=True)
-    first, *_, last = map(pool.submit, plan["train"])
-    while not (tmp_path / "is_read").exists():
-        time.sleep(0.1)
-    pool.close()
-    assert isinstance(first.exception(), StoppedError)
-    assert last.cancelled()
-    assert [path.name for path in tmp_path.iterdir()] == ["is_read"]
 
 
 HOLDS = """

@@ -15,7 +15,6 @@ from keras_xmr.heads import Gaussian
 from keras_xmr.heads.pooling import Mean
 from keras_xmr.layers import L2Normalize
 from keras_xmr.losses import (
-    DAA,
     HypergraphContrastive,
     KLDivergence,
     Loss,
@@ -75,19 +74,6 @@ def points(**options: Any) -> Retriever:
         mean = L2Normalize(dtype="float32")(keras.ops.mean(features, axis=1))
         towers.append(keras.Model(inputs, {"mean": mean}, name=f"{name}_tower"))
     return Retriever(*towers, Cosine(), Objective([NTXent()], [1.0]), **options)
-
-
-def daa_losses() -> Losses:
-    ranks = [
-        WithRelevance(DAA(temperature=0.1, relevance_temperature=0.1)),
-        WithRelevance(DAA(temperature=1.0, similarity="scores", directions="text_to_image")),
-    ]
-    return [SoftContrastive(), *ranks], [0.1, 1.0, 1.0]
-
-
-def daa(**options: Any) -> Retriever:
-    """A tiny PCME with the loss of DAA, over samples and over scores."""
-    return gaussian_model(probabilities(), *daa_losses(), **options)
 
 
 def msrm_losses(residual: bool = False) -> Losses:

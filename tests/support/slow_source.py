@@ -1,4 +1,4 @@
-"""A source that takes its time."""
+"""A source that takes its time once it is told to."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from typing import Literal
 
 import datasets
 
-from data_pipelines.sources import Caption, EncodedImage, Entry, Problems, Source
+from data_pipelines.sources import Caption, EncodedImage, Entry, Problems, Source, UnreadableError
+
+BROKEN = [("unreadable image", "1 is broken")]
+"""What is skipped of the first four photos."""
 
 
 class SlowSource(Source):
-    """Photos that are all the same, one a second; leaves a file when it is read."""
+    """Photos of which one is broken; with a file `slow` one a second, which leaves a file."""
 
     name: Literal["slow"] = "slow"
     root: Path
@@ -26,7 +29,9 @@ class SlowSource(Source):
 
     def read(self, entry: Entry) -> EncodedImage:
         """Returns a photo."""
-        del entry
-        (self.root / "is_read").touch()
-        time.sleep(1)
-        return EncodedImage(datasets.encoded(datasets.picture(1)))
+        if entry.key == "1":
+            raise UnreadableError("1 is broken")
+        if (self.root / "slow").exists():
+            (self.root / "is_read").touch()
+            time.sleep(1)
+        return EncodedImage(datasets.encoded(datasets.picture(int(entry.key))))

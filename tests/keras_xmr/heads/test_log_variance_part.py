@@ -24,9 +24,13 @@ def of_log_variance(tower) -> set[int]:
     return {id(w) for w in weights if "log_variance" in w.path}
 
 
+@pytest.fixture(scope="module")
+def model():
+    return models.pcme()
+
+
 @pytest.mark.slow
-def test_a_learning_rate_reaches_the_log_variance_and_nothing_else():
-    model = models.pcme()
+def test_a_learning_rate_reaches_the_log_variance_and_nothing_else(model):
     rates = {
         "image.log_variance": 1e-3,
         "image.head": 1e-4,
@@ -51,8 +55,7 @@ def test_a_learning_rate_reaches_the_log_variance_and_nothing_else():
 
 
 @pytest.mark.slow
-def test_a_log_variance_is_frozen_alone():
-    model = models.pcme()
+def test_a_log_variance_is_frozen_alone(model):
     freeze(model, ("image.log_variance",))
     left = {id(v) for v in model.trainable_variables}
     everything = {id(w) for part in model_parts(model).values() for p in part for w in p.weights}

@@ -43,10 +43,7 @@ def made(kind, options, pooling=Projection, policy=None):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("pooling", "policy"),
-    [(Projection, None), (Projection, "mixed_float16"), (Mean, "mixed_float16")],
-)
+@pytest.mark.parametrize(("pooling", "policy"), [(Projection, None), (Mean, "mixed_float16")])
 @pytest.mark.parametrize(("kind", "options"), HEADS)
 def test_a_head_begins_as_its_pooling(features, kind, options, pooling, policy):
     head = made(kind, options, pooling, policy)
@@ -87,7 +84,7 @@ def test_a_gradient_reaches_every_factor(features, random, kind, options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "options"), HEADS)
+@pytest.mark.parametrize(("kind", "options"), [HEADS[0], HEADS[3], HEADS[6]])
 def test_a_head_that_has_moved_is_more_than_its_pooling_and_is_saved(
     features, kind, options, tmp_path
 ):
@@ -100,8 +97,7 @@ def test_a_head_that_has_moved_is_more_than_its_pooling_and_is_saved(
         if isinstance(layer, ReZero):
             layer.factor.assign(0.7)
     expected = model([features, MASK])
-    moved = "log_variance" if options.get("local_attention") is False else None
-    moved = moved or ("points" if "points" in expected else "mean")
+    moved = "points" if "points" in expected else "mean"
     assert np.abs(np.asarray(expected[moved]) - np.asarray(before[moved])).max() > 0.01
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras", safe_mode=True)

@@ -162,9 +162,8 @@ def test_padding_never_changes_an_embedding(random, name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HEADS)
-@pytest.mark.parametrize("precision", ["float32", "mixed_float16", "mixed_bfloat16"])
-def test_embeddings_are_float32_whatever_the_precision(random, name, precision):
-    keras.config.set_dtype_policy(precision)
+def test_embeddings_are_float32_in_mixed_precision(random, name):
+    keras.config.set_dtype_policy("mixed_float16")
     try:
         head = HEADS[name]()
         out = head(random.normal(size=(2, 3, 4)).astype(np.float32))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import models
 import numpy as np
 import oracles
 import pytest
@@ -65,8 +64,3 @@ def test_ties_and_far_scores_give_finite_gradients(random, temperature):
         total = sum(scored(temperature).parts(scores, {}, {}, {"relevance": relevance}).values())
     assert np.isfinite(total)
     assert np.isfinite(tape.gradient(total, scores)).all()
-
-
-@pytest.mark.slow
-def test_trains():
-    models.train_three_steps(models.daa(), "with_relevance_1")

@@ -140,7 +140,7 @@ def test_convolution_of_a_node_without_edges_is_finite():
 
 
 @pytest.mark.slow
-def test_trains_its_own_weights_too():
+def test_the_weights_of_the_losses_are_trained_and_saved(tmp_path):
     model = models.msrm(residual=True)
     names = [weight.path for weight in model.objective.trainable_weights]
     assert len(names) == 3 + 2 * 2
@@ -148,17 +148,11 @@ def test_trains_its_own_weights_too():
     models.train_three_steps(model, "mahalanobis_contrastive")
     for name, start, weight in zip(names, before, model.objective.trainable_weights, strict=True):
         assert np.abs(weight.numpy() - start).max() > 0, name
-
-
-@pytest.mark.slow
-def test_saved_model_and_weights_keep_the_weights_of_the_losses(tmp_path):
-    model = models.msrm()
-    models.train_three_steps(model, "mahalanobis_contrastive")
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras", safe_mode=True)
     assert isinstance(loaded, Retriever)
     model.without_optimizer().save_weights(tmp_path / "model.weights.h5")
-    other = models.msrm()
+    other = models.msrm(residual=True)
     other.without_optimizer().load_weights(tmp_path / "model.weights.h5")
     for copy in (loaded, other):
         pairs = zip(copy.objective.weights, model.objective.weights, strict=True)

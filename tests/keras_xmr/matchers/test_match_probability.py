@@ -22,7 +22,7 @@ def _exact(images, captions, scale, shift):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shift", [-300.0, -45.0, -5.0, 0.0, 3.0, 20.0, 60.0, 400.0])
+@pytest.mark.parametrize("shift", [-300.0, -45.0, 3.0, 60.0])
 def test_log_odds_and_gradients_are_exact_near_and_far(shift):
     random = np.random.default_rng(0)
     images = random.normal(size=(3, 4, 5)).astype(np.float32)

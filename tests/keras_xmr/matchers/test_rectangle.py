@@ -42,9 +42,3 @@ def test_a_head_begins_with_equal_offsets_and_learns_them(random, pooling, polic
     moved = np.asarray(head(features)["offset"])
     assert (moved >= 0).all()
     assert np.ptp(moved) > 0.02
-
-
-def test_a_saved_head_has_the_same_options():
-    head = Rectangle(6, lambda: Mean(6), initial_offset=0.02, normalize=False)
-    again = Rectangle.from_config(head.get_config())
-    assert (again.initial_offset, again.normalize) == (0.02, False)
