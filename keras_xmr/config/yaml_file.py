@@ -65,7 +65,8 @@ class Draft:
             del self.places[known]
 
 
-class _Loader(yaml.SafeLoader):
+# The parser in C is several times as fast; PyYAML is also built without it.
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """A loader with bounded nesting. Dates are strings, as no key of a config holds dates."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - so PyYAML declares it
@@ -74,14 +75,15 @@ class _Loader(yaml.SafeLoader):
     }
     _depth = 0
 
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        if self._depth > _DEPTH:
-            mark = self.peek_event().start_mark
-            raise yaml.MarkedYAMLError(problem=f"nested more than {_DEPTH} deep", problem_mark=mark)
+    def descend_resolver(self, parent: yaml.Node | None, index: Any) -> None:
+        """Counts how deep a node lies; both parsers call it before they compose one."""
         self._depth += 1
-        node = super().compose_node(parent, index)
+        if parent is not None and self._depth > _DEPTH + 1:
+            mark = parent.start_mark
+            raise yaml.MarkedYAMLError(problem=f"nested more than {_DEPTH} deep", problem_mark=mark)
+
+    def ascend_resolver(self) -> None:
         self._depth -= 1
-        return node
 
 
 _CONSTRUCTOR = _Loader("")
@@ -263,7 +265,7 @@ def _scalar(node: yaml.Node, about: str) -> Any:
         if _NO_TEXT.search(value):
             shown = cut(repr(value))
             raise ConfigError(f"{about}: got {shown}, which has control or surrogate characters")
-        if node.style is None and "e" in value.lower():
+        if not node.style and "e" in value.lower():
             with suppress(ValueError):
                 return float(value)
     return value

@@ -97,7 +97,7 @@ def test_nothing_but_a_config_error_comes_of_a_mutation(tmp_path):
         ),
         pytest.param("name: " + "x" * 200_000, "a config has 200,000 at most", id="large"),
         ('name: "a\\0b"\n', r"bad\.yaml:1: name: .* control or surrogate characters"),
-        ('name: "\\ud800"\n', r"bad\.yaml:1: name: .* control or surrogate characters"),
+        ('name: "\\ud800"\n', r"bad\.yaml:1: .*(surrogate characters|invalid Unicode character)"),
         ("name: [1\n", r"bad\.yaml:\d: not valid YAML: "),
         ("\nname: '\\x'\ninclude:\n", r"bad\.yaml:3: include: got None; write the name of a file"),
         ("- 1\n", "a mapping"),
@@ -142,14 +142,3 @@ def test_files_that_include_each_other_without_end_are_refused(tmp_path):
 def test_values_that_nothing_can_be_done_with_are_refused(key, value, says):
     with pytest.raises(ConfigError, match=says):
         load_config(DEMO, [f"{key}={value}"])
-
-
-def test_a_component_that_is_written_as_its_name_takes_options():
-    matchers = load_config(DEMO, ["evaluation.matchers.0.scale=10"]).evaluation.matchers
-    assert [m.name for m in matchers] == ["mean_only", "wasserstein", "elk", "average_l2"]
-    assert matchers[0].options()["scale"] == 10
-
-
-def test_a_date_is_a_word_like_any_other():
-    for name in ("2026-01-31", "2026-13-45"):
-        assert load_config(DEMO, [f"name={name}"]).name == name
