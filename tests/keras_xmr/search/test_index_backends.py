@@ -7,8 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -200,17 +198,6 @@ def test_search_parameters_are_honoured(kind, tmp_path):
     assert recall(again.search(queries, 10).ids, expected) > found + 0.03
 
 
-def test_cells_are_as_many_as_all_vectors_want(tmp_path):
-    faiss = pytest.importorskip("faiss", reason="the extra for faiss is not installed")
-    backend = backend_class("faiss_ivf_pq")(tmp_path, (1, WIDTH))
-    sizes = []
-    backend.begin(400, lambda size: sizes.append(size) or vectors(size))
-    backend.add(np.arange(80), vectors(80))
-    assert (sizes, faiss.extract_index_ivf(backend._index).nlist) == ([400], 400 // 39)
-    backend.add(np.arange(80, 400), vectors(400)[80:])
-    assert len(backend) == 400
-
-
 @pytest.mark.parametrize("asked", [9, 1])
 def test_blocks_change_nothing(asked, tmp_path, monkeypatch):
     backend, ids = filled(Exact, tmp_path, rows=2)
@@ -270,20 +257,6 @@ def test_an_unknown_backend_is_named():
         backend_class("annoy")
 
 
-def test_a_file_that_goes_away_while_it_is_opened_is_named(tmp_path, monkeypatch):
-    kind = backend_class("faiss_hnsw")
-    backend, _ = filled(kind, tmp_path)
-    backend.save()
-    backend.close()
-
-    def gone(path):
-        raise RuntimeError("Error in faiss::FileIOReader")  # What faiss says of no file
-
-    monkeypatch.setattr("faiss.read_index", gone)
-    with pytest.raises(BackendError, match=r"\.faiss is missing or damaged .*run `index`"):
-        kind.open(tmp_path / "vectors")
-
-
 @pytest.mark.slow
 def test_milvus_is_asked_again_while_it_writes_a_graph(tmp_path, monkeypatch):
     pymilvus = pytest.importorskip("pymilvus")
@@ -304,28 +277,3 @@ def test_milvus_is_asked_again_while_it_writes_a_graph(tmp_path, monkeypatch):
     backend.save()
     assert len(asked) == 3
     assert len(kind.open(tmp_path / "vectors")) == len(backend)
-
-
-@pytest.mark.slow
-def test_a_search_of_milvus_waits_for_recent_changes_alone(tmp_path, monkeypatch):
-    pymilvus = pytest.importorskip("pymilvus")
-    pytest.importorskip("milvus_lite")
-    now, levels, search = [0.0], [], pymilvus.MilvusClient.search
-
-    def record(client, name, *, consistency_level, **options):
-        levels.append(consistency_level)
-        return search(client, name, consistency_level=consistency_level, **options)
-
-    monkeypatch.setattr(pymilvus.MilvusClient, "search", record)
-    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=time.sleep)
-    monkeypatch.setattr("keras_xmr.search.backends.milvus.time", clock)
-    backend, _ = filled(backend_class("milvus"), tmp_path, 20)
-    backend.save()
-    for number in range(3):
-        now[0] += 60.0 * (number == 1)
-        if number == 2:
-            backend.add(np.array([7000]), vectors(1, seed=9))
-            backend.save()
-        backend.search(vectors(1, seed=3), 3)
-    assert levels == ["Strong", "Bounded", "Strong"]
-    backend.close()

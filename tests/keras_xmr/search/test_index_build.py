@@ -14,8 +14,6 @@ from datasets import encoded
 from PIL import Image
 from small_index import StubEmbedder, photo, small_index, write_photos
 
-from data_pipelines import pixels as pixels_module
-from data_pipelines.pixels import pixels_of
 from keras_xmr.search import PhotoIndex, Query, Searcher, build
 from keras_xmr.search.answer_sets import AnswerSets
 from keras_xmr.search.build import build_index
@@ -461,18 +459,3 @@ def test_other_backends_are_brought_up_to_date(backend, library, root):
 def test_only_milvus_asks_a_server(root):
     with pytest.raises(UserError, match=r"faiss_hnsw uses no server: use --uri with --backend"):
         built(root, backend="faiss_hnsw", uri="http://localhost:19530")
-
-
-def test_a_thumbnail_of_a_large_photo_is_decoded_small(monkeypatch):
-    sizes = []
-
-    def noted(image, data):
-        sizes.append(image.size)
-        return pixels_of(image, data)
-
-    monkeypatch.setattr(pixels_module, "pixels_of", noted)
-    large = photo("red", size=(3200, 1600))
-    small = Image.open(io.BytesIO(pixels_module.thumbnail(large, "large.jpg", 256)))
-    assert (small.size, sizes) == ((256, 128), [(800, 400)])
-    thin = pixels_module.thumbnail(photo("red", size=(3000, 2)), "thin.jpg", 256)
-    assert Image.open(io.BytesIO(thin)).size == (256, 1)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
-import time
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import date
 
 import numpy as np
@@ -153,13 +150,6 @@ def test_answer_sets_say_how_many(folder):
     assert (everything.answer.size, everything.answer.cutoff) == (15, None)
 
 
-def test_it_is_plain_data(folder):
-    result = with_answer_sets(folder).search(Query(texts=("red",)), count=2)
-    told = json.loads(json.dumps(asdict(result), allow_nan=False))
-    assert told["answer"].keys() == {"size", "is_least", "cutoff", "share", "confidence"}
-    assert [hit["id"] for hit in told["hits"]] == [hit.id for hit in result.hits]
-
-
 class Roundabout(StubEmbedder):
     """Scores by something that its vectors only resemble, with a bound."""
 
@@ -265,22 +255,6 @@ def test_a_search_before_the_first_photo_says_that_the_index_is_built(tmp_path):
         pytest.raises(UserError, match=r"no photos yet\. The index is not finished"),
     ):
         PhotoIndex.open(tmp_path / "index")
-
-
-def test_indexes_are_loaded_one_at_a_time(folder, monkeypatch):
-    loading, most, load = [], [], PhotoIndex.load
-
-    def note(index):
-        loading.append(1)
-        time.sleep(0.01)
-        most.append(len(loading))
-        load(index)
-        loading.pop()
-
-    monkeypatch.setattr(PhotoIndex, "load", note)
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(PhotoIndex.open, [folder / "index"] * 4))
-    assert most == [1] * 4
 
 
 def test_an_empty_index_answers(tmp_path):

@@ -117,15 +117,6 @@ def test_records_of_other_data_are_refused(trained):
     assert example_caption(model) == ""
 
 
-def test_texts_are_read_in_a_graph_as_one_by_one(model, compiled):
-    texts = ["A large red Circle, isn't it?", "qxz wombats wombats", "!", ""]
-    for text in texts:
-        assert compiled.unknown_words(text) == model.unknown_words(text)
-    assert compiled.unknown_words(texts[1]) == ("qxz", "wombats")
-    for name, values in model.embed_texts(texts).items():
-        np.testing.assert_allclose(compiled.embed_texts(texts)[name], values, rtol=1e-4, atol=1e-5)
-
-
 def test_scores_have_one_graph_for_any_number_of_photos_and_texts(compiled, monkeypatch, caplog):
     other, traced = copy(compiled), []
     other.__dict__.pop("_score", None)

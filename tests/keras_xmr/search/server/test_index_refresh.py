@@ -7,7 +7,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
-import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from small_index import StubEmbedder, photo, small_index
@@ -16,9 +15,8 @@ from keras_xmr.search import PhotoIndex, Searcher
 from keras_xmr.search.build import build_index, replace_index
 from keras_xmr.search.query import Query
 from keras_xmr.search.server import process
-from keras_xmr.search.server.batching import BatchingEmbedder
 from keras_xmr.search.server.process import create_app
-from keras_xmr.search.server.requests import OverloadedError, SearchRequest, Settings
+from keras_xmr.search.server.requests import SearchRequest, Settings
 from keras_xmr.search.server.service import Service
 from keras_xmr.utils.files import LockedError
 
@@ -140,17 +138,6 @@ def test_a_server_that_watches(service, monkeypatch, caplog):
         thread.join()
 
 
-def test_without_watching_only_the_index_is_looked_at(service, monkeypatch):
-    monkeypatch.setattr(process, "CHECK_INTERVAL", 0.01)
-    (service.index.root / "new.jpg").write_bytes(photo("red"))
-    looks, stopped, before = [], threading.Event(), service.index
-    monkeypatch.setattr(
-        service, "refresh", lambda: looks.append(1) or len(looks) < 5 or stopped.set()
-    )
-    process.keep_current(service, False, stopped)
-    assert before.is_current()
-
-
 class Changing(StubEmbedder):
     """The model that the run has when it is loaded; a later one turns colours round."""
 
@@ -268,29 +255,3 @@ def test_an_unfinished_index_is_not_taken(service):
     assert not PhotoIndex.open(before.path).is_finished
     service.refresh()
     assert service.index is before
-
-
-def test_the_server_watches_once_its_model_is_there(service, monkeypatch):
-    kept = []
-    monkeypatch.setattr(process, "keep_current", lambda *arguments: kept.append(arguments[:2]))
-    monkeypatch.setattr(process._Server, "run", lambda server, sockets: kept or time.sleep(0.2))
-    process.serve(service, "127.0.0.1", 0, lambda address: None, watch=True)
-    assert kept == [(service, True)]
-
-
-def test_photos_for_an_index_are_embedded_a_few_at_once():
-    sizes = []
-
-    class Model(StubEmbedder):
-        def embed_pixels(self, pixels):
-            sizes.append(len(pixels))
-            return super().embed_pixels(pixels)
-
-    pixels = np.random.default_rng(0).integers(0, 255, (20, 4, 4, 3), np.uint8)
-    embedder = BatchingEmbedder(Model, 32, 10)
-    found = embedder.embed_pixels(pixels)
-    assert sizes == [8, 8, 4]
-    np.testing.assert_array_equal(found["mean"], StubEmbedder().embed_pixels(pixels)["mean"])
-    embedder.close()
-    with pytest.raises(OverloadedError, match="the server is stopping"):
-        embedder.embed_pixels(pixels)

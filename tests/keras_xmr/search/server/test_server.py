@@ -19,7 +19,7 @@ from small_index import StubEmbedder, small_index
 
 from keras_xmr.search.build import build_index
 from keras_xmr.search.server import service as service_module
-from keras_xmr.search.server.batching import Batcher, BatchingEmbedder
+from keras_xmr.search.server.batching import Batcher
 from keras_xmr.search.server.process import create_app
 from keras_xmr.search.server.requests import OverloadedError, Settings
 from keras_xmr.search.server.service import Service
@@ -73,11 +73,6 @@ def test_search_by_text_tells_all_that_the_library_tells(client, service):
     assert found["searched"] == len(service.index)
     again = client.get("/search", params={"texts": "a dog", "count": 5}).json()
     assert again["hits"] == found["hits"]
-
-
-def test_several_texts_and_photos_in_the_address(client):
-    parameters = {"texts": ["a dog", "a car"], "ids": [0, 1], "unlike": ["snow"], "count": 2}
-    assert len(client.get("/search", params=parameters).json()["hits"]) == 2
 
 
 def test_filters(client, service):
@@ -372,21 +367,6 @@ def test_fuzzed_addresses_end_in_clean_errors(client, address):
         error_of(client.get(address.format(odd)), 404 if odd in ("99", ODD_PATH) else 422)
 
 
-@pytest.mark.slow
-def test_fuzzed_uploads_end_in_clean_errors(client):
-    random = np.random.default_rng(7)
-    data, seen = image_file(), set()
-    for _ in range(100):
-        broken = bytearray(data)
-        for place in random.integers(0, len(data), random.integers(1, 5)):
-            broken[place] = random.integers(256)
-        cut = random.integers(1, len(data)) if random.random() < 0.3 else len(data)
-        response = client.post("/similar", files=[("images", ("x.jpg", bytes(broken[:cut])))])
-        seen.add(response.status_code)
-        assert response.status_code in (200, 422), response.text
-    assert seen == {200, 422}
-
-
 class HeldEmbedder:
     """Embeds numbers as themselves, and not before it is let."""
 
@@ -461,20 +441,3 @@ def test_later_requests_are_answered_whatever_a_batch_raises(fault, caplog):
         assert pool.submit(batcher, ["b", "c"]).result(30)["mean"].shape == (2, 1)
     batcher.close()
     assert ("the counter is broken" in caplog.text) == (fault == "count")
-
-
-def test_the_model_is_loaded_once_and_when_it_is_needed():
-    loaded = []
-
-    def load() -> StubEmbedder:
-        time.sleep(0.01)
-        loaded.append(1)
-        return StubEmbedder()
-
-    embedder = BatchingEmbedder(load, 8, 20)
-    assert not loaded
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(embedder.unknown_words, ["a", "b", "c", "d"]))
-    embedder.embed_texts(["a"])
-    embedder.close()
-    assert loaded == [1]
