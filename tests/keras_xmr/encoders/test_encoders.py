@@ -5,14 +5,13 @@ from __future__ import annotations
 import keras
 import numpy as np
 import pytest
-import sizes
 
 from data_pipelines.text import SPECIAL
 from keras_xmr.config.schema import TowerOptions
-from keras_xmr.encoders import EncoderError, InputSpec, KerasApplications, Regions, SmallCNN
+from keras_xmr.encoders import EncoderError, InputSpec, KerasApplications, SmallCNN
 from keras_xmr.encoders.convolutional import _family
 from keras_xmr.encoders.word_embedding import initial_vectors
-from keras_xmr.model.towers import image_tower, parts_of, text_tower
+from keras_xmr.model.towers import image_tower, text_tower
 
 VOCABULARY = [*SPECIAL, "dog", "t-shirt", "zebra", "'s"]
 
@@ -47,12 +46,6 @@ def test_vectors_come_from_the_file_or_at_random(glove):
     assert (initial_vectors(path, VOCABULARY, 3, seed=5)[6] != found[6]).all()
 
 
-def test_an_exact_word_wins_over_a_similar_one(glove):
-    for lines in (("tshirt 5 6 7", "t-shirt 1 1 1"), ("t-shirt 1 1 1", "tshirt 5 6 7")):
-        found = initial_vectors(glove("the 0 0 0", *lines), VOCABULARY, 3, 0)
-        np.testing.assert_array_equal(found[5], [1, 1, 1])
-
-
 def test_header_of_word2vec_is_passed_over(glove):
     found = initial_vectors(glove("2 3", "dog 1 2 3", "cat 1 1 1"), VOCABULARY, 3, 0)
     np.testing.assert_array_equal(found[4], [1, 2, 3])
@@ -71,15 +64,6 @@ def test_header_of_word2vec_is_passed_over(glove):
 def test_wrong_vectors_are_named(glove, lines, says):
     with pytest.raises(EncoderError, match=says):
         initial_vectors(glove(*lines), VOCABULARY, 3, 0)
-
-
-def test_a_missing_file_of_vectors_names_its_key(tmp_path):
-    spec = InputSpec(vocabulary=VOCABULARY)
-    options = tower(
-        encoder={"name": "word_embedding", "dimension": 3, "vectors": str(tmp_path / "no.txt")}
-    )
-    with pytest.raises(EncoderError, match=r"model\.text\.encoder\.vectors: .*no\.txt cannot"):
-        text_tower(options, 4, spec)
 
 
 def test_a_text_tower_starts_with_the_vectors(glove):
@@ -107,23 +91,20 @@ def test_padding_never_changes_a_caption(random):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("architecture", "channels"), [("MobileNet", 1024), ("ResNet50", 2048)])
-def test_networks_of_keras_give_their_last_feature_map(random, architecture, channels):
-    encoder = KerasApplications(architecture=architecture, weights=None)
+def test_networks_of_keras_give_their_last_feature_map(random):
+    encoder = KerasApplications(architecture="ResNet50", weights=None)
     inputs = keras.Input((64, 64, 3), dtype="uint8")
     features, mask = encoder.features(inputs, InputSpec(image_size=64))
-    assert features.shape == (None, 4, channels)
+    assert features.shape == (None, 4, 2048)
     assert mask is None
     network = keras.Model(inputs, features)
-    assert architecture != "ResNet50" or network.count_params() == sizes.RESNET50
+    assert network.count_params() == 23_587_712
     pixels = random.integers(0, 256, (2, 64, 64, 3), np.uint8)
     np.testing.assert_array_equal(network(pixels), network(pixels.astype(np.float32)))
-    own = getattr(keras.applications, architecture)
-    plain = own(include_top=False, weights=None, input_shape=(64, 64, 3))
+    plain = keras.applications.ResNet50(include_top=False, weights=None, input_shape=(64, 64, 3))
     plain.set_weights(network.get_layer("encoder").get_weights())
-    module = keras.applications.resnet if "Res" in architecture else keras.applications.mobilenet
-    prepared = module.preprocess_input(pixels.astype(np.float32))
-    expected = np.asarray(plain(prepared)).reshape(2, 4, channels)
+    prepared = keras.applications.resnet.preprocess_input(pixels.astype(np.float32))
+    expected = np.asarray(plain(prepared)).reshape(2, 4, 2048)
     np.testing.assert_allclose(network(pixels), expected, rtol=1e-4, atol=1e-4)
 
 
@@ -132,10 +113,14 @@ def test_pixels_are_prepared_by_the_family_of_a_network():
     assert [_family(name) for name in names] == ["mobilenet_v2", "mobilenet_v3", "resnet"]
 
 
-@pytest.mark.slow
-def test_weights_come_from_a_file(tmp_path):
-    make = {"include_top": False, "weights": None, "input_shape": (32, 32, 3)}
-    network = keras.applications.MobileNet(**make)
+def test_weights_come_from_a_file(tmp_path, monkeypatch):
+    for name, width in (("MobileNet", 2), ("VGG16", 3)):
+
+        def small(width=width, *, input_shape, **_options):
+            return keras.Sequential([keras.Input(input_shape), keras.layers.Conv2D(width, 32)])
+
+        monkeypatch.setattr(keras.applications, name, small)
+    network = keras.applications.MobileNet(input_shape=(32, 32, 3))
     inputs = keras.Input((32, 32, 3), dtype="uint8")
     spec = InputSpec(image_size=32)
     path = tmp_path / "m.weights.h5"
@@ -180,38 +165,6 @@ def test_small_cnn_knows_its_place(random):
 
 
 @pytest.mark.slow
-def test_small_cnn_takes_away_what_all_pictures_share(random):
-    # What is left is what training begins with: a square of another colour in another place.
-    pictures = np.full((32, 32, 32, 3), 200, np.uint8)
-    for picture in pictures:
-        row, column = random.integers(0, 20, 2)
-        picture[row : row + 8, column : column + 8] = random.integers(0, 255, 3)
-    keras.utils.set_random_seed(0)
-    inputs = keras.Input((32, 32, 3), dtype="uint8")
-    features, _ = SmallCNN(channels=(16, 32)).features(inputs, InputSpec(image_size=32))
-    pooled = np.asarray(keras.Model(inputs, features)(pictures, training=True)).mean(axis=1)
-    pooled /= np.linalg.norm(pooled, axis=1, keepdims=True)
-    cosines = (pooled @ pooled.T)[np.triu_indices(len(pooled), 1)]
-    assert cosines.mean() < 0.98, "with normalisation by the picture alone it is 0.985 and more"
-
-
-@pytest.mark.slow
-def test_towers_are_functional_models_with_named_parts():
-    options = tower(encoder={"name": "small_cnn", "channels": [8]}, pooling="attention")
-    built = image_tower(options, 6, InputSpec(image_size=32))
-    assert isinstance(built, keras.Model)
-    assert set(built.output) == {"mean", "log_variance"}
-    assert {name: len(layers) for name, layers in parts_of(built).items()} == {
-        "encoder": 1,
-        "pooling": 2,
-        "head": 1,
-        "log_variance": 3,
-    }
-    copy = keras.models.clone_model(built)
-    assert [w.shape for w in copy.weights] == [w.shape for w in built.weights]
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(4, 7), (None, 7)])
 def test_regions_pass_a_tower(random, shape):
     options = tower(
@@ -223,18 +176,3 @@ def test_regions_pass_a_tower(random, shape):
     found = built(regions)
     np.testing.assert_allclose(built(3 * regions)["mean"], found["mean"], rtol=1e-4, atol=1e-5)
     assert found["log_variance"].shape == (3, 6)
-
-
-@pytest.mark.slow
-def test_regions_are_centred_by_the_statistics_of_the_training(random):
-    encoder = Regions(batch_norm=True)
-    inputs = keras.Input((4, 7))
-    features, _ = encoder.features(inputs, InputSpec(regions=(4, 7)))
-    model = keras.Model(inputs, features)
-    regions = (5.0 + 3.0 * random.normal(size=(64, 4, 7))).astype(np.float32)
-    centred = model(regions, training=True).numpy()
-    np.testing.assert_allclose(centred.mean((0, 1)), 0.0, atol=1e-4)
-    np.testing.assert_allclose(centred.std((0, 1)), 1.0, atol=1e-3)
-    for _ in range(60):
-        model(regions, training=True)
-    np.testing.assert_allclose(model(regions, training=False), centred, atol=0.05)

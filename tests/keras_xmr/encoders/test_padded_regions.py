@@ -8,13 +8,8 @@ import pytest
 import tensorflow as tf
 import token_models
 
-from data_pipelines.options import ImageOptions
-from data_pipelines.text import SPECIAL, WordTokenizer
 from keras_xmr.config.schema import TowerOptions
 from keras_xmr.encoders import InputSpec
-from keras_xmr.evaluation.embed import embed_batches
-from keras_xmr.evaluation.scoring import MatcherScores
-from keras_xmr.export.saved_model import export_saved_model
 from keras_xmr.layers import MaskedBatchNormalization
 from keras_xmr.matchers import SAF
 from keras_xmr.model.towers import image_tower
@@ -124,31 +119,3 @@ def test_token_matchers_ignore_padding(regions):
         found.append([loss, *(weight.numpy() for weight in statistics)])
     for left, right in zip(*found, strict=True):
         np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.heavy
-@pytest.mark.slow
-def test_images_of_any_number_of_regions_are_embedded_scored_and_exported(regions, tmp_path):
-    model = token_models.retriever(SAF(**TINY), tower(ENCODERS["vsrn"], None, "tokens"))
-    captions = model.text_tower(token_models.batch(4)[0]["caption"])
-    expected = model.score(model.image_tower(regions), captions)
-    batches = tf.data.Dataset.from_generator(
-        lambda: (regions[i : i + 2, : max(COUNTS[i : i + 2])] for i in (0, 2)),
-        output_signature=tf.TensorSpec([None, None, WIDTH]),
-    )
-    images = embed_batches(model.image_tower, batches, 4, 2, "images")
-    assert images["tokens"].lengths.tolist() == list(COUNTS)
-    captions = {name: value.numpy() for name, value in captions.items()}
-    found = np.asarray(MatcherScores(model.matcher, images, captions, (3, 2)))
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-    model.save(tmp_path / "model.keras")
-    again = keras.models.load_model(tmp_path / "model.keras", safe_mode=True)
-    np.testing.assert_array_equal(again.score(again.image_tower(regions), captions), expected)
-    words = WordTokenizer(
-        [*SPECIAL, "red", "dog", "runs", "two", "grass"][: token_models.WORDS], 12
-    )
-    export_saved_model(model, words, ImageOptions(), tmp_path / "1")
-    served = tf.saved_model.load(str(tmp_path / "1"))
-    for image, count in enumerate(COUNTS):
-        mask = served.embed_image(regions[image : image + 1, : count + 1])["mask"]
-        assert mask.numpy().sum() == count

@@ -14,14 +14,9 @@ import presets
 import pytest
 import tensorflow as tf
 
-from keras_xmr.config.schema import TowerOptions
 from keras_xmr.encoders import EncoderError, InputSpec, KerasHubImage, KerasHubText
 from keras_xmr.encoders.pretrained.weights import WeightsError, load_weights
-from keras_xmr.heads import Gaussian, HeadError
-from keras_xmr.heads.pooling import Mean
-from keras_xmr.layers import TextBackbone
-from keras_xmr.layers.backbone import _averaged as averaged_map
-from keras_xmr.model.towers import parts_of, text_tower
+from keras_xmr.layers.backbone import run_by_length
 from keras_xmr.utils.errors import UserError
 
 pytestmark = pytest.mark.slow
@@ -160,34 +155,7 @@ def test_averages_of_layers_stand_beside_the_words_of_a_caption(folder, tokenize
         assert (row > 0).sum() == sum(here)
 
 
-def test_clip_embeds_captions_in_its_joint_space(folder, tokenizer_of):
-    path, tokenizer = folder("clip"), tokenizer_of("clip")
-    assert tokenizer.max_words == 28  # of 30 that it can read
-    end = tokenizer.end
-    ids = np.array([[tokenizer.start, 5, 9, end], [tokenizer.start, 7, end, -1]])
-    pooled, mask = text_model(KerasHubText(preset=str(path), output="pooled"), tokenizer)(ids)
-    own = keras_hub.models.Backbone.from_preset(str(path))
-    whole = np.full((2, 30), end)
-    whole[:, :4] = np.where(ids < 0, end, ids)
-    np.testing.assert_allclose(pooled[:, 0], own.get_text_embeddings(whole), rtol=1e-4, atol=1e-5)
-    assert mask.numpy().tolist() == [[True]] * 2
-    assert np.abs(np.diff(pooled[:, 0], axis=0)).max() > 0.1
-
-
-def test_siglip_reads_its_padding_as_it_was_trained(folder, tokenizer_of):
-    path, tokenizer = folder("siglip"), tokenizer_of("siglip")
-    keras.utils.set_random_seed(0)  # TensorFlow then deletes the model of SentencePiece
-    ids = tokenizer(CAPTIONS).numpy()
-    keras.utils.set_random_seed(0)
-    np.testing.assert_array_equal(tokenizer(CAPTIONS), ids)
-    own = keras_hub.models.Backbone.from_preset(str(path))
-    cleaned = ["a red circle left of a dog", "two", "", "zebra 🦓 x"]
-    expected = own.get_text_embeddings(packed(path, cleaned, 16))
-    found, _ = text_model(KerasHubText(preset=str(path), output="pooled"), tokenizer)(ids)
-    np.testing.assert_allclose(found[:, 0], expected, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", ["bert", "roberta", "clip", "siglip"])
+@pytest.mark.parametrize("name", ["bert", "clip", "siglip"])
 def test_padding_never_changes_a_caption(folder, tmp_path, name):
     model = text_model(KerasHubText(preset=str(folder(name))))
     ids = np.random.default_rng(0).integers(3, 30, (3, 8)).astype(np.int32)
@@ -228,9 +196,8 @@ def test_tokenizers_tell_captions_and_blanks(tokenizer_of):
     assert clip.unknown is None
 
 
-@pytest.mark.parametrize("name", ["siglip", pytest.param("clip", marks=pytest.mark.heavy)])
-def test_tokenizers_are_inside_of_a_saved_model(tokenizer_of, tmp_path, name):
-    tokenizer = tokenizer_of(name)
+def test_a_tokenizer_is_inside_of_a_saved_model(tokenizer_of, tmp_path):
+    tokenizer = tokenizer_of("siglip")
     expected = tokenizer(CAPTIONS).numpy()
 
     class Served(tf.Module):
@@ -376,42 +343,25 @@ def test_frozen_backbones_work_as_in_inference(folder):
         assert not model.trainable_weights
 
 
-def test_a_trained_text_backbone_pads_captions_to_those_of_like_length(folder, tokenizer_of):
-    ids = tokenizer_of("bert")(CAPTIONS)
-    model = text_model(KerasHubText(preset=str(folder("bert")), layers=(1,)))
-    for layer in model.get_layer("encoder").network._flatten_layers():
-        if isinstance(layer, keras.layers.Dropout):
-            layer.rate = 0.0
-    train = tf.function(
-        lambda ids: model(ids, training=True),
-        input_signature=[tf.TensorSpec([None, None], tf.int32)],
-    )
-    features, mask = train(ids)
-    expected, expected_mask = model(ids, training=False)
-    np.testing.assert_array_equal(mask, expected_mask)
-    known = np.asarray(mask)[..., None]
-    np.testing.assert_allclose(features * known, expected * known, atol=1e-5)
+def test_captions_of_like_length_are_encoded_together_and_come_back_in_order():
+    ids = np.random.default_rng(0).integers(0, 9, (9, 7))
+    ids[np.arange(7) >= np.array([3, 7, 1, 2, 5, 5, 1, 0, 4])[:, None]] = -1
+    widths = []
+
+    def encode(part):
+        widths.append(part.shape[1])
+        return keras.ops.cast(part, "float32")[..., None] * [1.0, 2.0], part >= 0
+
+    features, mask = run_by_length(encode, keras.ops.convert_to_tensor(ids), -1)
+    np.testing.assert_array_equal(mask, ids >= 0)
+    np.testing.assert_array_equal(features[mask], ids[ids >= 0][:, None] * [1, 2])
+    assert widths == [1, 2, 4, 7]
 
 
 def test_what_is_not_used_is_not_trained(folder, bert):
     assert not [v.path for v in bert.weights if "pooled_dense" in v.path]
     clip = text_model(KerasHubText(preset=str(folder("clip"))))
     assert not [v.path for v in clip.weights if "vision" in v.path or "projection" in v.path]
-
-
-def test_all_weights_belong_to_the_encoder(folder):
-    options = TowerOptions.model_validate(
-        {
-            "encoder": {"name": "keras_hub_text", "preset": str(folder("bert"))},
-            "pooling": "mean",
-            "head": "gaussian",
-        }
-    )
-    tower = text_tower(options, 6, InputSpec())
-    (encoder,) = parts_of(tower)["encoder"]
-    assert isinstance(encoder, TextBackbone)
-    head = {id(w) for w in tower.get_layer("head").weights}
-    assert {id(w) for w in tower.weights} == head | {id(w) for w in encoder.weights}
 
 
 def test_mixed_precision_computes_in_it(folder):
@@ -495,21 +445,6 @@ def test_without_tensorflow_text_a_tokenizer_says_what_else_there_is(folder, mon
         encoder.tokenizer(20)
 
 
-def test_presets_that_cannot_be_fetched_say_what_to_do(monkeypatch):
-    def offline(*_args, **_options):
-        raise ConnectionError("api.kaggle.com: name or service not known\nand so on")
-
-    monkeypatch.setattr(keras_hub.models.Backbone, "from_preset", offline)
-    with pytest.raises(EncoderError) as caught:
-        text_model(KerasHubText(preset="bert_base_en_uncased"))
-    said = str(caught.value)
-    assert "model.text.encoder.weights: the preset 'bert_base_en_uncased' cannot be fetched" in said
-    assert "not known)" in said
-    assert "save_to_preset('FOLDER')" in said
-    assert "k.tokenizers.Tokenizer" in said
-    assert "and so on" not in said
-
-
 def test_a_folder_of_transformers_is_converted(tmp_path):
     weights = presets.transformers_bert(tmp_path / "bert")
     encoder = KerasHubText(preset=str(tmp_path / "bert"))
@@ -529,18 +464,13 @@ def test_a_folder_of_transformers_is_converted(tmp_path):
         text_model(KerasHubText(preset=str(tmp_path / "less")))
 
 
-def test_the_mean_of_a_frozen_backbone_can_be_kept(random):
-    head = Gaussian(4, lambda: Mean(4), keep_mean=True, local_attention=False)
-    features = random.normal(size=(3, 1, 4)).astype(np.float32)
-    found = head(features)
-    expected = features[:, 0] / np.linalg.norm(features[:, 0], axis=1, keepdims=True)
-    np.testing.assert_allclose(found["mean"], expected, rtol=1e-5)
-    assert [w.path.split("/")[-2] for w in head.weights] == ["linear", "linear"]
-    copy = Gaussian.from_config(head.get_config())
-    copy(features)
-    assert len(copy.weights) == 2
-    with pytest.raises(HeadError, match=r"model\.dimension: 5, but .* 4 wide"):
-        Gaussian(5, lambda: Mean(5), keep_mean=True)(features)
+def shares_of_area(size: int, grid: int) -> np.ndarray:
+    """The part of each cell that each position makes, from a ruler of fine marks."""
+    marks = (np.arange(size * grid * 10) + 0.5) / (grid * 10)  # in positions
+    shares = np.zeros((grid, size))
+    for mark in marks:
+        shares[int(mark * grid / size), int(mark)] += 1
+    return shares / shares.sum(axis=1, keepdims=True)
 
 
 def test_a_feature_map_is_averaged_by_area_in_a_tower(folder):
@@ -550,8 +480,8 @@ def test_a_feature_map_is_averaged_by_area_in_a_tower(folder):
     found = averaged(pixels(28))
     side = int(whole.output.shape[1] ** 0.5)
     assert side > 3
-    features = keras.ops.reshape(whole(pixels(28)), (2, side, side, 64))
-    expected = keras.ops.reshape(averaged_map(features, 3), (2, 9, 64))
+    features, shares = np.reshape(whole(pixels(28)), (2, side, side, 64)), shares_of_area(side, 3)
+    expected = np.einsum("gh,bhwf,kw->bgkf", shares, features, shares).reshape(2, 9, 64)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     layer = averaged.get_layer("encoder")
     again = type(layer).from_config(layer.get_config())

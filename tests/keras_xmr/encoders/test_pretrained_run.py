@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from functools import partialmethod
 from types import SimpleNamespace
 
@@ -35,38 +33,6 @@ PHASES = (
     " {epochs: 1, learning_rate: 1.0e-3, learning_rates: {text.encoder: 1.0e-5}}]"
 )
 
-LOAD = """
-import json, sys
-import numpy as np
-import tensorflow as tf
-import tensorflow_text
-folder, keras_file = sys.argv[1:]
-captions, ids = json.loads(sys.stdin.read())
-model = tf.saved_model.load(folder)
-found = model.signatures["embed_text"](captions=tf.constant(captions))
-found = {k: v.numpy().tolist() for k, v in found.items()}
-assert not {"keras_xmr", "data_pipelines", "keras_hub"} & sys.modules.keys()
-
-import keras
-import keras_xmr
-model = keras.models.load_model(keras_file, safe_mode=True)
-again = np.asarray(model.text_tower(np.array(ids))["mean"]).tolist()
-print(json.dumps([found, again]))
-"""
-
-
-def python(script, *arguments, stdin, cwd):
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", script, *map(str, arguments)],
-        input=stdin,
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
-
 
 def encoders(model):
     return {
@@ -88,6 +54,7 @@ def trained(tmp_path_factory):
         f"train.phases={PHASES}",
         "train.optimizer=adam",
         "train.validate_every=2",
+        "train.batch_size=16",
         # Traced sooner than those of PCME.
         "model.matcher=closed_form_sampled",
         "objective=[probabilistic_matching]",
@@ -174,32 +141,6 @@ def test_the_report_counts_parts_of_words(trained):
     assert 0 < report["splits"]["train"]["cut"] < report["splits"]["train"]["captions"]
 
 
-@pytest.fixture(scope="module")
-def found(trained, tmp_path_factory):
-    """What another process makes of the SavedModel without us, and then of the Keras file."""
-    run, _ = trained
-    run.export()
-    stdin = json.dumps([CAPTIONS, run.tokenizer(CAPTIONS).numpy().tolist()])
-    folder = tmp_path_factory.mktemp("elsewhere")
-    return python(LOAD, run.folder.serving / "1", run.folder.model, stdin=stdin, cwd=folder)
-
-
-@pytest.mark.heavy
-def test_exported_models_embed_strings_without_project_code(trained, found):
-    run, _ = trained
-    expected = run.model.text_tower(run.tokenizer(CAPTIONS))
-    for key in ("mean", "log_variance"):
-        np.testing.assert_allclose(found[0][key], expected[key], rtol=1e-4, atol=1e-5)
-    assert np.abs(np.diff(expected["mean"], axis=0)).max() > 1e-3
-
-
-@pytest.mark.heavy
-def test_the_keras_file_loads_after_importing_the_package(trained, found):
-    run, _ = trained
-    expected = run.model.text_tower(run.tokenizer(CAPTIONS))
-    np.testing.assert_allclose(found[1], expected["mean"], rtol=1e-4, atol=1e-5)
-
-
 def test_another_tokenizer_is_refused(trained, tmp_path):
     run, _ = trained
     copy = shutil.copytree(run.folder.path.parent, tmp_path / "runs")
@@ -239,9 +180,6 @@ def test_a_run_that_prepared_its_records_goes_on_with_its_tokenizer(tmp_path, mo
     assert names[0] != names[1]
     kept = first.folder.path / "tokenizer" / "tokenizer.json"
     described = json.loads(kept.read_bytes())
-    described["tokenizer"]["config"]["name"] = "kept_by_an_older_version"
-    kept.write_text(json.dumps(described))
-    Run(config).train()
     described["tokenizer"]["config"]["lowercase"] = False
     kept.write_text(json.dumps(described))
     with pytest.raises(UserError, match=r"another vocabulary or tokenizer .*tokenizer\.json"):

@@ -119,35 +119,6 @@ def test_vsrn_matches_golden(golden, dataset, normalize_over):
 
 
 @pytest.mark.slow
-def test_vsrn_takes_any_number_of_regions(random):
-    inputs = keras.Input((None, 7))
-    features, mask = VSRN(dimension=5, blocks=2).features(inputs, InputSpec(regions=(None, 7)))
-    assert mask.dtype == "bool"
-    model = keras.Model(inputs, features)
-    assert [layer.name for layer in model.layers if layer.weights] == ["encoder"]
-    for regions in (3, 6):
-        found = np.asarray(model(random.normal(size=(2, regions, 7)).astype(np.float32)))
-        assert found.shape == (2, regions, 5)
-        np.testing.assert_allclose(np.linalg.norm(found, axis=-1), 1.0, rtol=1e-5)
-
-
-def test_statistics_of_batch_normalization_are_learned(random):
-    block = GraphReasoning()
-    features = random.normal(size=(4, 5, 6)).astype(np.float32)
-    block(features, training=True)
-    moved = np.asarray(block.norm.moving_variance)
-    reasoned = np.asarray(
-        block.w(
-            np.asarray(block.theta(features))
-            @ np.asarray(block.phi(features)).transpose(0, 2, 1)
-            / 5
-            @ np.asarray(block.g(features))
-        )
-    )
-    np.testing.assert_allclose(moved, 0.9 + 0.1 * reasoned.var(axis=(0, 1)), rtol=1e-4)
-
-
-@pytest.mark.slow
 def test_vsrn_is_a_tower_that_trains_and_is_saved(random, tmp_path):
     options = TowerOptions.model_validate(
         {
@@ -208,23 +179,6 @@ def test_gpo_matches_golden(golden):
                 case[f"grad_gru.{name}_l0{suffix}"],
                 **CLOSE,
             )
-
-
-def test_gpo_weights_by_rank_and_takes_any_mask(random):
-    pooling = GPO(4, projection=False, encoding=6, hidden=3)
-    features = random.normal(size=(2, 5, 4)).astype(np.float32)
-    whole = np.asarray(pooling(features))
-    np.testing.assert_allclose(pooling(features[:, ::-1]), whole, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(
-        pooling(features, mask=np.ones((2, 5), bool)), whole, rtol=1e-5, atol=1e-6
-    )
-    assert (whole <= features.max(axis=1)).all()
-    scattered = np.full((2, 8, 4), 1e4, np.float32)
-    places = np.array([1, 2, 4, 5, 7])
-    scattered[:, places] = features
-    mask = np.zeros((2, 8), bool)
-    mask[:, places] = True
-    np.testing.assert_allclose(pooling(scattered, mask=mask), whole, rtol=1e-5, atol=1e-6)
 
 
 def test_gpo_says_what_does_not_fit():

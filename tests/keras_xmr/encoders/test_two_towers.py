@@ -12,7 +12,7 @@ import two_towers
 
 from data_pipelines.images import decode_for_evaluation
 from data_pipelines.options import ImageOptions
-from keras_xmr.encoders import EncoderError, InputSpec, KerasHubText
+from keras_xmr.encoders import EncoderError, KerasHubText
 from keras_xmr.encoders.pretrained.presets import Preset
 
 pytestmark = pytest.mark.slow
@@ -100,26 +100,3 @@ def test_a_tokenizer_that_is_not_there_is_named(tmp_path, name):
     (tmp_path / ("tokenizer.json" if name == "clip" else "spiece.model")).unlink()
     with pytest.raises(EncoderError, match=r"tokenizer\.json|spiece\.model of SigLIP, or"):
         KerasHubText(preset=str(case.folder)).tokenizer(64)
-
-
-def test_without_weights_a_folder_needs_none(tmp_path):
-    case = two_towers.Case("siglip2", tmp_path)
-    (tmp_path / "model.safetensors").unlink()
-    case.image_model(pretrained=False)
-    inputs = keras.Input((None,), dtype="int32")
-    spec = InputSpec(vocabulary=case.tokenizer.vocabulary, pretrained=False)
-    encoder = KerasHubText(preset=str(tmp_path), output="pooled")
-    model = keras.Model(inputs, encoder.features(inputs, spec))
-    assert model.get_layer("encoder").pad == 0
-    again = keras.Model.from_config(model.get_config())
-    assert again.get_layer("encoder").pad == 0
-
-
-def test_the_tokenizer_of_siglip_2_is_kept_as_such(tmp_path):
-    case = two_towers.Case("siglip2", tmp_path / "preset")
-    (tmp_path / "tokenizer").mkdir()
-    for name, content in case.tokenizer.files().items():
-        (tmp_path / name).write_bytes(content)
-    again = KerasHubText(preset=str(case.folder)).restore_tokenizer(tmp_path, 64)
-    np.testing.assert_array_equal(again(["A dog!"]), case.tokenizer(["A dog!"]))
-    assert again.start is None
