@@ -8,7 +8,6 @@ import re
 import shlex
 import subprocess
 import sys
-import warnings
 
 import datasets
 import keras
@@ -16,10 +15,8 @@ import numpy as np
 import pytest
 from command_line import ROOT, start
 from models import tiny_config
-from PIL import Image
 
 import keras_xmr
-from keras_xmr import commands
 from keras_xmr.commands import _cli as cli
 from keras_xmr.commands import command_names, load_command
 from keras_xmr.commands._cli import overview
@@ -125,11 +122,6 @@ def test_options_alone_are_a_run(monkeypatch):
     assert [(config.name, step) for config, step in done] == [("scenes_vsepp", "all")]
 
 
-def test_it_says_its_version(capsys):
-    cli.main(["main.py", "--version"])
-    assert capsys.readouterr().out == f"keras-xmr {keras_xmr.__version__}\n"
-
-
 def test_another_backend_of_keras_is_an_error_of_one_line(monkeypatch, capsys):
     monkeypatch.setattr(keras.config, "backend", lambda: "jax")
     with pytest.raises(SystemExit) as ended:
@@ -137,15 +129,6 @@ def test_another_backend_of_keras_is_an_error_of_one_line(monkeypatch, capsys):
     assert ended.value.code == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: models, records and commands of keras_xmr run on TensorFlow")
-
-
-def test_large_images_are_told_by_us_and_not_by_pillow(capsys):
-    with warnings.catch_warnings(record=True) as told:
-        cli.main(["main.py", "explain", "train.batch_size"])
-        warnings.warn(
-            "Image size (108 pixels) exceeds", Image.DecompressionBombWarning, stacklevel=1
-        )
-    assert told == []
 
 
 def examples() -> list[list[str]]:
@@ -161,21 +144,6 @@ def examples() -> list[list[str]]:
 def test_examples_of_the_help_are_understood(words):
     name, rest = (words[0], words[1:]) if words and words[0][0] != "-" else ("run", words)
     cli._parse(name, load_command(name), rest)
-
-
-def test_a_new_file_is_a_new_command(tmp_path, monkeypatch, capsys):
-    (tmp_path / "greet_all.py").write_text(
-        '"""Greets."""\n'
-        "def add_arguments(parser):\n"
-        "    parser.add_argument('--name', default='you')\n"
-        "def run(arguments):\n"
-        "    print('hello', arguments.name)\n"
-    )
-    (tmp_path / "_helper.py").write_text("raise AssertionError\n")
-    monkeypatch.setattr(commands, "__path__", [*commands.__path__, str(tmp_path)])
-    cli.main(["main.py", "greet-all", "--name=her"])
-    assert capsys.readouterr().out == "hello her\n"
-    assert "  greet-all  Greets.\n" in overview()
 
 
 @pytest.mark.slow

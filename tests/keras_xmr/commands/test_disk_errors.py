@@ -10,7 +10,6 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import models
-import numpy as np
 import pytest
 import tensorflow as tf
 from finished_runs import finished_run
@@ -23,7 +22,6 @@ from keras_xmr.commands._options import do
 from keras_xmr.config.loader import ConfigError, find_config, load_config
 from keras_xmr.config.schema import RelevanceOptions
 from keras_xmr.evaluation import external_scores
-from keras_xmr.evaluation.files import _save_array
 from keras_xmr.evaluation.reporting.pictures import save_plot
 from keras_xmr.export.saved_model import export_keras
 from keras_xmr.relevance.write import write_file_relevance
@@ -40,43 +38,43 @@ def in_the_way(tmp_path):
     return path
 
 
-@pytest.mark.parametrize(
-    ("error", "says"),
-    [
-        (
-            OSError(errno.ENOSPC, "No space left on device", "manifest.json"),
-            "manifest.json: No space left",
+MEMORY = "there is not enough memory"
+ERRORS = [
+    (OSError(errno.ENOSPC, "No space left on device", "manifest.json"), "manifest.json: No space"),
+    (PermissionError(errno.EACCES, "Permission denied", "run"), "run: Permission denied"),
+    (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
+    (OSError("Can't write data"), "Can't write data"),
+    # Of libraries
+    (
+        RuntimeError("{{function_node SaveV2}} /run/1/pb.tmp9; No space left on device [Op]"),
+        "/run/1/pb.tmp9: No space left on device; free some space and start again",
+    ),
+    (
+        OSError("Can't write data (filename = '/run/w.h5', error message = 'File too large')"),
+        "/run/w.h5: File too large; free some space",
+    ),
+    (RuntimeError("/run/events.1; Read-only file system"), "/run/events.1: Read-only file"),
+    # Of too little memory
+    (
+        tf.errors.ResourceExhaustedError(
+            None, None, "OOM when allocating tensor with shape[9000,80000] and type float"
         ),
-        (PermissionError(errno.EACCES, "Permission denied", "run"), "run: Permission denied"),
-        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
-        (OSError("Can't write data"), "Can't write data"),
-    ],
-)
-def test_errors_of_the_disk_are_a_sentence(capsys, error, says):
-    def work() -> None:
-        raise error
+        f"{MEMORY} for an array of shape[9000,80000]. To use less, reduce",
+    ),
+    (
+        tf.errors.ResourceExhaustedError(None, None, "failed to allocate memory [Op:Mul]"),
+        f"{MEMORY}. To use less, reduce",
+    ),
+    (
+        MemoryError("Unable to allocate 37.3 GiB for an array with shape (100000, 50000)"),
+        f"{MEMORY} for an array of shape (100000, 50000). To use less, reduce",
+    ),
+    (MemoryError(), f"{MEMORY}. To use less, reduce"),
+]
 
-    with pytest.raises(SystemExit) as ended:
-        cli._run(work)
-    assert ended.value.code == 1
-    assert capsys.readouterr().err.startswith(f"error: {says}")
 
-
-@pytest.mark.parametrize(
-    ("error", "says"),
-    [
-        (
-            RuntimeError("{{function_node SaveV2}} /run/1/pb.tmp9; No space left on device [Op]"),
-            "/run/1/pb.tmp9: No space left on device; free some space and start again",
-        ),
-        (
-            OSError("Can't write data (filename = '/run/w.h5', error message = 'File too large')"),
-            "/run/w.h5: File too large; free some space",
-        ),
-        (RuntimeError("/run/events.1; Read-only file system"), "/run/events.1: Read-only file"),
-    ],
-)
-def test_errors_of_libraries_about_the_disk_are_a_sentence_too(capsys, error, says):
+@pytest.mark.parametrize(("error", "says"), ERRORS, ids=[str(n) for n in range(len(ERRORS))])
+def test_errors_of_the_disk_and_of_memory_are_a_sentence(capsys, error, says):
     def work() -> None:
         raise error
 
@@ -85,6 +83,7 @@ def test_errors_of_libraries_about_the_disk_are_a_sentence_too(capsys, error, sa
     assert ended.value.code == 1
     told = capsys.readouterr().err
     assert told.startswith(f"error: {says}")
+    assert ("train.batch_size" in told) == (MEMORY in says)
     assert told.count("\n") == 1
 
 
@@ -95,36 +94,6 @@ def test_names_in_errors_do_not_command_the_terminal(capsys):
     with pytest.raises(SystemExit):
         cli._run(work)
     assert capsys.readouterr().err == "error: ?[31m?gpj.exe is missing\nget it\n"
-
-
-@pytest.mark.parametrize(
-    ("error", "what"),
-    [
-        (
-            tf.errors.ResourceExhaustedError(
-                None, None, "OOM when allocating tensor with shape[9000,80000] and type float"
-            ),
-            " for an array of shape[9000,80000]",
-        ),
-        (tf.errors.ResourceExhaustedError(None, None, "failed to allocate memory [Op:Mul]"), ""),
-        (
-            MemoryError("Unable to allocate 37.3 GiB for an array with shape (100000, 50000)"),
-            " for an array of shape (100000, 50000)",
-        ),
-        (MemoryError(), ""),
-    ],
-)
-def test_too_little_memory_is_a_sentence_that_names_what_to_make_smaller(capsys, error, what):
-    def work() -> None:
-        raise error
-
-    with pytest.raises(SystemExit) as ended:
-        cli._run(work)
-    assert ended.value.code == 1
-    message = capsys.readouterr().err
-    assert message.startswith(f"error: there is not enough memory{what}. To use less, reduce")
-    assert "train.batch_size" in message
-    assert message.count("\n") == 1
 
 
 def test_other_errors_are_not_taken_for_those_of_the_disk():
@@ -148,16 +117,6 @@ def test_a_picture_that_does_not_fit_is_named_and_not_cut_off(tmp_path, small_fi
     path = tmp_path / "picture.png"
     with pytest.raises(OSError, match=r"File too large: .*picture\.png'"):
         save_plot(plt.subplots()[0], path)
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_report_that_does_not_fit_names_its_file(tmp_path, small_files):
-    path = tmp_path / "scores-test.npy"
-    with pytest.raises(OSError, match=r"scores-test\.npy'") as caught:
-        _save_array(path, np.zeros((100, 100)))
-    assert disk_error_message(caught.value).startswith(
-        f"{path}: No space left on device; free some"
-    )
     assert not list(tmp_path.iterdir())
 
 
@@ -207,13 +166,6 @@ def test_the_output_is_checked_before_the_work(way, tmp_path, in_the_way):
     }
     with pytest.raises(UserError, match="file is not a folder"):
         work[way]()
-
-
-def test_a_relevance_file_that_is_a_folder_is_refused(tmp_path):
-    folder = tmp_path / "a.npz"
-    folder.mkdir()
-    with pytest.raises(UserError, match="is a folder"):
-        write_file_relevance(tmp_path / "no.csv", folder, ["test"], RelevanceOptions())
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
-import command_line
 import numpy as np
 import pyarrow.parquet as parquet
 import pytest
@@ -251,14 +250,6 @@ def test_what_no_photo_has_is_said(indexed, tmp_path):
     assert "No photo" not in told
 
 
-def test_a_folder_is_missed_where_there_are_none(call, tmp_path):
-    (tmp_path / "flat").mkdir()
-    (tmp_path / "flat/a.jpg").write_bytes(photo("red"))
-    call(index, "--run=run", "--images=flat", "--no-answer-sets")
-    told = call(search, "--index=run/index", "red", "--folder=summer")
-    assert "No photo is in the folder 'summer'. The index has no folders." in told
-
-
 def test_mistakes_of_a_search_are_told(indexed, tmp_path):
     (tmp_path / "queries.txt").write_bytes(b"\xff\xd8")
     with pytest.raises(UserError, match=r"queries.txt:1: the text .* is not UTF-8"):
@@ -295,14 +286,6 @@ def test_embed_writes_all_that_can_be_read(call, tmp_path):
         call(embed, "photos", "--run=run", "--output=photos/red/0.jpg/x.npz")
     with pytest.raises(UserError, match=r"0.jpg is not a folder"):
         call(index, "--run=run", "--images=photos", "--index=photos/red/0.jpg/index")
-
-
-@pytest.mark.slow
-def test_mistakes_are_sentences_at_once(tmp_path):
-    done = command_line.start("search", "--index=nowhere", "a dog", cwd=tmp_path)
-    assert done.returncode == 1
-    assert "nowhere holds no index" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("day", ["June", "2021-13-01"])

@@ -61,44 +61,6 @@ def test_every_row_says_whether_it_was_run_and_at_which_size(few, monkeypatch, c
     assert all(len(line) <= 100 for line in lines)
 
 
-@pytest.fixture
-def alike(monkeypatch):
-    monkeypatch.setattr(listing, "_describe_differences", lambda config, twin: ["data"])
-
-
-def test_rows_whose_twin_has_another_name_are_found(alike):
-    runs = {"scenes_nt_xent": "9 images", "scenes_dvse": "8 images"}
-    was = "not run here; a relative was: "
-    found = listing._run_here("f30k_vsepp_nt_xent", runs)
-    assert found == f"{was}scenes_nt_xent, 9 images. It differs: data"
-    for name in ("cub_dvse_k6", "csv_pretrained_dvse"):
-        assert listing._run_here(name, runs) == f"{was}scenes_dvse, 8 images. It differs: data"
-    four = {"scenes_pvse": "with four embeddings"}
-    assert listing._run_here("f30k_pvse", four) == "not run here"  # It has two.
-    found = listing._run_here("cub_pvse_k4", four)
-    assert found == f"{was}scenes_pvse, with four embeddings. It differs: data"
-
-
-@pytest.mark.slow
-def test_what_a_relative_changes_is_told():
-    found = listing._describe_differences("coco_dvse", "scenes_dvse")
-    for text in (
-        "data.source.name scenes (published: coco)",
-        "image.encoder.name small_cnn (published: keras_applications)",
-        "variance_aware_weighting.mining mean (published: hardest)",
-        "dynamic_orthogonality.weight 0.041 (published: 0.4)",
-        "batch_size 64 (published: 128)",
-    ):
-        assert text in found
-    assert not [text for text in found if text.startswith("image.encoder.architecture")]
-    assert listing._describe_differences("scenes_dvse", "scenes_dvse") == []
-    other = listing._describe_differences("coco_pcme", "scenes_nt_xent")
-    assert [text for text in other if text.startswith(("nt_xent", "soft_contrastive"))] == [
-        "soft_contrastive missing (published: soft_contrastive)",
-        "nt_xent nt_xent (published: missing)",
-    ]
-
-
 def test_what_was_run_has_a_config_and_a_page_with_its_row():
     configs = loader.packaged_configs() | loader.packaged_ablations()
     for name, run in loader.packaged_runs().items():
@@ -109,13 +71,6 @@ def test_what_was_run_has_a_config_and_a_page_with_its_row():
         text += "".join((page.parent / t).read_text("utf-8") for t in tables)
         # Those on Flickr8K share a prefix, which the page leaves out.
         assert name.removeprefix("csv_pretrained_") in text
-
-
-def test_what_the_comparison_names_was_run():
-    page = (Path(__file__).parents[3] / "docs" / "results" / "scenes.md").read_text("utf-8")
-    named = set(re.findall(r"`((?:csv|scenes)_\w+)`", page))
-    assert named
-    assert named <= loader.packaged_runs().keys()
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +13,6 @@ from keras_xmr.config.program import adapt_help
 from keras_xmr.utils import documentation, installing
 
 ROOT = Path(__file__).parents[3]
-SCRIPT = f"#!{sys.executable}\nfrom keras_xmr.__main__ import main\nmain()\n"
 
 
 @pytest.mark.parametrize(
@@ -38,25 +36,6 @@ def test_the_command_line_is_named_as_it_was_typed(monkeypatch, started, script,
     assert program.program() == says
 
 
-@pytest.mark.slow
-def test_the_installed_command_is_named_as_it_is_found(tmp_path):
-    script = tmp_path / "bin" / "keras-xmr"
-    script.parent.mkdir()
-    script.write_text(SCRIPT)
-    script.chmod(0o755)
-    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
-
-    def usage(command: str) -> str:
-        shell = ["/bin/sh", "-c", f"{command} --help"]
-        done = subprocess.run(
-            shell, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
-        )
-        return done.stdout.splitlines()[2]
-
-    assert usage("bin/keras-xmr").startswith("usage: bin/keras-xmr COMMAND")
-    assert usage('PATH="$PWD/bin:$PATH" keras-xmr').startswith("usage: keras-xmr COMMAND")
-
-
 def test_texts_of_the_help_are_for_the_user_who_reads_them(monkeypatch, tmp_path):
     monkeypatch.setattr(program, "program", lambda: "python main.py")
     monkeypatch.chdir(ROOT)
@@ -67,15 +46,6 @@ def test_texts_of_the_help_are_for_the_user_who_reads_them(monkeypatch, tmp_path
     )
     monkeypatch.chdir(tmp_path)
     assert documentation.with_pages("(docs/how_to/data.md)") == f"({ROOT}/docs/how_to/data.md)"
-
-
-def test_an_installed_package_has_its_own_pages(monkeypatch, tmp_path):
-    """A folder `docs` beside it belongs to somebody else."""
-    for folder in ("keras_xmr/docs", "docs", "data_pipelines"):
-        (tmp_path / folder).mkdir(parents=True)
-    module = tmp_path / "keras_xmr" / "utils" / "module.py"
-    monkeypatch.setattr(documentation, "__file__", str(module))
-    assert documentation.page("how_to/data.md") == str(tmp_path / "keras_xmr/docs/how_to/data.md")
 
 
 def test_no_text_names_another_way_to_start_it():

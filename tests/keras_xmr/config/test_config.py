@@ -17,7 +17,6 @@ from keras_xmr.config.loader import (
     packaged_configs,
 )
 from keras_xmr.config.registry import FAMILIES, components, options_of, summary_of
-from keras_xmr.utils.naming import snake_case
 
 DEMO = "scenes_pcme"
 
@@ -36,13 +35,6 @@ def write(tmp_path):
         return path
 
     return write
-
-
-def test_what_configs_share_is_no_config_itself():
-    assert "scenes" not in packaged_configs()
-    nt_xent = load_config(find_config("scenes_nt_xent"))
-    pcme = load_config(find_config("scenes_pcme"))
-    assert (nt_xent.data, nt_xent.train) == (pcme.data, pcme.train)
 
 
 @pytest.mark.slow
@@ -261,11 +253,6 @@ def test_missing_config_names_the_nearest():
         find_config("/")
 
 
-def test_numbers_with_an_exponent_are_numbers(write):
-    text = find_config(DEMO).read_text("utf-8").replace("1.0e-3", "1e-3")
-    assert load_config(write("a.yaml", text)).train.phases[0].learning_rate == 1e-3
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_part_and_option_has_a_text(family):
     for part in components(family).values():
@@ -288,12 +275,6 @@ def test_components_take_their_options_and_keep_them(family):
         if hasattr(made, "get_config"):
             kept = made.get_config()
             assert {name: kept[name] for name in options} == pytest.approx(options)
-
-
-def test_snake_case_keeps_acronyms():
-    names = ["SoftContrastive", "NTXent", "AdamP", "SmoothAP", "ELK", "BiGRU", "AverageL2", "DAA"]
-    expected = ["soft_contrastive", "nt_xent", "adamp", "smooth_ap", "elk", "bi_gru", "average_l2"]
-    assert [snake_case(name) for name in names] == [*expected, "daa"]
 
 
 def test_every_key_is_explained():

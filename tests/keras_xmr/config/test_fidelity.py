@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from keras_xmr.config.fidelity import fidelity_of, fidelity_text
-from keras_xmr.config.loader import find_config, load_config, packaged_configs
+from keras_xmr.config.loader import find_config, load_config
 
 
 @pytest.mark.parametrize(
@@ -49,11 +49,6 @@ def test_an_inherited_list_is_extended_and_null_takes_away(name, has, has_not):
     assert [words for words in has_not if words in text] == []
 
 
-def test_without_adaptations_it_is_as_published():
-    config = load_config(find_config("coco_vsepp_smooth_ap"), ["fidelity.epochs=null"])
-    assert fidelity_text(config.fidelity) == "as published"
-
-
 def test_many_changes_are_counted():
     def sentence(*more):
         config = load_config(find_config("scenes_vsepp"), ["name=scenes_pcme", *more])
@@ -62,9 +57,3 @@ def test_many_changes_are_counted():
     assert "objective.1 missing (packaged: kl_divergence)" in sentence()
     more = ["train.batch_size=7", "model.dimension=8", "data.text.max_words=9"]
     assert "; and " in sentence(*more, "data.text.drop_words=0.3", "train.clip_norm=null")
-
-
-def test_packaged_configs_are_unchanged():
-    for name in list(packaged_configs())[::20]:
-        fidelity = fidelity_of(load_config(find_config(name)))
-        assert fidelity is None or "Changed" not in fidelity.sentence

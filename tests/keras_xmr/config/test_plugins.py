@@ -28,7 +28,7 @@ from keras_xmr.reranking import build_rerankers
 from keras_xmr.training.dry_run import try_parts
 from keras_xmr.utils import plugins
 from keras_xmr.utils.errors import UserError
-from keras_xmr.utils.plugins import PluginError, add_plugins, remove_plugins
+from keras_xmr.utils.plugins import remove_plugins
 
 HOW_TO = Path(__file__).parents[3] / "docs" / "how_to"
 METHOD = (HOW_TO / "add_a_method.md").read_text("utf-8").partition("## In the project")[0]
@@ -200,36 +200,6 @@ def test_what_is_wrong_with_a_plugin_is_said_and_leaves_nothing_behind(package, 
         load_config(find_config("scenes_vse0"), ["plugins=[my_methods]"])
     assert names() == before
     load_config(find_config("scenes_vse0"))
-
-
-def test_an_heir_with_other_options_meets_no_rule_of_theirs(package):
-    text = """
-from keras_xmr.encoders import SmallCNN
-from keras_xmr.losses import Triplet
-from keras_xmr.heads.pooling import GPO
-
-class Narrow(SmallCNN):
-    def __init__(self):
-        super().__init__(channels=(8,))
-
-class Fixed(Triplet):
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-
-class Plain(GPO):
-    def __init__(self, dimension, **kwargs):
-        super().__init__(dimension, projection=True, **kwargs)
-"""
-    package({"my_methods.py": text})
-    parts = ["model.image.encoder=narrow", "model.image.pooling=plain", "objective=[fixed]"]
-    config = load_config(find_config("scenes_vse0"), ["plugins=[my_methods]", *parts])
-    assert [loss.options() for loss in config.objective] == [{}]
-
-
-@pytest.mark.parametrize("name", ["../my_methods", "a b", "", "os.path.nothing"])
-def test_a_plugin_is_a_module(name):
-    with pytest.raises(PluginError, match="module"):
-        add_plugins([name])
 
 
 def test_installed_packages_say_that_they_have_parts(package, monkeypatch):
