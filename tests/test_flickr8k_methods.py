@@ -78,21 +78,6 @@ def test_parts_are_measured_with_and_without(tables):
     assert low < value < high
 
 
-def test_a_single_run_has_the_variance_over_seeds_of_the_others(tables):
-    """Two methods whose seeds differ much, and one seed of a third one."""
-    ranks = {("vsepp", 0): 1, ("vsepp", 1): 8, ("vse0", 0): 2, ("vse0", 1): 9, ("nt_xent", 0): 3}
-    lines = [made_up_line(tables, f"csv_pretrained_{n}", seed, r) for (n, seed), r in ranks.items()]
-    methods = tables.methods_of(lines)
-    rsum = tables.rsum_of(methods)
-    pooled = tables.pooled_seeds(rsum.values())
-    values = [rsum[f"csv_pretrained_{name}"].values for name in ("vsepp", "vse0")]
-    assert pooled.freedom == 2
-    assert pooled.variance == pytest.approx(np.mean([own.var(ddof=1) for own in values]))
-    alone = tables.apart(pooled, rsum["csv_pretrained_nt_xent"])
-    assert alone.half_width(0.05) > 4.3 * pooled.variance**0.5
-    assert tables.apart(None, rsum["csv_pretrained_nt_xent"]).half_width(0.05) < 60
-
-
 def test_a_random_order_has_its_expectation(tables):
     expected = {people: {"i2t": 0.25, "t2i": 0.5} for people in tables.PEOPLE}
     lines = [made_up_line(tables, "chance", 0, 9) | {"expected": expected}]

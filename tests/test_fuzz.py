@@ -18,7 +18,6 @@ from data_pipelines.prepare import prepare
 from data_pipelines.records import Records
 from data_pipelines.sources import UnreadableError
 from data_pipelines.text import SPECIAL, CaptionIds, WordTokenizer, count_words
-from keras_xmr.config.loader import ConfigError, load_config
 from keras_xmr.evaluation.score_files import load_matrix
 from keras_xmr.judgements import read_judgements
 from keras_xmr.judgements.files import read_graded_pairs
@@ -178,17 +177,3 @@ def test_labels_of_an_audit(count, tmp_path):
             assert labels.shape == (2, 2)
 
     fuzz(check, count, ROWS, DAMAGE)
-
-
-@pytest.mark.parametrize("count", COUNTS)
-def test_texts_in_place_of_configs(count, tmp_path):
-    path = tmp_path / "config.yaml"
-    demo = b"name: a\ndata: {source: {name: scenes}, records: r}\ntrain:\n  phases: [{epochs: 1}]\n"
-
-    def check(text, damage):
-        content = damaged(demo, damage) if text is None else text.encode("utf-8", "replace")
-        path.write_bytes(content)
-        with pytest.raises(ConfigError, match=r"."):
-            load_config(path)
-
-    fuzz(check, count, st.one_of(st.none(), st.text(max_size=80)), DAMAGE)

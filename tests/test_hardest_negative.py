@@ -94,8 +94,3 @@ def test_the_tracked_tables_are_those_of_the_tracked_runs(study, capsys):
         with (TABLES / f"scenes_{name}.csv").open(encoding="utf-8", newline="") as file:
             tracked = [" | ".join(row) for row in csv.reader(file)]
         assert [row for row in rows if "---" not in row] == tracked
-
-
-def test_intervals_are_those_of_students_t(study):
-    assert study.half_width(np.array([1.0, 3.0])) == pytest.approx(12.706, abs=1e-3)
-    assert np.isnan(study.half_width(np.array([1.0])))

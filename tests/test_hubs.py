@@ -8,7 +8,7 @@ import pytest
 
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import evaluate_scores
-from keras_xmr.reranking import FastReranking, ScoreBank
+from keras_xmr.reranking import ScoreBank
 from studies import hidden_positives, hubs
 
 PAGES = Path(__file__).parents[1] / "docs/results"
@@ -37,23 +37,6 @@ def test_hits_are_the_r_precision_of_the_library():
     np.testing.assert_allclose(truth.hits(scores) / truth.relevant, values[truth.captions])
 
 
-def test_a_bank_of_the_scores_themselves_is_no_bank(scored):
-    split = scored[0][0]
-    own = hubs.Scored(split.scores, ScoreBank(split.scores, split.scores.T))
-    with_bank = hubs.correct("fast re-ranking, bank", (0.4, 2), own, 1)
-    without = FastReranking(gamma1=2.5, gamma2=5, lambda1=2.5, lambda2=5)(split.scores)
-    for one, other in zip(with_bank, without, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5)
-
-
-def test_the_gate_leaves_the_vaguest_captions_alone(scored):
-    split = scored[0][0]
-    split.vagueness[3] = 1
-    csls, gated = (hubs.correct(f"CSLS, bank{gate}", (20, 0), split, 1) for gate in ("", ", gated"))
-    order = [np.argsort(s[:, 3]).tolist() for s in (split.scores, gated.text_to_image)]
-    assert order[0] == order[1] != np.argsort(csls.text_to_image[:, 3]).tolist()
-
-
 def test_finished_corrections_are_not_run_again(scored, tmp_path, capsys):
     results = tmp_path / "hubs.csv"
     pairs = {(caption, image): image < 3 for caption in range(24) for image in range(12)}
@@ -78,14 +61,6 @@ def test_finished_corrections_are_not_run_again(scored, tmp_path, capsys):
     assert dev >= 0 or "none" in lines
 
 
-def test_places_are_those_of_recalls(scored):
-    (split, owner), _ = scored
-    truth = Judgements.from_pairs(owner, 12)
-    summary = evaluate_scores(split.scores, truth).summary
-    found = hubs.places(hubs.correct("none", (), split, 1), owner)
-    assert hubs.rsum(*found) == pytest.approx(100 * summary["rsum"])
-
-
 def _features(random, count):
     owner = np.repeat(np.arange(count), 5)
     hidden = random.normal(size=(count, 6))
@@ -97,18 +72,6 @@ def _features(random, count):
 def maps():
     random = np.random.default_rng(0)
     return hidden_positives.Maps([_features(random, count) for count in (130, 30, 30)], 5)
-
-
-def test_hidden_positives_are_trained_away_from_each_other(maps, monkeypatch):
-    monkeypatch.setattr(hidden_positives, "STEPS", 20)
-    options = ("val", hidden_positives.HARDEST, 5)
-    hidden, known = (
-        maps.fit(hidden_positives.Run(*options, kind, 0, 1e-2), 20) for kind in ("hidden", "known")
-    )
-    images, captions, owner = (*maps.splits[0], maps.owners[0])
-    # Less of a photo's captions are near it if all but one are negatives.
-    near = [((images @ m[0])[owner] * (captions @ m[1])).sum() for m in (hidden, known)]
-    assert not np.allclose(near[0], near[1])
 
 
 def test_gradients_are_numerical_ones(maps):

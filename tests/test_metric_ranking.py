@@ -17,20 +17,6 @@ def test_tau_is_that_of_kendall(study, random):
     assert np.isnan(study.tau(np.zeros(3), np.arange(3.0)))
 
 
-def test_means_are_over_queries_of_weighed_photos(study):
-    """Two methods, three photos, one image and two captions each, of which one has no answer."""
-    hits = [[[np.array([1.0, 0, 1]), np.array([1, 0, np.nan, 1, 0, 0])]]]
-    hits.append([[np.ones(3), np.ones(6)]])
-    means = study._means(study._per_photo(hits), np.array([[1, 1, 1], [2, 0, 0]]))
-    np.testing.assert_allclose(means, [[(2 / 3 + 2 / 5) / 2, 1], [(1 + 1 / 2) / 2, 1]])
-
-
-def test_the_gain_of_a_caption_follows_from_its_rank(study):
-    images, captions = study._gains([[1], [1, 3, 11]])
-    assert images.tolist() == [1]
-    assert captions.tolist() == [1, 0.5, 0]
-
-
 @pytest.mark.slow
 def test_more_labels_order_methods_better(study):
     methods = study.methods_of(study.read_lines(study.RESULTS))[:9]
