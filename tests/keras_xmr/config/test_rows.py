@@ -82,7 +82,7 @@ def test_all_classes_are_other_data_for_the_same_model(name):
 
 
 def parts_of(config):
-    """The kind of the towers with their matcher, and of each loss; more differs in numbers alone."""
+    """The kind of the towers with their matcher, and of each loss; others differ in numbers."""
     towers = [(t.encoder, t.pooling, t.head) for t in config.model.towers.values()]
     chosen = [config.model.matcher, *(part for tower in towers for part in tower)]
     kinds = tuple(part and part.name for part in chosen)
