@@ -139,26 +139,6 @@ def test_training_crops_flips_and_erases_by_seed():
     assert len({view.tobytes() for view in views}) > 9
 
 
-def test_views_that_grow_are_resized_at_half_the_cost(monkeypatch):
-    jpeg = tf.constant(datasets.encoded(datasets.picture(3, (90, 70))))
-    options = ImageOptions(size=24, resize=24, flip=False, cutout=0, crop_area=(0.02, 0.3))
-    resize, asked = tf.image.resize, []
-
-    def watched(image, size, method, antialias=False):
-        grows = max(image.shape[:2]) <= size[0]
-        found = resize(image, size, method=method, antialias=antialias)
-        if grows:
-            expected = resize(image, size, method=method, antialias=True)
-            assert np.abs(found - expected).max() < 1e-3
-        asked.append((grows, antialias))
-        return found
-
-    monkeypatch.setattr(tf.image, "resize", watched)
-    for seed in range(20):
-        decode_for_training(jpeg, options, tf.constant([1, seed]))
-    assert set(asked) == {(True, False), (False, True)}
-
-
 def test_photos_are_stored_small_where_that_is_asked_for():
     large = datasets.picture(4, (900, 600))
     data = datasets.encoded(large, quality=95)
@@ -191,8 +171,8 @@ def test_flip_mirrors_half_of_the_images():
     jpeg = tf.constant(datasets.encoded(image))
     options = ImageOptions(size=16, resize=16, crop="center", cutout=0)
     decode = tf.function(lambda seed: decode_for_training(jpeg, options, seed), autograph=False)
-    right = [decode(tf.constant([0, seed])).numpy()[8, 13, 0] > 128 for seed in range(100)]
-    assert 30 < sum(right) < 70
+    right = [decode(tf.constant([0, seed])).numpy()[8, 13, 0] > 128 for seed in range(50)]
+    assert 12 < sum(right) < 38
 
 
 @pytest.mark.slow
@@ -200,7 +180,7 @@ def test_cutout_erases_a_rectangle_of_the_right_size_with_the_right_odds():
     image = tf.zeros([40, 50, 3], tf.uint8)
     erase = tf.function(lambda seed: cutout(image, 0.4, (0.05, 0.2), seed), autograph=False)
     areas = []
-    for seed in range(300):
+    for seed in range(150):
         erased = erase(tf.constant([0, seed])).numpy()
         hole = np.any(erased != 0, axis=-1)
         if hole.any():
@@ -209,7 +189,7 @@ def test_cutout_erases_a_rectangle_of_the_right_size_with_the_right_odds():
             assert box.all()
             np.testing.assert_array_equal(erased[hole][0], [124, 116, 104])
             areas.append(hole.mean())
-    assert 0.3 < len(areas) / 300 < 0.5
+    assert 0.3 < len(areas) / 150 < 0.5
     assert min(areas) > 0.03
     assert max(areas) < 0.23
 

@@ -150,10 +150,3 @@ def test_labels_come_along(tmp_path):
     classes = np.array([birds.labels[image][0] for image in y["image_id"]])
     expected = classes[:, None] == np.ravel(of)[None, :]
     np.testing.assert_array_equal(relations(y, "classes")["positives"], expected)
-
-
-def assert_same(left, right):
-    for a, b in zip(left, right, strict=True):
-        assert a.keys() == b.keys()
-        for key in a:
-            np.testing.assert_array_equal(a[key], b[key], err_msg=key)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import errno
 import json
 import os
 import re
@@ -71,13 +70,6 @@ def test_records_hold_everything(options):
     assert not [name for name in visible(made.records) if name.startswith(".")]
 
 
-def test_photos_are_stored_small_where_that_is_asked_for(options):
-    small = {"size": 16, "resize": 16, "store_side": 30}
-    split = prepare(options(image=small)).split("train")
-    encoded = split.parse(tf.constant(split.read(0)))
-    assert min(tf.io.decode_jpeg(encoded).shape[:2]) == 30
-
-
 def test_regions_are_kept_exactly(options, tmp_path):
     made = options(datasets.regions(tmp_path / "features"))
     records = prepare(made)
@@ -115,14 +107,13 @@ def test_finished_shards_are_never_written_again(options):
     assert before == {p: p.stat().st_mtime_ns for p in made.records.glob("train-0*")}
 
 
-@pytest.mark.parametrize("after", [1, 7, 13])
-def test_interrupted_preparation_goes_on(options, monkeypatch, after):
+def test_interrupted_preparation_goes_on(options, monkeypatch):
     made = options()
     count = [0]
 
     def interrupted(entry, image):
         count[0] += 1
-        if count[0] > after:
+        if count[0] > 7:
             raise KeyboardInterrupt
         return serialize(entry, image)
 
@@ -280,26 +271,6 @@ def test_records_are_the_same_bytes_in_every_process():
     assert places == sorted(places)
 
 
-def test_a_full_disk_loses_nothing(options, monkeypatch):
-    made = options()
-    replace, count = os.replace, [0]
-
-    def full(source, target):
-        count[0] += 1
-        if count[0] > 6:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        replace(source, target)
-
-    monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(RecordsError, match=r"disk .* is full\. Finished shards are kept"):
-        prepare(alone(made))
-    monkeypatch.undo()
-    kept = {name for name in visible(made.records) if name.endswith(".tfrecord")}
-    assert kept
-    assert not [name for name in visible(made.records) if name.startswith(".")]
-    prepare(made)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [300, 3_000, 5_000])
 def test_files_that_may_not_grow_lose_nothing(options, tmp_path, size):
@@ -319,18 +290,6 @@ def test_files_that_may_not_grow_lose_nothing(options, tmp_path, size):
     assert visible(made.records) == visible(whole.records)
 
 
-def test_a_disk_that_fills_while_a_shard_is_written(options, monkeypatch):
-    made = options()
-
-    def full(self, record):
-        raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
-
-    monkeypatch.setattr(tf.io.TFRecordWriter, "write", full)
-    with pytest.raises(RecordsError, match="is full"):
-        prepare(made)
-    assert not made.records.exists()
-
-
 @pytest.mark.parametrize(
     ("make", "name", "says"),
     [
@@ -339,7 +298,9 @@ def test_a_disk_that_fills_while_a_shard_is_written(options, monkeypatch):
         (datasets.coco, "dataset.json", r"data\.source\.split_file=null takes"),
         (datasets.flickr30k, "dataset.json", r"docs/results/reproduce\.md .*DenotationGraph"),
         (datasets.cub, "testclasses.txt", r"data\.caltech\.edu/records/65de6-vp158$"),
+        (datasets.cub, "images.txt", "CUB-200-2011"),
         (datasets.regions, "train_ims.npy", r"docs/results/reproduce\.md .*kuanghuei/SCAN"),
+        (datasets.regions, "train_caps.txt", "one caption per line"),
         (datasets.bottom_up, "features.tsv.0", r"docs/how_to/data\.md shows"),
         (datasets.csv_photos, "captions.csv", r"docs/how_to/data\.md shows"),
     ],
@@ -531,25 +492,17 @@ class TestBadItems:
 
 
 @pytest.mark.parametrize(
-    ("make", "break_it", "says"),
+    ("make", "name", "says"),
     [
-        (datasets.coco, ("annotations/captions_val2014.json", -30), "not valid JSON"),
-        (datasets.coco, ("dataset.json", None), r"dataset\.json does not exist"),
-        (datasets.flickr30k, ("dataset.json", -3), "not valid JSON"),
-        (datasets.cub, ("images.txt", None), "CUB-200-2011"),
-        (datasets.csv_photos, ("captions.csv", None), "does not exist"),
-        (datasets.regions, ("train_ims.npy", -9), "not a complete .npy"),
-        (datasets.regions, ("train_caps.txt", None), "one caption per line"),
+        (datasets.coco, "annotations/captions_val2014.json", "not valid JSON"),
+        (datasets.flickr30k, "dataset.json", "not valid JSON"),
+        (datasets.regions, "train_ims.npy", "not a complete .npy"),
     ],
 )
-def test_broken_annotations_are_named(options, tmp_path, make, break_it, says):
+def test_annotations_that_are_cut_off_are_named(options, tmp_path, make, name, says):
     section = make(tmp_path / "data")
-    name, cut = break_it
     path = tmp_path / "data" / name
-    if cut is None:
-        path.unlink()
-    else:
-        path.write_bytes(path.read_bytes()[:cut])
+    path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(SourceError, match=says):
         prepare(options(section))
 

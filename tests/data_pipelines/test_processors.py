@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from data_pipelines import processors
@@ -15,17 +13,6 @@ def uncached():
     processor_count.cache_clear()
     yield
     processor_count.cache_clear()
-
-
-def test_affinity_counts_and_not_the_processors_of_the_machine(monkeypatch):
-    monkeypatch.setattr(os, "cpu_count", lambda: 64)
-    monkeypatch.setattr(os, "process_cpu_count", lambda: 3, raising=False)
-    monkeypatch.setattr(processors, "_quota", lambda *_: None)
-    assert processor_count() == 3
-    monkeypatch.delattr(os, "process_cpu_count")
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 5}, raising=False)
-    processor_count.cache_clear()
-    assert processor_count() == 2
 
 
 @pytest.mark.parametrize(

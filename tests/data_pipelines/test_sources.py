@@ -130,14 +130,6 @@ def test_cub_has_a_zero_shot_and_a_seen_setting(tmp_path):
     assert len(seen["test"][0].captions) == 10
 
 
-@pytest.mark.slow
-def test_cub_draws_held_out_images_by_name(tmp_path):
-    section = datasets.cub(tmp_path, classes=6, images=20) | {"held_out_share": 0.25}
-    _, splits, _ = read(section)
-    assert 10 < len(splits["val"]) < 40
-    assert {e.key for e in splits["val"]}.isdisjoint(e.key for e in splits["train"])
-
-
 def test_cub_refuses_classes_on_both_sides(tmp_path):
     section = datasets.cub(tmp_path)
     with pytest.raises(SourceError, match=r"001\.Bird_0"):

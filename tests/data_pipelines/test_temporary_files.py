@@ -21,8 +21,3 @@ def test_only_what_no_process_writes_is_removed(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kept)
     remove_stale_temporaries(tmp_path, alone=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kept[1:])
-
-
-def test_a_folder_that_is_not_there_has_nothing(tmp_path):
-    remove_stale_temporaries(tmp_path / "nothing")
-    assert not (tmp_path / "nothing").exists()
