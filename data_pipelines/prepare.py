@@ -7,7 +7,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import Future, as_completed
+from concurrent.futures import as_completed
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,6 @@ from data_pipelines.shards import (
     RecordsError,
     ReportProgress,
     Shard,
-    Skipped,
     disk_errors,
     mark_as_read,
     origin_of,
@@ -49,67 +48,6 @@ _EXAMPLES = 10
 
 _WORTH = 4096
 """Minimum number of images for which starting further processes saves time."""
-
-
-class _SkipBudget:
-    """Counts skipped images, and stops the preparation if there are too many.
-
-    All images are checked first, so that the error names all broken ones.
-    """
-
-    def __init__(self, share: float, total: int, source: Source) -> None:
-        few = min(_FEW, total // 4) if share else 0
-        self.limit, self.total, self.share = max(few, int(share * total + 1e-9)), total, share
-        self.source = source
-        self.skipped: list[str] = []
-
-    @property
-    def most(self) -> int:
-        """Number of skipped images after which checking stops."""
-        return max(_NAMED, self.limit + 1) - 1
-
-    def take(self, job: Future[Skipped | UserError]) -> None:
-        """Counts the skipped images of one shard.
-
-        Raises:
-            SourceError: If too many were skipped.
-            UserError: If the shard could not be written.
-        """
-        result = job.result()
-        if isinstance(result, UserError):
-            raise result
-        self.skipped += [on_one_line(message) for _, message in result]
-        if len(self.skipped) > self.most:
-            raise self._error("at least ")
-
-    def check(self) -> None:
-        """Raises an error with the skipped images if there are too many.
-
-        Raises:
-            SourceError: If more were skipped than allowed.
-        """
-        if len(self.skipped) > self.limit:
-            raise self._error()
-
-    def _error(self, about: str = "") -> SourceError:
-        count = len(self.skipped)
-        needed = math.ceil(1000 * count / self.total) / 1000
-        named = sorted(self.skipped)[:_NAMED]
-        advice = ""
-        if all("does not exist" in text or " is in none of " in text for text in named):
-            # All files are missing: one cause is likely, and a few examples show it.
-            named, advice = named[:_EXAMPLES], _example_line(self.source.photos_folder)
-            advice += f"\n{self.source.origin}"
-            if count > _EXAMPLES:
-                named.append(f"and {count - _EXAMPLES:,} more")
-        return SourceError(
-            f"{about}{count:,} of {self.total:,} images cannot be used, and {self.limit:,} may be "
-            f"left out (data.max_skipped: {self.share:g}):\n  "
-            + "\n  ".join(named)
-            + advice
-            + "\nRepair them"
-            + f", or go on without them: --set data.max_skipped={needed:g}" * (count < self.total)
-        )
 
 
 def _example_line(folder: Path | None) -> str:
@@ -199,21 +137,53 @@ def check_origin(options: DataOptions) -> None:
 
 
 def _write_all(tasks: list[ShardTask], options: DataOptions) -> None:
-    budget = _SkipBudget(options.max_skipped, sum(t.images for t in tasks), options.source)
+    """Writes the shards; all images are checked first, so that an error names all broken ones."""
+    total, share = sum(task.images for task in tasks), options.max_skipped
+    limit = max(min(_FEW, total // 4) if share else 0, int(share * total + 1e-9))
+    most = max(_NAMED, limit + 1) - 1
+    skipped: list[str] = []
     with (
-        Progress("writing records", budget.total, "images") as bar,
-        closing(_workers(tasks, options, budget.most, bar.update)) as workers,
+        Progress("writing records", total, "images") as bar,
+        closing(_workers(tasks, options, most, bar.update)) as workers,
     ):
         try:
             for job in as_completed([workers.submit(task) for task in tasks]):
-                budget.take(job)
+                if isinstance(result := job.result(), UserError):
+                    raise result
+                skipped += [on_one_line(message) for _, message in result]
+                if len(skipped) > most:
+                    raise _too_many_skipped(skipped, total, limit, options, "at least ")
         except workers.broken as error:
             raise RecordsError(
                 f"a process that writes records has ended ({error}), perhaps because memory was "
                 "used up. Finished shards are kept: run again, perhaps with fewer processes "
                 "(data.prepare.workers)"
             ) from None
-    budget.check()
+    if len(skipped) > limit:
+        raise _too_many_skipped(skipped, total, limit, options)
+
+
+def _too_many_skipped(
+    skipped: list[str], total: int, limit: int, options: DataOptions, about: str = ""
+) -> SourceError:
+    count = len(skipped)
+    needed = math.ceil(1000 * count / total) / 1000
+    named = sorted(skipped)[:_NAMED]
+    advice = ""
+    if all("does not exist" in text or " is in none of " in text for text in named):
+        # All files are missing: one cause is likely, and a few examples show it.
+        named, advice = named[:_EXAMPLES], _example_line(options.source.photos_folder)
+        advice += f"\n{options.source.origin}"
+        if count > _EXAMPLES:
+            named.append(f"and {count - _EXAMPLES:,} more")
+    return SourceError(
+        f"{about}{count:,} of {total:,} images cannot be used, and {limit:,} may be "
+        f"left out (data.max_skipped: {options.max_skipped:g}):\n  "
+        + "\n  ".join(named)
+        + advice
+        + "\nRepair them"
+        + f", or go on without them: --set data.max_skipped={needed:g}" * (count < total)
+    )
 
 
 def _workers(

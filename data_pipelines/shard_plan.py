@@ -24,6 +24,7 @@ class ShardTask:
         path: Path of the shard.
         split: Its split.
         images: Number of images.
+        captions: Number of their captions.
         fingerprint: Hash of their keys, captions and labels.
         packed: The images, compressed: millions of captions fit into memory.
     """
@@ -31,6 +32,7 @@ class ShardTask:
     path: Path
     split: Split
     images: int
+    captions: int
     fingerprint: str
     packed: bytes
 
@@ -40,7 +42,8 @@ class ShardTask:
         content = repr([(e.key, e.captions, e.labels) for e in entries]).encode()
         fingerprint = hashlib.sha256(content).hexdigest()[:16]
         packed = zlib.compress(_ENTRIES.dump_json(entries), 1)
-        return cls(path, entries[0].split, len(entries), fingerprint, packed)
+        captions = sum(len(entry.captions) for entry in entries)
+        return cls(path, entries[0].split, len(entries), captions, fingerprint, packed)
 
     @property
     def entries(self) -> list[Entry]:

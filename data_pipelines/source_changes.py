@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +13,7 @@ from data_pipelines.options import MANIFEST, DataOptions
 from data_pipelines.records import Records
 from data_pipelines.shard_plan import plan_shards
 from data_pipelines.shards import Shard, mark_as_read
-from data_pipelines.sources import SPLITS, Entry, Problems, SourceError
+from data_pipelines.sources import SPLITS, Problems, SourceError
 from data_pipelines.sources.text_files import only_text
 
 _LOGGER = logging.getLogger(__name__)
@@ -90,14 +89,7 @@ def _compare(options: DataOptions, records: Records, since: int) -> str | None:
         SourceError: If the source cannot be read.
     """
     problems = Problems()
-    captions: Counter[str] = Counter()
-
-    def count(entries: Iterator[Entry]) -> Iterator[Entry]:
-        for entry in entries:
-            captions[entry.split] += len(entry.captions)
-            yield entry
-
-    entries = count(only_text(options.source.entries(problems), problems))
+    entries = only_text(options.source.entries(problems), problems)
     plan = plan_shards(entries, records.folder, options.images_per_shard, problems)
     tasks = {task.path: task for tasks in plan.values() for task in tasks}
     splits = records.manifest["splits"]
@@ -120,9 +112,9 @@ def _compare(options: DataOptions, records: Records, since: int) -> str | None:
     if is_same:
         return ", ".join(differ) or None
     for split in SPLITS:
-        then = splits.get(split, {"images": 0, "captions": 0})
-        now = {"images": sum(t.images for t in plan.get(split, ())), "captions": captions[split]}
         for unit in ("images", "captions"):
-            if now[unit] != then[unit]:
-                differ.append(f"{split} has {now[unit]:,} {unit}, not {then[unit]:,}")
+            then = splits[split][unit] if split in splits else 0
+            now = sum(getattr(task, unit) for task in plan.get(split, ()))
+            if now != then:
+                differ.append(f"{split} has {now:,} {unit}, not {then:,}")
     return ", ".join(differ or ["images have other captions, labels or names"])
