@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import ClassVar
-
 import numpy as np
 import oracles
 import pytest
@@ -286,7 +283,7 @@ def test_losses_can_learn_from_another_relevance_than_is_measured(options, learn
     truth = known()
 
     class Split:
-        captions: ClassVar = [SimpleNamespace(text=text) for text in CAPTIONS]
+        texts = CAPTIONS
         caption_image = truth.caption_image
         num_captions = len(CAPTIONS)
 
