@@ -58,7 +58,6 @@ from keras_xmr.evaluation.embed import embed_split
 from keras_xmr.evaluation.evaluate import evaluate_matrices, evaluate_split
 from keras_xmr.evaluation.results import EmbeddedSplit, Evaluation
 from keras_xmr.evaluation.scoring import score_tiles
-from keras_xmr.evaluation.uncertainty.assessment import few_words
 from keras_xmr.metrics.chance import chance
 from keras_xmr.metrics.score_matrices import ScoreMatrices
 from keras_xmr.reranking import CSLS, FastReranking, ScoreBank
@@ -603,7 +602,8 @@ def shortest_first(texts: Sequence[str], images: int) -> tuple[np.ndarray, np.nd
     Ties, and images as answers, are in a random order.
     """
     ties = np.random.default_rng(0).random((images, len(texts))) / 2
-    return few_words(texts)[None, :] + ties, ties
+    few_words = -np.array([len(text.split()) for text in texts], np.float64)
+    return few_words[None, :] + ties, ties
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -252,10 +252,6 @@ class Judgements:
         """True if every pair was judged, so that pairs without a grade are wrong."""
         return self.judged is None
 
-    def with_unjudged_wrong(self) -> Judgements:
-        """The same, with every pair that was not judged as a wrong one."""
-        return Judgements(self.grades, self.image_query_mask, self.caption_query_mask)
-
     def with_pool_wrong(self) -> Judgements:
         """The same, with pairs of the pool that were not judged as wrong ones.
 

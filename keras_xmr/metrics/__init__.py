@@ -15,7 +15,6 @@ was not judged is neither relevant nor wrong.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from keras_xmr.metrics.bootstrap import paired_bootstrap
 from keras_xmr.metrics.chance import (
     TOO_FEW,
     Verdict,
@@ -98,7 +97,6 @@ __all__ = [
     "metric_title",
     "ndcg",
     "ndcg_at",
-    "paired_bootstrap",
     "per_query",
     "plausible_match",
     "positive_ranks",

@@ -14,8 +14,6 @@ from functools import cached_property
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
-from keras_xmr.metrics.score_matrices import real_numbers
-
 RESAMPLES = 10_000
 LEVEL = 0.95
 POWER = 0.8
@@ -116,31 +114,6 @@ def difference(value: float, resampled: np.ndarray) -> Difference:
     rarer = min(np.count_nonzero(resampled <= 0), np.count_nonzero(resampled >= 0))
     p_value = min(1.0, 2 * (rarer + 1) / (len(resampled) + 1))
     return Difference(value, float(low), float(high), p_value)
-
-
-def paired_bootstrap(
-    left: np.ndarray,
-    right: np.ndarray,
-    groups: np.ndarray | None = None,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> Difference:
-    """Compares two systems by a metric of the same queries.
-
-    Args:
-        left: A metric of every query (queries,). A query is left out that is NaN on either side.
-        right: The same of the other system.
-        groups: The group of each query, int (queries,); see `resampled_means`.
-        resamples: Number of resamples.
-        seed: Seed of the draws.
-
-    Returns:
-        left - right.
-    """
-    left, right = (real_numbers(side, "values").astype(np.float64) for side in (left, right))
-    apart = (left - right)[:, None]
-    resampled = resampled_means(apart, groups, None, resamples, seed)
-    return difference(float(np.nanmean(apart)), resampled[:, 0])
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,14 +47,6 @@ def log_sigma(embedding: Mapping[str, np.ndarray]) -> np.ndarray | None:
     if "log_variance" not in embedding:
         return None
     return 0.5 * embedding["log_variance"].mean(axis=1)
-
-
-def few_words(texts: Sequence[str]) -> np.ndarray:
-    """Uncertainty of captions from their length alone: minus the number of words (captions,).
-
-    A baseline of sigma: short captions are ambiguous.
-    """
-    return -np.array([len(text.split()) for text in texts], np.float64)
 
 
 def rank_correlation(left: np.ndarray, right: np.ndarray) -> float:

@@ -104,7 +104,7 @@ def test_pairs_that_people_called_wrong_are_not_asked_again():
     found = judged_pairs([annotated, crowd])
     assert set(map(tuple, np.argwhere(found).tolist())) == known
     # Judgements that are complete say nothing of what is wrong: those pairs are asked.
-    assert judged_pairs([annotated, crowd.with_unjudged_wrong()]).sum() == 6
+    assert judged_pairs([annotated, Judgements(crowd.grades)]).sum() == 6
 
 
 def labels_file(tmp_path, *lines):

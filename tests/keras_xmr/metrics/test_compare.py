@@ -18,11 +18,10 @@ from keras_xmr.metrics import (
     ReciprocalRank,
     Retrieval,
     mean_scores,
-    paired_bootstrap,
     per_query,
     retrieval,
 )
-from keras_xmr.metrics.bootstrap import holm, resampled_means
+from keras_xmr.metrics.bootstrap import difference, holm, resampled_means
 
 
 def test_what_is_better_is_found_and_what_is_not_is_not():
@@ -43,8 +42,9 @@ def test_what_is_better_is_found_and_what_is_not_is_not():
 def test_it_is_the_paired_bootstrap_of_the_queries():
     good, fair = scores(3.0, 1), scores(1.5, 2)
     found = keras_xmr.compare(fair, good, OWNER, resamples=300).metrics["t2i_recall_1"]
-    hits = [s.argmax(axis=0) == OWNER for s in (good, fair)]
-    expected = paired_bootstrap(*(h.astype(float) for h in hits), OWNER, resamples=300)
+    good, fair = ((s.argmax(axis=0) == OWNER).astype(float) for s in (good, fair))
+    apart = (good - fair)[:, None]
+    expected = difference(apart.mean(), resampled_means(apart, OWNER, resamples=300)[:, 0])
     assert found.difference.value == pytest.approx(expected.value)
     assert found.difference.low == pytest.approx(expected.low)
     assert found.difference.high == pytest.approx(expected.high)

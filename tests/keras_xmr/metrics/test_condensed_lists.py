@@ -90,7 +90,7 @@ def test_every_query_equals_a_plain_ranking_of_what_was_judged(random, grades, j
     scores = random.integers(0, 4, SHAPE)  # many ties, which count against the model
     judgements = partly(grades, judged)
     if everything:
-        judgements, judged = judgements.with_unjudged_wrong(), np.ones(SHAPE, bool)
+        judgements, judged = Judgements(judgements.grades), np.ones(SHAPE, bool)
         grades = judgements.grades.toarray()
     metrics = evaluate_scores(scores, judgements, [5])
     assert ("bpref" in metrics.image_to_text.values) is not everything
