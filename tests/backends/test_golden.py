@@ -375,6 +375,7 @@ def test_closed_forms(golden):
     def by_key(left, right):
         return {
             "out_true_kl_12": distances.kl_divergence(left, right),
+            "out_true_kl_21": ops.transpose(distances.kl_divergence(right, left)),
             "out_true_sym_kl_half": distances.symmetric_kl(left, right),
             "out_true_w2_squared": distances.wasserstein_squared(left, right),
             "out_true_bhattacharyya": distances.bhattacharyya(left, right),
@@ -382,6 +383,9 @@ def test_closed_forms(golden):
             "out_true_sq_l2": distances.squared_euclidean(left["mean"], right["mean"]),
             "out_true_csd": distances.closed_form_sampled(left, right),
             "out_mahalanobis_sq_query2": distances.mahalanobis_squared(left["mean"], right),
+            "out_mahalanobis_sq_query1": ops.transpose(
+                distances.mahalanobis_squared(right["mean"], left)
+            ),
             "out_sampled_avg_l2": -matchers.AverageL2()(left, right),
         }
 

@@ -1,4 +1,4 @@
-"""The heads of sets of embeddings, and of points with local attention."""
+"""Properties of all heads, and the heads of sets of embeddings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_xmr.heads import AttentivePoint, DynamicSubEmbeddings, PIENet, SlotAttention
+from keras_xmr.heads import (
+    AttentivePoint,
+    DynamicSubEmbeddings,
+    Gaussian,
+    PIENet,
+    Point,
+    SlotAttention,
+)
 from keras_xmr.heads import pooling as poolings
 from keras_xmr.losses import DynamicOrthogonality, VarianceAwareWeighting
 from keras_xmr.matchers import MaxCosine, MeanCosine
@@ -21,6 +28,8 @@ HEADS = {
         8, lambda: poolings.Mean(8), **({"set_size": 3, "heads": 1, "head_dimension": 8} | o)
     ),
     "attentive_point": lambda **o: AttentivePoint(8, lambda: poolings.BiGRU(8), **o),
+    "gaussian": lambda **o: Gaussian(8, lambda: poolings.BiGRU(8), **o),
+    "point": lambda **o: Point(8, lambda: poolings.RectifiedMean(8), **o),
 }
 
 
@@ -170,7 +179,7 @@ def test_embeddings_are_float32_in_mixed_precision(random, name):
     finally:
         keras.config.set_dtype_policy("float32")
     assert {keras.backend.standardize_dtype(value.dtype) for value in out.values()} == {"float32"}
-    key = "mean" if name == "attentive_point" else "points"
+    key = "points" if "points" in out else "mean"
     np.testing.assert_allclose(np.linalg.norm(out[key], axis=-1), 1, rtol=1e-4)
 
 
@@ -182,6 +191,7 @@ def test_embeddings_are_float32_in_mixed_precision(random, name):
         ("dynamic_sub_embeddings", {"activation": "sigmoid"}),
         ("slot_attention", {"iterations": 2, "heads": 2, "expansion": 3, "positions": "sine"}),
         ("attentive_point", {"activation": "relu"}),
+        ("gaussian", {"variance": "softplus"}),
     ],
 )
 def test_heads_survive_their_config(random, name, options):
