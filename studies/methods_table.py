@@ -36,6 +36,7 @@ from birds_tables import print_table
 
 from keras_xmr.config.fidelity import fidelity_text
 from keras_xmr.config.loader import find_config, load_config
+from keras_xmr.config.schema import Config
 from keras_xmr.metrics import chance_from_counts
 from keras_xmr.metrics.bootstrap import Estimate, Seeds, resampled_means
 
@@ -47,17 +48,19 @@ JUDGED = ("r_precision", "map_at_r")
 PEOPLE = ("crowd", "experts")
 SIDES = {"i2t": "image_to_text", "t2i": "text_to_image"}
 RECALLS = tuple(f"{side} R@{k}" for side in SIDES for k in (1, 5, 10))
+BASELINES = {
+    "cca": "CCA",
+    "dual_encoder": "linear dual encoder",
+    "sum": "CCA + linear dual encoder",
+}
+"""Every method is compared with those that have its own correction for hubs."""
 _LABELS = {
     "chance": "chance",
     SHORTEST_FIRST: "captions ordered by length (ignores the image)",
 } | {
-    name + correction: title + suffix
-    for name, title in (
-        ("cca", "CCA"),
-        ("dual_encoder", "linear dual encoder, tuned"),
-        ("sum", "CCA + linear dual encoder"),
-    )
-    for correction, suffix in (("", ""), ("_csls", ", CSLS"), ("_reranked", ", re-ranked"))
+    name + end: title + suffix
+    for name, title in BASELINES.items()
+    for end, suffix in (("", ""), ("_csls", ", CSLS"), ("_reranked", ", re-ranked"))
 }
 
 ANNOTATED = {"R@1": (1,), "R@5": (5,), "R@10": (10,), "RSUM": (1, 5, 10)}
@@ -156,12 +159,19 @@ class Method:
         config, *correction = self.name.removeprefix("csv_pretrained_").split(", ")
         return _LABELS.get(self.name, ", ".join([f"`{config}`", *correction]))
 
+    @cached_property
+    def config(self) -> Config | None:
+        """Its config; None of what has none."""
+        name = self.name.split(", ")[0]
+        return load_config(find_config(name)) if name.startswith("csv_pretrained") else None
+
     @property
-    def fidelity(self) -> str:
-        """Whether its config follows its paper; empty of what has no config."""
-        if not self.name.startswith("csv_pretrained"):
-            return ""
-        return fidelity_text(load_config(find_config(self.name.split(", ")[0])).fidelity or "")
+    def correction(self) -> str:
+        """Its correction for hubs, as the end of the names of the baselines that have it."""
+        pooling = self.config and self.config.model.image.pooling
+        if ", CSLS" in self.name or getattr(pooling, "local_scaling", 0):
+            return "_csls"
+        return next((end for end in ("_csls", "_reranked") if self.name.endswith(end)), "")
 
     @cached_property
     def recalls(self) -> np.ndarray:
@@ -267,23 +277,24 @@ def rows_of(methods: Sequence[Method]) -> Iterator[dict[str, str]]:
     judged = {
         (people, side): r_precision_of(methods, people, side) for people in PEOPLE for side in SIDES
     }
-    encoder = "dual_encoder"
     for method in methods:
-        name = method.name
-        row = {"method": method.label, "published or adapted": method.fidelity}
+        name, end = method.name, method.correction
+        fidelity = fidelity_text(method.config.fidelity or "") if method.config else ""
+        row = {"method": method.label, "published or adapted": fidelity}
         expected = method.lines[0].get("expected")
         means = _chance_recalls(method) if expected else method.recalls.mean(axis=0)
         row |= dict(zip(RECALLS, (f"{v:.1f}" for v in means), strict=False))
         row["RSUM"] = f"{means[-1]:.1f}" if expected else _cell(apart(pooled, rsum[name]))
-        for other in ("cca", encoder, f"{encoder}_csls"):
-            if other in rsum and other != name and not expected:
-                row[f"to {_LABELS[other]}"] = _cell(apart(pooled, rsum[name], rsum[other]), "+")
+        others = [] if expected else [o for o in BASELINES if o + end in rsum and o + end != name]
+        for other in others:
+            found = apart(pooled, rsum[name], rsum[other + end])
+            row[f"to {BASELINES[other]}"] = _cell(found, "+")
         for (people, side), runs in judged.items():
             mean = 100 * expected[people][side] if expected else runs[name].mean.value
             row[f"{people} {side} R-P"] = f"{mean:.1f}"
-            if people == "crowd" and encoder in runs and encoder != name and not expected:
-                found = apart(pooled_seeds(runs.values()), runs[name], runs[encoder])
-                row[f"crowd {side} R-P to dual encoder"] = _cell(found, "+")
+            for other in others if people == "crowd" else ():
+                found = apart(pooled_seeds(runs.values()), runs[name], runs[other + end])
+                row[f"crowd {side} R-P to {BASELINES[other]}"] = _cell(found, "+")
         row["val RSUM"] = "" if method.val is None else f"{method.val:.1f}"
         deviation = method.recalls[:, -1].std(ddof=1) if len(method.lines) > 1 else None
         row["deviation over seeds"] = "" if deviation is None else f"{deviation:.1f}"
@@ -319,7 +330,8 @@ def config_name(name: str) -> str:
 def print_columns(rows: Sequence[Mapping[str, str]]) -> None:
     """Prints some columns of `rows_of` or `parts_of` in Markdown; `write_csv` has all."""
     hidden = {*RECALLS, "published or adapted", "val RSUM", "deviation over seeds"}
-    hidden |= {f"to {_LABELS[name]}" for name in ("cca", "dual_encoder_csls")}
+    hidden |= {f"to {BASELINES['cca']}"}
+    hidden |= {f"crowd {side} R-P to {name}" for side in SIDES for name in BASELINES.values()}
     shown = [column for column in _columns(rows) if column not in hidden]
     print_table(shown, [[row.get(column, "") for column in shown] for row in rows])
 
