@@ -100,8 +100,6 @@ Scores = np.ndarray | tuple[np.ndarray, np.ndarray]
 """Scores (N, M) of images and captions, or one such matrix for each side as queries."""
 Embedded = Sequence[Sequence[np.ndarray]]
 """Unit vectors of images and captions of train, with one caption each, of dev and of test."""
-Embedder = Callable[[Pairs, Pairs, Pairs, int], Embedded]
-"""Pairs that train, of dev, which choose, and of test, and a seed."""
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
@@ -243,7 +241,7 @@ def _train_dual_encoder(
     return rsum, [(unit(images @ left), unit(captions @ right)) for images, captions in sides]
 
 
-EMBEDDERS: dict[str, Embedder] = {"cca": cca, "dual_encoder": dual_encoder}
+EMBEDDERS: dict[str, Callable[..., Embedded]] = {"cca": cca, "dual_encoder": dual_encoder}
 BASELINES = {
     name + correction: (parts, correction)
     for name, parts in (*((n, (n,)) for n in EMBEDDERS), ("sum", tuple(EMBEDDERS)))
