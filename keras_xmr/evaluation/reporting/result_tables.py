@@ -83,6 +83,8 @@ def plain_lines(evaluation: Evaluation) -> list[str]:
     """Sentences that open a report: photos found, and gain over simpler models."""
     metrics = evaluation.matchers[0].metrics
     by_chance, lines = chance(metrics), []
+    # Further judgements call more of them right.
+    right = "labelled " if evaluation.matchers[0].measured.extra else "right "
     for side, query, answer, count in (
         ("t2i", "caption", "photo", evaluation.images),
         ("i2t", "photo", "caption", evaluation.captions),
@@ -92,7 +94,7 @@ def plain_lines(evaluation: Evaluation) -> list[str]:
             for k in (1, 10)
         )
         lines.append(
-            f"Given a {query}, the model puts a right {answer} first in {first[0]} of 100 cases, "
+            f"Given a {query}, the model puts a {right}{answer} first in {first[0]} of 100 cases, "
             f"and among the first ten in {ten[0]}. A random order of the {count:,} {answer}s puts "
             f"one first in {first[1]} of 100 cases, and among the first ten in {ten[1]}."
         )

@@ -163,9 +163,9 @@ def test_report_has_figures_plots_and_pictures(run, done):
     # uncertainty that is not informative.
     begins = [
         "<h1>scenes_pcme (adapted): test",
-        "Given a caption, the model puts a right photo first in",
+        "Given a caption, the model puts a labelled photo first in",
         "Captions and the images retrieved",
-        "Given a photo, the model puts a right caption first in",
+        "Given a photo, the model puts a labelled caption first in",
         "Changed from the packaged config: model.dimension 8",
         "Images and the captions retrieved",
         "<h2>Uncertainty",
