@@ -16,7 +16,6 @@ from keras_xmr.evaluation.curves import (
     relevance_by_rank,
     set_correlation,
 )
-from keras_xmr.evaluation.reporting.heat import named_maps, overlay
 from keras_xmr.evaluation.reporting.metric_tables import CHANCE
 from keras_xmr.evaluation.reporting.pages import explain
 from keras_xmr.evaluation.reporting.pictures import (
@@ -202,16 +201,26 @@ def _correlation(side: str, points: np.ndarray) -> Picture:
 
 
 def attention_picture(attention: Attention) -> Picture:
-    """A row per photo: its pixels, and an overlay per map."""
+    """A row per photo: its pixels, and under the colours of each map, red at its maximum."""
     photos = len(attention.keys)
-    maps = [named_maps({n: m[i] for n, m in attention.maps.items()}) for i in range(photos)]
+    # With a number where a map has several parts.
+    maps = [
+        {
+            f"{name} {number}" if len(parts[i]) > 1 else name: part
+            for name, parts in attention.maps.items()
+            for number, part in enumerate(parts[i], 1)
+        }
+        for i in range(photos)
+    ]
     names = list(maps[0])[: _COLUMNS_OF_ATTENTION - 1]
     size = (1.35 * (1 + len(names)), 1.42 * photos + 0.3)
     drawing, axes = plt.subplots(photos, 1 + len(names), figsize=size, squeeze=False)
+    over = {"cmap": "turbo", "vmin": 0, "alpha": 0.55, "interpolation": "bicubic"}
     for row, pixels, weights in zip(axes, attention.pixels, maps, strict=True):
-        shown = [pixels, *(overlay(pixels, weights[name]) for name in names)]
-        for axis, image in zip(row, shown, strict=True):
-            axis.imshow(image)
+        for axis, name in zip(row, [None, *names], strict=True):
+            whole = axis.imshow(pixels)
+            if name is not None:
+                axis.imshow(weights[name], extent=whole.get_extent(), **over)
             axis.set(xticks=[], yticks=[])
     for axis, title in zip(axes[0], ["photo", *names], strict=True):
         axis.set_title(title, fontsize=11)
