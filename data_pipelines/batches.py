@@ -157,13 +157,8 @@ def image_batches(
         dataset = tf.data.TFRecordDataset([str(shard) for shard in records.shards])
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(len(records)))
     else:
-        dataset = tf.data.Dataset.from_tensor_slices(images).map(
-            _plain(
-                lambda image: tf.ensure_shape(
-                    tf.numpy_function(records.read, [image], tf.string, stateful=False), []
-                )
-            )
-        )
+        dataset = tf.data.Dataset.from_tensor_slices(images)
+        dataset = dataset.map(_plain(lambda image: _by_numpy(records.read, image, tf.string, [])))
     return finish(dataset.map(_plain(decode), **_PARALLEL).padded_batch(batch))
 
 
@@ -173,11 +168,9 @@ def caption_batches(texts: Sequence[str], tokenizer: Tokenizer, batch: int) -> t
     def read(first: np.int64) -> np.ndarray:
         return np.array([text.encode() for text in texts[int(first) : int(first) + batch]], object)
 
-    def load(first: tf.Tensor) -> tf.Tensor:
-        return tf.ensure_shape(tf.numpy_function(read, [first], tf.string, stateful=False), [None])
-
     # As a constant of a graph, all of them together could not have more than 2 GB.
-    dataset = tf.data.Dataset.range(0, len(texts), batch).map(_plain(load))
+    dataset = tf.data.Dataset.range(0, len(texts), batch)
+    dataset = dataset.map(_plain(lambda first: _by_numpy(read, first, tf.string, [None])))
     return finish(dataset.map(_plain(tokenizer), **_PARALLEL))
 
 
@@ -203,8 +196,14 @@ def _cache_pixels(records: SplitRecords, options: ImageOptions) -> np.ndarray | 
 
 def _read_features(features: Features, items: tf.Tensor) -> tf.Tensor:
     """Features float32 (L, F) of one item, or (B, L, F) of several."""
-    read = tf.numpy_function(features.read, [items], tf.float32, stateful=False)
-    return tf.ensure_shape(read, [*items.shape, features.length, features.width])
+    shape = [*items.shape, features.length, features.width]
+    return _by_numpy(features.read, items, tf.float32, shape)
+
+
+def _by_numpy(
+    read: Callable[..., object], items: tf.Tensor, dtype: tf.DType, shape: Sequence[int | None]
+) -> tf.Tensor:
+    return tf.ensure_shape(tf.numpy_function(read, [items], dtype, stateful=False), shape)
 
 
 _IN_Y = ("image_id", "caption_id", "relevance", "judged", "labels")

@@ -8,7 +8,6 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_xmr.config.contracts import LossContract
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.schema import Config
 from keras_xmr.heads import Gaussian
@@ -97,25 +96,6 @@ def pcmepp_losses() -> Losses:
 def pcmepp(**options: Any) -> Retriever:
     """A tiny PCME++."""
     return gaussian_model(ClosedFormSampled(), *pcmepp_losses(), **options)
-
-
-class WithRelevance(Loss):
-    """Gives a loss some relevance, which depends on nothing but the place in the batch."""
-
-    CONTRACT = LossContract(parts=("image_to_text", "text_to_image"))
-
-    def __init__(self, loss: Loss, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.loss = loss
-
-    def call(self, scores: Any, image: Any, caption: Any, relations: Any) -> dict[str, Any]:
-        positives = keras.ops.cast(relations["positives"], "float32")
-        rows, columns = (
-            keras.ops.cast(keras.ops.arange(size), "float32") for size in keras.ops.shape(positives)
-        )
-        waves = keras.ops.sin(3.0 * rows[:, None] + 7.0 * columns[None, :])
-        relevance = positives + 0.5 + 0.4 * waves
-        return self.loss.parts(scores, image, caption, {**relations, "relevance": relevance})
 
 
 def gaussians(random: np.random.Generator, count: int, width: int = 6) -> dict[str, Any]:
