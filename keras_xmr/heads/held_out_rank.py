@@ -11,7 +11,6 @@ from keras_xmr.config.contracts import HeadContract
 from keras_xmr.heads.base import HeadError, PooledHead, PoolingMaker
 from keras_xmr.heads.pooling import Projection
 from keras_xmr.layers import l2_normalize
-from keras_xmr.utils.naming import snake_case
 from keras_xmr.utils.option_types import PositiveInt
 
 
@@ -49,7 +48,10 @@ class HeldOutRank(PooledHead):
         if folds < 2:
             raise HeadError("folds: nothing is held out with a single one; write 2 or more")
         self.folds = folds
-        _check_projection(self)
+        if not isinstance(self.pooling, Projection):
+            raise HeadError(
+                "the head held_out_rank reads standardised features; write pooling: projection"
+            )
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
         super().build(features_shape)
@@ -66,9 +68,3 @@ class HeldOutRank(PooledHead):
         """Sets the linear function of the standardised features: slope (F,) and intercept."""
         self.slope.assign(slope)
         self.intercept.assign(intercept)
-
-
-def _check_projection(head: PooledHead) -> None:
-    if not isinstance(head.pooling, Projection):
-        name = snake_case(type(head).__name__)
-        raise HeadError(f"the head {name} reads standardised features; write pooling: projection")

@@ -77,6 +77,12 @@ def _matrix(values: Any, name: str, shape: tuple[int | None, ...], dtype: str) -
     return tensor
 
 
+def even_log_odds(scores: Tensor, relations: Relations) -> Tensor:
+    """Returns log-odds (N, M), equal for all pairs, of the share of pairs that match."""
+    share = ops.mean(ops.cast(relations["positives"], "float32"))
+    return ops.zeros_like(scores) + ops.log(share) - ops.log1p(-share)
+
+
 def _scores(loss: Any, matcher: Any, image: Embedding, caption: Embedding) -> Tensor:
     """Scores (N, M) of the matcher, or cosines without one."""
     if matcher is not None:

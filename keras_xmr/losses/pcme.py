@@ -9,7 +9,7 @@ from keras import ops
 from keras_xmr.config.contracts import LossContract
 from keras_xmr.embeddings import Embedding, distances
 from keras_xmr.embeddings.kinds import vectors
-from keras_xmr.losses.base import Loss, Relations
+from keras_xmr.losses.base import Loss, Relations, even_log_odds
 from keras_xmr.losses.directions import ItemsLoss, reduce
 from keras_xmr.utils.option_types import PositiveFloat, Reduction, TwoOrMore
 
@@ -43,9 +43,8 @@ class SoftContrastive(Loss):
         return {part: 2.0 * reduce(values, self.reduction) for part, values in parts.items()}
 
     def trivial_value(self, scores: Any, relations: Relations) -> Any:
-        share = ops.mean(ops.cast(relations["positives"], "float32"))
-        odds = ops.log(share) - ops.log1p(-share)
-        return sum(self.parts(ops.zeros_like(scores) + odds, {}, {}, relations).values())
+        odds = even_log_odds(scores, relations)
+        return sum(self.parts(odds, {}, {}, relations).values())
 
 
 class KLDivergence(ItemsLoss):

@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_xmr.config.contracts import LossContract
 from keras_xmr.embeddings.kinds import Embedding, Tensor
-from keras_xmr.losses.base import Loss, Relations
+from keras_xmr.losses.base import Loss, Relations, even_log_odds
 from keras_xmr.utils.option_types import NonNegativeFloat, NonNegativeInt
 
 
@@ -76,9 +76,7 @@ class ProbabilisticMatching(Loss):
     def trivial_value(self, scores: Tensor, relations: Relations) -> Tensor | None:
         if self.pseudo_positives:
             return None
-        share = ops.mean(ops.cast(relations["positives"], "float32"))
-        odds = ops.log(share) - ops.log1p(-share)
-        return self.parts(ops.zeros_like(scores) + odds, {}, {}, relations)["match"]
+        return self.parts(even_log_odds(scores, relations), {}, {}, relations)["match"]
 
 
 def add_pseudo_positives(scores: Tensor, targets: Tensor, axis: int) -> Tensor:

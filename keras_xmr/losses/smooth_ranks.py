@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-import keras
 from keras import ops
 
 from keras_xmr.config.contracts import LossContract
@@ -95,16 +94,14 @@ def _in_blocks(function: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> T
     if count is None or candidates is None:
         return ops.map(lambda row: function(*(part[None] for part in row))[0], inputs)
     size = max(1, min(count, _AT_ONCE // candidates**2))
-    whole = count - count % size
-    if keras.backend.backend() == "torch" or whole == size:
-        blocks = [tuple(part[i : i + size] for part in inputs) for i in range(0, count, size)]
-        return ops.concatenate([function(*block) for block in blocks], axis=0)
-    stacked = tuple(ops.reshape(part[:whole], (-1, size, candidates)) for part in inputs)
-    mapped = ops.map(lambda block: function(*block), stacked)
-    parts = [ops.reshape(mapped, (whole, -1))]
-    if whole < count:
-        parts.append(function(*(part[whole:] for part in inputs)))
-    return ops.concatenate(parts, axis=0)
+    if size == count:
+        return function(*inputs)
+    # The last block is made whole by the first rows.
+    spare = -count % size
+    whole = [ops.concatenate([part, part[:spare]], axis=0) for part in inputs]
+    blocks = tuple(ops.reshape(part, (-1, size, candidates)) for part in whole)
+    mapped = ops.map(lambda block: function(*block), blocks)
+    return ops.reshape(mapped, (count + spare, -1))[:count]
 
 
 class DAA(DirectionsLoss):
