@@ -7,7 +7,7 @@ import pickle
 import subprocess
 import sys
 import time
-from concurrent.futures import BrokenExecutor, Future
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +15,7 @@ import datasets
 import pytest
 from slow_source import BROKEN, SlowSource
 
+from data_pipelines import prepare as prepare_module
 from data_pipelines import workers
 from data_pipelines.options import DataOptions, PrepareOptions
 from data_pipelines.prepare import prepare
@@ -71,6 +72,21 @@ def test_a_process_writes_the_same_files_and_stops_where_it_is_no_longer_needed(
     assert isinstance(first.exception(), StoppedError)
     assert last.cancelled()
     assert files(made.records) == alone
+
+
+@pytest.mark.parametrize(
+    ("workers", "images", "is_process"),
+    [(2, 5, True), (1, 5000, False), (None, 5, False), (None, 3000, True)],
+)
+def test_processes_write_large_data_sets_or_where_they_are_asked_for(
+    options, monkeypatch, workers, images, is_process
+):
+    monkeypatch.setattr("data_pipelines.prepare.processor_count", lambda: 2)
+    made = options(prepare=PrepareOptions(workers=workers))
+    tasks = [SimpleNamespace(path=made.records / f"{n}.tfrecord", images=images) for n in range(2)]
+    pool = prepare_module._workers(tasks, made, 5, print)
+    pool.close()
+    assert isinstance(pool._pool, ProcessPoolExecutor) == is_process
 
 
 def test_a_source_is_sent_without_its_mapped_arrays(tmp_path):
