@@ -54,13 +54,6 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture
-def optimized_graphs() -> Iterator[None]:
-    """See `graphs.optimized`."""
-    with graphs.optimized():
-        yield
-
-
-@pytest.fixture
 def eager() -> Iterator[None]:
     """No function is traced, which takes longer than the few calls of some tests do."""
     with graphs.eager():

@@ -41,33 +41,6 @@ def test_gradients_are_those_of_the_losses(random, study, name):
     np.testing.assert_allclose(gradient, expected, atol=1e-5)
 
 
-def test_gradients_of_the_towers_are_those_of_differences(random, study):
-    things = random.random((3, 4, 5))
-    words = (random.random((6, study.WORDS)) < 0.1).astype(float)
-    upstream = random.normal(size=(3, 6))
-    loss = study.Loss(lambda s, p: upstream / 2 if s.shape == (3, 6) else upstream.T / 2)
-
-    def towers():
-        made = study.Towers(1, 5)
-        made.weights = [weight.astype(float) for weight in made.weights]
-        return made
-
-    trained = towers()
-    trained.step(0, things, words, np.zeros((3, 6), bool), loss)
-    for number in range(6):
-        place = tuple(random.integers(0, size) for size in trained.weights[number].shape)
-        if number == 2:  # Of a word that some caption has.
-            place = int(np.flatnonzero(words.any(axis=0))[0]), place[1]
-        values = []
-        for change in (-1e-4, 1e-4):
-            moved = towers()
-            moved.weights[number][place] += change
-            _, _, image, caption, *_ = moved.embed(things, words)
-            values.append((upstream * (image @ caption.T)).sum())
-        expected = (values[1] - values[0]) / 2e-4
-        assert 10 * trained.moments[number][0][place] == pytest.approx(expected, abs=1e-4)
-
-
 @pytest.mark.slow
 def test_vaguer_captions_are_true_of_more_scenes_and_a_training_learns(study, monkeypatch):
     monkeypatch.setattr(study, "SIZES", {"train": 60, "test": 60})

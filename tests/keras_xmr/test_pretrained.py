@@ -18,7 +18,6 @@ from keras_xmr.commands._cli import main
 from keras_xmr.config.loader import load_config
 from keras_xmr.runs.folder import load_run
 from keras_xmr.runs.pretrained import pretrained_run
-from keras_xmr.search import PhotoIndex, Query, Searcher
 from keras_xmr.search.run_model import RunModel
 from keras_xmr.utils.errors import UserError
 
@@ -93,12 +92,12 @@ def test_commands_take_it_as_a_run(cases, here, capsys):
     keras_xmr_command("index", "--model=models/siglip2", "--images=my/images")
     assert "20 photos (20 new)" in capsys.readouterr().out
     index = "saved_models/siglip2/index"
-    keras_xmr_command("search", f"--index={index}", "two dogs", "--html=page.html")
-    for said in (capsys.readouterr().out, Path("page.html").read_text()):
-        assert ".jpg" in said
-    found = Searcher(PhotoIndex.open(Path(index))).search(Query(texts=("a red circle",)), 3)
-    assert len(found.hits) == 3
-    assert found.hits[0].probability is not None, "scores of SigLIP are log-odds"
+    words = "two dogs", "--html=page.html", "--results=3", "--json"
+    keras_xmr_command("search", f"--index={index}", *words)
+    (found,) = json.loads(capsys.readouterr().out)
+    assert len(found["hits"]) == 3
+    assert found["hits"][0]["probability"] is not None, "scores of SigLIP are log-odds"
+    assert ".jpg" in Path("page.html").read_text()
     keras_xmr_command("embed", "my/images", "--model=models/siglip2", "--output=all.npz")
     model = RunModel(Path("saved_models/siglip2"))
     with np.load("all.npz") as arrays:

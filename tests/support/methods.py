@@ -81,35 +81,27 @@ def config(model: str, losses: Sequence[str]) -> Config:
     return load_config(find_config("scenes_pcme"), overrides)
 
 
-def tower(choice: Choice, width: int, name: str, dimension: int = 6) -> keras.Model:
-    """A tower from features (B, 3, width) to an embedding."""
+def tower(choice: Choice, width: int, name: str) -> keras.Model:
+    """A tower from features (B, 3, width) to an embedding of six numbers."""
     inputs = keras.Input((3, width), name=name)
     features = keras.layers.Dense(5, activation="tanh", name="encoder")(inputs)
     pooling = components("pooling")["mean"]
-    head = components("head")[choice.name](
-        dimension, lambda: pooling(dimension), name="head", **choice.options()
-    )
+    head = components("head")[choice.name](6, lambda: pooling(6), name="head", **choice.options())
     return keras.Model(inputs, head(features), name=f"{name}_tower")
 
 
-def towers(config: Config, dimension: int = 6) -> tuple[keras.Model, keras.Model]:
+def towers(config: Config) -> tuple[keras.Model, keras.Model]:
     """The tiny towers of a config."""
     keras.utils.set_random_seed(1)
-    return (
-        tower(config.model.image.head, 4, "image", dimension),
-        tower(config.model.text.head, 3, "caption", dimension),
-    )
+    return tower(config.model.image.head, 4, "image"), tower(config.model.text.head, 3, "caption")
 
 
 def build(
-    config: Config,
-    dimension: int = 6,
-    own: tuple[keras.Model, keras.Model] | None = None,
-    **options: Any,
+    config: Config, own: tuple[keras.Model, keras.Model] | None = None, **options: Any
 ) -> Retriever:
     """The tiny model of a config, for the batches of `models.batch`; its towers may be given."""
     matcher = config.model.matcher
-    own = own or towers(config, dimension)
+    own = own or towers(config)
     losses = [components("loss")[c.name](**c.options()) for c in config.objective]
     return Retriever(
         *own,

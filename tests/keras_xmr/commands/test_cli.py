@@ -9,7 +9,6 @@ import shlex
 import subprocess
 import sys
 
-import datasets
 import keras
 import numpy as np
 import pytest
@@ -207,18 +206,6 @@ def test_mistakes_end_in_a_sentence(tmp_path, monkeypatch, capsys, arguments, sa
 def test_a_closed_standard_output_is_no_error(monkeypatch):
     monkeypatch.setattr(sys, "stdout", None)
     cli.main(["main.py", "list"])
-
-
-@pytest.mark.slow
-def test_relevance_of_a_captions_file_needs_no_config_and_no_tensorflow(tmp_path):
-    datasets.csv_photos(tmp_path / "photos")
-    captions = "--captions=photos/captions.csv"
-    done = start("relevance", captions, "--set=relevance.measure=cider_d", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "annotated" in done.stdout
-    with np.load(tmp_path / "captions-relevance.npz") as found:
-        assert found["relevance"].shape == (24, 48)
-        assert found["relevance"].max() > 1, "CIDEr-D goes to 10"
 
 
 def test_images_and_relevance_of_a_split_are_written(tmp_path, capsys, trained):

@@ -82,11 +82,10 @@ def test_all_classes_are_other_data_for_the_same_model(name):
 
 
 def parts_of(config):
-    """The kind of the towers with their matcher, and of each loss; others differ in numbers."""
-    towers = [(t.encoder, t.pooling, t.head) for t in config.model.towers.values()]
-    chosen = [config.model.matcher, *(part for tower in towers for part in tower)]
-    kinds = tuple(part and part.name for part in chosen)
-    return {(*kinds, config.train.precision), *(loss.name for loss in config.objective)}
+    """The kinds of each tower, and of the other parts; others differ in numbers."""
+    towers = config.model.towers.items()
+    kinds = {(s, t.encoder.name, t.pooling and t.pooling.name, t.head.name) for s, t in towers}
+    return kinds | {part.name for part in (config.model.matcher, *config.objective)}
 
 
 @pytest.mark.slow

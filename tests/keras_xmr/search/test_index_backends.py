@@ -255,25 +255,3 @@ def test_a_killed_writer_leaves_a_whole_index(kind, tmp_path):
 def test_an_unknown_backend_is_named():
     with pytest.raises(BackendError, match="unknown backend 'annoy'; use one of exact"):
         backend_class("annoy")
-
-
-@pytest.mark.slow
-def test_milvus_is_asked_again_while_it_writes_a_graph(tmp_path, monkeypatch):
-    pymilvus = pytest.importorskip("pymilvus")
-    kind = backend_class("milvus")
-    backend, _ = filled(kind, tmp_path)
-    backend.save()
-    load, asked = pymilvus.MilvusClient.load_collection, []
-
-    def load_in_the_end(client, name, **options):
-        asked.append(name)
-        if len(asked) < 3:
-            raise pymilvus.MilvusException(1, "read error in data.hnsw.idx")
-        load(client, name, **options)
-
-    monkeypatch.setattr(pymilvus.MilvusClient, "load_collection", load_in_the_end)
-    monkeypatch.setattr("keras_xmr.search.backends.milvus._PAUSE", 0)
-    backend.add(np.array([7000]), vectors(1, seed=9))
-    backend.save()
-    assert len(asked) == 3
-    assert len(kind.open(tmp_path / "vectors")) == len(backend)

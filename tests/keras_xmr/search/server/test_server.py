@@ -421,23 +421,3 @@ def test_one_bad_request_of_a_batch_fails_alone():
     batcher.close()
     with pytest.raises(OverloadedError):
         batcher(["4"])
-
-
-@pytest.mark.parametrize("fault", ["count", "result"])
-def test_later_requests_are_answered_whatever_a_batch_raises(fault, caplog):
-    def count(size: int) -> None:
-        if fault == "count":
-            raise RuntimeError("the counter is broken")
-
-    def embed(texts: list[str]) -> dict[str, np.ndarray]:
-        return {"mean": np.zeros((len(texts), 1)) if "bad" not in texts else None}
-
-    batcher = Batcher(embed, max_batch=8, max_waiting=20, count=count)
-    with ThreadPoolExecutor(1) as pool:
-        if fault == "result":
-            with pytest.raises(TypeError):
-                pool.submit(batcher, ["bad"]).result(30)
-        assert pool.submit(batcher, ["a"]).result(30)["mean"].shape == (1, 1)
-        assert pool.submit(batcher, ["b", "c"]).result(30)["mean"].shape == (2, 1)
-    batcher.close()
-    assert ("the counter is broken" in caplog.text) == (fault == "count")
