@@ -343,19 +343,6 @@ def test_frozen_backbones_work_as_in_inference(folder):
         assert not model.trainable_weights
 
 
-def test_captions_of_like_length_are_encoded_together_and_come_back_in_order():
-    ids = np.random.default_rng(0).integers(0, 9, (9, 7))
-    ids[np.arange(7) >= np.array([3, 7, 1, 2, 5, 5, 1, 0, 4])[:, None]] = -1
-    widths = []
-
-    def encode(part):
-        widths.append(part.shape[1])
-        return keras.ops.cast(part, "float32")[..., None] * [1.0, 2.0], part >= 0
-
-    features, mask = run_by_length(encode, keras.ops.convert_to_tensor(ids), -1)
-    np.testing.assert_array_equal(mask, ids >= 0)
-    np.testing.assert_array_equal(features[mask], ids[ids >= 0][:, None] * [1, 2])
-    assert widths == [1, 2, 4, 7]
 
 
 def test_what_is_not_used_is_not_trained(folder, bert):
