@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -90,62 +91,57 @@ SMALL = ["model.dimension=8", "model.text.encoder.dimension=6", "model.text.pool
 
 RETURNED = [
     # A loss
-    (LOSS, "ops.mean(scores)", ["Mine.call returned", "return the parts of the loss as a dict"]),
-    (LOSS, "None", ["Mine.call returned None", "as a dict of scalars, {'value': ...}"]),
+    (LOSS, "ops.mean(scores)", "Mine.call returned.*return the parts of the loss as a dict"),
+    (LOSS, "None", r"Mine.call returned None.*as a dict of scalars, \{'value': ...\}"),
     (
         LOSS,
         "{'value': ops.mean(scores, axis=1)}",
-        ["shape (3,) as the part 'value'", "keras.ops.mean"],
+        r"shape \(3,\) as the part 'value'.*keras.ops.mean",
     ),
-    (LOSS, "{'other': ops.mean(scores)}", ["the parts ['other']", "declares ['value']"]),
-    (LOSS, "{'value': ops.cast(ops.sum(scores), 'float16')}", ["float16", "losses are float32"]),
+    (LOSS, "{'other': ops.mean(scores)}", r"the parts \['other'\].*declares \['value'\]"),
+    (LOSS, "{'value': ops.cast(ops.sum(scores), 'float16')}", "float16.*losses are float32"),
     (
         LOSS,
         "{'value': ops.mean(image['sigma'])}",
-        [
-            "Mine: its call on 3 images",
-            "KeyError: 'sigma'",
-            "my_methods.py, line",
-            "image with mean",
-        ],
+        "Mine: its call on 3 images.*KeyError: 'sigma'.*my_methods.py, line.*image with mean",
     ),
     (
         LOSS,
         "{'value': ops.mean(ops.log(scores - 10.0))}",
-        ["'value'", "is NaN or infinite", "logarithms"],
+        "'value'.*is NaN or infinite.*logarithms",
     ),
-    (LOSS, "{'value': ops.zeros(())}", ["Mine has no gradient", "nothing would be learned"]),
+    (LOSS, "{'value': ops.zeros(())}", "Mine has no gradient.*nothing would be learned"),
     (
         LOSS,
         "{'value': ops.mean(ops.sqrt(scores - scores))}",
-        ["its gradient", "is NaN or infinite", "roots"],
+        "its gradient.*is NaN or infinite.*roots",
     ),
     # A matcher
     (
         MATCHER,
         f"ops.transpose({PRODUCT})",
-        ["scores (5, 3) of 3 images and 5 captions", "transpose"],
+        r"scores \(5, 3\) of 3 images and 5 captions.*transpose",
     ),
     (
         MATCHER,
         f"ops.mean({PRODUCT}, axis=1)",
-        ["shape (3,)", "return scores of the shape (images, captions)"],
+        r"shape \(3,\).*return scores of the shape \(images, captions\)",
     ),
-    (MATCHER, f"ops.cast({PRODUCT}, 'float16')", ["float16", "scores are float32"]),
+    (MATCHER, f"ops.cast({PRODUCT}, 'float16')", "float16.*scores are float32"),
     # A head and a pooling
     (
         HEAD,
         "(ops.mean(features, axis=1), None)",
-        ["Mine.call returned a tuple", "{'mean': (B, D)}"],
+        r"Mine.call returned a tuple.*\{'mean': \(B, D\)\}",
     ),
-    (HEAD, "{'mean': features}", ["shape (3, 4, 8) as 'mean'", "its shape is (B, D), with D = 8"]),
-    (HEAD, "{'vector': ops.mean(features, axis=1)}", ["keys ['vector']", "need 'mean' too"]),
-    (HEAD, "{'mean': ops.cast(ops.mean(features, axis=1), 'float16')}", ["float16", "are float32"]),
-    (POOLING, "features", ["shape (3, 4, 8)", "one vector per item, of the shape (B, 8)"]),
+    (HEAD, "{'mean': features}", r"shape \(3, 4, 8\) as 'mean'.*its shape is \(B, D\), with D = 8"),
+    (HEAD, "{'vector': ops.mean(features, axis=1)}", r"keys \['vector'\].*need 'mean' too"),
+    (HEAD, "{'mean': ops.cast(ops.mean(features, axis=1), 'float16')}", "float16.*are float32"),
+    (POOLING, "features", r"shape \(3, 4, 8\).*one vector per item, of the shape \(B, 8\)"),
     # A metric and a re-ranker
-    (METRIC, "float(scores.mean())", ["Mine returned float for 3 queries", "shape (3,)"]),
-    (METRIC, "scores", ["Mine returned float32 of shape (3, 5)", "shape (3,)"]),
-    (RERANKER, "scores", ["Mine.rerank must return", "Reranked(image_to_text"]),
+    (METRIC, "float(scores.mean())", r"Mine returned float for 3 queries.*shape \(3,\)"),
+    (METRIC, "scores", r"Mine returned float32 of shape \(3, 5\).*shape \(3,\)"),
+    (RERANKER, "scores", r"Mine.rerank must return.*Reranked\(image_to_text"),
 ]
 
 
@@ -165,45 +161,41 @@ def tried(package, text: str, choice: str) -> str:
 def test_what_a_part_returns_is_checked_before_the_training(package, part, returned, says):
     message = tried(package, part.replace("RETURNED", returned), CHOICES[part])
     assert "Mine" in message
-    for text in says:
-        assert text in message
+    assert re.search(says, message)
 
 
 VALUE = "{'value': ops.mean(scores)}"
 WRITTEN = {
-    "get_config forgets": (FORGETS, ["get_config forgets margin", "leave get_config out"]),
-    "option without a type": (OPTION, ["my_methods.Mine(margin) has no type", "PositiveFloat"]),
+    "get_config forgets": (FORGETS, "get_config forgets margin.*leave get_config out"),
+    "option without a type": (OPTION, r"my_methods.Mine\(margin\) has no type.*PositiveFloat"),
     "name that is taken": (
         LOSS.replace("class Mine", "class Triplet"),
-        ["my_methods has a loss 'triplet', and so has keras_xmr.losses.triplet", "another name"],
+        "my_methods has a loss 'triplet', and so has keras_xmr.losses.triplet.*another name",
     ),
     "field that is not known": (
         LOSS.replace("parts=(", "part=("),
-        ["LossContract has no field 'part'", "Did you mean 'parts'?"],
+        r"LossContract has no field 'part'.*Did you mean 'parts'\?",
     ),
     "field of another type": (
         LOSS.replace('parts=("value",)', 'parts="value"'),
-        ["LossContract: parts: got 'value'"],
+        "LossContract: parts: got 'value'",
     ),
     "option that is not there": (
         LOSS.replace('("value",)', '("value",), only_with={"warmup": {"mining": "hardest"}}'),
-        ["CONTRACT names the option 'mining', which its constructor does not take"],
+        "CONTRACT names the option 'mining', which its constructor does not take",
     ),
     "nothing declared": (
         LOSS.replace('    CONTRACT = LossContract(parts=("value",))', ""),
-        ["Mine declares no parts"],
+        "Mine declares no parts",
     ),
-    "syntax error": (
-        LOSS + "class Broken(:",
-        ["my_methods cannot be imported: SyntaxError", "line"],
-    ),
+    "syntax error": (LOSS + "class Broken(:", "my_methods cannot be imported: SyntaxError.*line"),
     "import that fails": (
         "import nothing_at_all\n" + LOSS,
-        ["my_methods cannot be imported", "nothing_at_all"],
+        "my_methods cannot be imported.*nothing_at_all",
     ),
     "class that does not derive": (
         LOSS.replace("(Loss)", "(keras.layers.Layer)"),
-        ["objective.0.name: my_methods.Mine does not derive from a loss", "class Mine(Loss)"],
+        r"objective.0.name: my_methods.Mine does not derive from a loss.*class Mine\(Loss\)",
     ),
 }
 
@@ -211,9 +203,7 @@ WRITTEN = {
 @pytest.mark.parametrize("mistake", WRITTEN)
 def test_what_is_written_wrong_is_said_before_the_training(package, mistake):
     text, says = WRITTEN[mistake]
-    message = tried(package, text.replace("RETURNED", VALUE), CHOICES[LOSS])
-    for part in says:
-        assert part in message
+    assert re.search(says, tried(package, text.replace("RETURNED", VALUE), CHOICES[LOSS]))
 
 
 def test_an_option_that_is_not_keyword_only_is_said_to_be_no_option(package):

@@ -16,7 +16,6 @@ import tensorflow as tf
 
 from keras_xmr.encoders import EncoderError, InputSpec, KerasHubImage, KerasHubText
 from keras_xmr.encoders.pretrained.weights import WeightsError, load_weights
-from keras_xmr.layers.backbone import run_by_length
 from keras_xmr.utils.errors import UserError
 
 pytestmark = pytest.mark.slow
@@ -341,8 +340,6 @@ def test_frozen_backbones_work_as_in_inference(folder):
         for old, new in zip(before, model.get_weights(), strict=True):
             np.testing.assert_array_equal(old, new)
         assert not model.trainable_weights
-
-
 
 
 def test_what_is_not_used_is_not_trained(folder, bert):
