@@ -25,7 +25,7 @@ import token_models
 from keras_xmr.encoders import VSRN, InputSpec
 from keras_xmr.heads import Tokens
 from keras_xmr.losses import KLDivergence
-from keras_xmr.matchers import SGRAF, Cosine
+from keras_xmr.matchers import SAF, Cosine
 from keras_xmr.model.retriever import Retriever
 
 CASES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
@@ -173,7 +173,7 @@ def shares(replicas: int) -> tf.data.Dataset:
 
 
 def tokens(strategy: tf.distribute.Strategy, graph: bool = False) -> dict[str, Any]:
-    """The weights of SGRAF behind VSRN's reasoning after a step, and statistics of the batch.
+    """The weights of SAF behind VSRN's reasoning after a step, and statistics of the batch.
 
     As a graph for captions of any length, as in `fit`, it takes four times as long.
     """
@@ -183,7 +183,7 @@ def tokens(strategy: tf.distribute.Strategy, graph: bool = False) -> dict[str, A
         keras.utils.set_random_seed(1)
         features, _ = VSRN(dimension=5, blocks=1).features(regions, InputSpec())
         image = keras.Model(regions, Tokens(6, name="head")(features), name="image_tower")
-        matcher = SGRAF(similarity_dimension=4, dropout=0.3, captions_at_once=4)
+        matcher = SAF(similarity_dimension=4, dropout=0.3, captions_at_once=4)
         model = token_models.retriever(matcher, image_tower=image)
         model.compile(optimizer=keras.optimizers.SGD(0.01))
         model.optimizer.build(model.trainable_variables)

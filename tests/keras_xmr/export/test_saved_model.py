@@ -186,14 +186,12 @@ def quick(run, monkeypatch):
             shutil.rmtree(path)
 
 
-def test_the_keras_file_has_the_step_of_the_weights_whoever_exports(quick, tmp_path):
+def test_the_keras_file_has_the_step_of_the_weights_whoever_exports(trained, quick, tmp_path):
     """Whether the model was trained or loaded here."""
     best = quick.folder.trained_weights(quick.config)
     expected = weights_in(best)["vars/0"]
     assert expected > 0
-    again = Run(quick.config)
-    again.train()  # Loads what was trained.
-    for model in (again.model, quick.model):
+    for model in (trained.model, quick.model):
         path = tmp_path / "model.keras"
         saved_model.export_keras(model, path)
         with zipfile.ZipFile(path) as archive:
