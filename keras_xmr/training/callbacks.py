@@ -92,9 +92,7 @@ class Validation(StepCallback):
             improves nothing ends with the weights that it began with.
 
     Attributes:
-        metrics: The metrics of the last validation.
-        log_sigma: Its uncertainties, by side, where embeddings are Gaussian.
-        last_step: The step of the last validation.
+        log_sigma: Uncertainties of the last validation, by side, where embeddings are Gaussian.
     """
 
     evaluate: Callable[[], Evaluation]
@@ -105,9 +103,7 @@ class Validation(StepCallback):
     end: int
     warmup_steps: int = 0
     at_start: bool = False
-    metrics: dict[str, float] = field(default_factory=dict, init=False)
     log_sigma: dict[str, np.ndarray] = field(default_factory=dict, init=False)
-    last_step: int = field(default=-1, init=False)
     _may_be_at_chance: bool = field(default=True, init=False)
 
     def on_train_begin(self, logs: dict | None = None) -> None:
@@ -126,12 +122,11 @@ class Validation(StepCallback):
             # The watchdog has reported it, and is set to continue.
             _LOGGER.warning("step %d: cannot be validated: %s", self.step, error)
             return
-        self.last_step = self.step
-        self.metrics = evaluation.matchers[0].metrics.summary
+        metrics = evaluation.matchers[0].metrics.summary
         self.log_sigma = evaluation.embedded.log_sigma()
         if logs is not None:
-            logs |= {f"val_{name}": value for name, value in self.metrics.items()}
-        self._keep_best(self.metrics[self.monitor])
+            logs |= {f"val_{name}": value for name, value in metrics.items()}
+        self._keep_best(metrics[self.monitor])
         if self._may_be_at_chance and self.step >= _PATIENCE * self.steps_per_epoch:
             self._may_be_at_chance = False
             self._compare_with_chance(evaluation)
@@ -274,7 +269,7 @@ class TensorBoard(StepCallback):
         folder: Where the events go.
         sampler: Defines the size of a step.
         every: Steps between two entries; before the first there is one per epoch.
-        validation: Provides the metrics and sigmas of the last validation.
+        validation: Provides the sigmas of the last validation.
     """
 
     folder: Path
@@ -312,11 +307,12 @@ class TensorBoard(StepCallback):
                 tf.summary.scalar("matcher/shift", float(matcher.shift.numpy()))
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        if self.validation is None or self.validation.last_step != self.step:
+        metrics = {n: v for n, v in (logs or {}).items() if n.startswith("val_")}
+        if self.validation is None or not metrics:
             return
         with self._writer.as_default(self.step):
-            for name, value in self.validation.metrics.items():
-                tf.summary.scalar(f"validation/{name}", value)
+            for name, value in metrics.items():
+                tf.summary.scalar(f"validation/{name.removeprefix('val_')}", value)
             for side, values in self.validation.log_sigma.items():
                 tf.summary.histogram(f"validation/{side}_log_sigma", values)
         self._writer.flush()

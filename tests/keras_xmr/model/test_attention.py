@@ -34,6 +34,7 @@ HEADS = {
     "sigma alone": (Gaussian, {"keep_mean": True}, {"sigma": 1}),
     "no local branch": (Gaussian, {"local_attention": False}, {}),
     "point": (Point, {}, {}),
+    "pooling alone": (Point, {"pooling": lambda: AttentionPooling(8)}, {"pooling": 1}),
 }
 
 
@@ -43,7 +44,7 @@ def test_heads_say_where_they_look(random, name):
     make, options, expected = HEADS[name]
     features = tf.constant(random.normal(size=(2, 5, 8)), tf.float32)
     mask = tf.constant([[True] * 5, [True, True, False, True, False]])
-    head = make(8, lambda: Mean(8), **options)
+    head = make(8, **({"pooling": lambda: Mean(8)} | options))
     head(features, mask=mask)
     maps = head.attention_maps(features, mask)
     assert {key: found.shape[1] for key, found in maps.items()} == expected
@@ -60,13 +61,6 @@ def test_what_is_looked_at_moves_the_embedding(random):
     weights = np.asarray(head.attention_maps(features)["embedding"])
     local = weights[0] @ features[0]
     np.testing.assert_allclose(head.residual.linear(local), before[0], rtol=1e-4, atol=1e-6)
-
-
-def test_a_pooling_that_attends_is_shown(random):
-    features = tf.constant(random.normal(size=(2, 4, 8)), tf.float32)
-    head = Point(8, lambda: AttentionPooling(8))
-    head(features)
-    assert head.attention_maps(features)["pooling"].shape == (2, 1, 4)
 
 
 def tower(classes: int, head: keras.Layer) -> keras.Model:
@@ -121,7 +115,7 @@ def test_every_head_that_attends_says_so():
         for name, head in components("head").items()
         if options_of(head)(name=name).contract.attends
     }
-    assert says == set(HEADS) - {"sigma alone", "no local branch", "point"}
+    assert says == set(HEADS) - {"sigma alone", "no local branch", "point", "pooling alone"}
 
 
 def test_the_picture_has_every_weight(random):
@@ -131,13 +125,8 @@ def test_the_picture_has_every_weight(random):
     rows = list(picture.rows)
     assert len(rows) == 2 * 4 * 16
     assert ("b.jpg", "embedding 2", 1, 3, maps["embedding"][1, 1, 1, 3]) in rows
-    assert [axis.get_title() for axis in picture.figure.axes[:5]] == [
-        "photo",
-        "embedding 1",
-        "embedding 2",
-        "embedding 3",
-        "pooling",
-    ]
+    titles = [axis.get_title() for axis in picture.figure.axes[:5]]
+    assert titles == ["photo", *(f"embedding {number}" for number in (1, 2, 3)), "pooling"]
     photo, heat = picture.figure.axes[1].images
     assert photo.get_extent() == heat.get_extent()
     hottest, coldest = (heat.cmap(heat.norm(value)) for value in (heat.get_array().max(), 0))

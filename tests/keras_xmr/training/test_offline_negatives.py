@@ -53,15 +53,10 @@ def test_each_pair_of_a_batch_is_followed_by_its_hard_ones():
         assert Split.caption_image[other] in sampler.negatives[1][pair]
     np.testing.assert_array_equal(sampler.epoch(1), batches)
     assert (sampler.epoch(2) != batches).any()
-
-
-def test_batches_before_the_first_mining_are_drawn_of_everything():
+    # Before the first mining they are drawn of everything.
     sampler = OfflineNegativeSampler(Split(), 15, 3)
     drawn = np.concatenate([sampler.epoch(number)[:, 5:].ravel() for number in range(30)])
     assert set(drawn) == set(range(15))
-
-
-def test_batches_that_make_no_thirds_on_the_devices_are_refused():
     with pytest.raises(UserError, match="multiple of 6"):
         OfflineNegativeSampler(Split(), 9, 3, devices=2)
 
