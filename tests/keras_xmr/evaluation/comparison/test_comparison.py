@@ -286,7 +286,7 @@ def test_one_method_alone_has_no_differences(folders, tmp_path):
         (b"evaluation: {splits: 5}", r"x: its config has no evaluation\.splits"),
         (b"evaluation: 5", r"x: its config has no evaluation\.splits"),
         (b"evaluation: {splits: [test]}", "x: its config has no evaluation"),
-        (b"a: [", r"config\.yaml:1: not valid YAML"),
+        (b"a: [", r"config\.yaml:\d: not valid YAML"),
         (b"\xff", r"config\.yaml: not valid YAML"),
     ],
 )
