@@ -80,15 +80,6 @@ def test_nothing_is_left_behind_when_the_work_stops(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_counts_are_of_all_tiles():
-    relevance = np.array([[0.95, 0.05, 0.5], [0.3, 0.31, 0.0], [0.0, 0.2, 0.6]], np.float32)
-    counts = PairCounts(np.array([0, 1, 0]), 3, 1.0)
-    counts.add(0, relevance[:2])
-    counts.add(2, relevance[2:])
-    assert counts.pairs.tolist() == [6, 5, 4, 3, 2, 1, 1, 1, 1]
-    assert counts.annotated.tolist() == [3, 3, 3, 2, 1, 1, 1, 1, 1]
-
-
 def test_of_a_split_file_the_splits_of_the_evaluation_are_taken(tmp_path):
     datasets.flickr30k(tmp_path / "flickr")
     path = tmp_path / "flickr" / "dataset.json"

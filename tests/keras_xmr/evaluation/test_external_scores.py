@@ -12,9 +12,8 @@ from command_line import start
 from keras_xmr.commands import _cli as cli
 from keras_xmr.evaluation.external_scores import ExternalScores, run
 from keras_xmr.evaluation.reporting.result_tables import result_tables
-from keras_xmr.evaluation.results import evaluate_split_scores
 from keras_xmr.evaluation.score_files import load_matrix, similarity
-from keras_xmr.judgements import Judgements, JudgementsError, read_ground_truth
+from keras_xmr.judgements import Judgements, JudgementsError
 from keras_xmr.metrics import ScoreMatrices, evaluate_scores, semantic_precision
 from keras_xmr.utils.errors import UserError
 
@@ -142,20 +141,6 @@ def test_embeddings_without_a_usable_score_are_told(random):
         similarity(np.where(images == images.max(), np.inf, images), captions)
     with pytest.raises(UserError, match="no numbers"):
         similarity(images[:, :0], captions[:, :0])
-
-
-def test_what_a_reranker_makes_is_measured_besides(folder):
-    scores, truth = np.load(folder / "scores.npy"), read_ground_truth(folder / "captions.json")
-    best = truth.judgements.grades.toarray()
-    matrices = [("scores", ScoreMatrices(scores))]
-    found = evaluate_split_scores(
-        "test", matrices, truth, rerankers={"oracle": lambda s: (s, best)}
-    )
-    plain, oracle = (
-        f.metrics.summary for f in (found.matchers[0], found.reranked["oracle"]["scores"])
-    )
-    assert oracle["t2i_recall_1"] == 1
-    assert plain["i2t_map_at_r"] == oracle["i2t_map_at_r"] < 1
 
 
 @pytest.mark.parametrize(

@@ -113,13 +113,10 @@ def test_csv_judgements_are_graded_and_many_to_many(tmp_path):
     [
         ("image,caption\na,1\nd,1\n", r"csv:3: unknown image 'd'; there are 3, the first 'a'"),
         ("image,caption\na,9\n", r"csv:2: unknown caption '9'"),
-        ("image,caption,grade\na,1,good\n", r"csv:2: the grade is 'good'"),
-        ("image,caption,grade\na,1,-1\n", r"csv:2: the grade is '-1'"),
-        ("image,caption,grade\na,1,nan\n", r"csv:2: the grade is 'nan'"),
-        ("image,caption,grade\na,1,inf\n", r"csv:2: the grade is 'inf'"),
-        ("image,caption,grade\na,1,1_0\n", r"csv:2: the grade is '1_0'"),
-        ("image,caption,grade\na,1,1e39\n", r"csv:2: the grade is '1e39'"),
-        ("image,caption,grade\na,1,1e-50\n", r"csv:2: the grade is '1e-50'"),
+        *(
+            (f"image,caption,grade\na,1,{grade}\n", f"csv:2: the grade is '{grade}'")
+            for grade in ("good", "-1", "nan", "inf", "1_0", "1e39", "1e-50")
+        ),
         ("image,caption,grade,grade\na,1,1,0\n", r"has two columns 'grade'"),
         ("image,caption\n", r"has no relevant pair"),
         ("image,caption,grade\na,1,0\nb,2,0\n", r"has no relevant pair"),

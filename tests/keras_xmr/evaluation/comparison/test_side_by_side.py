@@ -46,7 +46,7 @@ def runs(tmp_path_factory):
     return {folder.path.name: (folder.path, answers_of(folder, 5)) for folder in folders}
 
 
-def test_the_answers_of_both_models_to_what_one_wins(runs):
+def test_the_answers_of_both_models_to_what_one_wins(runs, tmp_path):
     methods = read_runs([path for path, _ in runs.values()])["test"]
     found = wins(methods)
     duel = side_by_side(methods, found)[0]
@@ -64,6 +64,9 @@ def test_the_answers_of_both_models_to_what_one_wins(runs):
     images = next(own for own in duel["queries"] if own["photo"])
     part = TEMPLATES.get_template("parts.html").module.duel(images)
     assert part.count('<li class="') == 12
+    old = finished_run(tmp_path, "old", 0, 1.0)
+    methods = read_runs([next(iter(runs.values()))[0], old.path])["test"]
+    assert side_by_side(methods, wins(methods)) == [], "without its answers it is compared as well"
 
 
 def test_photos_of_the_records_are_shown_where_they_still_exist(tmp_path):
@@ -111,12 +114,6 @@ def test_the_page_and_every_picture_have_it(runs, tmp_path, capsys):
         rows = list(csv.DictReader(file))
     assert {row["method"] for row in rows} == {"a", "b"}
     assert float(rows[0]["rsum"]) == 50.0
-
-
-def test_runs_without_answers_are_compared_all_the_same(runs, tmp_path):
-    old = finished_run(tmp_path, "old", 0, 1.0)
-    methods = read_runs([next(iter(runs.values()))[0], old.path])["test"]
-    assert side_by_side(methods, wins(methods)) == []
 
 
 def test_answers_are_kept_with_what_they_are(tmp_path, random):
