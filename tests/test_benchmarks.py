@@ -96,18 +96,3 @@ def test_the_table_finds_its_parts_and_tells_what_failed(module, tmp_path):
     assert measuring.kept(tmp_path / "benchmarks.csv") == found
     header, first = measuring.table(found).splitlines()
     assert dict(zip(header.split(","), first.split(","), strict=True))["ratio"] == "4.0"
-
-
-def test_products_are_counted_and_what_falls_short_is_told(module):
-    steps, row = module("steps"), module("measuring").Row
-    left, right = tf.ones([2, 3]), tf.ones([3, 5])
-
-    def work():
-        tf.matmul(right, left, transpose_a=True, transpose_b=True)
-        tf.einsum("ab,bc->ac", left, right)
-        tf.matmul(left[None], right[None])
-
-    assert steps.products(work) == 3 * 2 * 2 * 3 * 5
-    found = row("a step", "B 4", 3.0, 3.0, "theirs", bound=1.0, bound_by="products", at_most=1.5)
-    assert found.shortfall == "a step: takes 3 times its bound by products, and the goal is 1.5."
-    assert not row("a step", "B 4", 1.2, 3.0, "theirs", at_least=2.0).shortfall

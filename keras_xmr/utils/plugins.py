@@ -44,11 +44,6 @@ def add_plugins(names: Iterable[str]) -> list[str]:
     return list(new)
 
 
-def added_plugins() -> list[str]:
-    """Returns the names of the added plugins."""
-    return list(_added)
-
-
 def remove_plugins(names: Iterable[str]) -> None:
     """Removes added plugins."""
     for name in names:

@@ -8,7 +8,6 @@ import resource
 import sys
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import models
 import pytest
 import tensorflow as tf
@@ -22,7 +21,6 @@ from keras_xmr.commands._options import do
 from keras_xmr.config.loader import ConfigError, find_config, load_config
 from keras_xmr.config.schema import RelevanceOptions
 from keras_xmr.evaluation import external_scores
-from keras_xmr.evaluation.reporting.pictures import save_plot
 from keras_xmr.export.saved_model import export_keras
 from keras_xmr.relevance.write import write_file_relevance
 from keras_xmr.runs.folder import RunFolder
@@ -111,13 +109,6 @@ def small_files():
     resource.setrlimit(resource.RLIMIT_FSIZE, (4000, limits[1]))
     yield
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-
-def test_a_picture_that_does_not_fit_is_named_and_not_cut_off(tmp_path, small_files):
-    path = tmp_path / "picture.png"
-    with pytest.raises(OSError, match=r"File too large: .*picture\.png'"):
-        save_plot(plt.subplots()[0], path)
-    assert not list(tmp_path.iterdir())
 
 
 def test_an_export_that_does_not_fit_leaves_the_one_before(tmp_path, small_files):

@@ -25,7 +25,7 @@ def package(tmp_path, monkeypatch):
             path.write_text(text)
 
     yield write
-    remove_plugins(plugins.added_plugins())
+    remove_plugins(list(plugins._added))
     CHOSEN.pop("lead", None)
     for name in set(sys.modules) - before:
         if getattr(sys.modules[name], "__file__", None) and str(tmp_path) in str(

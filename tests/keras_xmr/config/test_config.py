@@ -154,19 +154,6 @@ def test_all_mistakes_are_told_at_once():
     assert len(message.splitlines()) == 3
 
 
-@pytest.mark.parametrize(
-    ("override", "ends"),
-    [
-        ("objective=[nonsense]", "uniformity, variance_aware_weighting."),
-        ("objective=[{name: triplet, margn: 1}]", "reduction, warmup_steps, weight."),
-        ("objective=[]", "objective: got []: it needs at least 1 item"),
-    ],
-)
-def test_entries_that_are_wrong_are_not_called_too_few_as_well(override, ends):
-    (line,) = mistakes(override).splitlines()
-    assert line.endswith(ends)
-
-
 def test_mistakes_name_file_and_line(write):
     text = find_config(DEMO).read_text("utf-8").replace("batch_size:", "batchsize:")
     line = next(n for n, t in enumerate(text.splitlines(), 1) if "batchsize" in t)

@@ -47,13 +47,3 @@ def test_an_inherited_list_is_extended_and_null_takes_away(name, has, has_not):
     text = fidelity_text(load_config(find_config(name)).fidelity)
     assert [words for words in has if words not in text] == []
     assert [words for words in has_not if words in text] == []
-
-
-def test_many_changes_are_counted():
-    def sentence(*more):
-        config = load_config(find_config("scenes_vsepp"), ["name=scenes_pcme", *more])
-        return fidelity_of(config).sentence
-
-    assert "objective.1 missing (packaged: kl_divergence)" in sentence()
-    more = ["train.batch_size=7", "model.dimension=8", "data.text.max_words=9"]
-    assert "; and " in sentence(*more, "data.text.drop_words=0.3", "train.clip_norm=null")

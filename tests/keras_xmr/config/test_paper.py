@@ -10,7 +10,6 @@ import pytest
 
 from keras_xmr.config.loader import (
     ConfigError,
-    dump_config,
     find_config,
     load_config,
 )
@@ -135,24 +134,15 @@ def test_folds_have_all_metrics_of_a_split_alone(random):
 @pytest.mark.parametrize(
     ("figures", "says"),
     [
-        ("{values: {i2t_recal_1: 3}}", ["figures", "'i2t_recal_1'", "'i2t_recall_1'"]),
-        ("{values: {}}", ["values", "at least 1"]),
-        ("{matcher: elkk, values: {rsum: 3}}", ["figures.0.matcher", "'elk'"]),
-        ("{reranker: fast_rerank, values: {rsum: 3}}", ["figures.0.reranker", "'fast_reranking'"]),
-        ("{split: tset, values: {rsum: 3}}", ["figures.0.split", "'test'"]),
+        ("{values: {i2t_recal_1: 3}}", "figures.*'i2t_recal_1'.*'i2t_recall_1'"),
+        ("{values: {}}", "values.*at least 1"),
+        ("{matcher: elkk, values: {rsum: 3}}", r"figures\.0\.matcher.*'elk'"),
+        ("{reranker: fast_rerank, values: {rsum: 3}}", r"figures\.0\.reranker.*'fast_reranking'"),
+        ("{split: tset, values: {rsum: 3}}", r"figures\.0\.split.*'test'"),
     ],
 )
 def test_mistakes_are_named(figures, says):
-    override = f"paper={{source: X, row: Y, figures: [{figures}]}}"
-    with pytest.raises(ConfigError) as caught:
-        load_config(find_config("scenes_pcme"), [override])
-    for text in says:
-        assert text in str(caught.value)
-
-
-def test_the_section_is_optional_and_is_written_out(tmp_path):
-    assert load_config(find_config("scenes_pcme")).paper is None
-    config = load_config(find_config("cub_pcme"))
-    assert config.paper.figures[1].matcher == "mean_only"
-    (tmp_path / "resolved.yaml").write_text(dump_config(config))
-    assert load_config(tmp_path / "resolved.yaml") == config
+    with pytest.raises(ConfigError, match=says):
+        load_config(
+            find_config("scenes_pcme"), [f"paper={{source: X, row: Y, figures: [{figures}]}}"]
+        )

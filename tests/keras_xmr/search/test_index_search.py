@@ -133,12 +133,6 @@ def test_what_cannot_be_answered_is_said(searcher, query, count, message):
         searcher.search(query, count)
 
 
-def test_another_model_is_refused(folder):
-    index = PhotoIndex.open(folder / "index")
-    with pytest.raises(UserError, match=r"was made by another model .*--run"):
-        Searcher(index, embedder=StubEmbedder("other")).search(Query(texts=("red",)))
-
-
 def test_answer_sets_say_how_many(folder):
     found = with_answer_sets(folder).search(Query(texts=("red",)), count=10)
     answer = found.answer

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import re
-from copy import copy
 from pathlib import Path
 
 import graphs
 import numpy as np
 import pytest
 import scipy.stats
-import tensorflow as tf
 from tiny_runs import copy_of
 
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.registry import components
 from keras_xmr.evaluation.embed import embed_split
 from keras_xmr.evaluation.scoring import score_tiles
-from keras_xmr.matchers import Cosine
 from keras_xmr.search import PhotoIndex, Query, Searcher
 from keras_xmr.search.build import build_index
 from keras_xmr.search.calibration import calibrate_run, example_caption, standardised_split
@@ -115,19 +112,6 @@ def test_records_of_other_data_are_refused(trained):
     with pytest.raises(UserError, match=r"holds records made with data\.source\.seed: .* now 99"):
         calibrate_run(model)
     assert example_caption(model) == ""
-
-
-def test_scores_have_one_graph_for_any_number_of_photos_and_texts(compiled, monkeypatch, caplog):
-    other, traced = copy(compiled), []
-    other.__dict__.pop("_score", None)
-    other.matcher = Cosine()
-    monkeypatch.setattr(tf.get_logger(), "handlers", [caplog.handler])
-    monkeypatch.setattr(type(other.matcher), "prepare", lambda _, e, side: traced.append(side) or e)
-    for photos, texts in ((7, 1), (3, 1), (5, 2), (0, 1)):
-        found = other.score(*({"mean": np.eye(n, 4, dtype="float32")} for n in (photos, texts)))
-        assert found.shape == (photos, texts)
-    assert traced == ["image", "caption"]
-    assert not caplog.records, "AutoGraph warns of functions that it cannot convert"
 
 
 def test_a_query_of_words_loads_no_image_tower(trained, index, compiled):

@@ -133,19 +133,6 @@ assert "tensorflow" not in sys.modules and "keras" not in sys.modules
     assert "--image excludes --server; use --index" in refusal("--image=a.jpg")
 
 
-def test_idle_connections_are_kept_for_longer_than_clients_keep_them(index, monkeypatch):
-    kept = []
-
-    def run(server, sockets):
-        kept.append(server.config.timeout_keep_alive)
-        while server._service.state == "loading":
-            time.sleep(0.01)
-
-    monkeypatch.setattr("keras_xmr.search.server.process._Server.run", run)
-    serve(Service(index, Settings(), load=StubEmbedder), "127.0.0.1", 0, lambda address: None)
-    assert kept[0] > 60  # httpx keeps them for 5 s, aiohttp for 15, proxies for 60.
-
-
 def test_what_takes_too_long_is_told_so_when_the_server_ends(index, monkeypatch):
     monkeypatch.setattr("keras_xmr.search.server.process.DRAIN", 0.1)
     monkeypatch.setattr("keras_xmr.search.server.process._ACCEPT_LONGER", 0.0)
