@@ -25,15 +25,30 @@ TESTED = {"coco": 5_000, "f30k": 1_000, "cub": 2_967}
 
 @pytest.fixture(scope="module", autouse=True)
 def sooner():
-    """Networks as wide as the ResNets of the papers in place of them."""
+    """Networks as wide as the ResNets of the papers in place of them; equal towers are one."""
 
     def stand_in(encoder, shape, weights):
         assert encoder.architecture in ("ResNet50", "ResNet101", "ResNet152")
         wide = keras.layers.Conv2D(2048, 1, strides=32, use_bias=False)
         return keras.Sequential([keras.Input(shape), wide])
 
+    def cached(make):
+        made = {}
+
+        def tower(options, dimension, spec):
+            policy = keras.config.dtype_policy().name
+            size = spec.image_size, len(spec.vocabulary)
+            key = (options.model_dump_json(), dimension, size, policy)
+            if key not in made:
+                made[key] = make(options, dimension, spec)
+            return made[key]
+
+        return tower
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(KerasApplications, "_backbone", stand_in)
+        for side in ("image_tower", "text_tower"):
+            patch.setattr(build, side, cached(getattr(build, side)))
         yield
     # Keras would give the weights their numbers later.
     keras.backend.clear_session()
