@@ -95,7 +95,6 @@ class Pairs:
         return total / np.bincount(self.image_ids, minlength=len(total))[:, None]
 
 
-Ranks = tuple[np.ndarray, np.ndarray]
 Scores = np.ndarray | tuple[np.ndarray, np.ndarray]
 """Scores (N, M) of images and captions, or one such matrix for each side as queries."""
 Embedded = Sequence[Sequence[np.ndarray]]
@@ -107,7 +106,7 @@ def unit(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
-def ranks(scores: Scores, image_ids: np.ndarray) -> Ranks:
+def ranks(scores: Scores, image_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Ranks, from 1, of the best own caption of an image and of the image of a caption.
 
     Ties count against.
@@ -160,7 +159,6 @@ CORRECTIONS: dict[str, Sequence[Callable[..., Scores]]] = {
     "_csls": [csls],
     "_reranked": [partial(reranked, scale) for scale in (10, 15, 20, 30, 40)],
 }
-"""By name, what is tried on dev."""
 
 
 def cca(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> Embedded:

@@ -85,6 +85,7 @@ PARTS = (
     ("PCME++: its loss, not InfoNCE, both with CSLS", "pcmepp_csls", "csv_pretrained"),
     ("PCME++: its text encoder freed at the end", "pcmepp_unfrozen", "pcmepp"),
     ("The same, with CSLS", "unfrozen", "pcmepp_csls"),
+    ("MSRM: CSLS", "msrm, CSLS", "msrm"),
     ("MSRM: distribution loss", "msrm", "msrm_no_distribution"),
     ("MSRM: hypergraph loss", "msrm", "msrm_no_hypergraph"),
     ("MSRM: hypergraph loss in residual form", "msrm", "msrm_literal"),
