@@ -62,7 +62,6 @@ from keras_xmr.metrics.chance import chance
 from keras_xmr.metrics.score_matrices import ScoreMatrices
 from keras_xmr.reranking import CSLS, FastReranking, ScoreBank
 
-ALONE = "crowd_alone"
 CORRECTED = ("csv_pretrained_msrm",)
 """Methods that are measured with the correction for hubs, too."""
 METHODS = tuple(name for name in packaged_configs() if name.startswith("csv_pretrained"))
@@ -443,8 +442,7 @@ def _config(method: str, seed: int, options: argparse.Namespace, *last: str) -> 
     work = options.work
     sets = [
         f"data.source={{name: flickr8k, root: {json.dumps(str(options.flickr8k))}}}",
-        "evaluation.judgements=[crowd, experts, "
-        f"{{source: crowd, name: {ALONE}, annotated: false}}]",
+        "evaluation.judgements=[crowd, experts]",
         f"data.records={work / 'records'}",
         f"output={work / 'runs'}",
         f"name={method}-seed{seed}",
@@ -573,7 +571,7 @@ def _line(method: str, seed: int, val: float | None, evaluation: Any) -> dict[st
             }
             for metric in JUDGED
         }
-        for people in (*PEOPLE, ALONE)
+        for people in PEOPLE
     }
     expected = {
         people: {side: chance(measured.extra[people])[f"{side}_r_precision"] for side in SIDES}

@@ -43,7 +43,7 @@ from keras_xmr.metrics.bootstrap import Estimate, Seeds, resampled_means
 RESULTS = Path(__file__).parent / "results" / "flickr8k_methods.jsonl"
 SHORTEST_FIRST = "shortest_first"
 NO_MODEL = ("chance", SHORTEST_FIRST)
-WITHOUT_SEEDS = ("cca", "cca_csls", "cca_reranked", SHORTEST_FIRST)
+WITHOUT_SEEDS = (*NO_MODEL, "cca", "cca_csls", "cca_reranked")
 JUDGED = ("r_precision", "map_at_r")
 PEOPLE = ("crowd", "experts")
 SIDES = {"i2t": "image_to_text", "t2i": "text_to_image"}
@@ -209,7 +209,7 @@ def _over_photos(methods: Sequence[Method], sides: Sequence[np.ndarray]) -> dict
         values += np.nanmean(side, axis=0)
     ends = np.cumsum([len(method.lines) for method in methods])[:-1]
     parts = zip(methods, np.split(values, ends), np.split(drawn, ends, axis=1), strict=True)
-    return {m.name: Runs(*own, m.name not in (*WITHOUT_SEEDS, "chance")) for m, *own in parts}
+    return {m.name: Runs(*own, m.name not in WITHOUT_SEEDS) for m, *own in parts}
 
 
 def pooled_seeds(all_runs: Iterable[Runs]) -> Seeds | None:
