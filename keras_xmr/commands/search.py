@@ -16,14 +16,11 @@ import argparse
 import json
 import logging
 import shlex
-import urllib.error
-import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from data_pipelines.sources.text_files import lines_of
 from keras_xmr.commands._options import (
@@ -128,6 +125,7 @@ def _answers_of_server(
     from pydantic import TypeAdapter, ValidationError
 
     from keras_xmr.search import SearchResult
+    from keras_xmr.search.server.running import send_search
 
     address = address.rstrip("/")
     if not address.startswith(("http://", "https://")):
@@ -147,32 +145,12 @@ def _answers_of_server(
     for title, query in _queries(arguments):
         query.check()
         parts = {"texts": query.texts, "unlike": query.unlike}
-        answer = _post(f"{address}/search", body | parts)
+        answer = send_search(address, body | parts)
         try:
             answers.append((title, results.validate_python(answer)))
         except ValidationError:
             raise UserError(f"{address} is not a server of this version of keras_xmr") from None
     return answers
-
-
-def _post(url: str, body: Mapping[str, Any]) -> Any:
-    """Sends a search, and returns the answer of the server.
-
-    Raises:
-        UserError: If the server refuses, or gives no answer.
-    """
-    headers = {"Content-Type": "application/json"}
-    try:
-        request = urllib.request.Request(url, json.dumps(body).encode(), headers)
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return json.load(answer)
-    except urllib.error.HTTPError as error:
-        reason = f"{error.code} {error.reason}"
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            reason = json.load(error)["error"]
-        raise UserError(f"{url} refuses the search: {reason}") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{url} gives no answer to the search: {error}") from None
 
 
 def _print(answers: Sequence[tuple[str, SearchResult]], as_json: bool) -> None:

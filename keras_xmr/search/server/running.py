@@ -1,13 +1,16 @@
-"""A running server leaves its address in the folder of its index, where searches find it."""
+"""A running server leaves its address in the folder of its index; searches find it and ask it."""
 
 from __future__ import annotations
 
 import json
+import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
+from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import atomic_write
 
 _FILE = "server.json"
@@ -43,3 +46,27 @@ def server_address(index: Path) -> str:
             return address if json.load(answer)["server"] == content["server"] else ""
     except (OSError, ValueError, KeyError, TypeError):
         return ""
+
+
+def send_search(address: str, body: Mapping[str, Any]) -> Any:
+    """Sends a search to the server at an address, and returns its answer.
+
+    Args:
+        address: Without a slash at the end.
+        body: The fields of `/search`.
+
+    Raises:
+        UserError: If the server refuses, or gives no answer.
+    """
+    url, headers = f"{address}/search", {"Content-Type": "application/json"}
+    try:
+        request = urllib.request.Request(url, json.dumps(body).encode(), headers)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        reason = f"{error.code} {error.reason}"
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            reason = json.load(error)["error"]
+        raise UserError(f"{url} refuses the search: {reason}") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{url} gives no answer to the search: {error}") from None
