@@ -93,14 +93,15 @@ def _in_blocks(function: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> T
     count, candidates = inputs[0].shape
     if count is None or candidates is None:
         return ops.map(lambda row: function(*(part[None] for part in row))[0], inputs)
-    size = max(1, min(count, _AT_ONCE // candidates**2))
-    if size == count:
+    blocks = -(-count // max(1, _AT_ONCE // candidates**2))
+    if blocks == 1:
         return function(*inputs)
-    # The last block is made whole by the first rows.
+    # Blocks are as equal as can be; the last one is made whole by the first rows.
+    size = -(-count // blocks)
     spare = -count % size
     whole = [ops.concatenate([part, part[:spare]], axis=0) for part in inputs]
-    blocks = tuple(ops.reshape(part, (-1, size, candidates)) for part in whole)
-    mapped = ops.map(lambda block: function(*block), blocks)
+    stacked = tuple(ops.reshape(part, (-1, size, candidates)) for part in whole)
+    mapped = ops.map(lambda block: function(*block), stacked)
     return ops.reshape(mapped, (count + spare, -1))[:count]
 
 
