@@ -512,7 +512,7 @@ def _lines_of_baselines(
             random = np.random.default_rng([seed, zlib.crc32(pairs[2].images.tobytes())])
             scores = random.random((len(pairs[2].images), len(pairs[2].captions)))
         elif name == SHORTEST_FIRST:
-            scores = shortest_first(splits[2].texts, len(splits[2]))[0]
+            scores = shortest_first(splits[2].texts, len(splits[2]))
         else:
             parts, correction = BASELINES[name]
             val, scores = measure_baseline([embed(part) for part in parts], correction, pairs[1])
@@ -590,14 +590,11 @@ def _known(values: np.ndarray) -> dict[str, list[float]]:
     return {"queries": queries.tolist(), "values": values[queries].round(4).tolist()}
 
 
-def shortest_first(texts: Sequence[str], images: int) -> tuple[np.ndarray, np.ndarray]:
-    """Scores (images, captions) of each direction: the shortest captions first, whatever the image.
-
-    Ties, and images as answers, are in a random order.
-    """
+def shortest_first(texts: Sequence[str], images: int) -> np.ndarray:
+    """Scores (images, captions): the shortest captions first, ties at random."""
     ties = np.random.default_rng(0).random((images, len(texts))) / 2
     few_words = -np.array([len(text.split()) for text in texts], np.float64)
-    return few_words[None, :] + ties, ties
+    return few_words[None, :] + ties
 
 
 def _parser() -> argparse.ArgumentParser:
