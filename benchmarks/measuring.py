@@ -24,6 +24,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -405,7 +406,8 @@ alternate in one run, so trust speed-ups more than times.
 * *speed-up*: the time of the baseline divided by ours, or the range of this ratio over machines.
 * *memory*: the peak of additional memory.
 * *share of the bound*: our speed divided by the fastest that the machine can reach. This bound is
-  measured in the same run, by large matrix products, copies of an array, or work such as decoding.
+  measured in the same run, by large matrix products, copies of an array, or work such as decoding,
+  of which more than 1 is possible.
 * Some rows have a goal: a speed-up, or a time as a multiple of the bound (columns `at_least` and
   `at_most` of the CSV file). Rows that miss it are named; the column `why` has the reason.
 """
@@ -468,7 +470,8 @@ def page(found: dict[str, list[Row]], failed: dict[str, str]) -> str:
             continue
         heading, text = about(part)
         command = f"Command: `python benchmarks/measuring.py {part}`"
-        lines += [f"## {heading}", "", *filter(None, [text, command]), ""]
+        paragraph = textwrap.fill(f"{text} {command}".strip(), 136, break_on_hyphens=False)
+        lines += [f"## {heading}", "", paragraph, ""]
         lines += ["| " + " | ".join(COLUMNS) + " |"]
         lines += ["| --- | --- | ---: | ---: | ---: | ---: | ---: | --- | --- |"]
         goals = [row for row in rows if row.at_most or row.at_least]

@@ -41,6 +41,7 @@ from keras_xmr.config.loader import load_config
 from keras_xmr.config.registry import components
 from keras_xmr.config.schema import weight_of
 from keras_xmr.evaluation.cca import CanonicalCorrelations
+from keras_xmr.evaluation.embed import join
 from keras_xmr.evaluation.scoring import score_tiles
 from keras_xmr.heads.pooling import Projection
 from keras_xmr.layers import region_mask
@@ -56,10 +57,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs/results/birds.csv"
 SEEDS = (1, 2, 3)
 
-RATES = (4e-4, 1.6e-3)
-EDGE_STEPS = 2
-"""How often a rate at the edge moves on by a factor of 4."""
-BATCH = 250
+RATES = (6.25e-6, 2.5e-5, 1e-4, 4e-4, 1.6e-3, 6.4e-3)
 
 
 @dataclass(frozen=True)
@@ -72,8 +70,9 @@ class Row:
         values: Its values.
         sets: Further texts `key=value`.
         local: Whether its heads see places and words, not their average alone.
-        begins: "cca", or "random" weights, which need larger rates.
+        begins: "cca", or "random" weights, which need rates that are 16 times as large.
         csls: Whether it is also measured with the correction for hubs.
+        batch: Number of pairs of a step.
     """
 
     config: str
@@ -83,11 +82,12 @@ class Row:
     local: bool = False
     begins: str = "cca"
     csls: bool = False
+    batch: int = 250
 
     @property
     def rates(self) -> tuple[float, ...]:
         """The rates that are tried."""
-        return tuple(4 * rate for rate in RATES) if self.begins == "random" else RATES
+        return tuple(16 * rate for rate in RATES) if self.begins == "random" else RATES
 
 
 @dataclass(eq=False)
@@ -276,7 +276,9 @@ class Study:
         keras.utils.clear_session()
         keras.utils.set_random_seed(seed)
         model, phase = self._model(config, row), config.train.phases[0]
-        steps = len(self.train.caption_image) // min(BATCH, len(self.train.caption_image))
+        captions = len(self.train.caption_image)
+        size = min(row.batch, captions)
+        steps = captions // size
         optimizer = components("optimizer")[config.train.optimizer.name]
         model.compile(
             optimizer=optimizer(phase_schedule(phase, steps), **config.train.optimizer.options())
@@ -293,7 +295,7 @@ class Study:
         if model.objective.needs_relevance:
             y["relevance"] = tf.TensorSpec([None, None], tf.float32)
         batches = tf.data.Dataset.from_generator(
-            lambda: self._epoch(random, row.local, "relevance" in y), output_signature=(x, y)
+            lambda: self._epoch(random, size, row.local, "relevance" in y), output_signature=(x, y)
         )
         best: Any = (-1.0, 0, None)
         for epoch in range(1, phase.epochs + 1):
@@ -304,10 +306,9 @@ class Study:
         model.set_weights(best[2])
         return model, best[0], best[1]
 
-    def _epoch(self, random: Any, local: bool, relevance: bool) -> Iterator[Any]:
+    def _epoch(self, random: Any, size: int, local: bool, relevance: bool) -> Iterator[Any]:
         split = self.train
         order = random.permutation(len(split.caption_image))
-        size = min(BATCH, len(order))
         for rows in order[: len(order) // size * size].reshape(-1, size):
             images = split.caption_image[rows]
             x = {
@@ -337,7 +338,7 @@ class Study:
         size = config.model.dimension
         for options, shape, vectors, mean, kernel in starts:
             inputs = keras.Input(shape, dtype="float32")
-            pooling = partial(options.pooling.build, dimension=size)
+            pooling = options.pooling and partial(options.pooling.build, dimension=size)
             head = options.head.build(dimension=size, pooling=pooling, name="head")
             towers.append(keras.Model(inputs, head(inputs, mask=region_mask(inputs))))
             for layer in all_layers(head):
@@ -387,8 +388,12 @@ def blocks(count: int, size: int = 1024) -> Iterator[np.ndarray]:
         yield np.arange(begin, min(begin + size, count))
 
 
-def _joined(parts: Iterable[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+def _joined(parts: Iterable[dict[str, np.ndarray]]) -> dict[str, Any]:
     parts = list(parts)
+    if "mask" in parts[0]:
+        masks = [np.asarray(part["mask"]) > 0 for part in parts]
+        pairs = zip(parts, masks, strict=True)
+        return join([(np.asarray(p["tokens"])[mask], mask.sum(axis=1)) for p, mask in pairs])
     return {name: np.concatenate([np.asarray(part[name]) for part in parts]) for name in parts[0]}
 
 
@@ -510,8 +515,7 @@ def run_missing(study: Study, results: Path, rows: Sequence[str]) -> None:
         print(line.row, line.labels, line.seed, f"val {line.val:.2f}", *line.summary(), flush=True)
 
     def tune(name: str, labels: str) -> tuple[float, float]:
-        """The best rate with the first value of the knob, then the best value, then its edges."""
-
+        """The best rate with the first value of the knob, then the better value."""
         row = ROWS[name]
 
         def tried(rate: float, knob: float) -> Line:
@@ -525,10 +529,6 @@ def run_missing(study: Study, results: Path, rows: Sequence[str]) -> None:
 
         best = max((tried(rate, row.values[0]) for rate in row.rates), key=lambda line: line.val)
         best = max(best, tried(best.rate, row.values[1]), key=lambda line: line.val)
-        # A rate at the edge of the grid moves on as long as that is better.
-        factor = 0.25 if best.rate == row.rates[0] else 4
-        for _ in range(EDGE_STEPS):
-            best = max(best, tried(best.rate * factor, best.knob), key=lambda line: line.val)
         return best.rate, best.knob
 
     for name in PLAIN:

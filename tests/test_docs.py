@@ -95,7 +95,7 @@ def test_the_loss_of_the_tutorial_runs(tmp_path, monkeypatch):
     names = {}
     exec(compile(arrays, str(page), "exec"), names)
     assert 0 < float(names["value"]) < 10
-    overrides = re.findall(r"(plugins=\S+) .*?'(objective=.*?)'", page.read_text(), re.S)[0]
+    overrides = re.findall(r"'(plugins=\S+)' .*?'(objective=.*?)'", page.read_text(), re.S)[0]
     (settings,) = blocks("yaml", page)
     nt_xent = find_config("scenes_nt_xent")
     (tmp_path / "mine.yaml").write_text(settings.replace("scenes_nt_xent.yaml", str(nt_xent)))
