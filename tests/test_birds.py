@@ -68,7 +68,6 @@ def test_finished_runs_are_not_run_again(study, tmp_path, monkeypatch):
     lines = birds_tables.read_lines(results)
     rows = {(line.row, line.labels) for line in lines}
     assert {("vse0", "pairs"), ("vse0", "classes"), ("cca_csls", "pairs")} < rows
-    # The best rate is below both of the grid.
     assert {line.rate for line in lines if line.kind == "test" and line.seed} == {1e-4}
     before, count = results.read_text(), len(trained)
     birds.run_missing(study, results, ["vse0"])
