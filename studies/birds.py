@@ -34,7 +34,16 @@ from scipy.special import softmax
 sys.path.append(str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
-from birds_tables import COLUMNS, Line, add_paths, append_row, print_tables, read_lines
+from birds_tables import (
+    COLUMNS,
+    Line,
+    add_paths,
+    append_row,
+    draw_rows,
+    print_tables,
+    read_lines,
+    runs_of,
+)
 
 from keras_xmr.commands._steps import Run
 from keras_xmr.config.loader import load_config
@@ -558,11 +567,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--cub", type=Path, help="folder of CUB-200-2011 with captions and classes")
     parser.add_argument("--rows", type=lambda text: text.split(","), default=list(ROWS))
+    parser.add_argument("--figure", type=Path, help="draws the rows to a PNG file")
     options = add_paths(parser, RESULTS).parse_args(arguments)
     if options.cub:
         settings = make_settings(options, f"data.source.root={options.cub}")
         run_missing(read_splits(settings), options.results, options.rows)
     print_tables(read_lines(options.results))
+    if options.figure:
+        draw_rows(runs_of(read_lines(options.results)), options.figure)
 
 
 if __name__ == "__main__":

@@ -178,20 +178,26 @@ def contrast(runs: Runs, *terms: tuple[float, tuple[str, str]]) -> Difference:
     return Difference.of(by_class, between * seeds)
 
 
+def gains_of(runs: Runs) -> dict[str, Difference]:
+    """R-Precision of every row with annotated pairs, minus CCA with its own correction."""
+    gains = {}
+    for name, labels in runs:
+        if labels == "pairs" and name not in BASELINES:
+            baseline = BASELINES[name.endswith("_csls")], labels
+            gains[name] = contrast(runs, (1, (name, labels)), (-1, baseline))
+    return gains
+
+
 def rows_of(runs: Runs) -> list[list[str]]:
     """All rows with annotated pairs as labels, by R-Precision, compared with CCA."""
-    rows = []
+    rows, gains = [], gains_of(runs)
     for (name, labels), own in runs.items():
-        if labels != "pairs":
-            continue
-        figures = 100 * np.mean([line.figures.mean(axis=1) for line in own], axis=0)
-        cells = [PLAIN.get(name, f"`{name}`"), *(f"{value:.1f}" for value in figures)]
-        against = ["", ""]
-        if name not in BASELINES:
-            baseline = BASELINES[name.endswith("_csls")]
-            difference = contrast(runs, (1, (name, labels)), (-1, (baseline, labels)))
-            against = [str(difference), f"{difference.visible:.2f}"]
-        rows.append((figures[[0, 3]].mean(), [*cells, *against, str(len(own))]))
+        if labels == "pairs":
+            figures = 100 * np.mean([line.figures.mean(axis=1) for line in own], axis=0)
+            cells = [PLAIN.get(name, f"`{name}`"), *(f"{value:.1f}" for value in figures)]
+            gain = gains.get(name)
+            against = [str(gain), f"{gain.visible:.2f}"] if gain else ["", ""]
+            rows.append((figures[[0, 3]].mean(), [*cells, *against, str(len(own))]))
     return [row for _, row in sorted(rows, key=lambda row: -row[0])]
 
 
@@ -245,6 +251,21 @@ def print_tables(lines: Sequence[Line]) -> None:
     print_table(["order", "printed", "here", "visible from", "verdict"], orders_of(runs))
     header = ["labels", "hardest negative", "all negatives", "difference", "visible from"]
     print_table(header, labels_of(runs))
+
+
+def draw_rows(runs: Runs, path: Path) -> None:
+    """Draws the difference of every row from CCA, with its interval."""
+    from matplotlib.figure import Figure
+
+    gains = sorted(gains_of(runs).items(), key=lambda item: item[1].value)
+    figure = Figure((6.2, 0.3 * len(gains) + 1), layout="constrained")
+    axes = figure.subplots()
+    for place, (_, gain) in enumerate(gains):
+        axes.errorbar(gain.value, place, xerr=gain.half, fmt="ok", capsize=3)
+    axes.axvline(0, color="0.6")
+    axes.set_yticks(range(len(gains)), [PLAIN.get(name, name) for name, _ in gains])
+    axes.set_xlabel("R-Precision (%), mean of both directions, minus CCA")
+    figure.savefig(path, dpi=110)
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -450,70 +450,31 @@ def print_grades(lines: Sequence[dict[str, Any]]) -> None:
     print(f"whole seeds: {len(found[PLAIN, 0])}\n")
 
 
-def label_gaps(
-    lines: Sequence[dict[str, Any]],
-) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-    """By title of a column, RSUM by the truth of each method minus that with annotated pairs.
+def print_labels(lines: Sequence[dict[str, Any]]) -> None:
+    """Prints what RSUM by the truth gains by all true pairs, and loses by exchanged captions.
 
-    With all true pairs, and with exchanged captions; of the seeds that have both.
+    Of the seeds that have both trainings.
     """
+    kinds = {
+        f"all true pairs, {100 * share:.1f} %": ("complete", grade, 0.0)
+        for grade, share in enumerate(_shares(lines))
+        if grade in COMPLETE
+    }
+    kinds |= {f"{100 * s:.0f} % of captions exchanged": ("wrong", NOISY, s) for s in WRONG}
     found = {
         (line["labels"], line["grade"], line["wrong"], line["loss"], line["seed"]): line["truth"]
         for line in lines
     }
-    shares = _shares(lines)
-    columns = [
-        (f"all true pairs, {100 * shares[grade]:.1f} %", ("complete", grade, 0.0))
-        for grade in COMPLETE
-    ]
-    columns += [
-        (f"{100 * share:.0f} % of captions exchanged", ("wrong", NOISY, share)) for share in WRONG
-    ]
-    for title, (labels, grade, share) in columns:
-        gaps_of: dict[str, np.ndarray] = {}
-        for loss in METHODS:
-            pairs = [
-                ((labels, grade, share, loss, seed), ("annotated", grade, 0.0, loss, seed))
-                for seed in SEEDS
-            ]
-            of = [found[a] - found[b] for a, b in pairs if a in found and b in found]
-            if of:
-                gaps_of[loss] = np.array(of)
-        yield title, gaps_of
-
-
-def print_labels(lines: Sequence[dict[str, Any]]) -> None:
-    """Prints what RSUM by the truth gains by all true pairs, and loses by exchanged captions."""
-    columns = dict(label_gaps(lines))
-    rows = [
-        [loss, *(_cell(of[loss]) if loss in of else "-" for of in columns.values())]
-        for loss in METHODS
-    ]
-    print_table(["minus annotated pairs", *columns], rows)
-
-
-def draw_labels(lines: Sequence[dict[str, Any]], path: Path) -> None:
-    """Draws the same as `print_labels`, a row for each method."""
-    import matplotlib.pyplot as plt
-
-    from keras_xmr.evaluation.reporting.pictures import save_plot
-
-    plt.rcParams["font.size"] = 13
-    drawing, axis = plt.subplots(figsize=(6.2, 7))
-    for number, (title, of) in enumerate(label_gaps(lines)):
-        places = [METHODS.index(loss) + 0.16 * (number - 1.5) for loss in of]
-        errors = np.nan_to_num([half_width(gap) for gap in of.values()])
-        values = [gap.mean() for gap in of.values()]
-        axis.errorbar(
-            values, places, xerr=errors, linestyle="", marker="os^D"[number], capsize=3, label=title
-        )
-    axis.axvline(0, color="black", linewidth=0.8)
-    axis.set_yticks(range(len(METHODS)), [loss.replace(", ", ",\n") for loss in METHODS])
-    axis.invert_yaxis()
-    axis.grid(alpha=0.3)
-    axis.set_xlabel("RSUM by the truth, minus annotated pairs")
-    axis.legend(loc="upper center", bbox_to_anchor=(0.4, -0.12), frameon=False)
-    save_plot(drawing, path)
+    rows = []
+    for loss in METHODS:
+        cells = []
+        for labels, grade, share in kinds.values():
+            pairs = [((labels, grade, share, loss, s), ("annotated", grade, 0.0, loss, s))
+                     for s in SEEDS]  # fmt: skip
+            gains = [found[a] - found[b] for a, b in pairs if a in found and b in found]
+            cells.append(_cell(np.array(gains)) if gains else "-")
+        rows.append([loss, *cells])
+    print_table(["minus annotated pairs", *kinds], rows)
 
 
 def half_width(values: np.ndarray) -> float:
@@ -580,10 +541,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--table", action="store_true", help="prints what is there, as Markdown")
     parser.add_argument("--figure", type=Path, help="draws losses by grade to a PNG file")
-    parser.add_argument("--labels-figure", type=Path, help="draws what labels cost to a PNG file")
     options = parser.parse_args(arguments)
     lines = read_lines(options.results)
-    if options.table or options.figure or options.labels_figure:
+    if options.table or options.figure:
         if not any(len(differences) for *_, differences in gaps(lines, "truth")):
             parser.error(f"{options.results} has no whole seed yet")
         if options.table:
@@ -591,8 +551,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print_labels(lines)
         if options.figure:
             draw(lines, options.figure)
-        if options.labels_figure:
-            draw_labels(lines, options.labels_figure)
         return
     keys = tuple(Task.__dataclass_fields__)
     done = {tuple(line[key] for key in keys) for line in lines}
