@@ -8,11 +8,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_xmr.evaluation.comparison.results import Methods, RunResult
 from keras_xmr.evaluation.reporting.metric_tables import (
     CHANCE,
     CONDENSED,
@@ -33,6 +32,9 @@ from keras_xmr.metrics.bootstrap import (
 )
 from keras_xmr.metrics.names import metric_value
 from keras_xmr.metrics.ranking import RECALL_AT
+
+if TYPE_CHECKING:  # Reading runs needs YAML, which the metrics alone do not install.
+    from keras_xmr.evaluation.comparison.results import Methods, RunResult
 
 ANNOTATED = "metrics"
 """The kind of judgements without a name: those of the data set."""

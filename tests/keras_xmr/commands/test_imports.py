@@ -39,6 +39,7 @@ WITH_NUMPY_AND_SCIPY = """
 import sys
 import keras_xmr.metrics, keras_xmr.judgements, keras_xmr.relevance
 import keras_xmr.reranking
+keras_xmr.compare, keras_xmr.compare_systems
 loaded = {name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names
 assert {"numpy", "scipy"} <= loaded
 absent = {"tensorflow", "keras", "pydantic", "tqdm", "rich", "yaml", "PIL", "matplotlib"}
