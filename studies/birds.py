@@ -400,7 +400,7 @@ def blocks(count: int, size: int = 1024) -> Iterator[np.ndarray]:
 
 def _joined(parts: Iterable[dict[str, np.ndarray]]) -> dict[str, Any]:
     parts = list(parts)
-    if "mask" in parts[0]:
+    if "tokens" in parts[0]:
         masks = [np.asarray(part["mask"]) > 0 for part in parts]
         pairs = zip(parts, masks, strict=True)
         return join([(np.asarray(p["tokens"])[mask], mask.sum(axis=1)) for p, mask in pairs])

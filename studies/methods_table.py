@@ -108,6 +108,7 @@ PARTS = (
     ("VSRN: Smooth-AP, not InfoNCE", "vsrn_smooth_ap", "vsrn_nt_xent"),
     ("VSRN: the hardest negative, not all", "vsrn_hardest", "vsrn_triplet"),
     ("Hardest negative, not all", "vsepp", "vse0"),
+    ("Sum of baselines: fast re-ranking, not CSLS", "sum_reranked", "sum_csls"),
     ("Smooth-AP, not the hardest negative", "smooth_ap", "vsepp"),
     ("InfoNCE, not the hardest negative", "nt_xent", "vsepp"),
 )
@@ -321,7 +322,7 @@ def parts_of(methods: Sequence[Method]) -> Iterator[dict[str, str]]:
 
 def config_name(name: str) -> str:
     """The config of a method by its name in tables."""
-    return name if name == "csv_pretrained" else f"csv_pretrained_{name}"
+    return name if name in ("csv_pretrained", *_LABELS) else f"csv_pretrained_{name}"
 
 
 def print_columns(rows: Sequence[Mapping[str, str]]) -> None:

@@ -84,8 +84,9 @@ def test_every_row_has_a_config(study, name):
 
 
 @pytest.mark.slow
-def test_a_row_is_trained_and_measured(study):
-    row = birds.ROWS["pcme_daa"]
+@pytest.mark.parametrize("name", ["pcme_daa", "dvse_k2"])
+def test_a_row_is_trained_and_measured(study, name):
+    row = birds.ROWS[name]
     model, val, _ = study.fit(row, 1e-3, row.values[0], 0)
     assert 0 < val <= 100
     for _, figures in study.tested(model, row):

@@ -17,6 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 import numpy as np
 import scipy.sparse
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -28,6 +29,7 @@ from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, cor
 
 from keras_xmr.utils.documentation import page
 from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.files import user_path
 from keras_xmr.utils.messages import cut, nearest
 from keras_xmr.utils.plugins import PluginError, plugin_classes
 from keras_xmr.utils.tables import on_one_line
@@ -252,10 +254,14 @@ def draw_split(key: str, val_share: float, test_share: float) -> Split:
     return "val" if draw < test_share + val_share else "train"
 
 
+UserPath = Annotated[Path, AfterValidator(user_path)]
+"""A path that may begin with `~`."""
+
+
 class FolderSource(Source):
     """A source of one folder, of photos in `photos_folder` unless it reads them otherwise."""
 
-    root: Path
+    root: UserPath
     """Folder that holds everything below."""
 
     def file_of(self, entry: Entry) -> Path:

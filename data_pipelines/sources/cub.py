@@ -17,6 +17,7 @@ from data_pipelines.sources.base import (
     SourceError,
     Split,
     UnreadableError,
+    UserPath,
     file_bytes,
     inside,
     where_to_get,
@@ -42,7 +43,7 @@ class CubSource(FolderSource):
 
     name: Literal["cub"] = "cub"
 
-    root: Path
+    root: UserPath
     """Folder of CUB-200-2011: it holds `images.txt`, `image_class_labels.txt`, `images/`."""
 
     captions: str = "text_c10"

@@ -14,7 +14,7 @@ from keras_xmr.config.schema import Config
 from keras_xmr.runs.cluster import cluster_of
 from keras_xmr.runs.folder import RunFolder, load_run
 from keras_xmr.utils.errors import UserError
-from keras_xmr.utils.files import check_folder
+from keras_xmr.utils.files import check_folder, user_path
 from keras_xmr.utils.messages import cut, nearest
 
 DEMO = "scenes_pcme"
@@ -40,7 +40,7 @@ def add_value(options: Options, flag: str, placeholder: str, text: str, **more: 
 
 def add_path(options: Options, flag: str, kind: str, text: str, **more: Any) -> None:
     """Adds an option for a path; `kind` is its placeholder in the help: FILE or FOLDER."""
-    add_value(options, flag, kind, text, type=Path, **more)
+    add_value(options, flag, kind, text, type=user_path, **more)
 
 
 def add_list(options: Options, flag: str, placeholder: str, text: str, **more: Any) -> None:
@@ -75,7 +75,7 @@ def add_runs(options: Options) -> None:
 
 def add_run_folders(options: Options, text: str) -> None:
     """Adds `--run` and `--runs`, which both append to `runs`."""
-    add_list(options, "--run", "FOLDER", text, dest="runs", type=Path)
+    add_list(options, "--run", "FOLDER", text, dest="runs", type=user_path)
     text = "several of them, separated by commas"
     add_list(options, "--runs", "FOLDERS", text, action="extend", type=_folders)
 
@@ -245,4 +245,4 @@ def _overrides(arguments: argparse.Namespace) -> list[str]:
 
 
 def _folders(text: str) -> list[Path]:
-    return [Path(word) for word in words(text)]
+    return [user_path(word) for word in words(text)]

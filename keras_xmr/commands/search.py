@@ -37,7 +37,7 @@ from keras_xmr.config.loader import ConfigError
 from keras_xmr.config.program import program
 from keras_xmr.runs.folder import load_run
 from keras_xmr.utils.errors import UserError
-from keras_xmr.utils.files import check_folder
+from keras_xmr.utils.files import check_folder, user_path
 
 if TYPE_CHECKING:
     from keras_xmr.search import Query, SearchResult
@@ -50,7 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("texts", nargs="*", metavar="TEXT", help="description of the photos")
     text = "instead of --index: http://HOST:PORT of `serve`, which has loaded the model"
     add_value(add_index(parser), "--server", "ADDRESS", text)
-    add_list(parser, "--image", "FILE", "query photo, which results should resemble", type=Path)
+    add_list(
+        parser, "--image", "FILE", "query photo, which results should resemble", type=user_path
+    )
     add_list(parser, "--not", "TEXT", "description of what results should not show", dest="unlike")
     add_path(parser, "--queries", "FILE", "file with one query per line (instead of TEXT)")
     text = "number of results; default 10"

@@ -32,6 +32,11 @@ NO_ARRAY = (
 """Exceptions that `numpy.load` raises for files without a complete array."""
 
 
+def user_path(text: str | Path) -> Path:
+    """Returns a path whose `~` is the home folder: shells keep it in `--images=~/photos`."""
+    return Path(os.path.expanduser(text))
+
+
 def bytes_after(array: np.ndarray, path: Path) -> int:
     """Returns the number of bytes of a file after its memory-mapped array; 0 for other arrays.
 

@@ -32,6 +32,13 @@ def read(section):
     return source, splits, problems
 
 
+def test_a_folder_may_be_named_from_home(tmp_path, monkeypatch):
+    section = datasets.csv_photos(tmp_path / "photos")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    _, splits, _ = read(section | {"root": "~/photos"})
+    assert len(splits["val"]) == 4
+
+
 def test_coco_takes_the_order_and_splits_of_karpathy(tmp_path):
     source, splits, problems = read(datasets.coco(tmp_path))
     assert [e.key for e in splits["train"]] == ["25", "73", "41"]  # 73 is restval

@@ -133,7 +133,7 @@ def baseline_lines(evaluation: Evaluation) -> list[str]:
             f"{100 * gap.high:+.1f}) compared with {rsum}."
         )
         if evaluation.is_trained and gap.low <= 0:
-            line += " Training gained nothing over it."
+            line += " No gain of training over it was found."
         lines.append(line)
     return lines
 

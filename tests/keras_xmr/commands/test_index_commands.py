@@ -59,7 +59,7 @@ def indexed(call, tmp_path):
     return SimpleNamespace(call=call, told=told)
 
 
-def test_index_says_what_was_done_and_what_is_next(indexed):
+def test_index_says_what_was_done_and_what_is_next(indexed, tmp_path, monkeypatch):
     first, *rest = indexed.told.splitlines()
     assert first == "15 photos (15 new) in run/index"
     assert "skipped, since they cannot be read: 1" in rest
@@ -68,7 +68,9 @@ def test_index_says_what_was_done_and_what_is_next(indexed):
         "try next: keras-xmr search --index=run/index 'your query'",
         "          keras-xmr serve --index=run/index",
     ]
-    again = indexed.call(index, "--run=run", "--images=photos", "--no-answer-sets")
+    # A shell does not replace the home folder there.
+    monkeypatch.setenv("HOME", str(tmp_path))
+    again = indexed.call(index, "--run=run", "--images=~/photos", "--no-answer-sets")
     assert again.startswith("15 photos (nothing new)")
 
 

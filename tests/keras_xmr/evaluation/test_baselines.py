@@ -101,7 +101,7 @@ def test_it_finds_what_is_linear(evaluate):
     opening = r"Given a caption, the model puts a right photo first in \d+ of 100 .* 40 photos"
     assert re.match(opening, lines[0])
     assert lines[-1].startswith(f"Worse than a {baselines.LINEAR} on the same features: RSUM -")
-    assert lines[-1].endswith("Training gained nothing over it.")
+    assert lines[-1].endswith("No gain of training over it was found.")
 
 
 def test_it_is_corrected_for_hubs_where_the_model_is(evaluate):
@@ -120,7 +120,7 @@ def test_it_finds_nothing_in_noise(evaluate):
     assert found.low < 0 < found.high
     line = plain_lines(evaluation)[-1]
     assert line.startswith("No better than a")
-    assert line.endswith("Training gained nothing over it.")
+    assert line.endswith("No gain of training over it was found.")
     evaluation.images = 9
     assert "are too few to compare the model with it" in plain_lines(evaluation)[-1]
 
