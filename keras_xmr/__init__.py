@@ -1,9 +1,9 @@
 """Image-text retrieval with many relevant items per query, in TensorFlow and Keras 3.
 
 Every part can be imported separately (`docs/how_to/python.md`). Names in `__all__` here and in the
-packages named here (`losses`, `matchers`, `heads`, `heads.pooling`, `encoders`, `layers`,
-`training.optimizers`, `embeddings`, `metrics`, `relevance`, `reranking`) is stable: from one minor
-version to the next it keeps its names and its results, or the changelog has the replacement.
+packages `losses`, `matchers`, `heads`, `heads.pooling`, `encoders`, `layers`, `training.optimizers`,
+`embeddings`, `metrics`, `relevance` and `reranking` are stable: from one minor version to the next
+they keep their meaning and their results, or the changelog has the replacement.
 So are the command line, the keys of configs, and the files of a run. Everything else,
 and every name that begins with `_`, may change at any time.
 

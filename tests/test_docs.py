@@ -153,7 +153,7 @@ TESTED = {
     "first_experiment.md": 1,
     "first_loss.md": 2,
     "pytorch.md": 1,  # backends/test_tutorials.py
-    "jax.md": 1,  # backends/test_tutorials.py
+    "jax.md": 2,  # backends/test_tutorials.py
     "add_a_method.md": 1,  # keras_xmr/config/test_plugins.py
     "plugins.md": 3,  # keras_xmr/config/test_plugins.py
     "compare.md": 1,  # keras_xmr/metrics/test_compare.py
