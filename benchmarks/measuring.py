@@ -397,19 +397,16 @@ _INTRODUCTION = """\
 # Benchmarks
 
 How fast each part of `keras_xmr` is, compared with other programs and with what the machine can do.
-`make bench` measures this and writes the page; [benchmarks.csv](benchmarks.csv) has all rows, also
-of former scripts (commit 537237f3). The machines have two processors (x86_64); nothing ran on a
-GPU. Times are medians, with the processor time of all threads in brackets. Ours and the baseline
-alternate in one run, so trust speed-ups more than times.
+`make bench` writes the page; [benchmarks.csv](benchmarks.csv) has all rows, also of former scripts
+(commit 537237f3). Machines have two processors (x86_64) and no GPU. Times are medians, with the
+processor time of all threads in brackets. Ours and the baseline alternate: trust ratios first.
 
 * *baseline*: a released program, another library, or the printed formula; the last column names it.
 * *speed-up*: the time of the baseline divided by ours, or the range of this ratio over machines.
 * *memory*: the peak of additional memory.
-* *share of the bound*: our speed divided by the fastest that the machine can reach. This bound is
-  measured in the same run, by large matrix products, copies of an array, or work such as decoding,
-  of which more than 1 is possible.
-* Some rows have a goal: a speed-up, or a time as a multiple of the bound (columns `at_least` and
-  `at_most` of the CSV file). Rows that miss it are named; the column `why` has the reason.
+* *share of the bound*: our speed divided by that of large matrix products, of copies of an array,
+  or of work such as decoding, in the same run; more than 1 is possible.
+* Rows with a goal (columns `at_least`, `at_most` of the CSV file) that miss it are named.
 """
 
 
@@ -469,21 +466,20 @@ def page(found: dict[str, list[Row]], failed: dict[str, str]) -> str:
         if not (rows := found.get(part)):
             continue
         heading, text = about(part)
-        command = f"Command: `python benchmarks/measuring.py {part}`"
-        paragraph = textwrap.fill(f"{text} {command}".strip(), 136, break_on_hyphens=False)
+        text += f" Command: `python benchmarks/measuring.py {part}`"
+        paragraph = textwrap.fill(text.strip(), 136, break_on_hyphens=False)
         lines += [f"## {heading}", "", paragraph, ""]
         lines += ["| " + " | ".join(COLUMNS) + " |"]
         lines += ["| --- | --- | ---: | ---: | ---: | ---: | ---: | --- | --- |"]
         goals = [row for row in rows if row.at_most or row.at_least]
-        others = [row for row in rows if row not in goals]
-        shown = goals[:WITH_GOALS] + others[:WITHOUT]
+        shown = goals[:WITH_GOALS] + [row for row in rows if row not in goals][:WITHOUT]
         lines += ["| " + " | ".join(cells(row)) + " |" for row in rows if row in shown]
+        notes = [f"Not measured to its end: {failed[part]}"] if part in failed else []
         if more := len(rows) - len(shown):
-            lines += ["", f"{more} more rows are in [benchmarks.csv](benchmarks.csv)."]
+            notes.append(f"{more} more rows are in [benchmarks.csv](benchmarks.csv).")
         if short := [row.what.partition(":")[0] for row in rows if row.shortfall]:
-            names = "; ".join(dict.fromkeys(short))
-            lines += ["", f"These miss their goal: {names}."]
-        lines += ["", f"Not measured to its end: {failed[part]}", ""] if part in failed else [""]
+            notes.append(f"These miss their goal: {'; '.join(dict.fromkeys(short))}.")
+        lines += ["", " ".join(notes), ""] if notes else [""]
     return "\n".join(lines).rstrip() + "\n"
 
 
