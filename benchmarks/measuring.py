@@ -404,8 +404,8 @@ processor time of all threads in brackets. Ours and the baseline alternate: trus
 * *baseline*: a released program, another library, or the printed formula; the last column names it.
 * *speed-up*: the time of the baseline divided by ours, or the range of this ratio over machines.
 * *memory*: the peak of additional memory.
-* *share of the bound*: our speed divided by that of large matrix products, of copies of an array,
-  or of work such as decoding, in the same run; more than 1 is possible.
+* *share of the bound*: our speed divided by the speed of large matrix products, of copies, or of
+  work such as decoding, in the same run. More than 1 is possible.
 * Rows with a goal (columns `at_least`, `at_most` of the CSV file) that miss it are named.
 """
 
