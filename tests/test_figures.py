@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "studies" / "results"
 PAGES = [ROOT / "README.md", *(ROOT / "docs/results" / f"{n}.md" for n in ("flickr8k", "scenes"))]
 PAGES += [ROOT / "docs/results" / f"{name}.md" for name in ("index", "own_photos", "search")]
-UNTIED = {"own_photos.md": 1, "scenes.md": 7, "search.md": 3}
+UNTIED = {"own_photos.md": 2, "scenes.md": 7, "search.md": 3}
 """Rows of runs that are not tracked, by page: none may come on top."""
 UNTIED_INTERVALS = Counter({"own_photos.md": 4})
 """The same of intervals in sentences: the choices for `csv_pretrained`."""
