@@ -21,10 +21,6 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "studies" / "results"
 PAGES = [ROOT / "README.md", *(ROOT / "docs/results" / f"{n}.md" for n in ("flickr8k", "scenes"))]
 PAGES += [ROOT / "docs/results" / f"{name}.md" for name in ("index", "own_photos", "search")]
-UNTIED = {"own_photos.md": 2, "scenes.md": 7, "search.md": 3}
-"""Rows of runs that are not tracked, by page: none may come on top."""
-UNTIED_INTERVALS = Counter({"own_photos.md": 4, "index.md": 1})
-"""The same of intervals in sentences: choices for `csv_pretrained`, and MSRM above square roots."""
 
 measuring = benchmark("measuring")
 
@@ -93,7 +89,7 @@ def test_rows_of_tables_are_of_tracked_results(tracked):
             if not any(numbers(row) <= known for known in tracked):
                 untied[page.name] += 1
                 print(page.name, row)
-    assert {page: count for page, count in untied.items() if count > UNTIED.get(page, 0)} == {}
+    assert untied == {}
 
 
 def test_intervals_in_sentences_are_of_tracked_results(tracked):
@@ -108,7 +104,7 @@ def test_intervals_in_sentences_are_of_tracked_results(tracked):
             if not any(set(found) <= row for row in known):
                 untied[page.name] += 1
                 print(page.name, found)
-    assert {page: count for page, count in untied.items() if count > UNTIED_INTERVALS[page]} == {}
+    assert untied == {}
 
 
 def test_a_figure_that_nobody_measured_is_found(tracked):
