@@ -20,7 +20,9 @@ from benchmark_modules import benchmark
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "studies" / "results"
 PAGES = [ROOT / "README.md", *(ROOT / "docs/results" / f"{n}.md" for n in ("flickr8k", "scenes"))]
-PAGES += [ROOT / "docs/results" / f"{name}.md" for name in ("index", "own_photos", "search")]
+PAGES += [
+    ROOT / "docs/results" / f"{name}.md" for name in ("index", "own_photos", "rows", "search")
+]
 
 measuring = benchmark("measuring")
 
@@ -74,7 +76,7 @@ def tracked() -> list[set[str]]:
                 if path.stem == "flickr8k_methods":
                     methods[row[0]] |= rows[-1]
     rows += methods.values()
-    for name in ("flickr8k_methods", "flickr8k_curve", "flickr8k_equal_features"):
+    for name in ("flickr8k_methods", "flickr8k_curve", "flickr8k_equal_features", "later_methods"):
         rows += recalls_of_ranks(RESULTS / f"{name}.jsonl").values()
     for path in RESULTS.glob("flickr8k_people_*.jsonl"):
         values = re.findall(r"\d+\.\d+(?:e-\d+)?|\d+", path.read_text("utf-8"))
@@ -86,7 +88,9 @@ def test_rows_of_tables_are_of_tracked_results(tracked):
     untied = Counter()
     for page in PAGES:
         for row in printed_rows(page):
-            if not any(numbers(row) <= known for known in tracked):
+            # Without an interval a row of the papers has the numbers of their equations.
+            is_ours = page.name != "rows.md" or "[" in row
+            if is_ours and not any(numbers(row) <= known for known in tracked):
                 untied[page.name] += 1
                 print(page.name, row)
     assert untied == {}
