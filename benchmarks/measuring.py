@@ -406,7 +406,7 @@ processor time of all threads in brackets. Ours and the baseline alternate: trus
 * *memory*: the peak of additional memory.
 * *share of the bound*: our speed divided by the speed of large matrix products, of copies, or of
   work such as decoding, in the same run. More than 1 is possible.
-* Rows with a goal (columns `at_least`, `at_most` of the CSV file) that miss it are named.
+* Rows that miss a goal (`at_least`, `at_most` in the CSV file) are named; `why` has the reason.
 """
 
 

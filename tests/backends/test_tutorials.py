@@ -26,7 +26,8 @@ def test_the_tutorial_learns(random, tmp_path, monkeypatch, capsys):
     page = (TUTORIALS / PAGES[keras.backend.backend()]).read_text("utf-8")
     code, names = "\n".join(re.findall(r"```python\n(.*?)```", page, re.S)), {}
     exec(compile(code, PAGES[keras.backend.backend()], "exec"), names)
-    assert np.isfinite(names.get("slopes", [1.0])[0])
+    if keras.backend.backend() == "jax":
+        assert np.isfinite(names["slopes"][0])
     rsum = float(capsys.readouterr().out)
     assert rsum > 3.0, "of 6; chance is 0.8"
 
