@@ -18,8 +18,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,8 @@ sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
 from birds_tables import (
     COLUMNS,
+    METRICS,
+    RANDOM,
     Line,
     add_paths,
     append_row,
@@ -45,16 +47,20 @@ from birds_tables import (
     runs_of,
 )
 
+from data_pipelines.batches import image_batches
 from keras_xmr.commands._steps import Run
 from keras_xmr.config.loader import load_config
 from keras_xmr.config.registry import components
 from keras_xmr.config.schema import weight_of
+from keras_xmr.encoders import InputSpec
 from keras_xmr.evaluation.cca import CanonicalCorrelations
 from keras_xmr.evaluation.embed import join
 from keras_xmr.evaluation.scoring import score_tiles
 from keras_xmr.heads.pooling import Projection
-from keras_xmr.layers import region_mask
+from keras_xmr.judgements import judge
+from keras_xmr.layers import ImageBackbone, region_mask
 from keras_xmr.layers.keras_compat import all_layers
+from keras_xmr.metrics import ScoreMatrices, evaluate_scores
 from keras_xmr.model.objective import Objective
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.relevance import TOKENIZERS, BatchRelevance, weigh
@@ -79,6 +85,8 @@ class Row:
         values: Its values.
         sets: Further texts `key=value`.
         local: Whether its heads see places and words, not their average alone.
+        freed: The side whose encoder has its last stage trained, too: the last two layers of the
+            text encoder, or what is between the last two maps of the image encoder.
         begins: "cca", or "random" weights, which need rates that are 16 times as large.
         csls: Whether it is also measured with the correction for hubs.
         batch: Number of pairs of a step.
@@ -89,6 +97,7 @@ class Row:
     values: tuple[float, float]
     sets: tuple[str, ...] = ()
     local: bool = False
+    freed: str = ""
     begins: str = "cca"
     csls: bool = False
     batch: int = 250
@@ -96,7 +105,7 @@ class Row:
     @property
     def rates(self) -> tuple[float, ...]:
         """The rates that are tried: of rows that take minutes to train the smaller ones."""
-        rates = RATES[:4] if self.local else RATES
+        rates = RATES[: 3 if self.freed else 4] if self.local or self.freed else RATES
         return tuple(16 * rate for rate in rates) if self.begins == "random" else rates
 
 
@@ -112,6 +121,7 @@ class Split:
         caption_image: The row of the photo of each caption, (M,).
         classes: The class of each photo, (N,).
         relevance: Relevance of captions to photos, CIDEr; None where it is not read.
+        maps: Gives the last map but one of the image encoder, (N, H, W, C).
     """
 
     images: np.ndarray
@@ -121,47 +131,44 @@ class Split:
     caption_image: np.ndarray
     classes: np.ndarray
     relevance: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
+    maps: Callable[[], np.ndarray] | None = None
 
     @property
     def caption_classes(self) -> np.ndarray:
         """The class of each caption, (M,)."""
         return self.classes[self.caption_image]
 
-    def read_images(self, rows: np.ndarray, local: bool) -> np.ndarray:
+    def read_images(self, rows: np.ndarray, row: Row) -> np.ndarray:
         """Inputs of the image tower, float32."""
-        return (self.images if local else self.image_means)[rows].astype(np.float32)
+        if row.freed == "image" and self.maps is not None:
+            return self.maps()[rows].astype(np.float32)
+        return (self.images if row.local else self.image_means)[rows].astype(np.float32)
 
-    def read_captions(self, rows: np.ndarray, local: bool) -> np.ndarray:
+    def read_captions(self, rows: np.ndarray, row: Row) -> np.ndarray:
         """Inputs of the text tower, float32."""
-        return self.captions.read(rows) if local else self.caption_means[rows]
+        whole = row.local or row.freed == "text"
+        return self.captions.read(rows) if whole else self.caption_means[rows]
 
 
-def measure(scores: Any, image_classes: np.ndarray, caption_classes: np.ndarray) -> np.ndarray:
-    """R-Precision, R@1 and mAP@R of both directions by class, as fractions: (6, classes).
-
-    Where relevance is by classes, a class is sorted at once: a tenth of the time of
-    `keras_xmr.metrics`, of which the test says that it has the same figures.
+def measure(scores: Any, image_classes: np.ndarray, caption_image: np.ndarray) -> np.ndarray:
+    """`METRICS` by class, as fractions: (6, classes).
 
     Args:
-        scores: Scores of images as queries (N, M) and of captions as queries (M, N).
+        scores: Scores (N, M), or a matrix for each side as queries, (N, M) and (M, N).
         image_classes: (N,).
-        caption_classes: (M,).
+        caption_image: The row of the photo of each caption, (M,).
     """
-    found = []
-    sides = (image_classes, caption_classes)
-    for matrix, queries, items in zip(scores, sides, sides[::-1], strict=True):
-        columns = []
-        for label in np.unique(image_classes):
-            rows, count = matrix[queries == label], int((items == label).sum())
-            first = np.argpartition(-rows, count - 1, axis=1)[:, :count]
-            order = np.argsort(-np.take_along_axis(rows, first, 1), axis=1, kind="stable")
-            right = items[np.take_along_axis(first, order, 1)] == label
-            precision = right.cumsum(axis=1) / np.arange(1, count + 1)
-            columns.append(
-                [right.mean(), right[:, 0].mean(), (precision * right).sum(axis=1).mean() / count]
-            )
-        found.append(np.array(columns).T)
-    return np.concatenate(found)
+    labels = [(int(label),) for label in image_classes]
+    truth = judge("classes", caption_image, labels, len(labels))
+    if isinstance(scores, tuple):
+        scores = ScoreMatrices(scores[0], scores[1].T)
+    found = evaluate_scores(scores, truth).directions
+    of_class = {"i2t": image_classes, "t2i": image_classes[caption_image]}
+    return np.array([
+        [found[name[:3]].values[name[4:]][of_class[name[:3]] == label].mean()
+         for label in np.unique(image_classes)]
+        for name in METRICS
+    ])  # fmt: skip
 
 
 def of_validation(figures: np.ndarray) -> float:
@@ -232,8 +239,7 @@ class Study:
 
     @staticmethod
     def _measured(scores: Any, split: Split) -> np.ndarray:
-        both = scores if isinstance(scores, tuple) else (scores, scores.T)
-        return measure(both, split.classes, split.caption_classes)
+        return measure(scores, split.classes, split.caption_image)
 
     def plain(self, name: str) -> Iterator[tuple[str, float, np.ndarray]]:
         """A baseline in closed form, and it with the correction: name, validation, figures."""
@@ -295,8 +301,8 @@ class Study:
         )
         random = np.random.default_rng(seed)
         x = {
-            side: tf.TensorSpec([None, *shape], tf.float32)
-            for side, shape in zip(("image", "caption"), self._shapes(row), strict=True)
+            side: tf.TensorSpec([None, *tower.input.shape[1:]], tf.float32)
+            for side, tower in (("image", model.image_tower), ("caption", model.text_tower))
         }
         y = {
             "image_id": tf.TensorSpec([None], tf.int64),
@@ -305,7 +311,7 @@ class Study:
         if model.objective.needs_relevance:
             y["relevance"] = tf.TensorSpec([None, None], tf.float32)
         batches = tf.data.Dataset.from_generator(
-            lambda: self._epoch(random, size, row.local, "relevance" in y), output_signature=(x, y)
+            lambda: self._epoch(random, size, row, "relevance" in y), output_signature=(x, y)
         )
         best: Any = (-1.0, 0, None)
         for epoch in range(1, phase.epochs + 1):
@@ -316,41 +322,36 @@ class Study:
         model.set_weights(best[2])
         return model, best[0], best[1]
 
-    def _epoch(self, random: Any, size: int, local: bool, relevance: bool) -> Iterator[Any]:
+    def _epoch(self, random: Any, size: int, row: Row, relevance: bool) -> Iterator[Any]:
         split = self.train
         order = random.permutation(len(split.caption_image))
         for rows in order[: len(order) // size * size].reshape(-1, size):
             images = split.caption_image[rows]
             x = {
-                "image": split.read_images(images, local),
-                "caption": split.read_captions(rows, local),
+                "image": split.read_images(images, row),
+                "caption": split.read_captions(rows, row),
             }
             y = {"image_id": images, "labels": split.classes[images][:, None]}
             if relevance and split.relevance is not None:
                 y["relevance"] = split.relevance(images, rows)
             yield x, y
 
-    def _shapes(self, row: Row) -> list[list[int | None]]:
-        places, words = self.train.images.shape[1:], self.train.caption_means.shape[2]
-        return [list(places), [None, words]] if row.local else [[1, places[1]], [1, words]]
-
     def _model(self, config: Any, row: Row) -> Any:
         """The model of a config on features, at the start of its row."""
-        towers = []
+        towers: list[keras.Model] = []
         starts = zip(
             (config.model.image, config.model.text),
-            self._shapes(row),
+            self._inputs(config, row),
             self.vectors[0],
             (self.cca.image_mean, self.cca.caption_mean),
             (self.maps.image, self.maps.caption),
             strict=True,
         )
         size = config.model.dimension
-        for options, shape, vectors, mean, kernel in starts:
-            inputs = keras.Input(shape, dtype="float32")
+        for options, (inputs, features, mask), vectors, mean, kernel in starts:
             pooling = options.pooling and partial(options.pooling.build, dimension=size)
             head = options.head.build(dimension=size, pooling=pooling, name="head")
-            towers.append(keras.Model(inputs, head(inputs, mask=region_mask(inputs))))
+            towers.append(keras.Model(inputs, head(features, mask=mask)))
             for layer in all_layers(head):
                 if isinstance(layer, Projection):
                     layer.standardise(vectors, mean)
@@ -367,6 +368,22 @@ class Study:
             seed=config.seed,
         )
 
+    def _inputs(self, config: Any, row: Row) -> Iterator[tuple[Any, Any, Any]]:
+        """The input of each tower, the features that are made of it, and their mask."""
+        places, words = self.train.images.shape[1:], self.train.caption_means.shape[2]
+        if row.freed == "image":
+            _, last = split_images(config)
+            yield last.input, last.output, None
+        else:
+            inputs = keras.Input(places if row.local else (1, places[1]))
+            yield inputs, inputs, region_mask(inputs)
+        inputs = keras.Input((None if row.local or row.freed == "text" else 1, words))
+        mask = region_mask(inputs)
+        if row.freed == "text":
+            yield inputs, last_layers(config, inputs, mask), mask
+        else:
+            yield inputs, inputs, mask
+
     def embed(self, model: Any, row: Row, split: Split) -> tuple[dict[str, np.ndarray], ...]:
         """The embeddings of photos and captions of a split."""
         sides = (
@@ -374,7 +391,7 @@ class Study:
             (model.text_tower, split.read_captions, len(split.caption_image)),
         )
         return tuple(
-            _joined(tower.predict_on_batch(read(rows, row.local)) for rows in blocks(count))
+            _joined(tower.predict_on_batch(read(rows, row)) for rows in blocks(count))
             for tower, read, count in sides
         )
 
@@ -393,6 +410,40 @@ class Study:
             yield "_csls", self._measured(_csls(*test, self._near(train)), self.test)
 
 
+def split_images(config: Any) -> tuple[keras.Model, keras.Model]:
+    """The image encoder up to its last map but one, and from there to its features."""
+    size = config.data.image.size
+    pixels = keras.Input((size, size, 3), dtype="uint8")
+    features, _ = config.model.image.encoder.build().features(pixels, InputSpec(image_size=size))
+    encoder = keras.Model(pixels, features).get_layer("encoder")
+    before, last = encoder.network.outputs
+    first = keras.Model(next(iter(encoder.network.input.values())), before)
+    scaled = keras.layers.Rescaling(encoder.scale or 1, encoder.offset or 0)(pixels)
+    first = keras.Model(pixels, first(scaled))
+    maps = keras.Input(first.output.shape[1:])
+    stage = keras.Model(maps, keras.Model(before, last)(maps))
+    stage.pyramid_outputs = dict(zip(("P4", "P5"), (maps, stage.output), strict=True))
+    for layer in all_layers(stage):
+        if isinstance(layer, keras.layers.BatchNormalization):
+            layer.trainable = False  # Statistics of batches would make other features.
+    rest = ImageBackbone(stage, grid=encoder.grid, levels=encoder.levels)
+    return first, keras.Model(maps, rest(maps))
+
+
+def last_layers(config: Any, features: Any, mask: Any) -> Any:
+    """The features of words (B, L, 2 F), of which the last F are computed from the first."""
+    ids = keras.Input((None,), dtype="int32")
+    tokens, _ = config.model.text.encoder.build().features(ids, InputSpec())
+    network = keras.Model(ids, tokens).get_layer("encoder").network
+    first, last = config.model.text.encoder.layers
+    width = features.shape[-1] // 2
+    state = features[..., :width]
+    for number in range(first, last):
+        layer = network.get_layer(f"transformer_layer_{number}")
+        state = layer(state, padding_mask=mask)
+    return keras.ops.concatenate([features[..., :width], state], axis=-1)
+
+
 def blocks(count: int, size: int = 1024) -> Iterator[np.ndarray]:
     for begin in range(0, count, size):
         yield np.arange(begin, min(begin + size, count))
@@ -407,7 +458,9 @@ def _joined(parts: Iterable[dict[str, np.ndarray]]) -> dict[str, Any]:
     return {name: np.concatenate([np.asarray(part[name]) for part in parts]) for name in parts[0]}
 
 
-_MARGIN, _SCALE = ("objective.0.margin", (0.1, 0.2)), ("model.matcher.scale", (10, 20))
+_MARGIN, _SHIFT = ("objective.0.margin", (0.1, 0.2)), ("model.matcher.shift", (3.9, 5.9))
+_LOGITS = "model.matcher.scale=7.8", "model.matcher.shift=3.9"
+"""Logistic regression of matches on distances of the start, with one match in 250 pairs."""
 _PCME = "{name: soft_contrastive, reduction: mean}"
 _KL = "{name: kl_divergence, reduction: mean, weight: 1.0e-7}"
 _WARM = "objective.0.warmup_steps=84"
@@ -426,14 +479,17 @@ _MAHALANOBIS = "objective.0.temperature", (10, 5)
 ROWS = {
     "dual_encoder": Row("nt_xent", *_TEMPERATURE, begins="random", csls=True),
     "nt_xent": Row("nt_xent", *_TEMPERATURE, csls=True),
+    **{f"nt_xent_freed_{side}": Row("nt_xent", "objective.0.temperature", (0.1, 0.05), (
+        "train.phases.0.epochs=1",), freed=side, csls=True) for side in ("text", "image")},
     "vse0": Row("vse0", *_MARGIN),
     "vsepp": Row("vsepp", *_MARGIN),
     "smooth_ap": Row("smooth_ap", "objective.0.temperature", (0.01, 0.03)),
-    "pcme": Row("pcme", *_SCALE),
-    "mean_only": Row("mean_only", *_SCALE),
-    "pcme_daa": Row("daa", "objective.2.weight", (0.06, 0.6)),
+    "pcme": Row("pcme", *_SHIFT, _LOGITS),
+    "mean_only": Row("mean_only", *_SHIFT, _LOGITS),
+    "pcme_daa": Row("daa", "objective.2.weight", (0.06, 0.6), _LOGITS),
     "pcme_smooth_ap": Row("pcme", "objective.2.weight", (0.06, 0.6), (
-        f"objective=[{_PCME}, {_KL}, {{name: smooth_ap, temperature: 0.1, weight: 1}}]",)),
+        f"objective=[{_PCME}, {_KL}, {{name: smooth_ap, temperature: 0.1, weight: 1}}]",
+        *_LOGITS)),
     "msrm": Row("msrm", *_MAHALANOBIS),
     "msrm_no_hypergraph": Row("msrm", *_MAHALANOBIS, (
         "objective=[{name: mahalanobis_contrastive, weight: 0.8}]",)),
@@ -450,6 +506,12 @@ ROWS = {
     **{f"pvse_k{k}": Row("pvse", *_MARGIN, (*_sets_of(k), _WARM), local=True) for k in (2, 4)},
 }
 # fmt: on
+_NOT_AGAIN = "nt_xent", "pvse_k2", "dvse_k2", "dvse_k8"
+ROWS |= {
+    f"{name}{RANDOM}": replace(row, begins="random", csls=False)
+    for name, row in ROWS.items()
+    if row.begins == "cca" and not row.freed and name not in _NOT_AGAIN
+}
 """Rows with gradient descent, in the order in which they are run."""
 
 PLAIN = ("cca", "classifier")
@@ -502,6 +564,7 @@ def read_splits(settings: Callable[[Row, Sequence[str]], Any]) -> Study:
                 np.concatenate(means).astype(np.float32)[:, None],
                 part.caption_image,
                 np.array([own[0] for own in part.labels]) if named else np.arange(len(part)),
+                maps=cache(partial(read_maps, run, name)),
             )
         )
         if name == "train" and named:
@@ -509,6 +572,13 @@ def read_splits(settings: Callable[[Row, Sequence[str]], Any]) -> Study:
             weighed = weigh(words, part.caption_image, len(part), run.config.relevance.measure)
             splits[0].relevance = BatchRelevance(weighed)
     return Study(*splits, settings)
+
+
+def read_maps(run: Run, name: str) -> np.ndarray:
+    """The last map but one of the image encoder of all photos of a split, float16 (N, H, W, C)."""
+    first, _ = split_images(run.config)
+    batches = image_batches(run.records.split(name), run.config.data.image, 32)
+    return np.concatenate([first.predict_on_batch(batch).astype(np.float16) for batch in batches])
 
 
 def run_missing(study: Study, results: Path, rows: Sequence[str]) -> None:

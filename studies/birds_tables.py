@@ -85,6 +85,8 @@ PLAIN = {
     "dual_encoder": "linear dual encoder",
     "dual_encoder_csls": "linear dual encoder, CSLS",
 }
+RANDOM = "_random"
+"""Ends the name of a row that begins at random weights; others begin at CCA."""
 _MSRM = "cub_msrm_seen"
 ORDERS = (
     ("PCME above its means alone", "pcme", "cub_pcme", "mean_only", "cub_pcme_mean_only"),
@@ -163,54 +165,79 @@ def runs_of(lines: Sequence[Line]) -> Runs:
 def contrast(runs: Runs, *terms: tuple[float, tuple[str, str]]) -> Difference:
     """A weighted sum of the R-Precision of rows (mean of both directions), such as a difference.
 
-    Classes are drawn, paired, and seeds. The variance over seeds is pooled over all rows.
+    Classes are drawn, paired, and seeds. The variance over seeds is pooled over all rows that begin
+    alike: at CCA, or at random weights.
     """
     of_seeds = {
         key: np.array([50 * (line.figures[0] + line.figures[3]) for line in own])
         for key, own in runs.items()
     }
-    several = [own.mean(axis=1) for own in of_seeds.values() if len(own) > 1]
-    freedom = sum(len(own) - 1 for own in several)
-    between = sum(((own - own.mean()) ** 2).sum() for own in several) / max(freedom, 1)
+    pools: dict[bool, list[np.ndarray]] = {True: [], False: []}
+    for (name, _), own in of_seeds.items():
+        pools[_is_random(name)].append(own.mean(axis=1) - own.mean())
+
+    def variance(name: str) -> float:
+        pool = pools[_is_random(name)]
+        return sum((own**2).sum() for own in pool) / max(sum(len(own) - 1 for own in pool), 1)
+
     by_class = np.sum([weight * of_seeds[key].mean(axis=0) for weight, key in terms], axis=0)
     # Closed forms are the same with every seed.
-    seeds = sum(weight**2 / len(runs[key]) for weight, key in terms if runs[key][0].seed)
-    return Difference.of(by_class, between * seeds)
+    seeds = [w**2 * variance(key[0]) / len(runs[key]) for w, key in terms if runs[key][0].seed]
+    return Difference.of(by_class, sum(seeds))
+
+
+def _is_random(name: str) -> bool:
+    return name.endswith(RANDOM) or name.startswith("dual_encoder")
 
 
 def gains_of(runs: Runs) -> dict[str, Difference]:
     """R-Precision of every row with annotated pairs, minus CCA with its own correction."""
     gains = {}
     for name, labels in runs:
-        if labels == "pairs" and name not in BASELINES:
+        if labels == "pairs" and name not in BASELINES and not name.endswith(RANDOM):
             baseline = BASELINES[name.endswith("_csls")], labels
             gains[name] = contrast(runs, (1, (name, labels)), (-1, baseline))
     return gains
 
 
 def rows_of(runs: Runs) -> list[list[str]]:
-    """All rows with annotated pairs as labels, by R-Precision, compared with CCA."""
+    """All rows with annotated pairs as labels, by R-Precision, compared with CCA.
+
+    The last column has the row that begins at random weights, compared with the dual encoder.
+    """
     rows, gains = [], gains_of(runs)
     for (name, labels), own in runs.items():
-        if labels == "pairs":
+        if labels == "pairs" and not name.endswith(RANDOM):
             figures = 100 * np.mean([line.figures.mean(axis=1) for line in own], axis=0)
             cells = [PLAIN.get(name, f"`{name}`"), *(f"{value:.1f}" for value in figures)]
             gain = gains.get(name)
             against = [str(gain), f"{gain.visible:.2f}"] if gain else ["", ""]
-            rows.append((figures[[0, 3]].mean(), [*cells, *against, str(len(own))]))
+            begun = (name + RANDOM, labels)
+            random = str(_difference(runs, begun[0], "dual_encoder")) if begun in runs else ""
+            rows.append((figures[[0, 3]].mean(), [*cells, *against, str(len(own)), random]))
     return [row for _, row in sorted(rows, key=lambda row: -row[0])]
 
 
+def _difference(runs: Runs, above: str, below: str) -> Difference:
+    return contrast(runs, (1, (above, "pairs")), (-1, (below, "pairs")))
+
+
 def orders_of(runs: Runs) -> list[list[str]]:
-    """The orders of the papers: as printed, here, and the verdict."""
+    """The orders of the papers: as printed, and here from both starts with their verdicts."""
     rows = []
     for text, above, its_config, below, other_config in ORDERS:
-        if {(above, "pairs"), (below, "pairs")} <= runs.keys():
-            found = contrast(runs, (1, (above, "pairs")), (-1, (below, "pairs")))
-            printed = _printed(its_config) - _printed(other_config)
+        printed = _printed(its_config) - _printed(other_config)
+        cells = [text, f"{printed:+.1f}"]
+        for start in ("", RANDOM):
+            if not {(above + start, "pairs"), (below + start, "pairs")} <= runs.keys():
+                cells += ["", "", ""]
+                continue
+            found = _difference(runs, above + start, below + start)
             missing = found.verdict == "undecided" and abs(printed) >= found.visible
-            verdict = "not observed" if missing else found.verdict
-            rows.append([text, f"{printed:+.1f}", str(found), f"{found.visible:.2f}", verdict])
+            cells += [str(found), f"{found.visible:.2f}"]
+            cells.append("not observed" if missing else found.verdict)
+        if any(cells[2:]):
+            rows.append(cells)
     return rows
 
 
@@ -247,8 +274,10 @@ def print_tables(lines: Sequence[Line]) -> None:
     difference = "R-P of both minus CCA", "visible from"
     sides = [f"{side} {metric}" for side in ("i2t", "t2i") for metric in ("R-P", "R@1", "mAP@R")]
     if all((name, "pairs") in runs for name in BASELINES):
-        print_table(["row", *sides, *difference, "seeds"], rows_of(runs))
-    print_table(["order", "printed", "here", "visible from", "verdict"], orders_of(runs))
+        random = "from random weights, minus linear dual encoder"
+        print_table(["row", *sides, *difference, "seeds", random], rows_of(runs))
+    starts = [(start, "visible from", "verdict") for start in ("start at CCA", "random start")]
+    print_table(["order", "printed", *starts[0], *starts[1]], orders_of(runs))
     header = ["labels", "hardest negative", "all negatives", "difference", "visible from"]
     print_table(header, labels_of(runs))
 

@@ -32,8 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.stats
-from birds_tables import print_table
+from birds_tables import Difference, print_table
 from methods_table import read_lines
 
 from data_pipelines.scenes.captions import DETAILED, EXACT, LOOSE, MIDDLING, describe
@@ -479,10 +478,7 @@ def print_labels(lines: Sequence[dict[str, Any]]) -> None:
 
 def half_width(values: np.ndarray) -> float:
     """Half of the 95 % interval of the mean of independent draws, by Student's t; NaN of one."""
-    count = len(values)
-    if count < 2:
-        return float("nan")
-    return float(scipy.stats.t.ppf(0.975, count - 1) * values.std(ddof=1) / np.sqrt(count))
+    return Difference.of(values).half if len(values) > 1 else float("nan")
 
 
 def _cell(differences: np.ndarray) -> str:

@@ -22,12 +22,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import scipy.stats
 
 sys.path.append(str(Path(__file__).parent))
 
 import hardest_negative
-from birds_tables import append_row, print_table
+from birds_tables import Difference, append_row, print_table
 from hardest_negative import LOSSES, Loss, rsum
 
 from keras_xmr.utils.vectors import unit_rows
@@ -183,9 +182,8 @@ def difference(
         weight * np.array([v for r, v in sorted(results.items()) if r[:4] == ("test", *task)])
         for weight, task in terms
     ]
-    gaps = np.sum(values, axis=0)
-    quantile = scipy.stats.t.ppf(0.975, len(gaps) - 1)
-    return float(gaps.mean()), float(quantile * gaps.std(ddof=1) / len(gaps) ** 0.5)
+    found = Difference.of(np.sum(values, axis=0))
+    return found.value, found.half
 
 
 def _hardest(captions: int, kind: str) -> list[tuple[int, tuple[str, int, str]]]:

@@ -7,16 +7,7 @@ test photos, each with its captions, on which both sides are measured anew. It i
 interval: resamples add noise to both orders (docs/explanation/statistics.md). The last rows say
 what can be reached: the order by people on one half of the photos against that on the other half.
 
-`--labels` says how many judgements replace the annotated pairs: the methods are ordered by the
-judgements of as many captions as so many labels pay for, with all photos judged for each of them,
-and by the annotated pairs alone (0 labels). The reference is the order by people on the captions of
-the other half of the photos.
-
-Two rows are of captions as queries alone: nDCG@10 of photos as queries needs the ranks of all five
-captions, of which the runs keep the best.
-
     python studies/methods_table.py
-    python studies/methods_table.py --labels
 """
 
 from __future__ import annotations
@@ -72,9 +63,6 @@ BY_PEOPLE = {
     for metric, title in (("map_at_r", "mAP@R"), ("r_precision", "R-Precision"))
 }
 DRAWS = 1000
-LABELS = (0, 100, 1_000, 10_000, 20_000)
-PER_CAPTION = 47_830 / 1_000
-"""Labels that the crowd gave per caption: 47,830 pairs of 1,000 captions."""
 
 # What a part of a method is worth: the part, the method with it, and without.
 PARTS = (
@@ -375,12 +363,6 @@ def ranking_of(methods: Sequence[Method], draws: int = DRAWS) -> list[tuple[str,
         (name, [_tau_cell(_with_draws(values, weights), truth) for truth in truths])
         for name, values in annotated.items()
     ]
-    # A caption has one photo, so its rank is all that nDCG reads.
-    gains = _per_photo([[_gains(line["ranks"]) for line in m.lines] for m in methods])
-    truths = [_with_draws(values[..., 1:], weights) for values in judged]
-    for name, values in (("R@10", annotated["R@10"]), ("nDCG@10", gains)):
-        own = _with_draws(values[..., 1:], weights)
-        rows.append((f"{name}, captions as queries", [_tau_cell(own, truth) for truth in truths]))
     halves = np.stack([random.permutation(photos) < photos // 2 for _ in range(draws)])
     reached = []
     for truth in judged:
@@ -388,45 +370,6 @@ def ranking_of(methods: Sequence[Method], draws: int = DRAWS) -> list[tuple[str,
         low, high = np.quantile(taus, [0.025, 0.975])
         reached.append(f"{np.mean(taus):.2f} [{low:.2f}, {high:.2f}]")
     return [*rows, ("two halves of the photos", reached)]
-
-
-def print_labels(methods: Sequence[Method]) -> None:
-    """Prints a table in Markdown."""
-    rows = []
-    for labels, captions, taus in taus_of_labels(methods):
-        low, high = np.quantile(taus, [0.025, 0.975])
-        rows.append(
-            [f"{labels:,}", str(captions), f"{np.mean(taus):.2f}", f"{low:.2f} to {high:.2f}"]
-        )
-    print_table(["labels of people", "captions", "tau", "95 % of draws"], rows)
-
-
-def taus_of_labels(
-    methods: Sequence[Method], draws: int = DRAWS
-) -> list[tuple[int, int, np.ndarray]]:
-    """By number of labels the captions that they judge, and tau with the reference per draw."""
-    judged = _judged(methods, "crowd", "map_at_r")[..., 1:]
-    annotated = _annotated(methods, ANNOTATED["RSUM"])[..., 1:]
-    random = np.random.default_rng(0)
-    known = np.flatnonzero(judged[1, 0, :, 0] > 0)
-    orders = [random.permutation(known) for _ in range(draws)]
-    found = []
-    for labels in LABELS:
-        captions = round(labels / PER_CAPTION)
-        bought, reference = (np.zeros((draws, judged.shape[2]), bool) for _ in range(2))
-        for row, order in enumerate(orders):
-            half = order[: len(known) // 2]
-            bought[row, half[:captions] if labels else half] = True
-            reference[row, order[len(known) // 2 :]] = True
-        values = judged if labels else annotated
-        taus = tau(_means(values, bought), _means(judged, reference))
-        found.append((labels, captions, np.nan_to_num(taus)))
-    return found
-
-
-def _gains(ranks: Sequence[Sequence[int]]) -> list[np.ndarray]:
-    """nDCG@10 of queries with one relevant item, by its rank (Järvelin and Kekäläinen 2002)."""
-    return [np.where(r <= 10, 1 / np.log2(1 + r), 0) for r in map(np.array, ranks)]
 
 
 def _with_draws(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -505,14 +448,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--labels", action="store_true", help="how many labels are needed")
     options = parser.parse_args(arguments)
     methods = [m for m in methods_of(read_lines(options.results)) if m.name not in NO_MODEL]
     if len(methods) < 3:
         parser.error("an order needs three methods; run studies/flickr8k_methods.py")
-    if options.labels:
-        print_labels(methods)
-        return
     rows = [[title, *cells] for title, cells in ranking_of(methods)]
     print_table(["annotated metric", *BY_PEOPLE.values()], rows)
     print(f"{len(methods)} methods: {', '.join(method.name for method in methods)}")

@@ -2,22 +2,18 @@
 
     python studies/paper_figures.py pairs captions-relevance.npz --output pairs.png
     python studies/paper_figures.py grid saved_models/f30k_dvse_regions_eta_* --output eta.png
-    python studies/paper_figures.py answers saved_models/coco_dvse saved_models/coco_pvse_k2 \\
-        --side t2i --queries 3 17 --output answers.html
 
 *pairs* draws how many pairs have a CIDEr above a threshold (Li et al. 2022, Fig. 1b), of a file
 that `keras-xmr relevance --captions=FILE` has written. *grid* draws a metric of evaluated runs
 against the one option in which their configs differ (Wei et al. 2023, Fig. 8 and 9; Wang et al.
-2023, Fig. 4 to 6); Fig. 7 of Wei et al. is a page of `keras-xmr tune`. *answers* writes a page with
-the first answers of evaluated runs below one another (Wei et al. 2023, Fig. 11 and 12; Wang et al.
-2023, Fig. 3): green is annotated, blue true by other judgements, red everything else.
+2023, Fig. 4 to 6). Further figures are pages of the program: Fig. 7 of Wei et al. is that of
+`keras-xmr tune`, and first answers of two runs (Wei et al. 2023, Fig. 11 and 12; Wang et al. 2023,
+Fig. 3) are in that of `keras-xmr compare`.
 """
 
 from __future__ import annotations
 
 import argparse
-import base64
-import html
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,7 +24,6 @@ import yaml
 
 from keras_xmr.evaluation.reporting.pictures import panel, save_plot
 from keras_xmr.utils.errors import UserError
-from keras_xmr.utils.files import atomic_write
 
 PLACES = {"name", "output", "records", "fidelity", "paper"}
 """Keys of a config that say where a run is, and not what it is."""
@@ -40,19 +35,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     kinds = parser.add_subparsers(dest="kind", required=True)
-    pairs, grid, answers = (kinds.add_parser(name) for name in ("pairs", "grid", "answers"))
+    pairs, grid = (kinds.add_parser(name) for name in ("pairs", "grid"))
     pairs.add_argument("file", type=Path, help="written by the command relevance")
-    for one in (grid, answers):
-        one.add_argument("runs", type=Path, nargs="+", help="folders of evaluated runs")
-        one.add_argument("--split", default="test", help="default: test")
+    grid.add_argument("runs", type=Path, nargs="+", help="folders of evaluated runs")
+    grid.add_argument("--split", default="test", help="default: test")
     grid.add_argument("--metrics", nargs="+", default=["i2t_recall_1", "t2i_recall_1"])
-    answers.add_argument("--side", choices=["i2t", "t2i"], default="t2i")
-    answers.add_argument("--queries", type=int, nargs="+", required=True, help="their numbers")
-    answers.add_argument("--count", type=int, default=6, help="answers a query; default: 6")
-    for one in (pairs, grid, answers):
+    for one in (pairs, grid):
         one.add_argument("--output", type=Path, required=True)
     options = parser.parse_args(arguments)
-    {"pairs": draw_pairs, "grid": draw_grid, "answers": write_answers}[options.kind](options)
+    {"pairs": draw_pairs, "grid": draw_grid}[options.kind](options)
     print(options.output)
 
 
@@ -122,53 +113,10 @@ def flat(values: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield name, values
 
 
-def write_answers(options: argparse.Namespace) -> None:
-    """Writes a page with the first answers of runs."""
-    from data_pipelines.records import Records
-    from keras_xmr.runs.folder import load_run
-
-    split = Records.open(load_run(options.runs[0]).data.records).split(options.split)
-    texts, asks_images = [caption.text for caption in split.captions], options.side == "t2i"
-    shown = (texts.__getitem__, split.encoded)
-    query, answer = shown if asks_images else shown[::-1]
-    parts = []
-    for number in options.queries:
-        parts.append(f"<h2>{_element(query(number))}</h2>")
-        for run in options.runs:
-            with np.load(_answers(run, options.split)) as file:
-                found = file[options.side][number, : options.count]
-                kinds = file[f"{options.side}_kind"][number, : options.count]
-            items = (
-                f'<div class="kind{int(kind)}">{_element(answer(int(one)))}</div>'
-                for one, kind in zip(found, kinds, strict=True)
-            )
-            parts.append(f"<h3>{html.escape(run.name)}</h3><section>{''.join(items)}</section>")
-    page = f"<!doctype html><meta charset=utf-8><title>Answers</title>{STYLE}{''.join(parts)}"
-    atomic_write(options.output, page.encode())
-
-
-STYLE = """<style>body{font:14px sans-serif} section{display:flex;flex-wrap:wrap;gap:8px}
-section div{border:4px solid;padding:2px;max-width:180px} img{max-width:170px;max-height:130px}
-.kind0{border-color:#c33} .kind1{border-color:#36c} .kind2{border-color:#393}</style>"""
-
-
-def _element(shown: str | bytes) -> str:
-    if isinstance(shown, str):
-        return html.escape(shown)
-    return f'<img src="data:image/jpeg;base64,{base64.b64encode(shown).decode()}">'
-
-
 def _metrics(run: Path, split: str) -> dict[str, float]:
     """The metrics of the matcher that a run was trained with."""
     path = run / "evaluation" / split / "metrics.json"
     return next(iter(json.loads(_text(path))["matchers"].values()))["metrics"]
-
-
-def _answers(run: Path, split: str) -> Path:
-    path = run / "evaluation" / split / f"answers-{split}.npz"
-    if not path.exists():
-        raise UserError(f"{path} is missing; evaluate that run: keras-xmr evaluate --run={run}")
-    return path
 
 
 def _text(path: Path) -> str:

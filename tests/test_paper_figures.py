@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,8 +14,6 @@ sys.path.append(str(Path(__file__).parents[1] / "studies"))
 
 import paper_figures
 
-from data_pipelines.records import Records
-from keras_xmr.runs import folder
 from keras_xmr.utils.errors import UserError
 
 
@@ -29,8 +26,6 @@ def run_of(base, name, recall, **objective):
     metrics = {"i2t_recall_1": recall, "t2i_recall_1": recall / 2}
     text = json.dumps({"matchers": {"cosine": {"metrics": metrics}}})
     (evaluated / "metrics.json").write_text(text, "utf-8")
-    arrays = {"t2i": np.array([[1, 0, 2]] * 4), "t2i_kind": np.array([[2, 0, 1]] * 4)}
-    np.savez(evaluated / "answers-test.npz", **arrays)
     return str(made)
 
 
@@ -74,21 +69,3 @@ def test_pairs_above_each_threshold_are_counted(tmp_path, monkeypatch):
     every, annotated = drawn[0].lines
     at = list(np.round(every.get_xdata(), 2)).index(0.3)
     assert (every.get_ydata()[at], annotated.get_ydata()[at]) == (4, 3)
-
-
-def test_answers_of_runs_stand_below_one_another(tmp_path, monkeypatch):
-    split = SimpleNamespace(
-        captions=[SimpleNamespace(text=f"caption <{number}>") for number in range(4)],
-        encoded=lambda image: f"photo {image}".encode(),
-    )
-    monkeypatch.setattr(Records, "open", lambda path: SimpleNamespace(split=lambda name: split))
-    config = SimpleNamespace(data=SimpleNamespace(records=tmp_path))
-    monkeypatch.setattr(folder, "load_run", lambda path: config)
-    runs = [run_of(tmp_path, name, 0.1, beta=1.0) for name in ("first", "second")]
-    output = tmp_path / "answers.html"
-    paper_figures.main(
-        ["answers", *runs, "--queries", "3", "--count", "2", "--output", str(output)]
-    )
-    page = output.read_text("utf-8")
-    assert "caption &lt;3&gt;" in page
-    assert page.count("<h3>") == page.count('class="kind2"') == page.count('class="kind0"') == 2
