@@ -422,7 +422,8 @@ def split_images(config: Any) -> tuple[keras.Model, keras.Model]:
     first = keras.Model(pixels, first(scaled))
     maps = keras.Input(first.output.shape[1:])
     stage = keras.Model(maps, keras.Model(before, last)(maps))
-    stage.pyramid_outputs = dict(zip(("P4", "P5"), (maps, stage.output), strict=True))
+    names = (f"P{level}" for level in encoder.levels)
+    stage.pyramid_outputs = dict(zip(names, (maps, stage.output), strict=True))
     for layer in all_layers(stage):
         if isinstance(layer, keras.layers.BatchNormalization):
             layer.trainable = False  # Statistics of batches would make other features.

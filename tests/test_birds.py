@@ -4,9 +4,12 @@ import re
 from argparse import Namespace
 from types import SimpleNamespace
 
+import keras
 import numpy as np
 import pytest
+from presets import bert, resnet
 
+from keras_xmr.encoders import InputSpec
 from keras_xmr.judgements import judge
 from keras_xmr.metrics import evaluate_scores
 from studies import birds, birds_tables
@@ -92,6 +95,33 @@ def test_a_row_is_trained_and_measured(study, name):
     for _, figures in study.tested(model, row):
         assert figures.shape == (6, 3)
         assert np.isfinite(figures).all()
+
+
+@pytest.mark.slow
+def test_freed_stages_begin_as_the_frozen_encoder(study, tmp_path):
+    text, image = bert(tmp_path / "text"), resnet(tmp_path / "image")
+    encoders = [
+        f"model.text.encoder.preset={text}",
+        "model.text.encoder.layers=[1, 2]",
+        f"model.image.encoder.preset={image}",
+        "model.image.encoder.levels=[2, 3]",
+        "data.image.size=64",
+        "data.image.resize=64",
+    ]
+    config = study.settings(birds.ROWS["nt_xent_freed_text"], encoders)
+    pixels = keras.Input((64, 64, 3), dtype="uint8")
+    whole, _ = config.model.image.encoder.build().features(pixels, InputSpec(image_size=64))
+    photos = np.random.default_rng(0).integers(0, 256, (2, 64, 64, 3), np.uint8)
+    first, rest = birds.split_images(config)
+    expected = keras.Model(pixels, whole)(photos)
+    np.testing.assert_allclose(rest(first(photos), training=True), expected, rtol=1e-4, atol=1e-4)
+
+    ids = keras.Input((None,), dtype="int32")
+    words, mask = config.model.text.encoder.build().features(ids, InputSpec())
+    features, given = keras.Model(ids, [words, mask])(np.array([[5, 6, 7], [8, 9, -1]], np.int32))
+    found = birds.last_layers(config, features, given)
+    np.testing.assert_allclose(found[0], features[0], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found[1, :2], features[1, :2], rtol=1e-4, atol=1e-4)
 
 
 def test_the_page_has_what_the_results_say(capsys):

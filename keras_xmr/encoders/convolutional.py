@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import keras
@@ -13,6 +12,7 @@ from keras_xmr.config.contracts import EncoderContract
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec, synchronize
 from keras_xmr.encoders.pretrained.weights import WeightsError, load_weights
 from keras_xmr.layers import Preprocessing, batch_normalization
+from keras_xmr.utils.files import user_path
 from keras_xmr.utils.option_types import MultiplesOfEight, PositiveInt
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class KerasApplications(Encoder):
             ) from None
         if weights not in (None, "imagenet"):
             try:
-                load_weights(backbone, Path(str(weights)).expanduser())
+                load_weights(backbone, user_path(weights))
             except WeightsError as error:
                 raise EncoderError(
                     f"model.image.encoder.weights: {error}. The file should hold the weights of "

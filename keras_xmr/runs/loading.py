@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -18,6 +17,7 @@ from keras_xmr.model.build import build_model
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.runs.folder import RunFolder, load_run
 from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.files import user_path
 
 
 class UnreadableWeightsError(UserError):
@@ -139,7 +139,7 @@ def check_files(config: Config) -> None:
     missing = [
         f"{key}: {path} does not exist{_GLOVE if key.endswith('vectors') else ''}"
         for key, path in named.items()
-        if path is not None and not Path(path).expanduser().exists()
+        if path is not None and not user_path(path).exists()
     ]
     if missing:
         raise ConfigError("\n".join(missing))

@@ -13,7 +13,7 @@ from keras_xmr.encoders.pretrained.presets import CLIP, SIGLIP, Preset
 from keras_xmr.model.build import PHOTOS, build_model, build_tokenizer
 from keras_xmr.runs.folder import RunFolder, load_run
 from keras_xmr.utils.errors import UserError
-from keras_xmr.utils.files import locked, replace_atomically
+from keras_xmr.utils.files import locked, replace_atomically, user_path
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -37,9 +37,9 @@ def pretrained_run(model: str | Path, output: Path = OUTPUT) -> Path:
         UserError: If the model does not exist or cannot be fetched, or the folder has another run.
     """
     name = str(model)
-    is_folder = "://" not in name and Path(name).expanduser().is_dir()
+    is_folder = "://" not in name and user_path(name).is_dir()
     if is_folder:
-        name = str(Path(name).expanduser().resolve())
+        name = str(user_path(name).resolve())
     folder = output / _name(name)
     if (folder / "training.json").exists():
         encoder: Any = load_run(folder).model.image.encoder

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -17,6 +16,7 @@ from keras_xmr.encoders.base import EncoderError
 from keras_xmr.encoders.pretrained.transformers import TwoTowers
 from keras_xmr.encoders.pretrained.weights import WeightsError, differences, load_weights, whole
 from keras_xmr.layers.keras_compat import all_layers, preset_loader
+from keras_xmr.utils.files import user_path
 
 if TYPE_CHECKING:
     import keras_hub
@@ -50,7 +50,7 @@ class Preset:
 
         self.name = name
         self.side = side
-        self.folder = None if "://" in name else Path(name).expanduser()
+        self.folder = None if "://" in name else user_path(name)
         known = keras_hub.models.Backbone.presets
         if self.folder is None:
             self.source = name
@@ -92,7 +92,7 @@ class Preset:
         _number_positions(backbone)
         if weights is not None:
             try:
-                load_weights(backbone, Path(weights).expanduser())
+                load_weights(backbone, user_path(weights))
             except WeightsError as error:
                 raise self._error(str(error), "weights") from None
         return backbone
