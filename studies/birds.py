@@ -516,8 +516,11 @@ ROWS |= {
 """Rows with gradient descent, in the order in which they are run."""
 
 PLAIN = ("cca", "classifier")
-LABELS = tuple(product(("vse0", "vsepp"), ("pairs", "classes")))
-"""The factorial: all negatives or the hardest, with the labels of classes or of annotated pairs."""
+LABELS = tuple(
+    (name + start, labels)
+    for name, start, labels in product(("vse0", "vsepp"), ("", RANDOM), ("pairs", "classes"))
+)
+"""The factorial: all negatives or the hardest, both starts, labels of pairs or of classes."""
 
 
 def make_settings(options: argparse.Namespace, *data: str) -> Callable[[Row, Sequence[str]], Any]:

@@ -251,20 +251,22 @@ def _printed(config: str) -> float:
 
 
 def labels_of(runs: Runs) -> list[list[str]]:
-    """The hardest negative minus all negatives, by labels, and their interaction."""
-    terms = {
-        labels: ((1, ("vsepp", labels)), (-1, ("vse0", labels))) for labels in ("classes", "pairs")
-    }
-    if not {key for own in terms.values() for _, key in own} <= runs.keys():
-        return []
-    opposite = tuple((-weight, key) for weight, key in terms["pairs"])
-    named = {"class labels": terms["classes"], "instance labels": terms["pairs"]}
-    named["class minus instance labels"] = (*terms["classes"], *opposite)
+    """The hardest negative minus all negatives, by labels and start, and their interaction."""
     rows = []
-    for name, own in named.items():
-        found = contrast(runs, *own)
-        means = [f"{contrast(runs, (1, key)).value:.1f}" for _, key in own] if len(own) == 2 else []
-        rows.append([name, *(means or ["", ""]), str(found), f"{found.visible:.2f}"])
+    for start, title in (("", "start at CCA"), (RANDOM, "random start")):
+        known, unknown = (
+            ((1, (f"vsepp{start}", labels)), (-1, (f"vse0{start}", labels)))
+            for labels in ("classes", "pairs")
+        )
+        if not {key for _, key in (*known, *unknown)} <= runs.keys():
+            continue
+        opposite = tuple((-weight, key) for weight, key in unknown)
+        named = {"class labels": known, "instance labels": unknown}
+        for name, own in (named | {"class minus instance labels": (*known, *opposite)}).items():
+            found, means = contrast(runs, *own), ["", ""]
+            if len(own) == 2:
+                means = [f"{contrast(runs, (1, key)).value:.1f}" for _, key in own]
+            rows.append([f"{title}, {name}", *means, str(found), f"{found.visible:.2f}"])
     return rows
 
 
