@@ -105,7 +105,7 @@ class Row:
     @property
     def rates(self) -> tuple[float, ...]:
         """The rates that are tried: of rows that take minutes to train the smaller ones."""
-        rates = RATES[: 3 if self.freed else 4] if self.local or self.freed else RATES
+        rates = RATES[:4] if self.local or self.freed else RATES
         return tuple(16 * rate for rate in rates) if self.begins == "random" else rates
 
 

@@ -130,4 +130,5 @@ def test_the_page_has_what_the_results_say(capsys):
     page = birds.RESULTS.with_suffix(".md").read_text("utf-8").splitlines()
     assert set(tables.splitlines()) <= set(page)
     prose = re.findall(r"\d+\.\d+", " ".join(line for line in page if line[:1] != "|"))
-    assert set(prose) <= {"2.0", *re.findall(r"\d+\.\d+", tables)}
+    settings = re.findall(r"\d+\.\d+", " ".join(birds._LOGITS) + f" {16 * birds.RATES[-1]}")
+    assert set(prose) <= {"2.0", *settings, *re.findall(r"\d+\.\d+", tables)}

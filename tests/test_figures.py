@@ -96,6 +96,14 @@ def test_rows_of_tables_are_of_tracked_results(tracked):
     assert untied == {}
 
 
+def test_the_table_of_scenes_is_of_tracked_ranks():
+    found = recalls_of_ranks(RESULTS / "scenes_methods.jsonl")
+    with (ROOT / "docs/tables/scenes_methods.csv").open(encoding="utf-8", newline="") as file:
+        rows = {row["config"]: row["RSUM by the truth"] for row in csv.DictReader(file)}
+    assert set(found) == {name for name in rows if name.startswith("scenes_")}
+    assert all(numbers(rows[name]) <= known for name, known in found.items())
+
+
 def test_intervals_in_sentences_are_of_tracked_results(tracked):
     pages = sorted((ROOT / "docs/results").glob("*.md"))
     # Tables of the other pages are compared with tracked results by their own tests.
