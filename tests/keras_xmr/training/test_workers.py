@@ -36,6 +36,7 @@ def started(config: Path, *arguments: str) -> Iterator[list[subprocess.Popen]]:
     command = [sys.executable, str(ROOT / "main.py"), *arguments, "--config", str(config)]
     streams: dict = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment.pop("TF_CPP_MIN_LOG_LEVEL", None)  # Of whoever runs the tests; see _quiet.py.
     processes = [
         subprocess.Popen(command, env=environment | {TF_CONFIG: worker}, **streams)
         for worker in two_workers()
