@@ -121,7 +121,7 @@ class Split:
         caption_image: The row of the photo of each caption, (M,).
         classes: The class of each photo, (N,).
         relevance: Relevance of captions to photos, CIDEr; None where it is not read.
-        maps: Gives the last map but one of the image encoder, (N, H, W, C).
+        maps: A function that gives the last map but one of the image encoder, (N, H, W, C).
     """
 
     images: np.ndarray
@@ -131,7 +131,7 @@ class Split:
     caption_image: np.ndarray
     classes: np.ndarray
     relevance: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
-    maps: Callable[[], np.ndarray] | None = None
+    maps: Any = None
 
     @property
     def caption_classes(self) -> np.ndarray:
@@ -140,7 +140,7 @@ class Split:
 
     def read_images(self, rows: np.ndarray, row: Row) -> np.ndarray:
         """Inputs of the image tower, float32."""
-        if row.freed == "image" and self.maps is not None:
+        if row.freed == "image":
             return self.maps()[rows].astype(np.float32)
         return (self.images if row.local else self.image_means)[rows].astype(np.float32)
 
@@ -154,14 +154,12 @@ def measure(scores: Any, image_classes: np.ndarray, caption_image: np.ndarray) -
     """`METRICS` by class, as fractions: (6, classes).
 
     Args:
-        scores: Scores (N, M), or a matrix for each side as queries, (N, M) and (M, N).
+        scores: Scores (N, M), a matrix for each side as queries, or `ScoreMatrices`.
         image_classes: (N,).
         caption_image: The row of the photo of each caption, (M,).
     """
     labels = [(int(label),) for label in image_classes]
     truth = judge("classes", caption_image, labels, len(labels))
-    if isinstance(scores, tuple):
-        scores = ScoreMatrices(scores[0], scores[1].T)
     found = evaluate_scores(scores, truth).directions
     of_class = {"i2t": image_classes, "t2i": image_classes[caption_image]}
     return np.array([
@@ -177,10 +175,9 @@ def of_validation(figures: np.ndarray) -> float:
 
 
 def _csls(images: np.ndarray, captions: np.ndarray, train: Sequence[np.ndarray]) -> Any:
-    """Cosines of both directions, (N, M) and (M, N), less the hubness of what is ranked."""
+    """Cosines of both directions, (N, M) each, less the hubness of what is ranked."""
     bank = ScoreBank(train[0] @ captions.T, train[1] @ images.T)
-    found = CSLS(bank, neighbours=10)(images @ captions.T)
-    return found.image_to_text, found.text_to_image.T
+    return CSLS(bank, neighbours=10)(images @ captions.T)
 
 
 class Study:
@@ -395,9 +392,9 @@ class Study:
             for tower, read, count in sides
         )
 
-    def scores(self, model: Any, row: Row, split: Split) -> tuple[np.ndarray, np.ndarray]:
-        """Scores of both directions, (N, M) and (M, N)."""
-        return score_tiles(model.matcher, *self.embed(model, row, split), (512, 4096)).by_query
+    def scores(self, model: Any, row: Row, split: Split) -> ScoreMatrices:
+        """Scores of both directions."""
+        return score_tiles(model.matcher, *self.embed(model, row, split), (512, 4096)).dense()
 
     def tested(self, model: Any, row: Row) -> Iterator[tuple[str, np.ndarray]]:
         """Figures of the test classes, of a row and of it with the correction for hubs."""
@@ -417,9 +414,9 @@ def split_images(config: Any) -> tuple[keras.Model, keras.Model]:
     features, _ = config.model.image.encoder.build().features(pixels, InputSpec(image_size=size))
     encoder = keras.Model(pixels, features).get_layer("encoder")
     before, last = encoder.network.outputs
-    first = keras.Model(next(iter(encoder.network.input.values())), before)
+    begin = keras.Model(next(iter(encoder.network.input.values())), before)
     scaled = keras.layers.Rescaling(encoder.scale or 1, encoder.offset or 0)(pixels)
-    first = keras.Model(pixels, first(scaled))
+    first = keras.Model(pixels, begin(scaled))
     maps = keras.Input(first.output.shape[1:])
     stage = keras.Model(maps, keras.Model(before, last)(maps))
     names = (f"P{level}" for level in encoder.levels)

@@ -214,8 +214,9 @@ def rows_of(runs: Runs) -> list[list[str]]:
             cells = [PLAIN.get(name, f"`{name}`"), *(f"{value:.1f}" for value in figures)]
             gain = gains.get(name)
             against = [str(gain), f"{gain.visible:.2f}"] if gain else ["", ""]
-            begun = (name + RANDOM, labels)
-            random = str(_difference(runs, begun[0], "dual_encoder")) if begun in runs else ""
+            begun, random = name + RANDOM, ""
+            if (begun, labels) in runs:
+                random = str(_difference(runs, begun, "dual_encoder"))
             rows.append((figures[[0, 3]].mean(), [*cells, *against, str(len(own)), random]))
     return [row for _, row in sorted(rows, key=lambda row: -row[0])]
 

@@ -47,7 +47,7 @@ def study(tmp_path_factory):
 def test_figures_are_those_of_the_library():
     classes, owners = np.repeat([4, 7, 9], 5), np.repeat(np.arange(15), 3)
     scores = np.random.default_rng(1).normal(size=(15, 45))
-    figures = birds.measure((scores, scores.T), classes, owners)
+    figures = birds.measure((scores, scores), classes, owners)
     truth = judge("classes", owners, [(int(c),) for c in classes], 15)
     summary = evaluate_scores(scores, truth).summary
     expected = [summary[name] for name in birds_tables.METRICS]
