@@ -84,7 +84,7 @@ def _scores(name: str, sizes: Sizes, matcher: Any) -> Callable[[], Any]:
     """Scores of all pairs, and where they are not counted by pair, recalls both ways."""
     from matchers import build, generate
 
-    from keras_xmr.evaluation.scoring import score_tiles
+    from keras_xmr.experiments.evaluation.scoring import score_tiles
     from keras_xmr.judgements import Judgements
     from keras_xmr.metrics import evaluate_scores
 

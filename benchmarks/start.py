@@ -26,7 +26,7 @@ import time
 times = [time.perf_counter()]
 import tensorflow, keras
 times.append(time.perf_counter())
-import keras_xmr.runs.inference
+import keras_xmr.experiments.runs.inference
 times.append(time.perf_counter())
 run = keras_xmr.load(sys.argv[1])
 times.append(time.perf_counter())
@@ -76,9 +76,9 @@ def _of_child(row: Row, bound: float, bound_by: str) -> Row:
 def untrained_run(folder: Path) -> Path:
     """The folder of the demo as it is exported, but not trained."""
     from keras_xmr.commands._steps import Run
-    from keras_xmr.config.loader import find_config, load_config
-    from keras_xmr.export.saved_model import export_keras
-    from keras_xmr.model.build import build_model, build_tokenizer
+    from keras_xmr.experiments.build import build_model, build_tokenizer
+    from keras_xmr.experiments.config.loader import find_config, load_config
+    from keras_xmr.experiments.export.saved_model import export_keras
 
     sizes = "data.source={name: scenes, train: 32, val: 8, test: 8}"
     config = load_config(

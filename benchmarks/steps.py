@@ -152,9 +152,9 @@ class Step:
         import tensorflow as tf
 
         from data_pipelines.text import WordTokenizer
-        from keras_xmr.config.loader import find_config, load_config
-        from keras_xmr.config.registry import components
-        from keras_xmr.model.build import build_model
+        from keras_xmr.experiments.build import build_model
+        from keras_xmr.experiments.config.loader import find_config, load_config
+        from keras_xmr.parts.registry import components
 
         method, self.sizes = METHODS[name], sizes
         given = {"word": sizes.word, "dimension": sizes.dimension}

@@ -16,10 +16,10 @@ import tensorflow as tf
 from data_pipelines.features import Features
 from data_pipelines.images import decode_for_evaluation, decode_for_training
 from data_pipelines.options import ImageOptions, TextOptions
-from data_pipelines.processors import processor_count
 from data_pipelines.records import SplitRecords
 from data_pipelines.samplers import Sampler
 from data_pipelines.text import CaptionIds, Tokenizer
+from keras_xmr.utils.processors import processor_count
 
 Relevance = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """Maps the indices of N images and M captions to the relevance of each pair, float32 (N, M)."""

@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from data_pipelines.resources import disk_message
 from data_pipelines.shards import RecordsError
+from keras_xmr.utils.disk_errors import disk_message
 from keras_xmr.utils.files import NO_ARRAY, locked, replace_atomically, sync
 
 TOKENS, INDEX = "tokens.f2", "index.npz"

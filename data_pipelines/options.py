@@ -7,23 +7,16 @@ import os
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from data_pipelines.sources import AnySource
+from keras_xmr.parts.sections import Section
 
 MANIFEST = "manifest.json"
 """File in a folder of records that is written last."""
 
 _Share = Annotated[float, Field(gt=0, le=1)]
 _Part = Annotated[float, Field(gt=0, lt=1)]
-
-
-class Section(BaseModel):
-    """A section of a config: typed, frozen, no unknown keys; its docstrings are its help."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
-    )
 
 
 class ImageOptions(Section):

@@ -16,7 +16,6 @@ import numpy as np
 import scipy.sparse
 
 from data_pipelines.options import MANIFEST, DataOptions
-from data_pipelines.processors import processor_count
 from data_pipelines.records import WORDS, Records, truth_file
 from data_pipelines.shard_plan import ShardTask, plan_shards
 from data_pipelines.shards import (
@@ -34,6 +33,7 @@ from data_pipelines.text import count_words
 from data_pipelines.workers import RayCluster, Workers
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import atomic_write, locked, replace_atomically
+from keras_xmr.utils.processors import processor_count
 from keras_xmr.utils.progress import Progress
 from keras_xmr.utils.tables import on_one_line
 

@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any
 
 from data_pipelines.options import DataOptions
-from data_pipelines.processors import is_stopped, start_process
 from data_pipelines.shard_plan import ShardTask
 from data_pipelines.shards import ReportProgress, Skipped, StoppedError, write_shard
+from data_pipelines.worker_process import is_stopped, start_process
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import remove_stale_temporaries
 

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
         relevance,
         reranking,
     )
-    from keras_xmr.evaluation.arrays import evaluate
-    from keras_xmr.evaluation.comparison.scores import compare, compare_systems
-    from keras_xmr.evaluation.score_files import write_trec
+    from keras_xmr.experiments.evaluation.arrays import evaluate
+    from keras_xmr.experiments.evaluation.score_files import write_trec
+    from keras_xmr.experiments.reports.comparison.scores import compare, compare_systems
+    from keras_xmr.experiments.runs.inference import LoadedRun, load, pretrained
     from keras_xmr.judgements import Judgements
     from keras_xmr.model.objective import Objective
     from keras_xmr.model.retriever import Retriever
-    from keras_xmr.runs.inference import LoadedRun, load, pretrained
     from keras_xmr.utils.errors import ArgumentError
 
 __version__ = "0.1.0"
@@ -65,15 +65,15 @@ __all__ = [
 _FROM = {
     "ArgumentError": "keras_xmr.utils.errors",
     "Judgements": "keras_xmr.judgements",
-    "LoadedRun": "keras_xmr.runs.inference",
+    "LoadedRun": "keras_xmr.experiments.runs.inference",
     "Objective": "keras_xmr.model.objective",
     "Retriever": "keras_xmr.model.retriever",
-    "compare": "keras_xmr.evaluation.comparison.scores",
-    "compare_systems": "keras_xmr.evaluation.comparison.scores",
-    "evaluate": "keras_xmr.evaluation.arrays",
-    "load": "keras_xmr.runs.inference",
-    "pretrained": "keras_xmr.runs.inference",
-    "write_trec": "keras_xmr.evaluation.score_files",
+    "compare": "keras_xmr.experiments.reports.comparison.scores",
+    "compare_systems": "keras_xmr.experiments.reports.comparison.scores",
+    "evaluate": "keras_xmr.experiments.evaluation.arrays",
+    "load": "keras_xmr.experiments.runs.inference",
+    "pretrained": "keras_xmr.experiments.runs.inference",
+    "write_trec": "keras_xmr.experiments.evaluation.score_files",
 }
 
 

@@ -49,23 +49,23 @@ from birds_tables import (
 
 from data_pipelines.batches import image_batches
 from keras_xmr.commands._steps import Run
-from keras_xmr.config.loader import load_config
-from keras_xmr.config.registry import components
-from keras_xmr.config.schema import weight_of
 from keras_xmr.encoders import InputSpec
-from keras_xmr.evaluation.cca import CanonicalCorrelations
-from keras_xmr.evaluation.embed import join
-from keras_xmr.evaluation.scoring import score_tiles
+from keras_xmr.experiments.config.loader import load_config
+from keras_xmr.experiments.config.schema import weight_of
+from keras_xmr.experiments.evaluation.embed import join
+from keras_xmr.experiments.evaluation.scoring import score_tiles
+from keras_xmr.experiments.training.phases import phase_schedule
 from keras_xmr.heads.pooling import Projection
 from keras_xmr.judgements import judge
 from keras_xmr.layers import ImageBackbone, region_mask
 from keras_xmr.layers.keras_compat import all_layers
+from keras_xmr.linear.cca import CanonicalCorrelations
 from keras_xmr.metrics import ScoreMatrices, evaluate_scores
 from keras_xmr.model.objective import Objective
 from keras_xmr.model.retriever import Retriever
+from keras_xmr.parts.registry import components
 from keras_xmr.relevance import TOKENIZERS, BatchRelevance, weigh
 from keras_xmr.reranking import CSLS, ScoreBank
-from keras_xmr.training.phases import phase_schedule
 from keras_xmr.utils.vectors import unit_rows
 
 ROOT = Path(__file__).parents[1]

@@ -52,12 +52,12 @@ from methods_table import (
 from data_pipelines.batches import feature_batches, image_batches
 from data_pipelines.records import SplitRecords
 from keras_xmr.commands._steps import Run
-from keras_xmr.config.loader import find_config, load_config, packaged_configs
-from keras_xmr.config.schema import Config
-from keras_xmr.evaluation.embed import embed_split
-from keras_xmr.evaluation.evaluate import evaluate_matrices, evaluate_split
-from keras_xmr.evaluation.results import EmbeddedSplit, Evaluation
-from keras_xmr.evaluation.scoring import score_tiles
+from keras_xmr.experiments.config.loader import find_config, load_config, packaged_configs
+from keras_xmr.experiments.config.schema import Config
+from keras_xmr.experiments.evaluation.embed import embed_split
+from keras_xmr.experiments.evaluation.evaluate import evaluate_matrices, evaluate_split
+from keras_xmr.experiments.evaluation.results import EmbeddedSplit, Evaluation
+from keras_xmr.experiments.evaluation.scoring import score_tiles
 from keras_xmr.metrics.chance import chance
 from keras_xmr.metrics.score_matrices import ScoreMatrices
 from keras_xmr.reranking import CSLS, FastReranking, ScoreBank

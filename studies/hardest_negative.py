@@ -499,7 +499,7 @@ def draw(lines: Sequence[dict[str, Any]], path: Path) -> None:
     """Draws the differences in RSUM by the truth against the share of unlabelled true pairs."""
     import matplotlib.pyplot as plt
 
-    from keras_xmr.evaluation.reporting.pictures import save_plot
+    from keras_xmr.experiments.reports.pictures import save_plot
 
     plt.rcParams["font.size"] = 13  # Readable on a phone, too.
     drawing, axis = plt.subplots(figsize=(6.2, 7))

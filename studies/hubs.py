@@ -306,7 +306,7 @@ def write_scores(options: argparse.Namespace) -> None:
         return
     import birds  # TensorFlow is needed to train alone.
 
-    from keras_xmr.evaluation.uncertainty.assessment import log_sigma
+    from keras_xmr.experiments.evaluation.uncertainty.assessment import log_sigma
 
     source = f"data.source={{name: flickr8k, root: {options.flickr8k}"
     for split, (name, part) in PARTS.items():

@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 from birds_tables import print_table
 
-from keras_xmr.config.fidelity import fidelity_text
-from keras_xmr.config.loader import find_config, load_config
-from keras_xmr.config.schema import Config
+from keras_xmr.experiments.config.fidelity import fidelity_text
+from keras_xmr.experiments.config.loader import find_config, load_config
+from keras_xmr.experiments.config.schema import Config
 from keras_xmr.metrics import chance_from_counts
 from keras_xmr.metrics.bootstrap import Estimate, Seeds, resampled_means
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from keras_xmr.evaluation.reporting.pictures import panel, save_plot
+from keras_xmr.experiments.reports.pictures import panel, save_plot
 from keras_xmr.utils.errors import UserError
 
 PLACES = {"name", "output", "records", "fidelity", "paper"}

@@ -11,7 +11,7 @@ import pytest
 
 from keras_xmr.commands import load_command
 from keras_xmr.commands._cli import _parse
-from keras_xmr.config.loader import find_config, load_config
+from keras_xmr.experiments.config.loader import find_config, load_config
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -68,7 +68,7 @@ def test_a_command_is_accepted(page, words):
         return
     has_name = not words[0].startswith("-")
     name = words[0] if has_name else "run"
-    # A module that the reader writes runs in tests/keras_xmr/config/test_plugins.py.
+    # A module that the reader writes runs in tests/keras_xmr/experiments/config/test_plugins.py.
     if name.startswith("."):
         return
     arguments = _parse(name, load_command(name), words[has_name:])

@@ -15,9 +15,9 @@ from imported_names import missing_names
 from tiny_runs import copy_of
 
 import keras_xmr
-from keras_xmr.config.loader import find_config, load_config
-from keras_xmr.export.saved_model import export_keras
-from keras_xmr.training.dry_run import try_parts
+from keras_xmr.experiments.config.loader import find_config, load_config
+from keras_xmr.experiments.export.saved_model import export_keras
+from keras_xmr.experiments.training.dry_run import try_parts
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.plugins import remove_plugins
 
@@ -154,12 +154,12 @@ TESTED = {
     "first_loss.md": 2,
     "pytorch.md": 1,  # backends/test_tutorials.py
     "jax.md": 2,  # backends/test_tutorials.py
-    "add_a_method.md": 1,  # keras_xmr/config/test_plugins.py
-    "plugins.md": 3,  # keras_xmr/config/test_plugins.py
+    "add_a_method.md": 1,  # keras_xmr/experiments/config/test_plugins.py
+    "plugins.md": 3,  # keras_xmr/experiments/config/test_plugins.py
     "compare.md": 1,  # keras_xmr/metrics/test_compare.py
     "metrics_from_arrays.md": 1,  # keras_xmr/metrics/test_compare.py
     "encoders.md": 1,  # keras_xmr/test_pretrained.py
-    "inference.md": 5,  # keras_xmr/export/test_saved_model.py, test_onnx.py
+    "inference.md": 5,  # keras_xmr/experiments/export/test_saved_model.py, test_onnx.py
     "measure.md": 1,
     "search.md": 1,  # keras_xmr/search/test_run_model.py
     "python.md": len(blocks("python", PYTHON)),

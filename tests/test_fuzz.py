@@ -18,7 +18,7 @@ from data_pipelines.prepare import prepare
 from data_pipelines.records import Records
 from data_pipelines.sources import UnreadableError
 from data_pipelines.text import SPECIAL, CaptionIds, WordTokenizer, count_words
-from keras_xmr.evaluation.score_files import load_matrix
+from keras_xmr.experiments.evaluation.score_files import load_matrix
 from keras_xmr.judgements import read_judgements
 from keras_xmr.judgements.files import read_graded_pairs
 from keras_xmr.utils.errors import UserError

@@ -13,8 +13,8 @@ from benchmark_modules import benchmark
 from scipy.special import expit
 from scipy.stats import spearmanr
 
-from keras_xmr.evaluation.uncertainty import assessment, probes
-from keras_xmr.evaluation.uncertainty.assessment import (
+from keras_xmr.experiments.evaluation.uncertainty import assessment, probes
+from keras_xmr.experiments.evaluation.uncertainty.assessment import (
     correlation_interval,
     rank_correlation,
 )

@@ -21,8 +21,8 @@ import raw_data
 from keras_xmr.commands import command_names
 from keras_xmr.commands._comparison import plan_runs
 from keras_xmr.commands._steps import Run, run
-from keras_xmr.config.fidelity import fidelity_text
-from keras_xmr.config.loader import find_config, load_config, packaged_configs
+from keras_xmr.experiments.config.fidelity import fidelity_text
+from keras_xmr.experiments.config.loader import find_config, load_config, packaged_configs
 
 ROOT = Path(__file__).parents[1]
 GUIDE = ROOT / "docs" / "results" / "reproduce.md"

@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 from interruptions import weights_in
 
-from keras_xmr.config.loader import dump_config, load_config
-from keras_xmr.runs.folder import RunFolder
+from keras_xmr.experiments.config.loader import dump_config, load_config
+from keras_xmr.experiments.runs.folder import RunFolder
 
 ROOT = Path(__file__).parent.parent
 

@@ -170,7 +170,7 @@ class PhotoFolderSource(PhotosSource):
             The captions, or None if the file cannot be used.
         """
         # Imports Pillow, which is not needed to check a config.
-        from data_pipelines.pixels import embedded_captions
+        from data_pipelines.sources.photo_captions import embedded_captions
 
         try:
             if name is None:

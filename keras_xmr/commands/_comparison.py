@@ -12,17 +12,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from keras_xmr.config.loader import ConfigError, find_configs, load_config
-from keras_xmr.config.schema import Config
-from keras_xmr.evaluation.comparison.report import Comparison, terminal_tables, write_report
-from keras_xmr.evaluation.comparison.results import (
+from keras_xmr.experiments.config.loader import ConfigError, find_configs, load_config
+from keras_xmr.experiments.config.schema import Config
+from keras_xmr.experiments.reports.comparison.report import (
+    Comparison,
+    terminal_tables,
+    write_report,
+)
+from keras_xmr.experiments.reports.comparison.results import (
     SEED,
     check_comparable,
     check_same_ids,
     read_runs,
 )
-from keras_xmr.runs.folder import RunFolder
-from keras_xmr.runs.termination import EXIT_CODE, TerminationNotice
+from keras_xmr.experiments.runs.folder import RunFolder
+from keras_xmr.experiments.runs.termination import EXIT_CODE, TerminationNotice
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import check_folder
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from data_pipelines.records import SplitRecords
 from keras_xmr.commands._steps import Run, print_paragraphs, report
-from keras_xmr.config.loader import ConfigError, dump_config
-from keras_xmr.config.schema import Config
-from keras_xmr.evaluation.evaluate import evaluate_matrices
-from keras_xmr.evaluation.scoring import check_time
+from keras_xmr.experiments.config.loader import ConfigError, dump_config
+from keras_xmr.experiments.config.schema import Config
+from keras_xmr.experiments.evaluation.evaluate import evaluate_matrices
+from keras_xmr.experiments.evaluation.scoring import check_time
+from keras_xmr.experiments.runs.folder import RunFolder, load_run
 from keras_xmr.metrics import ScoreMatrices, mean_scores
 from keras_xmr.model.towers import ignore_hubness
-from keras_xmr.runs.folder import RunFolder, load_run
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import atomic_write, check_folder
 

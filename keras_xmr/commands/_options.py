@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from keras_xmr.commands._quiet import import_tensorflow
-from keras_xmr.config.loader import ConfigError, find_config, load_config
-from keras_xmr.config.model_compatibility import is_as_published
-from keras_xmr.config.schema import Config
-from keras_xmr.runs.cluster import cluster_of
-from keras_xmr.runs.folder import RunFolder, load_run
+from keras_xmr.experiments.config.loader import ConfigError, find_config, load_config
+from keras_xmr.experiments.config.model_compatibility import is_as_published
+from keras_xmr.experiments.config.schema import Config
+from keras_xmr.experiments.runs.cluster import cluster_of
+from keras_xmr.experiments.runs.folder import RunFolder, load_run
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import check_folder, user_path
 from keras_xmr.utils.messages import cut, nearest
@@ -137,7 +137,7 @@ def find_run(arguments: argparse.Namespace) -> Path:
         return Path(arguments.run)
 
     import_tensorflow()
-    from keras_xmr.runs.pretrained import pretrained_run
+    from keras_xmr.experiments.runs.pretrained import pretrained_run
 
     return pretrained_run(arguments.model)
 

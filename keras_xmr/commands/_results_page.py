@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from keras_xmr.evaluation.reporting.pages import TEMPLATES, data_url
+from keras_xmr.experiments.reports.pages import TEMPLATES, data_url
 from keras_xmr.search.photo_index import PhotoIndex
 from keras_xmr.search.query import Hit, SearchResult
 from keras_xmr.utils.errors import UserError

@@ -19,47 +19,57 @@ from data_pipelines.shards import RecordsError
 from data_pipelines.source_changes import source_change
 from data_pipelines.sources import Split
 from data_pipelines.text import Tokenizer, WordTokenizer
-from keras_xmr.config.model_compatibility import is_as_published, why_not_indexed
-from keras_xmr.config.program import next_commands, update_hint
-from keras_xmr.config.schema import Config
-from keras_xmr.evaluation.advice import advice, advice_before_training, larger_split
-from keras_xmr.evaluation.baselines import add_baselines
-from keras_xmr.evaluation.embed import embed_split, embed_unknown
-from keras_xmr.evaluation.evaluate import evaluate_split, plan_memory
-from keras_xmr.evaluation.files import save_scores
-from keras_xmr.evaluation.inspection import compute_attention
-from keras_xmr.evaluation.reporting.evaluation_report import PAGE, write_report
-from keras_xmr.evaluation.reporting.rerank_scales import scale_pictures, search_lines, search_tables
-from keras_xmr.evaluation.reporting.result_tables import (
-    embedding_lines,
-    plain_lines,
-    result_tables,
-    summary_tables,
-    verdict_line,
+from keras_xmr.experiments.build import (
+    PHOTOS,
+    build_tokenizer,
+    encoder_tokenizer,
+    restore_tokenizer,
 )
-from keras_xmr.evaluation.results import Evaluation
-from keras_xmr.evaluation.scoring import score_tiles
-from keras_xmr.evaluation.tuning import search_scales
-from keras_xmr.export.onnx_export import check_packages, export_onnx
-from keras_xmr.export.saved_model import (
+from keras_xmr.experiments.config.model_compatibility import is_as_published, why_not_indexed
+from keras_xmr.experiments.config.program import next_commands, update_hint
+from keras_xmr.experiments.config.schema import Config
+from keras_xmr.experiments.evaluation.advice import advice, advice_before_training, larger_split
+from keras_xmr.experiments.evaluation.baselines import add_baselines
+from keras_xmr.experiments.evaluation.embed import embed_split, embed_unknown
+from keras_xmr.experiments.evaluation.evaluate import evaluate_split, plan_memory
+from keras_xmr.experiments.evaluation.files import save_scores
+from keras_xmr.experiments.evaluation.inspection import compute_attention
+from keras_xmr.experiments.evaluation.relevance_files import write_caption_relevance
+from keras_xmr.experiments.evaluation.results import Evaluation
+from keras_xmr.experiments.evaluation.scoring import score_tiles
+from keras_xmr.experiments.evaluation.tuning import search_scales
+from keras_xmr.experiments.export.onnx_export import check_packages, export_onnx
+from keras_xmr.experiments.export.saved_model import (
     export_keras,
     export_saved_model,
     next_version,
     remove_old_versions,
     some_inputs,
 )
+from keras_xmr.experiments.reports.evaluation_report import PAGE, write_report
+from keras_xmr.experiments.reports.rerank_scales import scale_pictures, search_lines, search_tables
+from keras_xmr.experiments.reports.result_tables import (
+    embedding_lines,
+    plain_lines,
+    result_tables,
+    summary_tables,
+    verdict_line,
+)
+from keras_xmr.experiments.runs.cluster import cluster_of
+from keras_xmr.experiments.runs.folder import RunFolder
+from keras_xmr.experiments.runs.frozen_features import with_features
+from keras_xmr.experiments.runs.loading import check_files, check_initial_weights, load_retriever
+from keras_xmr.experiments.training.distribution import (
+    LOST,
+    Distribution,
+    limit_threads,
+    lost_worker,
+)
+from keras_xmr.experiments.training.train import train
 from keras_xmr.judgements import judge
 from keras_xmr.metrics import ScoreMatrices
-from keras_xmr.model.build import PHOTOS, build_tokenizer, encoder_tokenizer, restore_tokenizer
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.relevance.write import write_caption_relevance
-from keras_xmr.runs.cluster import cluster_of
-from keras_xmr.runs.folder import RunFolder
-from keras_xmr.runs.frozen_features import with_features
-from keras_xmr.runs.loading import check_files, check_initial_weights, load_retriever
 from keras_xmr.search.calibration import probe
-from keras_xmr.training.distribution import LOST, Distribution, limit_threads, lost_worker
-from keras_xmr.training.train import train
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import locked
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from data_pipelines.shards import FEATURES
 from data_pipelines.source_changes import data_change
 from keras_xmr.commands._steps import Run, run
-from keras_xmr.config.schema import Config
-from keras_xmr.evaluation.reporting.evaluation_report import PAGE
-from keras_xmr.runs.folder import RunFolder
+from keras_xmr.experiments.config.schema import Config
+from keras_xmr.experiments.reports.evaluation_report import PAGE
+from keras_xmr.experiments.runs.folder import RunFolder
 from keras_xmr.search.build import Report, build_index, replace_index
 from keras_xmr.search.manifests import MANIFEST
 from keras_xmr.search.photo_index import PhotoIndex

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keras_xmr.commands._options import add_path, add_runs, read_runs
-from keras_xmr.runs.folder import load_run
+from keras_xmr.experiments.runs.folder import load_run
 from keras_xmr.utils.files import check_folder
 
 if TYPE_CHECKING:
-    from keras_xmr.config.schema import Config
+    from keras_xmr.experiments.config.schema import Config
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,9 +45,9 @@ def audit_runs(config: Config, runs: Sequence[Path] = (), labels: Path | None = 
         runs: Folders of the runs of the models.
         labels: Labels to add instead, as the annotation page saves them.
     """
-    from keras_xmr.audit.audit import audit, merge_labels
     from keras_xmr.commands._ensemble import scores_of_runs
     from keras_xmr.commands._steps import Run
+    from keras_xmr.experiments.audit.audit import audit, merge_labels
 
     main = Run(config)
     if labels is not None:

@@ -30,10 +30,10 @@ from keras_xmr.commands._options import (
     one_of,
     read_runs,
 )
-from keras_xmr.config.loader import ConfigError, load_judgements, load_rerankers
+from keras_xmr.experiments.config.loader import ConfigError, load_judgements, load_rerankers
 
 if TYPE_CHECKING:
-    from keras_xmr.evaluation.results import Evaluation
+    from keras_xmr.experiments.evaluation.results import Evaluation
 
 _RUNS, _SCORES = "trained models", "scores of any other model"
 
@@ -131,8 +131,8 @@ def _evaluate_scores(arguments: argparse.Namespace) -> None:
         raise ConfigError("--similarity is for embeddings and has no effect on --scores; remove it")
     chosen, judgements = load_rerankers(arguments.rerank), load_judgements(arguments.judgements)
 
-    from keras_xmr.evaluation import external_scores
-    from keras_xmr.evaluation.reporting.result_tables import (
+    from keras_xmr.experiments.evaluation import external_scores
+    from keras_xmr.experiments.reports.result_tables import (
         plain_lines,
         result_tables,
         verdict_line,

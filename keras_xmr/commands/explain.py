@@ -20,9 +20,15 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from keras_xmr.commands._options import add_list
-from keras_xmr.config.loader import ConfigError, section_name, sections_at, sections_of, use_plugins
-from keras_xmr.config.program import adapt_help
-from keras_xmr.config.schema import Config
+from keras_xmr.experiments.config.loader import (
+    ConfigError,
+    section_name,
+    sections_at,
+    sections_of,
+    use_plugins,
+)
+from keras_xmr.experiments.config.program import adapt_help
+from keras_xmr.experiments.config.schema import Config
 from keras_xmr.utils.messages import cut, nearest
 
 SEVERAL_WORKERS = True

@@ -16,9 +16,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from keras_xmr.config.differences import differences
-from keras_xmr.config.fidelity import fidelity_text
-from keras_xmr.config.loader import (
+from keras_xmr.experiments.config.differences import differences
+from keras_xmr.experiments.config.fidelity import fidelity_text
+from keras_xmr.experiments.config.loader import (
     ConfigError,
     config_name,
     config_title,
@@ -29,8 +29,8 @@ from keras_xmr.config.loader import (
     packaged_configs,
     packaged_runs,
 )
-from keras_xmr.config.schema import Config, ReportedResults
-from keras_xmr.config.yaml_file import read_yaml
+from keras_xmr.experiments.config.schema import Config, ReportedResults
+from keras_xmr.experiments.config.yaml_file import read_yaml
 from keras_xmr.utils.messages import cut, nearest
 
 SEVERAL_WORKERS = True

@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 
 from keras_xmr.commands._options import add_config, add_path, do, read_config
-from keras_xmr.config.loader import ConfigError, find_config, load_relevance
+from keras_xmr.experiments.config.loader import ConfigError, find_config, load_relevance
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> None:
         do(read_config(arguments), "relevance")
         return
 
-    from keras_xmr.relevance.write import write_file_relevance
+    from keras_xmr.experiments.evaluation.relevance_files import write_file_relevance
 
     options = load_relevance(find_config(arguments.config), arguments.set)
     write_file_relevance(arguments.captions, arguments.output, *options)

@@ -33,9 +33,9 @@ from keras_xmr.commands._options import (
     known_indexes,
 )
 from keras_xmr.commands._quiet import import_tensorflow
-from keras_xmr.config.loader import ConfigError
-from keras_xmr.config.program import program
-from keras_xmr.runs.folder import load_run
+from keras_xmr.experiments.config.loader import ConfigError
+from keras_xmr.experiments.config.program import program
+from keras_xmr.experiments.runs.folder import load_run
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import check_folder, user_path
 

@@ -15,7 +15,7 @@ import logging
 
 from keras_xmr.commands._options import add_index, add_list, add_value, find_index, integer_from
 from keras_xmr.commands._quiet import import_tensorflow
-from keras_xmr.runs.folder import load_run
+from keras_xmr.experiments.runs.folder import load_run
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.installing import install_command
 

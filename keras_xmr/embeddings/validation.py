@@ -8,8 +8,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_xmr.config.contracts import EmbeddingSpec, find_mismatches
 from keras_xmr.embeddings.kinds import Embedding, kind
+from keras_xmr.parts.contracts import EmbeddingSpec, find_mismatches
 from keras_xmr.utils.errors import ArgumentError
 
 RANKS = {

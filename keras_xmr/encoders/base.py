@@ -12,8 +12,8 @@ import keras
 import tensorflow as tf
 
 from data_pipelines.text import Tokenizer
-from keras_xmr.config.contracts import Declared, EncoderContract
 from keras_xmr.layers.keras_compat import all_layers
+from keras_xmr.parts.contracts import Declared, EncoderContract
 from keras_xmr.utils.errors import UserError
 
 
@@ -45,7 +45,7 @@ class Encoder(Declared, abc.ABC):
     """Builds the first part of a functional tower.
 
     A subclass declares its side and other properties in `CONTRACT`; see
-    `keras_xmr.config.contracts.EncoderContract`. Its options are the keyword-only parameters of its
+    `keras_xmr.parts.contracts.EncoderContract`. Its options are the keyword-only parameters of its
     constructor. All its weights belong to one layer of the name "encoder", so that they can be
     frozen together.
     """

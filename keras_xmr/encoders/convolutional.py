@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import keras
 
-from keras_xmr.config.contracts import EncoderContract
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec, synchronize
 from keras_xmr.encoders.pretrained.weights import WeightsError, load_weights
 from keras_xmr.layers import Preprocessing, batch_normalization
+from keras_xmr.parts.contracts import EncoderContract
+from keras_xmr.parts.option_types import MultiplesOfEight, PositiveInt
 from keras_xmr.utils.files import user_path
-from keras_xmr.utils.option_types import MultiplesOfEight, PositiveInt
 
 if TYPE_CHECKING:
     Architecture = str

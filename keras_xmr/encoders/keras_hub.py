@@ -12,13 +12,13 @@ import numpy as np
 from keras import ops
 
 from data_pipelines.text import Tokenizer
-from keras_xmr.config.contracts import EncoderContract
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec, synchronize
 from keras_xmr.encoders.pretrained.presets import SIGLIP, Preset
 from keras_xmr.encoders.pretrained.subwords import SubwordTokenizer
 from keras_xmr.layers import BagOfWords, ImageBackbone, TextBackbone
 from keras_xmr.layers.backbone import number_of_layers
-from keras_xmr.utils.option_types import NonNegativeInt, PositiveInt, PositiveInts
+from keras_xmr.parts.contracts import EncoderContract
+from keras_xmr.parts.option_types import NonNegativeInt, PositiveInt, PositiveInts
 
 
 class _KerasHub(Encoder):

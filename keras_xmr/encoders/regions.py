@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 import keras
 
-from keras_xmr.config.contracts import EncoderContract
 from keras_xmr.encoders.base import Encoder, InputSpec
 from keras_xmr.layers import GraphReasoning, L2Normalize, batch_normalization, region_mask
-from keras_xmr.utils.option_types import BelowOne, PositiveInt
+from keras_xmr.parts.contracts import EncoderContract
+from keras_xmr.parts.option_types import BelowOne, PositiveInt
 
 
 @dataclass(kw_only=True, eq=False)

@@ -11,9 +11,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_xmr.config.contracts import EncoderContract
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec
-from keras_xmr.utils.option_types import BelowOne, PositiveInt
+from keras_xmr.parts.contracts import EncoderContract
+from keras_xmr.parts.option_types import BelowOne, PositiveInt
 from keras_xmr.utils.progress import Progress
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import keras
 
-from keras_xmr.config.contracts import HeadContract
 from keras_xmr.embeddings.kinds import KEYS
 from keras_xmr.embeddings.validation import RANKS, described, shape_text
 from keras_xmr.heads.pooling import Pooling
-from keras_xmr.layers.part import Part
+from keras_xmr.parts.contracts import HeadContract
+from keras_xmr.parts.part import Part
 from keras_xmr.utils.errors import UserError
 
 PoolingMaker = Callable[[], Pooling] | dict[str, Any]
@@ -27,7 +27,7 @@ class Head(Part):
     """Makes an embedding of the local features of an item.
 
     A subclass declares the kind of its embeddings and other properties in `CONTRACT`;
-    see `keras_xmr.config.contracts.HeadContract`. It implements `call(features, mask=None)`,
+    see `keras_xmr.parts.contracts.HeadContract`. It implements `call(features, mask=None)`,
     where features are (B, L, F) and the mask, if there is one, is boolean (B, L). It returns an
     embedding with float32 tensors (see `keras_xmr.embeddings`). Its options are the keyword-only
     parameters of its constructor.

@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 import keras
 
-from keras_xmr.config.contracts import HeadContract
 from keras_xmr.heads.base import Head, HeadError, PoolingMaker
 from keras_xmr.heads.pooling import BiGRU, Pooling
 from keras_xmr.heads.pooling.mean import masked_mean
 from keras_xmr.layers import LocalAttention, ReZero, l2_normalize
-from keras_xmr.utils.option_types import PositiveFloat
+from keras_xmr.parts.contracts import HeadContract
+from keras_xmr.parts.option_types import PositiveFloat
 
 
 class Gaussian(Head):

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from keras_xmr.config.contracts import HeadContract
 from keras_xmr.heads.base import HeadError, PooledHead, PoolingMaker
 from keras_xmr.heads.pooling import Projection
 from keras_xmr.layers import l2_normalize
-from keras_xmr.utils.option_types import PositiveInt
+from keras_xmr.parts.contracts import HeadContract
+from keras_xmr.parts.option_types import PositiveInt
 
 
 class HeldOutRank(PooledHead):
@@ -20,9 +20,9 @@ class HeldOutRank(PooledHead):
     The log-variance, equal in all D numbers, is a linear function of the standardised features that
     predicts the logarithm of the rank of the annotated item. Ranks of the training split itself
     would all be 1, so they are those of items that are held out: `train.start: cca` sets the
-    function by CCA of the other folds and ridge regression, in closed form
-    (`keras_xmr.training.held_out_ranks`). For captions it is fitted to a random part of the words
-    of each caption, too, which is retrieved worse. No loss moves it; losses train the point.
+    function by CCA of the other folds and ridge regression, in closed form. For captions it is
+    fitted to a random part of the words of each caption, too, which is retrieved worse. No loss
+    moves it; losses train the point.
 
     Args:
         dimension: D.

@@ -7,11 +7,11 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
-from keras_xmr.config.contracts import HeadContract
 from keras_xmr.heads.base import PooledHead, PoolingMaker
 from keras_xmr.heads.pooling.mean import masked_mean
 from keras_xmr.layers import LocalResidual, ReZero, l2_normalize, sine_positions
-from keras_xmr.utils.option_types import BelowOne, PositiveInt
+from keras_xmr.parts.contracts import HeadContract
+from keras_xmr.parts.option_types import BelowOne, PositiveInt
 
 
 class _LocalHead(PooledHead):

@@ -7,10 +7,10 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
-from keras_xmr.config.contracts import HeadContract
 from keras_xmr.heads.base import Head, PooledHead, PoolingMaker
 from keras_xmr.layers import l2_normalize
 from keras_xmr.layers.gru import bidirectional_gru
+from keras_xmr.parts.contracts import HeadContract
 
 
 class Point(PooledHead):

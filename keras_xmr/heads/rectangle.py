@@ -7,11 +7,11 @@ from typing import Any
 
 from keras import ops
 
-from keras_xmr.config.contracts import HeadContract
 from keras_xmr.heads.base import PoolingMaker
 from keras_xmr.heads.point import Point
 from keras_xmr.layers import ReZero
-from keras_xmr.utils.option_types import PositiveFloat
+from keras_xmr.parts.contracts import HeadContract
+from keras_xmr.parts.option_types import PositiveFloat
 
 
 class Rectangle(Point):

@@ -12,8 +12,8 @@ import numpy as np
 from keras import ops
 
 from keras_xmr.layers.normalization import l2_normalize
-from keras_xmr.layers.part import RecordedLayer
 from keras_xmr.layers.positions import filled, last_positions
+from keras_xmr.parts.part import RecordedLayer
 
 Output = Literal["tokens", "average", "pooled"]
 

@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from keras_xmr.layers.gru import PackedGRU
-from keras_xmr.layers.part import RecordedLayer
+from keras_xmr.parts.part import RecordedLayer
 
 
 class CaptionDecoder(RecordedLayer):

@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_xmr.layers.normalization import l2_normalize
-from keras_xmr.layers.part import RecordedLayer
+from keras_xmr.parts.part import RecordedLayer
 
 
 class BagOfWords(RecordedLayer):

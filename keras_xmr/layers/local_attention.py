@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_xmr.layers.backend import as_generator, split_seed
 from keras_xmr.layers.normalization import ReZero, batch_normalization, l2_normalize
-from keras_xmr.layers.part import RecordedLayer
+from keras_xmr.parts.part import RecordedLayer
 
 
 class GlobalAttention(RecordedLayer):

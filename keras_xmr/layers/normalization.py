@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from keras_xmr.layers.backend import backend
-from keras_xmr.layers.part import RecordedLayer
+from keras_xmr.parts.part import RecordedLayer
 
 _LOWEST_TEMPERATURE = 0.01
 

@@ -1,6 +1,5 @@
 """Losses over the scores, the embeddings and the relations of a global batch."""
 
-from keras_xmr.config.contracts import LossContract
 from keras_xmr.losses.base import Loss, Relations
 from keras_xmr.losses.captioning import Captioning
 from keras_xmr.losses.cross_entropy import NTXent, SupervisedContrastive
@@ -11,6 +10,7 @@ from keras_xmr.losses.quintuplet import AdaptiveOfflineQuintuplet
 from keras_xmr.losses.residuals import MMD, Diversity, DynamicOrthogonality, SetUniformity
 from keras_xmr.losses.smooth_ranks import DAA, SmoothAP
 from keras_xmr.losses.triplet import Triplet, VarianceAwareWeighting
+from keras_xmr.parts.contracts import LossContract
 
 __all__ = [
     "DAA",

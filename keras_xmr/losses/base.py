@@ -9,7 +9,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_xmr.config.contracts import LossContract, MatcherContract
 from keras_xmr.embeddings import Embedding, Tensor, distances, points
 from keras_xmr.embeddings.validation import (
     as_embedding,
@@ -21,7 +20,8 @@ from keras_xmr.embeddings.validation import (
 )
 from keras_xmr.judgements.relation import as_array, check_image_ids
 from keras_xmr.layers.backend import split_seed
-from keras_xmr.layers.part import Part
+from keras_xmr.parts.contracts import LossContract, MatcherContract
+from keras_xmr.parts.part import Part
 from keras_xmr.utils.errors import ArgumentError
 
 
@@ -112,7 +112,7 @@ class Loss(Part):
     """A loss over one global batch of N images and M captions.
 
     A subclass declares its inputs and outputs in `CONTRACT`; see
-    `keras_xmr.config.contracts.LossContract`. It implements `call(scores, image, caption,
+    `keras_xmr.parts.contracts.LossContract`. It implements `call(scores, image, caption,
     relations)`, where scores are float32 (N, M), which returns the declared parts as a dict of
     scalars. Its options are the keyword-only parameters of its constructor. Weights with a
     shape that depends on the embeddings are made in `build`, which takes the shapes of the

@@ -6,12 +6,12 @@ from typing import Any
 
 from keras import ops
 
-from keras_xmr.config.contracts import LossContract
 from keras_xmr.embeddings.kinds import Embedding, Tensor
 from keras_xmr.layers import CaptionDecoder
 from keras_xmr.losses.base import Loss, Relations
+from keras_xmr.parts.contracts import LossContract
+from keras_xmr.parts.option_types import PositiveInt
 from keras_xmr.utils.errors import ArgumentError
-from keras_xmr.utils.option_types import PositiveInt
 
 
 class Captioning(Loss):

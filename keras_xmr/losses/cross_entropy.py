@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_xmr.layers import Temperature
 from keras_xmr.losses.directions import LOWEST, Direction, DirectionsLoss
-from keras_xmr.utils.option_types import PositiveFloat
+from keras_xmr.parts.option_types import PositiveFloat
 
 
 class _CrossEntropy(DirectionsLoss):

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
-from keras_xmr.config.contracts import LossContract
 from keras_xmr.embeddings.kinds import Embedding, Tensor
 from keras_xmr.embeddings.validation import has_values
 from keras_xmr.losses.base import Loss, Relations
-from keras_xmr.utils.option_types import Reduction
+from keras_xmr.parts.contracts import LossContract
+from keras_xmr.parts.option_types import Reduction
 
 LOWEST = -1e30
 """Below every score, and still finite: the difference of two infinities is not a number."""

@@ -11,12 +11,12 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_xmr.config.contracts import LossContract
 from keras_xmr.embeddings import Embedding, Tensor, distances
 from keras_xmr.layers import HypergraphConvolution
 from keras_xmr.losses.base import Relations
 from keras_xmr.losses.directions import Direction, DirectionsLoss
-from keras_xmr.utils.option_types import NonNegativeFloat, PositiveFloat, PositiveInt
+from keras_xmr.parts.contracts import LossContract
+from keras_xmr.parts.option_types import NonNegativeFloat, PositiveFloat, PositiveInt
 
 
 class _QueryLoss(DirectionsLoss):

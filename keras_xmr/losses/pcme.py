@@ -6,12 +6,12 @@ from typing import Any
 
 from keras import ops
 
-from keras_xmr.config.contracts import LossContract
 from keras_xmr.embeddings import Embedding, distances
 from keras_xmr.embeddings.kinds import vectors
 from keras_xmr.losses.base import Loss, Relations, even_log_odds
 from keras_xmr.losses.directions import ItemsLoss, reduce
-from keras_xmr.utils.option_types import PositiveFloat, Reduction, TwoOrMore
+from keras_xmr.parts.contracts import LossContract
+from keras_xmr.parts.option_types import PositiveFloat, Reduction, TwoOrMore
 
 
 class SoftContrastive(Loss):

@@ -6,10 +6,10 @@ from typing import Any
 
 from keras import ops
 
-from keras_xmr.config.contracts import LossContract
 from keras_xmr.embeddings.kinds import Embedding, Tensor
 from keras_xmr.losses.base import Loss, Relations, even_log_odds
-from keras_xmr.utils.option_types import NonNegativeFloat, NonNegativeInt
+from keras_xmr.parts.contracts import LossContract
+from keras_xmr.parts.option_types import NonNegativeFloat, NonNegativeInt
 
 
 class ProbabilisticMatching(Loss):

@@ -6,11 +6,11 @@ from typing import Any
 
 from keras import ops
 
-from keras_xmr.config.contracts import LossContract
 from keras_xmr.embeddings import Embedding, Tensor
 from keras_xmr.losses.base import Loss, Relations
 from keras_xmr.losses.directions import LOWEST
-from keras_xmr.utils.option_types import (
+from keras_xmr.parts.contracts import LossContract
+from keras_xmr.parts.option_types import (
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,

@@ -6,12 +6,12 @@ from typing import Any
 
 from keras import ops
 
-from keras_xmr.config.contracts import LossContract
 from keras_xmr.embeddings.distances import root, squared_euclidean
 from keras_xmr.embeddings.kinds import Embedding, vectors
 from keras_xmr.losses.base import Loss, Relations
 from keras_xmr.losses.directions import ItemsLoss, reduce
-from keras_xmr.utils.option_types import NonNegativeFloat, PositiveFloat, Reduction
+from keras_xmr.parts.contracts import LossContract
+from keras_xmr.parts.option_types import NonNegativeFloat, PositiveFloat, Reduction
 
 
 class _ResidualsLoss(ItemsLoss):

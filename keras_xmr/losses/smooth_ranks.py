@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 from keras import ops
 
-from keras_xmr.config.contracts import LossContract
 from keras_xmr.embeddings import Embedding, Tensor, distances
 from keras_xmr.embeddings.kinds import vectors
 from keras_xmr.losses.directions import Direction, DirectionsLoss
-from keras_xmr.utils.option_types import PositiveFloat
+from keras_xmr.parts.contracts import LossContract
+from keras_xmr.parts.option_types import PositiveFloat
 
 _AT_ONCE = 2**21
 """Comparisons of two candidates that are held at once."""

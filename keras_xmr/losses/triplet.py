@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 from keras import ops
 
-from keras_xmr.config.contracts import LossContract
 from keras_xmr.embeddings import Embedding, Tensor, distances, points
 from keras_xmr.losses.directions import LOWEST, Direction, DirectionsLoss
-from keras_xmr.utils.option_types import NonNegativeInt, PositiveFloat, Reduction
+from keras_xmr.parts.contracts import LossContract
+from keras_xmr.parts.option_types import NonNegativeInt, PositiveFloat, Reduction
 
 
 class Triplet(DirectionsLoss):

@@ -1,6 +1,5 @@
 """From two batches of embeddings to a score matrix. One file per family of matchers."""
 
-from keras_xmr.config.contracts import MatcherContract, SearchContract
 from keras_xmr.matchers.alignment import SCAN
 from keras_xmr.matchers.base import LogitMatcher, Matcher
 from keras_xmr.matchers.gaussian import (
@@ -29,6 +28,7 @@ from keras_xmr.matchers.point import (
 )
 from keras_xmr.matchers.rectangle import PointToRectangle
 from keras_xmr.matchers.regions import SAF, SGR, SGRAF
+from keras_xmr.parts.contracts import MatcherContract, SearchContract
 
 __all__ = [
     "ELK",

@@ -8,12 +8,12 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
-from keras_xmr.config.contracts import MatcherContract, SearchContract
 from keras_xmr.embeddings.kinds import Embedding, Tensor
 from keras_xmr.layers import l2_normalize
 from keras_xmr.layers.backend import backend, map_tiles
 from keras_xmr.matchers.base import Matcher
-from keras_xmr.utils.option_types import PositiveFloat, PositiveInt
+from keras_xmr.parts.contracts import MatcherContract, SearchContract
+from keras_xmr.parts.option_types import PositiveFloat, PositiveInt
 
 
 def linear(values: Tensor, weights: list[Tensor]) -> Tensor:

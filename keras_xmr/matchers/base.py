@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import keras
 
-from keras_xmr.config.contracts import MatcherContract
 from keras_xmr.embeddings.kinds import Embedding, Tensor, kind, sample, sample_with_common_noise
 from keras_xmr.embeddings.validation import (
     as_embedding,
@@ -16,9 +15,10 @@ from keras_xmr.embeddings.validation import (
     items,
     shapes,
 )
-from keras_xmr.layers.part import Part
+from keras_xmr.parts.contracts import MatcherContract
+from keras_xmr.parts.option_types import PositiveInt
+from keras_xmr.parts.part import Part
 from keras_xmr.utils.errors import ArgumentError
-from keras_xmr.utils.option_types import PositiveInt
 
 Side = Literal["image", "caption"]
 
@@ -30,7 +30,7 @@ class Matcher(Part):
     """Scores every image of a batch with every caption of a batch.
 
     A subclass declares the kinds of embedding that it scores in `CONTRACT`; see
-    `keras_xmr.config.contracts.MatcherContract`. It implements `call(image, caption)`, which
+    `keras_xmr.parts.contracts.MatcherContract`. It implements `call(image, caption)`, which
     returns scores float32 (images, captions), larger is better. Its options are the keyword-only
     parameters of its constructor.
 
@@ -42,7 +42,7 @@ class Matcher(Part):
     captions) whichever side the query is.
 
     For the index there are `SEARCH`, which declares how it searches images (see
-    `keras_xmr.config.contracts.SearchContract`), `search_constants` and `score_bound`. Without them
+    `keras_xmr.parts.contracts.SearchContract`), `search_constants` and `score_bound`. Without them
     the matcher trains and evaluates like all others, but cannot search.
     """
 

@@ -8,10 +8,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_xmr.config.contracts import MatcherContract, SearchContract
 from keras_xmr.embeddings import Embedding, distances
 from keras_xmr.matchers.base import LogitMatcher, Matcher, SampledMatcher, Side
-from keras_xmr.utils.option_types import PositiveFloat, PositiveInt
+from keras_xmr.parts.contracts import MatcherContract, SearchContract
+from keras_xmr.parts.option_types import PositiveFloat, PositiveInt
 
 _FAR = 40.0
 

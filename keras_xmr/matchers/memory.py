@@ -6,13 +6,13 @@ from typing import Any, Literal
 
 from keras import ops
 
-from keras_xmr.config.contracts import MatcherContract, SearchContract
 from keras_xmr.embeddings.kinds import Embedding, Tensor
 from keras_xmr.layers import l2_normalize
 from keras_xmr.layers.backend import read_variables
 from keras_xmr.matchers.alignment import attention_logits, linear, score_in_tiles, softmax
 from keras_xmr.matchers.base import Matcher
-from keras_xmr.utils.option_types import PositiveFloat, PositiveInt
+from keras_xmr.parts.contracts import MatcherContract, SearchContract
+from keras_xmr.parts.option_types import PositiveFloat, PositiveInt
 
 _SIDES = {"text_to_image": ("caption", "image"), "image_to_text": ("image", "caption")}
 """The side that attends, and the one that is attended to."""

@@ -7,10 +7,10 @@ from typing import Any
 
 from keras import ops
 
-from keras_xmr.config.contracts import MatcherContract, SearchContract
 from keras_xmr.embeddings import Embedding, distances, points
 from keras_xmr.matchers.base import LogitMatcher, Matcher
-from keras_xmr.utils.option_types import PositiveFloat
+from keras_xmr.parts.contracts import MatcherContract, SearchContract
+from keras_xmr.parts.option_types import PositiveFloat
 
 
 class Cosine(Matcher):

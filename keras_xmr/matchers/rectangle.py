@@ -6,10 +6,10 @@ from typing import Any
 
 from keras import ops
 
-from keras_xmr.config.contracts import MatcherContract, SearchContract
 from keras_xmr.embeddings import Embedding
 from keras_xmr.matchers.base import Matcher
-from keras_xmr.utils.option_types import NonNegativeFloat
+from keras_xmr.parts.contracts import MatcherContract, SearchContract
+from keras_xmr.parts.option_types import NonNegativeFloat
 
 _SLICE = 8
 """Coordinates at a time: (N, M, 8) numbers are held, not (N, M, D)."""

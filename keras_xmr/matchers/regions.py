@@ -7,13 +7,13 @@ from typing import Any
 
 from keras import ops
 
-from keras_xmr.config.contracts import MatcherContract, SearchContract
 from keras_xmr.embeddings.kinds import Embedding, Tensor
 from keras_xmr.layers import GlobalAttention, l2_normalize
 from keras_xmr.layers.backend import read_variables, split_seed
 from keras_xmr.matchers.alignment import attend, linear, score_in_tiles
 from keras_xmr.matchers.base import Matcher, Side
-from keras_xmr.utils.option_types import BelowOne, PositiveFloat, PositiveInt
+from keras_xmr.parts.contracts import MatcherContract, SearchContract
+from keras_xmr.parts.option_types import BelowOne, PositiveFloat, PositiveInt
 
 Weights = dict[str, list[Tensor]]
 

@@ -13,7 +13,7 @@ from keras_xmr.metrics.ranking import best_ranks, ndcg_at, positive_ranks
 from keras_xmr.utils.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from keras_xmr.utils.option_types import PositiveInt
+    from keras_xmr.parts.option_types import PositiveInt
 
 
 class QueryMetric(abc.ABC):

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from data_pipelines.processors import in_threads
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics.score_matrices import Place, ScoreMatrices, ScoreTiles, place_in
+from keras_xmr.utils.processors import in_threads
 from keras_xmr.utils.vectors import chunks
 
 _ROWS = 256

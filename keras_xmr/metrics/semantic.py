@@ -9,7 +9,6 @@ from typing import Literal
 import numpy as np
 import scipy.sparse
 
-from data_pipelines.processors import in_threads
 from keras_xmr.judgements import Judgements
 from keras_xmr.judgements.ground_truth import GroundTruth
 from keras_xmr.metrics.ranking import (
@@ -21,6 +20,7 @@ from keras_xmr.metrics.ranking import (
 )
 from keras_xmr.metrics.retrieval import RetrievalMetrics, both_directions
 from keras_xmr.metrics.score_matrices import ScoreMatrices, Scores, real_numbers
+from keras_xmr.utils.processors import in_threads
 
 ASP_TOP = (10, 30, 100, 300, 1000, 3000, 10000)
 RELEASED_ASP_AT = (5, 10, 20)

@@ -9,7 +9,6 @@ import keras
 import tensorflow as tf
 
 from keras_xmr import embeddings
-from keras_xmr.config.registry import import_parts
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.layers.tensorflow_paths import num_replicas, split_seed
 from keras_xmr.losses import Loss
@@ -35,6 +34,7 @@ from keras_xmr.model.validation import (
     check_pairs,
     check_parts,
 )
+from keras_xmr.parts.registry import import_parts
 from keras_xmr.utils.errors import ArgumentError, UserError
 
 Tensor = Any

@@ -6,17 +6,33 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import keras
 import tensorflow as tf
 
-from keras_xmr.config.schema import TowerOptions
 from keras_xmr.encoders import EncoderError, InputSpec
 from keras_xmr.encoders.keras_hub import BAG_LENGTH
 from keras_xmr.heads.pooling import Pooling, Projection
 from keras_xmr.layers import BagOfWords, region_mask
 from keras_xmr.layers.keras_compat import all_layers
+from keras_xmr.parts.registry import Choice
+
+
+class TowerOptions(Protocol):
+    """The chosen parts of a tower, such as a section of a config."""
+
+    @property
+    def encoder(self) -> Choice:
+        """Makes local features."""
+
+    @property
+    def pooling(self) -> Choice | None:
+        """Makes one vector of them; none for a head that keeps them all."""
+
+    @property
+    def head(self) -> Choice:
+        """Makes the embedding."""
 
 
 def image_tower(options: TowerOptions, dimension: int, spec: InputSpec) -> keras.Model:

@@ -15,7 +15,7 @@ from keras_xmr.relevance.weights import WeightedCaptions, weigh
 from keras_xmr.utils.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from keras_xmr.utils.option_types import RelevanceMeasure, RelevanceTokenizer
+    from keras_xmr.parts.option_types import RelevanceMeasure, RelevanceTokenizer
 
 
 FREQUENT = 256

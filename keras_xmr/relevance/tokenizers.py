@@ -13,7 +13,7 @@ from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.installing import install_command
 
 if TYPE_CHECKING:
-    from keras_xmr.utils.option_types import RelevanceTokenizer
+    from keras_xmr.parts.option_types import RelevanceTokenizer
 
 Tokenize = Callable[[Iterable[str]], list[list[str]]]
 """Makes of each caption the list of its words."""

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse
 
 if TYPE_CHECKING:
-    from keras_xmr.utils.option_types import RelevanceMeasure
+    from keras_xmr.parts.option_types import RelevanceMeasure
 
 MAX_ORDER = 4
 """CIDEr counts n-grams of one to four words."""

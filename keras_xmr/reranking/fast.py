@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from data_pipelines.processors import in_threads
 from keras_xmr.reranking.base import Reranked, Reranker, check_scale, refuse_non_finite
 from keras_xmr.utils.errors import ArgumentError
+from keras_xmr.utils.processors import in_threads
 
 if TYPE_CHECKING:
-    from keras_xmr.utils.option_types import PositiveFloat
+    from keras_xmr.parts.option_types import PositiveFloat
 
 # A block of scores and its exponentials stay in the cache of a core.
 _ROWS = 256

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from data_pipelines.processors import in_threads
 from keras_xmr.judgements.relation import as_array
 from keras_xmr.reranking.base import (
     Reranked,
@@ -24,9 +23,10 @@ from keras_xmr.reranking.base import (
 )
 from keras_xmr.reranking.fast import log_sums
 from keras_xmr.utils.errors import ArgumentError
+from keras_xmr.utils.processors import in_threads
 
 if TYPE_CHECKING:
-    from keras_xmr.utils.option_types import PositiveFloat, PositiveInt
+    from keras_xmr.parts.option_types import PositiveFloat, PositiveInt
 
 _QUERIES = 64
 

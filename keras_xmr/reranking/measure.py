@@ -23,7 +23,7 @@ from keras_xmr.metrics import (
 from keras_xmr.reranking.base import Reranker
 
 if TYPE_CHECKING:
-    from keras_xmr.config.registry import Choice
+    from keras_xmr.parts.registry import Choice
 
 _log = logging.getLogger(__name__)
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from data_pipelines.processors import in_threads
 from keras_xmr.reranking.base import (
     Reranked,
     Reranker,
@@ -16,9 +15,10 @@ from keras_xmr.reranking.base import (
     check_scale,
     refuse_non_finite,
 )
+from keras_xmr.utils.processors import in_threads
 
 if TYPE_CHECKING:
-    from keras_xmr.utils.option_types import NonNegativeFloat, PositiveFloat, PositiveInt
+    from keras_xmr.parts.option_types import NonNegativeFloat, PositiveFloat, PositiveInt
 
 _QUERIES = 64
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from data_pipelines.records import Records, SplitRecords
-from keras_xmr.evaluation.evaluate import ground_truth
-from keras_xmr.evaluation.results import EmbeddedSplit
-from keras_xmr.evaluation.uncertainty.probes import (
+from keras_xmr.experiments.evaluation.evaluate import ground_truth
+from keras_xmr.experiments.evaluation.results import EmbeddedSplit
+from keras_xmr.experiments.evaluation.uncertainty.probes import (
     Probes,
     drop_from_captions,
     erase_images,

@@ -16,10 +16,9 @@ import numpy as np
 
 from data_pipelines.features import Writer
 from data_pipelines.images import to_jpeg
-from data_pipelines.processors import processor_count
 from data_pipelines.shards import content_digest
 from data_pipelines.sources import UnreadableError
-from keras_xmr.runs.frozen_features import ImageEncoder, stores_image_features
+from keras_xmr.experiments.runs.frozen_features import ImageEncoder, stores_image_features
 from keras_xmr.search.photos import (
     FileState,
     Photo,
@@ -32,6 +31,7 @@ from keras_xmr.search.run_model import RunModel
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import LockedError, replace_atomically
 from keras_xmr.utils.installing import install_command
+from keras_xmr.utils.processors import processor_count
 from keras_xmr.utils.progress import Progress
 from keras_xmr.utils.vectors import chunks, concatenate
 

@@ -20,17 +20,17 @@ from data_pipelines.prepare import check_origin
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.text import Tokenizer, split_words
 from keras_xmr import embeddings
-from keras_xmr.config.model_compatibility import why_not_indexed
-from keras_xmr.config.schema import Config
 from keras_xmr.encoders import EncoderError, InputSpec
-from keras_xmr.evaluation.embed import tower_graph
+from keras_xmr.experiments.build import PHOTOS, restore_tokenizer
+from keras_xmr.experiments.config.model_compatibility import why_not_indexed
+from keras_xmr.experiments.config.schema import Config
+from keras_xmr.experiments.evaluation.embed import tower_graph
+from keras_xmr.experiments.runs.folder import RunFolder, load_run
+from keras_xmr.experiments.runs.frozen_features import with_features
+from keras_xmr.experiments.runs.loading import load_retriever, load_trained
 from keras_xmr.matchers.base import Matcher, Side
-from keras_xmr.model.build import PHOTOS, restore_tokenizer
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import image_tower, text_tower, tower_on_features
-from keras_xmr.runs.folder import RunFolder, load_run
-from keras_xmr.runs.frozen_features import with_features
-from keras_xmr.runs.loading import load_retriever, load_trained
 from keras_xmr.search.photos import file_state
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import checksum

@@ -118,7 +118,7 @@ def test_a_process_that_dies_is_told(options, monkeypatch):
 HOLDS = """
 import multiprocessing, os, time
 from concurrent.futures import ProcessPoolExecutor
-from data_pipelines.processors import start_process
+from data_pipelines.worker_process import start_process
 
 if __name__ == "__main__":
     context = multiprocessing.get_context("spawn")

@@ -15,9 +15,9 @@ import two_towers
 
 import keras_xmr
 from keras_xmr.commands._cli import main
-from keras_xmr.config.loader import load_config
-from keras_xmr.runs.folder import load_run
-from keras_xmr.runs.pretrained import pretrained_run
+from keras_xmr.experiments.config.loader import load_config
+from keras_xmr.experiments.runs.folder import load_run
+from keras_xmr.experiments.runs.pretrained import pretrained_run
 from keras_xmr.search.run_model import RunModel
 from keras_xmr.utils.errors import UserError
 

@@ -3,92 +3,147 @@
 from __future__ import annotations
 
 import ast
+import sys
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+import pytest
 
-# From the highest room to the lowest; those of one line do not import one another, except where
-# a pair below says so. A room imports rooms of lower lines alone.
+ROOT = Path(__file__).parents[2]
+_STANDARD = set(sys.stdlib_module_names)
+
+# From the highest room to the lowest; those of one line do not import one another. A room imports
+# rooms of lower lines alone. The library is from `model` on.
 ORDER = (
     ("commands",),
-    ("audit", "search"),
-    ("training",),
-    ("evaluation", "export", "runs"),
+    ("search",),
+    ("experiments.audit", "experiments.export", "experiments.training"),
+    ("experiments.reports", "experiments.runs"),
+    ("experiments.evaluation",),
+    ("experiments.build",),
+    ("experiments.config",),
     ("model",),
-    ("encoders", "heads", "losses", "matchers"),
+    ("encoders", "heads", "losses", "matchers", "optimizers"),
     ("embeddings",),
     ("layers",),
     ("relevance", "reranking"),
-    ("config",),
+    ("linear",),
     ("metrics",),
     ("judgements",),
     ("data_pipelines",),
+    ("parts",),
     ("utils",),
 )
 LEVELS = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
-NEIGHBOURS = {("runs", "evaluation")}
+APPLICATION = ("commands", "search", "experiments")
+LIBRARY = [room for room in LEVELS if not room.startswith(APPLICATION) and room != "data_pipelines"]
+
+# Rooms of plain arrays, and what they import besides the standard library and lower rooms.
+OF_ARRAYS = ("utils", "judgements", "metrics", "linear", "relevance", "reranking")
+ARRAYS = {"numpy", "scipy", "pydantic", "tqdm"}
+
+# Packages that an installation without a framework does not have: imported where they are used.
+OPTIONAL = {
+    "judgements": {"eccv_caption"},
+    "relevance": {"pycocoevalcap"},
+    "metrics": {"keras"},
+    "utils": {"rich"},
+}
 
 
-def imports() -> set[tuple[str, str, str]]:
-    """The room, the imported room and the file of every import between rooms."""
-    found = set()
+def rooms_of(module: str) -> str:
+    """The room of a module; empty if it is in none."""
+    parts = module.split(".")
+    if parts[0] == "data_pipelines":
+        return "data_pipelines"
+    if parts[0] != "keras_xmr" or len(parts) == 1:
+        return ""
+    return ".".join(parts[1 : 3 if parts[1] == "experiments" else 2])
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """All modules of both packages, with their files."""
+    found = {}
     for package in ("keras_xmr", "data_pipelines"):
-        for path in (ROOT / package).rglob("*.py"):
-            parts = path.relative_to(ROOT).parts
-            if len(parts) == 2 and package == "keras_xmr":
-                continue  # The package itself, and its command line.
-            room = "data_pipelines" if package == "data_pipelines" else parts[1]
-            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-                for name in _modules(node):
-                    first, _, rest = name.partition(".")
-                    other = first if first == "data_pipelines" else rest.partition(".")[0]
-                    known = first in ("keras_xmr", "data_pipelines") and other in LEVELS
-                    if known and other != room:
-                        found.add((room, other, "/".join(parts)))
+        for path in sorted((ROOT / package).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            found[".".join(parts).removesuffix(".__init__")] = path
     return found
 
 
-def _modules(node: ast.AST) -> list[str]:
-    if isinstance(node, ast.Import):
-        return [alias.name for alias in node.names]
-    if isinstance(node, ast.ImportFrom) and node.module:
-        if node.module == "keras_xmr":
-            return [f"keras_xmr.{alias.name}" for alias in node.names]
-        return [node.module]
-    return []
+def imported(path: Path) -> Iterator[str]:
+    """The modules, and names of modules, that a file imports anywhere."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name if name in modules() else node.module for name in names)
 
 
-def test_there_are_at_most_twenty_rooms():
-    rooms = {path.parent.name for path in (ROOT / "keras_xmr").glob("*/__init__.py")}
-    assert rooms == set(LEVELS) - {"data_pipelines"}
-    assert len(rooms) <= 20
+def imports() -> set[tuple[str, str, str]]:
+    """The room, the imported room and the module of every import between rooms."""
+    return {
+        (room, other, module)
+        for module, path in modules().items()
+        for name in imported(path)
+        if (room := rooms_of(module)) in LEVELS
+        and (other := rooms_of(name)) != room
+        and other in LEVELS
+    }
+
+
+def test_every_module_is_in_a_room():
+    outside = {"keras_xmr", "keras_xmr.__main__", "keras_xmr.experiments"}
+    assert {one for one in modules() if rooms_of(one) not in LEVELS} == outside
+    assert {rooms_of(one) for one in modules()} - {"", "__main__", "experiments"} == set(LEVELS)
+    assert len(LEVELS) <= 26
 
 
 def test_imports_run_one_way():
-    upward = {
-        one
-        for one in imports()
-        if LEVELS[one[0]] >= LEVELS[one[1]] and (one[0], one[1]) not in NEIGHBOURS
+    assert not {one for one in imports() if LEVELS[one[0]] >= LEVELS[one[1]]}
+
+
+def test_the_library_knows_no_experiments():
+    found = [
+        (module, name)
+        for module, path in modules().items()
+        if rooms_of(module) in LIBRARY or rooms_of(module) == "data_pipelines"
+        for name in imported(path)
+        if name.startswith("keras_xmr.") and name.split(".")[1] in APPLICATION
+    ]
+    assert not found
+
+
+@pytest.mark.parametrize("room", OF_ARRAYS)
+def test_rooms_of_arrays_import_no_framework(room):
+    outside = {
+        name.partition(".")[0]
+        for module, path in modules().items()
+        if rooms_of(module) == room
+        for name in imported(path)
     }
-    assert not upward
+    assert outside <= ARRAYS | OPTIONAL.get(room, set()) | _STANDARD | {"keras_xmr"}
+    lower = {other for one, other, _ in imports() if one == room}
+    assert lower <= {*OF_ARRAYS, "parts"}
 
 
 def test_graphs_are_not_converted_by_autograph():
     """Where it fails, it asks users to report that to the developers of TensorFlow."""
-    for package in ("keras_xmr", "data_pipelines"):
-        for path in (ROOT / package).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-                if isinstance(node, ast.Call) and ast.unparse(node.func) == "tf.function":
-                    assert "autograph=False" in ast.unparse(node), path
+    for path in modules().values():
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "tf.function":
+                assert "autograph=False" in ast.unparse(node), path
 
 
 def test_losses_and_metrics_import_no_framework():
-    rooms = ("losses", "matchers", "heads", "embeddings", "layers", "metrics", "judgements")
+    apart = ("encoders", "model", "optimizers")  # These need TensorFlow.
     found = [
         str(path.relative_to(ROOT))
-        for room in (*rooms, "relevance", "reranking")
-        for path in (ROOT / "keras_xmr" / room).rglob("*.py")
-        if "import tensorflow" in path.read_text("utf-8")
-        or "from tensorflow " in path.read_text("utf-8")
+        for module, path in modules().items()
+        if rooms_of(module) in LIBRARY and rooms_of(module) not in apart
+        if any(name.partition(".")[0] == "tensorflow" for name in imported(path))
     ]
     assert found == ["keras_xmr/layers/tensorflow_paths.py"]

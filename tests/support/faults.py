@@ -19,7 +19,7 @@ import traceback
 from pathlib import Path
 
 from keras_xmr.commands import _cli as cli
-from keras_xmr.config.loader import load_config
+from keras_xmr.experiments.config.loader import load_config
 
 STEPS = ("prepare", "train", "evaluate", "export")
 

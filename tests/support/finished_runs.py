@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse
 
-from keras_xmr.config.loader import dump_config, find_config, load_config
-from keras_xmr.evaluation.files import write_figures_file
+from keras_xmr.experiments.config.loader import dump_config, find_config, load_config
+from keras_xmr.experiments.evaluation.files import write_figures_file
+from keras_xmr.experiments.runs.folder import RunFolder
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import measure, write_queries
-from keras_xmr.runs.folder import RunFolder
 
 IMAGES, CAPTIONS = 60, 120
 OWNER = np.repeat(np.arange(IMAGES), 2)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from faults import STEPS, become, finish, words_of
 
-from keras_xmr.config.loader import load_config
+from keras_xmr.experiments.config.loader import load_config
 
 ENOUGH = 200 << 20
 BLOCK = 4096

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from keras_xmr.commands._steps import Run
-from keras_xmr.runs.termination import TerminatedError
+from keras_xmr.experiments.runs.termination import TerminatedError
 
 
 def last_weights(run: Run) -> dict[str, np.ndarray]:

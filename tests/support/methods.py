@@ -8,11 +8,11 @@ from typing import Any
 
 import keras
 
-from keras_xmr.config.loader import find_config, load_config
-from keras_xmr.config.registry import Choice, components
-from keras_xmr.config.schema import Config
+from keras_xmr.experiments.config.loader import find_config, load_config
+from keras_xmr.experiments.config.schema import Config
 from keras_xmr.model.objective import Objective
 from keras_xmr.model.retriever import Retriever
+from keras_xmr.parts.registry import Choice, components
 
 MODELS: dict[str, dict[str, Any]] = {
     "point": {"image": "point", "text": "attentive_point", "matcher": "cosine"},

@@ -8,8 +8,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_xmr.config.loader import find_config, load_config
-from keras_xmr.config.schema import Config
+from keras_xmr.experiments.config.loader import find_config, load_config
+from keras_xmr.experiments.config.schema import Config
 from keras_xmr.heads import Gaussian
 from keras_xmr.heads.pooling import Mean
 from keras_xmr.layers import L2Normalize

@@ -9,9 +9,9 @@ import keras
 import models
 
 from keras_xmr.commands._steps import Run
-from keras_xmr.model.build import build_model, build_tokenizer
+from keras_xmr.experiments.build import build_model, build_tokenizer
+from keras_xmr.experiments.training.phases import freeze
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.training.phases import freeze
 
 
 def prepared(folder: Path) -> Path:

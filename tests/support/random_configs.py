@@ -10,16 +10,16 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from data_pipelines.options import ImageOptions, TextOptions
-from keras_xmr.config.loader import find_config, load_config
-from keras_xmr.config.registry import components, options_of
-from keras_xmr.config.run_compatibility import PARTS, check
-from keras_xmr.config.schema import (
+from keras_xmr.experiments.config.loader import find_config, load_config
+from keras_xmr.experiments.config.run_compatibility import PARTS, check
+from keras_xmr.experiments.config.schema import (
     Config,
     EvaluationOptions,
     PhaseOptions,
     RelevanceOptions,
     TrainOptions,
 )
+from keras_xmr.parts.registry import components, options_of
 
 NUMBERS = (0, 0.01, 0.5, 1, 2.5)
 WHOLE = (0, 1, 2, 3, 4, 8)

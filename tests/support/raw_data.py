@@ -8,8 +8,8 @@ from pathlib import Path
 import datasets
 import numpy as np
 
-from keras_xmr.config.loader import find_config, load_config
-from keras_xmr.config.schema import Config
+from keras_xmr.experiments.config.loader import find_config, load_config
+from keras_xmr.experiments.config.schema import Config
 
 
 def write_raw_data(root: Path) -> None:

@@ -12,7 +12,7 @@ from datasets import encoded
 from PIL import Image
 
 from data_pipelines.pixels import read_pixels
-from keras_xmr.config.contracts import SearchContract
+from keras_xmr.parts.contracts import SearchContract
 from keras_xmr.search import PhotoIndex
 from keras_xmr.utils.errors import UserError
 

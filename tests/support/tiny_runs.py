@@ -18,8 +18,8 @@ from filelock import FileLock
 
 from keras_xmr.commands import _steps
 from keras_xmr.commands._steps import Run, report
-from keras_xmr.evaluation.results import Evaluation
-from keras_xmr.model.build import build_model, build_tokenizer
+from keras_xmr.experiments.build import build_model, build_tokenizer
+from keras_xmr.experiments.evaluation.results import Evaluation
 
 RECURRENT = "model.text.pooling=bi_gru"
 

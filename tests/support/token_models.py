@@ -8,11 +8,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_xmr.config.contracts import LossContract
 from keras_xmr.heads import Tokens
 from keras_xmr.losses import Loss
 from keras_xmr.model.objective import Objective
 from keras_xmr.model.retriever import Retriever
+from keras_xmr.parts.contracts import LossContract
 
 REGIONS, WIDTH, WORDS = 3, 5, 9
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from keras_xmr.config.contracts import PoolingContract
 from keras_xmr.embeddings.validation import described
-from keras_xmr.layers.part import Part
+from keras_xmr.parts.contracts import PoolingContract
+from keras_xmr.parts.part import Part
 from keras_xmr.utils.errors import UserError
 
 
@@ -16,7 +16,7 @@ class Pooling(Part):
     A subclass implements `call(features, mask=None)`, where features are (B, L, F) and the mask,
     if there is one, is boolean (B, L) and true for valid positions. It returns (B, D). Its options
     are the keyword-only parameters of its constructor, and `CONTRACT` declares its other
-    properties; see `keras_xmr.config.contracts.PoolingContract`.
+    properties; see `keras_xmr.parts.contracts.PoolingContract`.
 
     Args:
         dimension: D.

@@ -6,10 +6,10 @@ from typing import Any
 
 import keras
 
-from keras_xmr.config.contracts import PoolingContract
 from keras_xmr.heads.pooling.base import Pooling
 from keras_xmr.layers import LocalAttention, l2_normalize
-from keras_xmr.utils.option_types import PositiveInt
+from keras_xmr.parts.contracts import PoolingContract
+from keras_xmr.parts.option_types import PositiveInt
 
 
 class Mean(Pooling):

@@ -9,12 +9,12 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_xmr.config.contracts import PoolingContract
 from keras_xmr.heads.pooling.base import Pooling
 from keras_xmr.heads.pooling.mean import masked_mean
 from keras_xmr.layers import l2_normalize
+from keras_xmr.parts.contracts import PoolingContract
+from keras_xmr.parts.option_types import BelowOne, NonNegativeInt, PositiveFloat, PositiveInt
 from keras_xmr.utils.errors import UserError
-from keras_xmr.utils.option_types import BelowOne, NonNegativeInt, PositiveFloat, PositiveInt
 from keras_xmr.utils.vectors import chunks
 
 CLOSED_FORM_WEIGHT = 2 / 3

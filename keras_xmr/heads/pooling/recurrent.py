@@ -9,12 +9,12 @@ import keras
 from keras import ops
 
 from keras_xmr import layers
-from keras_xmr.config.contracts import PoolingContract
 from keras_xmr.heads.pooling.base import Pooling
 from keras_xmr.layers import GraphReasoning, L2Normalize, batch_normalization
 from keras_xmr.layers.gru import bidirectional_gru
 from keras_xmr.layers.positions import last_positions
-from keras_xmr.utils.option_types import EvenInt, PositiveInt
+from keras_xmr.parts.contracts import PoolingContract
+from keras_xmr.parts.option_types import EvenInt, PositiveInt
 
 
 class GRU(Pooling):

@@ -17,7 +17,7 @@ from fastapi import FastAPI
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from keras_xmr.runs.termination import TerminationNotice
+from keras_xmr.experiments.runs.termination import TerminationNotice
 from keras_xmr.search.server import routes
 from keras_xmr.search.server.requests import add_error_handlers, error_response
 from keras_xmr.search.server.running import announced

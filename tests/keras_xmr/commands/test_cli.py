@@ -19,8 +19,13 @@ import keras_xmr
 from keras_xmr.commands import _cli as cli
 from keras_xmr.commands import command_names, load_command
 from keras_xmr.commands._cli import overview
-from keras_xmr.config.loader import dump_config, find_config, load_config, packaged_configs
-from keras_xmr.runs.termination import TerminatedError
+from keras_xmr.experiments.config.loader import (
+    dump_config,
+    find_config,
+    load_config,
+    packaged_configs,
+)
+from keras_xmr.experiments.runs.termination import TerminatedError
 
 WITHOUT_TENSORFLOW = (
     (["--version"], f"keras-xmr {keras_xmr.__version__}"),

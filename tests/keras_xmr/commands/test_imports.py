@@ -45,13 +45,13 @@ assert {"numpy", "scipy"} <= loaded
 absent = {"tensorflow", "keras", "pydantic", "tqdm", "rich", "yaml", "PIL", "matplotlib"}
 assert not absent & loaded, absent & loaded
 assert not [name for name in sys.modules if name.startswith("data_pipelines.sources")]
-assert not [name for name in sys.modules if name.startswith("keras_xmr.config")]
+assert not [name for name in sys.modules if name.startswith("keras_xmr.experiments.config")]
 """
 
 
 SEARCHING = """
 import keras_xmr.search.search, keras_xmr.search.run_model, keras_xmr.commands.search
-assert not [name for name in sys.modules if name.startswith("keras_xmr.training")]
+assert not [name for name in sys.modules if name.startswith("keras_xmr.experiments.training")]
 """
 
 

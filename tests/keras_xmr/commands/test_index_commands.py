@@ -19,7 +19,7 @@ from small_index import StubEmbedder, photo, write_photos
 
 from data_pipelines.shards import RecordsError
 from keras_xmr.commands import embed, index, search, serve
-from keras_xmr.config.loader import ConfigError
+from keras_xmr.experiments.config.loader import ConfigError
 from keras_xmr.search.server.process import create_app, listen, page_address
 from keras_xmr.search.server.requests import Settings
 from keras_xmr.search.server.running import announced, server_address

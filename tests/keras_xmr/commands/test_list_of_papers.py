@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from keras_xmr.commands import list as listing
-from keras_xmr.config import loader
-from keras_xmr.config.loader import ConfigError
+from keras_xmr.experiments.config import loader
+from keras_xmr.experiments.config.loader import ConfigError
 
 
 @pytest.fixture

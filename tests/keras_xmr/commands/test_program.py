@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from keras_xmr.config import program
-from keras_xmr.config.program import adapt_help
+from keras_xmr.experiments.config import program
+from keras_xmr.experiments.config.program import adapt_help
 from keras_xmr.utils import documentation, installing
 
 ROOT = Path(__file__).parents[3]

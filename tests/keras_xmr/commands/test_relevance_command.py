@@ -13,9 +13,13 @@ import pytest
 from data_pipelines.sources import Problems, SourceError
 from data_pipelines.sources.coco import read_captions_file
 from keras_xmr.commands._steps import Run
-from keras_xmr.config.schema import RelevanceOptions
+from keras_xmr.experiments.config.schema import RelevanceOptions
+from keras_xmr.experiments.evaluation.relevance_files import (
+    PairCounts,
+    write_file_relevance,
+    write_relevance,
+)
 from keras_xmr.relevance import RelevanceMatrix, ptb_tokenize, weigh, write
-from keras_xmr.relevance.write import PairCounts, write_file_relevance, write_relevance
 from keras_xmr.utils.errors import UserError
 
 

@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 import token_models
 
-from keras_xmr.config.schema import TowerOptions
 from keras_xmr.encoders import InputSpec
+from keras_xmr.experiments.config.schema import TowerOptions
 from keras_xmr.layers import MaskedBatchNormalization
 from keras_xmr.matchers import SAF
 from keras_xmr.model.towers import image_tower

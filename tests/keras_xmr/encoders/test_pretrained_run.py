@@ -17,11 +17,11 @@ import pytest
 from data_pipelines.batches import training_batches
 from data_pipelines.samplers import PairSampler
 from keras_xmr.commands._steps import Run
-from keras_xmr.config.loader import find_config, load_config
-from keras_xmr.model.build import build_model, build_tokenizer
+from keras_xmr.experiments.build import build_model, build_tokenizer
+from keras_xmr.experiments.config.loader import find_config, load_config
+from keras_xmr.experiments.training.phases import freeze
+from keras_xmr.experiments.training.train import _Trainer
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.training.phases import freeze
-from keras_xmr.training.train import _Trainer
 from keras_xmr.utils.errors import UserError
 
 pytestmark = pytest.mark.slow

@@ -5,9 +5,9 @@ from __future__ import annotations
 import models
 import pytest
 
-from keras_xmr.config.loader import ConfigError
-from keras_xmr.config.schema import PhaseOptions
-from keras_xmr.training.phases import freeze, learning_rate_factors, model_parts
+from keras_xmr.experiments.config.loader import ConfigError
+from keras_xmr.experiments.config.schema import PhaseOptions
+from keras_xmr.experiments.training.phases import freeze, learning_rate_factors, model_parts
 
 POINTS = (
     "model.image.head=point",

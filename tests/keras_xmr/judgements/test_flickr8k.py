@@ -8,7 +8,8 @@ import datasets
 import numpy as np
 import pytest
 
-from keras_xmr.config.loader import ConfigError, find_config, load_config
+from keras_xmr.experiments.config.loader import ConfigError, find_config, load_config
+from keras_xmr.experiments.runs.loading import check_files
 from keras_xmr.judgements import (
     GroundTruth,
     JudgementOptions,
@@ -17,7 +18,6 @@ from keras_xmr.judgements import (
     add_judgements,
     read_judgements,
 )
-from keras_xmr.runs.loading import check_files
 
 PHOTOS = ["a.jpg", "b.jpg", "c.jpg"]
 CAPTIONS = ["a.jpg#0", "a.jpg#2", "b.jpg#2", "c.jpg#2"]

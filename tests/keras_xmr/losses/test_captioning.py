@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 import torch_layout
 
-from keras_xmr.config.loader import ConfigError, find_config, load_config
 from keras_xmr.embeddings.kinds import for_matching
 from keras_xmr.encoders import VSRN, InputSpec
+from keras_xmr.experiments.config.loader import ConfigError, find_config, load_config
 from keras_xmr.heads import Point, PointWithFeatures
 from keras_xmr.heads.pooling import Mean
 from keras_xmr.losses import Captioning

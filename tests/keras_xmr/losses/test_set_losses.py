@@ -8,7 +8,7 @@ import pytest
 import ranking_oracles as oracles
 import tensorflow as tf
 
-from keras_xmr.config.loader import find_config, load_config
+from keras_xmr.experiments.config.loader import find_config, load_config
 from keras_xmr.losses import (
     MMD,
     Diversity,

@@ -11,8 +11,8 @@ from finished_runs import CAPTIONS, IMAGES, OWNER, scores
 from scipy.special import ndtri
 
 import keras_xmr
-from keras_xmr.evaluation.comparison.scores import LEAST_GROUPS
-from keras_xmr.evaluation.reporting.table import Table
+from keras_xmr.experiments.reports.comparison.scores import LEAST_GROUPS
+from keras_xmr.experiments.reports.table import Table
 from keras_xmr.metrics import (
     DiscountedGain,
     ReciprocalRank,

@@ -8,9 +8,9 @@ import oracles
 import pytest
 import scipy.sparse
 
-from keras_xmr.config.loader import find_config, load_config
-from keras_xmr.evaluation.evaluate import build_metrics
-from keras_xmr.evaluation.reporting.metric_tables import glossary, measured_tables
+from keras_xmr.experiments.config.loader import find_config, load_config
+from keras_xmr.experiments.evaluation.evaluate import build_metrics
+from keras_xmr.experiments.reports.metric_tables import glossary, measured_tables
 from keras_xmr.judgements import GroundTruth, Judgements, as_judgements
 from keras_xmr.metrics import (
     METRICS,

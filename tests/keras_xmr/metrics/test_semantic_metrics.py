@@ -8,8 +8,9 @@ import pytest
 import scipy.sparse
 from folds import evaluate_folds
 
-from keras_xmr.config.schema import RelevanceOptions
-from keras_xmr.evaluation.results import add_relevance
+from keras_xmr.experiments.config.schema import RelevanceOptions
+from keras_xmr.experiments.evaluation.results import add_relevance
+from keras_xmr.experiments.training.train import _batch_relevance
 from keras_xmr.judgements import GroundTruth, Judgements, multi_hot
 from keras_xmr.metrics import (
     chance,
@@ -20,7 +21,6 @@ from keras_xmr.metrics import (
 )
 from keras_xmr.metrics.names import metric_names
 from keras_xmr.relevance import relevance_matrix
-from keras_xmr.training.train import _batch_relevance
 
 
 def test_asp_matches_golden(golden):

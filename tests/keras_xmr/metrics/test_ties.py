@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from finished_runs import CAPTIONS, IMAGES, ground_truth, scores
 
-from keras_xmr.evaluation.reporting.result_tables import verdict_line
-from keras_xmr.evaluation.results import evaluate_split_scores, tied_share
+from keras_xmr.experiments.evaluation.results import evaluate_split_scores, tied_share
+from keras_xmr.experiments.reports.result_tables import verdict_line
 from keras_xmr.metrics import ScoreMatrices
 
 

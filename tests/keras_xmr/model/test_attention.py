@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_xmr.config.loader import find_config, load_config
-from keras_xmr.config.model_compatibility import attends
-from keras_xmr.config.registry import components, options_of
-from keras_xmr.evaluation.inspection import ImageAttention
-from keras_xmr.evaluation.reporting.evaluation_plots import attention_picture
-from keras_xmr.evaluation.results import Attention
+from keras_xmr.experiments.config.loader import find_config, load_config
+from keras_xmr.experiments.config.model_compatibility import attends
+from keras_xmr.experiments.evaluation.inspection import ImageAttention
+from keras_xmr.experiments.evaluation.results import Attention
+from keras_xmr.experiments.reports.evaluation_plots import attention_picture
 from keras_xmr.heads import (
     AttentivePoint,
     DynamicSubEmbeddings,
@@ -23,6 +22,7 @@ from keras_xmr.heads import (
 )
 from keras_xmr.heads.pooling import Attention as AttentionPooling
 from keras_xmr.heads.pooling import Mean
+from keras_xmr.parts.registry import components, options_of
 
 SLOTS = {"set_size": 3, "heads": 2, "head_dimension": 4}
 HEADS = {

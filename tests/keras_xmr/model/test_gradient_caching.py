@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_xmr.experiments.training.train import _check_phases
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.training.train import _check_phases
 from keras_xmr.utils.errors import ArgumentError
 
 

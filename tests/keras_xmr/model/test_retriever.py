@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_xmr.config.contracts import LossContract
 from keras_xmr.losses import Loss, NTXent, SoftContrastive
 from keras_xmr.matchers import Cosine
 from keras_xmr.model.retriever import Retriever
+from keras_xmr.parts.contracts import LossContract
 
 pytestmark = pytest.mark.slow
 

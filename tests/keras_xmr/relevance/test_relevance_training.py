@@ -13,7 +13,7 @@ from relevance_run import batch, fits_relevance
 from data_pipelines.batches import training_batches
 from data_pipelines.samplers import PairSampler
 from keras_xmr.commands._steps import Run
-from keras_xmr.model.build import build_model
+from keras_xmr.experiments.build import build_model
 from keras_xmr.relevance import RelevanceMatrix, ptb_tokenize, weigh
 from keras_xmr.utils.errors import UserError
 
@@ -91,12 +91,12 @@ def test_training_learns_from_the_relevance_of_its_captions(start, monkeypatch):
     few_steps = "train.phases.0.epochs=1", "train.batch_size=20"
     run = start("relevance.measure=cider_d", *few_steps)
     monkeypatch.setattr(
-        "keras_xmr.training.train.build_model",
+        "keras_xmr.experiments.training.train.build_model",
         lambda *a, **k: fits_relevance(build_model(*a, **k)),
     )
     seen = []
     monkeypatch.setattr(
-        "keras_xmr.training.train.training_batches",
+        "keras_xmr.experiments.training.train.training_batches",
         lambda *a, **k: seen.append(k["relevance"]) or training_batches(*a, **k),
     )
     run.train()
@@ -121,14 +121,14 @@ def test_nothing_is_weighed_that_no_loss_needs(start, monkeypatch):
         assert relevance is None
         raise ReachedError
 
-    monkeypatch.setattr("keras_xmr.training.train.training_batches", batches)
+    monkeypatch.setattr("keras_xmr.experiments.training.train.training_batches", batches)
     with pytest.raises(ReachedError):
         start().train()
 
 
 def test_a_tokenizer_that_cannot_run_stops_the_training(start, monkeypatch):
     monkeypatch.setattr(
-        "keras_xmr.training.train.build_model",
+        "keras_xmr.experiments.training.train.build_model",
         lambda *a, **k: fits_relevance(build_model(*a, **k)),
     )
     monkeypatch.setattr("shutil.which", lambda name: None)

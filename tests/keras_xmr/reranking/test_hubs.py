@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from keras_xmr.config.loader import find_config, load_config
+from keras_xmr.experiments.config.loader import find_config, load_config
 from keras_xmr.reranking import (
     CSLS,
     InvertedSoftmax,

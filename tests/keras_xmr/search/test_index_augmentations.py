@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 import tiny_embeddings
 
-from keras_xmr.config.registry import components
+from keras_xmr.parts.registry import components
 from keras_xmr.search.augmentations import AUGMENTATIONS, Reference
 
 MATCHERS = components("matcher")

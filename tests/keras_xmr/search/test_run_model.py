@@ -11,10 +11,10 @@ import pytest
 import scipy.stats
 from tiny_runs import copy_of
 
-from keras_xmr.config.loader import find_config, load_config
-from keras_xmr.config.registry import components
-from keras_xmr.evaluation.embed import embed_split
-from keras_xmr.evaluation.scoring import score_tiles
+from keras_xmr.experiments.config.loader import find_config, load_config
+from keras_xmr.experiments.evaluation.embed import embed_split
+from keras_xmr.experiments.evaluation.scoring import score_tiles
+from keras_xmr.parts.registry import components
 from keras_xmr.search import PhotoIndex, Query, Searcher
 from keras_xmr.search.build import build_index
 from keras_xmr.search.calibration import calibrate_run, example_caption, standardised_split

@@ -1,0 +1,1 @@
+"""Experiments: from a config to a trained model, its results and its report. Needs TensorFlow."""

@@ -1,0 +1,343 @@
+"""From YAML files and overrides to a `Config`, with errors that name the place and the remedy."""
+
+from __future__ import annotations
+
+import csv
+import fnmatch
+import glob
+import inspect
+import json
+import os
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from data_pipelines.options import DataOptions
+from keras_xmr.experiments.config.program import program
+from keras_xmr.experiments.config.run_compatibility import check
+from keras_xmr.experiments.config.schema import Config, EvaluationOptions, RelevanceOptions
+from keras_xmr.experiments.config.yaml_file import (
+    ConfigError,
+    Draft,
+    Key,
+    apply_override,
+    assign_yaml,
+    dotted,
+    grid_titles,
+    key_parts,
+    read_yaml,
+    split_row,
+)
+from keras_xmr.judgements.files import JudgementOptions
+from keras_xmr.parts.registry import Choice, import_parts
+from keras_xmr.utils.messages import cut, first_of, most_similar, nearest
+from keras_xmr.utils.plugins import PluginError, add_plugins, remove_plugins
+
+_SHOWN = 20
+_Kind = TypeVar("_Kind", bound=BaseModel)
+_ABLATIONS = "ablations"
+
+
+def find_config(name: str, option: str = "--config") -> Path:
+    """Finds the file of a config by its path, or by the name of a packaged config.
+
+    An ablation is a row of a grid: `configs/ablations/wei2023.yaml#cub_dvse_k1`.
+
+    Args:
+        name: The path, or the name.
+        option: The option of the command line that gave it, for the error message.
+
+    Raises:
+        ConfigError: If neither exists.
+    """
+    path = Path(name)
+    if os.path.isfile(split_row(path)[0]):
+        return path
+    known = packaged_configs()
+    if config_name(path) not in known:
+        known |= packaged_ablations()
+    if config_name(path) in known and path.parent.name in ("", "configs", _ABLATIONS):
+        return known[config_name(path)]
+    if os.path.isdir(path):
+        raise ConfigError(f"{option}: {path} is a folder, not a YAML file")
+    raise ConfigError(
+        f"{option}: {cut(name)} is neither a file nor the name of a config."
+        f"{most_similar(config_name(path), known)} `{program()} list` prints the packaged configs"
+    )
+
+
+def find_configs(pattern: str, option: str = "list") -> list[Path]:
+    """The files of configs that a pattern such as `scenes_*` or `mine/*.yaml` names, in order.
+
+    Ablations are named by `ablations/*`, or by a pattern that no other config fits.
+
+    Args:
+        pattern: The pattern, or a path or name as of `find_config`.
+        option: The option, or command, that it was given to; for the error message.
+
+    Raises:
+        ConfigError: If none matches.
+    """
+    if not set("*?[") & set(pattern):
+        return [find_config(pattern, option)]
+    paths: list[Path] = []
+    groups = [packaged_configs(), packaged_ablations()]
+    for known in groups[1:] if pattern.startswith(f"{_ABLATIONS}/") else groups:
+        names = fnmatch.filter(known, pattern.removeprefix(f"{_ABLATIONS}/"))
+        paths = paths or [known[name] for name in names]
+    paths = paths or [Path(name) for name in sorted(glob.glob(pattern))]
+    if not paths:
+        raise ConfigError(
+            f"{option}: no config matches {pattern!r}; `{program()} list` prints "
+            "the packaged configs"
+        )
+    return paths
+
+
+def packaged_configs() -> dict[str, Path]:
+    """The configs that come with the project, by name; ablations are apart."""
+    folder = _configs()
+    return {name[:-5]: folder / name for name in sorted(glob.glob("*.yaml", root_dir=folder))}
+
+
+def packaged_ablations() -> dict[str, Path]:
+    """The ablations of the papers, and their twins on the scenes, by name: rows of grids."""
+    grids = (_configs() / _ABLATIONS).glob("*.yaml")
+    rows = {row: Path(f"{path}#{row}") for path in grids for row in grid_titles(path)}
+    return dict(sorted(rows.items()))
+
+
+def config_name(path: Path) -> str:
+    """The name of a config by its path, or of a row of a grid."""
+    return split_row(path)[1] or path.stem
+
+
+def config_title(path: Path) -> str:
+    """The title of a config: its first line, or that of a row of a grid."""
+    file, row = split_row(path)
+    if row:
+        return grid_titles(file)[row]
+    with file.open(encoding="utf-8", errors="replace") as lines:
+        return lines.readline().lstrip("# ").rstrip()
+
+
+def packaged_runs() -> dict[str, str]:
+    """Configs that were run for the tables of the docs, with their sizes, by name."""
+    with (_configs() / "runs.csv").open(encoding="utf-8", newline="") as file:
+        return {
+            row["config"]: f"{row['size']}, seeds: {row['seeds']} ({row['page']})"
+            for row in csv.DictReader(file)
+        }
+
+
+def _configs() -> Path:
+    here = Path(__file__).parent.parent
+    return here / "configs" if (here / "configs").is_dir() else here.parent / "configs"
+
+
+def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
+    """Reads a config.
+
+    Args:
+        path: The YAML file, or the row of a grid.
+        overrides: Texts `key=value`, where key is dotted (`train.batch_size`,
+            `objective.0.weight`) and value is YAML.
+
+    Raises:
+        ConfigError: If anything is wrong with it. All mistakes are reported at once.
+    """
+    draft = _changed(path, overrides)
+    _use_plugins(draft)
+    config = _validated(Config, draft, draft.data)
+    mistakes = [(draft.place(key_parts(text.partition(":")[0])), text) for text in check(config)]
+    if mistakes:
+        raise _error_of([": ".join(mistake) for mistake in mistakes])
+    return config
+
+
+def load_relevance(
+    path: Path, overrides: Sequence[str]
+) -> tuple[tuple[str, ...], RelevanceOptions]:
+    """Reads the splits and the section `relevance` of a config, and checks nothing else.
+
+    Raises:
+        ConfigError: If one of them is wrong.
+    """
+    draft = _changed(path, overrides)
+    splits = {k: v for k, v in draft.data.get("evaluation", {}).items() if k == "splits"}
+    evaluation = _validated(EvaluationOptions, draft, splits, ("evaluation",))
+    relevance = draft.data.get("relevance", {})
+    return evaluation.splits, _validated(RelevanceOptions, draft, relevance, ("relevance",))
+
+
+def load_rerankers(texts: Sequence[str]) -> tuple[Choice, ...]:
+    """Re-rankers that are given without a config, by the option `--rerank`.
+
+    Args:
+        texts: The name of each, or its section as YAML: `{name: fast_reranking, preset: cub}`.
+
+    Raises:
+        ConfigError: If one is not known, or has a wrong option.
+    """
+    return _load_options("rerankers", texts, "--rerank").rerankers
+
+
+def load_judgements(texts: Sequence[str]) -> tuple[JudgementOptions, ...]:
+    """Judgements that are given without a config, by the option `--judgements`.
+
+    Args:
+        texts: The source of each, or its section as YAML: `{source: judged.csv, name: mine}`.
+
+    Raises:
+        ConfigError: If one has a wrong option.
+    """
+    sections = [text if text.lstrip().startswith("{") else json.dumps(text) for text in texts]
+    options = _load_options("judgements", sections, "--judgements")
+    return tuple(section.options({}) for section in options.judgements)
+
+
+def _load_options(name: str, texts: Sequence[str], flag: str) -> EvaluationOptions:
+    """The options of an evaluation, with a list of sections that are written as YAML."""
+    draft = Draft({"evaluation": {name: []}})
+    for number, text in enumerate(texts):
+        assign_yaml(draft, ("evaluation", name, number), text, f"{flag} {cut(text)}")
+    return _validated(EvaluationOptions, draft, draft.data["evaluation"], ("evaluation",), of=3)
+
+
+def _changed(path: Path, overrides: Sequence[str]) -> Draft:
+    """A YAML file with overrides."""
+    draft = read_yaml(path)
+    for override in overrides:
+        apply_override(draft, override)
+    return draft
+
+
+def _validated(kind: type[_Kind], draft: Draft, data: Any, key: Key = (), of: int = 0) -> _Kind:
+    """A section from its data, which is at a key of a draft; messages omit `of` parts of keys."""
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        items = [{**item, "loc": (*key, *item["loc"])} for item in error.errors(include_url=False)]
+        raise _error_of([_explain(draft, i, of) for i in items if not _follows(i)]) from None
+
+
+def use_plugins(names: Sequence[str]) -> None:
+    """Imports the plugins that a config names, and checks their parts.
+
+    Raises:
+        PluginError: If one cannot be imported, or has a part that cannot be used.
+    """
+    import_parts()  # First those of the project, with which the command line loads TensorFlow.
+    new = add_plugins(names)
+    try:
+        import_parts()
+        sections_of(DataOptions.model_fields["source"])
+    except PluginError:
+        remove_plugins(new)
+        raise
+
+
+def _use_plugins(draft: Draft) -> None:
+    """Imports the plugins of a config before it is validated."""
+    names = draft.data.get("plugins")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        return
+    try:
+        use_plugins(names)
+    except PluginError as error:
+        raise ConfigError(f"{draft.place(('plugins',))}: plugins: {error}") from None
+
+
+def _error_of(mistakes: Sequence[str]) -> ConfigError:
+    """The error with the first of these lines; a file that is not a config may have thousands."""
+    return ConfigError("\n".join(first_of(mistakes, _SHOWN)))
+
+
+def dump_config(config: Config) -> str:
+    """The config as YAML, with every default written out."""
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def _follows(error: Mapping[str, Any]) -> bool:
+    """Whether a mistake only follows from others, which are reported."""
+    if error["type"] == "too_short":
+        # Entries that are wrong were taken out before they were counted.
+        return bool(len(error["input"]) >= error["ctx"]["min_length"])
+    return bool(error["type"] == "default_factory_not_called")
+
+
+def _explain(draft: Draft, error: Mapping[str, Any], of: int = 0) -> str:
+    """One mistake of pydantic as a line for the user, without `of` parts of the key."""
+    key, kind, context = error["loc"], error["type"], error.get("ctx", {})
+    value = error["input"]
+    if kind == "extra_forbidden":
+        text = _unknown_key(draft.data, key)
+    elif kind == "missing":
+        text = "this key is needed"
+    elif kind == "literal_error":
+        names = [n.strip(" '") for n in context["expected"].replace(" or ", ", ").split(",")]
+        text = f"got {cut(repr(value))}.{nearest(str(value), names)}"
+    elif kind == "too_short":
+        least = context["min_length"]
+        text = f"got {cut(repr(value))}: it needs at least {least} item{'s' * (least > 1)}"
+    elif kind == "value_error":
+        text = str(context["error"])
+    else:
+        text = f"got {cut(repr(value))}: {error['msg'][:1].lower()}{error['msg'][1:]}"
+    return ": ".join(filter(None, (draft.place(key), dotted(key[of:]), text)))
+
+
+def _unknown_key(data: Any, key: Key) -> str:
+    """What is wrong with a key that its section does not have."""
+    sections: list[type[BaseModel]] = [Config]
+    for part in key[:-1]:
+        data = data[part]
+        if isinstance(part, str):
+            sections = sections_at(part, sections)
+        if isinstance(data, dict):
+            name = data.get("name")
+            sections = [one for one in sections if section_name(one) in (None, name)]
+    names = sorted({name for section in sections for name in section.model_fields})
+    for section in sections:
+        cls = getattr(section, "part", None)
+        if cls is not None and key[-1] in inspect.signature(cls).parameters:
+            return (
+                f"the constructor of {cls.__module__}.{cls.__name__} takes it, but not as a "
+                f"keyword-only parameter, as options are; write `*, {key[-1]}`"
+            )
+    return f"unknown key.{nearest(str(key[-1]), names)}"
+
+
+def sections_at(part: str, sections: Sequence[type[BaseModel]]) -> list[type[BaseModel]]:
+    """Those of some sections with a name, or all that a key of this name in them can hold."""
+    fields = [s.model_fields[part] for s in sections if part in s.model_fields]
+    named = [section for section in sections if section_name(section) == part]
+    return named or [inner for field in fields for inner in sections_of(field)]
+
+
+def sections_of(part: Any) -> list[type[BaseModel]]:
+    """All config sections that a field, or a type, can hold."""
+    if isinstance(part, type) and issubclass(part, BaseModel):
+        return [part]
+    if hasattr(part, "metadata") and hasattr(part, "annotation"):
+        inner, marks = part.annotation, part.metadata
+    elif typing.get_origin(part) is typing.Annotated:
+        inner, marks = typing.get_args(part)[0], typing.get_args(part)[1:]
+    else:
+        is_several = typing.get_origin(part) in (tuple, typing.Union, types.UnionType, list)
+        items = typing.get_args(part) if is_several else ()
+        return [model for item in items for model in sections_of(item)]
+    choosing = next((mark for mark in marks if hasattr(mark, "choices")), None)
+    return list(choosing.choices().values()) if choosing else sections_of(inner)
+
+
+def section_name(model: type[BaseModel]) -> str | None:
+    """The `name` by which a section is chosen."""
+    field_info = model.model_fields.get("name")
+    names = typing.get_args(field_info.annotation) if field_info else ()
+    return names[0] if names and isinstance(names[0], str) else None

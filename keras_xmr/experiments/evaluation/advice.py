@@ -1,0 +1,76 @@
+"""Advice for training on photos of the user."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from data_pipelines.sources import Split
+from keras_xmr.experiments.config.model_compatibility import is_as_published
+from keras_xmr.experiments.config.schema import Config
+from keras_xmr.metrics import TOO_FEW
+from keras_xmr.utils.documentation import page
+
+_PAGE = "results/own_photos.md"
+_FEW_FROM_SCRATCH = 5_000
+_ENOUGH = 500
+
+
+def advice_before_training(config: Config, images: int) -> str | None:
+    """A warning about known failures with few training images, or None.
+
+    Args:
+        config: The config of the run.
+        images: Number of training images.
+    """
+    if not _starts_from_scratch(config) or images >= _FEW_FROM_SCRATCH:
+        return None
+    return (
+        f"{config.name} learns to see from {images:,} photos alone, which ends near chance; "
+        f"begin with csv_pretrained ({page(_PAGE)})"
+    )
+
+
+def larger_split(config: Config, split: Split, images: int) -> str | None:
+    """How to evaluate on more images, for a split that is too small for a conclusion, or None.
+
+    Args:
+        config: The config of the run.
+        split: The split.
+        images: Number of its images.
+    """
+    source, share = config.data.source, f"{split}_share"
+    # A file of splits, or files per split, have precedence over the share.
+    is_drawn = not (getattr(source, "splits", None) or getattr(source, split, None))
+    if images >= TOO_FEW or not hasattr(source, share) or not is_drawn:
+        return None
+    return f"Add photos, or increase data.source.{share}, which is {getattr(source, share):g}."
+
+
+def advice(
+    config: Config, images: int, is_unknown: Callable[[], bool] = lambda: False
+) -> str | None:
+    """The most promising improvement of a trained model, or None.
+
+    Args:
+        config: The config of the run.
+        images: Number of training images.
+        is_unknown: Whether the text encoder does not know the language of the captions.
+    """
+    if is_as_published(config):
+        return "The model is as it was published (zero-shot): nothing was trained on such photos."
+    if config.data.source.name != "csv":
+        return None
+    if _starts_from_scratch(config) and images < _FEW_FROM_SCRATCH:
+        return f"It learned to see from {images:,} photos. Try csv_pretrained ({page(_PAGE)})."
+    if images < _ENOUGH:
+        if is_unknown():
+            return (
+                "The text encoder does not know the language or script of many captions: choose a "
+                "text encoder of the language (model.text.encoder.preset)."
+            )
+        return f"It learned from {images:,} photos. More of them help: see {page(_PAGE)}."
+    return None
+
+
+def _starts_from_scratch(config: Config) -> bool:
+    return config.data.source.name == "csv" and config.model.image.encoder.name == "small_cnn"

@@ -1,0 +1,149 @@
+"""Curves that need only scores: PMRP against zeta, ASP against N, similarity within sets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from keras_xmr.experiments.evaluation.results import Arrays
+from keras_xmr.judgements import GroundTruth, Judgements
+from keras_xmr.metrics import DIRECTIONS, ScoreMatrices, Scores
+from keras_xmr.metrics.semantic import ASP_TOP, match_precision
+from keras_xmr.utils.vectors import unit_rows
+
+ZETAS = (0, 1, 2, 3, 4, 5, 6)
+
+RANKED = 100
+"""Number of ranks of the relevance by rank."""
+
+_QUERIES = 1000
+
+
+def plausible_match_by_zeta(
+    scores: Scores, truth: GroundTruth, zetas: Sequence[int] = ZETAS
+) -> dict[str, np.ndarray]:
+    """R-Precision if label vectors may differ in up to zeta entries (Wang et al., Fig. 7).
+
+    Of more than 1,000 queries of a direction, 1,000 are drawn with a seed.
+
+    Args:
+        scores: Scores (images, captions).
+        truth: The ground truth, with labels.
+        zetas: The zetas.
+
+    Returns:
+        For "i2t" and "t2i" a value per zeta, and for "i2t chance" and "t2i chance" that of a
+        random order.
+    """
+    images = truth.label_vectors()
+    captions = images[truth.caption_image]
+    matrices = ScoreMatrices.of(scores)
+    curves: dict[str, np.ndarray] = {}
+    for side, queries, candidates in (("i2t", images, captions), ("t2i", captions, images)):
+        drawn = _draw_queries(queries.shape[0])
+        ranked, labels = matrices.select_queries(side, drawn), queries[drawn]
+        matched = [match_precision(ranked, labels, candidates, zeta)[:2] for zeta in zetas]
+        curves[side], curves[f"{side} chance"] = np.array([list(map(_mean, m)) for m in matched]).T
+    return curves
+
+
+def _draw_queries(count: int) -> np.ndarray:
+    """The numbers of at most 1,000 queries, ascending."""
+    return np.sort(np.random.default_rng(0).permutation(count)[:_QUERIES])
+
+
+def _mean(values: np.ndarray) -> float:
+    """The mean over the queries with a match; NaN without any."""
+    return float(np.nanmean(values)) if not np.isnan(values).all() else np.nan
+
+
+def plausible_counts(truth: GroundTruth) -> dict[str, np.ndarray]:
+    """Number of relevant images per caption (Chun et al. 2021, Fig. 4).
+
+    Args:
+        truth: The ground truth.
+
+    Returns:
+        By the kind of judgements, such as "annotated", int (captions,).
+    """
+    counts = {"annotated": truth.judgements.transpose().counts()}
+    for name, judgements in truth.extra.items():
+        if judgements.caption_query_mask is None:
+            counts[name] = judgements.transpose().counts()
+    if truth.has_label_vectors:
+        labels = truth.label_vectors()
+        captions = labels[truth.caption_image]
+        for zeta in (0, 1, 2):
+            of_labels = Judgements.from_labels(labels, captions, zeta)
+            counts[f"labels, zeta {zeta}"] = of_labels.transpose().counts()
+    return counts
+
+
+def relevance_by_rank(scores: Scores, relevance: np.ndarray, side: str) -> dict[str, np.ndarray]:
+    """Relevance at each rank, mean over queries (Li et al. 2022, Fig. 1c).
+
+    Of more than 1,000 queries, 1,000 are drawn with a seed.
+
+    Args:
+        scores: Scores (images, captions).
+        relevance: Of each pair, (images, captions).
+        side: "i2t" or "t2i".
+
+    Returns:
+        For the order "by score", that "by relevance" and a "random" one, of the first `RANKED`.
+    """
+    by_query = relevance if side == "i2t" else relevance.T
+    drawn = _draw_queries(len(by_query))
+    ranked, known = ScoreMatrices.of(scores).select_queries(side, drawn), by_query[drawn]
+    order = np.argsort(-ranked, axis=1, kind="stable")[:, :RANKED]
+    best = -np.sort(-known, axis=1)[:, :RANKED]
+    return {
+        "by score": np.take_along_axis(known, order, axis=1).mean(axis=0),
+        "by relevance": best.mean(axis=0),
+        "random": np.full(order.shape[1], known.mean()),
+    }
+
+
+def precision_by_top(summary: Mapping[str, float]) -> dict[str, list[tuple[int, float]]]:
+    """ASP of the first N by relevance (Li et al. 2022, Fig. 4), for every N that was measured.
+
+    Args:
+        summary: Metrics of a score matrix by name.
+
+    Returns:
+        For "i2t" and "t2i" pairs of N and ASP; empty without a relevance.
+    """
+    return {
+        side: [(n, summary[name]) for n in ASP_TOP if (name := f"{side}_asp_top_{n}") in summary]
+        for side in DIRECTIONS
+    }
+
+
+def set_correlation(points: np.ndarray) -> np.ndarray:
+    """Mean cosine of every two embeddings of a set (Wei et al. 2023, Fig. 6).
+
+    Args:
+        points: Sets of embeddings (items, K, D).
+
+    Returns:
+        Float (K, K); off its diagonal, 1 is a collapsed set and 0 an orthogonal one.
+    """
+    unit = unit_rows(points)
+    cosines: np.ndarray = np.einsum("nkd,nld->kl", unit, unit, dtype=np.float64) / len(points)
+    return cosines
+
+
+def set_similarity(embedding: Arrays) -> float | None:
+    """Mean cosine between two different embeddings of one item's set; 1 is a collapsed set.
+
+    Args:
+        embedding: The embedding of many items, with `points` (items, K, D).
+
+    Returns:
+        The mean over items and pairs; None without sets, or with a K of 1.
+    """
+    points = embedding.get("points")
+    if points is None or (size := points.shape[1]) == 1:
+        return None
+    return float((set_correlation(points).sum() - size) / (size * (size - 1)))

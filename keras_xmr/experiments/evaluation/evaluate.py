@@ -1,0 +1,204 @@
+"""Evaluates a model on a split."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import scipy.sparse
+
+from data_pipelines.records import Records, SplitRecords
+from data_pipelines.sources import Split
+from data_pipelines.text import Tokenizer
+from keras_xmr.experiments.build import further_matcher
+from keras_xmr.experiments.config.fidelity import fidelity_of
+from keras_xmr.experiments.config.model_compatibility import is_as_published
+from keras_xmr.experiments.config.schema import Config, EvaluationOptions
+from keras_xmr.experiments.evaluation.curves import set_similarity
+from keras_xmr.experiments.evaluation.embed import EmbeddedSplit, embed_split
+from keras_xmr.experiments.evaluation.results import (
+    Evaluation,
+    add_relevance,
+    evaluate_split_scores,
+)
+from keras_xmr.experiments.evaluation.scoring import check_time, fits_in_memory, score_tiles
+from keras_xmr.experiments.evaluation.uncertainty.assessment import bins, rank_correlation
+from keras_xmr.judgements import (
+    TRUTH,
+    GroundTruth,
+    JudgementOptions,
+    Judgements,
+    add_judgements,
+    judge,
+)
+from keras_xmr.judgements.ground_truth import read_image_ids, read_labels
+from keras_xmr.metrics import ScoreMatrices
+from keras_xmr.metrics.names import CHOSEN, METRICS, Metric
+from keras_xmr.metrics.query_metrics import QueryMetric
+from keras_xmr.model.retriever import Retriever
+from keras_xmr.parts.registry import Choice, components
+from keras_xmr.reranking import build_rerankers
+from keras_xmr.utils.errors import ArgumentError
+
+
+def ground_truth(
+    records: Records,
+    split: SplitRecords,
+    kind: str,
+    extra: Sequence[str | JudgementOptions] = (),
+) -> GroundTruth:
+    """The ground truth of a split.
+
+    Args:
+        records: The records of the data set.
+        split: The split.
+        kind: The kind of judgements: "pairs" or "classes".
+        extra: Further judgements; see `add_judgements`.
+    """
+    known = GroundTruth(
+        image_ids=split.image_keys,
+        caption_ids=split.caption_keys,
+        caption_image=split.caption_image,
+        judgements=judge(kind, split.caption_image, split.labels, len(split)),
+        kind=kind,
+        texts=split.texts,
+        labels=split.labels if records.label_kind != "none" else (),
+    )
+    if (path := records.truth(split.split)) is not None:
+        known.extra[TRUTH] = Judgements(scipy.sparse.load_npz(path))
+    add_judgements(known, extra)
+    return known
+
+
+def evaluate_split(
+    model: Retriever,
+    records: Records,
+    split: Split,
+    tokenizer: Tokenizer,
+    config: Config,
+    brief: bool = False,
+) -> Evaluation:
+    """Embeds a split, scores it, and computes all metrics.
+
+    Args:
+        model: The model.
+        records: The records of the data set.
+        split: "train", "val" or "test".
+        tokenizer: Makes word ids of the captions.
+        config: The config of the run.
+        brief: Whether only the model's matcher is evaluated, on the whole split alone, as during
+            training.
+    """
+    if brief:
+        config = _brief(config)
+    options = config.evaluation
+    part = records.split(split)
+    dense = plan_memory(config, records, part)
+    embedded = embed_split(model, part, tokenizer, config)
+    matchers = {config.model.matcher.name: model.matcher}
+    for choice in options.matchers:
+        further = further_matcher(choice, model.matcher, model.objective.losses_)
+        matchers.setdefault(choice.name, further)
+    tiles = {
+        name: score_tiles(matcher, embedded.images, embedded.captions, options.tile)
+        for name, matcher in matchers.items()
+    }
+    for name, matrices in () if brief else tiles.items():
+        limits = (options.time_limit, options.folds)
+        check_time(name, matrices, part.caption_image, not dense, *limits)
+    scores = ((name, matrices.dense() if dense else matrices) for name, matrices in tiles.items())
+    return evaluate_matrices(scores, records, part, config, embedded)
+
+
+def _brief(config: Config) -> Config:
+    """The config of a validation during training: the figures of one matcher that are quick."""
+    options = EvaluationOptions(
+        batch_size=config.evaluation.batch_size,
+        tile=config.evaluation.tile,
+        memory_budget=config.evaluation.memory_budget,
+        semantic_precision=config.train.validate_semantic_precision,
+        plausible_match=False,
+    )
+    return config.model_copy(update={"evaluation": options})
+
+
+def plan_memory(config: Config, records: Records, part: SplitRecords) -> bool:
+    """Checks if the score matrices of a split fit in memory; see `fits_in_memory`.
+
+    Raises:
+        UserError: If they do not fit and an option needs whole matrices.
+    """
+    options = config.evaluation
+    names = {config.model.matcher.name, *(choice.name for choice in options.matchers)}
+    matrices = sum(1 + components("matcher")[name].CONTRACT.directed for name in names)
+    labels = records.label_kind == "set" or (options.labels is not None and part.split == "test")
+    return fits_in_memory(options, (len(part), part.num_captions), matrices, labels)
+
+
+def evaluate_matrices(
+    scores: Iterable[tuple[str, ScoreMatrices]],
+    records: Records,
+    part: SplitRecords,
+    config: Config,
+    embedded: EmbeddedSplit | None = None,
+) -> Evaluation:
+    """Computes all metrics of scores of a split.
+
+    Args:
+        scores: Names and scores; the verdict is about the first.
+        records: The records of the data set.
+        part: The split.
+        config: The config, with metrics and judgements.
+        embedded: The embeddings that were scored, for their uncertainty; None without embeddings.
+    """
+    options = config.evaluation
+    extra = config.judgements_of(part.split)
+    known = ground_truth(records, part, config.data.judgements, extra)
+    known.measures = build_metrics(options.metrics)
+    if options.labels is not None and part.split == "test":
+        ids = known.image_ids
+        if options.labels.ids is not None:
+            ids = read_image_ids(options.labels.ids, len(ids))
+        known.labels = read_labels(options.labels.instances, ids)
+    if known.has_label_vectors and not options.plausible_match:
+        known.labels = ()
+    if options.semantic_precision:
+        add_relevance(known, config.relevance)
+    rerankers = build_rerankers(options.rerankers)
+    evaluation = evaluate_split_scores(part.split, scores, known, options.folds, rerankers)
+    evaluation.paper, evaluation.fidelity = config.paper, fidelity_of(config)
+    evaluation.is_trained = not is_as_published(config)
+    if embedded is not None:
+        evaluation.embedded = embedded
+        _add_uncertainty(evaluation)
+        similarities = {side: set_similarity(arrays) for side, arrays in embedded.sides.items()}
+        evaluation.set_similarity = {n: s for n, s in similarities.items() if s is not None}
+    return evaluation
+
+
+def _add_uncertainty(evaluation: Evaluation) -> None:
+    metrics, sigma = evaluation.matchers[0].metrics, evaluation.embedded.log_sigma()
+    queries = {"image": metrics.image_to_text, "caption": metrics.text_to_image}
+    evaluation.uncertainty_bins = {
+        # Captions of one image are similar.
+        side: bins(values, queries[side].values["recall_1"], independent=evaluation.images)
+        for side, values in sigma.items()
+    }
+    if "caption" in sigma and evaluation.truth is not None:
+        true_of = evaluation.truth.transpose().counts()
+        evaluation.uncertainty_of_truth = rank_correlation(sigma["caption"], true_of)
+
+
+def build_metrics(choices: Iterable[Choice]) -> dict[str, QueryMetric]:
+    """The metrics of a config by name; each gets a column in the tables."""
+    metrics = {}
+    for choice in choices:
+        made = choice.build()
+        if not isinstance(getattr(made, "TITLE", None), str):
+            raise ArgumentError(
+                f"{type(made).__name__} has no TITLE, which heads its column in the tables; write "
+                f"TITLE = {choice.name!r} in the class"
+            )
+        if choice.name not in METRICS:
+            CHOSEN[choice.name] = Metric(choice.name, made.TITLE, made.UNIT, table="many")
+        metrics[choice.name] = made
+    return metrics

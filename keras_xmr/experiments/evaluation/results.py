@@ -1,0 +1,274 @@
+"""Results of an evaluation, and their computation, without TensorFlow."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from keras_xmr.experiments.config.fidelity import Fidelity
+from keras_xmr.experiments.config.schema import RelevanceOptions, ReportedResults
+from keras_xmr.experiments.evaluation.uncertainty.assessment import Bins, log_sigma
+from keras_xmr.experiments.evaluation.uncertainty.probes import Probes
+from keras_xmr.judgements import TRUTH, GroundTruth, Judgements
+from keras_xmr.metrics import DIRECTIONS, Measured, RetrievalMetrics, ScoreMatrices, measure
+from keras_xmr.relevance import relevance_matrix
+from keras_xmr.reranking import Reranker, measure_reranked
+
+Arrays = Mapping[str, Any]
+"""An embedding of many items: arrays, or, for tokens, `Ragged` without their padding."""
+
+
+@dataclass(frozen=True, eq=False)
+class EmbeddedSplit:
+    """Embeddings of a split, in the order of its records.
+
+    Attributes:
+        images: The embedding of all images, as arrays.
+        captions: The embedding of all captions.
+    """
+
+    images: Arrays
+    captions: Arrays
+
+    @property
+    def sides(self) -> dict[str, Arrays]:
+        """The embeddings of "image" and "caption"."""
+        return {"image": self.images, "caption": self.captions}
+
+    def log_sigma(self) -> dict[str, np.ndarray]:
+        """The uncertainty of the items of each side; see `uncertainty.assessment.log_sigma`.
+
+        Without the sides that have none.
+        """
+        sigmas = {side: log_sigma(arrays) for side, arrays in self.sides.items()}
+        return {side: values for side, values in sigmas.items() if values is not None}
+
+
+@dataclass(frozen=True, eq=False)
+class Attention:
+    """Attention of a model on a few photos of a split.
+
+    Attributes:
+        keys: The names of the photos.
+        pixels: Their pixels as the model reads them, uint8 (N, size, size, 3).
+        maps: By name, maps (N, K, n, n).
+    """
+
+    keys: Sequence[str]
+    pixels: np.ndarray
+    maps: dict[str, np.ndarray]
+
+
+@dataclass
+class MatcherEvaluation:
+    """Results of one matcher on a split.
+
+    Attributes:
+        name: Its name in the config.
+        scores: Its scores.
+        measured: Their metrics.
+        tied: Share of the pairs that it ties; see `tied_share`.
+    """
+
+    name: str
+    scores: ScoreMatrices
+    measured: Measured
+    tied: float = 0.0
+
+    @property
+    def metrics(self) -> RetrievalMetrics:
+        """Metrics against the judgements of the data set."""
+        return self.measured.metrics
+
+    @property
+    def truth(self) -> RetrievalMetrics | None:
+        """Metrics against the exhaustive truth, if the data set has one."""
+        return self.measured.extra.get(TRUTH)
+
+
+@dataclass(eq=False)
+class Evaluation:
+    """Results of a model on a split.
+
+    Attributes:
+        split: The split.
+        images: Number of images.
+        captions: Number of captions.
+        matchers: The results per matcher; that of the training comes first.
+        embedded: The embeddings; empty if the scores are not those of one model.
+        ground_truth: The ground truth of the split.
+        uncertainty_bins: For "image" and "caption" queries, recall at 1 in bins of uncertainty.
+        uncertainty_of_truth: Rank correlation between the uncertainty of a caption and the number
+            of images it is true of; None where one of them is not known.
+        set_similarity: For "image" and "caption" embeddings that are sets: the mean cosine of the
+            members of one item's set.
+        reranked: By re-ranker and matcher, the metrics after re-ranking, of which each fold was
+            re-ranked separately. A re-ranker uses all queries at once (transductive), so these
+            figures are not to be compared with plain ones.
+        paper: The row of a paper that the config reproduces.
+        fidelity: Whether the run follows that paper.
+        is_trained: Whether the model was trained here, not taken as published.
+        probes: Results of embedding changed items; None without an uncertainty report.
+        attention: Attention on a few photos; None without attention over places.
+        baselines: The metrics of simpler models on the same features, by name.
+        unknown: The embedding of a caption of unknown words alone, for embeddings in the plane.
+    """
+
+    split: str
+    images: int
+    captions: int
+    matchers: list[MatcherEvaluation]
+    embedded: EmbeddedSplit
+    ground_truth: GroundTruth
+    uncertainty_bins: dict[str, Bins] = field(default_factory=dict)
+    uncertainty_of_truth: float | None = None
+    set_similarity: dict[str, float] = field(default_factory=dict)
+    reranked: dict[str, dict[str, Measured]] = field(default_factory=dict)
+    paper: ReportedResults | None = None
+    fidelity: Fidelity | None = None
+    is_trained: bool = True
+    probes: Probes | None = None
+    attention: Attention | None = None
+    baselines: dict[str, Measured] = field(default_factory=dict)
+    unknown: Arrays | None = None
+
+    @property
+    def judgements(self) -> Judgements:
+        """The judgements of the data set."""
+        return self.ground_truth.judgements
+
+    @property
+    def truth(self) -> Judgements | None:
+        """The exhaustive truth, if the data set has one."""
+        return self.ground_truth.extra.get(TRUTH)
+
+    @property
+    def measured(self) -> dict[str, Measured]:
+        """The metrics of each matcher, by its name."""
+        return {m.name: m.measured for m in self.matchers}
+
+    @property
+    def transductive(self) -> dict[str, Measured]:
+        """The metrics after re-ranking, by the names of matcher and re-ranker."""
+        return {
+            f"{matcher} + {reranker}": measured
+            for reranker, by_matcher in self.reranked.items()
+            for matcher, measured in by_matcher.items()
+        }
+
+    def as_dict(self) -> dict[str, Any]:
+        """The figures, as plain data for JSON. Metrics are fractions."""
+        return {
+            "split": self.split,
+            "images": self.images,
+            "captions": self.captions,
+            "fidelity": self.fidelity and self.fidelity._asdict(),
+            "matchers": {m.name: m.measured.as_dict() | {"tied": m.tied} for m in self.matchers},
+            "baselines": {name: result.as_dict() for name, result in self.baselines.items()},
+            "reranked": {name: result.as_dict() for name, result in self.transductive.items()},
+            "uncertainty": {
+                side: {
+                    "log_sigma": b.log_sigma,
+                    "recall_1": b.value,
+                    "correlation": b.correlation,
+                    "interval": b.interval,
+                    "informative": b.is_informative,
+                }
+                for side, b in self.uncertainty_bins.items()
+            },
+            "uncertainty_of_truth": self.uncertainty_of_truth,
+            "set_similarity": self.set_similarity,
+        }
+
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def add_relevance(truth: GroundTruth, options: RelevanceOptions) -> None:
+    """Adds the relevance of ASP, and that of the evaluators which were released with it."""
+    captions = (truth.texts, truth.caption_image, len(truth.image_ids))
+    truth.relevance = relevance_matrix(*captions, options.measure, options.tokenizer).dense()
+    if options.measure != "tf_idf":
+        by_words = relevance_matrix(*captions, "tf_idf", options.tokenizer)
+        truth.extra_relevance["tf_idf"] = by_words.dense()
+
+
+def evaluate_split_scores(
+    split: str,
+    scores: Iterable[tuple[str, ScoreMatrices]],
+    truth: GroundTruth,
+    folds: int = 0,
+    rerankers: Mapping[str, Reranker] | None = None,
+) -> Evaluation:
+    """Measures scores, and each after re-ranking. Many ties are a warning.
+
+    Args:
+        split: The split.
+        scores: Names and scores; the verdict is about the first.
+        truth: Its ground truth.
+        folds: Number of folds over which means are taken in addition; 0 for none.
+        rerankers: Re-rankers by name.
+
+    Raises:
+        ValueError: As `measure` raises it.
+    """
+    results = [
+        MatcherEvaluation(name, matrices, measure(matrices, truth, folds), tied_share(matrices))
+        for name, matrices in scores
+    ]
+    for result in results:
+        if warning := tie_warning(result.name, result.tied):
+            _LOGGER.warning("%s: %s", split, warning)
+    reranked = {
+        name: {r.name: measure_reranked(reranker, r.scores, truth, folds) for r in results}
+        for name, reranker in (rerankers or {}).items()
+    }
+    return Evaluation(split, *truth.shape, results, EmbeddedSplit({}, {}), truth, reranked=reranked)
+
+
+TIED_LIMIT = 0.02
+"""Largest share of tied pairs without a warning."""
+
+_QUERIES = 200
+_QUERIES_OF_TILES = 6
+
+
+def tied_share(scores: ScoreMatrices) -> float:
+    """Share of pairs with the same score as another candidate of the query, to the last digit.
+
+    The smaller one of both directions: a duplicate caption or image ties its pairs in one direction
+    alone, while a score that saturates ties them in both. Of many queries, 200 evenly spread ones
+    count.
+
+    Args:
+        scores: Scores (images, captions).
+    """
+    shares = []
+    for direction, queries in zip(DIRECTIONS, scores.shape, strict=True):
+        count = min(_QUERIES if scores.is_dense else _QUERIES_OF_TILES, queries)
+        spread = np.linspace(0, queries - 1, count).round().astype(int)
+        shares.append(_tied(scores.select_queries(direction, spread)))
+    return min(shares)
+
+
+def tie_warning(name: str, share: float) -> str | None:
+    """A warning about a matcher that ties many pairs; None for few."""
+    if share <= TIED_LIMIT:
+        return None
+    return (
+        f"{name} ties {100 * share:.0f} % of the pairs with another candidate of the same query, "
+        "so its ranks there are arbitrary: scores saturate, or embeddings have collapsed."
+    )
+
+
+def _tied(scores: np.ndarray) -> float:
+    """Share of the scores (queries, candidates) that occur twice in their row."""
+    if not scores.size:
+        return 0.0
+    ordered = np.sort(scores, axis=1)
+    same = np.pad(ordered[:, 1:] == ordered[:, :-1], [(0, 0), (1, 1)])
+    return float((same[:, 1:] | same[:, :-1]).mean())

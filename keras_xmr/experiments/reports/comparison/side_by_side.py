@@ -1,0 +1,170 @@
+"""Queries that one model answers better than another (Wei et al. 2023, Fig. 11 and 12)."""
+
+from __future__ import annotations
+
+import itertools
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from keras_xmr.experiments.evaluation.files import KINDS
+from keras_xmr.experiments.reports.comparison.figures import most_judged
+from keras_xmr.experiments.reports.comparison.results import Methods, RunResult
+from keras_xmr.experiments.reports.pages import data_url
+from keras_xmr.utils.errors import UserError
+
+_WINS = 10
+_MODELS = 3
+_SHOWN = 3
+_SIDE = 240
+
+
+@dataclass(frozen=True)
+class Win:
+    """A query that one method answers better than another.
+
+    Attributes:
+        direction: "i2t" or "t2i".
+        winner: The method that answers it better.
+        loser: The other one.
+        number: The number of the image or caption.
+        query: Its id.
+        text: The caption; empty for images, or if it is not known.
+        ranks: The harmonic means over runs of the rank of the first relevant item: the winner's
+            and the loser's.
+    """
+
+    direction: str
+    winner: str
+    loser: str
+    number: int
+    query: str
+    text: str
+    ranks: tuple[float, ...]
+
+
+def wins(methods: Methods, count: int = _WINS) -> dict[tuple[str, str], list[Win]]:
+    """By winner and loser, the queries where the first is most ahead of the second.
+
+    Ahead means a larger reciprocal rank of the first relevant item (by `most_judged`), averaged
+    over runs; only queries where it is ahead are listed.
+
+    Args:
+        methods: The runs of each method.
+        count: Number of queries that are listed per direction.
+    """
+    first = next(iter(methods.values()))[0].queries
+    judgements = most_judged(methods)
+    listed: dict[tuple[str, str], list[Win]] = {
+        pair: [] for pair in itertools.permutations(methods, 2)
+    }
+    for side, ids, texts in (
+        ("i2t", first.image_ids, None),
+        ("t2i", first.caption_ids, first.captions),
+    ):
+        reciprocal = {
+            name: np.mean(
+                [1 / run.queries.values[judgements][f"{side}_rank"] for run in runs], axis=0
+            )
+            for name, runs in methods.items()
+        }
+        for (winner, loser), of_pair in listed.items():
+            ahead = np.nan_to_num(reciprocal[winner] - reciprocal[loser])
+            for number in np.argsort(-ahead, kind="stable")[:count].tolist():
+                if ahead[number] > 0:
+                    query = str(ids[number]), "" if texts is None else str(texts[number])
+                    ranks = tuple(float(1 / reciprocal[name][number]) for name in (winner, loser))
+                    of_pair.append(Win(side, winner, loser, number, *query, ranks))
+    return listed
+
+
+def side_by_side(
+    methods: Methods, wins: Mapping[tuple[str, str], Sequence[Win]]
+) -> list[dict[str, Any]]:
+    """The queries that each model wins most clearly, with the answers of both, for a page.
+
+    Empty with more than three models, as pictures would be too many, or of runs that were
+    evaluated before answers were kept. Photos are shown where the records still exist.
+
+    Args:
+        methods: The runs of each method, of which the first is shown.
+        wins: The result of `wins`.
+
+    Returns:
+        Winner, loser and queries of each pair of models, as `comparison.html` takes them.
+    """
+    if len(methods) > _MODELS or not any(wins.values()):
+        return []
+    answers = {name: _read_answers(runs[0]) for name, runs in methods.items()}
+    if not all(answers.values()):
+        return []
+    first = next(iter(methods.values()))[0]
+    texts = first.queries.caption_ids if first.queries.captions is None else first.queries.captions
+    image_ids = first.queries.ids["image"]
+    photos = _open_photos(first, image_ids)
+
+    def photo(number: int) -> dict[str, str]:
+        if photos is None:
+            return {"key": image_ids[number]}
+        from data_pipelines.pixels import thumbnail
+
+        small = thumbnail(photos.encoded(number), image_ids[number], _SIDE)
+        return {"key": image_ids[number], "url": data_url(small, "image/jpeg")}
+
+    def show_answer(side: str, number: int, kind: int) -> dict[str, Any]:
+        answer = {"photo": photo(number)} if side == "t2i" else {"text": str(texts[number])}
+        return {"kind": KINDS[kind], **answer}
+
+    def show_query(win: Win) -> dict[str, Any]:
+        models = []
+        for name, rank in zip((win.winner, win.loser), win.ranks, strict=True):
+            arrays = (answers[name][key] for key in (win.direction, f"{win.direction}_kind"))
+            numbers, kinds = (array[win.number].tolist() for array in arrays)
+            shown = [show_answer(win.direction, *each) for each in zip(numbers, kinds, strict=True)]
+            models.append({"name": name, "rank": rank, "answers": shown})
+        query_photo = photo(win.number) if win.direction == "i2t" else None
+        return {"text": win.text or win.query, "photo": query_photo, "models": models}
+
+    return [
+        {
+            "winner": winner,
+            "loser": loser,
+            "queries": [
+                show_query(win)
+                for side in ("t2i", "i2t")
+                for win in [win for win in of_pair if win.direction == side][:_SHOWN]
+            ],
+        }
+        for (winner, loser), of_pair in wins.items()
+        if of_pair
+    ]
+
+
+def _read_answers(run: RunResult) -> dict[str, np.ndarray]:
+    """The first answers of a run; empty where they were not kept."""
+    try:
+        with np.load(run.folder / "evaluation" / run.split / f"answers-{run.split}.npz") as arrays:
+            return dict(arrays)
+    except (OSError, ValueError, zipfile.BadZipFile):
+        return {}
+
+
+def _open_photos(run: RunResult, image_ids: Sequence[str]) -> Any:
+    """The split of the records of a run; None where they are missing or hold no photos."""
+    try:
+        config = yaml.safe_load((run.folder / "config.yaml").read_text("utf-8"))
+        folder = Path(config["data"]["records"])
+        if not folder.is_dir():
+            return None
+        from data_pipelines.records import Records  # It imports TensorFlow.
+
+        split: Any = run.split
+        part = Records.open(folder).split(split)
+    except (OSError, KeyError, TypeError, UserError):
+        return None
+    return part if part.holds == "images" and part.image_keys == image_ids else None

@@ -1,0 +1,186 @@
+"""Writes the report of an evaluation: figures as JSON, plots, and a page with all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data_pipelines.records import SplitRecords
+from keras_xmr.experiments.evaluation.baselines import WORDS as BASELINE_WORDS
+from keras_xmr.experiments.evaluation.files import (
+    KINDS,
+    first_answers,
+    write_answers,
+    write_figures,
+)
+from keras_xmr.experiments.evaluation.results import Evaluation
+from keras_xmr.experiments.reports.evaluation_plots import (
+    curve_pictures,
+    rank_pictures,
+    shape_pictures,
+)
+from keras_xmr.experiments.reports.metric_tables import CONDENSED, DIRECTION_WORDS, glossary
+from keras_xmr.experiments.reports.pages import data_url, joined, render
+from keras_xmr.experiments.reports.result_tables import (
+    all_tables,
+    embedding_lines,
+    plain_lines,
+    summary_tables,
+)
+from keras_xmr.experiments.reports.table import Table, to_csv
+from keras_xmr.experiments.reports.uncertainty_report import (
+    WORDS,
+    UncertaintyReport,
+    uncertainty_pictures,
+)
+from keras_xmr.metrics import RSUM, metric_title
+from keras_xmr.parts.registry import summaries
+from keras_xmr.utils.files import atomic_write
+
+PAGE = "report.html"
+"""File name of the page of a report."""
+
+_SUMMARY_METRICS = [RSUM, "i2t_recall_1", "t2i_recall_1"]
+
+_EXAMPLES = 6
+
+
+def write_report(
+    evaluation: Evaluation,
+    records: SplitRecords,
+    name: str,
+    folder: Path,
+    verdict: str,
+) -> Path:
+    """Writes `metrics.json`, `queries-<split>.npz`, `answers-<split>.npz`, pictures, `report.html`.
+
+    Args:
+        evaluation: The evaluation.
+        records: The split, for the examples.
+        name: Name of the run.
+        folder: The folder of the files.
+        verdict: Whether it is better than chance, in a sentence or two.
+
+    Returns:
+        The page.
+    """
+    write_figures(evaluation, folder)
+    write_answers(evaluation, folder)
+    drawn = (rank_pictures, curve_pictures, shape_pictures)
+    page = render(
+        "evaluation.html",
+        title=f"{name} ({evaluation.fidelity.label})" if evaluation.fidelity else name,
+        split=evaluation.split,
+        summary=plain_lines(evaluation),
+        summary_words=_words(_SUMMARY_METRICS),
+        verdict=verdict,
+        fidelity=evaluation.fidelity and evaluation.fidelity.sentence,
+        truth=evaluation.truth is not None,
+        examples=[_examples(evaluation, records, side) for side in ("caption", "image")],
+        pictures=[picture.write(folder) for draw in drawn for picture in draw(evaluation)],
+        uncertainty=_uncertainty(evaluation, folder),
+        summary_tables=summary_tables(evaluation),
+        tables=[
+            (joined(table), _words(_names(evaluation, table))) for table in all_tables(evaluation)
+        ],
+        meanings=_meanings(evaluation),
+    )
+    atomic_write(folder / PAGE, page)
+    return folder / PAGE
+
+
+def _uncertainty(evaluation: Evaluation, folder: Path) -> dict[str, Any] | None:
+    """The section on uncertainty, closed where it is not informative; None where it is empty."""
+    lines, table, pictures = embedding_lines(evaluation), None, []
+    if evaluation.probes is not None:
+        report = UncertaintyReport(evaluation)
+        if (table := report.table()).rows:
+            atomic_write(folder / "report_card.csv", to_csv([table.header, *table.rows]))
+            pictures = [picture.write(folder) for picture in uncertainty_pictures(report)]
+    if not lines and not pictures:
+        return None
+    is_informative = any(bins.is_informative for bins in evaluation.uncertainty_bins.values())
+    return {
+        "title": f"Uncertainty{'' if is_informative else ' (not informative for this model)'}",
+        "is_open": is_informative,
+        "lines": lines,
+        "table": table if pictures else None,
+        "pictures": pictures,
+        "words": WORDS if "log_variance" in evaluation.embedded.captions else {},
+    }
+
+
+def _names(evaluation: Evaluation, table: Table) -> list[str]:
+    """The metrics of a table."""
+    measured = evaluation.matchers[0].measured
+    known = {n for m in (measured.metrics, *measured.extra.values()) for n in m.summary}
+    titles = set(table.header)
+    # Curves have both directions in one column.
+    return [n for n in sorted(known) if {t := metric_title(n), t.partition("\n")[2]} & titles]
+
+
+def _words(names: Sequence[str]) -> dict[str, str]:
+    """The meaning of the words of a table or a sentence."""
+    directed = any(name.startswith("i2t") for name in names)
+    return (DIRECTION_WORDS if directed else {}) | glossary(names)
+
+
+def _meanings(evaluation: Evaluation) -> dict[str, str]:
+    """A sentence per matcher and re-ranker that the report names."""
+    measured = evaluation.matchers[0].measured
+    meanings = {}
+    if not all(m.fully_judged for m in [measured.metrics, *measured.extra.values()]):
+        meanings[CONDENSED] = (
+            "rankings of the judged answers alone: those that were not judged are left out, since "
+            "they are neither relevant nor wrong"
+        )
+    matchers = summaries((matcher.name for matcher in evaluation.matchers), "matcher")
+    rerankers = summaries(sorted(evaluation.reranked), "reranker")
+    baselines = {name: BASELINE_WORDS[name] for name in evaluation.baselines}
+    return meanings | matchers | baselines | rerankers
+
+
+def _examples(evaluation: Evaluation, records: SplitRecords, side: str) -> dict[str, Any]:
+    """Queries of a side, from the lowest to the highest sigma if it is informative, and answers."""
+    texts = records.texts
+    items: dict[str, Callable[[int], dict[str, Any]]] = {
+        "image": lambda number: {"photo": _photo(records, number)},
+        "caption": lambda number: {"text": texts[number]},
+    }
+    other, direction = ("caption", "i2t") if side == "image" else ("image", "t2i")
+    members = {"image": np.arange(len(records)), "caption": np.arange(len(texts))}
+    count, sigma = len(members[side]), _informative_sigma(evaluation, side)
+    order = members[side] if sigma is None else np.argsort(sigma, kind="stable")
+    queries = order[np.linspace(0, count - 1, min(_EXAMPLES, count)).round().astype(int)]
+    rows = evaluation.matchers[0].scores.select_queries(direction, queries)
+    first, kinds = first_answers(evaluation, direction, queries, rows)
+    answers = [
+        [{"kind": KINDS[kind], **items[other](n)} for n, kind in zip(*of_query, strict=True)]
+        for of_query in zip(first.tolist(), kinds.tolist(), strict=True)
+    ]
+    return {
+        "title": f"{side.capitalize()}s and the {other}s retrieved for them",
+        "by_sigma": sigma is not None,
+        "queries": [
+            items[side](query) | {"answers": of_query}
+            for query, of_query in zip(queries.tolist(), answers, strict=True)
+        ],
+    }
+
+
+def _informative_sigma(evaluation: Evaluation, side: str) -> np.ndarray | None:
+    """The uncertainty of each item of a side; None where it is not informative."""
+    bins = evaluation.uncertainty_bins.get(side)
+    if bins is None or not bins.is_informative:
+        return None
+    return evaluation.embedded.log_sigma()[side]
+
+
+def _photo(records: SplitRecords, image: int) -> dict[str, str]:
+    photo = {"key": records.image_keys[image]}
+    if records.holds == "images":
+        photo["url"] = data_url(records.encoded(image), "image/jpeg")
+    return photo

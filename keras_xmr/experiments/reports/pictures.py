@@ -1,0 +1,130 @@
+"""Pictures of a report: PNG, the numbers as CSV, and an explanation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+from keras_xmr.experiments.reports.metric_tables import CHANCE
+from keras_xmr.experiments.reports.pages import data_url
+from keras_xmr.experiments.reports.table import to_csv
+from keras_xmr.utils.files import atomic_write, replace_atomically
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+
+SIDES = {"image": "image-to-text", "caption": "text-to-image"}
+"""The direction in which images, or captions, are the queries."""
+
+DIRECTIONS = {"i2t": "image-to-text", "t2i": "text-to-image"}
+"""The directions by their names in metrics."""
+
+COLOURS = {"image": "tab:blue", "caption": "tab:orange"}
+"""The colour of each side in pictures."""
+
+SIZE = (4.6, 3.4)
+"""Inches of a picture with one panel; a wide page has two per row."""
+
+CHANCE_STYLE: dict[str, Any] = {"ls": ":", "color": "0.4", "label": CHANCE}
+"""The line of a random ranking."""
+
+Rows = list[tuple[object, ...]]
+"""The numbers of a picture."""
+
+
+@dataclass
+class Picture:
+    """A drawing with its numbers and an explanation.
+
+    Attributes:
+        name: Its file, without `.png` or `.csv`.
+        title: Its title.
+        see: The explanation below it.
+        figure: The drawing.
+        header: The columns of its numbers.
+        rows: Its numbers.
+    """
+
+    name: str
+    title: str
+    see: str
+    figure: plt.Figure
+    header: Sequence[str]
+    rows: Iterable[Sequence[object]] = field(default_factory=list)
+
+    def write(self, folder: Path) -> dict[str, str]:
+        """Writes PNG and CSV, and closes the drawing.
+
+        Returns:
+            Title, explanation and address of the picture, for a page.
+        """
+        png = save_plot(self.figure, folder / f"{self.name}.png")
+        atomic_write(folder / f"{self.name}.csv", to_csv([self.header, *self.rows], digits=6))
+        url = data_url(png.read_bytes(), "image/png")
+        return {"title": self.title, "see": self.see, "url": url}
+
+
+def columns(**values: Any) -> tuple[list[str], Rows]:
+    """Header and rows of a picture from its columns, which are of one length."""
+    return list(values), list(zip(*values.values(), strict=True))
+
+
+def labelled(names: tuple[object, ...], *values: Iterable[object]) -> Rows:
+    """Rows of a picture from columns of one length, each of which begins with the same names."""
+    return [(*names, *cells) for cells in zip(*values, strict=True)]
+
+
+def save_plot(figure: plt.Figure, path: Path) -> Path:
+    """Writes a figure as PNG, closes it, and returns the path."""
+    figure.tight_layout()
+    try:
+        with replace_atomically(path, path.suffix) as temporary:
+            figure.savefig(temporary, dpi=110)
+    finally:
+        plt.close(figure)
+    return path
+
+
+def panel(
+    title: str, x: str, y: str, size: tuple[float, float] = SIZE
+) -> tuple[plt.Figure, plt.Axes]:
+    """A drawing with one panel."""
+    drawing, axis = plt.subplots(figsize=size)
+    axis.set(title=title, xlabel=x, ylabel=y)
+    axis.grid(alpha=0.3)
+    axis.set_axisbelow(True)
+    return drawing, axis
+
+
+def both_directions(
+    draw: Callable[[plt.Axes, str], Iterable[tuple[object, ...]]], label: str, **style: Any
+) -> tuple[plt.Figure, Rows]:
+    """A panel per direction, one below the other, with one legend below both.
+
+    Args:
+        draw: Draws the lines of "i2t" or "t2i", and yields their numbers.
+        label: The label of both vertical axes.
+        **style: Further properties of both panels.
+
+    Returns:
+        The drawing, and the rows of its numbers.
+    """
+    drawing, axes = plt.subplots(2, 1, figsize=(5.4, 7), sharey=True)
+    rows: Rows = []
+    for axis, (side, title) in zip(axes, DIRECTIONS.items(), strict=True):
+        rows += draw(axis, side)
+        axis.set(title=title, **style)
+        axis.set_ylabel(label, fontsize=8)
+        axis.grid(alpha=0.3)
+    legend_below(axes[1])
+    return drawing, rows
+
+
+def legend_below(axis: plt.Axes) -> None:
+    """Adds a legend below a panel."""
+    axis.legend(fontsize=8, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.24))

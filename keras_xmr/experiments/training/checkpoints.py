@@ -1,0 +1,306 @@
+"""Checkpoints of a training that can be killed at any moment."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_xmr.experiments.training.distribution import Distribution
+from keras_xmr.model.retriever import Retriever
+from keras_xmr.utils.disk_errors import disk_error_message
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.files import atomic_write, replace_atomically, reserve
+
+_LOGGER = logging.getLogger(__name__)
+
+_KEPT = 2
+"""Number of checkpoints that are kept, so that one of them may be damaged."""
+
+_FILE = re.compile(r"ckpt-(\d+)\.(index|data-\d+-of-\d+)")
+
+_HDF5_OVERHEAD = 16_384
+"""Bytes of an HDF5 file beyond the numbers, per variable; it takes at most half of that."""
+
+
+class CheckpointError(UserError):
+    """A checkpoint cannot be used; the message names the reason and the remedy."""
+
+
+class Progress(tf.train.experimental.PythonState):
+    """Progress of a training, a part of its checkpoints.
+
+    Attributes:
+        step: Steps done, over all phases.
+        best: The best value of the monitored metric so far.
+        best_step: The step of that value.
+        means: Means of the logs over the finished steps of the epoch, by name.
+    """
+
+    def __init__(self, step: int = 0, best: float = float("-inf"), best_step: int = 0) -> None:
+        super().__init__()
+        self.step, self.best, self.best_step = step, best, best_step
+        self.means: dict[str, float] = {}
+
+    def serialize(self) -> str:
+        return json.dumps([self.step, self.best, self.best_step, self.means])
+
+    def deserialize(self, string_value: str) -> None:
+        self.step, self.best, self.best_step, self.means = json.loads(string_value)
+
+
+class Checkpoints:
+    """Saves and restores model, optimizer and progress together.
+
+    A kill while one is written leaves the previous one, which is also read where the newest is
+    damaged. Weights that no phase trains are written once. Of several workers only the chief reads
+    and writes, and sends the others the values; so all must call the same methods.
+
+    Order of calls: `read_step` or `restore_model` at any time; for each phase `start_phase` once
+    the model is compiled, then `restore` if the phase had begun, then `save` and `save_best`.
+
+    Args:
+        folder: Where they are kept.
+        model: The model.
+        distribution: The devices and workers that train it.
+        frozen: Weights of the model that no phase trains.
+
+    Attributes:
+        bare: The model without its optimizer, for saving and loading files of weights.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        model: Retriever,
+        distribution: Distribution,
+        frozen: Sequence[keras.Variable] = (),
+    ) -> None:
+        self.folder = folder
+        self.model = model
+        self.distribution = distribution
+        self.progress = Progress()
+        self._newest = ""
+        # Variables are made here and not when they are needed: that all workers do together.
+        self.bare = model.without_optimizer()
+        absent = {id(weight) for weight in frozen}
+        variables = [v.value for v in _variables(model) if id(v) not in absent]
+        self._model = {"progress": self.progress, "model": variables}
+        self._best, self._best_manager = self._manage(folder / "best", model=variables)
+        values = [weight.value for weight in frozen]
+        self._frozen = tf.train.Checkpoint(frozen=values)
+        self._has_frozen = not values
+        self._shared = [*variables, *values]
+
+    def read_step(self) -> int:
+        """The step of the newest checkpoint that is whole.
+
+        Raises:
+            CheckpointError: If none can be read.
+        """
+        step = 0
+        if self.distribution.is_chief:
+            self._newest = self._find_newest()
+            progress = Progress()
+            tf.train.Checkpoint(progress=progress).read(self._newest).expect_partial()
+            step = progress.step
+        return int(self.distribution.from_chief([step])[0])
+
+    def restore_model(self) -> None:
+        """Restores the model of the newest checkpoint, and the progress, but no optimizer.
+
+        Raises:
+            CheckpointError: If it does not fit.
+        """
+        self._restore(tf.train.Checkpoint(**self._model), self._shared)
+
+    def start_phase(self) -> None:
+        """Begins to save the optimizer too, once a phase has compiled the model with it."""
+        optimizer = self.model.optimizer
+        optimizer.build(self.model.trainable_variables)
+        # Lists of variables, not the objects that hold them: the variables that Keras tracks
+        # of an object depend on earlier freezing in this process.
+        self._optimizer = [variable.value for variable in optimizer.variables]
+        self._checkpoint, self._manager = self._manage(
+            self.folder, **self._model, optimizer=self._optimizer
+        )
+        self.distribution.share([*self._shared, *self._optimizer])
+
+    def restore(self) -> None:
+        """Restores the model, the optimizer and the progress of the newest checkpoint.
+
+        Raises:
+            CheckpointError: If it does not fit.
+        """
+        self._restore(self._checkpoint, [*self._shared, *self._optimizer])
+
+    def save(self, means: Mapping[str, float]) -> None:
+        """Saves the state as it is now.
+
+        Args:
+            means: Means of the logs over the finished steps of the epoch.
+
+        Raises:
+            CheckpointError: If it cannot be written.
+        """
+        if not self.distribution.is_chief:
+            return
+        self.progress.means = dict(means)
+        if not self._has_frozen:
+            self._write("frozen", self._frozen.write)
+            self._has_frozen = True
+        step = self.progress.step
+        self._newest = self._write(f"ckpt-{step}", lambda _: self._manager.save(step))
+
+    def save_best(self) -> None:
+        """Saves the weights of the model as those of `progress.best_step`.
+
+        Raises:
+            CheckpointError: If they cannot be written.
+        """
+        step = self.progress.best_step
+        self._write(f"best/ckpt-{step}", lambda _: self._best_manager.save(step))
+
+    def write_best(self, path: Path) -> None:
+        """Writes the best weights to a file that appears whole; the model has them afterwards.
+
+        Raises:
+            CheckpointError: If they cannot be read.
+        """
+        self._read(self._best, str(self.folder / "best" / f"ckpt-{self.progress.best_step}"))
+        self.save_weights(path)
+
+    def save_weights(self, path: Path) -> None:
+        """Writes the weights of the model, without its optimizer, to a file that appears whole."""
+        self.bare.global_step.assign(self.model.global_step)
+        sizes = [int(np.prod(v.shape)) * tf.as_dtype(v.dtype).size for v in self.bare.variables]
+        with replace_atomically(path, ".weights.h5") as temporary:
+            # HDF5 crashes the process at its end if it could not write all of a file.
+            reserve(temporary, sum(sizes) + _HDF5_OVERHEAD * (1 + len(sizes)))
+            self.bare.save_weights(temporary)
+
+    def _manage(self, folder: Path, **state: Any) -> tuple[Any, Any]:
+        """A checkpoint of some state, and the manager of a folder; of the chief alone.
+
+        The files count, and not what the manager has written about them: that may be damaged.
+        """
+        checkpoint = tf.train.Checkpoint(**state)
+        _ = checkpoint.save_counter  # Made by all workers, too.
+        if not self.distribution.is_chief:
+            return checkpoint, None
+        for unfinished in folder.glob("*_temp"):
+            shutil.rmtree(unfinished)
+        paths = _paths(folder)
+        while self._newest in paths and paths[-1] != self._newest:
+            _remove(paths.pop())  # Damaged.
+        if paths:
+            names = [Path(path).name for path in paths]
+            lines = [f'model_checkpoint_path: "{names[-1]}"']
+            lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
+            # Without a time it would manage none of them.
+            lines += [
+                f"all_model_checkpoint_timestamps: {time}" for time in range(1, 1 + len(names))
+            ]
+            atomic_write(folder / "checkpoint", "\n".join(lines).encode())
+        return checkpoint, tf.train.CheckpointManager(checkpoint, str(folder), _KEPT)
+
+    def _find_newest(self) -> str:
+        """The newest checkpoint that is not damaged; warns of those that are.
+
+        Raises:
+            CheckpointError: If all are damaged or missing.
+        """
+        reasons: list[str] = []
+        for path in reversed(_paths(self.folder)):
+            damage = _damage(path)
+            if not damage:
+                if reasons:
+                    _LOGGER.warning("%s; resuming from %s", "; ".join(reasons), path)
+                return path
+            reasons.append(f"{path} is damaged: {damage}")
+        raise CheckpointError(
+            f"no checkpoint of {self.folder} can be read: "
+            f"{'; '.join(reasons) or 'the folder has none'}. Delete that folder to train from "
+            "the start"
+        )
+
+    def _restore(self, checkpoint: tf.train.Checkpoint, variables: list[tf.Variable]) -> None:
+        if self.distribution.is_chief:
+            self._read(checkpoint, self._newest)
+            if not self._has_frozen:
+                self._read(self._frozen, str(self.folder / "frozen"))
+                self._has_frozen = True
+        self.distribution.share(variables)
+        progress = self.progress
+        numbers = np.array([progress.step, progress.best, progress.best_step], np.float64)
+        step, progress.best, best_step = map(float, self.distribution.from_chief([numbers])[0])
+        progress.step, progress.best_step = int(step), int(best_step)
+
+    def _read(self, checkpoint: tf.train.Checkpoint, path: str) -> None:
+        try:
+            # The file may hold more, such as the optimizer of another phase.
+            checkpoint.read(path).assert_existing_objects_matched().expect_partial()
+        except tf.errors.OpError as error:
+            raise CheckpointError(
+                f"{path} is damaged: {error.message}. Delete {self.folder} to train from the start"
+            ) from None
+        except (AssertionError, ValueError) as error:
+            raise CheckpointError(
+                f"{path} is of another model: {error}\nGive this run another name "
+                f"(--set name=...), or delete {self.folder} to train from the start"
+            ) from None
+
+    def _write(self, name: str, write: Callable[[str], str]) -> str:
+        """Writes a checkpoint to a path in the folder, whole or not at all."""
+        path = str(self.folder / name)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            return str(write(path))
+        except (OSError, tf.errors.OpError) as error:
+            _remove(path)
+            raise CheckpointError(
+                f"the checkpoint {path} cannot be written: {disk_error_message(error) or error}. "
+                "The training resumes from the previous checkpoint, if there is one"
+            ) from error
+
+
+def _variables(model: Retriever) -> list[keras.Variable]:
+    """All variables of a model that a checkpoint stores."""
+    parts = (model.image_tower, model.text_tower, model.matcher, model.objective)
+    notes = [model.global_step, model.last_values, model.first_nonfinite_step, model.bad_part]
+    return [*(variable for part in parts for variable in part.variables), *notes]
+
+
+def _paths(folder: Path) -> list[str]:
+    """All checkpoints of a folder that have any file, the oldest first."""
+    matches = [_FILE.fullmatch(path.name) for path in folder.glob("ckpt-*")]
+    numbers = {int(match[1]) for match in matches if match}
+    return [str(folder / f"ckpt-{number}") for number in sorted(numbers)]
+
+
+def _remove(checkpoint: str) -> None:
+    """Removes all files of a checkpoint, also those of an interrupted writing."""
+    path = Path(checkpoint)
+    for part in path.parent.glob(f"{path.name}[._]*"):
+        shutil.rmtree(part, ignore_errors=True) if part.is_dir() else part.unlink()
+
+
+def _damage(checkpoint: str) -> str:
+    """Describes the damage of a checkpoint; empty if every number can be read."""
+    if not Path(f"{checkpoint}.index").exists():
+        return "its index is missing"
+    try:
+        reader = tf.train.load_checkpoint(checkpoint)
+        for name in reader.get_variable_to_shape_map():
+            reader.get_tensor(name)
+    except (tf.errors.OpError, RuntimeError, ValueError, LookupError, OSError) as error:
+        return str(error).split("\n")[0]
+    return ""

@@ -1,0 +1,123 @@
+"""Ranks of held-out items, and their prediction, in closed form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import scipy.linalg
+
+from keras_xmr.judgements import Judgements
+from keras_xmr.linear.cca import CanonicalCorrelations, Projections
+from keras_xmr.metrics import evaluate_direction, positive_ranks
+from keras_xmr.utils.progress import Progress
+
+STRENGTHS = tuple(10.0**power for power in range(-3, 4))
+"""Ridges that are tried, as multiples of the mean square of a feature."""
+
+
+def held_out_log_ranks(
+    images: np.ndarray,
+    captions: np.ndarray,
+    image_ids: np.ndarray,
+    fold_of: np.ndarray,
+    options: Projections,
+    further: tuple[np.ndarray, np.ndarray] | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Logarithms of the ranks of annotated items, by CCA of the other folds.
+
+    Both galleries are those of the fold, and of several captions of an image the best one counts.
+
+    Args:
+        images: Image vectors (N, F).
+        captions: Caption vectors (M, G).
+        image_ids: The row of the image of each caption, (M,).
+        fold_of: The fold of each image, (N,).
+        options: The ridges, exponent and number of directions of the maps.
+        further: Vectors of captions that are queries alone (K, G), and rows of their images (K,).
+
+    Returns:
+        Of images as queries (N,), NaN where an image has no caption, and of captions (M + K,).
+    """
+    queries, owners = captions, image_ids
+    if further is not None:
+        queries, owners = np.concatenate([captions, further[0]]), np.append(image_ids, further[1])
+    of_images, of_queries = np.full(len(images), np.nan), np.full(len(queries), np.nan)
+    for fold in Progress("computing held-out ranks", unit="folds", iterable=np.unique(fold_of)):
+        held = fold_of == fold
+        held_captions = held[image_ids]
+        others = _places(~held)[image_ids[~held_captions]]
+        cca = CanonicalCorrelations(images[~held], captions[~held_captions], others)
+        ridges = [options.image_ridge], [options.caption_ridge]
+        size, exponents = options.image.shape[1], [options.exponent]
+        maps = next(cca.projections(size, *ridges, exponents, [options.directions]))
+        held_queries = held[owners]
+        image_rows = _places(held)[owners[held_queries]]
+        scores = cca.scores(maps, images[held], queries[held_queries])
+        count = held_captions.sum()
+        pairs = image_rows[:count], image_rows
+        gallery, every = (Judgements.from_pairs(rows, len(scores)) for rows in pairs)
+        of_images[held] = _log_ranks(scores[:, :count], gallery)
+        of_queries[held_queries] = _log_ranks(scores.T, every.transpose())
+    return of_images, of_queries
+
+
+def _log_ranks(scores: np.ndarray, judgements: Judgements) -> np.ndarray:
+    """Logarithm of the best rank of a relevant item of each query; NaN without one."""
+    return np.log(evaluate_direction(positive_ranks(scores, judgements)).values["rank"])
+
+
+def predict(
+    inputs: np.ndarray, values: np.ndarray, fold_of: np.ndarray
+) -> tuple[np.ndarray, float, float]:
+    """Ridge regression of values on inputs, with the strength that is best on held-out folds.
+
+    Args:
+        inputs: Features (N, F).
+        values: The predicted values (N,); NaN is left out.
+        fold_of: The fold of each row, (N,).
+
+    Returns:
+        The slope (F,), the intercept, and the share of the held-out variance that is explained.
+    """
+    known = ~np.isnan(values)
+    inputs, values, fold_of = inputs[known], values[known], fold_of[known]
+    centre, mean = inputs.mean(axis=0), values.mean()
+    inputs, values = inputs - centre, values - mean
+    # Sums over a fold and over all: those over the others are their difference.
+    folds = [fold_of == fold for fold in np.unique(fold_of)]
+    sums = [_sums(inputs[held], values[held]) for held in folds]
+    total = [np.sum(each, axis=0) for each in zip(*sums, strict=True)]
+    errors = np.zeros(len(STRENGTHS))
+    for held, parts in zip(folds, sums, strict=True):
+        fits = _ridges(*(every - part for every, part in zip(total, parts, strict=True)))
+        for number, (slope, intercept) in enumerate(fits):
+            errors[number] += np.square(inputs[held] @ slope + intercept - values[held]).sum()
+    best = int(errors.argmin())
+    slope, intercept = list(_ridges(*total))[best]
+    spread = np.square(values).sum()
+    explained = float(1 - errors[best] / spread) if spread else 0.0
+    return slope, float(intercept + mean - centre @ slope), explained
+
+
+def _sums(inputs: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Number of rows, and sums of inputs, of values and of their products."""
+    parts = (len(inputs), inputs.sum(axis=0), values.sum(), inputs.T @ inputs, inputs.T @ values)
+    return tuple(map(np.asarray, parts))
+
+
+def _ridges(
+    count: np.ndarray, inputs: np.ndarray, values: np.ndarray, squares: np.ndarray, both: np.ndarray
+) -> Iterator[tuple[np.ndarray, float]]:
+    """Slope and intercept for each of `STRENGTHS`, by the sums of some rows."""
+    centre, mean = inputs / count, values / count
+    squares, target = squares - np.outer(centre, inputs), both - centre * values
+    for strength in STRENGTHS:
+        ridge = strength * np.trace(squares) / len(squares)
+        slope = scipy.linalg.solve(squares + ridge * np.eye(len(squares)), target, assume_a="pos")
+        yield slope, float(mean - centre @ slope)
+
+
+def _places(kept: np.ndarray) -> np.ndarray:
+    """The row of each item among those that are kept, (N,)."""
+    return np.cumsum(kept) - 1

@@ -1,0 +1,135 @@
+"""Base classes of layers: with a recorded config, and with a declaration that is checked."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import keras
+from pydantic import ValidationError
+
+from keras_xmr.parts.contracts import Declared, first_mistake
+from keras_xmr.parts.registry import options_of
+from keras_xmr.utils.errors import ArgumentError
+from keras_xmr.utils.naming import snake_case
+
+
+class RecordedLayer(keras.layers.Layer):
+    """A layer with the arguments of its constructor as config, defaults included.
+
+    Subclasses are registered with Keras under the name of their package.
+    """
+
+    _arguments: dict[str, Any]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        package = cls.__module__.partition(".")[0]
+        keras.saving.register_keras_serializable(package=package)(cls)
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        layer = super().__new__(cls, *args, **kwargs)
+        # Keras would track a dict that is set as an attribute, before the layer can track any.
+        object.__setattr__(layer, "_arguments", _arguments(cls, args, kwargs))
+        return layer
+
+    def build(self, *shapes: Any, **more_shapes: Any) -> None:
+        """Makes nothing: layers within this one build themselves when they are first called."""
+
+    def new_dense(
+        self, units: int, name: str, width: int | None = None, **options: Any
+    ) -> keras.layers.Dense:
+        """Makes a linear layer in the precision of this one; with its weights, for a `width`."""
+        dense = keras.layers.Dense(units, dtype=self.dtype_policy, name=name, **options)
+        if width is not None:
+            dense.build((None, width))
+        return dense
+
+    def new_norm(
+        self, name: str, epsilon: float = 1e-5, dtype: Any = "float32"
+    ) -> keras.layers.LayerNormalization:
+        """Makes a layer normalisation over the last axis."""
+        return keras.layers.LayerNormalization(epsilon=epsilon, dtype=dtype, name=name)
+
+    def add_scalar(self, name: str, value: float, **options: Any) -> keras.Variable:
+        """Adds a weight that is one number, which is trained unless `trainable` is false."""
+        initializer = keras.initializers.Constant(value)
+        return self.add_weight(shape=(), initializer=initializer, name=name, **options)
+
+    def add_fixed(
+        self, name: str, shape: tuple[int, ...], initializer: Any = "zeros", **options: Any
+    ) -> keras.Variable:
+        """Adds a weight that is not trained, in float32 unless `dtype` is given."""
+        options = {"dtype": "float32", **options}
+        return self.add_weight(shape, initializer, trainable=False, name=name, **options)
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | self._arguments
+
+
+class Part(Declared, RecordedLayer):
+    """A loss, matcher, head or pooling: a layer with a `CONTRACT` and checked options.
+
+    Raises:
+        ArgumentError: If an option is not of its type, or has no effect with the others.
+    """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        part = super().__new__(cls, *args, **kwargs)
+        _check_options(cls, part._arguments)
+        return part
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Returns the checked output of `call`."""
+        output = super().__call__(*args, **kwargs)
+        self.check_output(output)
+        return output
+
+    def check_output(self, output: Any) -> None:
+        """Checks the output of `call`.
+
+        Raises:
+            UserError: If it is not an output of this kind of part.
+        """
+
+    @property
+    def contract(self) -> Any:
+        """Its declaration, with its options."""
+        return type(self).CONTRACT.with_options(self._arguments)
+
+
+def _arguments(cls: type, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Names the arguments of a constructor; none if they do not fit its signature."""
+    signature = inspect.signature(cls.__init__)  # type: ignore[misc]
+    try:
+        bound = signature.bind(None, *args, **kwargs)
+    except TypeError:  # The constructor itself raises it again.
+        return {}
+    bound.apply_defaults()
+    named = [p.name for p in signature.parameters.values() if p.kind not in _VARIABLE]
+    passed_on = {name: value for name, value in kwargs.items() if name in _inherited(cls)}
+    return passed_on | {name: bound.arguments[name] for name in named[1:]}
+
+
+@cache
+def _inherited(cls: type) -> set[str]:
+    """Returns the names of arguments of the constructors of base classes."""
+    bases = [base for base in cls.__mro__[1:] if issubclass(base, RecordedLayer)]
+    constructors = [vars(base)["__init__"] for base in bases if "__init__" in vars(base)]
+    return {name for made in constructors for name in inspect.signature(made).parameters}
+
+
+_VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def _check_options(cls: Any, arguments: Mapping[str, Any]) -> None:
+    section = options_of(cls)
+    options = {name: arguments[name] for name in section.model_fields if name in arguments}
+    try:
+        section.model_validate(options | {"name": snake_case(cls.__name__)})
+    except ValidationError as error:
+        raise ArgumentError(f"{cls.__name__}{first_mistake(error, section)}") from None
+    for name, why in cls.CONTRACT.ineffective(options, section.defaults()):
+        raise ArgumentError(f"{cls.__name__}: {name}: {why}")

@@ -1,0 +1,82 @@
+"""How the rows of the papers are trained, against what papers, released code and jobs say."""
+
+from __future__ import annotations
+
+import fnmatch
+
+import pytest
+
+from keras_xmr.experiments.config.loader import find_config, load_config, packaged_configs
+
+SMOOTH_AP = {
+    **{"train.sampler": "images_with_all_captions", "train.batch_size": 128},
+    **{"train.phases.0.epochs": 150, "train.phases.0.decay_factor": 0.1},
+    "objective.smooth_ap.temperature": 0.01,
+}
+HEAD = {"heads": 4, "head_dimension": 512, "expansion": 4, "iterations": 4}
+WANTED = [
+    # The released jobs.
+    ("*_vsepp_smooth_ap", SMOOTH_AP),
+    ("*_vsrn_smooth_ap", SMOOTH_AP),
+    ("*_vsepp_smooth_ap", {"train.phases.0.freeze": ["image.encoder"]}),
+    ("*_vsepp_smooth_ap", {"train.phases.0.decay_epochs": [75]}),
+    ("*_vsrn_smooth_ap", {"train.phases.0.freeze": []}),
+    ("coco_vsrn_smooth_ap", {"train.phases.0.decay_epochs": [75]}),
+    ("f30k_vsrn_smooth_ap", {"train.phases.0.decay_epochs": [50, 100]}),
+    # Bleeker and de Rijke normalise batches on both data sets, Li et al. on Flickr30K alone.
+    ("coco_vsrn*", {"model.image.encoder.normalize_first": True}),
+    ("coco_vsrn", {"model.image.pooling.batch_norm": False}),
+    ("coco_vsrn_aoq", {"model.image.pooling.batch_norm": False}),
+    ("coco_vsrn_[hnst]*", {"model.image.pooling.batch_norm": True}),
+    ("f30k_vsrn*", {"model.image.pooling.batch_norm": True}),
+    ("f30k_vsrn*", {"model.image.encoder.normalize_first": False}),
+    ("cub_*", {"data.image.resize": 256, "data.image.size": 224, "data.image.crop": "center"}),
+    ("cub_*", {"data.image.flip": False, "train.sampler": "one_per_class"}),
+    ("cub_pcme", {"train.phases.0.epochs": 10, "train.phases.0.cosine_epochs": 50}),
+    ("cub_pcme", {"train.phases.1.epochs": 50, "train.phases.1.cosine_epochs": None}),
+    ("*_pcme_bert*", {"model.text.pooling.name": "rectified_mean"}),
+    ("*_pcme_bert*", {"model.text.head.variance_pooling": "bi_gru"}),
+    ("*_dive*", {f"model.image.head.{name}": value for name, value in HEAD.items()}),
+    ("*_dive*", {f"model.text.head.{name}": value for name, value in HEAD.items()}),
+    ("*_dive*", {"model.image.head.positions": "none", "model.text.head.positions": "sine"}),
+    ("*_dive*", {"objective.triplet.margin": 0.2, "objective.mmd.weight": 0.01}),
+    ("*_dive*", {"objective.set_uniformity.weight": 0.01, "train.batch_size": 200}),
+    ("*_dive*", {"train.sampler": "images_with_all_captions"}),
+]
+
+
+def at(data, key):
+    """The value of a dotted key of plain data."""
+    for part in key.split("."):
+        data = data[int(part)] if isinstance(data, list) else data[part]
+    return data
+
+
+def test_rows_have_the_numbers_of_papers_and_released_code():
+    rows = [n for n in packaged_configs() if n.startswith(("coco_", "f30k_", "cub_"))]
+    for pattern, wanted in WANTED:
+        names = [n for n in fnmatch.filter(rows, pattern) if "pretrained" not in n]
+        assert names, pattern
+        for name in names:
+            config = load_config(find_config(name)).model_dump(mode="json")
+            config["objective"] = {loss["name"]: loss for loss in config["objective"]}
+            assert {key: at(config, key) for key in wanted} == wanted, name
+
+
+@pytest.mark.parametrize(
+    ("name", "folds", "printed"),
+    [
+        ("coco_pcme", False, {"i2t_asp": 54.5, "t2i_asp": 55.0, "rsum": 370.1}),
+        ("coco_pcme", True, {"i2t_asp": 54.7, "t2i_asp": 55.3, "rsum": 491.8}),
+        ("coco_pvse_k2", False, {"i2t_recall_10": 84.5, "t2i_recall_5": 63.0, "rsum": 374.4}),
+        ("coco_pvse_k2", True, {"i2t_recall_5": 91.6, "t2i_recall_10": 93.7, "rsum": 492.8}),
+        ("cub_pcme", False, {"i2t_asp": 53.1, "t2i_asp": 56.8}),
+    ],
+)
+def test_figures_that_other_papers_print_are_there(name, folds, printed):
+    figures = load_config(find_config(name)).paper.figures
+    values = next(f.values for f in figures if f.folds == folds and f.matcher is None)
+    assert printed.items() <= values.items()
+    recalls = [values.get(f"{way}_recall_{k}") for way in ("i2t", "t2i") for k in (1, 5, 10)]
+    if "rsum" in values:
+        assert sum(recalls) == pytest.approx(values["rsum"], abs=0.15)

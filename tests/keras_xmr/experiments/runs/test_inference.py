@@ -1,0 +1,101 @@
+"""What is said of a run that cannot be loaded."""
+
+from __future__ import annotations
+
+import keras
+import models
+import pytest
+from keras import ops
+from tiny_runs import copy_of
+
+from keras_xmr.experiments.export.saved_model import export_keras
+from keras_xmr.experiments.runs import inference
+from keras_xmr.experiments.runs.folder import RunFolder
+from keras_xmr.losses import Loss
+from keras_xmr.matchers import Cosine
+from keras_xmr.model.retriever import Retriever
+from keras_xmr.parts.contracts import LossContract
+from keras_xmr.utils.errors import UserError
+
+
+class Unregistered(Loss):
+    """A loss of a module that is not imported when its model is loaded."""
+
+    CONTRACT = LossContract(parts=("scores",))
+
+    def call(self, scores, image, caption, relations):
+        return {"scores": ops.mean(scores)}
+
+
+@pytest.mark.slow
+def test_a_loss_of_a_module_that_is_not_imported_is_named(tmp_path, monkeypatch):
+    config = models.tiny_config(tmp_path)
+    towers = models.tower(4, "image"), models.tower(3, "caption")
+    path = RunFolder(config).model
+    path.parent.mkdir(parents=True)
+    Retriever(*towers, Cosine(), Unregistered()).save(path)
+    known = keras.saving.get_custom_objects()
+    monkeypatch.delitem(known, keras.saving.get_registered_name(Unregistered))
+    monkeypatch.setattr(inference, "load_run", lambda folder: config)
+    with pytest.raises(
+        UserError, match=r"parts of other packages; write `import .*test_inference`"
+    ):
+        inference.load(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory, trained):
+    """A trained run with its exported model."""
+    run = copy_of(trained, tmp_path_factory.mktemp("exported"))
+    run.folder.export(lambda path: export_keras(run.model, path))
+    inference.load(run.folder.path)
+    return run.folder
+
+
+def flip(content: bytes) -> bytes:
+    """Content with one bit flipped, in its middle."""
+    place = len(content) // 2
+    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+
+
+def swap_words(content: bytes) -> bytes:
+    """A vocabulary with its last two lines swapped."""
+    *lines, first, second = content.splitlines(keepends=True)
+    return b"".join([*lines, second, first])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "change", "says"),
+    [
+        ("model.keras", flip, "model.keras is damaged, or of another run: .*export the run again"),
+        ("vocabulary.txt", swap_words, "vocabulary.txt is damaged: its checksum is not the one"),
+    ],
+)
+def test_a_changed_file_of_a_run_is_named(exported, name, change, says):
+    path = exported.path / name
+    whole = path.read_bytes()
+    path.write_bytes(change(whole))
+    try:
+        with pytest.raises(UserError, match=says):
+            inference.load(exported.path)
+    finally:
+        path.write_bytes(whole)
+
+
+@pytest.mark.slow
+def test_a_damaged_model_without_a_checksum_is_an_error_in_a_sentence(exported):
+    summary, whole = exported.done.read_bytes(), exported.model.read_bytes()
+    with pytest.raises(KeyboardInterrupt):
+        exported.export(lambda path: path.write_bytes(flip(whole)) and raise_interrupt())
+    try:
+        with pytest.raises(UserError, match="cannot be loaded"):
+            inference.load(exported.path)
+        exported.verify_tokenizer()
+    finally:
+        exported.done.write_bytes(summary)
+        exported.model.write_bytes(whole)
+
+
+def raise_interrupt():
+    raise KeyboardInterrupt

@@ -1,0 +1,236 @@
+"""Every image and caption goes through a frozen encoder once, whatever reads its embedding."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from dataclasses import replace
+from types import SimpleNamespace
+
+import graphs
+import keras
+import matplotlib.pyplot as plt
+import models
+import numpy as np
+import pytest
+import tensorflow as tf
+from datasets import encoded
+from PIL import Image
+
+from keras_xmr.commands._steps import Run
+from keras_xmr.encoders import SmallCNN, WordEmbedding
+from keras_xmr.experiments.evaluation.baselines import LINEAR, add_baselines
+from keras_xmr.experiments.evaluation.embed import embed_split
+from keras_xmr.experiments.runs.frozen_features import CaptionEncoder, with_features
+from keras_xmr.parts.contracts import SIDES
+from keras_xmr.search.calibration import calibrate_run
+from keras_xmr.search.photo_embedding import embed_folder
+from keras_xmr.search.run_model import RunModel
+
+pytestmark = pytest.mark.slow
+
+TRAIN, TEST = 16, 12
+IMAGES = TRAIN + TEST + TEST
+
+PHASES = "train.phases=[{epochs: 1, learning_rate: 1e-2, freeze: [image.encoder, text.encoder]}]"
+
+ON = (
+    f"data.source={{name: scenes, train: {TRAIN}, val: {TEST}, test: {TEST}}}",
+    "data.source.captions_per_image=2",
+    "evaluation.batch_size=64",
+    "train.precompute_features=true",
+    "train.precompute_captions=true",
+    PHASES,
+    "data.image.crop=center",
+    "data.image.flip=false",
+    "data.image.cutout=0",
+    "data.text.drop_words=0",
+    "train.batch_size=16",  # Two steps are enough.
+)
+
+HALF = 2e-3
+"""How far half precision of features may move a number of an embedding of norm 1."""
+
+
+class Count(keras.layers.Layer):
+    """Counts the items that pass through it, in graphs too."""
+
+    def __init__(self, note, **options) -> None:
+        super().__init__(**options)
+        self.note = note
+
+    def call(self, inputs):
+        def count(items):
+            self.note(int(items))
+            return np.int64(0)
+
+        counted = tf.numpy_function(count, [tf.shape(inputs)[0]], tf.int64)
+        with tf.control_dependencies([counted]):
+            return tf.identity(inputs)
+
+    def compute_output_spec(self, inputs):
+        return keras.KerasTensor(inputs.shape, inputs.dtype)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Where the records of the tiny scenes are, and the runs."""
+    folder = tmp_path_factory.mktemp("kept")
+    run(folder).prepare()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(folder):
+    """A run that has trained on kept features, of photos and captions."""
+    trained = run(folder, "name=trained", *models.POINTS)
+    with graphs.eager():
+        trained.train()
+    return trained
+
+
+def run(folder, *overrides: str) -> Run:
+    return Run(models.tiny_config(folder, *ON, *overrides))
+
+
+@pytest.mark.usefixtures("eager")
+def test_every_image_and_caption_goes_through_a_frozen_encoder_once(tmp_path, monkeypatch):
+    seen: Counter = Counter()
+    for encoder, side in ((SmallCNN, "image"), (WordEmbedding, "caption")):
+
+        def counted(self, inputs, spec, side=side, features=encoder.features):
+            count = Count(lambda items: seen.update({side: items}), dtype=inputs.dtype)
+            return features(self, count(inputs), spec)
+
+        monkeypatch.setattr(encoder, "features", counted)
+    plain = [f"model.{side}.head={{name: gaussian, local_attention: false}}" for side in SIDES]
+    one = run(tmp_path, "evaluation.report_card=true", *plain)
+    one.prepare()
+    one.train()
+    # Two of each are looked at twice: whether the encoder is as frozen as it should be.
+    records = map(one.records.split, one.records.splits)
+    texts = {text for part in records for text in part.texts}
+    assert seen == {"image": IMAGES + 4, "caption": len(texts) + 4}
+    seen.clear()
+    # It has no model, and draws a lot.
+    monkeypatch.setattr("keras_xmr.commands._steps.report", lambda *_: "")
+    one.evaluate()
+    # What is damaged was never seen: 4 shares of the photos and captions of the test split, and of
+    # pairs of photos the mixture, and the half.
+    assert seen == {"image": 4 * TEST + 2 * TEST // 2, "caption": 4 * 2 * TEST}
+    seen.clear()
+    calibrate_run(RunModel(one.folder.path))
+    assert not seen
+    photos = [one.records.split("test").encoded(number) for number in (5, 2)]
+    photos.insert(1, encoded(Image.new("RGB", (40, 40), "red")))
+    (tmp_path / "photos").mkdir()
+    for number, photo in enumerate(photos):
+        (tmp_path / f"photos/{number}.jpg").write_bytes(photo)
+    found = embed_folder(one.folder.path, tmp_path / "photos", tmp_path / "photos.npz")
+    assert seen == {"image": 1}, "the other photos have the bytes of records"
+    expected = RunModel(one.folder.path).embed_images(photos)
+    np.testing.assert_allclose(found.arrays["mean"], expected["mean"], atol=HALF)
+
+
+@pytest.mark.usefixtures("eager")
+def test_features_are_embedded_as_what_they_were_made_of(trained):
+    for split in ("train", "val", "test"):
+        kept, plain = (
+            records.split(split) for records in (trained.embedded_records, trained.records)
+        )
+        assert (kept.holds, plain.holds) == ("regions", "images")
+        assert kept.caption_features is not None
+        assert plain.caption_features is None
+        assert kept.image_keys == plain.image_keys
+        assert kept.captions == plain.captions
+        found, expected = (
+            embed_split(trained.model, part, trained.tokenizer, trained.config)
+            for part in (kept, plain)
+        )
+        for side in ("images", "captions"):
+            for name, values in getattr(expected, side).items():
+                np.testing.assert_allclose(getattr(found, side)[name], values, atol=HALF)
+    model = RunModel(trained.folder.path)
+    found, expected = (
+        model.embed_records(records.split("val"), np.array([7, 2, 5]))
+        for records in (trained.embedded_records, trained.records)
+    )
+    np.testing.assert_allclose(found["mean"], expected["mean"], atol=HALF)
+
+
+@pytest.mark.usefixtures("eager")
+def test_an_encoder_with_other_weights_reads_no_features_of_these(trained, folder, monkeypatch):
+    """The digest of its weights is another, so there are none until a split is evaluated."""
+    tower = keras.models.clone_model(trained.model.image_tower)
+    tower.set_weights([2 * weight for weight in trained.model.image_tower.get_weights()])
+    text = keras.models.clone_model(trained.model.text_tower)
+    text.set_weights([2 * weight for weight in trained.model.text_tower.get_weights()])
+    towers = SimpleNamespace(image_tower=tower, text_tower=text)
+
+    def has_features(records, split="val"):
+        part = records.split(split)
+        assert (part.holds == "regions") is (part.caption_features is not None)
+        return part.holds == "regions"
+
+    rest = trained.tokenizer, trained.config
+    assert has_features(with_features(trained.records, trained.model, *rest))
+    assert not has_features(with_features(trained.records, towers, *rest))
+    phases = PHASES.replace("}]", "}, {epochs: 1, learning_rate: 1e-2}]")
+    freed = run(folder, *models.POINTS, phases)
+    more = with_features(trained.records, trained.model, trained.tokenizer, freed.config)
+    assert not has_features(more), "what a phase has trained is evaluated from images and words"
+    later = run(folder, "name=later", *models.POINTS, "evaluation.splits=[test]")
+    later.tokenizer, later.model = trained.tokenizer, towers
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda *_: False)
+        # Where nothing can be written, nothing is computed that is not kept.
+        assert not has_features(later.embedded_records, "test")
+    del later.embedded_records
+    assert has_features(later.embedded_records, "test")
+    assert not has_features(later.embedded_records)
+
+
+@pytest.mark.usefixtures("eager")
+def test_further_captions_of_training_are_all_that_is_missing(trained):
+    records = trained.embedded_records
+    more = {records.split("train").image_keys[0]: [("new", "a caption that was not there")]}
+    judged = replace(records, more_captions=more)
+    assert judged.split("train").num_captions == 2 * TRAIN + 1
+    assert judged.split("train").caption_features is None
+    for split in ("val", "test"):
+        assert judged.split(split).caption_features is not None
+    model = trained.model
+    encoder = CaptionEncoder(model.text_tower, judged.folder, trained.config, trained.tokenizer)
+    encoded, encode = [], encoder.encode
+    encoder.encode = lambda ids: (encoded.append(len(ids)), encode(ids))[1]
+    opened = replace(judged, caption_features=encoder.write(judged, ["train"]))
+    assert encoded == [1]
+    assert len(opened.split("train").caption_features) == 2 * TRAIN + 1
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_linear_model_on_kept_features_stands_beside_the_trained_one(
+    trained, monkeypatch, capsys
+):
+    monkeypatch.setattr(plt.Figure, "savefig", lambda self, path, dpi: path.write_bytes(b""))
+    with graphs.eager():
+        trained.evaluate()
+    printed = capsys.readouterr().out
+    folder = trained.folder.evaluation("test")
+    figures = json.loads((folder / "metrics.json").read_bytes())["baselines"]
+    rsum = f"{100 * figures[LINEAR]['metrics']['rsum']:.1f}"
+    for text in ((folder / "report.html").read_text("utf-8"), printed):
+        (sentence,) = (
+            line for line in text.splitlines() if f"{LINEAR} on the same features" in line
+        )
+        assert f"compared with {rsum}." in sentence
+    rows = [line for line in printed.splitlines() if line.strip().startswith(LINEAR)]
+    assert rows[0].split()[-1] == rsum
+    evaluation = SimpleNamespace(
+        split="test",
+        matchers=[SimpleNamespace(scores=SimpleNamespace(is_dense=True))],
+        baselines={},
+    )
+    add_baselines(evaluation, trained.records, trained.config)
+    assert evaluation.baselines == {}, "without kept features there is none"
