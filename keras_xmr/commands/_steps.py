@@ -26,7 +26,6 @@ from keras_xmr.experiments.build import (
     restore_tokenizer,
 )
 from keras_xmr.experiments.config.model_compatibility import is_as_published, why_not_indexed
-from keras_xmr.experiments.config.program import next_commands, update_hint
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.evaluation.advice import advice, advice_before_training, larger_split
 from keras_xmr.experiments.evaluation.baselines import add_baselines
@@ -72,6 +71,7 @@ from keras_xmr.model.retriever import Retriever
 from keras_xmr.search.calibration import probe
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import locked
+from keras_xmr.utils.program import next_commands, update_hint
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -27,9 +27,9 @@ from keras_xmr.experiments.config.loader import (
     sections_of,
     use_plugins,
 )
-from keras_xmr.experiments.config.program import adapt_help
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.utils.messages import cut, nearest
+from keras_xmr.utils.program import adapt_help
 
 SEVERAL_WORKERS = True
 

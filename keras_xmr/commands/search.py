@@ -34,10 +34,10 @@ from keras_xmr.commands._options import (
 )
 from keras_xmr.commands._quiet import import_tensorflow
 from keras_xmr.experiments.config.loader import ConfigError
-from keras_xmr.experiments.config.program import program
 from keras_xmr.experiments.runs.folder import load_run
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import check_folder, user_path
+from keras_xmr.utils.program import program
 
 if TYPE_CHECKING:
     from keras_xmr.search import Query, SearchResult

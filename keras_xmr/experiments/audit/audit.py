@@ -14,7 +14,6 @@ import numpy as np
 from data_pipelines.pixels import thumbnail
 from data_pipelines.records import Records, SplitRecords
 from keras_xmr.experiments.audit.candidates import combine_scores, find_candidates, judged_pairs
-from keras_xmr.experiments.config.program import program
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.evaluation.evaluate import ground_truth
 from keras_xmr.experiments.reports.pages import data_url, percent, render
@@ -26,6 +25,7 @@ from keras_xmr.judgements.reading import write_rows
 from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import atomic_write
+from keras_xmr.utils.program import program
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -18,7 +18,6 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from data_pipelines.options import DataOptions
-from keras_xmr.experiments.config.program import program
 from keras_xmr.experiments.config.run_compatibility import check
 from keras_xmr.experiments.config.schema import Config, EvaluationOptions, RelevanceOptions
 from keras_xmr.experiments.config.yaml_file import (
@@ -37,6 +36,7 @@ from keras_xmr.judgements.files import JudgementOptions
 from keras_xmr.parts.registry import Choice, import_parts
 from keras_xmr.utils.messages import cut, first_of, most_similar, nearest
 from keras_xmr.utils.plugins import PluginError, add_plugins, remove_plugins
+from keras_xmr.utils.program import program
 
 _SHOWN = 20
 _Kind = TypeVar("_Kind", bound=BaseModel)
@@ -136,7 +136,7 @@ def packaged_runs() -> dict[str, str]:
 
 
 def _configs() -> Path:
-    here = Path(__file__).parent.parent
+    here = Path(__file__).parents[2]
     return here / "configs" if (here / "configs").is_dir() else here.parent / "configs"
 
 

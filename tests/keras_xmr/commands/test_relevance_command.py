@@ -14,12 +14,13 @@ from data_pipelines.sources import Problems, SourceError
 from data_pipelines.sources.coco import read_captions_file
 from keras_xmr.commands._steps import Run
 from keras_xmr.experiments.config.schema import RelevanceOptions
+from keras_xmr.experiments.evaluation import relevance_files
 from keras_xmr.experiments.evaluation.relevance_files import (
     PairCounts,
     write_file_relevance,
     write_relevance,
 )
-from keras_xmr.relevance import RelevanceMatrix, ptb_tokenize, weigh, write
+from keras_xmr.relevance import RelevanceMatrix, ptb_tokenize, weigh
 from keras_xmr.utils.errors import UserError
 
 
@@ -58,7 +59,7 @@ def test_a_captions_file_becomes_a_matrix(captions, tmp_path, capsys, measure):
 
 
 def test_a_large_matrix_is_mapped(captions, tmp_path, monkeypatch):
-    monkeypatch.setattr(write, "LARGE", 1000)
+    monkeypatch.setattr(relevance_files, "LARGE", 1000)
     output = tmp_path / "relevance.npz"
     write_file_relevance(captions, output, ("test",), RelevanceOptions())
     mapped = np.load(output.with_suffix(".npy"), mmap_mode="r")
@@ -76,7 +77,7 @@ def test_a_full_disk_is_told_before_the_work(captions, tmp_path, monkeypatch):
 
 
 def test_nothing_is_left_behind_when_the_work_stops(tmp_path, monkeypatch):
-    monkeypatch.setattr(write, "LARGE", 0)
+    monkeypatch.setattr(relevance_files, "LARGE", 0)
     matrix = RelevanceMatrix(weigh([["dog"], ["cat"]], np.arange(2), 2))
     monkeypatch.setattr(matrix, "rows", lambda start, stop: 1 / 0)
     with pytest.raises(ZeroDivisionError):

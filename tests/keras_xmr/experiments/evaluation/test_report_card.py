@@ -259,7 +259,7 @@ def test_what_is_next_names_the_photos_and_what_to_install(monkeypatch):
         ),
     ):
         monkeypatch.setattr(
-            "keras_xmr.experiments.config.program.find_spec",
+            "keras_xmr.utils.program.find_spec",
             lambda name, found=installed: found or None,
         )
         told = Run(load_config(find_config(name), root))._what_next()

@@ -8,9 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from keras_xmr.experiments.config import program
-from keras_xmr.experiments.config.program import adapt_help
-from keras_xmr.utils import documentation, installing
+from keras_xmr.utils import documentation, installing, program
+from keras_xmr.utils.program import adapt_help
 
 ROOT = Path(__file__).parents[3]
 
