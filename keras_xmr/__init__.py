@@ -2,8 +2,8 @@
 
 Every part can be imported separately (`docs/how_to/python.md`). Names in `__all__` here and in the
 packages `losses`, `matchers`, `heads`, `heads.pooling`, `encoders`, `layers`, `embeddings`,
-`training.optimizers`, `metrics`, `relevance` and `reranking` are stable: from one minor version to
-the next they keep their meaning and their results, or the changelog has the replacement. So are the
+`optimizers`, `metrics`, `relevance` and `reranking` are stable: from one minor version to the
+next they keep their meaning and their results, or the changelog has the replacement. So are the
 command line, the keys of configs, and the files of a run. Everything else, and every name that
 begins with `_`, may change at any time.
 
