@@ -347,7 +347,7 @@ def _chance_recalls(method: Method) -> np.ndarray:
     right = np.full(images, captions // images), np.ones(captions, int)
     summary = chance_from_counts(*right)
     names = [f"{side}_recall_{k}" for side in SIDES for k in (1, 5, 10)]
-    return 100 * np.array([summary[name] for name in (*names, "rsum")])
+    return np.array([*(100 * summary[name] for name in names), summary["rsum"]])
 
 
 def ranking_of(methods: Sequence[Method], draws: int = DRAWS) -> list[tuple[str, list[str]]]:

@@ -26,7 +26,7 @@ class Verdict:
     """A comparison of a model with chance.
 
     Attributes:
-        rsum: The sum of the six recalls, as a fraction (6 is perfect).
+        rsum: The sum of the six recalls, in percent (600 is perfect).
         low: The lower end of its 95 % interval, by a bootstrap over images with their captions.
         high: The upper end.
         chance: The mean of random rankings.
@@ -54,9 +54,9 @@ class Verdict:
 
     def __str__(self) -> str:
         sentence = (
-            f"{self.conclusion}: RSUM {100 * self.rsum:.1f} (95 % interval {100 * self.low:.1f} to "
-            f"{100 * self.high:.1f}), where a random ranking has {100 * self.chance:.1f} and a "
-            "perfect one 600."
+            f"{self.conclusion}: RSUM {self.rsum:.1f} (95 % interval {self.low:.1f} to "
+            f"{self.high:.1f}), where a random ranking has {self.chance:.1f} and a perfect one "
+            "600."
         )
         if not TOO_FEW <= self.images < _FEW:
             return sentence
@@ -153,7 +153,7 @@ def verdict(metrics: RetrievalMetrics, caption_image: np.ndarray) -> Verdict:
 def rsum_difference(
     metrics: RetrievalMetrics, other: RetrievalMetrics, caption_image: np.ndarray
 ) -> Difference:
-    """The RSUM of a model minus that of another on the same queries, as a fraction.
+    """The RSUM of a model minus that of another on the same queries, in percent.
 
     Args:
         metrics: Metrics of the one.
@@ -167,14 +167,14 @@ def rsum_difference(
 def _resampled_rsum(
     metrics: RetrievalMetrics, caption_image: np.ndarray, resamples: int = _RESAMPLES
 ) -> np.ndarray:
-    """The sum of the six recalls over resampled images and their captions, (resamples,)."""
+    """RSUM over resampled images and their captions, (resamples,)."""
     count = len(metrics.image_to_text.positives)
     sides = (metrics.image_to_text, None), (metrics.text_to_image, caption_image)
     resampled = np.zeros(resamples)
     for queries, groups in sides:
         values = np.stack([queries.values[name] for name in _RECALLS], axis=1)
         resampled += resampled_means(values, groups, count, resamples).sum(axis=1)
-    return resampled
+    return 100 * resampled
 
 
 def _expected(right: np.ndarray, candidates: int, judged: np.ndarray | None) -> dict[str, float]:
@@ -207,7 +207,7 @@ def _expected(right: np.ndarray, candidates: int, judged: np.ndarray | None) -> 
         expected[f"recall_{k}"] = 1 - missed.prod(axis=1)
     for k in RELEVANT_AT:
         among = np.minimum(k, n) * right / n
-        expected |= {f"found_{k}": among, f"precision_{k}": among / k}
+        expected |= {f"relevant_{k}": among, f"precision_{k}": among / k}
     return {name: float(values.mean()) for name, values in expected.items()}
 
 

@@ -21,7 +21,7 @@ from keras_xmr.utils.errors import ArgumentError
 from keras_xmr.utils.files import atomic_write
 from keras_xmr.utils.naming import snake_case
 
-SHOWN = (*(f"recall_{k}" for k in RECALL_AT), *(f"found_{k}" for k in RELEVANT_AT))
+SHOWN = (*(f"recall_{k}" for k in RECALL_AT), *(f"relevant_{k}" for k in RELEVANT_AT))
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def by_positives(queries: QueryMetrics) -> list[PositivesBin]:
     """Recalls and distinct relevant items by the number of relevant items.
 
     The bins double: 1, 2, 3 to 4, 5 to 8, 9 to 16 and so on. Recall alone makes queries with many
-    relevant items look easy; `found_K` is the number of them that a user sees.
+    relevant items look easy; `relevant_K` is the number of them that a user sees.
 
     Args:
         queries: Metrics of every query, of `evaluate_scores`.

@@ -44,7 +44,7 @@ METRICS = {
         Metric("map_at_r", "mAP@R", table="main", compared="table"),
         Metric("median_rank", "MedR", "rank", "main"),
         Metric("mean_rank", "MeanR", "rank", "main"),
-        *(Metric(f"found_{k}", f"distinct\nrelevant@{k}", "count", "many") for k in RELEVANT_AT),
+        *(Metric(f"relevant_{k}", f"relevant@{k}", "count", "many") for k in RELEVANT_AT),
         *(Metric(f"precision_{k}", f"P@{k}") for k in RELEVANT_AT),
         *(Metric(f"ndcg_{k}", f"nDCG@{k}", table="many", compared="table") for k in NDCG_AT),
         Metric("bpref", "bpref", table="many", compared="table"),
@@ -72,7 +72,7 @@ CHOSEN: dict[str, Metric] = {}
 """The metrics that configs have added, by name, in the order of their columns."""
 
 RSUM = "rsum"
-"""The sum of all recalls of both directions."""
+"""The sum of all recalls of both directions, in percent: from 0 to 600."""
 
 
 def metric_names() -> list[str]:
@@ -103,13 +103,23 @@ def metric_value(name: str, value: float | None) -> str:
     """
     if value is None:
         return "-"
-    unit = metric_unit(name)
-    if unit == "fraction":
-        return f"{100 * value:.1f}"
-    return f"{value:.1f}" if unit == "rank" else f"{value:.2f}"
+    digits = 2 if metric_unit(name) == "count" else 1
+    return f"{in_percent(name, value):.{digits}f}"
+
+
+def in_percent(name: str, value: float) -> float:
+    """A value, a difference or a deviation as tables show it: fractions in percent.
+
+    Args:
+        name: The metric, with or without the direction.
+        value: The value as a summary has it. RSUM, ranks and counts stay.
+    """
+    return 100 * value if metric_unit(name) == "fraction" else value
 
 
 def metric_unit(name: str) -> str:
-    """The unit of a metric, with or without the direction; `rsum` is a sum of fractions."""
+    """The unit of a metric, with or without the direction; of `rsum`, "percent"."""
+    if name == RSUM:
+        return "percent"
     metric = find_metric(name) or find_metric(name.partition("_")[2])
     return metric.unit if metric else "fraction"

@@ -17,7 +17,7 @@ _ROWS = 256
 
 RECALL_AT = (1, 5, 10)
 RELEVANT_AT = (5, 10)
-"""The K of `found_K`, and by default of `precision_K`."""
+"""The K of `relevant_K`, and by default of `precision_K`."""
 
 NDCG_AT = (10,)
 
@@ -121,7 +121,7 @@ def evaluate_direction(ranks: Ranks, precision_at: Sequence[int] = RELEVANT_AT) 
     """Metrics of every query in one direction.
 
     * `recall_K`: 1 if a relevant item is among the first K, else 0.
-    * `found_K`: the number of distinct relevant items among the first K.
+    * `relevant_K`: the number of distinct relevant items among the first K.
     * `rank`: the best rank of a relevant item, from 1.
     * `r_precision`: the share of relevant items among the first R, where R is their number
       (Musgrave et al. 2020).
@@ -154,7 +154,7 @@ def evaluate_direction(ranks: Ranks, precision_at: Sequence[int] = RELEVANT_AT) 
     }
     for k in sorted({*RELEVANT_AT, *precision_at}):
         relevant = np.where(answered, total(ranks.ranks <= k), np.nan)
-        values |= {f"found_{k}": relevant} if k in RELEVANT_AT else {}
+        values |= {f"relevant_{k}": relevant} if k in RELEVANT_AT else {}
         values |= {f"precision_{k}": relevant / k} if k in precision_at else {}
     values |= {f"ndcg_{k}": ndcg_at(ranks, k) for k in NDCG_AT}
     chance = {f"ndcg_{k}": chance_of_ndcg(ranks, k) for k in NDCG_AT}

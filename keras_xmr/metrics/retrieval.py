@@ -32,7 +32,8 @@ class RetrievalMetrics:
 
     Attributes:
         summary: Metrics as fractions, by names such as `i2t_recall_1` and `t2i_r_precision`;
-            and `rsum`, the sum of all six recalls. Ranks and `found_K` are counts.
+            and `rsum`, the sum of all six recalls in percent, from 0 to 600. Ranks and
+            `relevant_K` are counts.
         image_to_text: Metrics of every image as a query.
         text_to_image: Metrics of every caption as a query.
     """
@@ -101,8 +102,8 @@ def evaluate_relations(
 
 
 def rsum(summary: Mapping[str, float]) -> float:
-    """The sum of the six recalls."""
-    return sum(
+    """The sum of the six recalls, in percent: from 0 to 600, as papers write it."""
+    return 100 * sum(
         summary.get(f"{direction}_recall_{k}", 0.0) for direction in DIRECTIONS for k in RECALL_AT
     )
 
@@ -146,7 +147,7 @@ def recall(
 
 
 def retrieval(scores: Any, judgements: Any = None) -> dict[str, float]:
-    """All metrics of both directions, and `rsum`, the sum of the six recalls.
+    """All metrics of both directions, and `rsum`, the sum of the six recalls in percent.
 
     Args:
         scores: Scores (images, captions), larger is better; or the output of a re-ranker, or

@@ -97,7 +97,7 @@ def _direction(
     scores: np.ndarray, relevance: np.ndarray, top: Sequence[int], ties: ScoreTies
 ) -> QueryMetrics:
     queries, candidates = scores.shape
-    top = [n for n in top if n < candidates]
+    top = [n for n in dict.fromkeys(top) if n < candidates]
     harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, candidates + 1))])
     at_random = _terms_at_random(np.arange(candidates + 1), candidates, harmonic)
     step = max(1, _PAIRS // max(candidates, 1))

@@ -506,7 +506,7 @@ class ReportedFigures(Section):
 
     values: Annotated[dict[str, float], Field(min_length=1), AfterValidator(_known)]
     """The figures by the names of our metrics (`i2t_recall_1`), as the paper prints them:
-    percent, but for ranks and `found_K`, which are counts."""
+    percent, but for ranks and `relevant_K`, which are counts."""
 
 
 class ReportedResults(Section):

@@ -13,7 +13,8 @@ import numpy as np
 from keras_xmr.experiments.config.schema import ReportedResults
 from keras_xmr.experiments.evaluation.results import Evaluation
 from keras_xmr.judgements import write_ground_truth
-from keras_xmr.metrics import METRICS, write_queries
+from keras_xmr.metrics import write_queries
+from keras_xmr.metrics.names import in_percent
 from keras_xmr.utils.files import atomic_write, replace_atomically
 
 EXTERNAL = "external_scores.yaml"
@@ -30,8 +31,8 @@ def compare_with_reported(evaluation: Evaluation, paper: ReportedResults) -> lis
     Returns:
         Plain data for JSON, per row of the paper: the `row`, whether they are means over `folds`,
         our `matcher` and `reranker`, and under `metrics`, by metric, the printed figure as "paper",
-        "ours" and their "difference", as fractions (ranks and `found_K` as counts); None where
-        ours was not measured.
+        "ours" and their "difference", as fractions (RSUM in percent, ranks and `relevant_K` as
+        counts); None where ours was not measured.
     """
     results = evaluation.measured | evaluation.transductive
     compared = []
@@ -60,8 +61,7 @@ def compare_with_reported(evaluation: Evaluation, paper: ReportedResults) -> lis
 
 def _fraction(name: str, value: float) -> float:
     """A printed figure as our metrics have it."""
-    metric = METRICS.get(name.partition("_")[2])
-    return value / 100 if metric is None or metric.unit == "fraction" else value
+    return value / in_percent(name, 1.0)
 
 
 def write_figures(evaluation: Evaluation, folder: Path) -> Path:

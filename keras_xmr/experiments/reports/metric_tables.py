@@ -57,7 +57,7 @@ def reranked_title(title: str, reranker: str) -> str:
 def measured_tables(title: str, measured: Mapping[str, Measured]) -> list[Table]:
     """Tables of all metrics of some score matrices.
 
-    Recalls, precisions and RSUM are in percent; ranks and `found_K` are counts.
+    Recalls, precisions and RSUM are in percent; ranks and `relevant_K` are counts.
 
     Args:
         title: The split.
@@ -171,7 +171,7 @@ _MEANINGS = {
     "map_at_r": "mean average precision at R, which rewards early ranks within the first R",
     "median_rank": "the median rank of the first relevant item",
     "mean_rank": "the mean rank of the first relevant item; 1 is best",
-    "found_K": "the mean number of distinct relevant items among the first K",
+    "relevant_K": "the mean number of distinct relevant items among the first K",
     "precision_K": "the share of relevant items among the first K",
     "ndcg_K": "the grades of the first K, discounted by log2(1 + rank), as a share of the largest "
     "possible value",

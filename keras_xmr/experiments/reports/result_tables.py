@@ -129,8 +129,8 @@ def baseline_lines(evaluation: Evaluation) -> list[str]:
         else:
             line = f"No better than a {name} on the same features"
         line += (
-            f": RSUM {100 * gap.value:+.1f} (95 % interval {100 * gap.low:+.1f} to "
-            f"{100 * gap.high:+.1f}) compared with {rsum}."
+            f": RSUM {gap.value:+.1f} (95 % interval {gap.low:+.1f} to "
+            f"{gap.high:+.1f}) compared with {rsum}."
         )
         if evaluation.is_trained and gap.low <= 0:
             line += " No gain of training over it was found."

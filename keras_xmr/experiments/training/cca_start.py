@@ -100,7 +100,7 @@ def begin_at_cca(
     if validation is not None:
         split = (validation.images, validation.captions, validation.judgements)
         rsum, best = cca.best(width, options.grid, *split)
-        reached = f", validation rsum {100 * rsum:.1f}"
+        reached = f", validation rsum {rsum:.1f}"
     else:
         best, reached = next(cca.projections(width, *options.grid)), ""
     _LOGGER.info(
@@ -271,7 +271,7 @@ def choose_weight(model: Retriever, records: Records, tokenizer: Tokenizer, conf
         "weight of the closed form: %.2f, validation rsum %.1f (closed form alone %.1f, learned "
         "alone %.1f)",
         best,
-        *(100 * sums[weight] for weight in (best, 1.0, 0.0)),
+        *(sums[weight] for weight in (best, 1.0, 0.0)),
     )
     if poolings[0].local_scaling:
         train = records.split("train")
@@ -286,7 +286,8 @@ def choose_weight(model: Retriever, records: Records, tokenizer: Tokenizer, conf
             pooling.hubness_weight.assign(float(is_used))
         _LOGGER.info(
             "local scaling (CSLS): validation rsum %.1f, without %.1f: %s",
-            *(100 * rsum for rsum in (scaled, sums[best])),
+            scaled,
+            sums[best],
             "used" if is_used else "not used",
         )
 

@@ -145,7 +145,7 @@ def test_tables_for_papers():
     markdown = found.markdown().splitlines()
     assert markdown[0] == "### my_second minus my_first; runs: 1 and 1"
     assert markdown[2].startswith("| metric | my_first | my_second | difference | 95 % interval |")
-    assert {line.count("|") for line in markdown[2:]} == {8}
+    assert {line.count("|") for line in markdown[2:]} == {9}
     titles = [line.split(" | ")[0].strip("| ") for line in markdown[4:]]
     assert titles[:4] == ["i2t R@1", "i2t R@5", "i2t R@10", "i2t R-P"]
     latex = found.latex()
@@ -236,7 +236,7 @@ def test_batches_of_a_split_give_the_metrics_of_the_whole(random):
         several.result()
     for arguments, says in (
         ((images, captions[:, 1:], range(20), owner), "of one width"),
-        ((images, captions, range(19), owner), "20 images, but image_ids of shape"),
+        ((images, captions, range(19), owner), "20 images, but 19 image_ids"),
         ((images, captions, range(20)), "image_ids"),
     ):
         with pytest.raises(keras_xmr.ArgumentError, match=says):
@@ -274,3 +274,32 @@ def test_the_snippet_of_the_docs_runs(page, says, capsys, tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     exec(compile(block, page, "exec"), {})
     assert says in capsys.readouterr().out
+
+
+def test_two_images_of_one_id_in_a_split_are_refused(random):
+    images, captions = random.normal(size=(10, 8)), random.normal(size=(10, 8))
+    split = Retrieval()
+    split.update_state(images[:5], captions[:5], range(5))
+    before = split.result()
+    with pytest.raises(keras_xmr.ArgumentError, match="image id 0 occurs again with another"):
+        split.update_state(images[5:], captions[5:], range(5))  # Numbered per batch, as for losses.
+    with pytest.raises(keras_xmr.ArgumentError, match="in row 1: two images have one id"):
+        split.update_state(images[5:], captions[5:], [7] * 5)
+    for ids in (list("56789"), np.array(list("56789")), [5, 6, 7, 8, "9"]):
+        with pytest.raises(keras_xmr.ArgumentError, match="are numbers and others texts"):
+            split.update_state(images[5:], captions[5:], ids)
+    for ids in (np.full(5, np.nan), [5, 6, 7, 8, None], 7, [[5], [6], [7], [8], [9, 9]]):
+        with pytest.raises(keras_xmr.ArgumentError, match=r"image.ids?"):
+            split.update_state(images[5:], captions[5:], ids)
+    assert split.result() == before  # A refused batch is not added.
+    # Rounding of half precision, and another norm under the cosine, are no other embedding.
+    split.update_state(7 * images[:5].astype(np.float16), captions[5:], np.arange(5))
+    assert len(split._captions) == 2
+
+
+def test_texts_of_tensorflow_and_tensors_are_ids(random):
+    images = captions = random.normal(size=(4, 8))
+    split = Retrieval()
+    split.update_state(images, captions, np.array([b"a", b"b", b"c", b"d"], object))
+    split.update_state(images, captions, ["a", "b", "c", "d"])
+    assert split.result()["i2t_relevant_5"] == 2

@@ -30,7 +30,7 @@ from keras_xmr.metrics.bootstrap import (
     mean_of_runs,
     resampled_means,
 )
-from keras_xmr.metrics.names import metric_value
+from keras_xmr.metrics.names import in_percent, metric_value
 from keras_xmr.metrics.ranking import RECALL_AT
 
 if TYPE_CHECKING:  # Reading runs needs YAML, which the metrics alone do not install.
@@ -151,7 +151,7 @@ class SummaryTable:
             cells = [_with_spread(metric, figures) for metric in self.columns]
             if intervals:
                 interval = intervals[name]
-                cells.append(f"{100 * interval.low:.1f} to {100 * interval.high:.1f}")
+                cells.append(f"{interval.low:.1f} to {interval.high:.1f}")
             rows.append([self.titles[name], runs, *cells])
         chance = [[*row, ""] if intervals else row for row in self._chance_row([""])]
         best = {place: self._best(metric) for place, metric in enumerate(self.columns, 2)}
@@ -239,7 +239,9 @@ def _spread(metric: str, figures: Mapping[str, Figure]) -> str:
     deviation = figures[metric].deviation if metric in figures else None
     if deviation is None:
         return ""
-    return f"±{deviation:.2f}" if metric == UNCERTAINTY else f"±{100 * deviation:.1f}"
+    if metric == UNCERTAINTY:
+        return f"±{deviation:.2f}"
+    return f"±{in_percent(metric, deviation):.1f}"
 
 
 HEADLINES = {RSUM: metric_title(RSUM)} | {
@@ -404,7 +406,7 @@ def _combine(whole: dict[str, np.ndarray]) -> None:
     """Adds RSUM, and replaces metrics by the means of them."""
     recalls = [f"{side}_recall_{k}" for side in DIRECTIONS for k in RECALL_AT]
     if set(recalls) <= whole.keys():
-        whole[RSUM] = np.sum([whole[name] for name in recalls], axis=0)
+        whole[RSUM] = 100 * np.sum([whole[name] for name in recalls], axis=0)
     for side, metric in itertools.product(DIRECTIONS, _COMPARED):
         names = [f"{side}_{name}" for name in metric.mean_of]
         if known := [whole.pop(name) for name in names if name in whole]:

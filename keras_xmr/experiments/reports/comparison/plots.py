@@ -30,6 +30,7 @@ from keras_xmr.experiments.reports.pictures import (
 )
 from keras_xmr.metrics import chance_recall
 from keras_xmr.metrics.bootstrap import mean_of_runs
+from keras_xmr.metrics.names import in_percent
 
 _TOP = "asp_top_"
 
@@ -75,8 +76,8 @@ def _bars(table: SummaryTable, resampled: Resampled) -> Picture:
     colours = _colours(list(table.rows))
     rows: Rows = []
     for axis, (metric, title) in zip(axes.flat, shown.items(), strict=False):
-        factor, unit = (1, "") if metric == UNCERTAINTY else (100, " (%)")
-        axis.set_title(f"{title}{unit}", fontsize=10)
+        factor = 1 if metric == UNCERTAINTY else in_percent(metric, 1)
+        axis.set_title(title if metric == UNCERTAINTY else f"{title} (%)", fontsize=10)
         for number, (name, figures) in enumerate(table.rows.items()):
             if (figure := figures.get(metric)) is None:
                 continue
@@ -95,7 +96,7 @@ def _bars(table: SummaryTable, resampled: Resampled) -> Picture:
             text = f" {shown_mean(metric, figures)}"
             axis.text(0, number, text, va="center", fontsize=7, bbox=_WHITE)
         if metric in table.chance:
-            random = 100 * table.chance[metric]
+            random = factor * table.chance[metric]
             axis.axvline(random, ls=":", color="black")
             rows.append((title, CHANCE, random, random, random))
         if all(figures[metric].mean >= 0 for figures in table.rows.values() if metric in figures):
@@ -178,7 +179,7 @@ def _validation(methods: Methods) -> Picture:
         logs = [run.training_log for run in runs if run.training_log]
         for number, log in enumerate(logs):
             label = name if number == 0 else None
-            steps, rsum = log["step"].astype(int), 100 * log["val_rsum"]
+            steps, rsum = log["step"].astype(int), log["val_rsum"]
             axis.plot(steps, rsum, color=colours[name], lw=1.1, marker=".", label=label)
             rows += labelled((name, number), steps, rsum)
     legend_below(axis)

@@ -31,6 +31,7 @@ from keras_xmr.experiments.reports.pages import render
 from keras_xmr.experiments.reports.table import Table, to_csv
 from keras_xmr.metrics import RSUM
 from keras_xmr.metrics.bootstrap import Difference
+from keras_xmr.metrics.names import in_percent
 from keras_xmr.parts.registry import summaries
 from keras_xmr.utils.files import atomic_write
 
@@ -61,7 +62,7 @@ class Comparison:
         """A sentence on the method with the highest RSUM, compared with chance and the next one."""
         kind = most_judged(self.methods)
         table = next(t for t in self.summary_tables if (t.judgements, t.matchers) == (kind, "own"))
-        means = {name: 100 * figures[RSUM].mean for name, figures in table.rows.items()}
+        means = {name: figures[RSUM].mean for name, figures in table.rows.items()}
         first, *others = sorted(means, key=lambda name: -means[name])
         shown = f"{means[first]:.1f}"
         equal = [name for name in means if f"{means[name]:.1f}" == shown]
@@ -76,7 +77,7 @@ class Comparison:
         if at_chance:
             line = f"{'No method is' if others else f'{first} is not'} better than chance. {line}"
         if RSUM in table.chance:
-            line += f". A random ranking has {100 * table.chance[RSUM]:.1f}, a perfect one 600"
+            line += f". A random ranking has {table.chance[RSUM]:.1f}, a perfect one 600"
         return f"{line}."
 
     def _difference(self, kind: str, left: str, right: str) -> str:
@@ -232,7 +233,8 @@ def matrix_tables(comparison: Comparison, metrics: Iterable[str]) -> list[Table]
         cells = {}
         for pair in comparison.pairs:
             if (pair.judgements, pair.metric) == (judgements, metric):
-                star, value = "*" if pair.is_real else " ", 100 * pair.difference.value
+                star = "*" if pair.is_real else " "
+                value = in_percent(metric, pair.difference.value)
                 cells[pair.left, pair.right] = f"{signed(value)}{star}"
                 cells[pair.right, pair.left] = f"{signed(-value)}{star}"
         rows = [
@@ -273,13 +275,15 @@ def _pair_tables(comparison: Comparison) -> list[list[Table]]:
 
 def _pair_cells(pair: Pair) -> list[str]:
     d = pair.difference
+    numbers = (d.value, d.low, d.high, pair.smallest_effect)
+    value, low, high, detectable = (in_percent(pair.metric, number) for number in numbers)
     return [
         HEADLINES[pair.metric],
-        signed(100 * d.value, 2),
-        f"{signed(100 * d.low, 2)} to {signed(100 * d.high, 2)}",
+        signed(value, 2),
+        f"{signed(low, 2)} to {signed(high, 2)}",
         f"{d.p_value:.4f}",
         f"{pair.p_holm:.4f}",
-        f"{100 * pair.smallest_effect:.2f}",
+        f"{detectable:.2f}",
         "significant" if pair.is_real else "not significant",
     ]
 

@@ -16,7 +16,7 @@ from keras_xmr.judgements import as_judgements
 from keras_xmr.judgements.relation import as_array
 from keras_xmr.metrics.bootstrap import RESAMPLES, Difference
 from keras_xmr.metrics.measure import owners, per_query
-from keras_xmr.metrics.names import DIRECTIONS, METRICS, metric_title
+from keras_xmr.metrics.names import DIRECTIONS, METRICS, in_percent, metric_title, metric_value
 from keras_xmr.metrics.ranking import RECALL_AT
 from keras_xmr.metrics.score_matrices import ScoreMatrices, ScoreTiles
 from keras_xmr.reranking.base import Reranked
@@ -35,7 +35,7 @@ _METRICS = (*(f"recall_{k}" for k in RECALL_AT), "r_precision", "map_at_r")
 
 @dataclass(frozen=True)
 class ComparedMetric:
-    """A metric of two systems, as fractions.
+    """A metric of two systems, as fractions; RSUM in percent.
 
     Attributes:
         values: The mean over the runs, per system.
@@ -76,14 +76,16 @@ class ScoreComparison:
         return [self._table(*pair) for pair in self.pairs]
 
     def _table(self, first: str, second: str) -> Table:
-        header = ["metric", first, second, "difference", "95 % interval", "p (Holm)", "detectable"]
+        tests = ["difference", "95 % interval", "p", "p (Holm)", "detectable"]
+        header = ["metric", first, second, *tests]
         rows = []
         for name, metric in self.pairs[first, second].items():
             d = metric.difference
             title = metric_title(name).replace("\n", " ")
-            numbers = [f"{100 * value:.1f}" for value in metric.values]
-            numbers += [f"{100 * d.value:+.2f}", f"{100 * d.low:+.2f} to {100 * d.high:+.2f}"]
-            numbers += [f"{metric.p_holm:.4f}", f"{100 * metric.smallest_effect:.2f}"]
+            numbers = [metric_value(name, value) for value in metric.values]
+            value, low, high = (in_percent(name, x) for x in (d.value, d.low, d.high))
+            numbers += [f"{value:+.2f}", f"{low:+.2f} to {high:+.2f}", f"{d.p_value:.4f}"]
+            numbers += [f"{metric.p_holm:.4f}", f"{in_percent(name, metric.smallest_effect):.2f}"]
             rows.append([title, *numbers])
         runs = [str(self.runs[self.names.index(name)]) for name in (first, second)]
         return Table(f"{second} minus {first}; runs: {' and '.join(runs)}", header, rows)

@@ -93,8 +93,10 @@ def evaluate(random, monkeypatch):
 def test_it_finds_what_is_linear(evaluate):
     evaluation = evaluate(0.1)
     found = evaluation.baselines[baselines.LINEAR].metrics.summary
-    assert found["rsum"] > 5.5
-    assert evaluate(0.1, ("train", "test")).baselines[baselines.LINEAR].metrics.summary["rsum"] > 5
+    assert found["rsum"] > 550
+    assert (
+        evaluate(0.1, ("train", "test")).baselines[baselines.LINEAR].metrics.summary["rsum"] > 500
+    )
     table = str(summary_table(evaluation))
     assert table.index(baselines.LINEAR) < table.index("chance")
     lines = plain_lines(evaluation)
@@ -140,7 +142,7 @@ def test_towers_of_one_model_are_compared_as_published(evaluate, monkeypatch):
     )
     evaluation = evaluate(100.0, ("test",), clip)
     assert list(evaluation.baselines) == [baselines.ZERO_SHOT]
-    assert evaluation.baselines[baselines.ZERO_SHOT].metrics.summary["rsum"] == pytest.approx(6)
+    assert evaluation.baselines[baselines.ZERO_SHOT].metrics.summary["rsum"] == pytest.approx(600)
     assert "Worse than a zero-shot model (no training)" in plain_lines(evaluation)[-1]
     clip.output = "tokens"
     assert evaluate(100.0, ("test",), clip).baselines == {}

@@ -245,7 +245,7 @@ def test_the_last_screen_has_the_own_matcher_beside_chance(evaluation):
         *("annotated pairs", "  chance"),
         *("exhaustive truth", "  chance"),
     ]
-    assert table.rows[0][-1] == f"{100 * own.metrics.summary['rsum']:.1f}"
+    assert table.rows[0][-1] == f"{own.metrics.summary['rsum']:.1f}"
     assert table.rows[1][4] == "12.5"  # One of 8 images is right for a caption.
     assert str(table).startswith("test: 8 images, 16 captions, match_probability\n")
 

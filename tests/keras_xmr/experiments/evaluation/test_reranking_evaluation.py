@@ -100,7 +100,7 @@ def test_re_ranked_figures_have_tables_of_their_own(evaluation):
         assert [row[0] for row in own[0].rows] == ["match_probability", "mean_only", "chance"]
         assert all(len(line) < 120 for line in str(own[0]).splitlines())
         rsum = [found.metrics.summary["rsum"] for found in by_matcher.values()]
-        assert [row[-1] for row in own[0].rows[:-1]] == [f"{100 * value:.1f}" for value in rsum]
+        assert [row[-1] for row in own[0].rows[:-1]] == [f"{value:.1f}" for value in rsum]
     assert len(tables) == len(plain) * (1 + len(evaluation.reranked))
     assert all("re-ranked" not in str(table) for table in plain)
 

@@ -219,7 +219,7 @@ def test_a_linear_model_on_kept_features_stands_beside_the_trained_one(
     printed = capsys.readouterr().out
     folder = trained.folder.evaluation("test")
     figures = json.loads((folder / "metrics.json").read_bytes())["baselines"]
-    rsum = f"{100 * figures[LINEAR]['metrics']['rsum']:.1f}"
+    rsum = f"{figures[LINEAR]['metrics']['rsum']:.1f}"
     for text in ((folder / "report.html").read_text("utf-8"), printed):
         (sentence,) = (
             line for line in text.splitlines() if f"{LINEAR} on the same features" in line

@@ -92,7 +92,7 @@ def test_weight_and_local_scaling_are_chosen_on_the_validation_split(regions, ca
         choose_weight(model, run.records, tokenizer, run.config)
     assert float(image.hubness_weight) == float(text.hubness_weight) == float(sums[0] >= sums[1])
     word = "used" if sums[0] >= sums[1] else "not used"
-    assert f"rsum {100 * sums[0]:.1f}, without {100 * sums[1]:.1f}: {word}\n" in caplog.text
+    assert f"rsum {sums[0]:.1f}, without {sums[1]:.1f}: {word}\n" in caplog.text
 
 
 @pytest.mark.slow

@@ -310,7 +310,7 @@ def test_what_a_warm_up_has_trained_is_not_the_best(caplog, monkeypatch):
     caplog.set_level("INFO", "keras_xmr")
     kept = []
     checkpoints = SimpleNamespace(progress=Progress(), save_best=lambda: kept.append("best"))
-    values = iter([0.9, 0.5, 0.6])
+    values = iter([90.0, 50.0, 60.0])
 
     def evaluate():
         return evaluation_of(SimpleNamespace(summary={"rsum": next(values)}))
