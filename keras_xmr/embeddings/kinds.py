@@ -10,8 +10,8 @@ in its keys:
 | set | `points` (B, K, D), and further keys for the losses on sets |
 | tokens | `tokens` (B, L, D), `mask` (B, L) |
 
-The losses on sets need `residuals` (B, K, D), which local attention adds to the global vector, and
-`mask` (B, D), which coordinates count. The mask of tokens is 1 where one counts and 0 in the
+The losses on sets need `residuals` (B, K, D), which local attention adds to the global vector. The
+mask of tokens is 1 where one counts and 0 in the
 padding, where tokens are 0 too. A matcher may add `samples` (B, J, D) to a Gaussian embedding, and
 `global` vectors (B, D) to tokens. A point may have an `offset` (B, D), half the widths of a
 rectangle around it. A head may keep for a loss the local `features` (B, L, F) that a point was made

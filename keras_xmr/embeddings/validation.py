@@ -92,7 +92,7 @@ def check_fit(part: Any, image: Embedding, caption: Embedding, matcher: Any = No
         hint = {
             "kinds": f", not {made[0].kind} and {made[1].kind}: {_accepted(part)}",
             "keys": ", which neither side has. Heads make them: PIENet, SlotAttention and "
-            "DynamicSubEmbeddings residuals (N, K, D), the last mask (N, D) too",
+            "DynamicSubEmbeddings residuals (N, K, D)",
             "scores": ": take a matcher such as keras_xmr.matchers.MeanOnly() for points or "
             "MatchProbability() for Gaussians, and keep it: its scale and shift are learned",
         }

@@ -110,15 +110,23 @@ class PIENet(_LocalHead):
 class DynamicSubEmbeddings(_LocalHead):
     """K sub-embeddings from multi-head attention, with a dynamic mask: the images of DVSE.
 
-    v_k = LayerNorm(pooled + s(local_k)) on the unit sphere (Wei et al., section III-B). The mask
-    round(sigmoid(w2 mean of the features)) selects the coordinates of the orthogonality loss
-    for this item (its Eq. 3). w2 is drawn once and never trained, and rounding has no gradient, so
-    the mask is a constant of the item.
+    v_k = LayerNorm(pooled + m_k s(local_k)) on the unit sphere (Wei et al. 2023, section III-B).
+    The mask m = round(sigmoid(w2 mean of the features)) has one entry per sub-embedding (Eq. 3): a
+    masked sub-embedding is the pooled vector, so the number of different ones adapts to the item.
+    The residuals, whose correlation `DynamicOrthogonality` limits, are masked, too (Eq. 4). w2 is
+    drawn once and never trained, and rounding has no gradient, so the mask is a constant of the
+    item, in training and at test time.
+
+    The text can be read in other ways, which are options: the mask may be for Eq. 4 alone, since
+    only that equation applies it, and may select coordinates, since Eq. 4 applies it to vectors.
 
     Args:
         dimension: D.
         pooling: Makes the pooling.
         set_size: K; 1 is the ablation without sub-embeddings.
+        dynamic_mask: "sub_embeddings" masks sub-embeddings, "sub_embeddings_in_loss" does so in
+            the residuals alone. "coordinates" masks D coordinates, the same ones in all K
+            residuals, and no embedding. "none" is the ablation without the mask.
         activation: s. The paper says "an activation function"; `DynamicOrthogonality` has
             measurements. A sigmoid makes all sub-embeddings similar at the beginning, and leaves
             the loss hardly a gradient to separate them.
@@ -127,7 +135,7 @@ class DynamicSubEmbeddings(_LocalHead):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    CONTRACT = HeadContract(kind="set", keys=("residuals", "mask"))
+    CONTRACT = HeadContract(kind="set", keys=("residuals",))
 
     def __init__(
         self,
@@ -135,30 +143,45 @@ class DynamicSubEmbeddings(_LocalHead):
         pooling: PoolingMaker,
         *,
         set_size: PositiveInt = 6,
+        dynamic_mask: Literal[
+            "sub_embeddings", "sub_embeddings_in_loss", "coordinates", "none"
+        ] = "sub_embeddings",
         activation: Literal["sigmoid", "tanh", "relu", "linear"] = "tanh",
         rezero: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(dimension, pooling, **kwargs)
         self.set_size = set_size
+        self.dynamic_mask = dynamic_mask
         self.activation = activation
         self.rezero = rezero
         self.residual = self.local_residual(set_size, activation=activation, rezero=rezero)
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
         super().build(features_shape)
+        if self.dynamic_mask == "none":
+            return
+        entries = self.dimension if self.dynamic_mask == "coordinates" else self.set_size
         # A weight of the head itself: a frozen layer would be trained again in the next phase.
-        shape = (features_shape[-1], self.dimension)
+        shape = (features_shape[-1], entries)
         self.mask_projection = self.add_fixed("mask_projection", shape, "glorot_uniform")
 
     def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
-        return super().call(features, mask=mask) | {"mask": self._mask(features, mask)}
+        pooled = self.pooling(features, mask=mask)
+        if self.dynamic_mask == "none":
+            points, residuals = self.residual(features, pooled, mask=mask)
+            return {"points": points, "residuals": residuals}
+        selected = self.selection(features, mask)
+        in_points = selected if self.dynamic_mask == "sub_embeddings" else None
+        points, residuals = self.residual(features, pooled, mask=mask, factors=in_points)
+        return {"points": points, "residuals": residuals * selected}
 
-    def _mask(self, features: Any, mask: Any) -> Any:
-        """Returns the dynamic mask, 0 or 1, float32 (B, D)."""
-        mean = masked_mean(keras.ops.cast(features, "float32"), mask)
-        projected = keras.ops.matmul(mean, keras.ops.cast(self.mask_projection, "float32"))
-        return keras.ops.stop_gradient(keras.ops.round(keras.ops.sigmoid(projected)))
+    def selection(self, features: Any, mask: Any = None) -> Any:
+        """Returns the dynamic mask, 0 or 1, float32 (B, K, 1); (B, 1, D) of coordinates."""
+        mean = masked_mean(ops.cast(features, "float32"), mask)
+        projected = ops.matmul(mean, ops.cast(self.mask_projection, "float32"))
+        selected = ops.stop_gradient(ops.round(ops.sigmoid(projected)))
+        return ops.expand_dims(selected, 1 if self.dynamic_mask == "coordinates" else 2)
 
 
 class SlotAttention(PooledHead):

@@ -145,8 +145,9 @@ class LocalResidual(RecordedLayer):
             so that all K vectors begin as the global one.
         **kwargs: Passed on to `keras.layers.Layer`.
 
-    Inputs are features (B, L, F), a global vector (B, D), and a boolean mask (B, L) or None.
-    Outputs are the vectors and the residuals s(...), float32 (B, K, D).
+    Inputs are features (B, L, F), a global vector (B, D), a boolean mask (B, L) or None, and
+    factors (B, K, 1) of the residuals in the vectors, or None for 1. Outputs are the vectors and
+    the residuals s(...), without those factors, float32 (B, K, D).
     """
 
     def __init__(
@@ -172,13 +173,18 @@ class LocalResidual(RecordedLayer):
         else:
             self.norm = self.new_norm("norm")
 
-    def call(self, features: Any, pooled: Any, mask: Any = None) -> tuple[Any, Any]:
+    def call(
+        self, features: Any, pooled: Any, mask: Any = None, factors: Any = None
+    ) -> tuple[Any, Any]:
         local, _ = self.attention(features, mask=mask)
         residuals = self.dropout(keras.ops.cast(self.linear(local), "float32"))
+        branch = residuals
+        if factors is not None:
+            branch = residuals * keras.ops.cast(factors, "float32")
         vectors = keras.ops.cast(pooled, "float32")[:, None, :]
         if self.rezero:
-            return l2_normalize(vectors + self.factor(residuals)), residuals
-        return l2_normalize(self.norm(vectors + residuals)), residuals
+            return l2_normalize(vectors + self.factor(branch)), residuals
+        return l2_normalize(self.norm(vectors + branch)), residuals
 
 
 class GraphReasoning(RecordedLayer):

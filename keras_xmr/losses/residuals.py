@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_xmr.embeddings.distances import root, squared_euclidean
 from keras_xmr.embeddings.kinds import Embedding, vectors
+from keras_xmr.layers import l2_normalize
 from keras_xmr.losses.base import Loss, Relations
 from keras_xmr.losses.directions import ItemsLoss, reduce
 from keras_xmr.parts.contracts import LossContract
@@ -20,11 +21,11 @@ class _ResidualsLoss(ItemsLoss):
     CONTRACT = LossContract(keys=("residuals",))
 
     def items_loss(self, items: Embedding) -> Any:
-        if set(self.contract.keys) <= items.keys():
-            return self.sets_loss(items, items["residuals"])
+        if "residuals" in items:
+            return self.sets_loss(items["residuals"])
         return ops.zeros(())
 
-    def sets_loss(self, items: Embedding, residuals: Any) -> Any:
+    def sets_loss(self, residuals: Any) -> Any:
         """Returns the loss of items with residuals (N, K, D), a scalar."""
         raise NotImplementedError
 
@@ -37,9 +38,9 @@ class Diversity(_ResidualsLoss):
     vector; a side without them adds nothing.
     """
 
-    def sets_loss(self, items: Embedding, residuals: Any) -> Any:
+    def sets_loss(self, residuals: Any) -> Any:
         size = residuals.shape[1]
-        others = _products(_unit(residuals)) * (1.0 - ops.eye(size))
+        others = _products(l2_normalize(residuals)) * (1.0 - ops.eye(size))
         alike = ops.mean(root(ops.sum(others * others, axis=(1, 2))))
         return alike / size**2
 
@@ -60,12 +61,12 @@ class SetUniformity(_ResidualsLoss):
         super().__init__(**kwargs)
         self.temperature = temperature
 
-    def sets_loss(self, items: Embedding, residuals: Any) -> Any:
+    def sets_loss(self, residuals: Any) -> Any:
         size = residuals.shape[1]
         if size == 1:
             return ops.zeros(())
         # |x - y|^2 of unit vectors is 2 - 2 cos.
-        distances = 2.0 * (1.0 - _products(_unit(residuals)))
+        distances = 2.0 * (1.0 - _products(l2_normalize(residuals)))
         kernel = ops.exp(-self.temperature * distances) * (1.0 - ops.eye(size))
         mean = ops.mean(ops.sum(kernel, axis=(1, 2)))
         return mean / (size * (size - 1))
@@ -74,15 +75,16 @@ class SetUniformity(_ResidualsLoss):
 class DynamicOrthogonality(_ResidualsLoss):
     """Deviation of the sub-embeddings of an item from orthogonality, beyond a margin.
 
-    The sum of |<m v_i, m v_j>| over all ordered pairs of different sub-embeddings, less the
-    margin, where m is the dynamic mask of the item (Wei et al., Eq. 4; L_ort of its Eq. 12). A
-    side without sub-embeddings, or without the mask that is to be applied, adds nothing.
+    The sum of |<v_i, v_j>| over all ordered pairs of different residuals, less the margin. The
+    residuals of `DynamicSubEmbeddings` have its dynamic mask, which makes this the loss L_dc of Wei
+    et al. 2023, Eq. 4; without that mask it is L_ort of its ablation. A masked sub-embedding is 0,
+    and orthogonal to all. A side without residuals adds nothing.
 
-    Its effect depends on the activation of the head. `csv_dvse_regions` with `dimension: 128` and
-    `sigma: one` was trained for 8 epochs on 500 photos, with features reduced to 9 regions of
-    128 numbers (one seed). Gradient norm before the training, with its weight, that of the other
-    loss being 4; mean cosine, after it, of the sub-embeddings that the loss sees, and of those that
-    are scored, which have the global vector in common; and validation RSUM:
+    Its effect depends on the activation of the head. `csv_dvse_regions` with `dimension: 128`,
+    `dynamic_mask: coordinates` and `sigma: one` was trained for 8 epochs on 500 photos, with
+    features reduced to 9 regions of 128 numbers (one seed). Gradient norm before the training, with
+    its weight, the other loss having 4; mean cosine, after it, of the sub-embeddings that the loss
+    sees, and of those that are scored, which have the global vector in common; and validation RSUM:
 
     ==========  =========  ========  ====  ======  =====
     activation  normalize  gradient  seen  scored   RSUM
@@ -97,41 +99,29 @@ class DynamicOrthogonality(_ResidualsLoss):
 
     Args:
         beta: The margin, up to which correlation is free.
-        masked: Whether the dynamic mask is applied; false is the L_ort of the ablation.
-        normalize: Whether cosines of the masked sub-embeddings are taken; false takes their
-            inner products as printed, which a sigmoid lifts far above any small margin.
+        normalize: Whether cosines are taken; false takes inner products as printed, which a
+            sigmoid lifts far above any small margin.
         reduction: "mean" divides by the number of items, "sum" does not.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
-
-    CONTRACT = LossContract(when=(({"masked": True}, {"keys": ("residuals", "mask")}),))
 
     def __init__(
         self,
         *,
         beta: NonNegativeFloat = 0.4,
-        masked: bool = True,
         normalize: bool = True,
         reduction: Reduction = "mean",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.beta = beta
-        self.masked = masked
         self.normalize = normalize
         self.reduction = reduction
 
-    def sets_loss(self, items: Embedding, residuals: Any) -> Any:
-        if self.masked:
-            residuals = residuals * items["mask"][:, None, :]
-        products = ops.abs(_products(_unit(residuals) if self.normalize else residuals))
+    def sets_loss(self, residuals: Any) -> Any:
+        products = ops.abs(_products(l2_normalize(residuals) if self.normalize else residuals))
         others = ops.sum(products * (1.0 - ops.eye(residuals.shape[1])), axis=(1, 2))
         return reduce(ops.relu(others - self.beta), self.reduction)
-
-
-def _unit(vectors: Any) -> Any:
-    """Returns vectors on the unit sphere."""
-    return ops.normalize(vectors, axis=-1, order=2, epsilon=1e-12)
 
 
 def _products(vectors: Any) -> Any:

@@ -106,9 +106,10 @@ class VarianceAwareWeighting(DirectionsLoss):
 
     Args:
         margin: alpha, the required difference of the scores of a positive and a negative.
-        sigma: "query" takes the deviation over the candidates of each query; "shared" takes the
-            deviation over the captions, in both directions; "one" sets sigma to 1, which weights
-            all sub-embeddings alike: the ablation of this loss.
+        sigma: "shared" takes the deviation over the captions in both directions, as Eq. 11 has one
+            sigma per sub-embedding; "query" takes the deviation over the candidates of each query;
+            "one" sets sigma to 1, which weights all sub-embeddings alike: the ablation of this
+            loss.
         sigma_of: The numbers with the deviation sigma. "probabilities" takes, as Eq. 5 to 8,
             softmax(scores / temperature) over the candidates of a query. "scores" takes the
             scores themselves, which deviate more where they are correct: with 128 candidates,
@@ -144,7 +145,7 @@ class VarianceAwareWeighting(DirectionsLoss):
         self,
         *,
         margin: PositiveFloat = 0.2,
-        sigma: Literal["query", "shared", "one"] = "query",
+        sigma: Literal["shared", "query", "one"] = "shared",
         sigma_of: Literal["scores", "probabilities"] = "probabilities",
         temperature: PositiveFloat = 0.05,
         stop_gradient: bool = False,

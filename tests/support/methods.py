@@ -56,7 +56,6 @@ LOSSES: dict[str, dict[str, Any]] = {
     "set_uniformity": {},
     "mmd": {},
     "dynamic_orthogonality": {},
-    "dynamic_orthogonality_unmasked": {"name": "dynamic_orthogonality", "masked": False},
     "variance_aware_weighting": {},
 }
 """The losses, and the options that they are tried with."""

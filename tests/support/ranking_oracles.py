@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -115,15 +115,11 @@ def mmd(image: np.ndarray, caption: np.ndarray, gamma: float) -> float:
     return kernel(image, image) - 2 * kernel(image, caption) + kernel(caption, caption)
 
 
-def orthogonality(
-    residuals: np.ndarray, mask: np.ndarray, beta: float, options: Mapping[str, object]
-) -> float:
+def orthogonality(residuals: np.ndarray, beta: float, normalize: bool) -> float:
     """Mean over the items of Wei et al., Eq. 4."""
     found = []
-    for item, kept in zip(residuals, mask, strict=True):
-        vectors = item * kept if options["masked"] else item
-        if options["normalize"]:
-            vectors = unit(vectors)
+    for item in residuals:
+        vectors = unit(item) if normalize else item
         size = len(vectors)
         total = sum(
             abs(vectors[i] @ vectors[j]) for i in range(size) for j in range(size) if i != j

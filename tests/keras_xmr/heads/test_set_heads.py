@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dvse_oracle
 import keras
 import numpy as np
 import pytest
@@ -51,7 +52,13 @@ def load_dvse(head, case, side: str) -> None:
 def dvse(case):
     """Both heads of the reference, with its weights, and their inputs."""
     heads = {
-        "v": DynamicSubEmbeddings(12, lambda: poolings.Mean(12), set_size=3, activation="sigmoid"),
+        "v": DynamicSubEmbeddings(
+            12,
+            lambda: poolings.Mean(12),
+            set_size=3,
+            dynamic_mask="coordinates",
+            activation="sigmoid",
+        ),
         "t": AttentivePoint(12, lambda: poolings.Mean(12)),
     }
     inputs = {side: tf.constant(case.f32(f"in_z_{side}")) for side in heads}
@@ -69,13 +76,14 @@ def test_dvse_heads_match_golden(golden):
     image, caption = (heads[side](inputs[side]) for side in "vt")
     for found, key in (
         (image["points"], "out_v_normalized"),
-        (image["residuals"], "out_vhat"),
         (caption["mean"], "out_t_normalized"),
         (MaxCosine()(image, caption), "out_sim_max"),
         (MeanCosine()(image, caption), "out_sim_mean"),
     ):
         np.testing.assert_allclose(found, case[key], rtol=1e-4, atol=1e-5, err_msg=key)
-    np.testing.assert_array_equal(image["mask"], case["out_mask"])
+    mask = case["out_mask"][:, None, :]
+    np.testing.assert_array_equal(heads["v"].selection(inputs["v"]), mask)
+    np.testing.assert_allclose(image["residuals"], case["out_vhat"] * mask, rtol=1e-4, atol=1e-5)
     for side in "vt":
         _, weights = heads[side].residual.attention(inputs[side])
         np.testing.assert_allclose(
@@ -93,7 +101,7 @@ def test_dvse_matches_golden(golden, similarity):
 
     def objective(image, caption, reduction):
         variance = VarianceAwareWeighting(
-            margin=float(case["in_alpha"]), sigma_of="scores", reduction=reduction
+            margin=float(case["in_alpha"]), sigma="query", sigma_of="scores", reduction=reduction
         )
         orthogonality = DynamicOrthogonality(
             beta=float(case["in_beta"]), normalize=similarity == "normalized", reduction=reduction
@@ -306,12 +314,78 @@ def test_dropout_is_for_training_alone(random):
     assert (np.asarray(head(features, training=True)["residuals"]) == 0).any()
 
 
+READINGS = ("sub_embeddings", "sub_embeddings_in_loss", "coordinates", "none")
+
+
+def read_dvse(random, reading, items=9):
+    """The head of one reading with random weights, its inputs, and the oracle of each item."""
+    head = DynamicSubEmbeddings(
+        7, lambda: poolings.Mean(7), set_size=4, dynamic_mask=reading, activation="tanh"
+    )
+    features = random.normal(size=(items, 5, 6)).astype(np.float32)
+    lengths = 2 + np.arange(items) % 4
+    mask = np.arange(5) < lengths[:, None]
+    head(features, mask=mask)
+    for weight in head.weights:
+        weight.assign(random.normal(size=weight.shape))
+    residual, pool = head.residual, head.pooling.linear
+    weights = {
+        "hidden": residual.attention.w1,
+        "heads": residual.attention.w2,
+        "fc": residual.linear.kernel,
+        "fc_bias": residual.linear.bias,
+        "pool": pool.kernel,
+        "pool_bias": pool.bias,
+        "gamma": residual.norm.gamma,
+        "beta": residual.norm.beta,
+        "mask": np.zeros((6, 4)) if reading == "none" else head.mask_projection,
+    }
+    weights = {name: np.asarray(value, np.float64) for name, value in weights.items()}
+    expected = [
+        dvse_oracle.sub_embeddings(item[:length].astype(np.float64), weights, reading)
+        for item, length in zip(features, lengths, strict=True)
+    ]
+    return head, features, mask, expected
+
+
+@pytest.mark.parametrize("reading", READINGS)
+def test_dynamic_mask_is_that_of_its_reading(random, reading):
+    head, features, mask, expected = read_dvse(random, reading)
+    out = head(features, mask=mask)
+    for key in ("points", "residuals"):
+        np.testing.assert_allclose(
+            out[key], [item[key] for item in expected], rtol=1e-4, atol=1e-5, err_msg=key
+        )
+    loss = DynamicOrthogonality(beta=0.4).items_loss(out)
+    by_item = [dvse_oracle.correlation(item["residuals"], 0.4) for item in expected]
+    np.testing.assert_allclose(loss, np.mean(by_item), rtol=1e-4)
+
+
+def test_masked_sub_embeddings_are_the_pooled_vector_and_their_number_adapts(random):
+    head, features, mask, expected = read_dvse(random, "sub_embeddings", items=30)
+    numbers = [int(item["kept"].sum()) for item in expected]
+    assert len(set(numbers)) > 2
+    for points, item in zip(np.asarray(head(features, mask=mask)["points"]), expected, strict=True):
+        different = {tuple(row) for row in np.round(points, 4)}
+        assert len(different) == item["kept"].sum() + (not item["kept"].all())
+
+
+def test_gradients_are_finite_at_masked_sub_embeddings(random):
+    head, features, mask, _ = read_dvse(random, "sub_embeddings")
+    with tf.GradientTape() as tape:
+        loss = DynamicOrthogonality(beta=0.0).items_loss(head(features, mask=mask))
+    slopes = tape.gradient(loss, [weight.value for weight in head.trainable_weights])
+    assert all(np.isfinite(slope).all() for slope in slopes if slope is not None)
+    assert sum(slope is not None and np.abs(slope).max() > 0 for slope in slopes) >= 4
+
+
 def test_dynamic_mask_is_a_constant_of_the_item(random):
     head = HEADS["dynamic_sub_embeddings"]()
     features = tf.constant(random.normal(size=(40, 5, 6)), tf.float32)
+    head(features)
     with tf.GradientTape() as tape:
         tape.watch(features)
-        mask = head(features)["mask"]
+        mask = head.selection(features)
     assert set(np.unique(mask)) == {0.0, 1.0}
     assert len(np.unique(mask, axis=0)) > 1
     assert tape.gradient(mask, features) is None

@@ -25,8 +25,7 @@ def embedding(kind: str, count: int, seed: int) -> dict[str, np.ndarray]:
     vectors = random.normal(size=(count, 2, 6)).astype(np.float32)
     if kind == "gaussian":
         return {"mean": vectors[:, 0], "log_variance": vectors[:, 1] - 2.0}
-    mask = random.random((count, 6)).astype(np.float32)
-    return {"points": vectors, "residuals": vectors, "mask": mask}
+    return {"points": vectors, "residuals": vectors}
 
 
 IMAGES, CAPTIONS = points(4, 1), points(6, 2)
@@ -58,7 +57,7 @@ CASES = [
     (losses.Diversity(), SETS),
     (losses.SetUniformity(temperature=1.5), SETS),
     (losses.DynamicOrthogonality(), SETS),
-    (losses.DynamicOrthogonality(normalize=False, masked=False), SETS),
+    (losses.DynamicOrthogonality(normalize=False), SETS),
     (losses.VarianceAwareWeighting(), SETS),
     (losses.VarianceAwareWeighting(sigma="shared", sigma_of="scores"), SETS),
 ]

@@ -118,16 +118,9 @@ def pieces(random) -> dict[str, np.ndarray]:
     }
 
 
-MASK = np.random.default_rng(3).integers(0, 2, (4, 6)) | np.array([1, 0, 0, 0, 0, 1])
-
-
 def both_sides(p):
     return (
-        {
-            "points": p["image"],
-            "residuals": p["image_residual"],
-            "mask": tf.constant(MASK, "float32"),
-        },
+        {"points": p["image"], "residuals": p["image_residual"]},
         {"mean": p["caption"], "residuals": p["caption_residual"]},
     )
 
@@ -149,20 +142,14 @@ REGULARIZERS = {
         lambda p: oracles.mmd(p["image"].reshape(-1, 6), p["caption"], 0.7),
     ),
     **{
-        f"orthogonality_{normalize}_{masked}": (
-            DynamicOrthogonality(beta=0.3, normalize=normalize, masked=masked),
-            lambda p, options={"normalize": normalize, "masked": masked}: (
-                oracles.orthogonality(p["image_residual"], MASK, 0.3, options)
-                # Without a mask to apply, the captions count too.
-                + (
-                    0.0
-                    if options["masked"]
-                    else oracles.orthogonality(p["caption_residual"], np.ones((4, 6)), 0.3, options)
-                )
+        f"orthogonality_{normalize}": (
+            DynamicOrthogonality(beta=0.3, normalize=normalize),
+            lambda p, normalize=normalize: (
+                oracles.orthogonality(p["image_residual"], 0.3, normalize)
+                + oracles.orthogonality(p["caption_residual"], 0.3, normalize)
             ),
         )
         for normalize in (True, False)
-        for masked in (True, False)
     },
     **{
         f"variance_{sigma}": (
@@ -296,7 +283,7 @@ def test_right_scores_cost_less_than_equal_ones(random, monkeypatch, sigma_of, p
 
 def test_caption_sets_and_image_points_are_weighted_alike(random):
     points, sets = random.normal(size=(6, 5)), random.normal(size=(6, 3, 5))
-    loss = VarianceAwareWeighting()
+    loss = VarianceAwareWeighting(sigma="query")
     here = loss.parts(
         None, embedding(sets), embedding(points), {"positives": np.eye(6, dtype=bool)}
     )

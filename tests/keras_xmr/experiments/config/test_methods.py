@@ -23,18 +23,13 @@ REFUSED: dict[str, tuple[set[str], str]] = {
     "diversity": (POINTS | {"gaussian"}, "reads the residuals of an embedding"),
     "set_uniformity": (POINTS | {"gaussian"}, "reads the residuals of an embedding"),
     "mmd": ({"gaussian"}, "works on set or point embeddings"),
-    "dynamic_orthogonality": (
-        POINTS | SETS | {"gaussian"},
-        "reads the mask and the residuals of an embedding",
-    ),
-    "dynamic_orthogonality_unmasked": (POINTS | {"gaussian"}, "heads that do: dynamic_sub"),
+    "dynamic_orthogonality": (POINTS | {"gaussian"}, "heads that do: dynamic_sub"),
     "variance_aware_weighting": (
         {"gaussian", "pvse", "dive"},
         "works on set and point, point and set, point and point embeddings",
     ),
 }
 REFUSED["soft_contrastive"][0].discard("mean_only")
-REFUSED["dynamic_orthogonality"][0].discard("dvse")
 
 
 def is_refused(model: str, loss: str) -> bool:
