@@ -1,4 +1,4 @@
-"""Size of JPEG and PNG files, and EXIF orientation, read in a TensorFlow graph before decoding.
+"""Headers of JPEG and PNG files, read in a TensorFlow graph before decoding.
 
 Phones store photos turned, with their orientation in EXIF data, which TensorFlow ignores.
 """
@@ -11,7 +11,8 @@ from data_pipelines.pixels import MAX_PIXELS
 
 _ORIENTATION, _SHORT = 0x0112, 3
 _MOST_SEGMENTS, _MOST_ENTRIES = 500, 200
-_BEYOND = 64
+_MOST_CHUNKS = 200_000
+_BEYOND, _COLOUR_TYPE, _FIRST_CHUNK = 64, 25, 8
 
 
 class _Bytes:
@@ -42,17 +43,45 @@ def is_png(data: tf.Tensor) -> tf.Tensor:
     return tf.equal(tf.strings.substr(data, 0, 4), b"\x89PNG")
 
 
+def sides(data: tf.Tensor) -> tf.Tensor:
+    """Reads height and width of a JPEG or a PNG from its header, int32 (2,), before rotation."""
+    file = _Bytes(data)
+    png = tf.stack([file.number(tf.constant(place), 4) for place in (20, 16)])
+    return tf.cond(is_jpeg(data), lambda: tf.io.extract_jpeg_shape(data)[:2], lambda: png)
+
+
 def has_few_pixels(data: tf.Tensor) -> tf.Tensor:
     """Whether the header of a JPEG or a PNG has at most `MAX_PIXELS`, a scalar boolean."""
-    file = _Bytes(data)
-    png = tf.stack([file.number(tf.constant(place), 4) for place in (16, 20)])
-    sides = tf.cond(is_jpeg(data), lambda: tf.io.extract_jpeg_shape(data)[:2], lambda: png)
-    return tf.reduce_prod(tf.cast(sides, tf.float64)) <= MAX_PIXELS
+    return tf.reduce_prod(tf.cast(sides(data), tf.float64)) <= MAX_PIXELS
+
+
+def is_transparent(data: tf.Tensor) -> tf.Tensor:
+    """Whether a PNG has an opacity per pixel or transparent colours, a scalar boolean."""
+    has_opacity = _Bytes(data).number(tf.constant(_COLOUR_TYPE), 1) & 4 > 0
+    return has_opacity | (_find_chunk(data, b"tRNS") > 0)
 
 
 def read_orientation(data: tf.Tensor) -> tf.Tensor:
-    """Returns the EXIF orientation of a JPEG, int32: 1 (upright) to 8; 1 for other files."""
+    """Returns the EXIF orientation of a JPEG or a PNG, int32: 1 (upright) to 8."""
     file = _Bytes(data)
+    exif = tf.cond(
+        is_jpeg(data), lambda: _find_exif(data, file), lambda: _find_chunk(data, b"eXIf")
+    )
+    little = file.number(exif, 2) == 0x4949
+    table = exif + file.number(exif + 4, 4, little)
+    numbers = tf.range(tf.minimum(file.number(table, 2, little), _MOST_ENTRIES))
+
+    def value(number: tf.Tensor) -> tf.Tensor:
+        tag, kind, value = (file.number(table + 2 + 12 * number + p, 2, little) for p in (0, 2, 8))
+        return tf.where((tag == _ORIENTATION) & (kind == _SHORT), value, 0)
+
+    values = tf.concat([tf.map_fn(value, numbers), [0]], axis=0)
+    first = values[tf.argmax(values != 0)]
+    return tf.where((exif > 0) & (first >= 1) & (first <= 8), first, 1)
+
+
+def _find_exif(data: tf.Tensor, file: _Bytes) -> tf.Tensor:
+    """Returns where the EXIF data of a JPEG begin, int32; 0 if there are none."""
 
     def next_segment(at: tf.Tensor, exif: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         name = tf.strings.substr(data, tf.minimum(at + 4, file.size), 6)
@@ -65,14 +94,26 @@ def read_orientation(data: tf.Tensor) -> tf.Tensor:
 
     start = tf.constant(2), tf.constant(0)
     _, exif = tf.while_loop(goes_on, next_segment, start, maximum_iterations=_MOST_SEGMENTS)
-    little = file.number(exif, 2) == 0x4949
-    table = exif + file.number(exif + 4, 4, little)
-    numbers = tf.range(tf.minimum(file.number(table, 2, little), _MOST_ENTRIES))
+    return exif
 
-    def value(number: tf.Tensor) -> tf.Tensor:
-        tag, kind, value = (file.number(table + 2 + 12 * number + p, 2, little) for p in (0, 2, 8))
-        return tf.where((tag == _ORIENTATION) & (kind == _SHORT), value, 0)
 
-    values = tf.concat([tf.map_fn(value, numbers), [0]], axis=0)
-    first = values[tf.argmax(values != 0)]
-    return tf.where((exif > 0) & (first >= 1) & (first <= 8), first, 1)
+def _find_chunk(data: tf.Tensor, name: bytes) -> tf.Tensor:
+    """Returns where the content of the first chunk of a PNG with this name begins, int32, or 0."""
+    file = _Bytes(data)
+
+    def next_chunk(at: tf.Tensor, content: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        found = tf.equal(tf.strings.substr(data, at + 4, 4), name)
+        return at + 12 + file.number(at, 4), tf.where(found, at + 8, content)
+
+    def goes_on(at: tf.Tensor, content: tf.Tensor) -> tf.Tensor:
+        is_end = tf.equal(tf.strings.substr(data, tf.minimum(at + 4, file.size), 4), b"IEND")
+        return (content == 0) & (at + 8 <= file.size) & ~is_end
+
+    def walk() -> tf.Tensor:
+        start = tf.constant(_FIRST_CHUNK), tf.constant(0)
+        return tf.while_loop(goes_on, next_chunk, start, maximum_iterations=_MOST_CHUNKS)[1]
+
+    # Large files have thousands of chunks, and most files not this one.
+    return tf.cond(
+        tf.strings.regex_full_match(data, rb"\C*" + name + rb"\C*"), walk, lambda: tf.constant(0)
+    )

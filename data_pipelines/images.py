@@ -1,24 +1,32 @@
-"""Decoding and augmentation of images."""
+"""Decoding and augmentation of images in TensorFlow graphs.
+
+Evaluation and exported models see pixels as `data_pipelines.pixels` defines them.
+"""
 
 from __future__ import annotations
 
 import tensorflow as tf
-from PIL import Image
 
-from data_pipelines.image_headers import has_few_pixels, is_jpeg, is_png, read_orientation
+from data_pipelines.image_headers import (
+    has_few_pixels,
+    is_jpeg,
+    is_png,
+    is_transparent,
+    read_orientation,
+    sides,
+)
 from data_pipelines.options import ImageOptions
-from data_pipelines.pixels import MAX_PIXELS, encode, is_plain_jpeg, naming, open_image, pixels_of
-from data_pipelines.sources import UnreadableError
+from data_pipelines.photo_files import UnreadableError
+from data_pipelines.pixels import MAX_PIXELS, stored_jpeg
 
 # The mean of ImageNet, so that erased pixels are about zero after its subtraction.
 _ERASED = (124, 116, 104)
 
 
 def to_jpeg(data: bytes, name: str, store_side: int | None = None) -> bytes:
-    """Converts an image file to the JPEG file that records store.
+    """Converts an image file to the JPEG file that records store, as `stored_jpeg` does.
 
-    An upright JPEG in RGB or grey that is not resized is kept. Pixels of all other files are
-    encoded as a JPEG.
+    A file that is kept is decoded once, so that it cannot stop a training.
 
     Args:
         data: The bytes of the file.
@@ -28,20 +36,13 @@ def to_jpeg(data: bytes, name: str, store_side: int | None = None) -> bytes:
     Raises:
         UnreadableError: If it is not an image, is broken, or has too many pixels.
     """
-    with naming(data, name):
-        image = open_image(data)
-        shrinks = store_side is not None and min(image.size) > store_side
-        if shrinks or not is_plain_jpeg(image):
-            pixels = Image.fromarray(pixels_of(image, data))
-            if store_side is not None and shrinks:
-                sides = [round(side * store_side / min(pixels.size)) for side in pixels.size]
-                pixels = pixels.resize((sides[0], sides[1]), Image.Resampling.LANCZOS)
-            return encode(pixels, quality=95, subsampling=0)
-    try:
-        tf.io.decode_jpeg(data, channels=3)
-    except tf.errors.InvalidArgumentError:
-        raise UnreadableError(f"{name} is a broken image: it is cut off or damaged") from None
-    return data
+    jpeg = stored_jpeg(data, name, store_side)
+    if jpeg is data:
+        try:
+            tf.io.decode_jpeg(data, channels=3)
+        except tf.errors.InvalidArgumentError:
+            raise UnreadableError(f"{name} is a broken image: it is cut off or damaged") from None
+    return jpeg
 
 
 def decode_for_training(jpeg: tf.Tensor, options: ImageOptions, seed: tf.Tensor) -> tf.Tensor:
@@ -72,25 +73,26 @@ def decode_for_training(jpeg: tf.Tensor, options: ImageOptions, seed: tf.Tensor)
 
 
 def decode_for_evaluation(jpeg: tf.Tensor, options: ImageOptions) -> tf.Tensor:
-    """Decodes the centre of a JPEG file, or all of it, to pixels uint8 (size, size, 3).
+    """Decodes a JPEG file of records to pixels uint8 (size, size, 3), as `stored_pixels` does.
 
     The centre equals resizing the short side to `resize` and cropping, in one step.
     """
-    if _scales_whole(options):
-        return _scaled_whole(tf.io.decode_jpeg(jpeg, channels=3, dct_method=DCT), options)
-    top, left, side = _center_window(tf.io.extract_jpeg_shape(jpeg), options)
-    window = tf.stack([top, left, side, side])
-    return _to_uint8(_resize(_decode_jpeg(jpeg, window), options.size))
+    # All of it, as the edges of a part of a JPEG are decoded differently.
+    pixels = tf.io.decode_jpeg(jpeg, channels=3, dct_method=DCT)
+    if options.fit == "stretch" or options.interpolation == "bicubic":
+        return _scaled_whole(pixels, options)
+    top, left, side = _center_window(tf.shape(pixels), options)
+    return _to_uint8(_resize(pixels[top : top + side, left : left + side], options.size))
 
 
 def decode_any_for_evaluation(
     data: tf.Tensor, options: ImageOptions, name: tf.Tensor | str = "the image"
 ) -> tf.Tensor:
-    """Decodes like `decode_for_evaluation` a JPEG, upright by its EXIF data, or a PNG.
+    """Decodes a JPEG or a PNG file as `evaluation_pixels` does.
 
     Args:
         data: The bytes of the file, a scalar string.
-        options: Options of decoding.
+        options: Options of storing and decoding.
         name: Name of the image in errors.
 
     Returns:
@@ -104,20 +106,34 @@ def decode_any_for_evaluation(
     checked = tf.debugging.Assert(fits, [tf.strings.join([name, why], " ")])
     with tf.control_dependencies([checked] if checked is not None else []):
         data = tf.identity(data)
+    return decode_for_evaluation(_stored_jpeg(data, options.store_side), options)
+
+
+def _stored_jpeg(data: tf.Tensor, store_side: int | None) -> tf.Tensor:
+    """Converts a JPEG or a PNG file to the JPEG file that records store, as `stored_jpeg` does."""
     orientation = read_orientation(data)
+    is_plain = is_jpeg(data) & (orientation == 1)
+    is_plain &= tf.cond(is_jpeg(data), lambda: tf.io.extract_jpeg_shape(data)[2] < 4, lambda: False)
+    if store_side is not None:
+        is_plain &= tf.reduce_min(sides(data)) <= store_side
+
+    def encoded() -> tf.Tensor:
+        pixels = _shrunk(decode(data, orientation), store_side)
+        return tf.io.encode_jpeg(pixels, format="rgb", quality=95, chroma_downsampling=False)
+
+    return tf.cond(is_plain, lambda: data, encoded)
+
+
+def _shrunk(pixels: tf.Tensor, store_side: int | None) -> tf.Tensor:
+    """Shrinks the short side of an image to `store_side`, if it is longer."""
+    if store_side is None:
+        return pixels
+    shape = tf.cast(tf.shape(pixels)[:2], tf.float64)
+    short = tf.reduce_min(shape)
+    height, width = tf.unstack(tf.cast(tf.round(shape * store_side / short), tf.int32))
     return tf.cond(
-        is_jpeg(data) & (orientation == 1),
-        lambda: decode_for_evaluation(data, options),
-        lambda: crop_for_evaluation(decode(data, orientation), options),
+        short > store_side, lambda: _scaled(pixels, height, width, "lanczos3"), lambda: pixels
     )
-
-
-def crop_for_evaluation(pixels: tf.Tensor, options: ImageOptions) -> tf.Tensor:
-    """Crops the centre of an image, or resizes all of it, to pixels uint8 (size, size, 3)."""
-    if _scales_whole(options):
-        return _scaled_whole(pixels, options)
-    top, left, side = _center_window(tf.shape(pixels), options)
-    return _to_uint8(_resize(pixels[top : top + side, left : left + side], options.size))
 
 
 def cutout(
@@ -214,16 +230,10 @@ def _resize_view(image: tf.Tensor, size: int) -> tf.Tensor:
     return tf.ensure_shape(resized, [size, size, 3])
 
 
-def _scales_whole(options: ImageOptions) -> bool:
-    return options.fit == "stretch" or options.interpolation == "bicubic"
-
-
 def _scaled_whole(image: tf.Tensor, options: ImageOptions) -> tf.Tensor:
-    """Scales a photo as Pillow does, uint8 (size, size, 3): columns first, rounded, then rows.
+    """Scales a photo as the preprocessors of CLIP and SigLIP do, uint8 (size, size, 3).
 
-    Pillow 13 takes rows first where a photo is higher than wide; CLIP and SigLIP are older. The
-    long side is rounded down where the centre is cropped, as their preprocessors do. Pillow uses
-    fixed-point numbers; with floats, pixels near a half before rounding differ by 1.
+    The long side is rounded down where the centre is cropped.
     """
     size = options.size
     if options.fit == "stretch":
@@ -232,12 +242,20 @@ def _scaled_whole(image: tf.Tensor, options: ImageOptions) -> tf.Tensor:
         shape = tf.shape(image)[:2]
         scaled = shape * options.resize // tf.reduce_min(shape)
         height, width = tf.unstack(tf.maximum(scaled, options.resize))
-    scaled = image
-    for rows in (tf.shape(image)[0], height):
-        scaled = tf.image.resize(scaled, [rows, width], options.interpolation, antialias=True)
-        scaled = tf.cast(tf.clip_by_value(tf.floor(scaled + 0.5), 0, 255), tf.uint8)
+    scaled = _scaled(image, height, width, options.interpolation)
     top, left = (height - size) // 2, (width - size) // 2
     return tf.ensure_shape(scaled[top : top + size, left : left + size], [size, size, 3])
+
+
+def _scaled(image: tf.Tensor, height: tf.Tensor, width: tf.Tensor, method: str) -> tf.Tensor:
+    """Scales an image as Pillow does, to uint8: columns first, rounded, then rows.
+
+    Pillow uses fixed-point numbers; with floats, pixels near a half before rounding differ by 1.
+    """
+    for rows in (tf.shape(image)[0], height):
+        image = tf.image.resize(image, [rows, width], method, antialias=True)
+        image = tf.cast(tf.clip_by_value(tf.floor(image + 0.5), 0, 255), tf.uint8)
+    return image
 
 
 def _to_uint8(image: tf.Tensor) -> tf.Tensor:
@@ -251,9 +269,7 @@ old machines, and differs by a few levels."""
 
 
 def decode(data: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
-    """Decodes a JPEG or a PNG file to upright pixels uint8 (H, W, 3).
-
-    Transparent pixels of a PNG have the colour that is stored below their transparency.
+    """Decodes a JPEG or a PNG file to upright pixels uint8 (H, W, 3), as `read_pixels` does.
 
     Args:
         data: The bytes of the file, a scalar string.
@@ -262,9 +278,26 @@ def decode(data: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
     pixels = tf.cond(
         is_jpeg(data),
         lambda: tf.io.decode_jpeg(data, channels=3, dct_method=DCT),
-        lambda: tf.io.decode_png(data, channels=3),
+        lambda: _decode_png(data),
     )
     return _upright(tf.ensure_shape(pixels, [None, None, 3]), orientation)
+
+
+def _decode_png(data: tf.Tensor) -> tf.Tensor:
+    """Decodes a PNG file; transparent pixels are blended with white."""
+    return tf.cond(
+        is_transparent(data),
+        lambda: _on_white(tf.io.decode_png(data, channels=4)),
+        lambda: tf.io.decode_png(data, channels=3),
+    )
+
+
+def _on_white(pixels: tf.Tensor) -> tf.Tensor:
+    """Blends pixels with opacity, uint8 (H, W, 4), with white, to uint8 (H, W, 3)."""
+    # In 32 bits, as TensorFlow cannot divide unsigned numbers of 16.
+    values = tf.cast(pixels, tf.int32)
+    colour, opacity = values[..., :3], values[..., 3:]
+    return tf.cast((colour * opacity + 255 * (255 - opacity) + 127) // 255, tf.uint8)
 
 
 def _upright(pixels: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:

@@ -39,8 +39,8 @@ class ImageOptions(Section):
 
     store_side: Annotated[int, Field(ge=16, le=4096)] | None = None
     """Maximum length of the short side of photos in the records, in pixels; null keeps photos
-    unchanged. Small photos are read faster, but change embeddings slightly
-    (docs/how_to/data.md)."""
+    unchanged. Photos that are embedded later are shrunk likewise. Small photos are read faster, but
+    change embeddings slightly (docs/how_to/data.md)."""
 
     crop: Literal["random_resized", "center"] = "random_resized"
     """Cropping of training images."""
@@ -70,6 +70,8 @@ class ImageOptions(Section):
             options["fit"] = self.fit
         if self.interpolation != "bilinear":
             options["interpolation"] = self.interpolation
+        if self.store_side is not None:
+            options["store_side"] = self.store_side
         return options
 
     @model_validator(mode="after")

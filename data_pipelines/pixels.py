@@ -1,6 +1,6 @@
-"""Pixels of image files: one definition for preparing, evaluating, serving and indexing.
+"""From the bytes of an image file to pixels, with Pillow and NumPy: the definition for all uses.
 
-Pixels are RGB with 8 bits per channel, decoded by the standard of the format, and then
+An image file is decoded by the standard of its format to RGB with 8 bits per channel:
 
 * the first frame is taken;
 * the EXIF orientation is applied (that of XMP is ignored);
@@ -9,8 +9,11 @@ Pixels are RGB with 8 bits per channel, decoded by the standard of the format, a
 * CMYK is white minus each ink and minus black;
 * colour profiles are ignored.
 
-This module uses Pillow and is the reference. `data_pipelines.images` does the same in a
-TensorFlow graph, for exported models. This module does not import TensorFlow.
+Records store JPEG files. So a file that is not an upright JPEG in RGB or grey is encoded as one
+(`stored_jpeg`), and a model sees pixels of that JPEG: the centre, resized (`evaluation_pixels`).
+
+`data_pipelines.images` computes the same in TensorFlow graphs, for batches and exported models.
+This module does not import TensorFlow.
 """
 
 from __future__ import annotations
@@ -21,12 +24,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import PurePath
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal, Protocol
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from data_pipelines.sources.base import RAW_SUFFIXES, UnreadableError
+from data_pipelines.photo_files import RAW_SUFFIXES, UnreadableError
 from keras_xmr.utils.installing import install_command
 
 MAX_PIXELS = 1024**3 // 4 // 3
@@ -38,6 +41,7 @@ _BEGINNINGS = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF", b"BM", b"II*\0", b
 _HEIF = {b"ftyp" + brand for brand in (b"heic", b"heix", b"hevc", b"hevx", b"mif1", b"msf1")}
 _AVIF = (b"ftypavif", b"ftypavis")
 _ORIENTATION, _SHORT = 0x0112, 3
+_QUALITY = 95
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -47,6 +51,98 @@ _UPRIGHT = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+
+
+class PixelOptions(Protocol):
+    """Options that determine the pixels that a model sees, such as `ImageOptions`."""
+
+    @property
+    def size(self) -> int:
+        """Height and width of the input of the model."""
+
+    @property
+    def resize(self) -> int:
+        """Length of the short side before the centre is cropped."""
+
+    @property
+    def fit(self) -> Literal["center", "stretch"]:
+        """Part of the photo."""
+
+    @property
+    def interpolation(self) -> Literal["bilinear", "bicubic"]:
+        """Interpolation."""
+
+    @property
+    def store_side(self) -> int | None:
+        """Maximum length of the short side of stored photos."""
+
+
+def evaluation_pixels(data: bytes, name: str, options: PixelOptions) -> np.ndarray:
+    """Decodes an image file to the pixels that a model sees in evaluation.
+
+    Args:
+        data: The bytes of the file.
+        name: Its name, for the error message.
+        options: Options of storing and decoding.
+
+    Returns:
+        Pixels uint8 (size, size, 3).
+
+    Raises:
+        UnreadableError: If it is not an image, is broken, or has too many pixels.
+    """
+    return stored_pixels(stored_jpeg(data, name, options.store_side), name, options)
+
+
+def stored_jpeg(data: bytes, name: str, store_side: int | None = None) -> bytes:
+    """Converts an image file to the JPEG file that records store.
+
+    An upright JPEG in RGB or grey that is not resized is kept, without decoding it. Pixels of all
+    other files are encoded as a JPEG.
+
+    Args:
+        data: The bytes of the file.
+        name: Its name, for the error message.
+        store_side: Maximum length of the short side; None keeps all pixels.
+
+    Raises:
+        UnreadableError: If it is not an image, is broken, or has too many pixels.
+    """
+    with naming(data, name):
+        image = open_image(data)
+        shrinks = store_side is not None and min(image.size) > store_side
+        if not shrinks and is_plain_jpeg(image):
+            return data
+        pixels = Image.fromarray(pixels_of(image, data))
+        if store_side is not None and shrinks:
+            width, height = (round(side * store_side / min(pixels.size)) for side in pixels.size)
+            pixels = _scaled(pixels, width, height, Image.Resampling.LANCZOS)
+        return encode(pixels, quality=_QUALITY, subsampling=0)
+
+
+def stored_pixels(jpeg: bytes, name: str, options: PixelOptions) -> np.ndarray:
+    """Decodes the JPEG of a record to the pixels that a model sees in evaluation.
+
+    Args:
+        jpeg: The bytes of the file, from `stored_jpeg`.
+        name: Its name, for the error message.
+        options: Options of decoding.
+
+    Returns:
+        Pixels uint8 (size, size, 3).
+
+    Raises:
+        UnreadableError: If it is broken.
+    """
+    pixels, size = read_pixels(jpeg, name), options.size
+    if options.fit == "stretch" or options.interpolation == "bicubic":
+        return _scaled_whole(Image.fromarray(pixels), options)
+    height, width = pixels.shape[:2]
+    # As in graphs, in single precision.
+    exact = np.float32(min(height, width)) * np.float32(size) / np.float32(options.resize)
+    side = max(1, int(np.rint(exact)))
+    top, left = (height - side) // 2, (width - side) // 2
+    return _resized(pixels[top : top + side, left : left + side], size)
 
 
 def read_pixels(data: bytes, name: str) -> np.ndarray:
@@ -175,6 +271,36 @@ def on_white(pixels: np.ndarray) -> np.ndarray:
     """Blends pixels with opacity, uint8 (H, W, 4), with white, to uint8 (H, W, 3)."""
     colour, opacity = pixels[..., :3].astype(np.uint16), pixels[..., 3:].astype(np.uint16)
     return ((colour * opacity + 255 * (255 - opacity) + 127) // 255).astype(np.uint8)
+
+
+def _resized(pixels: np.ndarray, size: int) -> np.ndarray:
+    """Resizes a square by bilinear interpolation with antialiasing, in floats, to uint8."""
+    if len(pixels) == size:
+        return pixels
+    channels = [Image.fromarray(pixels[..., c].astype(np.float32)) for c in range(3)]
+    resized = [c.resize((size, size), Image.Resampling.BILINEAR) for c in channels]
+    return np.rint(np.stack(resized, axis=-1)).astype(np.uint8)
+
+
+def _scaled_whole(image: Image.Image, options: PixelOptions) -> np.ndarray:
+    """Scales a photo as the preprocessors of CLIP and SigLIP do, uint8 (size, size, 3).
+
+    The long side is rounded down where the centre is cropped.
+    """
+    size, (width, height) = options.size, image.size
+    resample = Image.Resampling[options.interpolation.upper()]
+    if options.fit == "stretch":
+        return np.asarray(_scaled(image, size, size, resample))
+    short = min(width, height)
+    width, height = width * options.resize // short, height * options.resize // short
+    scaled = np.asarray(_scaled(image, width, height, resample))
+    top, left = (height - size) // 2, (width - size) // 2
+    return scaled[top : top + size, left : left + size]
+
+
+def _scaled(image: Image.Image, width: int, height: int, resample: Image.Resampling) -> Image.Image:
+    """Scales columns first, then rows: Pillow 13 takes rows first where that is faster."""
+    return image.resize((width, image.height), resample).resize((width, height), resample)
 
 
 def encode(image: Image.Image, kind: str = "JPEG", **options: Any) -> bytes:

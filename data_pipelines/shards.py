@@ -24,8 +24,9 @@ import tensorflow as tf
 
 from data_pipelines.images import to_jpeg
 from data_pipelines.options import DataOptions
+from data_pipelines.photo_files import UnreadableError
 from data_pipelines.shard_plan import ShardTask
-from data_pipelines.sources import EncodedImage, Entry, RegionArray, UnreadableError
+from data_pipelines.sources import EncodedImage, Entry, RegionArray
 from data_pipelines.split_index import SplitIndex
 from keras_xmr.utils.disk_errors import disk_message
 from keras_xmr.utils.errors import UserError

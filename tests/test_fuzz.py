@@ -14,9 +14,9 @@ import scipy.sparse
 
 from data_pipelines.images import to_jpeg
 from data_pipelines.options import DataOptions, PrepareOptions
+from data_pipelines.photo_files import UnreadableError
 from data_pipelines.prepare import prepare
 from data_pipelines.records import Records
-from data_pipelines.sources import UnreadableError
 from data_pipelines.text import SPECIAL, CaptionIds, WordTokenizer, count_words
 from keras_xmr.experiments.evaluation.score_files import load_matrix
 from keras_xmr.judgements import read_judgements

@@ -14,7 +14,6 @@ from data_pipelines.sources.base import (
     Source,
     SourceError,
     Split,
-    UnreadableError,
 )
 from data_pipelines.sources.coco import CocoSource, Flickr8kSource, Flickr30kSource
 from data_pipelines.sources.cub import CubSource

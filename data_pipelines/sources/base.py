@@ -23,6 +23,7 @@ from pydantic import (
     Field,
 )
 
+from data_pipelines.photo_files import UnreadableError
 from keras_xmr.parts.sections import OneChoice
 from keras_xmr.utils.documentation import page
 from keras_xmr.utils.errors import UserError
@@ -32,24 +33,6 @@ from keras_xmr.utils.tables import on_one_line
 
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
-
-RAW_SUFFIXES = frozenset(
-    {
-        *(".3fr", ".arw", ".cr2", ".cr3", ".crw", ".dng", ".erf", ".iiq", ".kdc", ".mrw", ".nef"),
-        *(".nrw", ".orf", ".pef", ".raf", ".raw", ".rw2", ".rwl", ".srw", ".x3f"),
-    }
-)
-"""Suffixes of camera RAW files, in lower case."""
-
-PHOTO_SUFFIXES = frozenset(
-    {
-        *(".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff"),
-        *(".avif", ".heic", ".heif", ".jxl"),
-        *RAW_SUFFIXES,
-    }
-)
-"""Suffixes of photos, in lower case. RAW files are included to report that they are not
-supported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +81,6 @@ class RegionArray:
     """R feature vectors of an image: float array (R, F)."""
 
     features: np.ndarray
-
-
-class UnreadableError(Exception):
-    """An item of a data set cannot be used; the message names it and the reason."""
 
 
 class SourceError(UserError):

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from data_pipelines.photo_files import UnreadableError
 from data_pipelines.sources.base import (
     Caption,
     Entry,
@@ -16,7 +17,6 @@ from data_pipelines.sources.base import (
     Problems,
     SourceError,
     Split,
-    UnreadableError,
     UserPath,
     file_bytes,
     inside,

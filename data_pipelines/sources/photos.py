@@ -13,9 +13,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Literal
 
+from data_pipelines.photo_files import PHOTO_SUFFIXES, RAW_SUFFIXES, UnreadableError
 from data_pipelines.sources.base import (
-    PHOTO_SUFFIXES,
-    RAW_SUFFIXES,
     SPLITS,
     Caption,
     Entry,
@@ -25,7 +24,6 @@ from data_pipelines.sources.base import (
     Share,
     SourceError,
     Split,
-    UnreadableError,
     composed,
     draw_split,
     file_bytes,

@@ -13,6 +13,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
+from data_pipelines.photo_files import UnreadableError
 from data_pipelines.sources.base import (
     SPLITS,
     Caption,
@@ -23,7 +24,6 @@ from data_pipelines.sources.base import (
     RegionArray,
     SourceError,
     Split,
-    UnreadableError,
     check_file,
     inside,
     where_to_get,

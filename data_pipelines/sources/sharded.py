@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Literal
 
+from data_pipelines.photo_files import UnreadableError
 from data_pipelines.sources.base import (
     SPLITS,
     Caption,
@@ -25,7 +26,6 @@ from data_pipelines.sources.base import (
     Share,
     SourceError,
     Split,
-    UnreadableError,
     check_file,
     draw_split,
     inside,

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from data_pipelines.features import Writer
-from data_pipelines.images import to_jpeg
+from data_pipelines.photo_files import UnreadableError
+from data_pipelines.pixels import stored_jpeg, stored_pixels
 from data_pipelines.shards import content_digest
-from data_pipelines.sources import UnreadableError
 from keras_xmr.experiments.runs.frozen_features import ImageEncoder, stores_image_features
 from keras_xmr.search.photos import (
     FileState,
@@ -114,14 +114,11 @@ class PhotoEmbedder:
         path, state = file
         try:
             data = read_photo(self._root, path)
-            jpeg = to_jpeg(data, path)
-            pixels = self._model.decode(jpeg)
+            options = self._model.config.data.image
+            jpeg = stored_jpeg(data, path, options.store_side)
+            pixels = stored_pixels(jpeg, path, options)
             photo = describe(path, data, state, pixels)
-            if self._encoder is None:
-                return photo, pixels, 0
-            if side := self._model.config.data.image.store_side:
-                jpeg = to_jpeg(data, path, side)
-            return photo, pixels, content_digest(jpeg)
+            return photo, pixels, 0 if self._encoder is None else content_digest(jpeg)
         except UnreadableError as error:
             return error
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from data_pipelines.photo_files import UnreadableError
 from data_pipelines.pixels import thumbnail
-from data_pipelines.sources import UnreadableError
 from data_pipelines.sources.base import inside
 from keras_xmr.search.answer_sets import AnswerSets
 from keras_xmr.search.augmentations import AUGMENTATIONS

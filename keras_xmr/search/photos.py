@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from data_pipelines.photo_files import PHOTO_SUFFIXES, UnreadableError
 from data_pipelines.pixels import naming, open_image, orientation
-from data_pipelines.sources import UnreadableError
-from data_pipelines.sources.base import PHOTO_SUFFIXES, file_bytes, inside, visible_files
+from data_pipelines.sources.base import file_bytes, inside, visible_files
 from keras_xmr.judgements.reading import read_rows
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.json_entries import is_text

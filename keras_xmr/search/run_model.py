@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 from scipy.special import expit
 
-from data_pipelines.images import decode_for_evaluation, to_jpeg
+from data_pipelines.pixels import evaluation_pixels, stored_pixels
 from data_pipelines.prepare import check_origin
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.text import Tokenizer, split_words
@@ -220,16 +220,14 @@ class RunModel:
         Raises:
             UnreadableError: If it is broken.
         """
-        return self.decode(to_jpeg(data, name))
-
-    def decode(self, jpeg: bytes) -> np.ndarray:
-        """Decodes a photo as records store it: uint8 (size, size, 3)."""
-        pixels: np.ndarray = self._decode(jpeg).numpy()
-        return pixels
+        return evaluation_pixels(data, name, self.config.data.image)
 
     def decode_images(self, part: SplitRecords, images: np.ndarray) -> np.ndarray:
         """Decodes some images of a split."""
-        return np.stack([self.decode(part.encoded(int(i))) for i in images])
+        options = self.config.data.image
+        return np.stack(
+            [stored_pixels(part.encoded(int(i)), f"image {i}", options) for i in images]
+        )
 
     def unknown_words(self, text: str) -> tuple[str, ...]:
         """Returns the distinct words of a text that the model does not know."""
@@ -273,14 +271,6 @@ class RunModel:
         if not self.log_odds:
             return None
         return np.asarray(expit(scores.astype(np.float64)))
-
-    @cached_property
-    def _decode(self) -> Any:
-        return tf.function(
-            lambda jpeg: decode_for_evaluation(jpeg, self.config.data.image),
-            input_signature=[tf.TensorSpec([], tf.string)],
-            autograph=False,
-        )
 
     @cached_property
     def _ids(self) -> Any:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from data_pipelines.sources import UnreadableError
+from data_pipelines.photo_files import UnreadableError
 from keras_xmr.search.answer_sets import centre_and_scale
 from keras_xmr.search.augmentations import Reference
 from keras_xmr.search.photo_index import UNFINISHED, PhotoIndex

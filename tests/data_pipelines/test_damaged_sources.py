@@ -19,8 +19,9 @@ import scipy.sparse
 from pydantic import TypeAdapter
 
 from data_pipelines.options import DataOptions
+from data_pipelines.photo_files import UnreadableError
 from data_pipelines.prepare import prepare
-from data_pipelines.sources import AnySource, Entry, Problems, SourceError, UnreadableError
+from data_pipelines.sources import AnySource, Entry, Problems, SourceError
 from data_pipelines.sources.coco import read_captions_file
 from keras_xmr.judgements import read_ground_truth, read_judgements, read_labels
 from keras_xmr.utils.errors import UserError

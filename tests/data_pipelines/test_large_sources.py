@@ -15,8 +15,9 @@ import pytest
 from pydantic import TypeAdapter
 
 from data_pipelines.options import DataOptions, PrepareOptions
+from data_pipelines.photo_files import UnreadableError
 from data_pipelines.prepare import prepare
-from data_pipelines.sources import AnySource, Problems, SourceError, UnreadableError
+from data_pipelines.sources import AnySource, Problems, SourceError
 from data_pipelines.sources.base import draw_split
 
 PHOTOS = [datasets.encoded(datasets.picture(number)) for number in range(6)]

@@ -16,10 +16,10 @@ from pydantic import TypeAdapter
 from data_pipelines import pixels
 from data_pipelines.images import to_jpeg
 from data_pipelines.options import DataOptions
+from data_pipelines.photo_files import UnreadableError
 from data_pipelines.prepare import prepare
 from data_pipelines.source_changes import source_change
 from data_pipelines.sources import AnySource, MissingFileError, Problems, SourceError
-from data_pipelines.sources.base import UnreadableError
 from data_pipelines.sources.photo_captions import embedded_captions
 
 PICTURE = datasets.picture(3)

@@ -9,14 +9,8 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from data_pipelines.sources import (
-    AnySource,
-    EncodedImage,
-    Problems,
-    RegionArray,
-    SourceError,
-    UnreadableError,
-)
+from data_pipelines.photo_files import UnreadableError
+from data_pipelines.sources import AnySource, EncodedImage, Problems, RegionArray, SourceError
 from keras_xmr.judgements import read_ground_truth
 
 MINI = Path(__file__).parent.parent.parent.parent / "shared" / "flickr8k_mini"

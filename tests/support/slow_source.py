@@ -9,7 +9,8 @@ from typing import Literal
 
 import datasets
 
-from data_pipelines.sources import Caption, EncodedImage, Entry, Problems, Source, UnreadableError
+from data_pipelines.photo_files import UnreadableError
+from data_pipelines.sources import Caption, EncodedImage, Entry, Problems, Source
 
 BROKEN = [("unreadable image", "1 is broken")]
 """What is skipped of the first four photos."""

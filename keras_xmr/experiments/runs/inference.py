@@ -12,9 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from data_pipelines.batches import finish
-from data_pipelines.images import crop_for_evaluation
-from data_pipelines.pixels import read_pixels
-from data_pipelines.sources import UnreadableError
+from data_pipelines.photo_files import UnreadableError
+from data_pipelines.pixels import evaluation_pixels
 from data_pipelines.sources.text_files import has_words
 from data_pipelines.text import Tokenizer
 from keras_xmr.experiments.build import PHOTOS, restore_tokenizer
@@ -113,7 +112,7 @@ class LoadedRun:
             raise ArgumentError("images must be a list of paths of photos")
         side, unreadable = self.config.data.image.size, list[Exception]()
 
-        def pixels() -> Iterator[tf.Tensor]:
+        def pixels() -> Iterator[np.ndarray]:
             try:
                 yield from map(self._pixels, images)
             except (UnreadableError, OSError) as error:
@@ -162,10 +161,9 @@ class LoadedRun:
         batches = finish(dataset.batch(size))
         return embed_batches(self.model.image_tower, batches, count, size, "images")
 
-    def _pixels(self, path: str | Path) -> tf.Tensor:
-        """The pixels of a photo as in evaluation, uint8 (size, size, 3)."""
-        pixels = read_pixels(Path(path).read_bytes(), str(path))
-        return crop_for_evaluation(pixels, self.config.data.image)
+    def _pixels(self, path: str | Path) -> np.ndarray:
+        """Reads a photo as in evaluation, to pixels uint8 (size, size, 3)."""
+        return evaluation_pixels(Path(path).read_bytes(), str(path), self.config.data.image)
 
 
 def _regions(images: Any) -> np.ndarray:

@@ -15,8 +15,8 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from starlette.exceptions import HTTPException
 
+from data_pipelines.photo_files import UnreadableError
 from data_pipelines.pixels import naming, open_image, pixels_of
-from data_pipelines.sources import UnreadableError
 from keras_xmr.search import MAX_COUNT, MAX_PARTS, MAX_TEXT, Filters, Query
 from keras_xmr.utils.errors import UserError
 

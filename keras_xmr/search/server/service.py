@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from data_pipelines.sources import UnreadableError
+from data_pipelines.photo_files import UnreadableError
 from keras_xmr.search import Filters, Photo, PhotoIndex, Searcher, SearchResult
 from keras_xmr.search.server.batching import BatchingEmbedder
 from keras_xmr.search.server.requests import (

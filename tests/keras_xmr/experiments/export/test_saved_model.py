@@ -22,8 +22,8 @@ from interruptions import weights_in
 from PIL import Image
 from tiny_runs import copy_of, untrained
 
-from data_pipelines.images import crop_for_evaluation, decode_any_for_evaluation
-from data_pipelines.pixels import read_pixels
+from data_pipelines.images import decode_any_for_evaluation
+from data_pipelines.pixels import evaluation_pixels
 from keras_xmr.commands._steps import Run
 from keras_xmr.experiments.export import saved_model
 from keras_xmr.experiments.export.saved_model import (
@@ -231,12 +231,13 @@ def served(run):
 
 def test_an_export_that_sees_other_pixels_than_records_is_refused(run, monkeypatch):
     endpoints = _Endpoints(run.model, run.tokenizer, run.config.data.image)
-    for wrong in ("rotated JPEG", "CMYK JPEG", "palette PNG"):
+    for wrong in ("rotated JPEG", "CMYK JPEG", "palette PNG", "transparent PNG"):
 
-        def others(data, name, wrong=wrong):
-            return 255 - read_pixels(data, name) if name == wrong else read_pixels(data, name)
+        def others(data, name, options, wrong=wrong):
+            pixels = evaluation_pixels(data, name, options)
+            return 255 - pixels if name == wrong else pixels
 
-        monkeypatch.setattr(saved_model, "read_pixels", others)
+        monkeypatch.setattr(saved_model, "evaluation_pixels", others)
         with pytest.raises(ExportError, match=f"decodes a {wrong} file"):
             endpoints._some_images()
 
@@ -308,9 +309,7 @@ def test_the_saved_model_sees_odd_files_as_records_hold_them(run, served):
     options = run.config.data.image
     files = image_files()
     found = served.embed_image(tf.constant(list(files.values())))["mean"].numpy()
-    expected = tf.stack(
-        [crop_for_evaluation(read_pixels(data, name), options) for name, data in files.items()]
-    )
+    expected = np.stack([evaluation_pixels(data, name, options) for name, data in files.items()])
     np.testing.assert_allclose(found, run.model.image_tower(expected)["mean"], rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(found, served.embed_pixels(expected)["mean"], rtol=1e-4, atol=1e-4)
     # They do not all look the same to a model.
