@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
 import scipy.linalg
+import scipy.sparse
 
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import RSUM, evaluate_scores
@@ -49,30 +49,51 @@ class CanonicalCorrelations:
     weights (Gong et al. 2014, section 3.1). Every pair counts once: an image as often as it has
     captions.
 
+    They are computed as the eigenvectors of (A + r I)^-1 C (B + s I)^-1 C^T, so that all settings
+    with the same s share the product with B, which is the largest matrix, and all with the same r
+    and s share the eigenvectors.
+
     Args:
         images: Image vectors (N, F).
         captions: Caption vectors (M, G).
         image_ids: The row of the image of each caption, (M,).
+        weights: Weights of pairs, sparse (N, M), in place of 1 for each caption with its image.
 
     Attributes:
         image_mean: Mean of the images, (F,).
         caption_mean: Mean of the captions, (G,).
+
+    Raises:
+        ValueError: If no pair has a weight.
     """
 
-    def __init__(self, images: np.ndarray, captions: np.ndarray, image_ids: np.ndarray) -> None:
-        weights = np.bincount(image_ids, minlength=len(images)).astype(np.float64)
-        self.image_mean = weights @ images / len(captions)
-        self.caption_mean = captions.mean(axis=0, dtype=np.float64)
-        centred = (images - self.image_mean) * np.sqrt(weights / len(captions))[:, None]
-        captions_of_images = np.zeros((len(images), captions.shape[1]))
-        np.add.at(captions_of_images, image_ids, captions - self.caption_mean)
-        captions_of_images /= np.sqrt(np.maximum(weights, 1) * len(captions))[:, None]
-        others = (captions - self.caption_mean) / np.sqrt(len(captions))
-        self._image_values, self._image_axes = _axes(centred)
-        self._caption_values, self._caption_axes = _axes(others)
-        self._between = self._image_axes.T @ (centred.T @ captions_of_images) @ self._caption_axes
-        self._image_variance = float((centred**2).sum() / images.shape[1])
-        self._caption_variance = float((others**2).sum() / captions.shape[1])
+    def __init__(
+        self,
+        images: np.ndarray,
+        captions: np.ndarray,
+        image_ids: np.ndarray,
+        weights: scipy.sparse.csr_array | None = None,
+    ) -> None:
+        pairs = pair_weights(image_ids, len(images)) if weights is None else weights
+        total = pairs.sum()
+        if not total > 0:
+            raise ValueError("weights: no pair of an image and a caption has one")
+        pairs = pairs / total
+        of_images, of_captions = (np.asarray(pairs.sum(axis=axis)) for axis in (1, 0))
+        self.image_mean = of_images @ images
+        self.caption_mean = of_captions @ captions
+        left, right = images - self.image_mean, captions - self.caption_mean
+        weighted = left * np.sqrt(of_images)[:, None]
+        self._image_axes = _axes(weighted)
+        if self._image_axes is not None:
+            left, weighted = left @ self._image_axes, weighted @ self._image_axes
+        self._images = weighted.T @ weighted
+        scaled = right * np.sqrt(of_captions)[:, None]
+        self._captions = scaled.T @ scaled
+        self._between = left.T @ (pairs @ right)
+        # The mean variance of a number of an image, of which ridges are multiples.
+        self._image_variance = float(np.trace(self._images) / images.shape[1])
+        self._caption_variance = float(np.trace(self._captions) / captions.shape[1])
 
     def projections(
         self,
@@ -91,30 +112,59 @@ class CanonicalCorrelations:
             exponents: Powers of the canonical correlations.
             directions: How many of the first directions are kept, no more than D; none for all.
         """
-        caption_ridges, exponents = list(caption_ridges), list(exponents)
-        kept = _kept(directions, dimension)
+        exponents, kept = list(exponents), _kept(directions, dimension)
+        sides = {ridge: self._caption_side(ridge) for ridge in caption_ridges}
         for image_ridge in image_ridges:
-            left = (self._image_values + image_ridge * self._image_variance) ** -0.5
-            for caption_ridge in caption_ridges:
-                right = (self._caption_values + caption_ridge * self._caption_variance) ** -0.5
-                u, values, v = _leading(left[:, None] * self._between * right, dimension)
-                image = self._image_axes @ (left[:, None] * u)
-                # Both maps of a direction may have the other sign: rounding must not choose it.
-                signs = np.sign(image[np.abs(image).argmax(axis=0), np.arange(image.shape[1])])
-                image *= signs
-                caption = self._caption_axes @ (right[:, None] * (v * signs))
+            for caption_ridge, side in sides.items():
+                found = self._directions(side, image_ridge, dimension)
                 for exponent in exponents:
-                    weights = values**exponent
-                    left_map, right_map = image * weights, caption * weights
                     for count in kept:
-                        yield Projections(
-                            _wide(left_map[:, :count], dimension),
-                            _wide(right_map[:, :count], dimension),
-                            image_ridge,
-                            caption_ridge,
-                            exponent,
-                            min(count, len(values)),
+                        yield self._maps(
+                            (image_ridge, caption_ridge, exponent, count), side, found, dimension
                         )
+
+    def _caption_side(self, ridge: float) -> np.ndarray:
+        """The product (G, R) of (B + s I)^-1 and C^T."""
+        return _solve(_with_ridge(self._captions, ridge * self._caption_variance), self._between.T)
+
+    def _directions(
+        self, side: np.ndarray, ridge: float, count: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The largest canonical correlations (K,), and maps of images (R, K) onto unit variance."""
+        lower = np.linalg.cholesky(_with_ridge(self._images, ridge * self._image_variance))
+        squared = _solve_lower(lower, _solve_lower(lower, self._between @ side).T)
+        size, count = len(squared), min(count, *self._between.shape)
+        squares, vectors = scipy.linalg.eigh(
+            (squared + squared.T) / 2, subset_by_index=[size - count, size - 1]
+        )
+        squares, vectors = squares[::-1], vectors[:, ::-1]
+        there = squares > _NOTHING * squares[0]
+        maps = scipy.linalg.solve_triangular(lower, vectors[:, there], trans=1, lower=True)
+        return np.sqrt(squares[there]), maps
+
+    def _maps(
+        self,
+        setting: tuple[float, float, float, int],
+        side: np.ndarray,
+        found: tuple[np.ndarray, np.ndarray],
+        dimension: int,
+    ) -> Projections:
+        """The maps of a setting: both ridges, the exponent, and the number of directions."""
+        image_ridge, caption_ridge, exponent, count = setting
+        values, left = found[0][:count], found[1][:, :count]
+        image = left if self._image_axes is None else self._image_axes @ left
+        # Both maps of a direction may have the other sign: rounding must not choose it.
+        signs = np.sign(image[np.abs(image).argmax(axis=0), np.arange(image.shape[1])])
+        weights = signs * values**exponent
+        caption = side @ (left * (weights / values))
+        return Projections(
+            _wide(image * weights, dimension),
+            _wide(caption, dimension),
+            image_ridge,
+            caption_ridge,
+            exponent,
+            len(values),
+        )
 
     def project(
         self, maps: Projections, images: np.ndarray, captions: np.ndarray
@@ -139,6 +189,10 @@ class CanonicalCorrelations:
     ) -> tuple[float, Projections]:
         """The maps with the largest sum of recalls on a split, the first of equals, and the sum.
 
+        The ridges are searched one after the other, from the first of each, until neither gains:
+        with six of each this tries 11 to 20 of the 36 pairs. Each pair is tried with all exponents
+        and numbers of directions.
+
         Args:
             dimension: D.
             grid: The options of `projections` that are combined.
@@ -146,15 +200,91 @@ class CanonicalCorrelations:
             captions: Caption vectors (M, G).
             judgements: The relevance judgements of the split.
         """
+        search = _Search(self, dimension, grid, (images, captions, judgements))
+        rsum, setting = search.run()
+        side = search.sides[setting[1]]
+        found = self._directions(side, setting[0], dimension)
+        return rsum, self._maps(setting, side, found, dimension)
 
-        def rsum(maps: Projections) -> float:
-            return evaluate_scores(self.scores(maps, images, captions), judgements).summary[RSUM]
 
-        *options, directions = grid
-        total = prod(map(len, options)) * len(_kept(directions, dimension))
-        maps = self.projections(dimension, *grid)
-        choices = Progress("choosing options of CCA", total, "settings", iterable=maps)
-        return max(((rsum(maps), maps) for maps in choices), key=lambda tried: tried[0])
+class _Search:
+    """The search of `CanonicalCorrelations.best`.
+
+    Args:
+        cca: The moments of the training split.
+        dimension: D.
+        grid: The values of each option.
+        split: Vectors of images and of captions, and the judgements, of the validation split.
+    """
+
+    def __init__(
+        self,
+        cca: CanonicalCorrelations,
+        dimension: int,
+        grid: Sequence[Any],
+        split: tuple[np.ndarray, np.ndarray, Judgements],
+    ) -> None:
+        images, captions, self.judgements = split
+        self.cca, self.dimension = cca, dimension
+        self.image_ridges, self.caption_ridges, self.exponents, directions = grid
+        self.kept = _kept(directions, dimension)
+        images = images - cca.image_mean
+        self.images = images if cca._image_axes is None else images @ cca._image_axes
+        self.captions = captions - cca.caption_mean
+        self.sides: dict[float, np.ndarray] = {}
+        self._projected: dict[float, np.ndarray] = {}
+        self._tried: dict[tuple[float, float], tuple[float, tuple[float, float, float, int]]] = {}
+
+    def run(self) -> tuple[float, tuple[float, float, float, int]]:
+        """The largest sum of recalls, and its setting."""
+        pair = self.image_ridges[0], self.caption_ridges[0]
+        with Progress("choosing the closed form", unit="settings") as bar:
+            while True:
+                before = pair
+                pair = self._best_of([(ridge, pair[1]) for ridge in self.image_ridges], bar)
+                pair = self._best_of([(pair[0], ridge) for ridge in self.caption_ridges], bar)
+                if pair == before or len(self.image_ridges) == 1 or len(self.caption_ridges) == 1:
+                    return self._tried[pair]
+
+    def _best_of(self, pairs: Sequence[tuple[float, float]], bar: Progress) -> tuple[float, float]:
+        """The pair of ridges with the largest sum, the first of equals."""
+        for pair in pairs:
+            if pair not in self._tried:
+                self._tried[pair] = max(self._measured(*pair), key=lambda tried: tried[0])
+                bar.update(len(self.exponents) * len(self.kept))
+        return max(pairs, key=lambda pair: self._tried[pair][0])
+
+    def _measured(
+        self, image_ridge: float, caption_ridge: float
+    ) -> Iterator[tuple[float, tuple[float, float, float, int]]]:
+        """The sums of recalls of all settings with two ridges."""
+        if caption_ridge not in self.sides:
+            self.sides[caption_ridge] = self.cca._caption_side(caption_ridge)
+            self._projected[caption_ridge] = self.captions @ self.sides[caption_ridge]
+        side = self.sides[caption_ridge]
+        values, maps = self.cca._directions(side, image_ridge, self.dimension)
+        images, captions = self.images @ maps, self._projected[caption_ridge] @ (maps / values)
+        for exponent in self.exponents:
+            for count in self.kept:
+                weights = values[:count] ** exponent
+                left, right = (
+                    unit_rows(vectors[:, :count] * weights).astype(np.float32)
+                    for vectors in (images, captions)
+                )
+                rsum = evaluate_scores(left @ right.T, self.judgements).summary[RSUM]
+                yield rsum, (image_ridge, caption_ridge, exponent, count)
+
+
+def pair_weights(image_ids: np.ndarray, images: int) -> scipy.sparse.csr_array:
+    """The weights (N, M) of each caption with its image: 1.
+
+    Args:
+        image_ids: The row of the image of each caption, (M,).
+        images: N.
+    """
+    count = len(image_ids)
+    places = image_ids, np.arange(count)
+    return scipy.sparse.csr_array((np.ones(count), places), shape=(images, count))
 
 
 def _kept(directions: Iterable[int], dimension: int) -> list[int]:
@@ -162,34 +292,30 @@ def _kept(directions: Iterable[int], dimension: int) -> list[int]:
     return sorted({min(count, dimension) for count in directions}, reverse=True) or [dimension]
 
 
-def _axes(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The principal variances (R,) and axes (F, R) of rows; their squares add up to variances."""
-    if len(vectors) < vectors.shape[1]:
-        values, axes = _axes(vectors.T)
-        there = values > _NOTHING * values.max(initial=0)
-        return values[there], vectors.T @ (axes[:, there] * values[there] ** -0.5)
-    values, axes = scipy.linalg.eigh(vectors.T @ vectors)
-    return np.maximum(values, 0.0), axes
+def _axes(vectors: np.ndarray) -> np.ndarray | None:
+    """An orthonormal basis (F, R) of fewer rows than numbers; None of as many or more."""
+    if len(vectors) >= vectors.shape[1]:
+        return None
+    values, axes = scipy.linalg.eigh(vectors @ vectors.T)
+    there = values > _NOTHING * values.max(initial=0)
+    basis: np.ndarray = vectors.T @ (axes[:, there] * values[there] ** -0.5)
+    return basis
 
 
-def _leading(matrix: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The largest singular values (K,) of a matrix (R, S), and their vectors (R, K) and (S, K).
+def _with_ridge(covariance: np.ndarray, ridge: float) -> np.ndarray:
+    return covariance + ridge * np.eye(len(covariance))
 
-    By the eigenvectors of the product with itself, of which only those that are wanted are
-    computed: many times faster than all singular vectors, and directions that matter here are
-    orders of magnitude above the precision lost by squaring.
-    """
-    if matrix.shape[0] > matrix.shape[1]:
-        right, values, left = _leading(matrix.T, count)
-        return left, values, right
-    size = len(matrix)
-    squares, left = scipy.linalg.eigh(
-        matrix @ matrix.T, subset_by_index=[max(0, size - count), size - 1]
-    )
-    squares, left = squares[::-1], left[:, ::-1]
-    there = squares > _NOTHING * squares[0]
-    values, left = np.sqrt(squares[there]), left[:, there]
-    return left, values, matrix.T @ (left / values)
+
+def _solve(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """The product of the inverse of a positive definite matrix and another one."""
+    solved: np.ndarray = scipy.linalg.cho_solve(scipy.linalg.cho_factor(matrix, lower=True), right)
+    return solved
+
+
+def _solve_lower(lower: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """The product of the inverse of a lower triangular matrix and another one."""
+    solved: np.ndarray = scipy.linalg.solve_triangular(lower, right, lower=True)
+    return solved
 
 
 def _wide(kernel: np.ndarray, dimension: int) -> np.ndarray:

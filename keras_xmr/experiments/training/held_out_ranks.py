@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import cache
 
 import numpy as np
 import scipy.linalg
@@ -72,6 +72,8 @@ def predict(
 ) -> tuple[np.ndarray, float, float]:
     """Ridge regression of values on inputs, with the strength that is best on held-out folds.
 
+    Strengths are tried from the middle one on, towards smaller errors: errors have one valley.
+
     Args:
         inputs: Features (N, F).
         values: The predicted values (N,); NaN is left out.
@@ -88,15 +90,26 @@ def predict(
     folds = [fold_of == fold for fold in np.unique(fold_of)]
     sums = [_sums(inputs[held], values[held]) for held in folds]
     total = [np.sum(each, axis=0) for each in zip(*sums, strict=True)]
-    errors = np.zeros(len(STRENGTHS))
-    for held, parts in zip(folds, sums, strict=True):
-        fits = _ridges(*(every - part for every, part in zip(total, parts, strict=True)))
-        for number, (slope, intercept) in enumerate(fits):
-            errors[number] += np.square(inputs[held] @ slope + intercept - values[held]).sum()
-    best = int(errors.argmin())
-    slope, intercept = list(_ridges(*total))[best]
+    others = [
+        tuple(every - part for every, part in zip(total, parts, strict=True)) for parts in sums
+    ]
+
+    @cache
+    def error(number: int) -> float:
+        """The sum of squared errors of held-out folds with one of `STRENGTHS`."""
+        fits = (_ridge(STRENGTHS[number], *parts) for parts in others)
+        return sum(
+            float(np.square(inputs[held] @ slope + intercept - values[held]).sum())
+            for held, (slope, intercept) in zip(folds, fits, strict=True)
+        )
+
+    best, previous = len(STRENGTHS) // 2, -1
+    while best != previous:
+        near = (best, best - 1, best + 1)
+        previous, best = best, min((n for n in near if 0 <= n < len(STRENGTHS)), key=error)
+    slope, intercept = _ridge(STRENGTHS[best], *total)
     spread = np.square(values).sum()
-    explained = float(1 - errors[best] / spread) if spread else 0.0
+    explained = float(1 - error(best) / spread) if spread else 0.0
     return slope, float(intercept + mean - centre @ slope), explained
 
 
@@ -106,16 +119,20 @@ def _sums(inputs: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, ...]:
     return tuple(map(np.asarray, parts))
 
 
-def _ridges(
-    count: np.ndarray, inputs: np.ndarray, values: np.ndarray, squares: np.ndarray, both: np.ndarray
-) -> Iterator[tuple[np.ndarray, float]]:
-    """Slope and intercept for each of `STRENGTHS`, by the sums of some rows."""
+def _ridge(
+    strength: float,
+    count: np.ndarray,
+    inputs: np.ndarray,
+    values: np.ndarray,
+    squares: np.ndarray,
+    both: np.ndarray,
+) -> tuple[np.ndarray, float]:
+    """Slope and intercept with a strength, by the sums of some rows."""
     centre, mean = inputs / count, values / count
     squares, target = squares - np.outer(centre, inputs), both - centre * values
-    for strength in STRENGTHS:
-        ridge = strength * np.trace(squares) / len(squares)
-        slope = scipy.linalg.solve(squares + ridge * np.eye(len(squares)), target, assume_a="pos")
-        yield slope, float(mean - centre @ slope)
+    ridge = strength * np.trace(squares) / len(squares)
+    slope = scipy.linalg.solve(squares + ridge * np.eye(len(squares)), target, assume_a="pos")
+    return slope, float(mean - centre @ slope)
 
 
 def _places(kept: np.ndarray) -> np.ndarray:

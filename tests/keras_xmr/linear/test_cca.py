@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from cca_oracle import oracle
 
-from keras_xmr.linear.cca import CanonicalCorrelations, Projections
+from keras_xmr.judgements import Judgements
+from keras_xmr.linear.cca import CanonicalCorrelations, Projections, pair_weights
+from keras_xmr.metrics import evaluate_scores
 
 
 def pairs(random, images: int, widths: tuple[int, int] = (5, 4)):
@@ -111,3 +113,47 @@ def test_the_first_directions_are_kept(random):
     assert (every.directions, one_of_them.directions) == (3, 1)
     np.testing.assert_array_equal(one_of_them.image[:, :1], every.image[:, :1])
     np.testing.assert_array_equal(one_of_them.caption[:, 1:], 0)
+
+
+def test_a_pair_that_weighs_twice_is_a_pair_that_is_there_twice(random):
+    images, captions, image_ids = pairs(random, 40)
+    weights = pair_weights(image_ids, len(images)).tolil()
+    weights[image_ids[3], 3] = 2
+    other = (image_ids[5] + 1) % 40
+    weights[other, 5] = 1
+    weights[image_ids[7], 7] = 0
+    repeated = np.concatenate([np.arange(len(captions)), [3, 5]])
+    owners = np.append(image_ids, [image_ids[3], other])
+    rows = np.delete(np.arange(len(repeated)), 7)
+    expected = CanonicalCorrelations(images, captions[repeated[rows]], owners[rows])
+    found = CanonicalCorrelations(images, captions, image_ids, weights.tocsr())
+    np.testing.assert_allclose(found.caption_mean, expected.caption_mean)
+    np.testing.assert_allclose(one(found, 3).image, one(expected, 3).image, rtol=1e-6)
+    np.testing.assert_allclose(one(found, 3).caption, one(expected, 3).caption, rtol=1e-6)
+    with pytest.raises(ValueError, match="no pair"):
+        CanonicalCorrelations(images, captions, image_ids, 0 * weights.tocsr())
+
+
+@pytest.mark.parametrize("images", [40, 4])
+def test_no_single_option_improves_the_setting_of_the_search(random, images):
+    photos, captions, image_ids = pairs(random, 60)
+    train, held = image_ids < 60 - images, image_ids >= 60 - images
+    correlations = CanonicalCorrelations(photos[: 60 - images], captions[train], image_ids[train])
+    split = photos[60 - images :], captions[held]
+    judgements = Judgements.from_pairs(image_ids[held] - (60 - images), images)
+    grid = (1.0, 0.01, 100.0), (3.0, 0.1, 0.01), (0.5, 1.0), (3, 1)
+    rsum, best = correlations.best(3, grid, *split, judgements)
+
+    def measured(maps):
+        scores = correlations.scores(maps, *split)
+        return evaluate_scores(scores, judgements).summary["rsum"]
+
+    assert rsum == measured(best)
+    tried = {
+        (maps.image_ridge, maps.caption_ridge, maps.exponent, maps.directions): measured(maps)
+        for maps in correlations.projections(3, *grid)
+    }
+    assert len(tried) == 36
+    for setting, value in tried.items():
+        if best.image_ridge == setting[0] or best.caption_ridge == setting[1]:
+            assert value <= rsum
