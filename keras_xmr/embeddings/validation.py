@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from keras_xmr.embeddings.kinds import Embedding, kind
+from keras_xmr.layers.backend import is_concrete
 from keras_xmr.parts.contracts import EmbeddingSpec, find_mismatches
 from keras_xmr.utils.errors import ArgumentError
 
@@ -127,17 +128,7 @@ def items(embedding: Embedding) -> int | None:
 
 def _tensor(value: Any, key: str, name: str) -> Any:
     # Outputs of towers and models pass unchanged.
-    if isinstance(value, keras.KerasTensor):
-        tensor = value
-    else:
-        tensor = value if keras.ops.is_tensor(value) else _as_array(value)
-        dtype = "" if tensor is None else keras.backend.standardize_dtype(tensor.dtype)
-        if "float" not in dtype:
-            raise ArgumentError(
-                f"{name}: embeddings are float tensors, not {_describe_dtype(value)}. A text tower "
-                "makes them of word ids, and `keras_xmr.load(run).embed_captions` of texts"
-            )
-        tensor = keras.ops.convert_to_tensor(tensor, "float32")
+    tensor = value if isinstance(value, keras.KerasTensor) else _floats(value, key, name)
     rank = RANKS.get(key)
     if rank is not None and len(tensor.shape) != rank:
         shape = ", ".join("NLD"[:rank]) if rank == 3 else "N, D"
@@ -147,26 +138,85 @@ def _tensor(value: Any, key: str, name: str) -> Any:
     return tensor
 
 
+def _floats(value: Any, key: str, name: str) -> Any:
+    """Returns numbers as a float32 tensor."""
+    if layout := _foreign_layout(value):
+        raise ArgumentError(
+            f"{name}: {key!r} is {layout}; losses and matchers take dense tensors with values"
+        )
+    known = value if keras.ops.is_tensor(value) else _as_array(value)
+    dtype = "" if known is None else keras.backend.standardize_dtype(known.dtype)
+    if known is None or "float" not in dtype:
+        raise ArgumentError(
+            f"{name}: embeddings are float tensors, not {_describe_dtype(value)}. A text tower "
+            "makes them of word ids, and `keras_xmr.load(run).embed_captions` of texts"
+        )
+    if key in _VECTORS and is_concrete(known):
+        _check_norms(known, key, name)
+    return keras.ops.convert_to_tensor(known, "float32")
+
+
+def _foreign_layout(value: Any) -> str:
+    """Describes a tensor that is not a dense one of known values; empty for all others."""
+    for attribute, layout in _LAYOUTS.items():
+        if getattr(value, attribute, False) is True:
+            # Keras itself calls layers with tensors without values, for the output shapes.
+            if attribute == "is_meta" and keras.ops.convert_to_tensor(0.0).is_meta:
+                continue
+            return layout
+    if type(value).__name__ in ("SparseTensor", "RaggedTensor", "BCOO"):
+        return f"a {type(value).__name__}"
+    if np.ma.is_masked(value):
+        return "masked in places, where NumPy would read what is under the mask"
+    return ""
+
+
+_LAYOUTS = {
+    "is_sparse": "a sparse tensor",
+    "is_sparse_csr": "a sparse tensor",
+    "is_nested": "a nested tensor",
+    "is_quantized": "a quantized tensor",
+    "is_meta": "a tensor of the device meta, without values",
+}
+"""Attributes of tensors of PyTorch."""
+
+
+def _check_norms(values: Any, key: str, name: str) -> None:
+    """Checks that vectors can be squared in float32: where they overflow, cosines would be 0.
+
+    Raises:
+        ArgumentError: If all are finite, and some are too long. Values that are not finite pass, as
+            a loss in half precision may have them and tell its caller by NaN.
+    """
+    if str(getattr(values, "device", "cpu")).startswith(("cuda", "mps", "xpu")):
+        return  # Reading them would make the processor wait.
+    array = np.asarray(to_numpy(values)).reshape(-1)
+    if array.dtype.kind != "f" or array.dtype.itemsize < 4:
+        return  # The largest numbers of half precision are far below.
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.dot(array, array) < _LARGEST**2 or not np.isfinite(array).all():
+            return
+        if (largest := np.abs(array).max()) < _LARGEST:
+            return
+    raise ArgumentError(
+        f"{name}: {key!r} has numbers up to {largest:.3g}, which float32 cannot square: divide the "
+        "vectors by their norms"
+    )
+
+
+_LARGEST = 1e18
+"""Numbers up to here can be squared and added up in float32."""
+
+
 def _as_array(value: Any) -> np.ndarray | None:
     """Returns numbers as an array that every framework takes; None if it is none of numbers."""
     try:
         array = np.asarray(to_numpy(value))
     except (TypeError, ValueError):
         return None
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        array = array.astype(np.float64)  # Such as float128, which no framework has.
     return array if array.dtype.kind in "biuf" else None
-
-
-def has_values(value: Any) -> bool:
-    """Says whether the values of a tensor are known, and not only its shape, as in a graph."""
-    if isinstance(value, keras.KerasTensor):
-        return False
-    if not keras.ops.is_tensor(value):
-        return True
-    try:
-        keras.ops.convert_to_numpy(value)
-    except (TypeError, AttributeError, NotImplementedError):
-        return False
-    return True
 
 
 def to_numpy(value: Any) -> Any:

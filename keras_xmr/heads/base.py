@@ -13,7 +13,7 @@ from keras_xmr.embeddings.validation import RANKS, described, shape_text
 from keras_xmr.heads.pooling import Pooling
 from keras_xmr.parts.contracts import HeadContract
 from keras_xmr.parts.part import Part
-from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.errors import ArgumentError, UserError
 
 PoolingMaker = Callable[[], Pooling] | dict[str, Any]
 """Makes a new pooling at each call; or the config of a pooling."""
@@ -45,6 +45,11 @@ class Head(Part):
         super().__init__(**kwargs)
         self.supports_masking = True
         self.dimension = dimension
+        if pooling is not None and not isinstance(pooling, dict) and not callable(pooling):
+            raise ArgumentError(
+                f"{type(self).__name__} takes a function that makes its pooling, such as lambda: "
+                f"keras_xmr.heads.pooling.Mean({dimension}), not {described(pooling)}"
+            )
         if isinstance(pooling, dict):
             pooling = partial(keras.saving.deserialize_keras_object, pooling)
         self._make_pooling = pooling

@@ -50,6 +50,7 @@ class Gaussian(Head):
 
     CONTRACT = HeadContract(
         kind="gaussian",
+        only_with={"variance_floor": {"variance": ("softplus", "relu")}},
         when=(
             ({"local_attention": True}, {"attends": True}),
             ({"variance_pooling": "bi_gru"}, {"even": True}),

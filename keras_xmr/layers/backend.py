@@ -48,6 +48,56 @@ def read_variables(*variables: Any) -> list[Tensor]:
     return [ops.convert_to_tensor(v) if v.trainable else ops.copy(v) for v in variables]
 
 
+def is_concrete(value: Any) -> bool:
+    """Says whether the values of a tensor can be read: not in a graph or a transformation.
+
+    What is no tensor can be read, except by `torch.compile`, which traces arrays of NumPy, too.
+    """
+    if isinstance(value, keras.KerasTensor):
+        return False
+    if backend() == "torch":
+        from keras_xmr.layers.torch_paths import is_concrete
+
+        return is_concrete(value)
+    if not ops.is_tensor(value):
+        return True
+    if backend() == "tensorflow":
+        return hasattr(value, "numpy")
+    import jax
+
+    return not isinstance(value, jax.core.Tracer)
+
+
+def with_gradient(function: Callable[..., Tensor], values: Tensor, *constants: Tensor) -> Tensor:
+    """Computes numbers of vectors, with a gradient that is computed at the same time.
+
+    Args:
+        function: Makes the number of each vector, and its gradient, in one array: (N, 1 + M).
+        values: Vectors (N, M).
+        *constants: Further arguments of the function, without a gradient.
+
+    Returns:
+        The numbers (N,).
+    """
+    if backend() == "torch":
+        from keras_xmr.layers.torch_paths import with_gradient
+
+        return with_gradient(function, values, *constants)
+
+    @ops.custom_gradient
+    def compute(values: Tensor) -> tuple[Tensor, Any]:
+        both = function(values, *constants)
+
+        def gradient(*arguments: Tensor, upstream: Tensor = None) -> Tensor:
+            if upstream is None:
+                (upstream,) = arguments
+            return upstream[:, None] * both[:, 1:]
+
+        return both[:, 0], gradient
+
+    return compute(values)
+
+
 class GivenSeed(keras.random.SeedGenerator):
     """A seed of Keras that is two given numbers, in place of a state of its own.
 

@@ -14,12 +14,11 @@ from keras_xmr.embeddings.validation import (
     as_embedding,
     check_fit,
     described,
-    has_values,
     items,
     to_numpy,
 )
 from keras_xmr.judgements.relation import as_array, check_image_ids
-from keras_xmr.layers.backend import split_seed
+from keras_xmr.layers.backend import is_concrete, split_seed
 from keras_xmr.parts.contracts import LossContract, MatcherContract
 from keras_xmr.parts.part import Part
 from keras_xmr.utils.errors import ArgumentError
@@ -35,7 +34,7 @@ def _positives(image_ids: Any, positives: Any, images: int | None, captions: int
         return {"positives": _matrix(positives, "positives", (images, captions), "bool")}
     if images is None or captions is None:
         raise ArgumentError("the first axis of embeddings is of a known size; set it in the graph")
-    if not has_values(image_ids):
+    if not is_concrete(image_ids):
         rows = ops.cast(image_ids, "int32")
     else:
         known = check_image_ids(to_numpy(image_ids), images, captions)
@@ -52,14 +51,14 @@ def _relevance(loss: Any, relevance: Any, shape: Any) -> Tensor:
             "image_ids)"
         )
     matrix = _matrix(relevance, "relevance", tuple(shape), "float32")
-    if has_values(matrix) and ops.convert_to_numpy(ops.min(matrix)) < 0:
+    if is_concrete(matrix) and ops.convert_to_numpy(ops.min(matrix)) < 0:
         raise ArgumentError("relevance is from 0 on, and some of it is negative")
     return matrix
 
 
 def _matrix(values: Any, name: str, shape: tuple[int | None, ...], dtype: str) -> Tensor:
     """Returns finite numbers of all images and captions, as a tensor of this shape."""
-    if has_values(values):
+    if is_concrete(values):
         values = as_array(to_numpy(values), name)
         if values.dtype.kind not in "biuf" or not np.isfinite(values).all():
             raise ArgumentError(f"{name}: a matrix of finite numbers is needed, not {values.dtype}")

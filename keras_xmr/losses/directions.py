@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from keras_xmr.embeddings.kinds import Embedding, Tensor
-from keras_xmr.embeddings.validation import has_values
+from keras_xmr.layers.backend import is_concrete
 from keras_xmr.losses.base import Loss, Relations
 from keras_xmr.parts.contracts import LossContract
 from keras_xmr.parts.option_types import Reduction
@@ -81,7 +81,7 @@ class Direction:
             rows, columns = self.relations["pairs"][0], self.relations["pairs"][1]
             return rows, columns, ops.ones_like(rows, dtype="float32")
         positives = self.positives
-        if keras.backend.backend() == "jax" and not has_values(positives):
+        if keras.backend.backend() == "jax" and not is_concrete(positives):
             rows, columns = (ops.reshape(part, (-1,)) for part in _all_pairs(*positives.shape))
             return rows, columns, ops.cast(ops.reshape(positives, (-1,)), "float32")
         rows, columns = ops.nonzero(positives)

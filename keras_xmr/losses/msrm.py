@@ -17,6 +17,7 @@ from keras_xmr.losses.base import Relations
 from keras_xmr.losses.directions import Direction, DirectionsLoss
 from keras_xmr.parts.contracts import LossContract
 from keras_xmr.parts.option_types import NonNegativeFloat, PositiveFloat, PositiveInt
+from keras_xmr.utils.errors import ArgumentError
 
 
 class _QueryLoss(DirectionsLoss):
@@ -57,6 +58,7 @@ class MahalanobisContrastive(_QueryLoss):
 
     def direction_loss(self, direction: Direction, part: str, step: Tensor) -> Tensor:
         distance = query_distances(direction.queries, direction.candidates)
+        _check_candidates(self, distance)
         return match_loss(-self.temperature * distance, direction.positives)
 
 
@@ -125,12 +127,26 @@ class HypergraphContrastive(_QueryLoss):
 
     def direction_loss(self, direction: Direction, part: str, step: Tensor) -> Tensor:
         distance = query_distances(direction.queries, direction.candidates)
+        _check_candidates(self, distance)
         relation = ops.where(direction.positives, 1.0, ops.exp(-self.alpha * distance))
         nodes = direction.candidates["mean"]
         for convolution in getattr(self, part):
             nodes = convolution(nodes, ops.transpose(relation))
         logits = self.cosine_scale * distances.cosine(direction.queries["mean"], nodes)
         return match_loss(logits, direction.positives)
+
+
+def _check_candidates(loss: DirectionsLoss, logits: Tensor) -> None:
+    """Checks that queries have two candidates at least.
+
+    Raises:
+        ArgumentError: If they have one, which has all of the probability whether it matches or not.
+    """
+    if logits.shape[1] == 1:
+        raise ArgumentError(
+            f"{type(loss).__name__} compares the candidates of a query, and there is only one: "
+            "give at least 2 images and 2 captions, and drop a smaller last batch"
+        )
 
 
 def query_distances(queries: Embedding, candidates: Embedding) -> Tensor:

@@ -16,6 +16,7 @@ from keras_xmr.parts.option_types import (
     PositiveFloat,
     Reduction,
 )
+from keras_xmr.utils.errors import ArgumentError
 
 
 class AdaptiveOfflineQuintuplet(Loss):
@@ -83,13 +84,19 @@ class AdaptiveOfflineQuintuplet(Loss):
         step: Tensor | None = None,
     ) -> dict[str, Tensor]:
         third = min(scores.shape) // 3
+        if not third:
+            raise ArgumentError(
+                f"AdaptiveOfflineQuintuplet takes a third of a batch as anchors, and one of "
+                f"{scores.shape[0]} images and {scores.shape[1]} captions has none: give at least "
+                "3 of each, and drop a smaller last batch"
+            )
         rivals = ops.where(relations["positives"], LOWEST, scores)
         then = self.switch_after_warm_up(
             step,
             lambda: self._over_all(scores[: 3 * third, : 3 * third], rivals, third),
             lambda: self._over_hard(ops.diagonal(scores)[:third], rivals, third),
         )
-        then = then if self.reduction == "sum" else then / max(third, 1)
+        then = then if self.reduction == "sum" else then / third
         return {part: then[place] for place, part in enumerate(self.CONTRACT.parts)}
 
     def _over_hard(self, matches: Tensor, rivals: Tensor, third: int) -> Tensor:
@@ -118,4 +125,4 @@ class AdaptiveOfflineQuintuplet(Loss):
         rivals = rivals[:size, :size]
         hinges = ops.relu(self.margin + rivals - matches[:, None])
         hinges = hinges + ops.relu(self.margin + rivals - matches[None, :])
-        return ops.stack([ops.sum(hinges) / max(3 * size, 1), ops.zeros(()), ops.zeros(())])
+        return ops.stack([ops.sum(hinges) / (3 * size), ops.zeros(()), ops.zeros(())])

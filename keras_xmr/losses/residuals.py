@@ -64,7 +64,7 @@ class SetUniformity(_ResidualsLoss):
     def sets_loss(self, residuals: Any) -> Any:
         size = residuals.shape[1]
         if size == 1:
-            return ops.zeros(())
+            return ops.sum(residuals[:, :0])  # 0, by which a value can be differentiated.
         # |x - y|^2 of unit vectors is 2 - 2 cos.
         distances = 2.0 * (1.0 - _products(l2_normalize(residuals)))
         kernel = ops.exp(-self.temperature * distances) * (1.0 - ops.eye(size))

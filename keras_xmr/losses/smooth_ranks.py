@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_xmr.embeddings import Embedding, Tensor, distances
 from keras_xmr.embeddings.kinds import vectors
+from keras_xmr.layers.backend import with_gradient
 from keras_xmr.losses.directions import Direction, DirectionsLoss
 from keras_xmr.parts.contracts import LossContract
 from keras_xmr.parts.option_types import PositiveFloat
@@ -49,19 +50,10 @@ def smooth_asp(values: Tensor, other_ranks: Tensor, temperature: float) -> Tenso
         Float32 (N,).
     """
 
-    @ops.custom_gradient
-    def asp(values: Tensor) -> tuple[Tensor, Any]:
-        # The value first, then the gradient, in one array: (N, 1 + M).
-        both = _in_blocks(_asp_and_gradient, (values / temperature, other_ranks))
+    def asp(values: Tensor, other_ranks: Tensor) -> Tensor:
+        return _in_blocks(_asp_and_gradient, (values, other_ranks))
 
-        def gradient(*arguments: Tensor, upstream: Tensor = None) -> Tensor:
-            if upstream is None:
-                (upstream,) = arguments
-            return upstream[:, None] * both[:, 1:] / temperature
-
-        return both[:, 0], gradient
-
-    return asp(values)
+    return with_gradient(asp, values / temperature, other_ranks)
 
 
 def _before(rows: Tensor) -> Tensor:

@@ -228,6 +228,7 @@ def _deviation_of_others(scores: Any) -> Any:
     centered = scores - ops.mean(scores, axis=-1, keepdims=True)
     squares = ops.sum(centered * centered, axis=-1, keepdims=True)
     squares = squares - centered * centered * (1.0 + 1.0 / ops.maximum(others, 1.0))
+    squares = ops.where(others > 1.0, squares, 0.0)  # One number does not deviate.
     return distances.root(squares / ops.maximum(others - 1.0, 1.0), smallest=1e-12)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from keras import ops
 
 from keras_xmr.embeddings import Embedding, distances, points
+from keras_xmr.layers import l2_normalize
 from keras_xmr.matchers.base import LogitMatcher, Matcher
 from keras_xmr.parts.contracts import MatcherContract, SearchContract
 from keras_xmr.parts.option_types import PositiveFloat
@@ -63,10 +64,7 @@ class MeanCosine(Matcher):
 
     def call(self, image: Embedding, caption: Embedding) -> Any:
         # The mean of all inner products is the inner product of the means.
-        centers = [
-            ops.mean(ops.normalize(points(e), axis=-1, order=2, epsilon=1e-12), axis=1)
-            for e in (image, caption)
-        ]
+        centers = [ops.mean(l2_normalize(points(e)), axis=1) for e in (image, caption)]
         return ops.matmul(centers[0], ops.transpose(centers[1]))
 
 

@@ -40,7 +40,8 @@ class Contract(BaseModel):
     Attributes:
         when: Pairs of options and fields: with these options, the declaration has these fields.
             True means any value but 0, false and null.
-        only_with: Options without effect unless others have certain values, by name.
+        only_with: Options without effect unless others have a certain value, or one of a tuple of
+            values, by name.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -91,7 +92,12 @@ class Contract(BaseModel):
                 yield name, f"has no effect without {other}; give it a value above 0"
             else:
                 value = options.get(other)
-                yield name, f"has no effect with {other} {value!r}; write {other}: {wanted}"
+                choices = wanted if isinstance(wanted, tuple) else (wanted,)
+                yield (
+                    name,
+                    f"has no effect with {other} {value!r}; write {other}: "
+                    f"{' or '.join(map(str, choices))}",
+                )
 
     def named_options(self) -> set[str]:
         """Names of the options in the declaration."""
@@ -104,10 +110,15 @@ class Contract(BaseModel):
 
 
 def _hold(conditions: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
-    """Whether options meet conditions; True means any value but 0, false and null."""
+    """Whether options meet conditions: True means any value but 0, false and null."""
+
+    def holds(value: Any, wanted: Any) -> bool:
+        if isinstance(wanted, tuple):
+            return value in wanted
+        return bool(value) if wanted is True else value == wanted
+
     return all(
-        name in options and (bool(options[name]) if wanted is True else options[name] == wanted)
-        for name, wanted in conditions.items()
+        name in options and holds(options[name], wanted) for name, wanted in conditions.items()
     )
 
 

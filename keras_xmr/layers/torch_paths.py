@@ -1,0 +1,51 @@
+"""What PyTorch needs apart: gradients of its own, and whether values can be read.
+
+Imported where Keras runs on PyTorch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+Tensor = torch.Tensor
+
+
+def is_concrete(value: Any) -> bool:
+    """Says whether the values of a tensor can be read: in no graph and no transformation."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return False
+    return not isinstance(value, Tensor) or not value.is_meta
+
+
+class _WithGradient(torch.autograd.Function):
+    """Numbers of vectors, whose gradient was computed with them; see `with_gradient`."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(function: Any, values: Tensor, *constants: Tensor) -> tuple[Tensor, Tensor]:
+        both = function(values, *constants)
+        return both[:, 0], both[:, 1:]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.function = inputs[0]
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(output[1], *inputs[1:])
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor, _: Any) -> Any:
+        gradient, values, *constants = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            # A further derivative is wanted, which what was saved does not have.
+            gradient = ctx.function(values, *constants)[:, 1:]
+        return None, upstream[:, None] * gradient, *(None for _ in constants)
+
+
+def with_gradient(function: Callable[..., Tensor], values: Tensor, *constants: Tensor) -> Tensor:
+    """See `keras_xmr.layers.backend.with_gradient`."""
+    numbers: Tensor = _WithGradient.apply(function, values, *constants)[0]
+    return numbers

@@ -1,0 +1,125 @@
+"""Inputs that no loss can use are refused, and odd ones that it can are right, with any backend."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+from autodiff import evaluated, gradients
+
+from keras_xmr import heads, losses, matchers
+from keras_xmr.utils.errors import ArgumentError
+
+torch_only = pytest.mark.skipif(keras.backend.backend() != "torch", reason="of PyTorch")
+
+
+@pytest.fixture
+def points(random):
+    return random.normal(size=(4, 8)).astype(np.float32)
+
+
+def test_masked_arrays_are_refused(points):
+    masked = np.ma.masked_array(points, mask=points > 0)
+    for part in (losses.NTXent(), matchers.Cosine()):
+        with pytest.raises(ArgumentError, match="images: 'mean' is masked in places"):
+            part(masked, points)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_numbers_beyond_float32_are_refused(points, dtype):
+    with pytest.raises(ArgumentError, match="float32 cannot square"):
+        losses.NTXent()(points.astype(dtype) * dtype(1e20), points)
+    assert np.isfinite(evaluated(losses.NTXent(), points * np.float32(1e16), points))
+
+
+def test_numbers_that_are_not_finite_pass(points):
+    points[0, 0] = np.inf
+    assert np.isnan(evaluated(losses.NTXent(), points, points))
+
+
+def test_longer_floats_than_any_framework_has(points):
+    long = points.astype(np.longdouble)
+    np.testing.assert_allclose(losses.NTXent()(long, points), losses.NTXent()(points, points))
+
+
+@torch_only
+def test_tensors_that_are_not_dense_are_refused(points):
+    import torch
+
+    dense = torch.tensor(points)
+    odd = {
+        "sparse": dense.to_sparse(),
+        "nested": torch.nested.nested_tensor([dense, dense]),
+        "quantized": torch.quantize_per_tensor(dense, 0.1, 0, torch.qint8),
+        "meta": dense.to("meta"),
+    }
+    for name, tensor in odd.items():
+        with pytest.raises(ArgumentError, match=f"images: 'mean' is a .*{name}"):
+            losses.NTXent()(tensor, dense)
+
+
+@pytest.mark.parametrize("name", ["MahalanobisContrastive", "HypergraphContrastive"])
+def test_a_query_needs_two_candidates(points, name):
+    loss = getattr(losses, name)()
+    if not loss.built:
+        loss.build(None, *[{"mean": points.shape}] * 2)
+    for ids, *sides in (([0], points, points[:1]), ([0] * 4, points[:1], points)):
+        with pytest.raises(ArgumentError, match="there is only one: give at least 2 images"):
+            evaluated(lambda *given, ids=ids: loss(*given, ids), *sides)
+
+
+def test_quintuplets_need_three_pairs(points):
+    with pytest.raises(ArgumentError, match="2 images and 2 captions has none: give at least 3"):
+        losses.AdaptiveOfflineQuintuplet()(points[:2], points[:2])
+
+
+def test_sets_of_one_have_a_gradient(points):
+    def value(residuals):
+        sets = {"points": residuals, "residuals": residuals}
+        return losses.SetUniformity()(sets, sets)
+
+    found, (slope,) = gradients(value, [points[:, None]])
+    assert found == 0
+    np.testing.assert_array_equal(slope, np.zeros((4, 1, 8)))
+
+
+def test_one_number_does_not_deviate(random):
+    points = random.normal(size=(2, 3, 8)).astype(np.float32)
+    loss, captions = losses.VarianceAwareWeighting(sigma_of="scores"), points[:, 0]
+    ones = losses.VarianceAwareWeighting(sigma="one")
+    found, expected = evaluated(
+        lambda sets, one: [part({"points": sets}, one) for part in (loss, ones)], points, captions
+    )
+    assert found == expected
+
+
+def test_a_pooling_is_made_by_a_function():
+    with pytest.raises(ArgumentError, match=r"PIENet takes a function .*Mean\(8\), not 'mean'"):
+        heads.PIENet(8, "mean")
+
+
+def test_a_floor_needs_a_variance_that_has_one():
+    with pytest.raises(ArgumentError, match=r"variance_floor: .*write variance: softplus or relu"):
+        heads.Gaussian(8, lambda: None, variance_floor=0.1)
+    assert heads.Gaussian.CONTRACT.only_with["variance_floor"]
+
+
+@torch_only
+def test_the_second_derivative_of_daa(random):
+    import torch
+
+    loss = losses.DAA(temperature=0.1, relevance_temperature=0.1)
+    images, captions, way = random.normal(size=(3, 5, 8))
+    relevance = random.uniform(size=(5, 5))
+    captions = torch.tensor(captions, dtype=torch.float32)
+
+    def slope(moved, create_graph=False):
+        given = torch.tensor(moved, dtype=torch.float32, requires_grad=True)
+        value = loss(given, captions, relevance=relevance)
+        return given, torch.autograd.grad(value, given, create_graph=create_graph)[0]
+
+    given, first = slope(images, create_graph=True)
+    (found,) = torch.autograd.grad((first * torch.tensor(way, dtype=torch.float32)).sum(), given)
+    ends = [slope(images + step * way)[1].numpy() for step in (1e-3, -1e-3)]
+    expected = (ends[0] - ends[1]) / 2e-3
+    assert np.linalg.norm(found.numpy() - expected) < 0.02 * np.linalg.norm(expected)
