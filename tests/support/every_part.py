@@ -75,7 +75,7 @@ LOSSES: dict[str, Case] = {
     "SetUniformity": Case(losses.SetUniformity, ("residuals", "residuals")),
     "DynamicOrthogonality": Case(losses.DynamicOrthogonality, ("residuals", "point")),
     "DynamicOrthogonality_products": Case(
-        lambda: losses.DynamicOrthogonality(masked=False, normalize=False), ("residuals", "point")
+        lambda: losses.DynamicOrthogonality(normalize=False), ("residuals", "point")
     ),
     "MMD": Case(losses.MMD, SETS),
 }
@@ -126,7 +126,6 @@ def embedding(kind: str, items: int, random: np.random.Generator) -> Arrays:
         return {
             "points": normal(items, SIZE, DIMENSION),
             "residuals": normal(items, SIZE, DIMENSION),
-            "mask": (normal(items, DIMENSION) > -0.5).astype(np.float32),
         }
     if kind == "rectangle":
         return {"mean": normal(items, DIMENSION), "offset": np.abs(normal(items, DIMENSION))}
