@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field, model_validator
 
 from data_pipelines.sources import AnySource
-from keras_xmr.parts.sections import Section
+from keras_xmr.parts.section import Section
 
 MANIFEST = "manifest.json"
 """File in a folder of records that is written last."""

@@ -24,7 +24,7 @@ from pydantic import (
 )
 
 from data_pipelines.photo_files import UnreadableError
-from keras_xmr.parts.sections import OneChoice
+from keras_xmr.parts.registry import OneChoice
 from keras_xmr.utils.documentation import page
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import user_path

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from keras_xmr.commands._quiet import import_tensorflow
 from keras_xmr.experiments.config.loader import ConfigError, find_config, load_config
-from keras_xmr.experiments.config.model_compatibility import is_as_published
+from keras_xmr.experiments.config.model_facts import is_as_published
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.runs.cluster import cluster_of
 from keras_xmr.experiments.runs.folder import RunFolder, load_run

@@ -25,7 +25,7 @@ from keras_xmr.experiments.build import (
     encoder_tokenizer,
     restore_tokenizer,
 )
-from keras_xmr.experiments.config.model_compatibility import is_as_published, why_not_indexed
+from keras_xmr.experiments.config.model_facts import is_as_published, why_not_indexed
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.evaluation.advice import advice, advice_before_training, larger_split
 from keras_xmr.experiments.evaluation.baselines import add_baselines

@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_xmr.embeddings.kinds import Embedding, kind
 from keras_xmr.layers.backend import is_concrete
-from keras_xmr.parts.contracts import EmbeddingSpec, find_mismatches
+from keras_xmr.parts.contracts import EmbeddingSpec
 from keras_xmr.utils.errors import ArgumentError
 
 RANKS = {
@@ -89,7 +89,7 @@ def check_fit(part: Any, image: Embedding, caption: Embedding, matcher: Any = No
     made = EmbeddingSpec(kind(image), image.keys()), EmbeddingSpec(kind(caption), caption.keys())
     has_means = "mean" in image and "mean" in caption
     log_odds = has_means if matcher is None else matcher.contract.log_odds
-    for mismatch in find_mismatches(part.contract, *made, log_odds):
+    for mismatch in part.contract.mismatches(*made, log_odds):
         hint = {
             "kinds": f", not {made[0].kind} and {made[1].kind}: {_accepted(part)}",
             "keys": ", which neither side has. Heads make them: PIENet, SlotAttention and "

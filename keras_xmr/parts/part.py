@@ -11,7 +11,7 @@ import keras
 from pydantic import ValidationError
 
 from keras_xmr.parts.contracts import Declared, first_mistake
-from keras_xmr.parts.registry import options_of
+from keras_xmr.parts.registry import options_are_checked, options_of
 from keras_xmr.utils.errors import ArgumentError
 from keras_xmr.utils.naming import snake_case
 
@@ -78,7 +78,8 @@ class Part(Declared, RecordedLayer):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         part = super().__new__(cls, *args, **kwargs)
-        _check_options(cls, part._arguments)
+        if not options_are_checked(cls):
+            _check_options(cls, part._arguments)
         return part
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

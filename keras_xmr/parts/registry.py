@@ -11,20 +11,31 @@ for re-rankers and metrics.
 
 from __future__ import annotations
 
+import abc
 import importlib
 import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
 from functools import cache
 from types import SimpleNamespace
 from typing import Any, ClassVar, Literal, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationError,
+    create_model,
+)
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 from keras_xmr.parts import option_types
-from keras_xmr.utils.messages import nearest
+from keras_xmr.utils.messages import cut, nearest
 from keras_xmr.utils.naming import snake_case
 from keras_xmr.utils.plugins import PluginError, plugin_classes
 
@@ -41,6 +52,20 @@ FAMILIES: Mapping[str, tuple[str, str]] = {
 """The package of each family of parts, and the base class of all of them."""
 
 _NUMPY_ALONE = ("reranker", "metric")
+
+
+_CHECKED: ContextVar[type | None] = ContextVar("_CHECKED", default=None)
+
+
+def options_are_checked(cls: type) -> bool:
+    """Whether a section of a config that is building this class has checked its options.
+
+    It says so once: a part of the same class that the constructor makes is checked.
+    """
+    is_checked = _CHECKED.get() is cls
+    if is_checked:
+        _CHECKED.set(None)
+    return is_checked
 
 
 class Choice(BaseModel):
@@ -77,12 +102,60 @@ class Choice(BaseModel):
         Args:
             **arguments: Arguments of the constructor that are not options.
         """
-        return self.part(**self.options(), **arguments)
+        token = _CHECKED.set(self.part)
+        try:
+            return self.part(**self.options(), **arguments)
+        finally:
+            _CHECKED.reset(token)
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
         """Returns the defaults of the options."""
         return {name: field.default for name, field in cls.model_fields.items()}
+
+
+class OneChoice(abc.ABC):
+    """Annotation of a field that holds one of several config sections, chosen by its `name`.
+
+    They are looked up when a value is validated. A name alone is a section without options.
+    """
+
+    @abc.abstractmethod
+    def choices(self) -> Mapping[str, type[BaseModel]]:
+        """Returns every section by name."""
+
+    def why_not_found(self, name: str) -> str:
+        """Returns what is wrong with the class of an unknown name; empty if there is none."""
+        del name
+        return ""
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self._choose)
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {"type": "object"}
+
+    def _choose(self, value: Any) -> BaseModel:
+        choices = self.choices()
+        if isinstance(value, BaseModel) and type(value) in choices.values():
+            return value
+        fields = {"name": value} if isinstance(value, str) else value
+        if not isinstance(fields, dict):
+            raise ValueError(f"got {value!r}; write the name of one of {', '.join(choices)}")
+        name = fields.get("name")
+        if name is None:
+            raise ValueError("this section needs a `name`, which selects its component")
+        if not isinstance(name, str) or name not in choices:
+            why = self.why_not_found(str(name))
+            why = why or f"got {cut(repr(name))}, which is not known.{nearest(str(name), choices)}"
+            error = PydanticCustomError("value_error", "{error}", {"error": why})
+            details = InitErrorDetails(type=error, loc=("name",), input=name)
+            raise ValidationError.from_exception_data("choice", [details])
+        return choices[name].model_validate(fields)
 
 
 import_context: Callable[[], AbstractContextManager[Any]] = nullcontext
@@ -211,3 +284,33 @@ def _documented_args(cls: type) -> dict[str, str]:
             entries = re.findall(r"^    (\w+): (.*?)(?=^    [\w*]+: |\Z)", section[1], re.M | re.S)
             found |= {name: " ".join(words.split()) for name, words in entries}
     return found
+
+
+class OneOf(OneChoice):
+    """Marks a field that chooses one part of a family by its `name`.
+
+    Args:
+        family: The family, a key of `keras_xmr.parts.registry.FAMILIES`.
+        **extra: Further fields of the section, as pydantic field definitions. An option of the
+            part takes the place of a field of its name.
+    """
+
+    def __init__(self, family: str, **extra: Any) -> None:
+        self.family = family
+        self.extra = extra
+        self._sections: dict[type, type[Choice]] = {}
+
+    def choices(self) -> dict[str, type[Choice]]:
+        """Returns the section of each part of the family, by name."""
+        return {name: self._section(cls) for name, cls in components(self.family).items()}
+
+    def why_not_found(self, name: str) -> str:
+        """Returns what is wrong with the class of an unknown name; empty if there is none."""
+        return why_not_found(self.family, name)
+
+    def _section(self, cls: type) -> type[Choice]:
+        if cls not in self._sections:
+            section = options_of(cls)
+            extra = {n: field for n, field in self.extra.items() if n not in section.model_fields}
+            self._sections[cls] = create_model(section.__name__, __base__=section, **extra)
+        return self._sections[cls]

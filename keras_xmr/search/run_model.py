@@ -22,7 +22,7 @@ from data_pipelines.text import Tokenizer, split_words
 from keras_xmr import embeddings
 from keras_xmr.encoders import EncoderError, InputSpec
 from keras_xmr.experiments.build import PHOTOS, restore_tokenizer
-from keras_xmr.experiments.config.model_compatibility import why_not_indexed
+from keras_xmr.experiments.config.model_facts import why_not_indexed
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.evaluation.embed import tower_graph
 from keras_xmr.experiments.runs.folder import RunFolder, load_run

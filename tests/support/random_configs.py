@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from data_pipelines.options import ImageOptions, TextOptions
 from keras_xmr.experiments.config.loader import find_config, load_config
-from keras_xmr.experiments.config.run_compatibility import PARTS, check
+from keras_xmr.experiments.config.rules import PARTS, mistakes
 from keras_xmr.experiments.config.schema import (
     Config,
     EvaluationOptions,
@@ -88,9 +88,9 @@ class RandomConfigs:
             except ValidationError as error:
                 self.refused.append(str(error))
                 continue
-            mistakes = list(check(config))
-            self.refused += mistakes
-            if not mistakes:
+            found = list(mistakes(config))
+            self.refused += found
+            if not found:
                 yield config
 
     def _told(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from data_pipelines.options import DataOptions
-from keras_xmr.experiments.config.run_compatibility import check
+from keras_xmr.experiments.config.rules import mistakes
 from keras_xmr.experiments.config.schema import Config, EvaluationOptions, RelevanceOptions
 from keras_xmr.experiments.config.yaml_file import (
     ConfigError,
@@ -154,9 +154,9 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     draft = _changed(path, overrides)
     _use_plugins(draft)
     config = _validated(Config, draft, draft.data)
-    mistakes = [(draft.place(key_parts(text.partition(":")[0])), text) for text in check(config)]
-    if mistakes:
-        raise _error_of([": ".join(mistake) for mistake in mistakes])
+    found = [(draft.place(key_parts(text.partition(":")[0])), text) for text in mistakes(config)]
+    if found:
+        raise _error_of([": ".join(mistake) for mistake in found])
     return config
 
 

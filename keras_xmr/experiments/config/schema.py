@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, create_model
+from pydantic import AfterValidator, BeforeValidator, ByteSize, Field
 
 from data_pipelines.options import DataOptions
 from keras_xmr.judgements.files import JudgementOptions, Unjudged
@@ -22,39 +22,9 @@ from keras_xmr.parts.option_types import (
     RelevanceMeasure,
     RelevanceTokenizer,
 )
-from keras_xmr.parts.registry import Choice, components, options_of, why_not_found
-from keras_xmr.parts.sections import OneChoice, Section
+from keras_xmr.parts.registry import Choice, OneOf
+from keras_xmr.parts.section import Section
 from keras_xmr.utils.messages import cut, nearest
-
-
-class OneOf(OneChoice):
-    """Marks a field that chooses one part of a family by its `name`.
-
-    Args:
-        family: The family, a key of `keras_xmr.parts.registry.FAMILIES`.
-        **extra: Further fields of the section, as pydantic field definitions. An option of the
-            part takes the place of a field of its name.
-    """
-
-    def __init__(self, family: str, **extra: Any) -> None:
-        self.family = family
-        self.extra = extra
-        self._sections: dict[type, type[Choice]] = {}
-
-    def choices(self) -> dict[str, type[Choice]]:
-        """Returns the section of each part of the family, by name."""
-        return {name: self._section(cls) for name, cls in components(self.family).items()}
-
-    def why_not_found(self, name: str) -> str:
-        """Returns what is wrong with the class of an unknown name; empty if there is none."""
-        return why_not_found(self.family, name)
-
-    def _section(self, cls: type) -> type[Choice]:
-        if cls not in self._sections:
-            section = options_of(cls)
-            extra = {n: field for n, field in self.extra.items() if n not in section.model_fields}
-            self._sections[cls] = create_model(section.__name__, __base__=section, **extra)
-        return self._sections[cls]
 
 
 def weight_of(loss: Choice) -> float:

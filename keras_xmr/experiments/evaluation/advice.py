@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from data_pipelines.sources import Split
-from keras_xmr.experiments.config.model_compatibility import is_as_published
+from keras_xmr.experiments.config.model_facts import is_as_published
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.metrics import TOO_FEW
 from keras_xmr.utils.documentation import page

@@ -11,7 +11,7 @@ from data_pipelines.sources import Split
 from data_pipelines.text import Tokenizer
 from keras_xmr.experiments.build import further_matcher
 from keras_xmr.experiments.config.fidelity import fidelity_of
-from keras_xmr.experiments.config.model_compatibility import is_as_published
+from keras_xmr.experiments.config.model_facts import is_as_published
 from keras_xmr.experiments.config.schema import Config, EvaluationOptions
 from keras_xmr.experiments.evaluation.curves import set_similarity
 from keras_xmr.experiments.evaluation.embed import EmbeddedSplit, embed_split

@@ -10,7 +10,7 @@ import numpy as np
 
 from data_pipelines.images import decode_for_evaluation
 from data_pipelines.records import SplitRecords
-from keras_xmr.experiments.config.model_compatibility import attends
+from keras_xmr.experiments.config.model_facts import attends
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.evaluation.results import Attention
 from keras_xmr.model.retriever import Retriever

@@ -15,6 +15,7 @@ from keras_xmr.experiments.config.schema import weight_of
 from keras_xmr.experiments.config.yaml_file import ConfigError
 from keras_xmr.experiments.training.dry_run import try_parts
 from keras_xmr.experiments.training.train import train
+from keras_xmr.parts.registry import Choice
 from keras_xmr.utils.errors import UserError
 
 HEADER = """
@@ -219,6 +220,24 @@ def test_a_part_that_is_right_is_tried_in_silence(package):
     policy = keras.config.dtype_policy()
     try_parts(load_config(find_config("scenes_vse0"), choices))
     assert keras.config.dtype_policy() == policy
+
+
+def test_parts_that_come_along_are_not_built_to_be_tried(monkeypatch):
+    monkeypatch.setattr(Choice, "build", lambda *_, **__: pytest.fail("built"))
+    try_parts(load_config(find_config("scenes_pcme"), []))
+
+
+def test_a_class_says_what_does_not_fit_it(package):
+    says = LOSS.replace("RETURNED", VALUE) + (
+        "\n    @classmethod\n    def mistakes(cls, part, setting):\n"
+        "        yield from super().mistakes(part, setting)\n"
+        "        if setting.dimension > 4:\n"
+        "            yield f'{part.key}.name: {part.name!r} needs few dimensions'\n"
+    )
+    package({"my_methods.py": HEADER + says})
+    choices = ["plugins=[my_methods]", *SMALL, CHOICES[LOSS]]
+    with pytest.raises(ConfigError, match=r"objective.0.name: 'mine' needs few dimensions"):
+        load_config(find_config("scenes_vse0"), choices)
 
 
 def test_an_option_may_be_called_weight(package):

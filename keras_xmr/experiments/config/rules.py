@@ -1,4 +1,4 @@
-"""Checks that data, training and evaluation of a config fit together."""
+"""What does not fit in a config: each part speaks for itself, and here the sections do."""
 
 from __future__ import annotations
 
@@ -10,18 +10,10 @@ from typing import Any
 from pydantic import BaseModel, ByteSize
 
 from data_pipelines.sources import Source
-from keras_xmr.experiments.config.model_compatibility import (
-    Mistake,
-    check_model,
-    embedding_kinds,
-    names_of,
-    options_text,
-    parts_of,
-)
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.judgements import EXTENDED_COCO, IDENTICAL, TRUTH, name_clashes
-from keras_xmr.parts.contracts import Contract
-from keras_xmr.parts.registry import components
+from keras_xmr.parts.contracts import ChosenPart, Contract, Mistake, Setting, names_of
+from keras_xmr.parts.registry import Choice, components
 from keras_xmr.utils.installing import install_command
 from keras_xmr.utils.messages import cut, nearest
 
@@ -34,13 +26,50 @@ _SCHEDULES = Contract(
 """Options of a phase that belong to a schedule."""
 
 
-def check(config: Config) -> Iterator[Mistake]:
+def mistakes(config: Config) -> Iterator[Mistake]:
     """Yields every combination that cannot work, with an explanation."""
     yield from _numbers(config, "")
-    training = _phases, _gradient_caching, _compiled, _precomputed, _precomputed_captions, _start
-    evaluation = _judgements, _training_judgements, _paper
-    for rule in (check_model, _data, _sampler, *training, *evaluation):
+    yield from setting_of(config).mistakes()
+    training = _phases, _sampler, _compiled, _precomputed, _precomputed_captions, _start
+    for rule in (_data, *training, _judgements, _training_judgements, _paper):
         yield from rule(config)
+
+
+def setting_of(config: Config) -> Setting:
+    """The parts of a config, and what decides whether they fit."""
+    return Setting(
+        parts=tuple(_parts(config)),
+        dimension=config.model.dimension,
+        image_size=config.data.image.size,
+        source=config.data.source.name,
+        holds=config.data.source.holds,
+        sampler=config.train.sampler,
+        start=config.train.start,
+        continues=config.train.initial_weights is not None,
+        frozen=tuple(frozenset(phase.freeze) for phase in config.train.phases),
+        in_chunks=config.train.gradient_caching is not None,
+        compiled=config.train.jit_compile,
+        stores_captions=config.train.precompute_captions,
+        judged=config.data.training_judgements is not None,
+    )
+
+
+def _parts(config: Config) -> Iterator[ChosenPart]:
+    chosen: list[tuple[str, str, Choice | None]] = []
+    for side, tower in config.model.towers.items():
+        chosen += [
+            (f"model.{side}.encoder", "encoder", tower.encoder),
+            (f"model.{side}.head", "head", tower.head),
+            (f"model.{side}.pooling", "pooling", tower.pooling),
+        ]
+    chosen.append(("model.matcher", "matcher", config.model.matcher))
+    for number, matcher in enumerate(config.evaluation.matchers):
+        chosen.append((f"evaluation.matchers.{number}", "matcher", matcher))
+    for number, loss in enumerate(config.objective):
+        chosen.append((f"objective.{number}", "loss", loss))
+    for key, family, choice in chosen:
+        if choice is not None:
+            yield ChosenPart(key, family, choice, choice.contract)
 
 
 def _data(config: Config) -> Iterator[Mistake]:
@@ -57,14 +86,8 @@ def _data(config: Config) -> Iterator[Mistake]:
 
 
 def _sampler(config: Config) -> Iterator[Mistake]:
-    """Losses that read the batches of one sampler, and what belongs to it."""
+    """An option of one sampler alone."""
     sampler, offline = config.train.sampler, "offline_negatives"
-    for loss in parts_of(config, "loss"):
-        if loss.contract.sampler not in (None, sampler):
-            yield (
-                f"{loss.key}.name: {loss.choice.name!r} reads the batches of another sampler; set "
-                f"train.sampler to {loss.contract.sampler}"
-            )
     default = type(config.train).model_fields["offline_candidates"].default
     if config.train.offline_candidates != default and sampler != offline:
         yield (
@@ -74,19 +97,17 @@ def _sampler(config: Config) -> Iterator[Mistake]:
 
 
 def _training_judgements(config: Config) -> Iterator[Mistake]:
-    """Human judgements, and losses that cannot learn from them."""
-    if config.data.training_judgements is None:
+    """Human judgements that no loss learns from."""
+    losses = config.objective
+    if config.data.training_judgements is None or any(
+        loss.contract.reads_matches for loss in losses
+    ):
         return
-    key, losses = "data.training_judgements", list(parts_of(config, "loss"))
-    if not any(loss.contract.reads_matches for loss in losses):
-        names = ", ".join(loss.choice.name for loss in losses)
-        yield f"{key}: no loss of the objective ({names}) learns from matching pairs; remove it"
-    for loss in losses:
-        if loss.contract.assumes_one_image_per_caption:
-            yield (
-                f"{loss.key}.name: {loss.choice.name!r} assumes one image per caption, and {key} "
-                "may name several, or none; remove one of the two"
-            )
+    names = ", ".join(loss.name for loss in losses)
+    yield (
+        f"data.training_judgements: no loss of the objective ({names}) learns from matching "
+        "pairs; remove it"
+    )
 
 
 def _precomputed(config: Config) -> Iterator[Mistake]:
@@ -120,9 +141,6 @@ def _precomputed_captions(config: Config) -> Iterator[Mistake]:
             f"{key}: features are computed once, of whole captions, but data.text.drop_words drops "
             "words at random; write data.text.drop_words: 0"
         )
-    for loss in parts_of(config, "loss"):
-        if loss.contract.reads_words:
-            yield f"{key}: {loss.choice.name!r} reads the words of captions; leave this out"
 
 
 def _always_trained(config: Config, side: str, key: str) -> Iterator[Mistake]:
@@ -135,123 +153,28 @@ def _always_trained(config: Config, side: str, key: str) -> Iterator[Mistake]:
 
 
 def _start(config: Config) -> Iterator[Mistake]:
-    """A start at CCA needs linear maps in both towers."""
-    options, heads = config.train, list(parts_of(config, "head"))
-    for head in heads:
-        needed = head.contract.needs_start
-        if needed not in (None, options.start) and options.initial_weights is None:
-            yield (
-                f"{head.key}.name: {head.choice.name!r} is computed where training starts; write "
-                f"train.start: {needed}"
-            )
-    for side in config.model.towers:
-        yield from _closed_form(config, side)
-    if options.start != "cca":
+    """A start at CCA needs linear maps in both towers, and no weights of a run."""
+    if config.train.start != "cca":
         return
-    if options.initial_weights is not None:
+    if config.train.initial_weights is not None:
         yield (
             "train.initial_weights: the weights of a run would be replaced by those of CCA; write "
             "train.start: random"
         )
-    for (side, tower), head in zip(config.model.towers.items(), heads, strict=True):
+    for side, tower in config.model.towers.items():
         if tower.pooling is None or tower.pooling.contract.set_by != "cca":
             names = names_of("pooling", lambda pooling: pooling.set_by == "cca")
             yield (
                 f"train.start: 'cca' sets the pooling `{names[0]}`, which model.{side} does not "
                 f"have; write model.{side}.pooling: {' or '.join(names)}"
             )
-        if not head.contract.begins_as_pooling:
-            options_there = head.contract.options_for("begins_as_pooling")
-            opposite = {name: not value for name, value in options_there.items()}
-            hint = f"{head.key}.{options_text(opposite)}" if opposite else "another head"
-            yield (
-                f"train.start: 'cca' begins at the pooling, but the LayerNorm of {head.key} undoes "
-                f"it; write {hint}"
-            )
-        if head.contract.keeps_width:
-            name = next(iter(head.contract.options_for("keeps_width")), head.choice.name)
-            yield (
-                f"train.start: 'cca' sets the mean, which `{name}` of {head.key} leaves as it is; "
-                "leave out one of the two"
-            )
-
-
-def _closed_form(config: Config, side: str) -> Iterator[Mistake]:
-    """A part of embeddings in closed form must be in both towers, and be set."""
-    pooling, head = config.model.towers[side].pooling, config.model.towers[side].head
-    contract = None if pooling is None else pooling.contract
-    if contract is None or contract.closed_form is None:
-        return
-    key = f"model.{side}.pooling"
-    width = getattr(pooling, contract.closed_form, 0)
-    if width + contract.across >= config.model.dimension:
-        yield (
-            f"{key}.{contract.closed_form}: {width} leaves none of the {config.model.dimension} "
-            "numbers of an embedding to learn; choose fewer, or a larger model.dimension"
-        )
-    if not width:
-        return
-    for shared in contract.shared:
-        values = {getattr(tower.pooling, shared, 0) for tower in config.model.towers.values()}
-        if len(values) > 1:
-            yield (
-                f"{key}.{shared}: both towers need the same number, since their vectors are "
-                "compared"
-            )
-    key = f"{key}.{contract.closed_form}"
-    if config.train.start != "cca" and config.train.initial_weights is None:
-        yield f"{key}: nothing sets the closed form; write train.start: cca"
-    head_contract = head.contract
-    if head_contract.reads_pooling:
-        yield f"{key}: {head.name!r} reads the whole matrix of its pooling; write 0"
-    if contract.across and head_contract.attends:
-        yield (
-            f"model.{side}.head: its attention would be added to numbers of the pooling that only "
-            "compare with the other side; remove the attention, or local_scaling of the pooling"
-        )
-
-
-def _gradient_caching(config: Config) -> Iterator[Mistake]:
-    """Batch normalisation that the config shows, in towers that embed in chunks."""
-    if config.train.gradient_caching is None:
-        return
-    for number, phase in enumerate(config.train.phases, 1):
-        for part in parts_of(config, "encoder", "pooling"):
-            side, name = part.side, f"the {part.family} {part.choice.name!r}"
-            option = next(iter(part.contract.options_for("batch_norm")), "")
-            frozen_by = [f"{side}.encoder"]
-            if part.family == "pooling":
-                frozen_by = [f"{side}.pooling", f"{side}.head"]
-            elif option:
-                # A layer that comes before the encoder proper is not frozen with it.
-                frozen_by = [side]
-            if part.contract.batch_norm and not {side, *frozen_by} & set(phase.freeze):
-                what = f"{part.key}.{option}" if option else name
-                yield (
-                    f"train.gradient_caching: a batch is embedded in chunks, and {what} would "
-                    f"normalise each alone; leave it out, or freeze {frozen_by[0]} in phase "
-                    f"{number}"
-                )
 
 
 def _compiled(config: Config) -> Iterator[Mistake]:
-    """Losses that XLA cannot compile, and gradient caching."""
-    if not config.train.jit_compile:
-        return
-    key = "train.jit_compile"
-    if config.train.gradient_caching is not None:
-        yield f"{key}: XLA cannot compile train.gradient_caching; leave out one of the two"
-    for loss in parts_of(config, "loss"):
-        if loss.contract.compiles:
-            continue
-        begin = f"{key}: XLA cannot compile the loss {loss.choice.name!r}"
-        if needed := loss.contract.options_for("compiles"):
-            yield (
-                f"{begin} with these options; leave it out, or write {loss.key} with "
-                f"{options_text(needed)}"
-            )
-        else:
-            yield f"{begin}; leave it out"
+    if config.train.jit_compile and config.train.gradient_caching is not None:
+        yield (
+            "train.jit_compile: XLA cannot compile train.gradient_caching; leave out one of the two"
+        )
 
 
 def _judgements(config: Config) -> Iterator[Mistake]:
@@ -289,7 +212,8 @@ def _paper(config: Config) -> Iterator[Mistake]:
 
 
 def _phases(config: Config) -> Iterator[Mistake]:
-    towers, kinds = config.model.towers, embedding_kinds(config)
+    towers = config.model.towers
+    kinds = [tower.head.contract.kind for tower in towers.values()]
     parts = ["matcher", *towers, *(f"{side}.{part}" for side in towers for part in PARTS)]
     unpooled = [f"{side}.pooling" for side, tower in towers.items() if tower.pooling is None]
     with_kinds = zip(towers, kinds, strict=True)
