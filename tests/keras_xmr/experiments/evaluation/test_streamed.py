@@ -70,7 +70,7 @@ def test_a_run_beyond_the_budget_has_the_same_figures_and_report(trained, tmp_pa
         update={"memory_budget": EvaluationOptions().memory_budget}
     )
     dense = run.config.model_copy(update={"evaluation": whole})
-    expected = evaluate_split(run.model, run.records, "test", run.tokenizer, dense).as_dict()
+    expected = evaluate_split(run.retriever, run.records, "test", run.tokenizer, dense).as_dict()
     assert expected["matchers"]["match_probability"]["judgements"]["truth"]
 
     array = ScoreTiles.__array__
