@@ -23,6 +23,8 @@ import numpy as np
 import yaml
 
 from keras_xmr.experiments.reports.pictures import panel, save_plot
+from keras_xmr.experiments.reports.result_tables import own_results
+from keras_xmr.metrics.results import ANNOTATED, Results
 from keras_xmr.utils.errors import UserError
 
 PLACES = {"name", "output", "records", "fidelity", "paper"}
@@ -113,15 +115,20 @@ def flat(values: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield name, values
 
 
+_MISSING = "{} is missing; the run is not finished, or not evaluated"
+
+
 def _metrics(run: Path, split: str) -> dict[str, float]:
     """The metrics of the matcher that a run was trained with."""
-    path = run / "evaluation" / split / "metrics.json"
-    return next(iter(json.loads(_text(path))["matchers"].values()))["metrics"]
+    path = run / "evaluation" / split / "results.csv"
+    if not path.exists():
+        raise UserError(_MISSING.format(path))
+    return own_results(Results.read(path)).select(judgements=ANNOTATED).summary()
 
 
 def _text(path: Path) -> str:
     if not path.exists():
-        raise UserError(f"{path} is missing; the run is not finished, or not evaluated")
+        raise UserError(_MISSING.format(path))
     return path.read_text("utf-8")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ sys.path.append(str(Path(__file__).parents[1] / "studies"))
 
 import paper_figures
 
+from keras_xmr.metrics.results import Results, rows_of
 from keras_xmr.utils.errors import UserError
 
 
@@ -24,8 +24,8 @@ def run_of(base, name, recall, **objective):
     config = {"name": name, "data": {"records": name}, "objective": [objective]}
     (made / "config.yaml").write_text(yaml.safe_dump(config), "utf-8")
     metrics = {"i2t_recall_1": recall, "t2i_recall_1": recall / 2}
-    text = json.dumps({"matchers": {"cosine": {"metrics": metrics}}})
-    (evaluated / "metrics.json").write_text(text, "utf-8")
+    key = {"split": "test", "judgements": "annotated", "matcher": "cosine"}
+    Results(rows_of(metrics, **key)).write(evaluated / "results.csv")
     return str(made)
 
 

@@ -7,7 +7,6 @@ is tested. No model is exported here; test_saved_model.py and test_pretrained_ru
 from __future__ import annotations
 
 import csv
-import json
 import re
 import shlex
 from pathlib import Path
@@ -20,9 +19,10 @@ import raw_data
 
 from keras_xmr.commands import command_names
 from keras_xmr.commands._comparison import plan_runs
+from keras_xmr.commands._steps import Run, run
 from keras_xmr.experiments.config.fidelity import fidelity_text
 from keras_xmr.experiments.config.loader import find_config, load_config, packaged_configs
-from keras_xmr.experiments.experiment import Experiment
+from keras_xmr.metrics.results import Results
 
 ROOT = Path(__file__).parents[1]
 GUIDE = ROOT / "docs" / "results" / "reproduce.md"
@@ -86,15 +86,11 @@ def test_guide_can_be_followed_with_samples(arguments, folder, monkeypatch, caps
     # What the command sets comes last, and counts.
     small = raw_data.small_overrides(name, folder / "bert")
     config = load_config(find_config(name), [*small, *overrides])
-    monkeypatch.setattr(Experiment, "export", lambda self: None)
+    monkeypatch.setattr(Run, "export", lambda self: None)
     # test_evaluation.py draws a report; to arrange and to draw a dozen pictures takes seconds.
     monkeypatch.setattr(plt.Figure, "tight_layout", lambda self: None)
     monkeypatch.setattr(plt.Figure, "savefig", lambda self, path, dpi: path.write_bytes(b""))
-    experiment = Experiment(config)
-    if prepares:
-        experiment.prepare()
-    else:
-        experiment.run()
+    run(config, "prepare" if prepares else "all")
     printed = capsys.readouterr().out
     assert config.data.is_prepared
     if prepares:
@@ -106,16 +102,18 @@ def test_guide_can_be_followed_with_samples(arguments, folder, monkeypatch, caps
 def check_paper_column(config, printed):
     """The figures of the paper stand beside ours: in the terminal, in JSON and on the page."""
     evaluation = config.folder / "evaluation" / "test"
-    found = json.loads((evaluation / "metrics.json").read_text("utf-8"))["paper"]
-    assert (found["source"], found["row"]) == (config.paper.source, config.paper.row)
-    assert len(found["figures"]) == len(config.paper.figures)
+    results = Results.read(evaluation / "results.csv")
     page = (evaluation / "report.html").read_text("utf-8")
-    for figures in found["figures"]:
-        for metric, values in figures["metrics"].items():
-            # Regions have no labels.
-            unknown = metric.endswith("pmrp") and config.data.source.holds == "regions"
-            assert (values["ours"] is None) == unknown, metric
-        assert f"{figures['matcher']}: difference" in printed
+    source = f"reported: {config.paper.source}"
+    printed_rows = [r for r in results if r.method.startswith(f"{source}: ")]
+    assert len(printed_rows) == sum(len(f.values) for f in config.paper.figures)
+    for row in printed_rows:
+        key = {name: getattr(row, name) for name in ("matcher", "reranker", "queries", "metric")}
+        ours = results.select(method="model", judgements="annotated", minus="", **key)
+        # Regions have no labels.
+        unknown = row.metric == "pmrp" and config.data.source.holds == "regions"
+        assert (not ours.select(direction=row.direction)) == unknown, row.name
+        assert f"{row.matcher}: difference" in printed
     if config.paper.figures:
         assert f"compared with {config.paper.source}" in printed
         assert f"compared with {config.paper.source}" in page

@@ -25,16 +25,15 @@ from keras_xmr.commands._options import (
     add_runs,
     add_value,
     add_yes,
+    do,
     integer_from,
-    new_experiment,
     one_of,
     read_runs,
 )
 from keras_xmr.experiments.config.loader import ConfigError, load_judgements, load_rerankers
-from keras_xmr.experiments.config.model_facts import is_as_published
 
 if TYPE_CHECKING:
-    from keras_xmr.experiments.evaluation.results import Evaluation
+    from keras_xmr.metrics.results import Results
 
 _RUNS, _SCORES = "trained models", "scores of any other model"
 
@@ -114,7 +113,7 @@ def run(arguments: argparse.Namespace) -> None:
         raise ConfigError(
             "--output is for several runs, or for scores; reports of one run are in its folder"
         )
-    new_experiment(config, records=is_as_published(config)).evaluate()
+    do(config, "evaluate")
 
 
 def _used(arguments: argparse.Namespace, *names: str) -> list[str]:
@@ -151,8 +150,8 @@ def _evaluate_scores(arguments: argparse.Namespace) -> None:
         trec_depth=arguments.trec_depth or external_scores.DEPTH,
     )
 
-    def show(evaluation: Evaluation) -> None:
-        lines = [*plain_lines(evaluation), verdict_line(evaluation)]
-        print("\n" + "\n\n".join([*lines, *map(str, result_tables(evaluation))]) + "\n", flush=True)
+    def show(results: Results) -> None:
+        lines = [*plain_lines(results), verdict_line(results)]
+        print("\n" + "\n\n".join([*lines, *map(str, result_tables(results))]) + "\n", flush=True)
 
     external_scores.run(brought, build_rerankers(chosen), show)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 
-from keras_xmr.commands._options import add_run, read_experiment
+from keras_xmr.commands._options import add_run, do, read_config
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,8 +20,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Exports the model."""
-    experiment = read_experiment(arguments)
-    if arguments.onnx:
-        experiment.export_onnx()
-    else:
-        experiment.export()
+    do(read_config(arguments), "export_onnx" if arguments.onnx else "export")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from keras_xmr.commands._options import add_config, read_experiment
+from keras_xmr.commands._options import add_config, do, read_config
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,4 +18,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Writes the records."""
-    read_experiment(arguments, run=False, records=True).prepare()
+    do(read_config(arguments), "prepare")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 
-from keras_xmr.commands._options import add_config, read_experiment
+from keras_xmr.commands._options import add_config, do, read_config
 
 SEVERAL_WORKERS = True
 
@@ -23,4 +23,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Trains the model."""
-    read_experiment(arguments, trains=True).train()
+    do(read_config(arguments), "train")

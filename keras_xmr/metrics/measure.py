@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -82,22 +82,6 @@ class Measured:
     metrics: RetrievalMetrics
     folds: dict[str, float] = field(default_factory=dict)
     extra: dict[str, RetrievalMetrics] = field(default_factory=dict)
-
-    def as_dict(self) -> dict[str, Any]:
-        """The figures, as plain data for JSON. Metrics are fractions.
-
-        `metrics`, `by_positives` and `folds` are against the annotated pairs; `judgements` has
-        the metrics against further judgements, by their name.
-        """
-        return {
-            "metrics": self.metrics.summary,
-            "by_positives": {
-                side: [asdict(part) for part in by_positives(queries)]
-                for side, queries in self.metrics.directions.items()
-            },
-            **({"folds": self.folds} if self.folds else {}),
-            "judgements": {name: metrics.summary for name, metrics in self.extra.items()},
-        }
 
 
 def measure(scores: Scores, truth: GroundTruth, folds: int = 0) -> Measured:
@@ -304,7 +288,12 @@ def mean_over_folds(
     return {name: float(np.mean([summary[name] for summary in summaries])) for name in names}
 
 
-def write_queries(path: Path, measured: Mapping[str, Measured], truth: GroundTruth) -> None:
+def write_queries(
+    path: Path,
+    measured: Mapping[str, Measured],
+    truth: GroundTruth,
+    notes: Mapping[str, str] | None = None,
+) -> None:
     """Writes the metrics and the number of relevant items of every query of some score matrices.
 
     The file holds `image_ids` and `caption_ids`, with `caption_image`, the image that each
@@ -319,6 +308,7 @@ def write_queries(path: Path, measured: Mapping[str, Measured], truth: GroundTru
         path: The `.npz` file.
         measured: The metrics, by the name of the matrix.
         truth: The images and captions.
+        notes: Texts that the file holds in addition, by names without a slash.
     """
     arrays: dict[str, np.ndarray] = {
         "image_ids": np.array(truth.image_ids, np.str_),
@@ -331,6 +321,7 @@ def write_queries(path: Path, measured: Mapping[str, Measured], truth: GroundTru
         arrays |= _arrays(name, result.metrics)
         for kind, metrics in result.extra.items():
             arrays |= _arrays(f"{name}/{kind}", metrics)
+    arrays |= {name: np.array(text) for name, text in (notes or {}).items()}
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
     atomic_write(path, buffer.getvalue())

@@ -27,7 +27,7 @@ class Metric:
 
     name: str
     title: str
-    unit: Literal["fraction", "count", "rank"] = "fraction"
+    unit: Literal["fraction", "percent", "count", "rank", "correlation"] = "fraction"
     table: Literal["main", "many", "curve"] | None = None
     compared: Literal["table", "headline"] | None = None
     mean_of: tuple[str, ...] = ()
@@ -68,9 +68,6 @@ METRICS = {
 }
 """All metrics of a direction, by name, in the order of their columns."""
 
-CHOSEN: dict[str, Metric] = {}
-"""The metrics that configs have added, by name, in the order of their columns."""
-
 RSUM = "rsum"
 """The sum of all recalls of both directions, in percent: from 0 to 600."""
 
@@ -80,17 +77,12 @@ def metric_names() -> list[str]:
     return [f"{side}_{name}" for side in DIRECTIONS for name in METRICS] + [RSUM]
 
 
-def find_metric(name: str) -> Metric | None:
-    """A metric by its name without the direction, also one that a config has chosen."""
-    return METRICS.get(name) or CHOSEN.get(name)
-
-
 def metric_title(name: str) -> str:
     """The title of a column of a metric such as `i2t_recall_1`."""
     if name == RSUM:
         return "RSUM"
     side, _, short = name.partition("_")
-    metric = find_metric(short)
+    metric = METRICS.get(short)
     return f"{side}\n{metric.title if metric else short}"
 
 
@@ -101,25 +93,36 @@ def metric_value(name: str, value: float | None) -> str:
         name: The metric, with or without the direction: `i2t_recall_1` or `recall_1`.
         value: The value; None if it is missing.
     """
-    if value is None:
-        return "-"
-    digits = 2 if metric_unit(name) == "count" else 1
-    return f"{in_percent(name, value):.{digits}f}"
+    return shown_value(metric_unit(name), value)
 
 
-def in_percent(name: str, value: float) -> float:
-    """A value, a difference or a deviation as tables show it: fractions in percent.
+def shown_value(unit: str, value: float | None) -> str:
+    """Formats a value as in tables.
 
     Args:
-        name: The metric, with or without the direction.
+        unit: Its unit; fractions are in percent.
+        value: The value; None if it is missing.
+    """
+    if value is None:
+        return "-"
+    if unit == "correlation":
+        return f"{value:+.2f}"
+    return f"{in_percent(unit, value):.{2 if unit == 'count' else 1}f}"
+
+
+def in_percent(unit: str, value: float) -> float:
+    """Converts a value, a difference or a deviation as tables show it: fractions to percent.
+
+    Args:
+        unit: Its unit.
         value: The value as a summary has it. RSUM, ranks and counts stay.
     """
-    return 100 * value if metric_unit(name) == "fraction" else value
+    return 100 * value if unit == "fraction" else value
 
 
 def metric_unit(name: str) -> str:
     """The unit of a metric, with or without the direction; of `rsum`, "percent"."""
     if name == RSUM:
         return "percent"
-    metric = find_metric(name) or find_metric(name.partition("_")[2])
+    metric = METRICS.get(name) or METRICS.get(name.partition("_")[2])
     return metric.unit if metric else "fraction"

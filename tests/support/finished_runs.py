@@ -8,11 +8,14 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse
 
+from keras_xmr.experiments.config.fidelity import Fidelity
 from keras_xmr.experiments.config.loader import dump_config, find_config, load_config
-from keras_xmr.experiments.evaluation.files import write_figures_file
+from keras_xmr.experiments.evaluation.files import write_results
+from keras_xmr.experiments.evaluation.results import evaluate_split_scores
+from keras_xmr.experiments.evaluation.table import results_of
 from keras_xmr.experiments.runs.folder import RunFolder
 from keras_xmr.judgements import GroundTruth, Judgements
-from keras_xmr.metrics import measure, write_queries
+from keras_xmr.metrics import ScoreMatrices, measure
 
 IMAGES, CAPTIONS = 60, 120
 OWNER = np.repeat(np.arange(IMAGES), 2)
@@ -53,8 +56,11 @@ def finished_run(
     split: str = "test",
     prefix: str = "",
     uncertainty: float | None = None,
+    fidelity: Fidelity | None = None,
+    noise_seed: int | None = None,
+    is_alone: bool = False,
 ) -> RunFolder:
-    """Writes the folder of a run with two matchers, of which one was re-ranked."""
+    """Writes the folder of a run with two matchers, of which one was re-ranked, or with one."""
     own = (f"output={output}", f"name={name}", f"seed={seed}", *overrides)
     config = load_config(find_config("scenes_pcme"), own)
     folder = RunFolder(config)
@@ -66,16 +72,14 @@ def finished_run(
         f"{e},{10 * e},1.0,{'' if e % 2 else 25 * e + 10 * seed}\n" for e in range(1, 7)
     )
     folder.training_log.write_text(log)
-    truth = ground_truth(prefix)
-    measured = {"match_probability": measure(scores(skill, seed), truth)}
-    measured["elk"] = measure(scores(skill - 1, seed), truth)
-    measured["match_probability + fast_reranking"] = measure(scores(skill + 1, seed), truth)
-    figures = {
-        "split": split,
-        "matchers": {n: m.as_dict() for n, m in measured.items() if "+" not in n},
-        "reranked": {n: m.as_dict() for n, m in measured.items() if "+" in n},
-        "uncertainty_of_truth": uncertainty,
-    }
-    write_figures_file(folder.metrics(split), figures)
-    write_queries(folder.queries(split), measured, truth)
+    truth, draw = ground_truth(prefix), seed if noise_seed is None else noise_seed
+    own, other, again = (scores(skill + more, draw) for more in (0, -1, 1))
+    matchers = [("match_probability", own), *([] if is_alone else [("elk", other)])]
+    named = [(name, ScoreMatrices(values)) for name, values in matchers]
+    evaluation = evaluate_split_scores(split, named, truth)
+    if not is_alone:
+        evaluation.reranked = {"fast_reranking": {"match_probability": measure(again, truth)}}
+    evaluation.uncertainty_of_truth = uncertainty
+    evaluation.fidelity = fidelity
+    write_results(evaluation, results_of(evaluation), folder.evaluation(split))
     return folder

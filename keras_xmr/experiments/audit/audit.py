@@ -17,7 +17,6 @@ from keras_xmr.experiments.audit.candidates import combine_scores, find_candidat
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.evaluation.evaluate import ground_truth
 from keras_xmr.experiments.reports.pages import data_url, percent, render
-from keras_xmr.experiments.reports.table import to_csv
 from keras_xmr.experiments.runs.folder import RunFolder
 from keras_xmr.judgements import Judgements
 from keras_xmr.judgements.files import read_graded_pairs
@@ -26,6 +25,7 @@ from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import atomic_write
 from keras_xmr.utils.program import program
+from keras_xmr.utils.spreadsheets import to_csv
 
 _LOGGER = logging.getLogger(__name__)
 

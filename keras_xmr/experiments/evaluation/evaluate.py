@@ -32,7 +32,6 @@ from keras_xmr.judgements import (
 )
 from keras_xmr.judgements.ground_truth import read_image_ids, read_labels
 from keras_xmr.metrics import ScoreMatrices
-from keras_xmr.metrics.names import CHOSEN, METRICS, Metric
 from keras_xmr.metrics.query_metrics import QueryMetric
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.parts.registry import Choice, components
@@ -198,7 +197,5 @@ def build_metrics(choices: Iterable[Choice]) -> dict[str, QueryMetric]:
                 f"{type(made).__name__} has no TITLE, which heads its column in the tables; write "
                 f"TITLE = {choice.name!r} in the class"
             )
-        if choice.name not in METRICS:
-            CHOSEN[choice.name] = Metric(choice.name, made.TITLE, made.UNIT, table="many")
         metrics[choice.name] = made
     return metrics

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from keras_xmr.experiments.config.schema import RelevanceOptions
-from keras_xmr.experiments.evaluation.files import EXTERNAL, write_figures
+from keras_xmr.experiments.evaluation.files import EXTERNAL, write_results
 from keras_xmr.experiments.evaluation.results import (
     Evaluation,
     add_relevance,
@@ -26,6 +26,7 @@ from keras_xmr.experiments.evaluation.score_files import (
     similarity,
     write_trec,
 )
+from keras_xmr.experiments.evaluation.table import results_of
 from keras_xmr.judgements import (
     GroundTruth,
     JudgementOptions,
@@ -34,6 +35,7 @@ from keras_xmr.judgements import (
     read_labels,
 )
 from keras_xmr.metrics import ScoreMatrices
+from keras_xmr.metrics.results import Results
 from keras_xmr.reranking import Reranker
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import atomic_write, check_folder
@@ -104,7 +106,7 @@ class ExternalScores:
 def run(
     files: ExternalScores,
     rerankers: Mapping[str, Reranker] | None = None,
-    show: Callable[[Evaluation], None] = lambda evaluation: None,
+    show: Callable[[Results], None] = lambda results: None,
 ) -> Evaluation:
     """Evaluates scores, and writes the figures in the layout of a run.
 
@@ -113,7 +115,7 @@ def run(
     Args:
         files: The files and options.
         rerankers: Re-rankers by name; the scores are measured after each in addition.
-        show: Shows the evaluation before anything is written, which can fail.
+        show: Shows the results before anything is written, which can fail.
 
     Raises:
         UserError: If a file is missing, two do not fit together, or the folder of the output
@@ -127,11 +129,12 @@ def run(
         evaluation = evaluate_split_scores(split, scores, truth, files.folds, rerankers)
     except ValueError as error:
         raise UserError(f"these scores cannot be evaluated: {error}") from None
-    show(evaluation)
-    path = write_figures(evaluation, files.folder / "evaluation" / split)
+    results = results_of(evaluation)
+    show(results)
+    path = write_results(evaluation, results, files.folder / "evaluation" / split)
     settings = yaml.safe_dump(files.as_dict(), sort_keys=False, allow_unicode=True)
     atomic_write(files.folder / EXTERNAL, settings.encode("utf-8"))
-    print(f"figures: {path}", flush=True)
+    print(f"results: {path}", flush=True)
     if files.trec is not None:
         written = write_trec(
             files.trec,

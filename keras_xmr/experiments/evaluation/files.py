@@ -1,89 +1,51 @@
-"""Writes the figures and the scores of an evaluation, with those that others reported."""
+"""Writes the results, the scores and the first answers of an evaluation."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from keras_xmr.experiments.config.schema import ReportedResults
 from keras_xmr.experiments.evaluation.results import Evaluation
 from keras_xmr.judgements import write_ground_truth
 from keras_xmr.metrics import write_queries
-from keras_xmr.metrics.names import in_percent
-from keras_xmr.utils.files import atomic_write, replace_atomically
+from keras_xmr.metrics.results import Results
+from keras_xmr.utils.files import checksum, replace_atomically
 
 EXTERNAL = "external_scores.yaml"
 """The file in the folder of an evaluation of external scores that replaces a config."""
 
 
-def compare_with_reported(evaluation: Evaluation, paper: ReportedResults) -> list[dict[str, Any]]:
-    """The figures that a paper prints for a split, each with ours.
+RESULTS = "results.csv"
+"""The long table of an evaluation."""
+
+
+def write_results(evaluation: Evaluation, results: Results, folder: Path) -> Path:
+    """Writes `results.csv`, and `queries-<split>.npz` with the metrics of every query.
 
     Args:
         evaluation: The evaluation.
-        paper: The reported results in the config.
-
-    Returns:
-        Plain data for JSON, per row of the paper: the `row`, whether they are means over `folds`,
-        our `matcher` and `reranker`, and under `metrics`, by metric, the printed figure as "paper",
-        "ours" and their "difference", as fractions (RSUM in percent, ranks and `relevant_K` as
-        counts); None where ours was not measured.
-    """
-    results = evaluation.measured | evaluation.transductive
-    compared = []
-    for figures in (each for each in paper.figures if each.split == evaluation.split):
-        matcher = figures.matcher or evaluation.matchers[0].name
-        measured = results.get(" + ".join(filter(None, [matcher, figures.reranker])))
-        summary: dict[str, float] = {}
-        if measured is not None:
-            summary = measured.folds if figures.folds else measured.metrics.summary
-        metrics = {}
-        for name, value in figures.values.items():
-            printed, ours = _fraction(name, value), summary.get(name)
-            difference = None if ours is None else ours - printed
-            metrics[name] = {"paper": printed, "ours": ours, "difference": difference}
-        compared.append(
-            {
-                "row": figures.row or paper.row,
-                "folds": figures.folds,
-                "matcher": matcher,
-                "reranker": figures.reranker,
-                "metrics": metrics,
-            }
-        )
-    return compared
-
-
-def _fraction(name: str, value: float) -> float:
-    """A printed figure as our metrics have it."""
-    return value / in_percent(name, 1.0)
-
-
-def write_figures(evaluation: Evaluation, folder: Path) -> Path:
-    """Writes `metrics.json`, and `queries-<split>.npz` with the metrics of every query.
-
-    Args:
-        evaluation: The evaluation.
+        results: Its long table.
         folder: The folder of the files.
 
     Returns:
-        `metrics.json`.
+        `results.csv`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    figures = evaluation.as_dict()
-    if (paper := evaluation.paper) is not None:
-        compared = compare_with_reported(evaluation, paper)
-        figures["paper"] = {"source": paper.source, "row": paper.row, "figures": compared}
-    path = folder / "metrics.json"
-    write_figures_file(path, figures)
+    path = folder / RESULTS
+    results.write(path)
+    # A change of either file is noticed when runs are compared.
+    notes = {"results_sha256": checksum(path)}
+    if evaluation.fidelity is not None:
+        notes |= {
+            "fidelity": evaluation.fidelity.label,
+            "fidelity_sentence": evaluation.fidelity.sentence,
+        }
+    measured = {matcher.name: matcher.measured for matcher in evaluation.matchers}
+    for reranker, by_matcher in evaluation.reranked.items():
+        measured |= {f"{name} + {reranker}": found for name, found in by_matcher.items()}
     queries = folder / f"queries-{evaluation.split}.npz"
-    measured = evaluation.measured | evaluation.transductive
-    write_queries(queries, measured, evaluation.ground_truth)
+    write_queries(queries, measured, evaluation.ground_truth, notes)
     return path
 
 
@@ -184,37 +146,3 @@ def _kinds_of_answers(
             pairs = (rows, answers.ravel()) if side == "i2t" else (answers.ravel(), rows)
             kinds[np.asarray(judgements.grades[pairs]).reshape(answers.shape) > 0] = kind
     return kinds
-
-
-_SUM = "sha256"
-
-
-def write_figures_file(path: Path, figures: Mapping[str, Any]) -> None:
-    """Writes figures, whole or not at all, and the checksum of them under `sha256`.
-
-    Args:
-        path: The file.
-        figures: Plain data.
-    """
-    atomic_write(path, json.dumps({**figures, _SUM: _digest(figures)}, indent=1).encode())
-
-
-def read_figures_file(path: Path) -> dict[str, Any]:
-    """The figures of a file.
-
-    Args:
-        path: The file.
-
-    Raises:
-        OSError: If it cannot be read.
-        ValueError: If it holds no figures with their checksum.
-    """
-    figures = json.loads(path.read_bytes())
-    if not isinstance(figures, dict) or figures.pop(_SUM, None) != _digest(figures):
-        raise ValueError(f"{path} holds no figures with their checksum")
-    return figures
-
-
-def _digest(figures: Mapping[str, Any]) -> str:
-    # Numbers and the order of keys come back from JSON as they were.
-    return hashlib.sha256(json.dumps(figures).encode()).hexdigest()

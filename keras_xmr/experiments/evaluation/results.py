@@ -151,39 +151,6 @@ class Evaluation:
         """The metrics of each matcher, by its name."""
         return {m.name: m.measured for m in self.matchers}
 
-    @property
-    def transductive(self) -> dict[str, Measured]:
-        """The metrics after re-ranking, by the names of matcher and re-ranker."""
-        return {
-            f"{matcher} + {reranker}": measured
-            for reranker, by_matcher in self.reranked.items()
-            for matcher, measured in by_matcher.items()
-        }
-
-    def as_dict(self) -> dict[str, Any]:
-        """The figures, as plain data for JSON. Metrics are fractions."""
-        return {
-            "split": self.split,
-            "images": self.images,
-            "captions": self.captions,
-            "fidelity": self.fidelity and self.fidelity._asdict(),
-            "matchers": {m.name: m.measured.as_dict() | {"tied": m.tied} for m in self.matchers},
-            "baselines": {name: result.as_dict() for name, result in self.baselines.items()},
-            "reranked": {name: result.as_dict() for name, result in self.transductive.items()},
-            "uncertainty": {
-                side: {
-                    "log_sigma": b.log_sigma,
-                    "recall_1": b.value,
-                    "correlation": b.correlation,
-                    "interval": b.interval,
-                    "informative": b.is_informative,
-                }
-                for side, b in self.uncertainty_bins.items()
-            },
-            "uncertainty_of_truth": self.uncertainty_of_truth,
-            "set_similarity": self.set_similarity,
-        }
-
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from keras_xmr.experiments.evaluation.files import (
     KINDS,
     first_answers,
     write_answers,
-    write_figures,
+    write_results,
 )
 from keras_xmr.experiments.evaluation.results import Evaluation
 from keras_xmr.experiments.reports.evaluation_plots import (
@@ -22,7 +22,12 @@ from keras_xmr.experiments.reports.evaluation_plots import (
     rank_pictures,
     shape_pictures,
 )
-from keras_xmr.experiments.reports.metric_tables import CONDENSED, DIRECTION_WORDS, glossary
+from keras_xmr.experiments.reports.metric_tables import (
+    CONDENSED,
+    DIRECTION_WORDS,
+    column_title,
+    glossary,
+)
 from keras_xmr.experiments.reports.pages import data_url, joined, render
 from keras_xmr.experiments.reports.result_tables import (
     all_tables,
@@ -30,35 +35,37 @@ from keras_xmr.experiments.reports.result_tables import (
     plain_lines,
     summary_tables,
 )
-from keras_xmr.experiments.reports.table import Table, to_csv
 from keras_xmr.experiments.reports.uncertainty_report import (
     WORDS,
     UncertaintyReport,
     uncertainty_pictures,
 )
-from keras_xmr.metrics import RSUM, metric_title
+from keras_xmr.metrics import RSUM
+from keras_xmr.metrics.results import Result, Results
 from keras_xmr.parts.registry import summaries
 from keras_xmr.utils.files import atomic_write
+from keras_xmr.utils.spreadsheets import to_csv
+from keras_xmr.utils.tables import Table
 
 PAGE = "report.html"
 """File name of the page of a report."""
-
-_SUMMARY_METRICS = [RSUM, "i2t_recall_1", "t2i_recall_1"]
 
 _EXAMPLES = 6
 
 
 def write_report(
     evaluation: Evaluation,
+    results: Results,
     records: SplitRecords,
     name: str,
     folder: Path,
     verdict: str,
 ) -> Path:
-    """Writes `metrics.json`, `queries-<split>.npz`, `answers-<split>.npz`, pictures, `report.html`.
+    """Writes `results.csv`, `queries-<split>.npz`, `answers-<split>.npz`, pictures, `report.html`.
 
     Args:
         evaluation: The evaluation.
+        results: Its long table.
         records: The split, for the examples.
         name: Name of the run.
         folder: The folder of the files.
@@ -67,34 +74,32 @@ def write_report(
     Returns:
         The page.
     """
-    write_figures(evaluation, folder)
+    write_results(evaluation, results, folder)
     write_answers(evaluation, folder)
     drawn = (rank_pictures, curve_pictures, shape_pictures)
     page = render(
         "evaluation.html",
         title=f"{name} ({evaluation.fidelity.label})" if evaluation.fidelity else name,
         split=evaluation.split,
-        summary=plain_lines(evaluation),
-        summary_words=_words(_SUMMARY_METRICS),
+        summary=plain_lines(results),
+        summary_words=_words(_summary_rows(results)),
         verdict=verdict,
         fidelity=evaluation.fidelity and evaluation.fidelity.sentence,
         truth=evaluation.truth is not None,
         examples=[_examples(evaluation, records, side) for side in ("caption", "image")],
         pictures=[picture.write(folder) for draw in drawn for picture in draw(evaluation)],
-        uncertainty=_uncertainty(evaluation, folder),
-        summary_tables=summary_tables(evaluation),
-        tables=[
-            (joined(table), _words(_names(evaluation, table))) for table in all_tables(evaluation)
-        ],
+        uncertainty=_uncertainty(evaluation, results, folder),
+        summary_tables=summary_tables(results, evaluation.fidelity and evaluation.fidelity.label),
+        tables=[(joined(table), _words(_shown(results, table))) for table in all_tables(results)],
         meanings=_meanings(evaluation),
     )
     atomic_write(folder / PAGE, page)
     return folder / PAGE
 
 
-def _uncertainty(evaluation: Evaluation, folder: Path) -> dict[str, Any] | None:
+def _uncertainty(evaluation: Evaluation, results: Results, folder: Path) -> dict[str, Any] | None:
     """The section on uncertainty, closed where it is not informative; None where it is empty."""
-    lines, table, pictures = embedding_lines(evaluation), None, []
+    lines, table, pictures = embedding_lines(results), None, []
     if evaluation.probes is not None:
         report = UncertaintyReport(evaluation)
         if (table := report.table()).rows:
@@ -113,19 +118,22 @@ def _uncertainty(evaluation: Evaluation, folder: Path) -> dict[str, Any] | None:
     }
 
 
-def _names(evaluation: Evaluation, table: Table) -> list[str]:
-    """The metrics of a table."""
-    measured = evaluation.matchers[0].measured
-    known = {n for m in (measured.metrics, *measured.extra.values()) for n in m.summary}
+def _summary_rows(results: Results) -> Results:
+    """The results that the first sentences and the summary name."""
+    return Results(row for row in results if row.metric in (RSUM, "recall_1"))
+
+
+def _shown(results: Results, table: Table) -> list[Result]:
+    """The results whose metrics have a column in a table."""
     titles = set(table.header)
     # Curves have both directions in one column.
-    return [n for n in sorted(known) if {t := metric_title(n), t.partition("\n")[2]} & titles]
+    return [r for r in results if {t := column_title(r), t.partition("\n")[2]} & titles]
 
 
-def _words(names: Sequence[str]) -> dict[str, str]:
+def _words(results: Sequence[Result]) -> dict[str, str]:
     """The meaning of the words of a table or a sentence."""
-    directed = any(name.startswith("i2t") for name in names)
-    return (DIRECTION_WORDS if directed else {}) | glossary(names)
+    directed = any(row.direction for row in results)
+    return (DIRECTION_WORDS if directed else {}) | glossary(results)
 
 
 def _meanings(evaluation: Evaluation) -> dict[str, str]:

@@ -1,32 +1,31 @@
-"""Tables of metrics, with their cells and titles, and definitions of the metrics."""
+"""Tables of metrics as filters of the long table of results, and definitions of the metrics."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from keras_xmr.experiments.reports.table import Table
-from keras_xmr.metrics.chance import chance
-from keras_xmr.metrics.measure import SHOWN, Measured, by_positives
-from keras_xmr.metrics.names import (
-    CHOSEN,
-    DIRECTIONS,
-    METRICS,
-    RSUM,
-    find_metric,
-    metric_title,
-    metric_unit,
-    metric_value,
+from keras_xmr.metrics import METRICS
+from keras_xmr.metrics.measure import SHOWN
+from keras_xmr.metrics.names import RSUM, Metric, shown_value
+from keras_xmr.metrics.results import (
+    ALL,
+    ANNOTATED,
+    CHANCE,
+    FOLDS,
+    LONG_DIRECTIONS,
+    MODEL,
+    Result,
+    Results,
+    full_name,
 )
-from keras_xmr.metrics.retrieval import RetrievalMetrics
-
-CHANCE = "chance"
-"""The row of a random ranking."""
+from keras_xmr.utils.tables import Table
 
 CONDENSED = "condensed lists"
 """The addition to titles of figures without unjudged pairs."""
 
 _NAMES = {
+    ANNOTATED: "annotated pairs",
     "truth": "exhaustive truth",
     "eccv_caption": "ECCV Caption",
     "cxc": "CxC",
@@ -38,129 +37,171 @@ _NAMES = {
 }
 
 
-def judgements_title(name: str, metrics: RetrievalMetrics | None = None) -> str:
-    """Title of judgements, which marks condensed lists.
+def judgements_title(name: str, results: Iterable[Result] = ()) -> str:
+    """Returns the title of judgements, which marks condensed lists.
 
     Args:
         name: Their name.
-        metrics: The metrics by them, if known.
+        results: The results by them, if known.
     """
     title = _NAMES.get(name, name)
-    return title if metrics is None or metrics.fully_judged else f"{title}, {CONDENSED}"
+    # bpref is measured where some pairs were not judged.
+    return f"{title}, {CONDENSED}" if any(row.metric == "bpref" for row in results) else title
 
 
 def reranked_title(title: str, reranker: str) -> str:
-    """The title of tables of re-ranked scores."""
+    """Returns the title of tables of re-ranked scores."""
     return f"{title}: re-ranked by {reranker}, all queries at once (transductive)"
 
 
-def measured_tables(title: str, measured: Mapping[str, Measured]) -> list[Table]:
-    """Tables of all metrics of some score matrices.
+def label_of(row: Result) -> str:
+    """Returns the label of the row of a table: the matcher, or a baseline."""
+    return row.matcher or row.method
+
+
+def column_title(row: Result) -> str:
+    """Returns the title of a column, with its direction."""
+    metric = METRICS.get(row.metric)
+    title = metric.title if metric else row.title
+    prefix = full_name(row.direction, "").rstrip("_")
+    return f"{prefix}\n{title}" if prefix else title
+
+
+Rows = Mapping[str, Mapping[str, Result]]
+"""By the label of a row, its results by names such as `i2t_recall_1`."""
+
+
+def pivot(results: Iterable[Result]) -> dict[str, dict[str, Result]]:
+    """Arranges results of one kind of judgements and queries as rows of a table."""
+    rows: dict[str, dict[str, Result]] = {}
+    for row in results:
+        rows.setdefault(label_of(row), {})[row.name] = row
+    return rows
+
+
+def measured_tables(title: str, results: Results) -> list[Table]:
+    """Returns tables of all metrics by each kind of judgements.
 
     Recalls, precisions and RSUM are in percent; ranks and `relevant_K` are counts.
 
     Args:
         title: The split.
-        measured: The metrics, by the name of the matcher.
+        results: Results of one split and of one re-ranker, or without one.
     """
-    plain = {name: m.metrics for name, m in measured.items()}
-    tables = _tables(f"{title}, annotated pairs", plain)
-    if folds := {name: m.folds for name, m in measured.items() if m.folds}:
-        fold_title = f"{title}, mean over folds, annotated pairs"
-        tables[1:1] = _main_tables(fold_title, folds)
-    for kind in next(iter(measured.values())).extra:
-        extra = {name: m.extra[kind] for name, m in measured.items()}
-        known = next(iter(extra.values()))
-        tables += _tables(f"{title}, {judgements_title(kind, known)}", extra)
+    tables = []
+    for judgements in results.select(method=MODEL).distinct("judgements"):
+        chosen = results.select(judgements=judgements)
+        of_kind = f"{title}, {judgements_title(judgements, chosen)}"
+        tables += _main_tables(of_kind, chosen.select(queries=ALL))
+        if folds := chosen.select(queries=FOLDS):
+            tables += _main_tables(f"{title}, {FOLDS}, {judgements_title(judgements)}", folds)
+        tables += _further_tables(of_kind, chosen)
     return tables
 
 
-def _tables(title: str, metrics: Mapping[str, RetrievalMetrics]) -> list[Table]:
-    summaries = {name: m.summary for name, m in metrics.items()}
-    tables = _main_tables(title, summaries | {CHANCE: chance(next(iter(metrics.values())))})
-    if curve := _titles("curve", summaries):
-        # Both directions in one column of rows, since there are many columns.
-        rows = [
-            [f"{name} {side}", *metric_cells(summary, [f"{side}_{key}" for key in curve])]
-            for name, summary in summaries.items()
-            for side in DIRECTIONS
+def _main_tables(title: str, results: Results) -> list[Table]:
+    """Returns the tables of both directions, with RSUM in the first, and of many relevant items."""
+    known = dict.fromkeys((row.direction, row.metric) for row in results)
+    main, many = (
+        [
+            full_name(direction, metric)
+            for direction in LONG_DIRECTIONS.values()
+            for metric in sorted((m for d, m in known if d == direction), key=_place)
+            if _table_of(metric) == table
         ]
-        curve_title = f"{title}: ASP of the first N by relevance"
-        tables.append(Table(curve_title, ["", *curve.values()], rows))
-    name, best = next(iter(metrics.items()))
-    if breakdown := _breakdown(f"{title}, by number of relevant items: {name}", best):
+        for table in ("main", "many")
+    )
+    rows = pivot(results)
+    return [
+        metrics_table(title, rows, [*main, RSUM]),
+        metrics_table(f"{title}: many relevant items", rows, many),
+    ]
+
+
+def _place(metric: str) -> int:
+    """Returns the place of the column of a metric; metrics that a config adds are last."""
+    return list(METRICS).index(metric) if metric in METRICS else len(METRICS)
+
+
+def _table_of(metric: str) -> str | None:
+    """Returns the table of a metric; a metric that a config adds is in the second one."""
+    return METRICS[metric].table if metric in METRICS else "many"
+
+
+def _further_tables(title: str, results: Results) -> list[Table]:
+    """Returns the tables of curves, and of queries by their number of relevant items."""
+    tables = []
+    whole = [row for row in results.select(queries=ALL) if row.method != CHANCE]
+    if curve := [row for row in whole if _table_of(row.metric) == "curve"]:
+        # Both directions in one column of rows, since there are many columns.
+        titles = {row.metric: METRICS[row.metric].title for row in curve}
+        cells: dict[str, dict[str, Result]] = {}
+        for row in curve:
+            side = full_name(row.direction, "").rstrip("_")
+            cells.setdefault(f"{label_of(row)} {side}", {})[row.metric] = row
+        body = [[label, *result_cells(of_row, titles)] for label, of_row in cells.items()]
+        name = f"{title}: ASP of the first N by relevance"
+        tables.append(Table(name, ["", *titles.values()], body))
+    first = label_of(whole[0])
+    if breakdown := _breakdown(f"{title}, by number of relevant items: {first}", first, results):
         tables.append(breakdown)
     return tables
 
 
-def _main_tables(title: str, summaries: Mapping[str, Mapping[str, float]]) -> list[Table]:
-    """The tables of both directions, with RSUM in the first, and of many relevant items."""
-    main, many = (
-        [f"{side}_{name}" for side in DIRECTIONS for name in _titles(table, summaries)]
-        for table in ("main", "many")
-    )
-    return [
-        _table(title, summaries, [*main, RSUM]),
-        _table(f"{title}: many relevant items", summaries, many),
-    ]
-
-
-def _table(
-    title: str, summaries: Mapping[str, Mapping[str, float]], metrics: Sequence[str]
-) -> Table:
-    models = [summary for name, summary in summaries.items() if name != CHANCE]
-    best = {
-        place: best_cell(metric, [model[metric] for model in models if metric in model])
-        for place, metric in enumerate(metrics, 1)
-    }
-    rows = [[name, *metric_cells(summary, metrics)] for name, summary in summaries.items()]
-    return Table(title, ["matcher", *map(metric_title, metrics)], rows, best)
-
-
-def metric_cells(summary: Mapping[str, float], metrics: Iterable[str]) -> list[str]:
-    """The cells of a row: the value of each metric, or a dash where it is missing."""
-    return [metric_value(metric, summary.get(metric)) for metric in metrics]
-
-
-def best_cell(metric: str, values: Sequence[float]) -> str | None:
-    """The best of some figures, as in tables; None if all are equal there.
+def metrics_table(title: str, rows: Rows, metrics: Sequence[str]) -> Table:
+    """Returns a table with a column per metric, and the best cell of each in bold.
 
     Args:
-        metric: Its name, with or without the direction.
+        title: Its title.
+        rows: Results by label and metric.
+        metrics: Names such as `i2t_recall_1`.
+    """
+    models = [cells for label, cells in rows.items() if label != CHANCE]
+    columns = {name: cells[name] for name in metrics for cells in rows.values() if name in cells}
+    best = {
+        place: best_cell(row.unit, [model[name].value for model in models if name in model])
+        for place, (name, row) in enumerate(columns.items(), 1)
+    }
+    body = [[label, *result_cells(cells, columns)] for label, cells in rows.items()]
+    return Table(title, ["matcher", *map(column_title, columns.values())], body, best)
+
+
+def result_cells(cells: Mapping[str, Result], metrics: Iterable[str]) -> list[str]:
+    """Returns the cells of a row: the value of each metric, or a dash where it is missing."""
+    return [shown_value(c.unit, c.value) if (c := cells.get(m)) else "-" for m in metrics]
+
+
+def best_cell(unit: str, values: Sequence[float]) -> str | None:
+    """Returns the best of some figures, as in tables; None if all are equal there.
+
+    Args:
+        unit: Their unit.
         values: The figure of each row.
     """
-    shown = {metric_value(metric, value): value for value in values}
+    shown = {shown_value(unit, value): value for value in values}
     if len(shown) < 2:
         return None
-    return (min if metric_unit(metric) == "rank" else max)(shown, key=lambda text: shown[text])
+    return (min if unit == "rank" else max)(shown, key=lambda text: shown[text])
 
 
-def _titles(table: str, summaries: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
-    """Names and titles of the metrics of a table that were measured in any direction."""
-    known = set().union(*summaries.values())
-    return {
-        name: metric.title
-        for name, metric in (METRICS | CHOSEN).items()
-        if metric.table == table and {f"i2t_{name}", f"t2i_{name}"} & known
-    }
-
-
-def _breakdown(title: str, metrics: RetrievalMetrics) -> Table | None:
+def _breakdown(title: str, label: str, results: Results) -> Table | None:
     """Recalls by the number of relevant items; None if all queries have similarly many."""
-    both = metrics.image_to_text, metrics.text_to_image
-    bins = list(map(by_positives, both))
-    if max(map(len, bins)) < 2:
-        return None
-    rows = []
-    for side, of_side, others in zip(DIRECTIONS, bins, both[::-1], strict=True):
-        for part in of_side:
-            answers = f"{part.least} to {part.most}" if part.least < part.most else str(part.most)
-            candidates = len(others.positives)
-            by_chance = part.positives / candidates if metrics.fully_judged else None
-            cells = [*metric_cells(part.means, SHOWN), metric_value("recall_1", by_chance)]
-            rows.append([side, answers, f"{part.queries:,}", *cells])
+    parts = Results(row for row in results if row.queries not in (ALL, FOLDS))
+    body, most = [], 0
+    for direction in LONG_DIRECTIONS.values():
+        of_side = parts.select(direction=direction)
+        bins = [row.queries for row in of_side if row.metric == SHOWN[0] and label_of(row) == label]
+        most = max(most, len(bins))
+        for queries in bins:
+            rows = of_side.select(queries=queries)
+            cells = {row.metric: row for row in rows if label_of(row) == label}
+            by_chance = {row.metric: row for row in rows.select(method=CHANCE)}
+            side, count = full_name(direction, "").rstrip("_"), f"{cells[SHOWN[0]].n:,}"
+            shown = [*result_cells(cells, SHOWN), *result_cells(by_chance, SHOWN[:1])]
+            body.append([side, queries, count, *shown])
     titles = [*(METRICS[name].title for name in SHOWN), f"R@1 by {CHANCE}"]
-    return Table(title, ["", "relevant items", "queries", *titles], rows)
+    header = ["", "relevant items", "queries", *titles]
+    return Table(title, header, body) if most > 1 else None
 
 
 # By the names of metrics without a direction; K is a number, as in their titles.
@@ -194,24 +235,25 @@ DIRECTION_WORDS = {
 """The directions of a table."""
 
 
-def glossary(summary: Iterable[str]) -> dict[str, str]:
-    """The definitions of the metrics of a summary, by their titles in tables.
+def glossary(results: Iterable[Result]) -> dict[str, str]:
+    """Returns the definitions of the metrics of results, by their titles in tables.
+
+    A metric that no judgements decide is not among them.
 
     Args:
-        summary: Names such as `i2t_recall_1`.
+        results: The results.
 
     Returns:
-        A sentence per metric; those of one family, such as R@1 and R@5, share one.
+        A sentence per metric; metrics of one family, such as R@1 and R@5, share one.
     """
-    shorts = [name if name == RSUM else name.partition("_")[2] for name in summary]
-    return dict(_entry(short) for short in (*METRICS, *CHOSEN, RSUM) if short in shorts)
+    metrics = {row.metric: Metric(row.metric, row.title) for row in results if row.judgements}
+    order = [*METRICS, *(name for name in metrics if name not in METRICS and name != RSUM), RSUM]
+    return dict(_entry(metrics[name]) for name in order if name in metrics)
 
 
-def _entry(short: str) -> tuple[str, str]:
-    """Title and definition of a metric, including those that a config adds."""
-    metric = find_metric(short)
-    title = metric.title.replace("\n", " ") if metric else metric_title(short)
-    family = re.sub(r"_\d+$", "_K", short)
-    if short in _MEANINGS or family not in _MEANINGS:
-        return title, _MEANINGS.get(short, "a metric that the config adds")
-    return re.sub(r"\d+$", "K", title), _MEANINGS[family]
+def _entry(metric: Metric) -> tuple[str, str]:
+    """Returns title and definition of a metric, also of one that a config adds."""
+    family = re.sub(r"_\d+$", "_K", metric.name)
+    if metric.name in _MEANINGS or family not in _MEANINGS:
+        return metric.title, _MEANINGS.get(metric.name, "a metric that the config adds")
+    return re.sub(r"\d+$", "K", metric.title), _MEANINGS[family]

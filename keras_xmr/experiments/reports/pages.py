@@ -8,7 +8,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader
 
-from keras_xmr.experiments.reports.table import Table
+from keras_xmr.utils.tables import Table
 
 TEMPLATES = Environment(loader=PackageLoader("keras_xmr.experiments.reports"), autoescape=True)
 """The templates; texts are escaped."""

@@ -11,8 +11,8 @@ import matplotlib
 
 from keras_xmr.experiments.reports.metric_tables import CHANCE
 from keras_xmr.experiments.reports.pages import data_url
-from keras_xmr.experiments.reports.table import to_csv
 from keras_xmr.utils.files import atomic_write, replace_atomically
+from keras_xmr.utils.spreadsheets import to_csv
 
 matplotlib.use("Agg")
 

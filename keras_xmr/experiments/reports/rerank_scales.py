@@ -10,8 +10,8 @@ import numpy as np
 from keras_xmr.experiments.evaluation.tuning import ScaleSearch, Setting
 from keras_xmr.experiments.reports.pages import explain
 from keras_xmr.experiments.reports.pictures import Picture, panel
-from keras_xmr.experiments.reports.table import Table
 from keras_xmr.metrics.ranking import RECALL_AT
+from keras_xmr.utils.tables import Table
 
 _SHOWN = 5
 _SIDES = {"gamma": "image-to-text", "lambda": "text-to-image"}

@@ -1,104 +1,131 @@
-"""Tables and lines of an evaluation."""
+"""Tables and lines of an evaluation, all of them filters of its long table of results."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from typing import Any
+from collections.abc import Iterator
 
-from keras_xmr.experiments.config.schema import ReportedResults
-from keras_xmr.experiments.evaluation.files import compare_with_reported
-from keras_xmr.experiments.evaluation.results import Evaluation, tie_warning
-from keras_xmr.experiments.evaluation.uncertainty.assessment import correlation_interval
+from keras_xmr.experiments.evaluation.results import tie_warning
+from keras_xmr.experiments.evaluation.table import REPORTED
 from keras_xmr.experiments.reports.metric_tables import (
-    CHANCE,
     judgements_title,
     measured_tables,
-    metric_cells,
+    pivot,
     reranked_title,
+    result_cells,
 )
-from keras_xmr.experiments.reports.table import Table
-from keras_xmr.metrics import (
-    DIRECTIONS,
-    RSUM,
-    TOO_FEW,
-    Measured,
-    RetrievalMetrics,
-    chance,
-    metric_title,
-    rsum_difference,
-    verdict,
-)
-from keras_xmr.metrics.names import metric_value
+from keras_xmr.metrics import DIRECTIONS, RSUM, TOO_FEW, Verdict, metric_title
+from keras_xmr.metrics.names import shown_value
 from keras_xmr.metrics.ranking import RECALL_AT
+from keras_xmr.metrics.results import ALL, ANNOTATED, CHANCE, FOLDS, MODEL, Result, Results
+from keras_xmr.utils.tables import Table
 
 
-def result_tables(evaluation: Evaluation) -> list[Table]:
-    """Returns tables of all metrics, and the comparison with the paper of the config."""
-    return [*all_tables(evaluation), *reported_tables(evaluation)]
+def result_tables(results: Results, fidelity: str | None = None) -> list[Table]:
+    """Returns tables of all metrics, and the comparison with the paper of the config.
+
+    Args:
+        results: The results of a split.
+        fidelity: Whether the config is as published, in a word or two.
+    """
+    return [*all_tables(results), *reported_tables(results, fidelity)]
 
 
-def all_tables(evaluation: Evaluation) -> list[Table]:
+def all_tables(results: Results) -> list[Table]:
     """Returns tables of all metrics: against the judgements, over folds, and against the truth.
 
     Each re-ranker has separate tables, since re-ranked figures are not comparable with plain ones.
+
+    Args:
+        results: The results of a split.
     """
-    measured = evaluation.measured | evaluation.baselines
-    tables = measured_tables(f"{evaluation.split}: {_size(evaluation)}", measured)
-    for name, measured in evaluation.reranked.items():
-        tables += measured_tables(reranked_title(evaluation.split, name), measured)
+    split, measured = results[0].split, measured_results(results)
+    plain = measured.select(reranker="")
+    tables = measured_tables(f"{split}: {_size(results)}", plain)
+    by_chance = plain.select(method=CHANCE)
+    for reranker in filter(None, measured.distinct("reranker")):
+        title = reranked_title(split, reranker)
+        tables += measured_tables(title, measured.select(reranker=reranker) + by_chance)
     return tables
 
 
-def summary_tables(evaluation: Evaluation) -> list[Table]:
-    """The summary of a run, and the comparison with the paper of its config."""
-    return [summary_table(evaluation), *reported_tables(evaluation)]
+def measured_results(results: Results) -> Results:
+    """Returns the figures by judgements: no facts, differences and figures of papers."""
+    return Results(
+        row
+        for row in results
+        if row.judgements and not row.minus and not row.method.startswith(REPORTED)
+    )
 
 
-def summary_table(evaluation: Evaluation) -> Table:
-    """The recalls of the model's matcher and of chance, by all kinds of judgements."""
-    measured = evaluation.matchers[0].measured
+def own_results(results: Results) -> Results:
+    """Returns the figures of the model by its own matcher, over all queries."""
+    own = measured_results(results).select(method=MODEL, reranker="", queries=ALL)
+    return own.select(matcher=own[0].matcher)
+
+
+def _fact(results: Results, name: str) -> float:
+    """Returns a figure that no judgements decide, such as the number of images."""
+    return results.select(metric=name, judgements="", method=MODEL)[0].value
+
+
+def summary_tables(results: Results, fidelity: str | None = None) -> list[Table]:
+    """Returns the summary of a run, and the comparison with the paper of its config.
+
+    Args:
+        results: The results of a split.
+        fidelity: Whether the config is as published, in a word or two.
+    """
+    return [summary_table(results), *reported_tables(results, fidelity)]
+
+
+def summary_table(results: Results) -> Table:
+    """Returns the recalls of the model's matcher and of chance, by all kinds of judgements.
+
+    Args:
+        results: The results of a split.
+    """
     names = [*(f"{side}_recall_{k}" for side in DIRECTIONS for k in RECALL_AT), RSUM]
-    rows = []
-    for kind in (None, *measured.extra):
-        metrics = _against(measured, kind)
-        shown = {"annotated pairs" if kind is None else judgements_title(kind): metrics.summary}
-        for name, simpler in evaluation.baselines.items():
-            shown[f"  {name}"] = _against(simpler, kind).summary
-        shown[f"  {CHANCE}"] = chance(metrics)
-        rows += [[first, *metric_cells(summary, names)] for first, summary in shown.items()]
-    title = f"{evaluation.split}: {_size(evaluation)}, {evaluation.matchers[0].name}"
+    own, rows = own_results(results), []
+    whole = measured_results(results).select(reranker="", queries=ALL)
+    for judgements in own.distinct("judgements"):
+        (cells,) = pivot(own.select(judgements=judgements)).values()
+        rows.append([judgements_title(judgements), *result_cells(cells, names)])
+        others = (row for row in whole.select(judgements=judgements) if row.method != MODEL)
+        rows += [[f"  {name}", *result_cells(row, names)] for name, row in pivot(others).items()]
+    title = f"{results[0].split}: {_size(results)}, {own[0].matcher}"
     return Table(title, ["in percent", *map(metric_title, names)], rows)
 
 
-def _size(evaluation: Evaluation) -> str:
-    return f"{evaluation.images:,} images, {evaluation.captions:,} captions"
+def _size(results: Results) -> str:
+    return f"{_fact(results, 'images'):,.0f} images, {_fact(results, 'captions'):,.0f} captions"
 
 
-def _against(measured: Measured, kind: str | None) -> RetrievalMetrics:
-    """Metrics against some judgements; None for those of the data set."""
-    return measured.metrics if kind is None else measured.extra[kind]
+def plain_lines(results: Results) -> list[str]:
+    """Returns sentences that open a report: photos found, and gain over simpler models.
 
-
-def plain_lines(evaluation: Evaluation) -> list[str]:
-    """Sentences that open a report: photos found, and gain over simpler models."""
-    metrics = evaluation.matchers[0].metrics
-    by_chance, lines = chance(metrics), []
+    Args:
+        results: The results of a split.
+    """
+    own = own_results(results)
+    by_chance = measured_results(results).select(method=CHANCE, judgements=ANNOTATED, queries=ALL)
+    summaries = own.select(judgements=ANNOTATED).summary(), by_chance.summary()
     # Further judgements call more of them right.
-    right = "labelled " if evaluation.matchers[0].measured.extra else "right "
-    for side, query, answer, count in (
-        ("t2i", "caption", "photo", evaluation.images),
-        ("i2t", "photo", "caption", evaluation.captions),
+    right = "labelled " if len(own.distinct("judgements")) > 1 else "right "
+    lines = []
+    for side, query, answer, items in (
+        ("t2i", "caption", "photo", "images"),
+        ("i2t", "photo", "caption", "captions"),
     ):
         first, ten = (
-            [_of_hundred(summary[f"{side}_recall_{k}"]) for summary in (metrics.summary, by_chance)]
-            for k in (1, 10)
+            [_of_hundred(summary[f"{side}_recall_{k}"]) for summary in summaries] for k in (1, 10)
         )
         lines.append(
             f"Given a {query}, the model puts a {right}{answer} first in {first[0]} of 100 cases, "
-            f"and among the first ten in {ten[0]}. A random order of the {count:,} {answer}s puts "
-            f"one first in {first[1]} of 100 cases, and among the first ten in {ten[1]}."
+            f"and among the first ten in {ten[0]}. A random order of the "
+            f"{_fact(results, items):,.0f} {answer}s puts one first in {first[1]} of 100 cases, "
+            f"and among the first ten in {ten[1]}."
         )
-    return lines + baseline_lines(evaluation)
+    return [*lines, *baseline_lines(results)]
 
 
 def _of_hundred(share: float) -> str:
@@ -109,121 +136,155 @@ def _of_hundred(share: float) -> str:
     return "more than 99" if share < 1 and number == 100 else str(number)
 
 
-def baseline_lines(evaluation: Evaluation) -> list[str]:
-    """Sentences that compare the model's matcher with simpler models."""
-    metrics, image_of = evaluation.matchers[0].metrics, evaluation.ground_truth.caption_image
+def baseline_lines(results: Results) -> list[str]:
+    """Returns sentences that compare the model's matcher with simpler models.
+
+    Args:
+        results: The results of a split.
+    """
     lines = []
-    for name, simpler in evaluation.baselines.items():
-        rsum = metric_value(RSUM, simpler.metrics.summary[RSUM])
-        if evaluation.images < TOO_FEW:
+    for gap in (row for row in results.select(metric=RSUM) if row.minus):
+        simpler = results.select(method=gap.minus, metric=RSUM, judgements=ANNOTATED, queries=ALL)
+        rsum = shown_value(gap.unit, simpler[0].value)
+        if _fact(results, "images") < TOO_FEW:
             lines.append(
-                f"A {name} on the same features has RSUM {rsum}; the images are too few to compare "
-                "the model with it."
+                f"A {gap.minus} on the same features has RSUM {rsum}; the images are too few to "
+                "compare the model with it."
             )
             continue
-        gap = rsum_difference(metrics, simpler.metrics, image_of)
         if gap.low > 0:
-            line = f"Better than a {name} on the same features"
+            line = f"Better than a {gap.minus} on the same features"
         elif gap.high < 0:
-            line = f"Worse than a {name} on the same features"
+            line = f"Worse than a {gap.minus} on the same features"
         else:
-            line = f"No better than a {name} on the same features"
+            line = f"No better than a {gap.minus} on the same features"
         line += (
             f": RSUM {gap.value:+.1f} (95 % interval {gap.low:+.1f} to "
             f"{gap.high:+.1f}) compared with {rsum}."
         )
-        if evaluation.is_trained and gap.low <= 0:
+        if _fact(results, "trained") and gap.low <= 0:
             line += " No gain of training over it was found."
         lines.append(line)
     return lines
 
 
-def verdict_line(evaluation: Evaluation) -> str:
-    """A sentence that compares the model's matcher with chance.
+def verdict_line(results: Results) -> str:
+    """Returns a sentence that compares the model's matcher with chance.
 
     By the annotated pairs, and by the exhaustive truth if it contradicts them. The matcher is named
     where there are several, and so are those that tie many pairs.
+
+    Args:
+        results: The results of a split.
     """
-    matcher, images = evaluation.matchers[0], evaluation.ground_truth.caption_image
-    answer = verdict(matcher.metrics, images)
+    answer = _verdict(results, ANNOTATED)
+    ties = results.select(metric="tied")
     line = str(answer)
-    if len(evaluation.matchers) > 1:
-        line = f"With the matcher {matcher.name}: {line[0].lower()}{line[1:]}"
-    if (truth := matcher.measured.extra.get("truth")) is not None:
-        known = verdict(truth, images)
+    if len(ties) > 1:
+        line = f"With the matcher {ties[0].matcher}: {line[0].lower()}{line[1:]}"
+    if own_results(results).select(judgements="truth"):
+        known = _verdict(results, "truth")
         if known.conclusion != answer.conclusion:
             line += f" By the {judgements_title('truth')}: {known}"
-    warnings = (tie_warning(matcher.name, matcher.tied) for matcher in evaluation.matchers)
+    warnings = (tie_warning(row.matcher, row.value) for row in ties)
     return " ".join([line, *filter(None, warnings)])
 
 
-def embedding_lines(evaluation: Evaluation) -> list[str]:
-    """Sentences on the uncertainty of embeddings and the similarity within sets."""
+def _verdict(results: Results, judgements: str) -> Verdict:
+    own = own_results(results).select(judgements=judgements, metric=RSUM)[0]
+    by_chance = results.select(method=CHANCE, judgements=judgements, metric=RSUM)[0].value
+    return Verdict(own.value, own.low, own.high, by_chance, own.n)
 
-    def line(what: str, correlation: float, interval: tuple[float, float]) -> str:
-        ends = "{:+.3f} to {:+.3f}".format(*interval)
-        return f"rank correlation of {what}: {correlation:+.3f} (95 % interval {ends})"
+
+def embedding_lines(results: Results) -> list[str]:
+    """Returns sentences on the uncertainty of embeddings and the similarity within sets.
+
+    Args:
+        results: The results of a split.
+    """
+
+    def line(what: str, row: Result) -> str:
+        return (
+            f"rank correlation of {what}: {row.value:+.3f} (95 % interval {row.low:+.3f} to "
+            f"{row.high:+.3f})"
+        )
 
     lines = []
-    for side, bins in evaluation.uncertainty_bins.items():
-        lines.append(line(f"{side} uncertainty and {side} R@1", bins.correlation, bins.interval))
-        if not bins.is_informative:
+    correlations = results.select(metric="uncertainty_correlation")
+    for row in correlations:
+        side = _QUERIES[row.direction]
+        lines.append(line(f"{side} uncertainty and {side} R@1", row))
+        if not row.high < 0:
             lines[-1] += f". This model's uncertainty of {side}s is not informative."
-    if (correlation := evaluation.uncertainty_of_truth) is not None:
+    for row in results.select(metric="uncertainty_of_truth"):
         what = "caption uncertainty and the number of images that a caption is true of"
-        lines.append(line(what, correlation, correlation_interval(correlation, evaluation.images)))
-    if "log_variance" not in evaluation.embedded.captions:
+        lines.append(line(what, row))
+    if "caption" not in {_QUERIES[row.direction] for row in correlations}:
         lines.append("This model has no sigma, so it has no measure of uncertainty.")
-    for side, similarity in evaluation.set_similarity.items():
-        lines.append(f"mean cosine between the embeddings of one {side}: {similarity:+.3f}")
+    for row in results.select(metric="set_cosine"):
+        side = _QUERIES[row.direction]
+        lines.append(f"mean cosine between the embeddings of one {side}: {row.value:+.3f}")
     return lines
 
+
+_QUERIES = {"image_to_text": "image", "text_to_image": "caption"}
 
 _IMAGES = 1_000
 """Images of the smallest test split of the papers, that of Flickr30K; COCO's folds have as many."""
 
 
-def reported_tables(evaluation: Evaluation) -> list[Table]:
-    """Tables of our figures and the reported ones, per re-ranker, of the split and of its folds."""
-    paper = evaluation.paper
-    if paper is None:
+def reported_tables(results: Results, fidelity: str | None = None) -> list[Table]:
+    """Returns tables of our figures and the reported ones, of the split and of its folds.
+
+    Args:
+        results: The results of a split.
+        fidelity: Whether the config is as published, in a word or two.
+    """
+    reported = Results(row for row in results if row.method.startswith(REPORTED))
+    printed = Results(row for row in reported if row.judgements)
+    if not printed:
         return []
-    groups: dict[tuple[str | None, bool], list[dict[str, Any]]] = defaultdict(list)
-    for compared in compare_with_reported(evaluation, paper):
-        groups[compared["reranker"], compared["folds"]].append(compared)
+    (size,) = reported.select(judgements="")
     tables = []
-    for (reranker, folds), group in groups.items():
-        title = f"{evaluation.split}{', mean over folds' if folds else ''}"
-        title = title if reranker is None else reranked_title(title, reranker)
-        rows = ", ".join(dict.fromkeys(compared["row"] for compared in group))
-        fidelity = f" ({evaluation.fidelity.label})" if evaluation.fidelity else ""
-        title = f"{title}, compared with {paper.source}: {rows}{fidelity}"
-        if not _is_of_papers_size(evaluation, paper):
-            known = f"at least {_IMAGES:,}" if paper.images is None else f"{paper.images:,}"
-            ours = f"measured on {evaluation.images:,} images"
-            title += f" (not comparable: {ours}, and a paper on {known})"
-        tables.append(_table(title, group))
+    for reranker, queries in dict.fromkeys((row.reranker, row.queries) for row in printed):
+        group = printed.select(reranker=reranker, queries=queries)
+        title = f"{results[0].split}{f', {FOLDS}' if queries == FOLDS else ''}"
+        title = reranked_title(title, reranker) if reranker else title
+        rows = ", ".join(name.removeprefix(f"{size.method}: ") for name in group.distinct("method"))
+        adapted = f" ({fidelity})" if fidelity else ""
+        title = f"{title}, compared with {size.method.removeprefix(REPORTED)}: {rows}{adapted}"
+        images = _fact(results, "images")
+        if not _is_of_papers_size(results[0].split, images, size.value):
+            known = f"{size.value:,.0f}" if size.value else f"at least {_IMAGES:,}"
+            title += f" (not comparable: measured on {images:,.0f} images, and a paper on {known})"
+        names = list(dict.fromkeys(row.name for row in group))
+        body = list(_reported_rows(group, results, names))
+        tables.append(Table(title, ["matcher", *map(metric_title, names)], body))
     return tables
 
 
-def _is_of_papers_size(evaluation: Evaluation, paper: ReportedResults) -> bool:
+def _is_of_papers_size(split: str, images: float, known: float) -> bool:
     """True if a split has as many images as the paper's; for validation splits, 1,000 or more."""
-    if paper.images is None or evaluation.split != "test":
-        return evaluation.images >= _IMAGES
-    return evaluation.images == paper.images
+    return images == known if known and split == "test" else images >= _IMAGES
 
 
-def _table(title: str, group: list[dict[str, Any]]) -> Table:
-    names = list(dict.fromkeys(name for compared in group for name in compared["metrics"]))
-    rows = []
-    for compared in group:
+def _reported_rows(group: Results, results: Results, names: list[str]) -> Iterator[list[str]]:
+    """Yields per row of a paper the printed figures, ours, and their differences."""
+    key = {"reranker": group[0].reranker, "queries": group[0].queries, "minus": ""}
+    ours = results.select(method=MODEL, judgements=ANNOTATED, **key)
+    for method, matcher in dict.fromkeys((row.method, row.matcher) for row in group):
+        printed = group.select(method=method, matcher=matcher)
+        known = ours.select(matcher=matcher).summary()
         for kind in ("paper", "ours", "difference"):
-            metrics = compared["metrics"]
-            cells = [_cell(kind, name, metrics.get(name, {}).get(kind)) for name in names]
-            rows.append([f"{compared['matcher']}: {kind}", *cells])
-    return Table(title, ["matcher", *map(metric_title, names)], rows)
+            cells = {row.name: _cell(kind, row, known.get(row.name)) for row in printed}
+            yield [f"{matcher}: {kind}", *(cells.get(name, "-") for name in names)]
 
 
-def _cell(kind: str, name: str, value: float | None) -> str:
-    text = metric_value(name, value)
-    return f"+{text}" if kind == "difference" and value is not None and value > 0 else text
+def _cell(kind: str, printed: Result, ours: float | None) -> str:
+    if kind == "paper":
+        return shown_value(printed.unit, printed.value)
+    if kind == "ours" or ours is None:
+        return shown_value(printed.unit, ours)
+    difference = ours - printed.value
+    text = shown_value(printed.unit, difference)
+    return f"+{text}" if difference > 0 else text

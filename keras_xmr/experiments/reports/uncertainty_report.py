@@ -20,8 +20,8 @@ from keras_xmr.experiments.evaluation.uncertainty.assessment import (
 from keras_xmr.experiments.evaluation.uncertainty.probes import Occlusion, Probes
 from keras_xmr.experiments.reports.pages import explain, percent
 from keras_xmr.experiments.reports.pictures import COLOURS, SIDES, Picture, columns, panel
-from keras_xmr.experiments.reports.table import Table
 from keras_xmr.parts.registry import components
+from keras_xmr.utils.tables import Table
 
 WORDS = {
     "sigma": "the uncertainty of an item: the geometric mean of the standard deviations of its "

@@ -99,9 +99,9 @@ class RunFolder:
         """The folder of the audit of a split."""
         return self.path / "audit" / split
 
-    def metrics(self, split: str) -> Path:
-        """The figures of the evaluation of a split."""
-        return self.evaluation(split) / "metrics.json"
+    def results(self, split: str) -> Path:
+        """The long table of the evaluation of a split."""
+        return self.evaluation(split) / "results.csv"
 
     def queries(self, split: str) -> Path:
         """The metrics of every query of a split."""
@@ -348,7 +348,7 @@ class RunFolder:
             return False
         begin = self.config.stat().st_mtime_ns
         splits = config.evaluation.splits
-        files = [path for split in splits for path in (self.metrics(split), self.queries(split))]
+        files = [path for split in splits for path in (self.results(split), self.queries(split))]
         return all(path.exists() and path.stat().st_mtime_ns >= begin for path in files)
 
     def _changes(self, config: Config, free: tuple[str, ...]) -> list[str]:
@@ -366,36 +366,6 @@ class RunFolder:
                 "started with the config that there is now"
             )
         return _changes(old, config, free)
-
-
-def check_folders(
-    config: Config, *, run: bool = True, records: bool = False, trains: bool = False
-) -> None:
-    """Checks that the results of a step can be written, before anything is computed.
-
-    Args:
-        config: The config of the run.
-        run: Whether the step writes into the folder of the run.
-        records: Whether it writes records, if they are missing.
-        trains: Whether it trains.
-
-    Raises:
-        ConfigError: If the folder of the run holds a run with another config.
-        UserError: If a folder cannot be written to, or the folder of the data does not exist.
-    """
-    if run:
-        check_folder(config.folder)
-    if records and not config.data.is_prepared:
-        check_folder(config.data.records)
-        root = getattr(config.data.source, "root", None)
-        if isinstance(root, Path) and not root.exists():
-            raise UserError(
-                f"{root} does not exist; data.source.root names the folder of the data. "
-                f"{config.data.source.origin}"
-            )
-    # Last: of a wrong folder of data it would only say that another run had another one.
-    if trains:
-        RunFolder(config).check(config)
 
 
 def load_run(folder: Path, overrides: Sequence[str] = ()) -> Config:

@@ -10,16 +10,17 @@ import scipy.sparse
 
 from keras_xmr.experiments.config.loader import find_config, load_config
 from keras_xmr.experiments.evaluation.evaluate import build_metrics
+from keras_xmr.experiments.evaluation.results import evaluate_split_scores
+from keras_xmr.experiments.evaluation.table import results_of
 from keras_xmr.experiments.reports.metric_tables import glossary, measured_tables
 from keras_xmr.judgements import GroundTruth, Judgements, as_judgements
 from keras_xmr.metrics import (
     METRICS,
+    ScoreMatrices,
     evaluate_scores,
-    measure,
     ndcg,
     recall,
 )
-from keras_xmr.metrics.names import CHOSEN
 
 SHAPE = (23, 31)
 
@@ -134,8 +135,7 @@ def test_only_images_and_captions_that_were_judged_are_queries():
         np.testing.assert_array_equal(some.judged.toarray(), found.judged.toarray())
 
 
-def test_metrics_of_a_config_are_measured_by_all_judgements(random, grades, judged, monkeypatch):
-    monkeypatch.setitem(CHOSEN, "discounted_gain", None)  # taken out again afterwards
+def test_metrics_of_a_config_are_measured_by_all_judgements(random, grades, judged):
     ids = [list(map(str, range(count))) for count in SHAPE]
     owner = np.arange(SHAPE[1]) % SHAPE[0]
     truth = GroundTruth(*ids, owner, Judgements.from_pairs(owner, SHAPE[0]))
@@ -146,13 +146,15 @@ def test_metrics_of_a_config_are_measured_by_all_judgements(random, grades, judg
     ).evaluation.metrics
     known = set(METRICS)
     truth.measures = build_metrics([choice])
-    found = measure(scores, truth)
+    evaluation = evaluate_split_scores("test", [("m", ScoreMatrices.of(scores))], truth)
+    found, results = evaluation.matchers[0].measured, results_of(evaluation)
     assert set(METRICS) == known  # what one evaluation measures makes no other config valid
-    assert "a metric that the config adds" in glossary(["i2t_discounted_gain"]).values()
+    chosen = results.select(metric="discounted_gain")
+    assert glossary(chosen) == {"nDCG@3": "a metric that the config adds"}
     assert found.extra["crowd"].summary["i2t_discounted_gain"] == pytest.approx(
         ndcg(scores, truth.extra["crowd"], k=3)["i2t_ndcg_3"]
     )
-    header = [h for table in measured_tables("test", {"m": found}) for h in table.header]
+    header = [h for table in measured_tables("test", results) for h in table.header]
     assert header.count("i2t\nnDCG@3") == 2
 
 

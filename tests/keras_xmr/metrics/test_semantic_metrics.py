@@ -262,14 +262,14 @@ def test_asp_by_tf_idf_stands_beside_that_by_cider(random):
     truth = known()
     add_relevance(truth, RelevanceOptions())
     scores = random.normal(size=(2, 4))
-    found = measure(scores, truth, folds=2).as_dict()
+    found = measure(scores, truth, folds=2)
     for measured, name in (("cider", "asp"), ("tf_idf", "asp_tf_idf")):
         relevance = relevance_matrix(CAPTIONS, truth.caption_image, 2, measured).dense()
         expected = semantic_precision(scores, relevance).summary
         for side in ("i2t", "t2i"):
-            assert found["metrics"][f"{side}_{name}"] == expected[f"{side}_asp"]
+            assert found.metrics.summary[f"{side}_{name}"] == expected[f"{side}_asp"]
             assert f"{side}_{name}" in metric_names()
-    assert "i2t_asp_tf_idf" in found["folds"]
+    assert "i2t_asp_tf_idf" in found.folds
     by_tf_idf = known()
     add_relevance(by_tf_idf, RelevanceOptions(measure="tf_idf"))
     assert not by_tf_idf.extra_relevance, "it is not measured twice"

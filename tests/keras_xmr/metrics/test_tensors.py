@@ -60,7 +60,7 @@ def test_what_is_not_numpys_is_read_without_a_copy(made):
     found = keras_xmr.compare(
         made(SCORES), [made(SCORES), made(scores(3.0, 2))], made(OWNER), resamples=50
     )
-    assert found.runs == (1, 2)
+    assert found.runs == {"a": 1, "b": 2}
     both = FastReranking()(made(SCORES)), FastReranking()(SCORES)
     np.testing.assert_array_equal(both[0].image_to_text, both[1].image_to_text)
 
@@ -76,7 +76,7 @@ def test_tensors_of_torch():
     assert retrieval(tensor, ids) == retrieval(SCORES, OWNER)
     assert np.shares_memory(as_array(tensor, "scores"), tensor.detach().numpy())
     assert recall([*tensor], ids) == recall(SCORES, OWNER)
-    assert keras_xmr.compare(tensor, [tensor, tensor], ids, resamples=50).runs == (1, 2)
+    assert keras_xmr.compare(tensor, [tensor, tensor], ids, resamples=50).runs == {"a": 1, "b": 2}
     half = tensor.bfloat16()
     assert retrieval(half, ids) == retrieval(half.detach().double().numpy(), OWNER)
     assert Judgements.from_pairs(ids, 60).grades.nnz == len(OWNER)

@@ -9,6 +9,7 @@ import pytest
 from finished_runs import CAPTIONS, IMAGES, ground_truth, scores
 
 from keras_xmr.experiments.evaluation.results import evaluate_split_scores, tied_share
+from keras_xmr.experiments.evaluation.table import results_of
 from keras_xmr.experiments.reports.result_tables import verdict_line
 from keras_xmr.metrics import ScoreMatrices
 
@@ -44,9 +45,10 @@ def test_a_matcher_that_saturates_is_named(caplog):
         )
     (record,) = [r for r in caplog.records if "ties" in r.getMessage()]
     assert "coarse ties 50 % of the pairs" in record.getMessage()
-    assert "coarse ties 50 % of the pairs" in verdict_line(found)
-    assert "fine ties" not in verdict_line(found)
-    written = found.as_dict()["matchers"]
-    assert written["fine"]["tied"] == 0
-    assert written["coarse"]["tied"] == pytest.approx(0.5, abs=0.02)
+    results = results_of(found)
+    assert "coarse ties 50 % of the pairs" in verdict_line(results)
+    assert "fine ties" not in verdict_line(results)
+    fine, coarse = results.select(metric="tied")
+    assert fine.value == 0
+    assert coarse.value == pytest.approx(0.5, abs=0.02)
     assert (found.images, found.captions) == (IMAGES, CAPTIONS)

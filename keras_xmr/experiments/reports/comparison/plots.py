@@ -7,17 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 import matplotlib.pyplot as plt
 import numpy as np
 
-from keras_xmr.experiments.reports.comparison.figures import (
+from keras_xmr.experiments.reports.comparison.results import Methods, RunResult
+from keras_xmr.experiments.reports.comparison.tables import (
     HEADLINES,
     UNCERTAINTY,
-    Resampled,
-    SummaryTable,
-    kind_title,
-    most_judged,
+    MethodsTable,
+    deviation_of,
+    is_significant,
+    mean_of,
     shown_mean,
 )
-from keras_xmr.experiments.reports.comparison.results import Methods, RunResult
-from keras_xmr.experiments.reports.metric_tables import CHANCE
+from keras_xmr.experiments.reports.metric_tables import judgements_title
 from keras_xmr.experiments.reports.pages import explain
 from keras_xmr.experiments.reports.pictures import (
     CHANCE_STYLE,
@@ -28,9 +28,10 @@ from keras_xmr.experiments.reports.pictures import (
     legend_below,
     panel,
 )
-from keras_xmr.metrics import chance_recall
+from keras_xmr.metrics import RSUM, chance_recall
 from keras_xmr.metrics.bootstrap import mean_of_runs
 from keras_xmr.metrics.names import in_percent
+from keras_xmr.metrics.results import CHANCE, Result, Results
 
 _TOP = "asp_top_"
 
@@ -38,20 +39,23 @@ _WHITE = {"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 0.6}
 
 
 def comparison_pictures(
-    methods: Methods, summary_tables: Sequence[SummaryTable], resampled: Mapping[str, Resampled]
+    methods: Methods, tables: Sequence[MethodsTable], compared: Results, judgements: str
 ) -> Iterator[Picture]:
-    """All pictures for which there are figures.
+    """Yields all pictures for which there are figures, the differences first.
 
     Args:
         methods: The runs of each method.
-        summary_tables: Their tables.
-        resampled: Their metrics over resamples, by the kind of judgements.
+        tables: Their tables.
+        compared: The means of the methods, and their differences.
+        judgements: The most complete judgements.
     """
-    plain = [table for table in summary_tables if table.is_plain]
+    if len(methods) > 1:
+        yield _forest(compared.select(judgements=judgements))
+    plain = [table for table in tables if table.is_plain]
     for table in plain:
-        if table.judgements != "folds":
-            yield _bars(table, resampled.get(table.judgements, {}))
-    yield _recall(methods)
+        if not table.is_over_folds:
+            yield _bars(table, compared.select(judgements=table.judgements, minus=""))
+    yield _recall(methods, judgements)
     if _asp_tops(plain[0]):
         yield _asp(plain[0])
     if any(run.training_log for runs in methods.values() for run in runs):
@@ -63,57 +67,100 @@ def _colours(names: Sequence[str]) -> dict[str, tuple]:
     return {name: colours(number % colours.N) for number, name in enumerate(names)}
 
 
-def _bars(table: SummaryTable, resampled: Resampled) -> Picture:
-    """A panel per metric: a bar per method with its interval, hatched if it is of a single run."""
+_MOST_PAIRS = 28
+"""Pairs of methods in the picture of differences: all pairs of eight methods."""
+
+
+def _forest(compared: Results) -> Picture:
+    """The differences in RSUM with their intervals: filled where they are significant."""
+    differences = [row for row in compared.select(metric=RSUM) if row.minus]
+    shown = sorted(differences, key=lambda row: row.value)[-_MOST_PAIRS:]
+    size = (7.5, 1.2 + 0.3 * len(shown))
+    drawing, axis = panel("", "difference in RSUM", "", size=size)
+    axis.axvline(0, color="0.4", lw=1)
+    rows: Rows = []
+    for place, row in enumerate(shown):
+        ends = [[max(row.value - row.low, 0)], [max(row.high - row.value, 0)]]
+        fill = "tab:blue" if is_significant(row) else "white"
+        style = {"marker": "o", "color": "tab:blue", "mfc": fill, "capsize": 3}
+        axis.errorbar(row.value, place, xerr=ends, **style)
+        rows.append((row.method, row.minus, row.value, row.low, row.high, row.p_holm))
+    labels = [f"{row.method} minus {row.minus}" for row in shown]
+    axis.set_yticks(range(len(shown)), labels, fontsize=8)
+    header = ("method", "minus", "difference", "low", "high", "p_holm")
+    hidden = len(differences) - len(shown)
+    see = explain("compared_forest", hidden)
+    return Picture("differences", "differences in RSUM", see, drawing, header, rows)
+
+
+def _bars(table: MethodsTable, means: Results) -> Picture:
+    """A panel per metric: a bar per method with its interval, hatched if it is of a single run.
+
+    A metric that is the same for all methods has none.
+    """
     titles = HEADLINES | {UNCERTAINTY: "rank correlation of sigma"}
-    known = set().union(*table.rows.values())
-    shown = {metric: title for metric, title in titles.items() if metric in known}
+    cells, intervals = table.rows, {(row.method, row.name): row for row in means}
+    shown = {
+        metric: title for metric, title in titles.items() if _tells(list(cells.values()), metric)
+    }
     columns = min(2, len(shown))
-    size = (1.5 + 2.9 * columns, -(-len(shown) // columns) * (0.8 + 0.27 * len(table.rows)))
+    size = (1.5 + 2.9 * columns, -(-len(shown) // columns) * (0.8 + 0.27 * len(cells)))
     drawing, axes = plt.subplots(
         -(-len(shown) // columns), columns, figsize=size, squeeze=False, sharey=True
     )
-    colours = _colours(list(table.rows))
+    colours = _colours(list(cells))
     rows: Rows = []
     for axis, (metric, title) in zip(axes.flat, shown.items(), strict=False):
-        factor = 1 if metric == UNCERTAINTY else in_percent(metric, 1)
-        axis.set_title(title if metric == UNCERTAINTY else f"{title} (%)", fontsize=10)
-        for number, (name, figures) in enumerate(table.rows.items()):
-            if (figure := figures.get(metric)) is None:
+        known = {name: row[metric] for name, row in cells.items() if metric in row}
+        unit = next(iter(known.values()))[0].unit
+        axis.set_title(title if unit == "correlation" else f"{title} (%)", fontsize=10)
+        for number, name in enumerate(cells):
+            if (runs := known.get(name)) is None:
                 continue
-            # Without resamples, the interval is over runs alone.
-            estimate = resampled.get(metric, {}).get(name) or mean_of_runs(
-                np.array(figure.values), np.array([figure.values])
-            )
-            interval = estimate.difference()
-            value, low, high = factor * np.array([figure.mean, interval.low, interval.high])
+            ends = (mean_of(runs), *_interval(runs, intervals.get((name, metric))))
+            value, low, high = (in_percent(unit, end) for end in ends)
             rows.append((title, name, value, low, high))
             # A mean over few runs may be outside of their range by rounding.
-            ends = [[max(value - low, 0)], [max(high - value, 0)]]
-            hatch = "////" if len(figure.values) == 1 and table.runs > 1 else None
-            axis.barh(number, value, xerr=ends, color=colours[name], hatch=hatch)
+            error = [[max(value - low, 0)], [max(high - value, 0)]]
+            hatch = "////" if len(runs) == 1 and table.runs > 1 else None
+            axis.barh(number, value, xerr=error, color=colours[name], hatch=hatch)
             # On white: the line of chance may cross it.
-            text = f" {shown_mean(metric, figures)}"
+            text = f" {shown_mean(runs)}"
             axis.text(0, number, text, va="center", fontsize=7, bbox=_WHITE)
         if metric in table.chance:
-            random = factor * table.chance[metric]
+            random = in_percent(unit, table.chance[metric].value)
             axis.axvline(random, ls=":", color="black")
             rows.append((title, CHANCE, random, random, random))
-        if all(figures[metric].mean >= 0 for figures in table.rows.values() if metric in figures):
+        if all(mean_of(runs) >= 0 for runs in known.values()):
             axis.set_xlim(left=0)
-        axis.set_yticks(range(len(table.rows)), list(table.rows), fontsize=8)
+        axis.set_yticks(range(len(cells)), list(cells), fontsize=8)
         axis.grid(axis="x", alpha=0.3)
     axes[0, 0].invert_yaxis()
     for axis in axes.flat[len(shown) :]:
         axis.axis("off")
     header = ("metric", "method", "mean", "low", "high")
     name, see = f"bars-{table.judgements}", explain("compared_bars", table.runs)
-    return Picture(name, f"metrics, {kind_title(table.judgements)}", see, drawing, header, rows)
+    return Picture(name, f"metrics, {table.kind}", see, drawing, header, rows)
 
 
-def _recall(methods: Methods) -> Picture:
-    """Recall at K by the most complete judgements: mean over seeds, and the range as a band."""
-    judgements, colours = most_judged(methods), _colours(list(methods))
+def _tells(cells: Sequence[Mapping[str, Sequence[Result]]], metric: str) -> bool:
+    """Whether a panel of a metric shows something: it is known, and RSUM or not always the same."""
+    known = {shown_mean(row[metric]) for row in cells if metric in row}
+    return bool(known) and (metric == RSUM or len(known) > 1 or len(cells) == 1)
+
+
+def _interval(runs: Sequence[Result], mean: Result | None) -> tuple[float, float]:
+    """The ends of the interval of a mean; over the runs alone where there are no resamples."""
+    if mean is not None:
+        return mean.low, mean.high
+    values = np.array([row.value for row in runs])
+    interval = mean_of_runs(values, values[None]).difference()
+    return interval.low, interval.high
+
+
+def _recall(methods: Methods, judgements: str) -> Picture:
+    """Recall at K by some judgements: mean over seeds, and the range as a band."""
+    colours = _colours(list(methods))
     first = next(iter(methods.values()))[0].queries
     galleries = {"i2t": len(first.caption_ids), "t2i": len(first.image_ids)}
 
@@ -136,31 +183,32 @@ def _recall(methods: Methods) -> Picture:
             axis.plot(at, share, **CHANCE_STYLE)
             yield from labelled((side, CHANCE), at, share, share, share)
 
-    label = f"recall at K (%), {kind_title(judgements)}"
+    label = f"recall at K (%), {judgements_title(judgements)}"
     drawing, rows = both_directions(draw, label, xlabel="K", xscale="log")
     header = ("queries", "method", "k", "mean", "least", "most")
     return Picture("recall", "recall at K", explain("compared_recall"), drawing, header, rows)
 
 
-def _asp_tops(table: SummaryTable) -> list[int]:
-    names = {name for row in table.rows.values() for name in row}
-    return sorted(int(n.removeprefix(f"i2t_{_TOP}")) for n in names if n.startswith(f"i2t_{_TOP}"))
+def _asp_tops(table: MethodsTable) -> list[int]:
+    names = {row.metric for row in table.results}
+    return sorted(int(name.removeprefix(_TOP)) for name in names if name.startswith(_TOP))
 
 
-def _asp(table: SummaryTable) -> Picture:
+def _asp(table: MethodsTable) -> Picture:
     """ASP of the first N by relevance, over N (Li et al. 2022, Fig. 3)."""
-    colours = _colours(list(table.rows))
+    cells = table.rows
+    colours = _colours(list(cells))
 
     def draw(axis: plt.Axes, side: str) -> Iterator[tuple[object, ...]]:
-        for name, row in table.rows.items():
+        for name, row in cells.items():
             at = [n for n in _asp_tops(table) if f"{side}_{_TOP}{n}" in row]
             values = [row[f"{side}_{_TOP}{n}"] for n in at]
-            error = [100 * (figure.deviation or 0) for figure in values]
-            mean = [100 * figure.mean for figure in values]
+            error = [100 * (deviation_of(runs) or 0) for runs in values]
+            mean = [100 * mean_of(runs) for runs in values]
             axis.errorbar(at, mean, error, label=name, color=colours[name], marker="o", ms=3)
             yield from labelled((side, name), at, mean, error)
         if at := [n for n in _asp_tops(table) if f"{side}_{_TOP}{n}" in table.chance]:
-            share = [100 * table.chance[f"{side}_{_TOP}{n}"] for n in at]
+            share = [100 * table.chance[f"{side}_{_TOP}{n}"].value for n in at]
             axis.plot(at, share, **CHANCE_STYLE)
             yield from labelled((side, CHANCE), at, share, [0] * len(at))
 

@@ -2,40 +2,106 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import chain, product
 from pathlib import Path
 
+import numpy as np
+
+from keras_xmr.experiments.evaluation.files import RESULTS
 from keras_xmr.experiments.evaluation.results import tie_warning
-from keras_xmr.experiments.reports.comparison.figures import (
-    ALPHA,
-    ANNOTATED,
-    HEADLINES,
-    Pair,
-    Resampled,
-    SummaryTable,
-    compare_pairs,
-    kind_title,
-    most_judged,
-    required_resamples,
-    resample,
-    summary_tables,
-)
 from keras_xmr.experiments.reports.comparison.plots import comparison_pictures
-from keras_xmr.experiments.reports.comparison.results import Methods
+from keras_xmr.experiments.reports.comparison.results import Methods, RunResult
 from keras_xmr.experiments.reports.comparison.side_by_side import Win, side_by_side, wins
-from keras_xmr.experiments.reports.metric_tables import glossary
+from keras_xmr.experiments.reports.comparison.tables import (
+    ALPHA,
+    HEADLINES,
+    is_significant,
+    methods_tables,
+    most_judged,
+)
+from keras_xmr.experiments.reports.metric_tables import glossary, judgements_title
 from keras_xmr.experiments.reports.pages import render
-from keras_xmr.experiments.reports.table import Table, to_csv
-from keras_xmr.metrics import RSUM
-from keras_xmr.metrics.bootstrap import Difference
+from keras_xmr.experiments.reports.result_tables import measured_results
+from keras_xmr.metrics import DIRECTIONS, METRICS, RSUM
+from keras_xmr.metrics.bootstrap import RESAMPLES
+from keras_xmr.metrics.comparison import difference_rows, mean_rows
+from keras_xmr.metrics.estimates import estimate_means
 from keras_xmr.metrics.names import in_percent
+from keras_xmr.metrics.results import CHANCE, MODEL, Result, Results
 from keras_xmr.parts.registry import summaries
 from keras_xmr.utils.files import atomic_write
+from keras_xmr.utils.spreadsheets import to_csv
+from keras_xmr.utils.tables import Table
 
 _SHOWN_WINS = 5
+
+
+def required_resamples(methods: int) -> int:
+    """Returns the number of resamples for significant differences between some methods.
+
+    Holm multiplies the smallest p-value, 2 / (resamples + 1), by the number of pairs.
+    """
+    return max(RESAMPLES, 100 * methods * (methods - 1) // 2)
+
+
+def compare_runs(split: str, methods: Methods) -> Results:
+    """Estimates the means of methods and tests all their differences, by paired bootstrap.
+
+    Images are resampled, and their captions with them, so both directions and RSUM come from the
+    same resamples. (If the images of captions are not known, captions are resampled
+    independently.) For a method with several runs, the variance over seeds is included (see
+    `Estimate`); for a single run, the estimates are about that run alone. P-values are corrected
+    for all pairs of methods in one metric by one kind of judgements.
+
+    Args:
+        split: The split.
+        methods: The runs of each method.
+
+    Returns:
+        The mean of each metric per method, and the differences of all pairs.
+    """
+    runs = list(chain.from_iterable(methods.values()))
+    sizes = [len(of_method) for of_method in methods.values()]
+    compared = [metric for metric in METRICS.values() if metric.compared]
+    tested = [name for metric in compared for name in metric.mean_of or (metric.name,)]
+    queries, resamples = runs[0].queries, required_resamples(len(methods))
+    names = list(methods)
+    rows: list[Result] = []
+    for judgements in common_judgements(methods):
+        per_query = {
+            side: {name: _per_query(runs, judgements, f"{side}_{name}") for name in tested}
+            for side in DIRECTIONS
+        }
+        owner, images = queries.caption_image, len(queries.image_ids)
+        means = estimate_means(per_query, sizes, owner, images, resamples)
+        key = {"split": split, "judgements": judgements}
+        for number, name in enumerate(names):
+            own = {metric: of_methods[number] for metric, of_methods in means.items()}
+            matcher = methods[name][0].matcher
+            rows += mean_rows(own, method=name, matcher=matcher, **key)
+        for metric, of_methods in means.items():
+            rows += difference_rows({metric: of_methods}, names, **key)
+    return Results(rows)
+
+
+def _per_query(runs: Sequence[RunResult], judgements: str, metric: str) -> np.ndarray:
+    """The values of a metric (queries, runs), float64; NaN where any run has none."""
+    first = runs[0].queries
+    ids = first.image_ids if metric.startswith("i2t") else first.caption_ids
+    nothing = np.full(len(ids), np.nan)
+    columns = [run.queries.values[judgements].get(metric, nothing) for run in runs]
+    values = np.stack(columns, axis=1).astype(np.float64)
+    values[np.isnan(values).any(axis=1)] = np.nan
+    return values
+
+
+def common_judgements(methods: Methods) -> list[str]:
+    """Returns the kinds of judgements that all runs were measured against."""
+    runs = [run.queries.values for of_method in methods.values() for run in of_method]
+    return [kind for kind in runs[0] if all(kind in values for values in runs)]
 
 
 class Comparison:
@@ -44,51 +110,68 @@ class Comparison:
     Attributes:
         split: The split.
         methods: The runs of each method.
-        summary_tables: The figures of the methods.
-        resampled: The metrics of the methods over resamples, by the kind of judgements.
-        pairs: The differences of the methods; empty with one method.
+        runs: The results of each run, by method and seed, and of a random ranking.
+        compared: The means of the methods, with intervals, and their differences.
+        tables: The tables of the methods.
         wins: The queries on which each method is most ahead of another, by both.
     """
 
     def __init__(self, split: str, methods: Methods) -> None:
         self.split, self.methods = split, methods
-        self.summary_tables = summary_tables(methods)
-        self.resampled = resample(methods)
-        self.pairs = compare_pairs(self.resampled)
-        self.wins = wins(methods)
+        self.runs = Results(chain.from_iterable(_rows(methods)))
+        self.compared = compare_runs(split, methods)
+        own = {name: runs[0].matcher for name, runs in methods.items()}
+        titles = {name: runs[0].title for name, runs in methods.items()}
+        self.tables = methods_tables(self.runs, own, titles)
+        self.wins = wins(methods, self.judgements)
+
+    @cached_property
+    def judgements(self) -> str:
+        """The most complete judgements, which the verdict is by."""
+        return most_judged(common_judgements(self.methods))
+
+    @property
+    def differences(self) -> Results:
+        """The differences of all pairs of methods; empty with one method."""
+        return Results(row for row in self.compared if row.minus)
 
     @property
     def verdict(self) -> str:
-        """A sentence on the method with the highest RSUM, compared with chance and the next one."""
-        kind = most_judged(self.methods)
-        table = next(t for t in self.summary_tables if (t.judgements, t.matchers) == (kind, "own"))
-        means = {name: figures[RSUM].mean for name, figures in table.rows.items()}
-        first, *others = sorted(means, key=lambda name: -means[name])
-        shown = f"{means[first]:.1f}"
-        equal = [name for name in means if f"{means[name]:.1f}" == shown]
+        """Sentences on RSUM: the highest one, its difference to the next one, and chance."""
+        of_rsum = self.compared.select(metric=RSUM, judgements=self.judgements)
+        means = {row.method: row for row in of_rsum.select(minus="")}
+        first, *others = sorted(means, key=lambda name: -means[name].value)
+        shown = {name: f"{row.value:.1f}" for name, row in means.items()}
+        equal = [name for name in means if shown[name] == shown[first]]
         have = "has an" if len(equal) == 1 else "have the same"
-        line = f"{' and '.join(equal)} {have} RSUM of {shown} by the {kind_title(kind)}"
-        best = self.resampled[kind][RSUM][first].difference()
-        at_chance = RSUM in table.chance and not best.low > table.chance[RSUM]
+        title = judgements_title(self.judgements)
+        line = f"{' and '.join(equal)} {have} RSUM of {shown[first]} by the {title}"
+        by_chance = self.runs.select(method=CHANCE, metric=RSUM, judgements=self.judgements)
+        limit = by_chance[0].value if by_chance else -np.inf
+        poor = [name for name, row in means.items() if not row.low > limit]
         if others:
-            line += "" if at_chance or len(equal) == len(means) else ", the highest"
-            line += ". " if len(equal) > 1 else f"; {others[0]} has {means[others[0]]:.1f}. "
-            line += self._difference(kind, first, others[0])
-        if at_chance:
+            is_highest = len(equal) < len(means) and len(poor) < len(means)
+            line += ", the highest" if is_highest else ""
+            line += ". " if len(equal) > 1 else f"; {others[0]} has {shown[others[0]]}. "
+            line += self._difference(of_rsum, first, others[0])
+        if len(poor) == len(means):
             line = f"{'No method is' if others else f'{first} is not'} better than chance. {line}"
-        if RSUM in table.chance:
-            line += f". A random ranking has {table.chance[RSUM]:.1f}, a perfect one 600"
+        elif poor:
+            verb = "is" if len(poor) == 1 else "are"
+            line = f"{' and '.join(poor)} {verb} not better than chance. {line}"
+        if by_chance:
+            line += f". A random ranking has {limit:.1f}, a perfect one 600"
         return f"{line}."
 
-    def _difference(self, kind: str, left: str, right: str) -> str:
-        wanted = (kind, RSUM, {left, right})
-        pair = next(p for p in self.pairs if (p.judgements, p.metric, {p.left, p.right}) == wanted)
-        sign = 100 if pair.left == left else -100
-        d = pair.difference
-        low, high = sorted((sign * d.low, sign * d.high))
-        verb = "is" if pair.is_real else "is not"
+    @staticmethod
+    def _difference(of_rsum: Results, left: str, right: str) -> str:
+        both = {left, right}
+        row = next(r for r in of_rsum if r.minus and {r.method, r.minus} == both)
+        sign = 1 if row.method == left else -1
+        low, high = sorted((sign * row.low, sign * row.high))
+        verb = "is" if is_significant(row) else "is not"
         return (
-            f"The difference of {signed(sign * d.value)} (95 % interval {signed(low)} to "
+            f"The difference of {signed(sign * row.value)} (95 % interval {signed(low)} to "
             f"{signed(high)}) {verb} significant"
         )
 
@@ -113,26 +196,34 @@ class Comparison:
         lines += [
             f"{method}: {sentence}"
             for method, runs in self.methods.items()
-            for sentence in dict.fromkeys(run.fidelity["sentence"] for run in runs if run.fidelity)
+            for sentence in dict.fromkeys(filter(None, (run.fidelity for run in runs)))
         ]
         # The largest share of tied pairs of any run of a method.
         tied: dict[str, float] = {}
-        for run in chain.from_iterable(self.methods.values()):
-            for matcher, measured in run.figures["matchers"].items():
-                name = f"{run.method}: {matcher}"
-                tied[name] = max(tied.get(name, 0.0), measured.get("tied", 0.0))
+        for row in self.runs.select(metric="tied"):
+            name = f"{row.method}: {row.matcher}"
+            tied[name] = max(tied.get(name, 0.0), row.value)
         return lines + [warning for each in tied.items() if (warning := tie_warning(*each))]
+
+
+def _rows(methods: Methods) -> Iterator[Results]:
+    """Yields the results of the model of each run, and those of chance of the first run."""
+    for method, runs in methods.items():
+        for run in runs:
+            key = {"method": method, "seed": run.seed}
+            yield run.results.select(method=MODEL, minus="").replace(**key)
+    yield next(iter(methods.values()))[0].results.select(method=CHANCE)
 
 
 def terminal_tables(comparison: Comparison) -> list[str]:
     """The output on the terminal: all figures, and the differences in RSUM."""
-    tables = [table.table(table.title(comparison.split)) for table in comparison.summary_tables]
+    tables = [table.table(comparison.split) for table in comparison.tables]
     tables += matrix_tables(comparison, [RSUM])
     return [comparison.verdict, *map(str, tables), *comparison.notes]
 
 
 def write_report(comparison: Comparison, folder: Path) -> Path:
-    """Writes the figures, differences and wins as CSV, `report.md`, plots and `report.html`.
+    """Writes the results and wins as CSV, `report.md`, `tables.tex`, plots and `report.html`.
 
     Args:
         comparison: The comparison.
@@ -142,22 +233,20 @@ def write_report(comparison: Comparison, folder: Path) -> Path:
         The page.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    atomic_write(folder / "figures.csv", to_csv(_figure_rows(comparison.summary_tables), 6))
-    if comparison.pairs:
-        atomic_write(folder / "differences.csv", to_csv(_pair_rows(comparison.pairs), 6))
+    (comparison.runs + comparison.compared).write(folder / RESULTS)
+    if comparison.differences:
         atomic_write(folder / "wins.csv", to_csv(_win_rows(chain(*comparison.wins.values()))))
-    tables = [
-        table.wide_table(table.title(comparison.split), _intervals(table, comparison.resampled))
-        for table in comparison.summary_tables
-    ]
-    plain = sum(table.is_plain for table in comparison.summary_tables)  # They come first.
+    tables = [t.wide_table(comparison.split, comparison.compared) for t in comparison.tables]
+    plain = sum(table.is_plain for table in comparison.tables)  # They come first.
     matrices = matrix_tables(comparison, HEADLINES)
     shown = [*tables, *matrices]
     markdown = [comparison.verdict, *(table.markdown() for table in shown), *comparison.notes]
     latex = "\n\n".join(table.latex() for table in shown)
     atomic_write(folder / "tables.tex", f"{latex}\n".encode())
     atomic_write(folder / "report.md", ("\n\n".join(markdown) + "\n").encode("utf-8"))
-    drawn = comparison_pictures(comparison.methods, comparison.summary_tables, comparison.resampled)
+    drawn = comparison_pictures(
+        comparison.methods, comparison.tables, comparison.compared, comparison.judgements
+    )
     page = render(
         "comparison.html",
         title=f"{', '.join(runs[0].title for runs in comparison.methods.values())}: "
@@ -169,40 +258,11 @@ def write_report(comparison: Comparison, folder: Path) -> Path:
         matrices=matrices,
         pairs=_pair_tables(comparison),
         duels=side_by_side(comparison.methods, comparison.wins),
-        meanings=_meanings(comparison.methods),
+        meanings=_meanings(comparison),
     )
     path = folder / "report.html"
     atomic_write(path, page)
     return path
-
-
-def _intervals(table: SummaryTable, resampled: Mapping[str, Resampled]) -> dict[str, Difference]:
-    """The intervals of RSUM, for models that are scored with the matcher of their training."""
-    if not table.is_plain or table.judgements not in resampled:
-        return {}
-    estimates = resampled[table.judgements][RSUM]
-    return {name: estimates[name].difference() for name in table.rows}
-
-
-def _figure_rows(summary_tables: Sequence[SummaryTable]) -> Iterable[Sequence[object]]:
-    yield ("judgements", "reranker", "method", "metric", "runs", "mean", "deviation")
-    for table in summary_tables:
-        for name, figures in table.rows.items():
-            for metric, figure in figures.items():
-                numbers = (len(figure.values), figure.mean, figure.deviation)
-                yield (_kind_name(table.judgements), table.reranker, name, metric, *numbers)
-
-
-def _kind_name(judgements: str) -> str:
-    return "annotated" if judgements == ANNOTATED else judgements
-
-
-def _pair_rows(pairs: Sequence[Pair]) -> Iterable[Sequence[object]]:
-    header = ("judgements", "metric", "method", "other", "difference", "low", "high", "p")
-    yield (*header, "p_holm", "detectable")
-    for pair in pairs:
-        numbers = (*astuple(pair.difference), pair.p_holm, pair.smallest_effect)
-        yield (_kind_name(pair.judgements), pair.metric, pair.left, pair.right, *numbers)
 
 
 def _win_rows(wins: Iterable[Win]) -> Iterable[Sequence[object]]:
@@ -212,37 +272,33 @@ def _win_rows(wins: Iterable[Win]) -> Iterable[Sequence[object]]:
         yield (win.direction, win.winner, win.loser, win.query, win.text, *ranks)
 
 
-def _meanings(methods: Methods) -> dict[str, str]:
+def _meanings(comparison: Comparison) -> dict[str, str]:
     """A sentence per metric, matcher and re-ranker that the page names."""
-    runs = [run.figures for of_method in methods.values() for run in of_method]
-    measured = [result for run in runs for result in run["matchers"].values()]
-    metrics = glossary({name for result in measured for name in result["metrics"]})
-    names = [name for run in runs for name in run["matchers"]]
-    names += [name.rpartition(" + ")[2] for run in runs for name in run["reranked"]]
-    return metrics | summaries(names, "matcher", "reranker")
+    names = [*comparison.runs.distinct("matcher"), *comparison.runs.distinct("reranker")]
+    return glossary(measured_results(comparison.runs)) | summaries(
+        filter(None, names), "matcher", "reranker"
+    )
 
 
 def matrix_tables(comparison: Comparison, metrics: Iterable[str]) -> list[Table]:
     """A table per metric and kind of judgements: row minus column; * is significant."""
-    names = list(comparison.methods)
+    names, differences = list(comparison.methods), comparison.differences
     header = ["row minus column", *map(str, range(1, len(names) + 1))]
     tables = []
-    for judgements, metric in product(
-        dict.fromkeys(p.judgements for p in comparison.pairs), metrics
-    ):
+    for judgements, metric in product(differences.distinct("judgements"), metrics):
         cells = {}
-        for pair in comparison.pairs:
-            if (pair.judgements, pair.metric) == (judgements, metric):
-                star = "*" if pair.is_real else " "
-                value = in_percent(metric, pair.difference.value)
-                cells[pair.left, pair.right] = f"{signed(value)}{star}"
-                cells[pair.right, pair.left] = f"{signed(-value)}{star}"
-        rows = [
+        for row in (r for r in differences.select(judgements=judgements) if r.name == metric):
+            star = "*" if is_significant(row) else " "
+            value = in_percent(row.unit, row.value)
+            cells[row.method, row.minus] = f"{signed(value)}{star}"
+            cells[row.minus, row.method] = f"{signed(-value)}{star}"
+        body = [
             [f"{number} {name}", *(cells.get((name, other), "") for other in names)]
             for number, name in enumerate(names, 1)
         ]
-        title = f"{comparison.split}, {kind_title(judgements)}: differences in {HEADLINES[metric]}"
-        tables += [Table(title, header, rows)] if cells else []
+        of = f"{comparison.split}, {judgements_title(judgements)}"
+        title = f"{of}: differences in {HEADLINES[metric]}"
+        tables += [Table(title, header, body)] if cells else []
     return tables
 
 
@@ -254,37 +310,35 @@ def signed(value: float, digits: int = 1) -> str:
 
 def _pair_tables(comparison: Comparison) -> list[list[Table]]:
     """The tables of each pair of methods: its intervals, and the queries that each wins."""
-    kind = most_judged(comparison.methods)
-    pairs: dict[tuple[str, str], list[Pair]] = defaultdict(list)
-    for pair in comparison.pairs:
-        if pair.judgements == kind and pair.metric in HEADLINES:
-            pairs[pair.left, pair.right].append(pair)
-    header = ["", "difference", "95 % interval", "p", "p (Holm)", "detectable", ""]
-    return [
-        [
-            Table(f"{left} minus {right}, {kind_title(kind)}", header, [*map(_pair_cells, chosen)]),
-            *(
-                table
-                for winner, loser in ((left, right), (right, left))
-                if (table := _win_table(comparison.wins[winner, loser], winner, loser)).rows
-            ),
-        ]
-        for (left, right), chosen in pairs.items()
+    chosen = [
+        row
+        for row in comparison.differences.select(judgements=comparison.judgements)
+        if row.name in HEADLINES
     ]
+    title = judgements_title(comparison.judgements)
+    header = ["", "difference", "95 % interval", "p", "p (Holm)", "detectable", ""]
+    pairs = []
+    for first, second in itertools.combinations(comparison.methods, 2):
+        rows = [row for row in chosen if (row.method, row.minus) == (second, first)]
+        tables = [Table(f"{second} minus {first}, {title}", header, list(map(_cells, rows)))]
+        for winner, loser in ((second, first), (first, second)):
+            table = _win_table(comparison.wins[winner, loser], winner, loser)
+            tables += [table] if table.rows else []
+        pairs += [tables] if rows else []
+    return pairs
 
 
-def _pair_cells(pair: Pair) -> list[str]:
-    d = pair.difference
-    numbers = (d.value, d.low, d.high, pair.smallest_effect)
-    value, low, high, detectable = (in_percent(pair.metric, number) for number in numbers)
+def _cells(row: Result) -> list[str]:
+    numbers = (row.value, row.low, row.high, row.detectable)
+    value, low, high, detectable = (in_percent(row.unit, number) for number in numbers)
     return [
-        HEADLINES[pair.metric],
+        HEADLINES[row.name],
         signed(value, 2),
         f"{signed(low, 2)} to {signed(high, 2)}",
-        f"{d.p_value:.4f}",
-        f"{pair.p_holm:.4f}",
+        f"{row.p:.4f}",
+        f"{row.p_holm:.4f}",
         f"{detectable:.2f}",
-        "significant" if pair.is_real else "not significant",
+        "significant" if is_significant(row) else "not significant",
     ]
 
 

@@ -15,9 +15,11 @@ import numpy as np
 
 from keras_xmr.experiments.config.loader import ConfigError
 from keras_xmr.experiments.config.yaml_file import read_yaml
-from keras_xmr.experiments.evaluation.files import EXTERNAL, read_figures_file
+from keras_xmr.experiments.evaluation.files import EXTERNAL, RESULTS
+from keras_xmr.experiments.reports.result_tables import own_results
+from keras_xmr.metrics.results import ANNOTATED, Results
 from keras_xmr.utils.errors import UserError
-from keras_xmr.utils.files import NO_ARRAY
+from keras_xmr.utils.files import NO_ARRAY, checksum
 
 _AGAIN = "evaluate this run again (the command `evaluate`)"
 _ARRAYS = ("image_ids", "caption_ids", "caption_image", "captions")
@@ -40,10 +42,10 @@ class Queries:
     """Metrics of every query with the matcher of a run's training.
 
     Attributes:
-        values: For each kind of judgements ("metrics" for the annotated ones) the arrays by
-            names such as `i2t_recall_1`.
+        values: For each kind of judgements the arrays by names such as `i2t_recall_1`.
         image_ids: The ids of the images, str (images,).
         caption_ids: The ids of the captions, str (captions,).
+        notes: Texts by name, such as the `fidelity` of the run.
         caption_image: The image that each caption was written for, int (captions,); or None.
         captions: Their texts, str (captions,); or None.
     """
@@ -51,6 +53,7 @@ class Queries:
     values: dict[str, dict[str, np.ndarray]]
     image_ids: np.ndarray
     caption_ids: np.ndarray
+    notes: dict[str, str]
     caption_image: np.ndarray | None = None
     captions: np.ndarray | None = None
 
@@ -70,47 +73,65 @@ class RunResult:
         seed: The seed.
         folder: The run folder.
         split: The split.
-        figures: The content of `metrics.json`.
     """
 
     method: str
     seed: int
     folder: Path
     split: str
-    figures: Mapping[str, Any]
+
+    @cached_property
+    def results(self) -> Results:
+        """The long table of the run, read on first use."""
+        path = self._evaluation / RESULTS
+        try:
+            return Results.read(path)
+        except (OSError, ValueError, csv.Error) as error:
+            raise ComparisonError(f"{path} is damaged ({error}); {_AGAIN}") from None
 
     @property
     def matcher(self) -> str:
         """The matcher that the model was trained with."""
-        return next(iter(self.figures["matchers"]))
+        matcher: str = own_results(self.results)[0].matcher
+        return matcher
 
     @property
-    def fidelity(self) -> dict[str, str]:
-        """The label and the sentence of its `Fidelity`; empty for a run without one."""
-        return self.figures.get("fidelity") or {}
+    def fidelity(self) -> str:
+        """The sentence of its `Fidelity`; empty for a run without one."""
+        return self.queries.notes.get("fidelity_sentence", "")
 
     @property
     def title(self) -> str:
         """The method, and whether it is as published, adapted or changed."""
-        return f"{self.method} ({self.fidelity['label']})" if self.fidelity else self.method
+        label = self.queries.notes.get("fidelity")
+        return f"{self.method} ({label})" if label else self.method
+
+    @property
+    def _evaluation(self) -> Path:
+        return self.folder / "evaluation" / self.split
 
     @cached_property
     def queries(self) -> Queries:
         """The metrics of every query, read on first use."""
-        path = self.folder / "evaluation" / self.split / f"queries-{self.split}.npz"
+        path = self._evaluation / f"queries-{self.split}.npz"
         try:
             with np.load(path) as arrays:
                 known = {name: arrays[name] for name in _ARRAYS if name in arrays}
+                notes = {n: str(a) for n, a in arrays.items() if "/" not in n and n not in known}
                 values: dict[str, dict[str, np.ndarray]] = {}
-                for key in [key for key in arrays if key not in known]:
+                for key in (key for key in arrays if "/" in key):
                     matrix, *kind, metric = key.split("/")
                     if matrix == self.matcher:
-                        values.setdefault(kind[0] if kind else "metrics", {})[metric] = arrays[key]
-            return Queries(values, **known)
+                        values.setdefault(kind[0] if kind else ANNOTATED, {})[metric] = arrays[key]
+            queries = Queries(values, notes=notes, **known)
+            is_whole = notes["results_sha256"] == checksum(self._evaluation / RESULTS)
         except FileNotFoundError:
             raise ComparisonError(f"{path} does not exist; {_AGAIN}") from None
         except (*NO_ARRAY, KeyError, TypeError, AttributeError) as error:
             raise ComparisonError(f"{path} is damaged ({error}); {_AGAIN}") from None
+        if not is_whole:
+            raise ComparisonError(f"{self._evaluation / RESULTS} was changed; {_AGAIN}")
+        return queries
 
     @cached_property
     def training_log(self) -> dict[str, np.ndarray]:
@@ -163,7 +184,7 @@ def read_runs(folders: Sequence[Path]) -> dict[str, Methods]:
             raise ConfigError(f"two runs are named {folder.name}; rename a folder")
         configs[folder.name] = read_yaml(config).data
     check_comparable(configs)
-    evaluated = {f: {p.parent.name for p in f.glob("evaluation/*/metrics.json")} for f in folders}
+    evaluated = {f: {p.parent.name for p in f.glob(f"evaluation/*/{RESULTS}")} for f in folders}
     if missing := [str(folder) for folder, splits in evaluated.items() if not splits]:
         raise ConfigError(f"not evaluated yet (the command `evaluate`): {', '.join(missing)}")
     by_split: dict[str, Methods] = {}
@@ -171,8 +192,7 @@ def read_runs(folders: Sequence[Path]) -> dict[str, Methods]:
         methods = by_split.setdefault(split, {})
         for folder in folders:
             seed = int(configs[folder.name]["seed"])
-            figures = _figures(folder / "evaluation" / split / "metrics.json")
-            run = RunResult(folder.name.removesuffix(f"{SEED}{seed}"), seed, folder, split, figures)
+            run = RunResult(folder.name.removesuffix(f"{SEED}{seed}"), seed, folder, split)
             methods.setdefault(run.method, []).append(run)
         runs = chain.from_iterable(methods.values())
         check_same_ids(split, ((str(run.folder), run.queries.ids) for run in runs))
@@ -223,15 +243,6 @@ def _common_splits(evaluated: Mapping[Any, set[str]]) -> set[str]:
         listed = "\n  ".join(f"{run}: {', '.join(sorted(s))}" for run, s in evaluated.items())
         raise ConfigError(f"these runs have no evaluated split in common:\n  {listed}")
     return common
-
-
-def _figures(path: Path) -> dict[str, Any]:
-    """The figures of an evaluation."""
-    try:
-        return read_figures_file(path)
-    except (OSError, ValueError, RecursionError):
-        why = "is damaged, or was written by an older version"
-        raise ComparisonError(f"{path} {why}; {_AGAIN}") from None
 
 
 def check_same_ids(split: str, tested: Iterable[tuple[str, Mapping[str, Sequence[str]]]]) -> None:

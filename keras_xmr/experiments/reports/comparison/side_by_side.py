@@ -13,7 +13,6 @@ import numpy as np
 import yaml
 
 from keras_xmr.experiments.evaluation.files import KINDS
-from keras_xmr.experiments.reports.comparison.figures import most_judged
 from keras_xmr.experiments.reports.comparison.results import Methods, RunResult
 from keras_xmr.experiments.reports.pages import data_url
 from keras_xmr.utils.errors import UserError
@@ -48,18 +47,18 @@ class Win:
     ranks: tuple[float, ...]
 
 
-def wins(methods: Methods, count: int = _WINS) -> dict[tuple[str, str], list[Win]]:
+def wins(methods: Methods, judgements: str, count: int = _WINS) -> dict[tuple[str, str], list[Win]]:
     """By winner and loser, the queries where the first is most ahead of the second.
 
-    Ahead means a larger reciprocal rank of the first relevant item (by `most_judged`), averaged
+    Ahead means a larger reciprocal rank of the first relevant item, averaged
     over runs; only queries where it is ahead are listed.
 
     Args:
         methods: The runs of each method.
+        judgements: The relevance judgements.
         count: Number of queries that are listed per direction.
     """
     first = next(iter(methods.values()))[0].queries
-    judgements = most_judged(methods)
     listed: dict[tuple[str, str], list[Win]] = {
         pair: [] for pair in itertools.permutations(methods, 2)
     }

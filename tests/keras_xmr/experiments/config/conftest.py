@@ -7,7 +7,6 @@ import sys
 import keras
 import pytest
 
-from keras_xmr.metrics.names import CHOSEN
 from keras_xmr.utils import plugins
 from keras_xmr.utils.plugins import remove_plugins
 
@@ -26,7 +25,6 @@ def package(tmp_path, monkeypatch):
 
     yield write
     remove_plugins(list(plugins._added))
-    CHOSEN.pop("lead", None)
     for name in set(sys.modules) - before:
         if getattr(sys.modules[name], "__file__", None) and str(tmp_path) in str(
             sys.modules[name].__file__

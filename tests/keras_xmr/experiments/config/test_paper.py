@@ -15,6 +15,7 @@ from keras_xmr.experiments.config.loader import (
 )
 from keras_xmr.experiments.config.schema import ReportedResults
 from keras_xmr.experiments.evaluation.results import EmbeddedSplit, Evaluation, MatcherEvaluation
+from keras_xmr.experiments.evaluation.table import results_of
 from keras_xmr.experiments.reports.result_tables import reported_tables
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import ScoreMatrices, all_metrics, measure, metric_names
@@ -52,7 +53,7 @@ def paper():
 
 @pytest.mark.slow
 def test_tables_set_ours_beside_the_papers(evaluation):
-    whole, folds, reranked = reported_tables(evaluation)
+    whole, folds, reranked = reported_tables(results_of(evaluation))
     assert whole.title == "test, compared with Somebody 2021, Table 3: PCME"
     assert whole.header[:5] == ["matcher", "i2t\nR@1", "RSUM", "t2i\nMedR", "i2t\nPMRP"]
     ours = evaluation.matchers[0].metrics.summary
@@ -91,7 +92,7 @@ def test_tables_set_ours_beside_the_papers(evaluation):
 def test_only_a_split_of_the_papers_size_stands_beside_it(evaluation, paper):
     def tables(images):
         known = paper.model_copy(update={"images": images})
-        return reported_tables(replace(evaluation, paper=known))
+        return reported_tables(results_of(replace(evaluation, paper=known)))
 
     assert not any("comparable" in table.title for table in tables(1_000))
     for table in tables(5_000):

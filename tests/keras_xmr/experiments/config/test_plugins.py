@@ -20,10 +20,12 @@ from keras_xmr.experiments.build import build_model
 from keras_xmr.experiments.config.loader import find_config, load_config
 from keras_xmr.experiments.config.yaml_file import ConfigError
 from keras_xmr.experiments.evaluation.evaluate import build_metrics
+from keras_xmr.experiments.evaluation.results import evaluate_split_scores
+from keras_xmr.experiments.evaluation.table import results_of
 from keras_xmr.experiments.reports.metric_tables import measured_tables
 from keras_xmr.experiments.training.dry_run import try_parts
 from keras_xmr.judgements import GroundTruth, Judgements
-from keras_xmr.metrics import measure
+from keras_xmr.metrics import ScoreMatrices, measure
 from keras_xmr.parts.registry import FAMILIES, components
 from keras_xmr.reranking import build_rerankers
 from keras_xmr.utils import plugins
@@ -127,7 +129,9 @@ def test_the_package_of_the_page_trains_three_steps(package, tmp_path):
     found = measure(np.array([[3.0, 1.0], [0.0, 2.0]]), truth)
     assert found.metrics.summary["i2t_lead"] == 2.0
     assert found.metrics.summary["t2i_lead"] == 2.0  # (3 - 0 + 2 - 1) / 2
-    assert [table for table in measured_tables("x", {"x": found}) if "lead" in str(table)]
+    scores = ScoreMatrices(np.array([[3.0, 1.0], [0.0, 2.0]]))
+    results = results_of(evaluate_split_scores("x", [("x", scores)], truth))
+    assert [table for table in measured_tables("x", results) if "lead" in str(table)]
 
     remove_plugins(["my_methods", "my_metrics"])
     assert names() == before

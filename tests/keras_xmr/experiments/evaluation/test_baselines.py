@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from keras_xmr.experiments.evaluation import baselines
+from keras_xmr.experiments.evaluation.results import evaluate_split_scores
+from keras_xmr.experiments.evaluation.table import results_of
 from keras_xmr.experiments.reports.result_tables import plain_lines, summary_table
 from keras_xmr.judgements import GroundTruth, judge
-from keras_xmr.metrics import ScoreMatrices, measure, rsum_difference
+from keras_xmr.metrics import ScoreMatrices, rsum_difference
 
 
 class Split(SimpleNamespace):
@@ -64,18 +66,7 @@ def evaluate(random, monkeypatch):
             judgements=judge("pairs", split.caption_image, None, 40),
             kind="pairs",
         )
-        own = SimpleNamespace(name="cosine", scores=scores, measured=measure(scores, truth))
-        own.metrics = own.measured.metrics
-        evaluation = SimpleNamespace(
-            split="test",
-            matchers=[own],
-            baselines={},
-            ground_truth=truth,
-            images=40,
-            captions=80,
-            fidelity=None,
-            is_trained=True,
-        )
+        evaluation = evaluate_split_scores("test", [("cosine", scores)], truth)
         options = SimpleNamespace(folds=0)
         tower = SimpleNamespace(encoder=encoder, pooling=pooling)
         config = SimpleNamespace(
@@ -97,9 +88,9 @@ def test_it_finds_what_is_linear(evaluate):
     assert (
         evaluate(0.1, ("train", "test")).baselines[baselines.LINEAR].metrics.summary["rsum"] > 500
     )
-    table = str(summary_table(evaluation))
+    table = str(summary_table(results_of(evaluation)))
     assert table.index(baselines.LINEAR) < table.index("chance")
-    lines = plain_lines(evaluation)
+    lines = plain_lines(results_of(evaluation))
     opening = r"Given a caption, the model puts a right photo first in \d+ of 100 .* 40 photos"
     assert re.match(opening, lines[0])
     assert lines[-1].startswith(f"Worse than a {baselines.LINEAR} on the same features: RSUM -")
@@ -111,7 +102,7 @@ def test_it_is_corrected_for_hubs_where_the_model_is(evaluate):
     assert list(evaluation.baselines) == [baselines.LINEAR, baselines.LINEAR_CSLS]
     plain, corrected = (found.metrics.summary["rsum"] for found in evaluation.baselines.values())
     assert plain != corrected > 1
-    assert str(summary_table(evaluation)).count("CSLS") == 1
+    assert str(summary_table(results_of(evaluation))).count("CSLS") == 1
 
 
 def test_it_finds_nothing_in_noise(evaluate):
@@ -120,11 +111,11 @@ def test_it_finds_nothing_in_noise(evaluate):
     found = rsum_difference(own, other, evaluation.ground_truth.caption_image)
     assert found.value == pytest.approx(own.summary["rsum"] - other.summary["rsum"])
     assert found.low < 0 < found.high
-    line = plain_lines(evaluation)[-1]
+    line = plain_lines(results_of(evaluation))[-1]
     assert line.startswith("No better than a")
     assert line.endswith("No gain of training over it was found.")
     evaluation.images = 9
-    assert "are too few to compare the model with it" in plain_lines(evaluation)[-1]
+    assert "are too few to compare the model with it" in plain_lines(results_of(evaluation))[-1]
 
 
 def test_there_is_none_without_a_training_split_or_of_too_many_captions(evaluate, monkeypatch):
@@ -143,7 +134,7 @@ def test_towers_of_one_model_are_compared_as_published(evaluate, monkeypatch):
     evaluation = evaluate(100.0, ("test",), clip)
     assert list(evaluation.baselines) == [baselines.ZERO_SHOT]
     assert evaluation.baselines[baselines.ZERO_SHOT].metrics.summary["rsum"] == pytest.approx(600)
-    assert "Worse than a zero-shot model (no training)" in plain_lines(evaluation)[-1]
+    assert "Worse than a zero-shot model (no training)" in plain_lines(results_of(evaluation))[-1]
     clip.output = "tokens"
     assert evaluate(100.0, ("test",), clip).baselines == {}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,9 +10,18 @@ import scipy.sparse
 
 from keras_xmr.experiments.config.loader import find_config, load_config
 from keras_xmr.experiments.evaluation.advice import advice, advice_before_training, larger_split
+from keras_xmr.experiments.evaluation.results import evaluate_split_scores
+from keras_xmr.experiments.evaluation.table import results_of
 from keras_xmr.experiments.reports.result_tables import verdict_line
-from keras_xmr.judgements import Judgements
-from keras_xmr.metrics import chance, chance_from_counts, chance_recall, evaluate_scores, verdict
+from keras_xmr.judgements import GroundTruth, Judgements
+from keras_xmr.metrics import (
+    ScoreMatrices,
+    chance,
+    chance_from_counts,
+    chance_recall,
+    evaluate_scores,
+    verdict,
+)
 
 RIGHT = np.array([[1, 1, 0, 0, 0, 0, 1], [0, 0, 1, 0, 0, 0, 0], [1, 0, 0, 1, 1, 1, 1]])
 
@@ -68,19 +76,17 @@ def test_a_truth_that_says_otherwise_is_heard(random, agrees):
     images = np.repeat(np.arange(60), 5)
     own = np.equal.outer(np.arange(60), images)
     scores = random.normal(size=own.shape) + own
-    truth = evaluate_scores(scores, judged(own if agrees else np.roll(own, 30, axis=0)))
-    measured = SimpleNamespace(extra={"truth": truth})
-    matcher = SimpleNamespace(
-        name="cosine",
-        metrics=evaluate_scores(scores, judged(own)),
-        measured=measured,
-        tied=0.0,
-    )
-    known = SimpleNamespace(caption_image=images)
-    line = verdict_line(SimpleNamespace(matchers=[matcher], ground_truth=known))
+    truth = GroundTruth(range(60), range(300), images, judged(own))
+    truth.extra["truth"] = judged(own if agrees else np.roll(own, 30, axis=0))
+
+    def verdict_of(*names):
+        matchers = [(name, ScoreMatrices(scores)) for name in names]
+        return verdict_line(results_of(evaluate_split_scores("test", matchers, truth)))
+
+    line = verdict_of("cosine")
     assert line.startswith("Better than chance: RSUM")
-    both = SimpleNamespace(matchers=[matcher, matcher], ground_truth=known)
-    assert verdict_line(both) == f"With the matcher cosine: {line.replace('B', 'b', 1)}"
+    both = verdict_of("cosine", "other")
+    assert both == f"With the matcher cosine: {line.replace('B', 'b', 1)}"
     assert ("By the exhaustive truth: No better than chance: RSUM" in line) is not agrees
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -15,15 +14,17 @@ from tiny_runs import copy_of, evaluated, in_memory, sharing
 from data_pipelines.records import Records
 from data_pipelines.shards import RecordsError
 from keras_xmr import matchers
+from keras_xmr.commands._steps import Run
 from keras_xmr.experiments.evaluation.curves import set_correlation, set_similarity
 from keras_xmr.experiments.evaluation.embed import embed_split
 from keras_xmr.experiments.evaluation.evaluate import evaluate_split
 from keras_xmr.experiments.evaluation.external_scores import ExternalScores
 from keras_xmr.experiments.evaluation.external_scores import run as run_external_scores
 from keras_xmr.experiments.evaluation.scoring import MatcherScores
+from keras_xmr.experiments.evaluation.table import results_of
 from keras_xmr.experiments.evaluation.uncertainty.assessment import bins, rank_correlation
-from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.reports.result_tables import result_tables
+from keras_xmr.metrics.results import Results
 from keras_xmr.utils.tables import table
 
 PICTURES = {
@@ -117,7 +118,7 @@ def test_evaluation_covers_matchers_folds_and_truth(run, evaluation):
         # Every annotated answer is true, so there are more of the true ones.
         assert matcher.truth.summary["t2i_recall_10"] >= matcher.metrics.summary["t2i_recall_10"]
         assert matcher.measured.folds["t2i_mean_rank"] <= 4
-    trained = run.retriever.matcher
+    trained = run.model.matcher
     assert float(trained.scale.numpy()) != 20.0
     mean_only = evaluation.matchers[1].scores.image_to_text
     image, caption = evaluation.embedded.images["mean"], evaluation.embedded.captions["mean"]
@@ -129,8 +130,9 @@ def test_evaluation_covers_matchers_folds_and_truth(run, evaluation):
 @pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 def test_evaluating_twice_gives_the_same(run, evaluation):
-    again = evaluate_split(run.retriever, run.records, "test", run.tokenizer, run.config)
-    assert again.as_dict()["matchers"] == evaluation.as_dict()["matchers"]
+    again = evaluate_split(run.model, run.records, "test", run.tokenizer, run.config)
+    found, expected = (results_of(one).select(method="model") for one in (again, evaluation))
+    assert found == expected
 
 
 @pytest.mark.slow
@@ -144,9 +146,10 @@ def test_report_has_figures_plots_and_pictures(run, done):
     ):
         assert text in done[1]
     folder = run.folder.evaluation("test")
-    figures = json.loads((folder / "metrics.json").read_bytes())
-    assert 0 <= figures["matchers"]["elk"]["judgements"]["truth"]["t2i_map_at_r"] <= 1
-    assert -1 <= figures["uncertainty_of_truth"] <= 1
+    results = Results.read(folder / "results.csv")
+    by_truth = results.select(matcher="elk", judgements="truth", queries="all").summary()
+    assert 0 <= by_truth["t2i_map_at_r"] <= 1
+    assert -1 <= results.select(metric="uncertainty_of_truth")[0].value <= 1
     queries = np.load(folder / "queries-test.npz")
     assert queries["match_probability/t2i_recall_1"].shape == (24,)
     assert queries["match_probability/truth/i2t_map_at_r"].shape == queries["image_ids"].shape
@@ -175,7 +178,7 @@ def test_report_has_figures_plots_and_pictures(run, done):
     ]
     places = [page.index(text) for text in begins]
     assert places == sorted(places)
-    tells = any(found["informative"] for found in figures["uncertainty"].values())
+    tells = any(row.high < 0 for row in results.select(metric="uncertainty_correlation"))
     assert ("<details open>" in page) == tells
     assert ("<h2>Uncertainty (not informative" in page) != tells
 
@@ -185,8 +188,9 @@ def scored_again(run, **options):
     folder = run.folder.evaluation("test")
     files = folder / "ground-truth-test.json", folder / "scores-test.npy"
     own = ExternalScores(files[0], scores=files[1], **options)
-    figures = json.loads((folder / "metrics.json").read_bytes())["matchers"]
-    return run_external_scores(own).measured["scores"], next(iter(figures.values()))
+    results = Results.read(folder / "results.csv").select(method="model", reranker="", minus="")
+    own_results = results.select(matcher=results[0].matcher)
+    return run_external_scores(own).measured["scores"], own_results
 
 
 @pytest.mark.usefixtures("done")
@@ -194,13 +198,16 @@ def test_saved_scores_give_the_same_numbers(run):
     folder = run.folder.evaluation("test")
     truth = [str(run.records.folder / "test-truth.npz")]
     found, expected = scored_again(run, judgements=truth, folds=3)
-    assert found.metrics.summary == expected["metrics"]
-    assert found.folds == expected["folds"]
-    assert found.extra["test-truth"].summary == expected["judgements"]["truth"]
+    whole = expected.select(queries="all")
+    assert found.metrics.summary == whole.select(judgements="annotated").summary()
+    assert found.folds == expected.select(queries="mean over folds").summary()
+    assert found.extra["test-truth"].summary == whole.select(judgements="truth").summary()
     queries = Path("evaluation", "test", "queries-test.npz")
     (again,) = folder.glob(f"*-evaluation/{queries}")
     mine, theirs = np.load(again), np.load(folder / queries.name)
     for name in mine:
+        if name == "results_sha256":
+            continue
         if name.endswith("_ids"):
             np.testing.assert_array_equal(mine[name], theirs[name])
         elif "test-truth" not in name:
@@ -216,7 +223,7 @@ def test_a_damaged_record_is_named(run, tmp_path):
     content[-40] ^= 1
     split.shards[-1].write_bytes(content)
     with pytest.raises(RecordsError, match=r"test-\d+.tfrecord is damaged in the record of"):
-        embed_split(run.retriever, split, run.tokenizer, run.config)
+        embed_split(run.model, split, run.tokenizer, run.config)
 
 
 @pytest.mark.slow
@@ -231,7 +238,7 @@ def test_label_vectors_give_plausible_matches(tmp_path):
         *models.POINTS,
     )
     judged.write_text("image,caption\n9,1003\n")
-    run = Experiment(models.tiny_config(tmp_path, *overrides))
+    run = Run(models.tiny_config(tmp_path, *overrides))
     run.prepare()
     records = run.records.split("test")
     key = records.captions[0].key
@@ -239,8 +246,9 @@ def test_label_vectors_give_plausible_matches(tmp_path):
     in_memory(run)
     run.evaluate()
     found, expected = scored_again(run)
-    assert found.metrics.summary == expected["metrics"]
-    assert expected["metrics"]["i2t_pmrp"] == 1  # All images have the same labels.
+    summary = expected.select(queries="all", judgements="annotated").summary()
+    assert found.metrics.summary == summary
+    assert summary["i2t_pmrp"] == 1  # All images have the same labels.
     with np.load(run.folder.queries("test")) as queries:
         assert queries["cosine/judged/t2i_positives"].sum() == 1
 
@@ -249,7 +257,7 @@ def test_label_vectors_give_plausible_matches(tmp_path):
 @pytest.mark.usefixtures("eager", "undrawn")
 def test_classes_make_every_caption_of_a_class_right(tmp_path):
     section = datasets.cub(tmp_path / "cub")
-    run = Experiment(
+    run = Run(
         models.tiny_config(
             tmp_path,
             f"data.source={{name: cub, root: {section['root']}, held_out_share: 0.3}}",
@@ -266,21 +274,23 @@ def test_classes_make_every_caption_of_a_class_right(tmp_path):
     in_memory(run)
     run.evaluate()
     found, expected = scored_again(run)
-    assert found.metrics.summary == expected["metrics"]
-    assert expected["metrics"]["i2t_recall_1"] == 1
-    assert expected["judgements"] == {}
-    figures = json.loads(run.folder.metrics("test").read_bytes())
-    assert figures["uncertainty"] == {}
+    summary = expected.select(queries="all", judgements="annotated").summary()
+    assert found.metrics.summary == summary
+    assert summary["i2t_recall_1"] == 1
+    assert expected.distinct("judgements") == ["annotated", ""]
+    results = Results.read(run.folder.results("test"))
+    assert not results.select(metric="uncertainty_correlation")
     with np.load(run.folder.queries("test")) as queries:
         np.testing.assert_array_equal(queries["mean_only/t2i_positives"], 6)
         np.testing.assert_array_equal(queries["mean_only/i2t_positives"], 60)
 
 
 def test_tables_are_in_percent_and_narrow(evaluation):
-    for result in result_tables(evaluation):
+    tables = result_tables(results_of(evaluation))
+    for result in tables:
         assert max(len(line) for line in str(result).splitlines()) <= 120
     recall = evaluation.matchers[0].metrics.summary["t2i_recall_10"]
-    assert f"{100 * recall:.1f}" in result_tables(evaluation)[0].rows[0]
+    assert f"{100 * recall:.1f}" in tables[0].rows[0]
     text = table(["", "a\nlong"], [["x", "1"], ["yy", "22"]])
     assert text == "       a\n    long\n--  ----\nx      1\nyy    22"
     wide = table(["", "犬"], [["犬.jpg", "1"], ["u\u0308.jpg", "犬犬"]])

@@ -12,9 +12,11 @@ from command_line import start
 from keras_xmr.commands import _cli as cli
 from keras_xmr.experiments.evaluation.external_scores import ExternalScores, run
 from keras_xmr.experiments.evaluation.score_files import load_matrix, similarity
+from keras_xmr.experiments.evaluation.table import results_of
 from keras_xmr.experiments.reports.result_tables import result_tables
 from keras_xmr.judgements import Judgements, JudgementsError
 from keras_xmr.metrics import ScoreMatrices, evaluate_scores, semantic_precision
+from keras_xmr.metrics.results import Results
 from keras_xmr.utils.errors import UserError
 
 OWNER = np.array([0, 0, 1, 2, 2, 2, 3, 5])
@@ -73,15 +75,17 @@ def test_every_metric_from_files(folder, random, capsys):
     assert measured.folds["i2t_mean_rank"] >= 1
     assert np.nansum(measured.extra["mine"].image_to_text.positives) == 2
 
-    printed = "\n".join(map(str, result_tables(evaluation)))
+    printed = "\n".join(map(str, result_tables(results_of(evaluation))))
     for text in ("R@1", "PMRP", "ASP", "relevant@5", "mine", "mean over folds", "released"):
         assert text in printed
     assert max(map(len, printed.splitlines())) < 200
     written = folder / "scores-evaluation" / "evaluation" / "test"
-    assert str(written / "metrics.json") in capsys.readouterr().out
-    figures = json.loads((written / "metrics.json").read_bytes())
-    assert figures["matchers"]["scores"]["metrics"] == summary
-    assert list(figures["matchers"]["scores"]["judgements"]) == ["mine"]
+    assert str(written / "results.csv") in capsys.readouterr().out
+    results = Results.read(written / "results.csv")
+    assert results == results_of(evaluation)
+    own = results.select(method="model", queries="all", minus="")
+    assert own.select(judgements="annotated").summary() == summary
+    assert own.distinct("judgements") == ["annotated", "mine", ""]
     queries = np.load(written / "queries-test.npz")
     assert list(queries["image_ids"]) == [str(100 + i) for i in range(6)]
     assert queries["scores/t2i_recall_1"].shape == queries["caption_ids"].shape == (8,)
@@ -109,7 +113,7 @@ def test_embeddings_are_scored_by_cosine(folder, random):
     plain = evaluate_scores(expected, judgements, [5, 10]).summary
     summary = found.measured["scores"].metrics.summary
     assert {name: summary[name] for name in plain} == pytest.approx(plain, abs=0.2)
-    assert (folder / "there" / "evaluation" / "test" / "metrics.json").exists()
+    assert (folder / "there" / "evaluation" / "test" / "results.csv").exists()
 
 
 def test_bytes_after_an_array_are_refused(folder):
@@ -235,7 +239,7 @@ def test_the_command_line_needs_no_tensorflow(folder):
     )
     assert done.returncode == 0, done.stderr
     assert "mAP@R" in done.stdout
-    assert "scores-evaluation/evaluation/test/metrics.json" in done.stdout
+    assert "scores-evaluation/evaluation/test/results.csv" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from keras_xmr.experiments.config.loader import ConfigError, find_config, load_c
 from keras_xmr.experiments.config.schema import LabelFiles
 from keras_xmr.experiments.evaluation.evaluate import evaluate_matrices, ground_truth
 from keras_xmr.experiments.evaluation.external_scores import ExternalScores, run
+from keras_xmr.experiments.evaluation.table import results_of
 from keras_xmr.experiments.reports.evaluation_report import write_report
 from keras_xmr.experiments.reports.result_tables import result_tables
 from keras_xmr.experiments.runs.loading import check_files
@@ -45,11 +46,12 @@ def test_a_report_names_what_was_judged_and_what_was_not(config, random, tmp_pat
     assert list(found) == ["experts", "crowd", "crowd_pool"]
     # The first pair is missing from the file of the experts, but it is annotated.
     assert found["experts"].judged.nnz == found["crowd"].judged.nnz == TEST**2
-    tables = result_tables(evaluation)
+    results = results_of(evaluation)
+    tables = result_tables(results)
     titles = " ".join(table.title for table in tables)
     assert "judged by experts, condensed lists" in titles
     assert "annotated pairs, condensed lists" not in titles
-    page = write_report(evaluation, part, "small", tmp_path / "report", "verdict")
+    page = write_report(evaluation, results, part, "small", tmp_path / "report", "verdict")
     html = page.read_text("utf-8")
     assert "<dt>condensed lists</dt>" in html
     assert "<dt>bpref</dt>" in html

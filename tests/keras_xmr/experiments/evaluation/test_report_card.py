@@ -10,6 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
+from keras_xmr.commands._steps import Run
 from keras_xmr.experiments.config.loader import find_config, load_config
 from keras_xmr.experiments.evaluation.curves import (
     plausible_counts,
@@ -17,6 +18,7 @@ from keras_xmr.experiments.evaluation.curves import (
     relevance_by_rank,
 )
 from keras_xmr.experiments.evaluation.results import EmbeddedSplit, Evaluation, MatcherEvaluation
+from keras_xmr.experiments.evaluation.table import results_of
 from keras_xmr.experiments.evaluation.uncertainty.assessment import (
     Reliability,
     bins,
@@ -33,7 +35,6 @@ from keras_xmr.experiments.evaluation.uncertainty.probes import (
     erase_images,
     erased,
 )
-from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.reports.evaluation_plots import curve_pictures
 from keras_xmr.experiments.reports.metric_tables import glossary
 from keras_xmr.experiments.reports.result_tables import summary_table
@@ -43,6 +44,7 @@ from keras_xmr.experiments.reports.uncertainty_report import (
 )
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import METRICS, measure, metric_names
+from keras_xmr.metrics.results import rows_of
 from keras_xmr.metrics.score_matrices import ScoreMatrices
 from keras_xmr.parts.registry import components, summary_of
 
@@ -240,7 +242,7 @@ def test_the_last_screen_has_the_own_matcher_beside_chance(evaluation):
     own = evaluation.matchers[0]
     own.measured.extra["truth"] = own.metrics
     evaluation.matchers = [own, replace(own, name="other")]
-    table = summary_table(evaluation)
+    table = summary_table(results_of(evaluation))
     assert [row[0] for row in table.rows] == [
         *("annotated pairs", "  chance"),
         *("exhaustive truth", "  chance"),
@@ -262,7 +264,7 @@ def test_what_is_next_names_the_photos_and_what_to_install(monkeypatch):
             "keras_xmr.utils.program.find_spec",
             lambda name, found=installed: found or None,
         )
-        told = Experiment(load_config(find_config(name), root))._what_next()
+        told = Run(load_config(find_config(name), root))._what_next()
         assert re.search(rf"^try next: keras-xmr {first}", told, re.M)
         assert f"--images={images}\n" in told
         assert "report.html, which has all tables" in told
@@ -281,7 +283,7 @@ def test_what_is_next_names_the_photos_and_what_to_install(monkeypatch):
 def test_no_search_is_proposed_where_index_refuses_the_model(monkeypatch, config, reason):
     if config == "scenes_pcme":
         monkeypatch.setattr(components("matcher")["match_probability"], "SEARCH", None)
-    told = Experiment(load_config(find_config(config)))._what_next()
+    told = Run(load_config(find_config(config)))._what_next()
     assert "try next" not in told
     assert re.search(rf"^no search: .*{reason}", told, re.M)
 
@@ -338,11 +340,15 @@ def test_sigma_stands_beside_what_needs_none(evaluation, random):
     assert told == f"AURC {by_gap:.1f} %; needs no sigma"
 
 
+KEY = {"split": "test", "judgements": "annotated"}
+
+
 def test_every_metric_and_matcher_is_explained():
-    words = glossary(metric_names())
+    words = glossary(rows_of(dict.fromkeys(metric_names(), 0.0), **KEY))
     assert "a metric that the config adds" not in words.values()
     assert {"R@K", "PMRP", "ASP", "RSUM"} <= words.keys()
-    assert glossary(["i2t_recall_1", "t2i_recall_5"]) == {"R@K": words["R@K"]}
+    both = dict.fromkeys(("i2t_recall_1", "t2i_recall_5"), 0.0)
+    assert glossary(rows_of(both, **KEY)) == {"R@K": words["R@K"]}
     assert len(words) < len(METRICS)
     for component in components("matcher").values():
         assert summary_of(component).endswith(".")

@@ -13,11 +13,13 @@ from tiny_runs import copy_of, evaluated, sharing
 
 from keras_xmr.experiments.config.loader import ConfigError
 from keras_xmr.experiments.evaluation.evaluate import evaluate_split
+from keras_xmr.experiments.evaluation.table import results_of
 from keras_xmr.experiments.evaluation.tuning import search_scales
 from keras_xmr.experiments.reports.rerank_scales import scale_pictures, search_lines, search_tables
 from keras_xmr.experiments.reports.result_tables import result_tables
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import ScoreMatrices, evaluate_scores
+from keras_xmr.metrics.results import Results
 from keras_xmr.reranking import FastReranking, build_rerankers
 
 RERANKERS = (
@@ -89,7 +91,7 @@ def test_a_fold_is_re_ranked_on_its_own(run, evaluation):
 
 
 def test_re_ranked_figures_have_tables_of_their_own(evaluation):
-    tables = result_tables(evaluation)
+    tables = result_tables(results_of(evaluation))
     plain = [table for table in tables if "transductive" not in table.title]
     assert tables[: len(plain)] == plain
     for name, by_matcher in evaluation.reranked.items():
@@ -111,16 +113,15 @@ def test_plain_figures_do_not_change_and_training_does_not_re_rank(run, evaluati
     config = run.config.model_copy(
         update={"evaluation": run.config.evaluation.model_copy(update={"rerankers": ()})}
     )
-    without = evaluate_split(run.retriever, run.records, "test", run.tokenizer, config)
-    assert without.as_dict()["matchers"] == evaluation.as_dict()["matchers"]
-    assert without.as_dict()["reranked"] == {}
+    without = evaluate_split(run.model, run.records, "test", run.tokenizer, config)
+    whole = results_of(evaluation)
+    assert results_of(without) == whole.select(reranker="")
+    assert len(whole.distinct("reranker")) > 1
     whole = evaluation.matchers[0].metrics.summary
     for asp in (False, True):
         train = run.config.train.model_copy(update={"validate_semantic_precision": asp})
         config = run.config.model_copy(update={"train": train})
-        brief = evaluate_split(
-            run.retriever, run.records, "test", run.tokenizer, config, brief=True
-        )
+        brief = evaluate_split(run.model, run.records, "test", run.tokenizer, config, brief=True)
         assert brief.reranked == {}
         found = {k: v for k, v in brief.matchers[0].metrics.summary.items() if k.endswith("_asp")}
         assert found.keys() == ({"i2t_asp", "t2i_asp"} if asp else set())
@@ -131,9 +132,10 @@ def test_plain_figures_do_not_change_and_training_does_not_re_rank(run, evaluati
 def test_reports_hold_the_re_ranked_figures(run, done):
     assert "re-ranked by multi_factor" in done[1]
     folder = run.folder.evaluation("test")
-    figures = json.loads((folder / "metrics.json").read_bytes())["reranked"]
-    assert {"metrics", "folds"} <= set(figures["mean_only + multi_factor"])
-    assert set(figures["mean_only + multi_factor"]["judgements"]) == {"truth"}
+    results = Results.read(folder / "results.csv")
+    found = results.select(matcher="mean_only", reranker="multi_factor")
+    assert {"all", "mean over folds"} <= set(found.distinct("queries"))
+    assert found.distinct("judgements") == ["annotated", "truth"]
     queries = np.load(folder / "queries-test.npz")
     assert queries["mean_only + fast_reranking_2/t2i_recall_1"].shape == (24,)
     assert "re-ranked by fast_reranking_2" in (folder / "report.html").read_text("utf-8")

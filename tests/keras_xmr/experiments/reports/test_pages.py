@@ -6,7 +6,7 @@ from markupsafe import Markup
 
 from keras_xmr.experiments.reports.metric_tables import best_cell
 from keras_xmr.experiments.reports.pages import TEMPLATES, joined, render
-from keras_xmr.experiments.reports.table import Table
+from keras_xmr.utils.tables import Table
 
 PARTS = TEMPLATES.get_template("parts.html").module
 HOSTILE = '"><script>alert(1)</script>'
@@ -21,9 +21,9 @@ def test_rows_with_the_same_figures_are_one_with_all_names():
 
 def test_the_best_of_each_column_is_bold():
     measured = {"a": 0.5, "b": 0.25, "c": 0.5}
-    assert best_cell("i2t_recall_1", list(measured.values())) == "50.0"
-    assert best_cell("t2i_mean_rank", [2.0, 1.5]) == "1.5"
-    assert best_cell("rsum", [1.0001, 1.0002]) is None
+    assert best_cell("fraction", list(measured.values())) == "50.0"
+    assert best_cell("rank", [2.0, 1.5]) == "1.5"
+    assert best_cell("percent", [1.0001, 1.0002]) is None
     rows = [[name, f"{100 * value:.1f}"] for name, value in measured.items()]
     found = PARTS.table(Table("title", ["", "i2t\nR-P"], [*rows, ["chance", "1.0"]], {1: "50.0"}))
     assert "<th>i2t<br>R-P</th>" in found

@@ -10,7 +10,7 @@ import pytest
 from keras_xmr.experiments.reports.comparison.report import _win_rows
 from keras_xmr.experiments.reports.comparison.side_by_side import Win
 from keras_xmr.experiments.reports.pages import render
-from keras_xmr.experiments.reports.table import to_csv
+from keras_xmr.utils.spreadsheets import to_csv
 
 FORMULAS = ["=1+1", "+1-1", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "＝1+1"]
 

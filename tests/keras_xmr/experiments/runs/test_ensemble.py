@@ -11,12 +11,13 @@ from tiny_runs import untrained
 
 from keras_xmr.commands import _cli as cli
 from keras_xmr.commands._ensemble import evaluate_ensemble
+from keras_xmr.commands._steps import Run
 from keras_xmr.experiments.config.loader import ConfigError
 from keras_xmr.experiments.evaluation.embed import embed_split
 from keras_xmr.experiments.evaluation.scoring import score_tiles
-from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.reports.comparison.results import read_runs
 from keras_xmr.metrics import ScoreMatrices, mean_scores
+from keras_xmr.metrics.results import Results
 from keras_xmr.utils.errors import UserError
 
 OPTIONS = (
@@ -32,7 +33,7 @@ OPTIONS = (
 def folder(tmp_path_factory):
     """A folder of runs on the same scenes."""
     folder = tmp_path_factory.mktemp("runs")
-    Experiment(models.tiny_config(folder)).prepare()
+    Run(models.tiny_config(folder)).prepare()
     return folder
 
 
@@ -40,18 +41,16 @@ def folder(tmp_path_factory):
 def members(folder):
     """Two runs of different seeds."""
     return [
-        untrained(
-            Experiment(models.tiny_config(folder, f"name=my_{name}", *OPTIONS, f"seed={seed}"))
-        )
+        untrained(Run(models.tiny_config(folder, f"name=my_{name}", *OPTIONS, f"seed={seed}")))
         for seed, name in enumerate(("one", "two"))
     ]
 
 
-def scores_of(run: Experiment) -> np.ndarray:
+def scores_of(run: Run) -> np.ndarray:
     """The scores of one run alone."""
     part = run.records.split("test")
-    embedded = embed_split(run.retriever, part, run.tokenizer, run.config)
-    scores = score_tiles(run.retriever.matcher, embedded.images, embedded.captions, (7, 13)).dense()
+    embedded = embed_split(run.model, part, run.tokenizer, run.config)
+    scores = score_tiles(run.model.matcher, embedded.images, embedded.captions, (7, 13)).dense()
     assert scores.other is None
     return scores.image_to_text
 
@@ -68,13 +67,15 @@ def test_an_ensemble_is_the_mean_of_its_runs(folder, members, capsys):
     evaluation = found / "evaluation" / "test"
     scores = np.load(evaluation / "scores-test.npy")
     np.testing.assert_allclose(scores, (single[0] + single[1]) / 2, rtol=1e-5, atol=1e-6)
-    figures = json.loads((evaluation / "metrics.json").read_bytes())
+    results = Results.read(evaluation / "results.csv").select(method="model", minus="")
+    own = results.select(reranker="", judgements="annotated")
     best = np.argmax(scores, axis=0)
     right = np.repeat(np.arange(12), 2)
-    assert figures["matchers"]["ensemble"]["folds"]["t2i_mean_rank"] <= 4
-    recall = figures["matchers"]["ensemble"]["metrics"]["t2i_recall_1"]
+    assert own.select(queries="mean over folds").summary()["t2i_mean_rank"] <= 4
+    recall = own.select(queries="all").summary()["t2i_recall_1"]
     assert recall == pytest.approx(np.mean(best == right))
-    assert list(figures["reranked"]) == ["ensemble + fast_reranking"]
+    assert results.distinct("matcher") == ["ensemble", ""]
+    assert results.distinct("reranker") == ["", "fast_reranking"]
     assert "ensemble" in capsys.readouterr().out
     assert "ensemble-my_one-my_two (adapted): test" in (evaluation / "report.html").read_text(
         "utf-8"
@@ -111,7 +112,7 @@ def test_runs_that_make_no_ensemble(folder, members, tmp_path):
     with pytest.raises(ConfigError, match="at least two runs"):
         evaluate_ensemble(config, [path])
     small = "data.source={name: scenes, train: 40, val: 12, test: 11, captions_per_image: 2}"
-    other = Experiment(models.tiny_config(tmp_path, "name=other", *OPTIONS, small))
+    other = Run(models.tiny_config(tmp_path, "name=other", *OPTIONS, small))
     other.prepare()
     untrained(other)
     with pytest.raises(UserError, match=r"other has other images or captions in the split 'test'"):

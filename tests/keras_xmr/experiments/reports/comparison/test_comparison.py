@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
 import shutil
 import signal
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from finished_runs import CAPTIONS, IMAGES, OWNER, finished_run, ground_truth, scores
+from finished_runs import CAPTIONS, IMAGES, OWNER, finished_run
 from models import tiny_config
 from PIL import Image
 from tiny_runs import RECURRENT, copy_of
@@ -23,21 +21,30 @@ from tiny_runs import RECURRENT, copy_of
 from data_pipelines.prepare import prepare
 from keras_xmr.commands import _cli as cli
 from keras_xmr.commands._comparison import _run, compare, plan_runs
-from keras_xmr.experiments.config.loader import ConfigError, dump_config, load_config
-from keras_xmr.experiments.evaluation.files import read_figures_file, write_figures_file
-from keras_xmr.experiments.reports.comparison.figures import (
-    Figure,
-    compare_pairs,
-    required_resamples,
-    resample,
-    summary_tables,
+from keras_xmr.experiments.config.fidelity import fidelity_of
+from keras_xmr.experiments.config.loader import (
+    ConfigError,
+    dump_config,
+    find_config,
+    load_config,
 )
-from keras_xmr.experiments.reports.comparison.report import Comparison
+from keras_xmr.experiments.reports.comparison.report import (
+    Comparison,
+    compare_runs,
+    required_resamples,
+)
 from keras_xmr.experiments.reports.comparison.results import ComparisonError, read_runs
 from keras_xmr.experiments.reports.comparison.side_by_side import wins
+from keras_xmr.experiments.reports.comparison.tables import deviation_of, is_significant, mean_of
 from keras_xmr.experiments.reports.pages import explain
-from keras_xmr.metrics import measure
+from keras_xmr.experiments.reports.result_tables import (
+    embedding_lines,
+    plain_lines,
+    result_tables,
+    verdict_line,
+)
 from keras_xmr.metrics.bootstrap import difference, holm, resampled_means
+from keras_xmr.metrics.results import Results
 from keras_xmr.utils.errors import UserError
 
 SKILLS = {"good": 3.0, "fair": 1.5, "twin": 1.5}
@@ -50,14 +57,10 @@ def finished(tmp_path_factory) -> Path:
     for seed in (0, 1):
         for name, skill in SKILLS.items():
             uncertainty = 0.1 * seed + 0.5 if name == "good" else None
-            run = finished_run(folder, f"{name}-seed{seed}", seed, skill, uncertainty=uncertainty)
-            if name == "twin":
-                # Not the same noise as the other.
-                measured = {"match_probability": measure(scores(skill, 50 + seed), ground_truth())}
-                figures = read_figures_file(run.metrics("test"))
-                figures["matchers"] = {n: m.as_dict() for n, m in measured.items()}
-                figures["reranked"] = {}
-                write_figures_file(run.metrics("test"), figures)
+            # Not the same noise as the other.
+            twin = {"noise_seed": 50 + seed, "is_alone": True} if name == "twin" else {}
+            run = f"{name}-seed{seed}"
+            finished_run(folder, run, seed, skill, uncertainty=uncertainty, **twin)
     return folder
 
 
@@ -78,50 +81,61 @@ def read_csv(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def tables_of(methods) -> dict:
+    tables = Comparison("test", methods).tables
+    return {(t.judgements, t.is_own, t.results[0].reranker): t for t in tables}
+
+
 def test_means_and_deviations_over_seeds(methods):
-    found = {(b.judgements, b.matchers, b.reranker): b for b in summary_tables(methods)}
-    recalls = [run.figures["matchers"]["match_probability"]["metrics"]["i2t_recall_1"]
-               for run in methods["good"]]  # fmt: skip
-    figure = found["metrics", "own", None].rows["good"]["i2t_recall_1"]
-    assert figure.mean == pytest.approx(np.mean(recalls))
-    assert figure.deviation == pytest.approx(abs(recalls[0] - recalls[1]) / np.sqrt(2))
-    assert Figure([0.5]).deviation is None
-    truth = found["truth", "own", None]
-    assert truth.rows["good"]["uncertainty_of_truth"].mean == pytest.approx(0.55)
-    assert "uncertainty_of_truth" not in truth.rows["fair"]
-    row = next(r for r in truth.wide_table("").rows if r[0] == "good")
+    found = tables_of(methods)
+    recalls = [
+        run.results.select(method="model", matcher="match_probability", reranker="", queries="all")
+        .select(judgements="annotated")
+        .summary()["i2t_recall_1"]
+        for run in methods["good"]
+    ]
+    runs = found["annotated", True, ""].rows["good"]["i2t_recall_1"]
+    assert mean_of(runs) == pytest.approx(np.mean(recalls))
+    assert deviation_of(runs) == pytest.approx(abs(recalls[0] - recalls[1]) / np.sqrt(2))
+    assert deviation_of(runs[:1]) is None
+    truth = found["truth", True, ""]
+    assert mean_of(truth.rows["good"]["t2i_uncertainty_of_truth"]) == pytest.approx(0.55)
+    assert "t2i_uncertainty_of_truth" not in truth.rows["fair"]
+    wide = truth.wide_table("test", Results())
+    row = next(r for r in wide.rows if r[0] == "good")
     assert row[1] == "2"
     assert row[-1] == "+0.55 ±0.07"
-    assert truth.wide_table("").rows[1][-1] == "-"
-    assert truth.wide_table("").header[:3] == ["method", "runs", "i2t\nR@1"]
+    assert wide.rows[1][-1] == "-"
+    assert wide.header[:3] == ["method", "runs", "i2t\nR@1"]
 
 
 def test_pairs_are_those_of_a_bootstrap_of_their_own(methods):
     methods = {name: runs[:1] for name, runs in methods.items()}
-    compared = compare_pairs(resample(methods))
-    pairs = {(p.judgements, p.metric, p.left, p.right): p for p in compared}
+    pairs = {
+        (row.judgements, row.name, row.method, row.minus): row
+        for row in compare_runs("test", methods)
+    }
 
     def per_query(name: str, metric: str) -> np.ndarray:
         return methods[name][0].queries.values["truth"][metric]
 
-    found = pairs["truth", "t2i_map_at_r", "good", "fair"]
-    left, right = per_query("good", "t2i_map_at_r"), per_query("fair", "t2i_map_at_r")
+    found = pairs["truth", "t2i_map_at_r", "fair", "good"]
+    left, right = per_query("fair", "t2i_map_at_r"), per_query("good", "t2i_map_at_r")
     apart = (left - right)[:, None]
     alone = difference(apart.mean(), resampled_means(apart, OWNER)[:, 0])
-    assert found.difference.value == pytest.approx(alone.value, abs=1e-6)
-    assert found.difference.low == pytest.approx(alone.low, abs=1e-6)
-    assert found.difference.high == pytest.approx(alone.high, abs=1e-6)
-    family = [p for p in pairs.values() if (p.judgements, p.metric) == ("truth", "t2i_map_at_r")]
+    assert found.value == pytest.approx(alone.value, abs=1e-6)
+    assert found.low == pytest.approx(alone.low, abs=1e-6)
+    assert found.high == pytest.approx(alone.high, abs=1e-6)
+    family = [p for k, p in pairs.items() if k[:2] == ("truth", "t2i_map_at_r") and p.minus]
     assert len(family) == 3
-    np.testing.assert_allclose(
-        [p.p_holm for p in family], holm([p.difference.p_value for p in family])
-    )
-    rsum = pairs["metrics", "rsum", "good", "fair"]
-    own = {n: summary_tables(methods)[0].rows[n]["rsum"].mean for n in ("good", "fair")}
-    assert rsum.difference.value == pytest.approx(own["good"] - own["fair"], abs=1e-6)
-    assert rsum.is_real
-    assert not pairs["metrics", "rsum", "fair", "twin"].is_real
-    assert ("metrics", "i2t_asp", "good", "fair") in pairs
+    np.testing.assert_allclose([p.p_holm for p in family], holm([p.p for p in family]))
+    rsum = pairs["annotated", "rsum", "fair", "good"]
+    rows = tables_of(methods)["annotated", True, ""].rows
+    own = {name: mean_of(rows[name]["rsum"]) for name in ("good", "fair")}
+    assert rsum.value == pytest.approx(own["fair"] - own["good"], abs=1e-4)
+    assert is_significant(rsum)
+    assert not is_significant(pairs["annotated", "rsum", "twin", "fair"])
+    assert ("annotated", "i2t_asp", "fair", "good") in pairs
 
 
 @pytest.mark.slow
@@ -139,12 +153,13 @@ def test_only_what_all_runs_have_is_tested(folders, tmp_path):
         prefixed = {f"match_probability/{name}": values for name, values in more.items()}
         np.savez(path, **np.load(path), **prefixed)
     methods = read_runs(folders)["test"]
-    pairs = compare_pairs(resample(methods))
-    assert {pair.judgements for pair in pairs} == {"metrics"}
-    assert not [pair for pair in pairs if pair.metric.endswith("asp")]
-    pmrp = [pair.difference.value for pair in pairs if pair.metric == "i2t_pmrp"]
-    np.testing.assert_allclose(pmrp, [-0.1, -0.2, -0.1], atol=1e-6)
-    assert {win.text for of_pair in wins(methods).values() for win in of_pair} == {""}
+    pairs = [row for row in compare_runs("test", methods) if row.minus]
+    assert {pair.judgements for pair in pairs} == {"annotated"}
+    assert not [pair for pair in pairs if pair.metric == "asp"]
+    pmrp = [pair.value for pair in pairs if pair.name == "i2t_pmrp"]
+    np.testing.assert_allclose(pmrp, [0.1, 0.2, 0.1], atol=1e-6)
+    found = wins(methods, "annotated")
+    assert {win.text for of_pair in found.values() for win in of_pair} == {""}
     compare([], folders, tmp_path / "out")
 
 
@@ -158,27 +173,27 @@ def test_many_methods_get_enough_resamples():
 def test_a_run_that_ties_many_pairs_is_named(methods):
     assert not [line for line in Comparison("test", methods).notes if "ties" in line]
     run = methods["fair"][0]
-    matchers = run.figures["matchers"]
-    coarse = {name: found | {"tied": 0.4} for name, found in matchers.items() if name == "elk"}
-    tied = replace(run, figures=run.figures | {"matchers": matchers | coarse})
-    (line,) = [n for n in Comparison("test", methods | {"fair": [tied]}).notes if "ties" in n]
+    tied = [r._replace(value=0.4) if (r.metric, r.matcher) == ("tied", "elk") else r
+            for r in run.results]  # fmt: skip
+    vars(run)["results"] = Results(tied)
+    (line,) = [n for n in Comparison("test", methods | {"fair": [run]}).notes if "ties" in n]
     assert line.startswith("fair: elk ties 40 % of the pairs")
 
 
-def test_rows_and_notes_say_what_is_adapted(methods):
-    fidelity = {"label": "adapted", "sentence": "Fidelity: adapted: no dropout."}
-    run = methods["fair"][0]
-    runs = [replace(run, figures=run.figures | {"fidelity": fidelity})]
-    comparison = Comparison("test", methods | {"fair": runs})
-    for table in comparison.summary_tables:
+def test_rows_and_notes_say_what_is_adapted(folders, tmp_path):
+    fidelity = fidelity_of(load_config(find_config("scenes_pcme")))
+    changed = finished_run(tmp_path, "changed", 0, 1.0, fidelity=fidelity)
+    comparison = Comparison("test", read_runs([folders[0], changed.path])["test"])
+    for table in comparison.tables:
         names = [row[0] for row in table.table("").rows]
-        assert {"fair (adapted)", "fair (adapted), elk"} & set(names)
+        label = f"changed ({fidelity.label})"
+        assert {label, f"{label}, elk"} & set(names)
         assert names[0].startswith("good")
-    assert "fair: Fidelity: adapted: no dropout." in comparison.notes
+    assert f"changed: {fidelity.sentence}" in comparison.notes
 
 
 def test_wins_are_the_queries_furthest_ahead(methods):
-    found = wins(methods, count=3)
+    found = wins(methods, "truth", count=3)
     for direction, ids in (("i2t", IMAGES), ("t2i", CAPTIONS)):
         reciprocal = {
             name: np.mean(
@@ -204,9 +219,9 @@ def test_wins_are_the_queries_furthest_ahead(methods):
     [
         ({"bad": -1.0, "worse": -2.0}, "No method is better than chance. bad has an RSUM of "),
         ({"bad": -1.0}, "bad is not better than chance. bad has an RSUM of "),
-        ({"good": 3.0, "bad": -1.0}, "good has an RSUM of "),
+        ({"good": 3.0, "bad": -1.0}, "bad is not better than chance. good has an RSUM of "),
         ({"good": 3.0}, "good has an RSUM of "),
-        ({"a": 3.0, "b": 3.0, "bad": -1.0}, "a and b have the same RSUM of "),
+        ({"a": 3.0, "b": 3.0, "bad": -1.0}, "bad is not better than chance. a and b have the "),
     ],
 )
 def test_what_is_no_better_than_chance_is_not_called_the_highest(skills, begins, tmp_path):
@@ -232,18 +247,15 @@ def test_reports(folders, capsys, tmp_path, monkeypatch):
         r"The difference of \+\S+ \(95 % interval \+\S+ to \+\S+\) is significant", verdict
     )
     folder = tmp_path / "out" / "test"
-    figures = read_csv(folder / "figures.csv")
-    own = [r for r in figures if (r["judgements"], r["metric"]) == ("truth", "rsum")]
-    assert [(r["method"], r["reranker"]) for r in own] == [
-        ("good", ""),
-        ("fair", ""),
-        ("twin", ""),
-        ("good, elk", ""),
-        ("fair, elk", ""),
-        ("good", "fast_reranking"),
-        ("fair", "fast_reranking"),
-    ]
-    assert len(read_csv(folder / "differences.csv")) == 3 * (2 * 13 + 2)
+    results = Results.read(folder / "results.csv")
+    own = results.select(judgements="truth", metric="rsum", minus="", seed=[0, 1])
+    assert {(r.method, r.matcher, r.reranker) for r in own} == {
+        *((name, "match_probability", "") for name in SKILLS),
+        *((name, "elk", "") for name in ("good", "fair")),
+        *((name, "match_probability", "fast_reranking") for name in ("good", "fair")),
+        ("chance", "", ""),
+    } - {("chance", "", "")}
+    assert len([row for row in results if row.minus]) == 3 * (2 * 13 + 2)
     assert {r["caption"][:4] for r in read_csv(folder / "wins.csv")} == {"", "text"}
     markdown = (folder / "report.md").read_text("utf-8")
     for row in re.findall(r"^\|.*\|$", markdown, re.M):
@@ -251,7 +263,7 @@ def test_reports(folders, capsys, tmp_path, monkeypatch):
     assert "### test, exhaustive truth" in markdown
     page = (folder / "report.html").read_text("utf-8")
     pictures = list(folder.glob("*.png"))
-    assert page.count("data:image/png") == page.count("<figcaption>") == len(pictures) == 5
+    assert page.count("data:image/png") == page.count("<figcaption>") == len(pictures) == 6
     assert all(Image.open(path).width <= 1000 for path in pictures)  # the page is 1,100 wide
     assert page.count("<details>") == 6
     assert "hatched" in page
@@ -271,12 +283,32 @@ def test_reports(folders, capsys, tmp_path, monkeypatch):
     assert {r["method"] for r in read_csv(folder / "recall.csv")} == {*SKILLS, "chance"}
 
 
+def test_the_file_alone_has_all_figures_of_a_report(finished, tmp_path, monkeypatch, capsys):
+    """Also those that the page on measuring reads."""
+    page = (Path(__file__).parents[5] / "docs" / "how_to" / "measure.md").read_text("utf-8")
+    block = next(b for b in re.findall(r"```python\n(.*?)```", page, re.S) if "results.csv" in b)
+    whole = finished / "good-seed0" / "evaluation" / "test"
+    folder = tmp_path / "saved_models" / "scenes_pcme" / "evaluation" / "test"
+    folder.mkdir(parents=True)
+    shutil.copy(whole / "results.csv", folder)  # Nothing else of the run.
+    monkeypatch.chdir(tmp_path)
+    pytest.importorskip("pandas")
+    exec(compile(block, "measure.md", "exec"), {})
+    assert "image_to_text match_probability" in capsys.readouterr().out
+    results = Results.read(folder / "results.csv")
+    text = "\n".join([*plain_lines(results), verdict_line(results), *embedding_lines(results)])
+    assert "Better than chance: RSUM" in text
+    titles = [table.title for table in result_tables(results)]
+    assert "test: 60 images, 120 captions, exhaustive truth" in titles
+    assert any("re-ranked by fast_reranking" in title for title in titles)
+
+
 @pytest.mark.usefixtures("undrawn")
 def test_one_method_alone_has_no_differences(folders, tmp_path):
     compare([], folders[:1], tmp_path / "out")
     assert {path.suffix for path in (tmp_path / "out" / "test").iterdir()} == {
         ".csv", ".html", ".md", ".png", ".tex"}  # fmt: skip
-    assert not (tmp_path / "out" / "test" / "differences.csv").exists()
+    assert not any(row.minus for row in Results.read(tmp_path / "out" / "test" / "results.csv"))
 
 
 @pytest.mark.parametrize(
@@ -301,9 +333,9 @@ def test_a_run_with_a_damaged_config_is_named(tmp_path, content, says):
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("evaluation/test/metrics.json", b""),
-        ("evaluation/test/metrics.json", b"\xff"),
-        ("evaluation/test/metrics.json", b"[]"),
+        ("evaluation/test/results.csv", b""),
+        ("evaluation/test/results.csv", b"\xff"),
+        ("evaluation/test/results.csv", b"[]"),
         ("evaluation/test/queries-test.npz", b"PK"),
         ("evaluation/test/queries-test.npz", b"PK\5\6" + bytes(18)),
         ("logs/training.csv", b"step,val_rsum\n1,\xff\n"),
@@ -325,11 +357,10 @@ def test_damaged_files_of_a_run_are_named(tmp_path, name, content):
 
 @pytest.mark.slow
 def test_a_changed_figure_is_noticed(folders):
-    path = folders[1] / "evaluation" / "test" / "metrics.json"
-    figures = json.loads(path.read_bytes())
-    figures["matchers"]["match_probability"]["metrics"]["t2i_recall_5"] += 0.1
-    path.write_text(json.dumps(figures))
-    with pytest.raises(ComparisonError, match=r"metrics\.json is damaged, or was .* older version"):
+    path = folders[1] / "evaluation" / "test" / "results.csv"
+    changed = [r._replace(value=0.1) if r.metric == "recall_5" else r for r in Results.read(path)]
+    Results(changed).write(path)
+    with pytest.raises(ComparisonError, match=r"results\.csv was changed; evaluate this run again"):
         read_runs(folders)
 
 
@@ -434,8 +465,8 @@ def test_only_what_is_missing_is_done(tmp_path, monkeypatch):
         ("train", names[2]),
         ("evaluate", names[2]),
     ]
-    rows = read_csv(tmp_path / "comparison" / "test" / "figures.csv")
-    assert rows[0]["runs"] == "2"
+    results = Results.read(tmp_path / "comparison" / "test" / "results.csv")
+    assert set(results.select(method="scenes_pcme").distinct("seed")) == {0, 2, None}
 
     command = Command(tmp_path)
     monkeypatch.setattr("keras_xmr.commands._comparison._run", command)
@@ -578,4 +609,5 @@ def test_from_a_config_and_a_run_to_a_report(tmp_path, trained, monkeypatch, cap
     cli.main([*arguments, f"--runs={other}"])
     assert capsys.readouterr().err.count("trained and evaluated before") == 1
     folder = tmp_path / "first" / "saved_models" / "comparison" / "test"
-    assert {row["difference"] for row in read_csv(folder / "differences.csv")} == {"0"}
+    differences = [row for row in Results.read(folder / "results.csv") if row.minus]
+    assert {row.value for row in differences} == {0.0}

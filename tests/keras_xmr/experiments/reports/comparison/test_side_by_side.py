@@ -48,7 +48,7 @@ def runs(tmp_path_factory):
 
 def test_the_answers_of_both_models_to_what_one_wins(runs, tmp_path):
     methods = read_runs([path for path, _ in runs.values()])["test"]
-    found = wins(methods)
+    found = wins(methods, "truth")
     duel = side_by_side(methods, found)[0]
     assert (duel["winner"], duel["loser"]) == ("a", "b")
     first = next(win for win in found["a", "b"] if win.direction == "t2i")
@@ -66,7 +66,9 @@ def test_the_answers_of_both_models_to_what_one_wins(runs, tmp_path):
     assert part.count('<li class="') == 12
     old = finished_run(tmp_path, "old", 0, 1.0)
     methods = read_runs([next(iter(runs.values()))[0], old.path])["test"]
-    assert side_by_side(methods, wins(methods)) == [], "without its answers it is compared as well"
+    assert side_by_side(methods, wins(methods, "truth")) == [], (
+        "without its answers it is compared as well"
+    )
 
 
 def test_photos_of_the_records_are_shown_where_they_still_exist(tmp_path):
@@ -88,14 +90,16 @@ def test_photos_of_the_records_are_shown_where_they_still_exist(tmp_path):
     for folder in folders:
         answers_of(folder, 5)
     methods = read_runs([folder.path for folder in folders])["test"]
-    shown = side_by_side(methods, wins(methods))[0]["queries"]
+    shown = side_by_side(methods, wins(methods, "truth"))[0]["queries"]
     photos = [answer["photo"] for m in shown[0]["models"] for answer in m["answers"]]
     photos += [query["photo"] for query in shown if query["photo"]]
     assert len(photos) == 15
     assert {photo["key"] for photo in photos} <= set(names)
     assert all(photo["url"].startswith("data:image/jpeg;base64,") for photo in photos)
     shutil.rmtree(config.data.records)
-    answer = side_by_side(methods, wins(methods))[0]["queries"][0]["models"][0]["answers"][0]
+    answer = side_by_side(methods, wins(methods, "truth"))[0]["queries"][0]["models"][0]["answers"][
+        0
+    ]
     assert answer["photo"].keys() == {"key"}
 
 
@@ -106,7 +110,7 @@ def test_the_page_and_every_picture_have_it(runs, tmp_path, capsys):
     page = (tmp_path / "test" / "report.html").read_text("utf-8")
     assert "Won by a, lost by b" in page
     assert page.count("<details open>") == 1
-    assert "differences in RSUM" not in page
+    assert ": differences in RSUM" not in page
     pictures = {path.stem for path in (tmp_path / "test").glob("*.png")}
     tables = {path.stem for path in (tmp_path / "test").glob("*.csv")}
     assert pictures <= tables

@@ -1,27 +1,28 @@
-"""Tests the differences of systems from their scores alone."""
+"""Compares systems by their scores, or by their values of queries."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 
-from keras_xmr.experiments.reports.comparison.figures import compare_estimates, estimate_means
-from keras_xmr.experiments.reports.table import Table
 from keras_xmr.judgements import as_judgements
 from keras_xmr.judgements.relation import as_array
-from keras_xmr.metrics.bootstrap import RESAMPLES, Difference
+from keras_xmr.metrics.bootstrap import RESAMPLES, Estimate
+from keras_xmr.metrics.estimates import compare_estimates, estimate_means
 from keras_xmr.metrics.measure import owners, per_query
-from keras_xmr.metrics.names import DIRECTIONS, METRICS, in_percent, metric_title, metric_value
+from keras_xmr.metrics.names import DIRECTIONS, METRICS, in_percent, metric_title, shown_value
 from keras_xmr.metrics.ranking import RECALL_AT
+from keras_xmr.metrics.results import ANNOTATED, Result, Results, rows_of
 from keras_xmr.metrics.score_matrices import ScoreMatrices, ScoreTiles
-from keras_xmr.reranking.base import Reranked
 from keras_xmr.utils.errors import ArgumentError
 from keras_xmr.utils.messages import nearest
+from keras_xmr.utils.tables import Table
 
 LEAST_GROUPS = 30
 """Number of images, or of independent captions, from which on there are intervals.
@@ -30,46 +31,43 @@ By simulation of recalls between 0.2 and 0.9, intervals of 95 % hold 28 to 89 % 
 93 % of 10, 90 to 95 % of 20, and 93 to 95 % of 30; all others of this package hold 92 % or more.
 """
 
+_KEY: dict[str, Any] = {"split": "", "judgements": ANNOTATED}
+
 _METRICS = (*(f"recall_{k}" for k in RECALL_AT), "r_precision", "map_at_r")
 
 
 @dataclass(frozen=True)
-class ComparedMetric:
-    """A metric of two systems, as fractions; RSUM in percent.
-
-    Attributes:
-        values: The mean over the runs, per system.
-        difference: The second minus the first: with its 95 % interval and its p-value.
-        p_holm: The p-value, corrected for all pairs of systems and all metrics that were compared
-            (Holm).
-        smallest_effect: The smallest difference that this test, uncorrected, detects with a power
-            of 0.8.
-    """
-
-    values: tuple[float, float]
-    difference: Difference
-    p_holm: float
-    smallest_effect: float
-
-
-@dataclass(frozen=True)
-class ScoreComparison:
+class Comparison:
     """Systems on the same queries.
 
     Attributes:
-        names: Their names.
-        pairs: The comparison of two systems by metric, by the names of both.
-        runs: The number of runs per system.
+        results: The mean of each metric per system, and per pair of systems their difference: the
+            second, as `method`, minus the first, as `minus`.
+        runs: The number of runs per system, by its name.
     """
 
-    names: tuple[str, ...]
-    pairs: Mapping[tuple[str, str], Mapping[str, ComparedMetric]]
-    runs: tuple[int, ...]
+    results: Results
+    runs: Mapping[str, int]
+
+    @cached_property
+    def pairs(self) -> dict[tuple[str, str], dict[str, Result]]:
+        """The differences of two systems by metric, by the names of the first and the second."""
+        pairs: dict[tuple[str, str], dict[str, Result]] = {}
+        for row in self.results:
+            if row.minus:
+                pairs.setdefault((row.minus, row.method), {})[row.name] = row
+        return pairs
 
     @property
-    def metrics(self) -> Mapping[str, ComparedMetric]:
-        """The comparison of the first two systems by metric."""
+    def metrics(self) -> dict[str, Result]:
+        """The difference of the first two systems by metric."""
         return next(iter(self.pairs.values()))
+
+    @property
+    def means(self) -> dict[str, dict[str, Result]]:
+        """The metrics of each system."""
+        plain = self.results.select(minus="")
+        return {name: {row.name: row for row in plain.select(method=name)} for name in self.runs}
 
     def tables(self) -> list[Table]:
         """Returns a table per pair of systems, in percent."""
@@ -77,18 +75,18 @@ class ScoreComparison:
 
     def _table(self, first: str, second: str) -> Table:
         tests = ["difference", "95 % interval", "p", "p (Holm)", "detectable"]
-        header = ["metric", first, second, *tests]
         rows = []
-        for name, metric in self.pairs[first, second].items():
-            d = metric.difference
-            title = metric_title(name).replace("\n", " ")
-            numbers = [metric_value(name, value) for value in metric.values]
-            value, low, high = (in_percent(name, x) for x in (d.value, d.low, d.high))
-            numbers += [f"{value:+.2f}", f"{low:+.2f} to {high:+.2f}", f"{d.p_value:.4f}"]
-            numbers += [f"{metric.p_holm:.4f}", f"{in_percent(name, metric.smallest_effect):.2f}"]
-            rows.append([title, *numbers])
-        runs = [str(self.runs[self.names.index(name)]) for name in (first, second)]
-        return Table(f"{second} minus {first}; runs: {' and '.join(runs)}", header, rows)
+        for name, d in self.pairs[first, second].items():
+            means = (self.means[system][name] for system in (first, second))
+            cells = [shown_value(mean.unit, mean.value) for mean in means]
+            numbers = (d.value, d.low, d.high, d.detectable)
+            value, low, high, detectable = (in_percent(d.unit, number) for number in numbers)
+            cells += [f"{value:+.2f}", f"{low:+.2f} to {high:+.2f}", f"{d.p:.4f}"]
+            cells += [f"{d.p_holm:.4f}", f"{detectable:.2f}"]
+            rows.append([metric_title(name).replace("\n", " "), *cells])
+        runs = [str(self.runs[name]) for name in (first, second)]
+        title = f"{second} minus {first}; runs: {' and '.join(runs)}"
+        return Table(title, ["metric", first, second, *tests], rows)
 
     def markdown(self) -> str:
         """Returns the tables in Markdown."""
@@ -112,7 +110,7 @@ def compare(
     names: tuple[str, str] = ("a", "b"),
     resamples: int = RESAMPLES,
     seed: int = 0,
-) -> ScoreComparison:
+) -> Comparison:
     """Tests whether the second system is better than the first; see `compare_systems`.
 
     Args:
@@ -144,7 +142,7 @@ def compare_systems(
     metrics: Sequence[str] = _METRICS,
     resamples: int = RESAMPLES,
     seed: int = 0,
-) -> ScoreComparison:
+) -> Comparison:
     """Tests the differences of all pairs of systems, by paired bootstrap.
 
     Images are resampled with their captions, and all systems are measured on the same resamples.
@@ -195,21 +193,53 @@ def compare_systems(
     for side, groups in (("i2t", None), ("t2i", owner)):
         _refuse_few(side, by_side[side], groups)
     estimates = estimate_means(by_side, sizes, owner, shape[0], resamples, seed)
-    keys = [
-        (metric, *pair)
-        for pair in itertools.combinations(range(len(runs)), 2)
-        for metric in estimates
-    ]
-    tested = compare_estimates(
-        [estimates[m][second] - estimates[m][first] for m, first, second in keys]
-    )
-    names = tuple(runs)
-    pairs: dict[tuple[str, str], dict[str, ComparedMetric]] = {}
-    for (metric, first, second), test in zip(keys, tested, strict=True):
-        means = estimates[metric][first].value, estimates[metric][second].value
-        of_pair = pairs.setdefault((names[first], names[second]), {})
-        of_pair[metric] = ComparedMetric(means, *test)
-    return ScoreComparison(names, pairs, tuple(sizes))
+    results: list[Result] = []
+    for number, name in enumerate(runs):
+        means = {metric: of_systems[number] for metric, of_systems in estimates.items()}
+        results += mean_rows(means, method=name, **_KEY)
+    results += difference_rows(estimates, list(runs), **_KEY)
+    return Comparison(Results(results), dict(zip(runs, sizes, strict=True)))
+
+
+def mean_rows(means: Mapping[str, Estimate], **key: Any) -> Iterator[Result]:
+    """Yields the means of a system with their intervals.
+
+    Args:
+        means: The mean of each metric, by names such as `i2t_recall_1`.
+        key: The other columns of the rows.
+    """
+    intervals = {metric: estimate.difference() for metric, estimate in means.items()}
+    values = {metric: interval.value for metric, interval in intervals.items()}
+    return rows_of(values, {m: (d.low, d.high) for m, d in intervals.items()}, **key)
+
+
+def difference_rows(
+    means: Mapping[str, Sequence[Estimate]], systems: Sequence[str], **key: Any
+) -> Iterator[Result]:
+    """Yields the differences of all pairs of systems: the later one minus the earlier one.
+
+    P-values are corrected for all of them together (Holm 1979).
+
+    Args:
+        means: The mean of each metric per system, by names such as `i2t_recall_1`.
+        systems: The names of the systems.
+        key: The other columns of the rows.
+    """
+    pairs = itertools.combinations(range(len(systems)), 2)
+    compared = [(*pair, metric) for pair in pairs for metric in means]
+    minus = [means[metric][second] - means[metric][first] for first, second, metric in compared]
+    for (first, second, metric), test in zip(compared, compare_estimates(minus), strict=True):
+        difference, p_holm, detectable = test
+        yield from rows_of(
+            {metric: difference.value},
+            {metric: (difference.low, difference.high)},
+            method=systems[second],
+            minus=systems[first],
+            p=difference.p_value,
+            p_holm=p_holm,
+            detectable=detectable,
+            **key,
+        )
 
 
 def _run(run: Any) -> Mapping[str, np.ndarray] | ScoreMatrices:
@@ -285,7 +315,8 @@ def _runs(scores: Any) -> Sequence[Any]:
 
 def _rank(scores: Any) -> int | None:
     """The number of dimensions of an array or of nested lists; None of the scores of a class."""
-    if isinstance(scores, ScoreMatrices | ScoreTiles | Reranked | Mapping):
+    is_pair = hasattr(scores, "_fields")  # The output of a re-ranker.
+    if is_pair or isinstance(scores, ScoreMatrices | ScoreTiles | Mapping):
         return None
     return as_array(scores, "scores").ndim
 

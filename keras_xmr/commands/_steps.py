@@ -1,0 +1,405 @@
+"""The steps of a run: prepare, train, evaluate, export, and the relevance of its captions."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from functools import cached_property
+from pathlib import Path
+
+import keras
+
+from data_pipelines.prepare import check_origin, prepare
+from data_pipelines.records import Records, SplitRecords
+from data_pipelines.report import data_report, split_report
+from data_pipelines.shards import RecordsError
+from data_pipelines.source_changes import source_change
+from data_pipelines.sources import Split
+from data_pipelines.text import Tokenizer, WordTokenizer
+from keras_xmr.experiments.build import (
+    PHOTOS,
+    build_tokenizer,
+    encoder_tokenizer,
+    restore_tokenizer,
+)
+from keras_xmr.experiments.config.model_facts import is_as_published, why_not_indexed
+from keras_xmr.experiments.config.schema import Config
+from keras_xmr.experiments.evaluation.advice import advice, advice_before_training, larger_split
+from keras_xmr.experiments.evaluation.baselines import add_baselines
+from keras_xmr.experiments.evaluation.embed import embed_split, embed_unknown
+from keras_xmr.experiments.evaluation.evaluate import evaluate_split, plan_memory
+from keras_xmr.experiments.evaluation.files import save_scores
+from keras_xmr.experiments.evaluation.inspection import compute_attention
+from keras_xmr.experiments.evaluation.relevance_files import write_caption_relevance
+from keras_xmr.experiments.evaluation.results import Evaluation
+from keras_xmr.experiments.evaluation.scoring import score_tiles
+from keras_xmr.experiments.evaluation.table import results_of
+from keras_xmr.experiments.evaluation.tuning import search_scales
+from keras_xmr.experiments.export.onnx_export import check_packages, export_onnx
+from keras_xmr.experiments.export.saved_model import (
+    export_keras,
+    export_saved_model,
+    next_version,
+    remove_old_versions,
+    some_inputs,
+)
+from keras_xmr.experiments.reports.evaluation_report import PAGE, write_report
+from keras_xmr.experiments.reports.rerank_scales import scale_pictures, search_lines, search_tables
+from keras_xmr.experiments.reports.result_tables import (
+    embedding_lines,
+    plain_lines,
+    result_tables,
+    summary_tables,
+    verdict_line,
+)
+from keras_xmr.experiments.runs.cluster import cluster_of
+from keras_xmr.experiments.runs.folder import RunFolder
+from keras_xmr.experiments.runs.frozen_features import with_features
+from keras_xmr.experiments.runs.loading import check_files, check_initial_weights, load_retriever
+from keras_xmr.experiments.training.distribution import (
+    LOST,
+    Distribution,
+    limit_threads,
+    lost_worker,
+)
+from keras_xmr.experiments.training.train import train
+from keras_xmr.judgements import judge
+from keras_xmr.metrics import ScoreMatrices
+from keras_xmr.model.retriever import Retriever
+from keras_xmr.search.calibration import probe
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.files import locked
+from keras_xmr.utils.program import next_commands, update_hint
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def run(config: Config, step: str) -> None:
+    """Performs one step of a run, or all of them.
+
+    Args:
+        config: The config.
+        step: The method of `Run`.
+
+    Raises:
+        LockedError: If another process works in the folder of the run.
+        UserError: For every fault that the user can correct.
+    """
+    begin = time.perf_counter()
+    limit_threads(config.train.operation_threads)
+    writes = step != "prepare" and cluster_of().is_chief
+    try:
+        with locked(config.folder) if writes else nullcontext():
+            steps = Run(config)
+            if writes:
+                steps.folder.remove_temporary_files()
+            getattr(steps, step)()
+    except LOST as error:
+        if cluster_of().count == 1:
+            raise
+        raise lost_worker(error) from error
+    minutes, seconds = divmod(round(time.perf_counter() - begin), 60)
+    _LOGGER.info("done in %d min %d s", minutes, seconds)
+
+
+def report(
+    evaluation: Evaluation,
+    split: SplitRecords,
+    config: Config,
+    folder: Path,
+    next_step: str | None = None,
+    is_brief: bool = False,
+) -> str:
+    """Writes the reports of an evaluation, and returns its tables as text.
+
+    Args:
+        evaluation: The evaluation.
+        split: The split.
+        config: Its `name` is the title, and it says whether scores are kept.
+        folder: Where the files go.
+        next_step: What to try next, as a sentence.
+        is_brief: Whether the text has a summary of `model.matcher` in place of all tables.
+    """
+    results = results_of(evaluation)
+    verdict = " ".join(filter(None, [verdict_line(results), next_step]))
+    page = write_report(evaluation, results, split, config.name, folder, verdict)
+    if config.evaluation.save_scores:
+        _LOGGER.info("scores: %s", save_scores(evaluation, folder))
+    _LOGGER.info("report: %s", page)
+    fidelity = evaluation.fidelity
+    tables = summary_tables if is_brief else result_tables
+    shown = tables(results, fidelity and fidelity.label)
+    further = [] if is_brief else embedding_lines(results)
+    lines = [*plain_lines(results), verdict]
+    lines += [fidelity.sentence] if fidelity else []
+    return "\n\n".join([*lines, *map(str, shown), *further])
+
+
+def print_paragraphs(*paragraphs: str) -> None:
+    """Prints paragraphs, with blank lines around them."""
+    print("\n" + "\n\n".join(paragraphs) + "\n", flush=True)
+
+
+class Run:
+    """A run, with steps that share records, tokenizer and model.
+
+    Args:
+        config: The config.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.folder = RunFolder(config)
+
+    def all(self) -> None:
+        """Prepares the records if they are missing, trains, evaluates, and exports.
+
+        Of several workers all train, and the chief does the rest.
+        """
+        check_initial_weights(self.config)
+        if not self.folder.has_begun:
+            check_files(self.config)
+        distribution = self.distribution
+        if distribution.is_chief and not self.config.data.is_prepared:
+            self.prepare()
+        distribution.wait()
+        for split in self.config.evaluation.splits if distribution.is_chief else ():
+            plan_memory(self.config, self.records, self.records.split(split))
+        self.train()
+        if distribution.is_chief:
+            texts = list(self._evaluations(is_brief=True))
+            self.export()
+            print_paragraphs(*texts, self._what_next())
+        distribution.wait()
+
+    def prepare(self) -> None:
+        """Writes the records, and reports on the data."""
+        _LOGGER.info("== prepare: %s", self.config.data.records)
+        tokenizer = self._encoder_tokenizer
+        self.records = prepare(self.config.data)
+        print(data_report(self.records, self.config.data.text, tokenizer), flush=True)
+
+    def train(self, more_callbacks: Sequence[keras.callbacks.Callback] = ()) -> None:
+        """Trains the model, or resumes an interrupted training.
+
+        Args:
+            more_callbacks: Called after those of the training itself.
+        """
+        _LOGGER.info("== train: %s", self.folder.path)
+        distribution = self.distribution
+        if distribution.is_chief:
+            self.folder.check(self.config)
+        check_initial_weights(self.config)
+        if not self.folder.has_begun:
+            check_files(self.config)
+        tokenizer = build_tokenizer(self.config, self.records, self._encoder_tokenizer)
+        if distribution.is_chief and self.folder.has_begun:
+            kept = restore_tokenizer(self.config, self.folder.path)
+            self.folder.check_tokenizer(kept.files(), tokenizer.files())
+        if distribution.is_chief and (
+            warning := advice_before_training(self.config, len(self.records.split("train")))
+        ):
+            _LOGGER.warning("%s", warning)
+        model = train(
+            self.config, self.folder, self.records, tokenizer, distribution, more_callbacks
+        )
+        distribution.wait()
+        if distribution.is_alone:
+            # Of several workers the chief alone goes on, with a model that is not shared.
+            self.tokenizer, self.model = tokenizer, model
+
+    def evaluate(self) -> None:
+        """Evaluates the trained model, writes reports, and prints all tables.
+
+        Of a published model the records are prepared if they are missing.
+        """
+        if is_as_published(self.config) and not self.config.data.is_prepared:
+            self.prepare()
+        for text in self._evaluations():
+            print_paragraphs(text)
+
+    def summarize(self) -> None:
+        """Evaluates the trained model, writes reports, and prints a summary."""
+        for text in self._evaluations(is_brief=True):
+            print_paragraphs(text)
+
+    def _evaluations(self, is_brief: bool = False) -> Iterator[str]:
+        """Evaluates the trained model, writes reports, and yields a text per split to print."""
+        for split in self.config.evaluation.splits:
+            _LOGGER.info("== evaluate: %s", split)
+            evaluation = evaluate_split(
+                self.model,
+                self.embedded_records,
+                split,
+                self.tokenizer,
+                self.config,
+            )
+            part, kept = (r.split(split) for r in (self.records, self.embedded_records))
+            add_baselines(evaluation, self.embedded_records, self.config)
+            evaluation.attention = compute_attention(self.model, part, self.config, kept)
+            if self.config.model.dimension == 2:
+                evaluation.unknown = embed_unknown(self.model, self.tokenizer)
+            if self.config.evaluation.report_card:
+                evaluation.probes = probe(
+                    self.folder.path,
+                    self.model,
+                    self.embedded_records,
+                    split,
+                    evaluation.embedded,
+                )
+            next_steps = (
+                larger_split(self.config, split, len(part)),
+                advice(self.config, len(self.records.split("train")), self._is_unknown_language),
+            )
+            folder = self.folder.evaluation(split)
+            next_step = " ".join(filter(None, next_steps))
+            yield report(evaluation, part, self.config, folder, next_step, is_brief)
+
+    def _is_unknown_language(self) -> bool:
+        """Whether the vocabulary of the text encoder lacks much of the training captions."""
+        tokenizer = self.tokenizer
+        if isinstance(tokenizer, WordTokenizer):  # Its vocabulary is made from the captions.
+            return False
+        return split_report(self.records.split("train"), tokenizer).is_unknown
+
+    def score(self, split: Split) -> ScoreMatrices:
+        """The scores of a split by the matcher of the model, as tiles."""
+        part = self.embedded_records.split(split)
+        embedded = embed_split(self.model, part, self.tokenizer, self.config)
+        tile = self.config.evaluation.tile
+        return score_tiles(self.model.matcher, embedded.images, embedded.captions, tile)
+
+    def tune_reranker(self) -> None:
+        """Searches the scales of fast re-ranking on the validation split, and prints the best."""
+        _LOGGER.info("== tune the re-ranker: val")
+        part = self.records.split("val")
+        judgements = judge(self.config.data.judgements, part.caption_image, part.labels, len(part))
+        search = search_scales(self.score("val").dense(), judgements)
+        tables = search_tables(search, f"val: fast re-ranking of {self.config.model.matcher.name}")
+        print_paragraphs(*map(str, tables), "\n".join(search_lines(search)))
+        folder = self.folder.evaluation("val")
+        folder.mkdir(parents=True, exist_ok=True)
+        for picture in scale_pictures(search):
+            picture.write(folder)
+            _LOGGER.info("picture: %s", folder / f"{picture.name}.png")
+
+    def export(self) -> None:
+        """Writes `model.keras` and the SavedModel."""
+        _LOGGER.info("== export")
+        model = self.model
+        self.folder.export(lambda path: export_keras(model, path))
+        _LOGGER.info("Keras model: %s", self.folder.model)
+        path = next_version(self.folder.serving)
+        export_saved_model(self.model, self.tokenizer, self.config.data.image, path)
+        remove_old_versions(self.folder.serving, self.config.export.keep)
+        _LOGGER.info("SavedModel for TF Serving: %s", path)
+
+    def export_onnx(self) -> None:
+        """Writes the towers as ONNX."""
+        _LOGGER.info("== export as ONNX")
+        check_packages()
+        samples = {
+            "image": some_inputs(self.model.image_tower),
+            "text": self.tokenizer(["a dog runs on the grass", "two men", ""]).numpy(),
+        }
+        for path in export_onnx(self.model, samples, self.folder.path / "onnx"):
+            _LOGGER.info("ONNX: %s", path)
+
+    def relevance(self) -> None:
+        """Writes how relevant each caption is to each image."""
+        for split in self.config.evaluation.splits:
+            _LOGGER.info("== relevance: %s", split)
+            records = self.records.split(split)
+            write_caption_relevance(
+                records.image_keys,
+                records.captions,
+                records.caption_image,
+                self.folder.relevance(split),
+                self.config.relevance,
+            )
+
+    def _what_next(self) -> str:
+        """The results and the next commands, for the end of a run."""
+        reports = [str(self.folder.evaluation(s) / PAGE) for s in self.config.evaluation.splits]
+        lines = [f"model     {self.folder.model}, and for TF Serving {self.folder.serving}"]
+        lines += [f"open      {report}, which has all tables and pictures" for report in reports]
+        if reason := why_not_indexed(self.config):
+            return "\n".join([*lines, f"no search: {reason}"])
+        source = self.config.data.source
+        run, index = (shlex.quote(str(p)) for p in (self.folder.path, self.folder.path / "index"))
+        images = "pictures" if source.name == "scenes" else "FOLDER"
+        if source.photos_folder is not None:
+            images = shlex.quote(str(source.photos_folder))
+        steps = [f"images --run={run} --output={images}"] if source.name == "scenes" else []
+        steps += [
+            f"index --run={run} --images={images}",
+            f'search --index={index} "your query"',
+            f"serve --index={index}",
+        ]
+        return "\n".join([*lines, *next_commands(steps)])
+
+    @cached_property
+    def distribution(self) -> Distribution:
+        """The devices and workers. Several workers must access it before anything is computed."""
+        options = self.config.train
+        return Distribution(options.batch_size, options.devices, cluster_of())
+
+    @cached_property
+    def records(self) -> Records:
+        """The finished records."""
+        data = self.config.data
+        check_origin(data)
+        records = Records.open(data.records)
+        if change := source_change(data, records):
+            if not (self.folder.has_begun or self.folder.done.exists()):
+                raise RecordsError(
+                    f"{change}. Delete {data.records} and start again, which writes the records of "
+                    "the present data; or set data.source.root to a folder that does not exist, "
+                    "and the records serve as they are"
+                )
+            _LOGGER.warning(
+                "%s. This run uses the records that it began with; %s takes over the present data",
+                change,
+                update_hint(self.folder.path),
+            )
+        return records
+
+    @cached_property
+    def embedded_records(self) -> Records:
+        """The records as the trained model embeds them; see `with_features`."""
+        return with_features(
+            self.records,
+            self.model,
+            self.tokenizer,
+            self.config,
+            self.config.evaluation.splits,
+        )
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer that the model was trained with."""
+        self._check_trained()
+        self.folder.verify_tokenizer()
+        return restore_tokenizer(self.config, self.folder.path)
+
+    @cached_property
+    def model(self) -> Retriever:
+        """The trained model."""
+        self._check_trained()
+        self.folder.claim(self.config)
+        records = PHOTOS if self.config.data.source.holds == "images" else self.records
+        return load_retriever(self.config, records, self.tokenizer)
+
+    @cached_property
+    def _encoder_tokenizer(self) -> Tokenizer | None:
+        """The tokenizer of the text encoder, loaded once: Keras would rename a second one."""
+        return encoder_tokenizer(self.config)
+
+    def _check_trained(self) -> None:
+        if not self.folder.done.exists():
+            raise UserError(
+                f"{self.folder.path} holds no finished training; run the command `train` first"
+            )

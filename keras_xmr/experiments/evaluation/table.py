@@ -1,0 +1,193 @@
+"""The long table of an evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from keras_xmr.experiments.config.schema import ReportedResults
+from keras_xmr.experiments.evaluation.results import Evaluation
+from keras_xmr.experiments.evaluation.uncertainty.assessment import correlation_interval
+from keras_xmr.judgements import GroundTruth
+from keras_xmr.metrics import DIRECTIONS, METRICS, RSUM, Measured, RetrievalMetrics, chance
+from keras_xmr.metrics.bootstrap import difference
+from keras_xmr.metrics.estimates import interval_ends, resample_summaries
+from keras_xmr.metrics.measure import PositivesBin, by_positives
+from keras_xmr.metrics.names import Metric, in_percent, metric_unit
+from keras_xmr.metrics.results import (
+    ALL,
+    ANNOTATED,
+    CHANCE,
+    FOLDS,
+    LONG_DIRECTIONS,
+    MODEL,
+    Result,
+    Results,
+    rows_of,
+)
+
+REPORTED = "reported: "
+"""Begins the method of the figures that a paper prints: its source, and there its row."""
+
+FACTS = {
+    metric.name: metric
+    for metric in (
+        Metric("images", "images", "count"),
+        Metric("captions", "captions", "count"),
+        Metric("trained", "trained here", "count"),
+        Metric("tied", "tied pairs"),
+        Metric("set_cosine", "cosine within sets", "correlation"),
+        Metric("uncertainty_correlation", "rank corr. of sigma and R@1", "correlation"),
+        Metric("uncertainty_of_truth", "rank corr. of sigma and truth", "correlation"),
+    )
+}
+"""Figures of an evaluation that no judgements decide; their `judgements` are empty."""
+
+_OF_QUERIES = {"image": DIRECTIONS[0], "caption": DIRECTIONS[1]}
+
+
+class _System(NamedTuple):
+    method: str
+    matcher: str
+    reranker: str
+
+
+def results_of(evaluation: Evaluation) -> Results:
+    """Computes the long table of an evaluation, with 95 % intervals over its queries.
+
+    Args:
+        evaluation: The evaluation of a split.
+    """
+    systems = _systems(evaluation)
+    metrics = {
+        (system, judgements): by_judgements
+        for system, measured in systems.items()
+        for judgements, by_judgements in _by_judgements(measured).items()
+    }
+    resampled = resample_summaries(metrics, evaluation.ground_truth.caption_image)
+    further = chosen_metrics(evaluation.ground_truth)
+    rows: list[Result] = []
+    for system, measured in systems.items():
+        key: dict[str, Any] = system._asdict()
+        for judgements, of_kind in _by_judgements(measured).items():
+            drawn = resampled[system, judgements]
+            rows += _rows(of_kind, drawn, further, judgements=judgements, **key)
+        rows += rows_of(measured.folds, further=further, **_ANNOTATED, queries=FOLDS, **key)
+    model, first = next(iter(systems.items()))
+    for judgements, of_kind in _by_judgements(first).items():
+        rows += _chance_rows(of_kind, judgements)
+    for system in systems:
+        if system.method != MODEL:
+            both = [resampled[each, ANNOTATED][RSUM] for each in (model, system)]
+            values = [systems[each].metrics.summary[RSUM] for each in (model, system)]
+            gap = difference(values[0] - values[1], both[0] - both[1])
+            key = model._asdict() | {"minus": system.method, "p": gap.p_value}
+            rows += rows_of({RSUM: gap.value}, {RSUM: (gap.low, gap.high)}, **_ANNOTATED, **key)
+    rows += _facts(evaluation)
+    rows += _reported(evaluation.paper, evaluation)
+    return Results(rows).replace(split=evaluation.split)
+
+
+_ANNOTATED: dict[str, Any] = {"split": "", "judgements": ANNOTATED}
+
+
+def _systems(evaluation: Evaluation) -> dict[_System, Measured]:
+    """What was measured: matchers, baselines, and matchers after re-ranking."""
+    systems = {_System(MODEL, m.name, ""): m.measured for m in evaluation.matchers}
+    systems |= {_System(name, "", ""): found for name, found in evaluation.baselines.items()}
+    for reranker, by_matcher in evaluation.reranked.items():
+        systems |= {_System(MODEL, name, reranker): found for name, found in by_matcher.items()}
+    return systems
+
+
+def _by_judgements(measured: Measured) -> dict[str, RetrievalMetrics]:
+    return {ANNOTATED: measured.metrics} | measured.extra
+
+
+def chosen_metrics(truth: GroundTruth) -> dict[str, Metric]:
+    """Describes the metrics that a config has chosen, by name."""
+    chosen: dict[str, Any] = {n: m for n, m in truth.measures.items() if n not in METRICS}
+    return {name: Metric(name, metric.TITLE, metric.UNIT) for name, metric in chosen.items()}
+
+
+def _rows(
+    metrics: RetrievalMetrics,
+    resampled: Mapping[str, np.ndarray],
+    further: Mapping[str, Metric],
+    **key: Any,
+) -> Iterator[Result]:
+    """Yields the rows of metrics by one kind of judgements."""
+    summary = metrics.summary
+    ends = {n: interval_ends(v, resampled[n]) for n, v in summary.items() if n in resampled}
+    counts = {
+        LONG_DIRECTIONS[side]: int((queries.positives > 0).sum())
+        for side, queries in metrics.directions.items()
+    }
+    counts[""] = len(metrics.image_to_text.positives)
+    key = {"split": ""} | key
+    yield from rows_of(summary, ends, counts, further, **key)
+    for side, queries in metrics.directions.items():
+        for part in by_positives(queries):
+            means = {f"{side}_{name}": mean for name, mean in part.means.items()}
+            counts = {LONG_DIRECTIONS[side]: part.queries}
+            yield from rows_of(means, counts=counts, queries=range_of(part), **key)
+
+
+def range_of(part: PositivesBin) -> str:
+    """Returns the numbers of relevant items of a bin, such as `3 to 4`."""
+    return f"{part.least} to {part.most}" if part.least < part.most else str(part.most)
+
+
+def _chance_rows(metrics: RetrievalMetrics, judgements: str) -> Iterator[Result]:
+    key: dict[str, Any] = {"split": "", "method": CHANCE, "judgements": judgements}
+    yield from rows_of(chance(metrics), **key)
+    if not metrics.fully_judged:
+        return
+    both = metrics.directions
+    for side, others in zip(DIRECTIONS, reversed(DIRECTIONS), strict=True):
+        candidates = len(both[others].positives)
+        for part in by_positives(both[side]):
+            share = {f"{side}_recall_1": part.positives / candidates}
+            yield from rows_of(share, queries=range_of(part), **key)
+
+
+def _facts(evaluation: Evaluation) -> Iterator[Result]:
+    key: dict[str, Any] = {"split": "", "judgements": "", "further": FACTS}
+    sizes = {"images": evaluation.images, "captions": evaluation.captions}
+    yield from rows_of(sizes | {"trained": int(evaluation.is_trained)}, **key)
+    for matcher in evaluation.matchers:
+        yield from rows_of({"tied": matcher.tied}, matcher=matcher.name, **key)
+    for side, similarity in evaluation.set_similarity.items():
+        yield from rows_of({f"{_OF_QUERIES[side]}_set_cosine": similarity}, **key)
+    for side, bins in evaluation.uncertainty_bins.items():
+        name = f"{_OF_QUERIES[side]}_uncertainty_correlation"
+        yield from rows_of({name: bins.correlation}, {name: bins.interval}, **key)
+    if (correlation := evaluation.uncertainty_of_truth) is not None:
+        interval = correlation_interval(correlation, evaluation.images)
+        name = f"{_OF_QUERIES['caption']}_uncertainty_of_truth"
+        yield from rows_of({name: correlation}, {name: interval}, **key)
+
+
+def _reported(paper: ReportedResults | None, evaluation: Evaluation) -> Iterator[Result]:
+    """Yields the figures that a paper prints for the split."""
+    if paper is None:
+        return
+    key: dict[str, Any] = {"split": "", "method": f"{REPORTED}{paper.source}"}
+    # 0 where it is not known.
+    yield from rows_of({"images": paper.images or 0}, further=FACTS, judgements="", **key)
+    for figures in (each for each in paper.figures if each.split == evaluation.split):
+        yield from rows_of(
+            {name: _fraction(name, value) for name, value in figures.values.items()},
+            method=f"{REPORTED}{paper.source}: {figures.row or paper.row}",
+            matcher=figures.matcher or evaluation.matchers[0].name,
+            reranker=figures.reranker or "",
+            queries=FOLDS if figures.folds else ALL,
+            **_ANNOTATED,
+        )
+
+
+def _fraction(name: str, value: float) -> float:
+    """Converts a printed figure to the unit of our metrics."""
+    return value / in_percent(metric_unit(name), 1.0)
