@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -273,3 +273,27 @@ def drop_words(
     kept = mask & (rank >= removed[:, None])
     front = np.argsort(~kept, axis=1, kind="stable")
     return np.take_along_axis(ids, front, axis=1), lengths - removed
+
+
+def dropped(texts: Sequence[str], share: float) -> list[str]:
+    """Removes the given share of the words of captions; at least one stays."""
+    random, left = np.random.default_rng(0), []
+    for text in texts:
+        words = text.split()
+        order = random.permutation(len(words))
+        left.append(_keep(words, order[min(round(share * len(words)), max(len(words) - 1, 0)) :]))
+    return left
+
+
+def shortened(texts: Iterable[str]) -> list[str]:
+    """Keeps a random 10 to 70 % of the words of captions, at least one."""
+    random, left = np.random.default_rng(0), []
+    for text in texts:
+        words = text.split()
+        count = max(round(random.uniform(0.1, 0.7) * len(words)), 1)
+        left.append(_keep(words, random.permutation(len(words))[:count]))
+    return left
+
+
+def _keep(words: Sequence[str], places: np.ndarray) -> str:
+    return " ".join(words[place] for place in np.sort(places))

@@ -13,7 +13,8 @@ import tensorflow as tf
 
 from keras_xmr.encoders import EncoderError, InputSpec
 from keras_xmr.encoders.keras_hub import BAG_LENGTH
-from keras_xmr.heads.pooling import Pooling, Projection
+from keras_xmr.heads.pooling import Pooling
+from keras_xmr.heads.pooling.local_scaling import LocalScaling
 from keras_xmr.layers import BagOfWords, region_mask
 from keras_xmr.layers.keras_compat import all_layers
 from keras_xmr.parts.registry import Choice
@@ -92,15 +93,11 @@ def ignore_hubness(*towers: keras.Model) -> bool:
     Returns:
         Whether it was on.
     """
-    poolings = [
-        layer
-        for tower in towers
-        for layer in all_layers(tower)
-        if isinstance(layer, Projection) and layer.local_scaling
-    ]
-    was_on = any(float(pooling.hubness_weight) for pooling in poolings)
-    for pooling in poolings:
-        pooling.hubness_weight.assign(0.0)
+    layers = [layer for tower in towers for layer in all_layers(tower)]
+    scalings = [layer for layer in layers if isinstance(layer, LocalScaling)]
+    was_on = any(float(scaling.weight) for scaling in scalings)
+    for scaling in scalings:
+        scaling.weight.assign(0.0)
     return was_on
 
 

@@ -7,13 +7,13 @@ captions for training, with the gallery. Without one, the scores themselves are 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from keras_xmr.judgements.relation import as_array
+from keras_xmr.linear.hubness import highest, hubness, in_blocks
 from keras_xmr.reranking.base import (
     Reranked,
     Reranker,
@@ -23,12 +23,9 @@ from keras_xmr.reranking.base import (
 )
 from keras_xmr.reranking.fast import log_sums
 from keras_xmr.utils.errors import ArgumentError
-from keras_xmr.utils.processors import in_threads
 
 if TYPE_CHECKING:
     from keras_xmr.parts.option_types import PositiveFloat, PositiveInt
-
-_QUERIES = 64
 
 
 @dataclass(eq=False)
@@ -137,7 +134,7 @@ class CSLS(_HubReranker):
             offset = of_query[of] + weights[of, None].astype(np.float64) * of_item
             result[of] = 2 * scores[of] - offset
 
-        _blocks(write, len(scores))
+        in_blocks(write, len(scores))
         return result
 
 
@@ -198,31 +195,14 @@ class QueryBankNormalization(_HubReranker):
 
     def direction(self, scores: np.ndarray, bank: np.ndarray, queries: str) -> np.ndarray:
         def counts(of: slice) -> np.ndarray:
-            return (bank[of] >= _top(bank[of], self.neighbours)[:, :1]).sum(axis=0)
+            return (bank[of] >= highest(bank[of], self.neighbours)[:, :1]).sum(axis=0)
 
-        hubs = np.sum(_blocks(counts, len(bank)), axis=0) > (1 if self.bank is None else 0)
+        hubs = np.sum(in_blocks(counts, len(bank)), axis=0) > (1 if self.bank is None else 0)
 
         def kept(of: slice) -> np.ndarray:
             best = scores[of] == scores[of].max(axis=1, keepdims=True)
             return ~(best & hubs).any(axis=1, keepdims=True)
 
         result = self.softmax.direction(scores, bank, queries)
-        np.copyto(result, scores, where=np.concatenate(_blocks(kept, len(scores))))
+        np.copyto(result, scores, where=np.concatenate(in_blocks(kept, len(scores))))
         return result
-
-
-def _blocks(part: Callable[[slice], Any], count: int) -> list[Any]:
-    """What `part` returns for each block of rows."""
-    return in_threads(lambda first: part(slice(first, first + _QUERIES)), count, _QUERIES)
-
-
-def _top(scores: np.ndarray, count: int) -> np.ndarray:
-    """The highest scores of each row, ascending (rows, count)."""
-    start = max(scores.shape[1] - count, 0)
-    # Sorted, so that equal scores have an equal mean.
-    return np.sort(np.partition(scores, start, axis=1)[:, start:], axis=1)
-
-
-def hubness(scores: np.ndarray, count: int) -> np.ndarray:
-    """Returns the mean of the `count` highest scores of each row, float64 (rows,)."""
-    return np.concatenate(_blocks(lambda of: _top(scores[of], count).mean(1, float), len(scores)))

@@ -11,11 +11,10 @@ from data_pipelines.records import Records, SplitRecords
 from keras_xmr.experiments.config.model_facts import is_as_published
 from keras_xmr.experiments.config.schema import CCAOptions, Config
 from keras_xmr.experiments.evaluation.results import Evaluation
-from keras_xmr.heads.pooling.projection import NEIGHBOURS
 from keras_xmr.judgements import judge
 from keras_xmr.linear.cca import CanonicalCorrelations, Projections
+from keras_xmr.linear.hubness import pair_hubness
 from keras_xmr.metrics import measure
-from keras_xmr.reranking.hubs import hubness
 from keras_xmr.utils.vectors import unit_rows
 
 LINEAR = "linear model (CCA)"
@@ -119,10 +118,8 @@ def _linear_scores(tested: Vectors, records: Records, config: Config) -> dict[st
         # Each image with its first caption, as the model has them.
         firsts = np.unique(part.caption_image, return_index=True)[1][:: -(-len(part) // kept)]
         neighbours = train[0][part.caption_image[firsts]], train[1][firsts]
-        near_images, near_captions = cca.project(best, *_unit(neighbours, rooted))
-        of_images = hubness(images @ near_captions.T, NEIGHBOURS)
-        of_captions = hubness(captions @ near_images.T, NEIGHBOURS)
-        scores[LINEAR_CSLS] = scores[LINEAR] - (of_images[:, None] + of_captions) / 2
+        near = cca.project(best, *_unit(neighbours, rooted))
+        scores[LINEAR_CSLS] = scores[LINEAR] - pair_hubness((images, captions), near)
     return scores
 
 

@@ -12,12 +12,12 @@ import tensorflow as tf
 
 from data_pipelines.batches import caption_batches, feature_batches, image_batches
 from data_pipelines.records import Records, SplitRecords
-from data_pipelines.text import Tokenizer
+from data_pipelines.text import Tokenizer, shortened
 from keras_xmr.experiments.config.schema import CCAOptions, Config
-from keras_xmr.experiments.evaluation.uncertainty.probes import shortened
 from keras_xmr.experiments.training.held_out_ranks import held_out_log_ranks, predict
 from keras_xmr.heads import Head, HeldOutRank
 from keras_xmr.heads.pooling import Projection
+from keras_xmr.heads.pooling.local_scaling import LocalScaling
 from keras_xmr.judgements import Judgements, judge
 from keras_xmr.layers.keras_compat import all_layers
 from keras_xmr.linear.cca import CanonicalCorrelations, Projections
@@ -116,7 +116,8 @@ def begin_at_cca(
     images = _begin(image_head, train.images, cca.image_mean, best.image)
     captions = _begin(caption_head, train.captions, cca.caption_mean, best.caption)
     caption_pooling: Any = caption_head.global_pooling
-    caption_pooling.reverse_hubness()
+    if caption_pooling.local_scaling is not None:
+        caption_pooling.local_scaling.serve_captions()
     heads = {"images": image_head, "captions": caption_head}
     _predict_ranks(heads, {"images": images, "captions": captions}, train, best)
 
@@ -273,17 +274,19 @@ def choose_weight(model: Retriever, records: Records, tokenizer: Tokenizer, conf
         best,
         *(sums[weight] for weight in (best, 1.0, 0.0)),
     )
-    if poolings[0].local_scaling:
+    scalings = [p.local_scaling for p in poolings if p.local_scaling is not None]
+    if scalings:
         train = records.split("train")
         # A caption of each image; of more images than are kept every second one, and so on.
-        every = -(-len(train) // poolings[0].local_scaling)
-        kept = _averages(model, train, tokenizer, config, train.first_caption[:-1:every], every)
-        hubness = _scale_locally(poolings, kept, [_joined(parts, best) for parts in sides])
+        every = -(-len(train) // scalings[0].items)
+        averages = _averages(model, train, tokenizer, config, train.first_caption[:-1:every], every)
+        kept = [_joined(_parts(p, a), best) for p, a in zip(poolings, averages, strict=True)]
+        hubness = _scale_locally(scalings, kept, [_joined(parts, best) for parts in sides])
         scores = best * fixed + (1 - best) * learned - hubness
         scaled = _rsum(scores, split.judgements)
         is_used = scaled >= sums[best]
-        for pooling in poolings:
-            pooling.hubness_weight.assign(float(is_used))
+        for scaling in scalings:
+            scaling.weight.assign(float(is_used))
         _LOGGER.info(
             "local scaling (CSLS): validation rsum %.1f, without %.1f: %s",
             scaled,
@@ -293,26 +296,20 @@ def choose_weight(model: Retriever, records: Records, tokenizer: Tokenizer, conf
 
 
 def _scale_locally(
-    poolings: Sequence[Projection],
-    kept: tuple[np.ndarray, np.ndarray],
-    sides: Sequence[np.ndarray],
+    scalings: Sequence[LocalScaling], kept: Sequence[np.ndarray], sides: Sequence[np.ndarray]
 ) -> np.ndarray:
-    """Gives both poolings training items of the other side.
+    """Gives both towers training items of the other side.
 
     Args:
-        poolings: That of images, and that of captions, with the weight of the closed form.
-        kept: Averages of training images, and of a caption per image.
-        sides: Both parts of the vectors of validation images, and of captions.
+        scalings: The scaling of images, and of captions.
+        kept: Vectors of training images, and of a caption per image.
+        sides: Vectors of validation images, and of captions.
 
     Returns:
         The mean hubness of each pair of these (images, captions), which CSLS subtracts.
     """
-    images, captions = (
-        _joined(_parts(pooling, averages), float(pooling.closed_form_weight))
-        for pooling, averages in zip(poolings, kept, strict=True)
-    )
-    of_images = poolings[0].scale_locally(captions, sides[0])
-    of_captions = poolings[1].scale_locally(images, sides[1])
+    of_images = scalings[0].set_neighbours(kept[1], sides[0])
+    of_captions = scalings[1].set_neighbours(kept[0], sides[1])
     return (of_images[:, None] + of_captions) / 2
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_xmr.heads.pooling.base import Pooling
 from keras_xmr.layers import LocalAttention, l2_normalize
@@ -52,6 +53,21 @@ def masked_mean(features: Any, mask: Any = None) -> Any:
         return keras.ops.mean(features, axis=1)
     weights = keras.ops.cast(mask, features.dtype)[..., None]
     return keras.ops.sum(features * weights, axis=1) / keras.ops.sum(weights, axis=1)
+
+
+def random_view(features: Any, mask: Any, views: int, seed: keras.random.SeedGenerator) -> Any:
+    """Draws one of the views that the positions of each item hold: its mask (B, L).
+
+    Args:
+        features: Local features (B, L, F), one view after the other.
+        mask: Their mask (B, L), or None.
+        views: Number of views.
+        seed: Draws the views.
+    """
+    batch, positions = keras.ops.shape(features)[0], features.shape[1]
+    drawn = keras.random.randint((batch, 1), 0, views, seed=seed)
+    chosen = np.arange(positions) * views // positions == drawn
+    return chosen if mask is None else keras.ops.logical_and(mask, chosen)
 
 
 class RectifiedMean(Pooling):

@@ -10,23 +10,15 @@ import numpy as np
 from keras import ops
 
 from keras_xmr.heads.pooling.base import Pooling
-from keras_xmr.heads.pooling.mean import masked_mean
+from keras_xmr.heads.pooling.local_scaling import LocalScaling
+from keras_xmr.heads.pooling.mean import masked_mean, random_view
 from keras_xmr.layers import l2_normalize
 from keras_xmr.parts.contracts import PoolingContract
 from keras_xmr.parts.option_types import BelowOne, NonNegativeInt, PositiveFloat, PositiveInt
 from keras_xmr.utils.errors import UserError
-from keras_xmr.utils.vectors import chunks
 
 CLOSED_FORM_WEIGHT = 2 / 3
 """The weight of the closed form until the validation split chooses one."""
-
-NEIGHBOURS = 10
-"""Number of neighbours in the hubness of an item, their mean cosine (K of Conneau et al. 2018)."""
-
-_HUBNESS_SIZE = 4
-_OTHER_WAY_ROUND = np.eye(_HUBNESS_SIZE)[[1, 0, 3, 2]]
-_NOT_THERE = -2.0  # Below every cosine.
-_ROWS = 1024  # Items per block in the computation of hubness.
 
 
 class Projection(Pooling):
@@ -44,14 +36,9 @@ class Projection(Pooling):
     on the unit sphere, so the cosine of two vectors is the weighted mean of the cosines of both
     parts; the weight is chosen on the validation split.
 
-    Some items are near everything, and are retrieved for too many queries: hubs. With
-    `local_scaling`, cosines c are those of CSLS (cross-domain similarity local scaling, Conneau et
-    al. 2018, section 2.3): c' = c / 2 - (r(image) + r(caption)) / 4, where r is the mean cosine
-    with the 10 nearest of some training items of the other side, less the mean of that over this
-    side. As c' is an inner product of unit vectors, with four more numbers, matchers, indexes and
-    exports need not know; but cosines are halved, and those of two images, or of two captions, are
-    near (c + 1) / 2. Training sees r = 0, and so do runs without a validation split, which decides
-    whether CSLS helps.
+    With `local_scaling`, cosines are corrected for hubs (CSLS), by training items of the other
+    side; see `LocalScaling`. The validation split decides whether this helps; without one, cosines
+    are not corrected.
 
     Args:
         dimension: D.
@@ -89,15 +76,15 @@ class Projection(Pooling):
         **kwargs: Any,
     ) -> None:
         super().__init__(dimension, **kwargs)
-        self.learned = dimension - closed_form - (_HUBNESS_SIZE if local_scaling else 0)
+        self.learned = dimension - closed_form - (LocalScaling.NUMBERS if local_scaling else 0)
         if self.learned < 1:
-            also = f", with {_HUBNESS_SIZE} of local_scaling," if local_scaling else ""
+            also = f", with {LocalScaling.NUMBERS} of local_scaling," if local_scaling else ""
             raise ValueError(
                 f"closed_form: {closed_form}{also} leaves none of the {dimension} numbers of an "
                 "embedding to learn; choose fewer, or a larger model.dimension"
             )
         self.closed_form = closed_form
-        self.local_scaling = local_scaling
+        self.local_scaling = LocalScaling(local_scaling) if local_scaling else None
         self.power = power
         self.views = views
         self.seed_generator = keras.random.SeedGenerator() if views > 1 else None
@@ -121,14 +108,8 @@ class Projection(Pooling):
             constant = keras.initializers.Constant(CLOSED_FORM_WEIGHT)
             self.closed_form_kernel = add_fixed("closed_form_kernel", (width, self.closed_form))
             self.closed_form_weight = add_fixed("closed_form_weight", (), constant)
-        if self.local_scaling:
-            shape = (self.local_scaling, self.closed_form + self.learned)
-            self.neighbours = add_fixed("neighbours", shape)
-            self.num_neighbours = add_fixed("num_neighbours", ())
-            self.mean_hubness = add_fixed("mean_hubness", ())
-            self.hubness_weight = add_fixed("hubness_weight", ())
-            # Which of the four numbers is which: the other way round for captions.
-            self.hubness_axes = add_fixed("hubness_axes", (_HUBNESS_SIZE,) * 2, "identity")
+        if self.local_scaling is not None:
+            self.local_scaling.build((None, self.closed_form + self.learned))
 
     def average(self, features: Any, mask: Any = None) -> Any:
         """Returns the average of the features (B, L, F), on the unit sphere: float32 (B, F)."""
@@ -144,7 +125,7 @@ class Projection(Pooling):
 
     def call(self, features: Any, mask: Any = None, training: bool | None = None) -> Any:
         if training and self.views > 1:
-            mask = self._one_view(features, mask)
+            mask = random_view(features, mask, self.views, self.seed_generator)
         standardised = self.standardised(features, mask)
         learned = ops.matmul(self.dropout(standardised, training=training), self.kernel)
         if not self.closed_form:
@@ -155,44 +136,9 @@ class Projection(Pooling):
         joined = ops.concatenate(
             [l2_normalize(part) * share**0.5 for part, share in parts], axis=-1
         )
-        if not self.local_scaling:
+        if self.local_scaling is None:
             return joined
-        if training:
-            shift = ops.zeros_like(joined[:, 0])
-        else:
-            shift = self.hubness_weight * (self.hubness(joined) - self.mean_hubness)
-        return ops.concatenate([joined, self._shifting(shift)], axis=-1) * 0.5**0.5
-
-    def hubness(self, joined: Any) -> Any:
-        """Returns the mean cosine with the nearest `NEIGHBOURS` of the other side, (B,).
-
-        Args:
-            joined: Both parts of the embeddings, on the unit sphere, (B, D - 4).
-        """
-        cosines = ops.matmul(joined, ops.transpose(self.neighbours))
-        there = ops.arange(self.local_scaling, dtype="float32") < self.num_neighbours
-        count = min(NEIGHBOURS, self.local_scaling)
-        nearest, _ = ops.top_k(ops.where(there, cosines, _NOT_THERE), count)
-        nearest = ops.where(there[:count], nearest, 0.0)
-        return ops.sum(nearest, axis=1) / ops.clip(self.num_neighbours, 1.0, count)
-
-    def _shifting(self, shift: Any) -> Any:
-        """Returns unit vectors (B, 4) with inner products of two sides of - (shift + shift) / 2.
-
-        An image has (-a, s, rest, 0) and a caption (s, -a, 0, rest), with s^2 = 1/2, a = s shift.
-        """
-        half = 0.5**0.5
-        above = half * ops.clip(shift, -1.0, 1.0)
-        rest = ops.sqrt(ops.maximum(0.5 - above * above, 1e-12))
-        numbers = [-above, half * ops.ones_like(above), rest, ops.zeros_like(above)]
-        return ops.matmul(ops.stack(numbers, axis=-1), self.hubness_axes)
-
-    def _one_view(self, features: Any, mask: Any) -> Any:
-        """Returns the mask (B, L) of one random view of each item."""
-        batch, positions = ops.shape(features)[0], features.shape[1]
-        drawn = keras.random.randint((batch, 1), 0, self.views, seed=self.seed_generator)
-        chosen = np.arange(positions) * self.views // positions == drawn
-        return chosen if mask is None else ops.logical_and(mask, chosen)
+        return self.local_scaling(joined, training=training)
 
     def for_variance(self) -> Projection:
         """Returns a projection without a closed form."""
@@ -202,31 +148,6 @@ class Projection(Pooling):
         """Sets centre (F,), and scale by the averages (N, F) of the training split."""
         self.centre.assign(centre)
         self.scale.assign(1 / np.sqrt(np.square(averages - centre).mean()))
-
-    def reverse_hubness(self) -> None:
-        """Puts the four numbers of CSLS the other way round, as those of captions are."""
-        if self.local_scaling:
-            self.hubness_axes.assign(_OTHER_WAY_ROUND)
-
-    def scale_locally(self, neighbours: np.ndarray, own: np.ndarray) -> np.ndarray:
-        """Sets the training items of the other side, and the mean hubness of this one.
-
-        Args:
-            neighbours: Both parts of the embeddings of the other side (N, D - 4), of which no more
-                than `local_scaling` are kept.
-            own: Those of this side that the mean is over, (M, D - 4).
-
-        Returns:
-            The hubness of these, less its mean, (M,).
-        """
-        count = min(len(neighbours), self.local_scaling)
-        rest = self.local_scaling - count
-        self.neighbours.assign(np.pad(neighbours[:count], [(0, rest), (0, 0)]))
-        self.num_neighbours.assign(count)
-        rows = np.asarray(own, np.float32)
-        hubness = np.concatenate([self.hubness(part) for part in chunks(rows, _ROWS)])
-        self.mean_hubness.assign(hubness.mean())
-        return hubness - hubness.mean()
 
     def begin_at(self, kernel: np.ndarray) -> None:
         """Sets the linear map of centred, unscaled averages.

@@ -210,9 +210,9 @@ def sides(random, count=30):
         poolings.append(pooling)
         features.append(inputs)
         joined.append(np.asarray(pooling(inputs))[:, :8] * 2**0.5)
-    poolings[1].reverse_hubness()
+    poolings[1].local_scaling.serve_captions()
     for number, pooling in enumerate(poolings):
-        shifts = pooling.scale_locally(joined[1 - number], joined[number])
+        shifts = pooling.local_scaling.set_neighbours(joined[1 - number], joined[number])
         assert shifts.mean() == pytest.approx(0, abs=1e-6)
     return poolings, features, joined
 
@@ -225,7 +225,7 @@ def test_local_scaling_is_that_of_conneau_et_al_2018(random, count):
         nearest = np.sort(own @ others[:count].T, axis=1)[:, -10:].mean(axis=1)
         shifts.append(nearest - nearest.mean())
     for pooling in poolings:
-        pooling.hubness_weight.assign(1)
+        pooling.local_scaling.weight.assign(1)
     left, right = (np.asarray(p(x)) for p, x in zip(poolings, features, strict=True))
     expected = images @ captions.T / 2 - (shifts[0][:, None] + shifts[1]) / 4
     np.testing.assert_allclose(left @ right.T, expected, atol=1e-6)
@@ -237,7 +237,7 @@ def test_training_does_not_see_the_hubness(random):
     poolings, features, _ = sides(random)
     without = [np.asarray(p(x, training=True)) for p, x in zip(poolings, features, strict=True)]
     for pooling in poolings:
-        pooling.hubness_weight.assign(1)
+        pooling.local_scaling.weight.assign(1)
     again = [np.asarray(p(x, training=True)) for p, x in zip(poolings, features, strict=True)]
     np.testing.assert_array_equal(again[0], without[0])
     learned = [rows[:, 3:8] / np.linalg.norm(rows[:, 3:8], axis=1)[:, None] for rows in again]
@@ -248,13 +248,13 @@ def test_training_does_not_see_the_hubness(random):
 @pytest.mark.slow
 def test_neighbours_are_saved_and_a_log_variance_has_none(random, tmp_path):
     poolings, features, _ = sides(random)
-    poolings[0].hubness_weight.assign(1)
+    poolings[0].local_scaling.weight.assign(1)
     inputs = keras.Input((1, 7))
     model = keras.Model(inputs, poolings[0](inputs))
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras", safe_mode=True)
     np.testing.assert_array_equal(again(features[0]), poolings[0](features[0]))
-    assert poolings[0].for_variance().local_scaling == 0
+    assert poolings[0].for_variance().local_scaling is None
     with pytest.raises(ValueError, match="closed_form: 4, with 4 of local_scaling, leaves none"):
         Projection(8, closed_form=4, local_scaling=5)
     with pytest.raises(ValueError, match="no effect without closed_form"):

@@ -14,7 +14,6 @@ from keras_xmr.reranking import (
     QueryBankNormalization,
     ScoreBank,
     build_rerankers,
-    hubs,
 )
 from keras_xmr.utils.errors import ArgumentError, UserError
 
@@ -78,7 +77,7 @@ def directions(scores, found, bank=None):
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_all_three_equal_plain_loops(scores, bank, random, monkeypatch, with_bank, tied, dtype):
-    monkeypatch.setattr(hubs, "_QUERIES", 3)
+    monkeypatch.setattr("keras_xmr.linear.hubness._ROWS", 3)
     make = (lambda s: np.round(2 * s).astype(dtype)) if tied else (lambda s: s.astype(dtype))
     scores = make(scores)
     bank = ScoreBank(make(bank.image_to_text), make(bank.text_to_image)) if with_bank else None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from data_pipelines.text import dropped
 from keras_xmr.experiments.evaluation.uncertainty.assessment import log_sigma
 from keras_xmr.utils.vectors import select
 
@@ -106,30 +107,6 @@ def erased(pixels: np.ndarray, share: float, centres: np.ndarray) -> np.ndarray:
     for image, (top, left) in zip(images, (centres * (size - side)).astype(int), strict=True):
         image[top : top + side, left : left + side] = GREY
     return images
-
-
-def dropped(texts: Sequence[str], share: float) -> list[str]:
-    """Captions without the given share of their words; at least one stays."""
-    random, left = np.random.default_rng(0), []
-    for text in texts:
-        words = text.split()
-        order = random.permutation(len(words))
-        left.append(_keep(words, order[min(round(share * len(words)), max(len(words) - 1, 0)) :]))
-    return left
-
-
-def shortened(texts: Iterable[str]) -> list[str]:
-    """Captions with a random 10 to 70 % of their words, at least one."""
-    random, left = np.random.default_rng(0), []
-    for text in texts:
-        words = text.split()
-        count = max(round(random.uniform(0.1, 0.7) * len(words)), 1)
-        left.append(_keep(words, random.permutation(len(words))[:count]))
-    return left
-
-
-def _keep(words: Sequence[str], places: np.ndarray) -> str:
-    return " ".join(words[place] for place in np.sort(places))
 
 
 def _occlude(

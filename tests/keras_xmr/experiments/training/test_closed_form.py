@@ -70,19 +70,21 @@ def test_weight_and_local_scaling_are_chosen_on_the_validation_split(regions, ca
     np.testing.assert_allclose(seen[0] @ seen[1].T, learned[0] @ learned[1].T / 2, atol=1e-5)
     with caplog.at_level(logging.INFO):
         choose_weight(model, run.records, tokenizer, run.config)
-    assert int(image.num_neighbours) == int(text.num_neighbours) == -(-len(split) // every)
+    counts = [int(pooling.local_scaling.count) for pooling in (image, text)]
+    assert counts == [-(-len(split) // every)] * 2
     # Both sides keep the training items of the other one, as the towers embed them.
     images = np.concatenate(list(image_batches(split, run.config.data.image, 5)))[::every]
     firsts = [split.texts[caption] for caption in split.first_caption[:-1:every]]
     embedded = model({"image": images, "caption": tokenizer(firsts)})
     for pooling, other in (image, "caption"), (text, "image"):
         joined = np.asarray(embedded[other]["mean"])[:, :5] * 2**0.5
-        np.testing.assert_allclose(pooling.neighbours[: len(joined)], joined, atol=1e-4)
+        kept = pooling.local_scaling.neighbours[: len(joined)]
+        np.testing.assert_allclose(kept, joined, atol=1e-4)
     weights = [float(pooling.closed_form_weight.numpy()) for pooling in (image, text)]
     sums = []
     for strength in (1.0, 0.0):
         for pooling in (image, text):
-            pooling.hubness_weight.assign(strength)
+            pooling.local_scaling.weight.assign(strength)
         sums.append(recalls(run, model, tokenizer, weights[0]))
     of_weights = [recalls(run, model, tokenizer, weight) for weight in WEIGHTS]
     assert len(set(of_weights)) > 1
@@ -90,7 +92,8 @@ def test_weight_and_local_scaling_are_chosen_on_the_validation_split(regions, ca
     assert "weight of the closed form" in caplog.text
     with caplog.at_level(logging.INFO):
         choose_weight(model, run.records, tokenizer, run.config)
-    assert float(image.hubness_weight) == float(text.hubness_weight) == float(sums[0] >= sums[1])
+    used = [float(pooling.local_scaling.weight) for pooling in (image, text)]
+    assert used == [float(sums[0] >= sums[1])] * 2
     word = "used" if sums[0] >= sums[1] else "not used"
     assert f"rsum {sums[0]:.1f}, without {sums[1]:.1f}: {word}\n" in caplog.text
 
@@ -112,8 +115,8 @@ def test_training_leaves_the_closed_form_as_it_is(regions, tmp_path):
         np.testing.assert_allclose(after.closed_form_kernel, before.closed_form_kernel, rtol=1e-6)
         assert np.abs(after.kernel - before.kernel).max() > 1e-3
         assert np.isclose(WEIGHTS, float(after.closed_form_weight.numpy())).any()
-        assert after.num_neighbours == 8
-        after.hubness_weight.assign(1)
+        assert after.local_scaling.count == 8
+        after.local_scaling.weight.assign(1)
     # An audit asks how well pairs match, not which of them is the first.
     split, scores = finished.records.split("val"), {}
     for hubness in (True, False):
@@ -122,7 +125,7 @@ def test_training_leaves_the_closed_form_as_it_is(regions, tmp_path):
     shift = scores[True] - scores[False]
     np.testing.assert_allclose(shift, shift[:1] + shift[:, :1] - shift[0, 0], atol=1e-5)
     assert np.ptp(shift) > 1e-3
-    assert not any(float(pooling.hubness_weight) for pooling in poolings)
+    assert not any(float(pooling.local_scaling.weight) for pooling in poolings)
 
 
 @pytest.mark.parametrize(
