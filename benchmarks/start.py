@@ -26,12 +26,12 @@ import time
 times = [time.perf_counter()]
 import tensorflow, keras
 times.append(time.perf_counter())
-import keras_xmr.experiments.runs.inference
+import keras_xmr.experiments.trained_model
 times.append(time.perf_counter())
 run = keras_xmr.load(sys.argv[1])
 times.append(time.perf_counter())
 for word in "red", "blue":
-    run.embed_captions([f"a {word} circle left of a small square"])
+    run.embed_texts([f"a {word} circle left of a small square"])
     times.append(time.perf_counter())
 print(*(after - before for before, after in zip(times, times[1:])))
 """
@@ -75,9 +75,9 @@ def _of_child(row: Row, bound: float, bound_by: str) -> Row:
 
 def untrained_run(folder: Path) -> Path:
     """The folder of the demo as it is exported, but not trained."""
-    from keras_xmr.commands._steps import Run
     from keras_xmr.experiments.build import build_model, build_tokenizer
     from keras_xmr.experiments.config.loader import find_config, load_config
+    from keras_xmr.experiments.experiment import Experiment
     from keras_xmr.experiments.export.saved_model import export_keras
 
     sizes = "data.source={name: scenes, train: 32, val: 8, test: 8}"
@@ -85,7 +85,7 @@ def untrained_run(folder: Path) -> Path:
         find_config("scenes_pcme"),
         [f"output={folder}", f"data.records={folder / 'records'}", sizes],
     )
-    run = Run(config)
+    run = Experiment(config)
     run.prepare()
     tokenizer = build_tokenizer(config, run.records)
     run.folder.begin(config, tokenizer.files())

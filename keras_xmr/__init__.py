@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     )
     from keras_xmr.experiments.evaluation.arrays import evaluate
     from keras_xmr.experiments.evaluation.score_files import write_trec
-    from keras_xmr.experiments.runs.inference import LoadedRun, load, pretrained
+    from keras_xmr.experiments.experiment import Experiment
+    from keras_xmr.experiments.trained_model import TrainedModel, load, pretrained
     from keras_xmr.judgements import Judgements
     from keras_xmr.metrics.comparison import compare, compare_systems
     from keras_xmr.model.objective import Objective
@@ -41,10 +42,11 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ArgumentError",
+    "Experiment",
     "Judgements",
-    "LoadedRun",
     "Objective",
     "Retriever",
+    "TrainedModel",
     "compare",
     "compare_systems",
     "embeddings",
@@ -64,15 +66,16 @@ __all__ = [
 
 _FROM = {
     "ArgumentError": "keras_xmr.utils.errors",
+    "Experiment": "keras_xmr.experiments.experiment",
     "Judgements": "keras_xmr.judgements",
-    "LoadedRun": "keras_xmr.experiments.runs.inference",
     "Objective": "keras_xmr.model.objective",
     "Retriever": "keras_xmr.model.retriever",
+    "TrainedModel": "keras_xmr.experiments.trained_model",
     "compare": "keras_xmr.metrics.comparison",
     "compare_systems": "keras_xmr.metrics.comparison",
     "evaluate": "keras_xmr.experiments.evaluation.arrays",
-    "load": "keras_xmr.experiments.runs.inference",
-    "pretrained": "keras_xmr.experiments.runs.inference",
+    "load": "keras_xmr.experiments.trained_model",
+    "pretrained": "keras_xmr.experiments.trained_model",
     "write_trec": "keras_xmr.experiments.evaluation.score_files",
 }
 

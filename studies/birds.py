@@ -48,12 +48,12 @@ from birds_tables import (
 )
 
 from data_pipelines.batches import image_batches
-from keras_xmr.commands._steps import Run
 from keras_xmr.encoders import InputSpec
 from keras_xmr.experiments.config.loader import load_config
 from keras_xmr.experiments.config.schema import weight_of
 from keras_xmr.experiments.evaluation.embed import join
 from keras_xmr.experiments.evaluation.scoring import score_tiles
+from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.training.phases import phase_schedule
 from keras_xmr.heads.pooling import Projection
 from keras_xmr.judgements import judge
@@ -545,7 +545,7 @@ def read_splits(settings: Callable[[Row, Sequence[str]], Any]) -> Study:
     """Prepares records and features, each once, and reads them; without classes, photos are."""
     # CCA makes the run compute the features of all splits; then it ends, as nothing is trained.
     cca = "train.cca={image_ridges: [10], caption_ridges: [3], exponents: [0.5], directions: [128]}"
-    run = Run(settings(ROWS["nt_xent"], ["train.phases=[]", "train.start=cca", cca]))
+    run = Experiment(settings(ROWS["nt_xent"], ["train.phases=[]", "train.start=cca", cca]))
     if not run.config.data.is_prepared:
         run.prepare()
     run.train()
@@ -575,7 +575,7 @@ def read_splits(settings: Callable[[Row, Sequence[str]], Any]) -> Study:
     return Study(*splits, settings)
 
 
-def read_maps(run: Run, name: str) -> np.ndarray:
+def read_maps(run: Experiment, name: str) -> np.ndarray:
     """The last map but one of the image encoder of all photos of a split, float16 (N, H, W, C)."""
     first, _ = split_images(run.config)
     batches = image_batches(run.records.split(name), run.config.data.image, 32)

@@ -51,13 +51,13 @@ from methods_table import (
 
 from data_pipelines.batches import feature_batches, image_batches
 from data_pipelines.records import SplitRecords
-from keras_xmr.commands._steps import Run
 from keras_xmr.experiments.config.loader import find_config, load_config, packaged_configs
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.evaluation.embed import embed_split
 from keras_xmr.experiments.evaluation.evaluate import evaluate_matrices, evaluate_split
 from keras_xmr.experiments.evaluation.results import EmbeddedSplit, Evaluation
 from keras_xmr.experiments.evaluation.scoring import score_tiles
+from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.metrics.chance import chance
 from keras_xmr.metrics.score_matrices import ScoreMatrices
 from keras_xmr.reranking import CSLS, FastReranking, ScoreBank
@@ -455,8 +455,8 @@ def _config(method: str, seed: int, options: argparse.Namespace, *last: str) -> 
     return load_config(find_config(method), sets)
 
 
-def _prepared(config: Config) -> Run:
-    run = Run(config)
+def _prepared(config: Config) -> Experiment:
+    run = Experiment(config)
     if not config.data.is_prepared:
         run.prepare()
     return run
@@ -470,7 +470,7 @@ def _train(method: str, seed: int, options: argparse.Namespace) -> list[dict[str
     run.train()
     seconds = _seconds(begin)
     best = 100 * json.loads(run.folder.done.read_text("utf-8"))["best"]
-    evaluation = evaluate_split(run.model, run.embedded_records, "test", run.tokenizer, config)
+    evaluation = evaluate_split(run.retriever, run.embedded_records, "test", run.tokenizer, config)
     lines = [_line(method, seed, best, evaluation) | seconds]
     if method in CORRECTED:
         corrected = _csls_of(run, evaluation.embedded)
@@ -480,15 +480,15 @@ def _train(method: str, seed: int, options: argparse.Namespace) -> list[dict[str
     return lines
 
 
-def _csls_of(run: Run, test: EmbeddedSplit) -> Evaluation:
+def _csls_of(run: Experiment, test: EmbeddedSplit) -> Evaluation:
     """Test again, by CSLS with a bank of the training photos and a caption of each."""
     config, split = run.config, run.embedded_records.split("train")
-    train = embed_split(run.model, split, run.tokenizer, config)
+    train = embed_split(run.retriever, split, run.tokenizer, config)
     one = np.unique(split.caption_image, return_index=True)[1]
     captions = {name: values[one] for name, values in train.captions.items()}
     pairs = (train.images, test.captions), (test.images, captions), (test.images, test.captions)
     i2t, t2i, scores = (
-        np.asarray(score_tiles(run.model.matcher, *pair, config.evaluation.tile).image_to_text)
+        np.asarray(score_tiles(run.retriever.matcher, *pair, config.evaluation.tile).image_to_text)
         for pair in pairs
     )
     found = ScoreMatrices.of(CSLS(ScoreBank(i2t, t2i.T))(scores))
@@ -524,7 +524,7 @@ def _lines_of_baselines(
 
 def _features(
     seed: int, options: argparse.Namespace
-) -> tuple[Run, list[SplitRecords], list[Pairs]]:
+) -> tuple[Experiment, list[SplitRecords], list[Pairs]]:
     """The splits train, val and test, and the features of all methods but the local ones."""
     # Nothing is trained: its poolings average the features, which the run computes.
     config = _config(
@@ -544,7 +544,7 @@ def _seconds(begin: tuple[float, float]) -> dict[str, float]:
     return {"wall_s": round(wall, 1), "processor_s": round(processor, 1)}
 
 
-def _pairs(run: Run, split: SplitRecords) -> Pairs:
+def _pairs(run: Experiment, split: SplitRecords) -> Pairs:
     """The inputs of the poolings of both towers: averages of the features of a run."""
     size = run.config.evaluation.batch_size
     captions: Any = split.caption_features
@@ -554,7 +554,9 @@ def _pairs(run: Run, split: SplitRecords) -> Pairs:
     )
     images, texts = (
         np.concatenate([tower.get_layer("head").global_pooling.average(batch) for batch in own])
-        for tower, own in zip((run.model.image_tower, run.model.text_tower), batches, strict=True)
+        for tower, own in zip(
+            (run.retriever.image_tower, run.retriever.text_tower), batches, strict=True
+        )
     )
     return Pairs(images.astype(np.float64), texts.astype(np.float64), split.caption_image)
 

@@ -18,7 +18,7 @@ import pytest
 pytest_plugins = ["golden_numbers"]
 
 if TYPE_CHECKING:
-    from keras_xmr.commands._steps import Run
+    from keras_xmr.experiments.experiment import Experiment
 
 # By their time, which is half of that of the whole suite.
 LONGEST = (
@@ -70,7 +70,7 @@ def undrawn(monkeypatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory) -> Run:
+def trained(tmp_path_factory) -> Experiment:
     """The tiny run after its training. Only to be read; `tiny_runs.copy_of` makes a copy."""
     import tiny_runs
 

@@ -60,7 +60,7 @@ def folder(tmp_path_factory, trained) -> Path:
         picture = datasets.picture(number, (70, 50))
         (folder / name).write_bytes(datasets.encoded(picture, "PNG"))
     run = copy_of(trained, folder)
-    export_keras(run.model, run.folder.model)
+    export_keras(run.retriever, run.folder.model)
     return folder
 
 
@@ -212,12 +212,12 @@ def test_the_readme_is_short_and_names_methods_that_are_there():
 def test_a_loaded_run_is_the_model_of_the_run(loaded, folder, trained, monkeypatch):
     monkeypatch.chdir(folder)
     texts = ["a small red circle", "nothing green"]
-    captions = loaded.embed_captions(texts)
-    expected = trained.model.text_tower(trained.tokenizer(texts))
+    captions = loaded.embed_texts(texts)
+    expected = trained.retriever.text_tower(trained.tokenizer(texts))
     for key, value in expected.items():
         np.testing.assert_allclose(captions[key], value, rtol=1e-4, atol=1e-5)
     images = loaded.embed_images([Path("one.png"), "two.png"])
-    scores = trained.model.score(images, captions)
+    scores = trained.retriever.score(images, captions)
     np.testing.assert_allclose(loaded.score(images, captions), scores, rtol=1e-3, atol=1e-3)
 
 
@@ -232,10 +232,10 @@ def test_a_loaded_run_says_what_it_takes(loaded, folder, tmp_path, monkeypatch):
         loaded.embed_images(["one.png", tmp_path / "no.png"])
     with pytest.raises(FileNotFoundError, match=r"gone\.png"):
         loaded.embed_images(["gone.png"])
-    with pytest.raises(keras_xmr.ArgumentError, match=r"caption 1, ' !', has no words"):
-        loaded.embed_captions(["a red circle", " !"])
+    with pytest.raises(keras_xmr.ArgumentError, match=r"text 1, ' !', has no words"):
+        loaded.embed_texts(["a red circle", " !"])
     with pytest.raises(keras_xmr.ArgumentError, match="a list of texts"):
-        loaded.embed_captions("a small red circle")
+        loaded.embed_texts("a small red circle")
 
 
 @pytest.mark.slow

@@ -19,9 +19,9 @@ import raw_data
 
 from keras_xmr.commands import command_names
 from keras_xmr.commands._comparison import plan_runs
-from keras_xmr.commands._steps import Run, run
 from keras_xmr.experiments.config.fidelity import fidelity_text
 from keras_xmr.experiments.config.loader import find_config, load_config, packaged_configs
+from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.metrics.results import Results
 
 ROOT = Path(__file__).parents[1]
@@ -86,11 +86,15 @@ def test_guide_can_be_followed_with_samples(arguments, folder, monkeypatch, caps
     # What the command sets comes last, and counts.
     small = raw_data.small_overrides(name, folder / "bert")
     config = load_config(find_config(name), [*small, *overrides])
-    monkeypatch.setattr(Run, "export", lambda self: None)
+    monkeypatch.setattr(Experiment, "export", lambda self: None)
     # test_evaluation.py draws a report; to arrange and to draw a dozen pictures takes seconds.
     monkeypatch.setattr(plt.Figure, "tight_layout", lambda self: None)
     monkeypatch.setattr(plt.Figure, "savefig", lambda self, path, dpi: path.write_bytes(b""))
-    run(config, "prepare" if prepares else "all")
+    experiment = Experiment(config)
+    if prepares:
+        experiment.prepare()
+    else:
+        experiment.run()
     printed = capsys.readouterr().out
     assert config.data.is_prepared
     if prepares:

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from data_pipelines.records import SplitRecords
-from keras_xmr.commands._steps import Run, print_paragraphs, report
 from keras_xmr.experiments.config.loader import ConfigError, dump_config
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.evaluation.evaluate import evaluate_matrices
 from keras_xmr.experiments.evaluation.scoring import check_time
+from keras_xmr.experiments.experiment import Experiment, print_paragraphs, report
 from keras_xmr.experiments.runs.folder import RunFolder, load_run
 from keras_xmr.metrics import ScoreMatrices, mean_scores
 from keras_xmr.model.towers import ignore_hubness
@@ -45,7 +45,7 @@ def evaluate_ensemble(config: Config, runs: Sequence[Path], output: Path | None 
     """
     if len(runs) < 2:
         raise ConfigError("--runs: an ensemble needs at least two runs, separated by commas")
-    members = [Run(load_run(run)) for run in runs]
+    members = [Experiment(load_run(run)) for run in runs]
     _check_different(members)
     names = [str(member.folder.path) for member in members]
     if output is None:
@@ -54,7 +54,7 @@ def evaluate_ensemble(config: Config, runs: Sequence[Path], output: Path | None 
     folder = RunFolder(ensemble_config)
     _claim(folder, names)
     _warn_of_scales(members)
-    main = Run(config)
+    main = Experiment(config)
     for split in config.evaluation.splits:
         part = main.records.split(split)
         limit = config.evaluation.time_limit
@@ -67,8 +67,8 @@ def evaluate_ensemble(config: Config, runs: Sequence[Path], output: Path | None 
 
 
 def scores_of_runs(
-    main: Run,
-    runs: Sequence[Run],
+    main: Experiment,
+    runs: Sequence[Experiment],
     split: SplitRecords,
     time_limit: float | None = None,
     *,
@@ -100,7 +100,7 @@ def scores_of_runs(
                 f"than {main.folder.path}; an ensemble needs the same pairs in all runs"
             )
         if not hubness:
-            ignore_hubness(run.model.image_tower, run.model.text_tower)
+            ignore_hubness(run.retriever.image_tower, run.retriever.text_tower)
         scores = run.score(split.split)
         unique = names.count(run.config.name) == 1
         name = run.config.name if unique else str(run.folder.path)
@@ -108,7 +108,7 @@ def scores_of_runs(
         yield name, scores.dense()
 
 
-def _check_different(runs: Sequence[Run]) -> None:
+def _check_different(runs: Sequence[Experiment]) -> None:
     """Checks that no run is given twice."""
     folders = [run.folder.path.resolve() for run in runs]
     for run, folder in zip(runs, folders, strict=True):
@@ -132,9 +132,11 @@ def _claim(folder: RunFolder, runs: list[str]) -> None:
     atomic_write(path, content.encode("utf-8"))
 
 
-def _warn_of_scales(members: Sequence[Run]) -> None:
+def _warn_of_scales(members: Sequence[Experiment]) -> None:
     """Warns if the scores of some runs are log-odds and of others are not."""
-    logits = {run.config.model.matcher.name: run.model.matcher.contract.log_odds for run in members}
+    logits = {
+        run.config.model.matcher.name: run.retriever.matcher.contract.log_odds for run in members
+    }
     if len(set(logits.values())) > 1:
         odds = ", ".join(name for name, is_logit in logits.items() if is_logit)
         others = ", ".join(name for name, is_logit in logits.items() if not is_logit)

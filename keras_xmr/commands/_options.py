@@ -1,21 +1,22 @@
-"""Options that several commands share, with readable errors, and the steps of a run."""
+"""Options that several commands share, with readable errors."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from keras_xmr.commands._quiet import import_tensorflow
 from keras_xmr.experiments.config.loader import ConfigError, find_config, load_config
-from keras_xmr.experiments.config.model_facts import is_as_published
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.runs.cluster import cluster_of
-from keras_xmr.experiments.runs.folder import RunFolder, load_run
-from keras_xmr.utils.errors import UserError
-from keras_xmr.utils.files import check_folder, user_path
+from keras_xmr.experiments.runs.folder import check_folders, load_run
+from keras_xmr.utils.files import user_path
 from keras_xmr.utils.messages import cut, nearest
+
+if TYPE_CHECKING:
+    from keras_xmr.experiments.experiment import Experiment
 
 DEMO = "scenes_pcme"
 
@@ -168,39 +169,34 @@ def read_runs(arguments: argparse.Namespace) -> tuple[Config, list[Path]]:
     return load_run(runs[0], _overrides(arguments)), runs
 
 
-def do(config: Config, step: str) -> None:
-    """Runs a step of a run, after a check that its results can be written.
+def read_experiment(
+    arguments: argparse.Namespace, *, run: bool = True, records: bool = False, trains: bool = False
+) -> Experiment:
+    """Reads a config, and checks that results can be written before TensorFlow is imported.
 
     Args:
-        config: The config of the run.
-        step: The name of a method of `keras_xmr.commands._steps.Run`.
+        arguments: Those that `read_config` reads.
+        run: Whether the command writes into the folder of the run.
+        records: Whether it writes records, if they are missing.
+        trains: Whether it trains.
 
     Raises:
-        UserError: If a folder cannot be written to, or as the step raises it.
+        UserError: If the config is not valid, or a folder cannot be written to.
     """
+    config = read_config(arguments)
+    return new_experiment(config, run=run, records=records, trains=trains)
+
+
+def new_experiment(
+    config: Config, *, run: bool = True, records: bool = False, trains: bool = False
+) -> Experiment:
+    """Returns the experiment of a config; see `read_experiment`."""
     if cluster_of().is_chief:
-        _check_folders(config, step)
+        check_folders(config, run=run, records=records, trains=trains)
 
-    from keras_xmr.commands._steps import run
+    from keras_xmr.experiments.experiment import Experiment
 
-    run(config, step)
-
-
-def _check_folders(config: Config, step: str) -> None:
-    if step != "prepare":
-        check_folder(config.folder)
-    prepares = step == "all" or (step == "evaluate" and is_as_published(config))
-    if step == "prepare" or (prepares and not config.data.is_prepared):
-        check_folder(config.data.records)
-        root = getattr(config.data.source, "root", None)
-        if isinstance(root, Path) and not root.exists():
-            raise UserError(
-                f"{root} does not exist; data.source.root names the folder of the data. "
-                f"{config.data.source.origin}"
-            )
-    # Last: of a wrong folder of data it would only say that another run had another one.
-    if step in ("all", "train"):
-        RunFolder(config).check(config)
+    return Experiment(config)
 
 
 def words(text: str) -> list[str]:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from data_pipelines.shards import FEATURES
 from data_pipelines.source_changes import data_change
-from keras_xmr.commands._steps import Run, run
 from keras_xmr.experiments.config.schema import Config
+from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.reports.evaluation_report import PAGE
 from keras_xmr.experiments.runs.folder import RunFolder
 from keras_xmr.search.build import Report, build_index, replace_index
@@ -53,11 +53,11 @@ def update(config: Config, index: Path | None = None) -> Report | None:
             _LOGGER.info("%s", change or f"{config.data.records} has no records")
             _write_records(config, new)
         if new.output.exists() or not RunFolder(config).is_trained:
-            run(new, "train")
+            Experiment(new).train()
             # Most of the time of an evaluation goes to damaged items, for the uncertainty report.
             options = new.evaluation.model_copy(update={"report_card": False})
-            run(new.model_copy(update={"evaluation": options}), "summarize")
-            run(new, "export")
+            Experiment(new.model_copy(update={"evaluation": options})).evaluate(is_brief=True)
+            Experiment(new).export()
             os.replace(new.output, ready)
         else:
             _LOGGER.info("%s is trained on the current data", config.folder)
@@ -95,7 +95,9 @@ def _write_records(config: Config, new: Config) -> None:
     data = config.data
     fresh = data.records.with_name(f".{data.records.name}-update")
     shutil.rmtree(fresh, ignore_errors=True)
-    Run(config.model_copy(update={"data": data.model_copy(update={"records": fresh})})).prepare()
+    Experiment(
+        config.model_copy(update={"data": data.model_copy(update={"records": fresh})})
+    ).prepare()
     # An interrupted training of an update had other records. While its folder exists, a training
     # is pending.
     shutil.rmtree(new.output, ignore_errors=True)

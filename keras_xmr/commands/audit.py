@@ -46,14 +46,14 @@ def audit_runs(config: Config, runs: Sequence[Path] = (), labels: Path | None = 
         labels: Labels to add instead, as the annotation page saves them.
     """
     from keras_xmr.commands._ensemble import scores_of_runs
-    from keras_xmr.commands._steps import Run
     from keras_xmr.experiments.audit.audit import audit, merge_labels
+    from keras_xmr.experiments.experiment import Experiment
 
-    main = Run(config)
+    main = Experiment(config)
     if labels is not None:
         merge_labels(config, main.records, labels)
         return
-    models = [Run(load_run(run)) for run in runs] or [main]
+    models = [Experiment(load_run(run)) for run in runs] or [main]
     # Hubs are items that match much, and an audit looks for these.
     audit(
         config,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 
-from keras_xmr.commands._options import DEMO, add_set, do, read_config
+from keras_xmr.commands._options import DEMO, add_set, read_experiment
 
 SEVERAL_WORKERS = True
 
@@ -24,4 +24,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Runs all steps of the demo."""
-    do(read_config(arguments), "all")
+    read_experiment(arguments, records=True, trains=True).run()

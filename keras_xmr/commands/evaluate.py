@@ -25,12 +25,13 @@ from keras_xmr.commands._options import (
     add_runs,
     add_value,
     add_yes,
-    do,
     integer_from,
+    new_experiment,
     one_of,
     read_runs,
 )
 from keras_xmr.experiments.config.loader import ConfigError, load_judgements, load_rerankers
+from keras_xmr.experiments.config.model_facts import is_as_published
 
 if TYPE_CHECKING:
     from keras_xmr.metrics.results import Results
@@ -113,7 +114,7 @@ def run(arguments: argparse.Namespace) -> None:
         raise ConfigError(
             "--output is for several runs, or for scores; reports of one run are in its folder"
         )
-    do(config, "evaluate")
+    new_experiment(config, records=is_as_published(config)).evaluate()
 
 
 def _used(arguments: argparse.Namespace, *names: str) -> list[str]:

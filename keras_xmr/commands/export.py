@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 
-from keras_xmr.commands._options import add_run, do, read_config
+from keras_xmr.commands._options import add_run, read_experiment
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,4 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Exports the model."""
-    do(read_config(arguments), "export_onnx" if arguments.onnx else "export")
+    experiment = read_experiment(arguments)
+    if arguments.onnx:
+        experiment.export_onnx()
+    else:
+        experiment.export()

@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> None:
     check_folder(arguments.output)
 
     from data_pipelines.image_files import write_images
-    from keras_xmr.commands._steps import Run
+    from keras_xmr.experiments.experiment import Experiment
 
-    count = write_images(Run(config).records.split(arguments.split), arguments.output)
+    count = write_images(Experiment(config).records.split(arguments.split), arguments.output)
     print(f"{arguments.output}: {count:,} images", flush=True)

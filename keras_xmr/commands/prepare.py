@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from keras_xmr.commands._options import add_config, do, read_config
+from keras_xmr.commands._options import add_config, read_experiment
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,4 +18,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Writes the records."""
-    do(read_config(arguments), "prepare")
+    read_experiment(arguments, run=False, records=True).prepare()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 
-from keras_xmr.commands._options import add_config, add_path, do, read_config
+from keras_xmr.commands._options import add_config, add_path, read_experiment
 from keras_xmr.experiments.config.loader import ConfigError, find_config, load_relevance
 
 
@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.captions is None:
         if arguments.output:
             raise ConfigError("--output needs --captions; the relevance of a run is in its folder")
-        do(read_config(arguments), "relevance")
+        read_experiment(arguments).write_relevance()
         return
 
     from keras_xmr.experiments.evaluation.relevance_files import write_file_relevance

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 
-from keras_xmr.commands._options import add_config, add_yes, do, read_config
+from keras_xmr.commands._options import add_config, add_yes, read_experiment
 
 SEVERAL_WORKERS = True
 
@@ -26,4 +26,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Runs all steps."""
-    do(read_config(arguments), "all")
+    read_experiment(arguments, records=True, trains=True).run()

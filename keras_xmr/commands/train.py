@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 
-from keras_xmr.commands._options import add_config, do, read_config
+from keras_xmr.commands._options import add_config, read_experiment
 
 SEVERAL_WORKERS = True
 
@@ -23,4 +23,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Trains the model."""
-    do(read_config(arguments), "train")
+    read_experiment(arguments, trains=True).train()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from keras_xmr.commands._options import add_run, do, read_config
+from keras_xmr.commands._options import add_run, read_experiment
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,4 +18,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Prints the best scales."""
-    do(read_config(arguments), "tune_reranker")
+    read_experiment(arguments).tune_reranker()

@@ -149,7 +149,7 @@ def _floats(value: Any, key: str, name: str) -> Any:
     if known is None or "float" not in dtype:
         raise ArgumentError(
             f"{name}: embeddings are float tensors, not {_describe_dtype(value)}. A text tower "
-            "makes them of word ids, and `keras_xmr.load(run).embed_captions` of texts"
+            "makes them of word ids, and `keras_xmr.load(run).embed_texts` of texts"
         )
     if key in _VECTORS and is_concrete(known):
         _check_norms(known, key, name)

@@ -1,4 +1,4 @@
-"""Calibrates answer sets on the validation split of a run, and probes uncertainty."""
+"""Calibrates answer sets on the validation split of a run."""
 
 from __future__ import annotations
 
@@ -6,35 +6,23 @@ import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from data_pipelines.records import Records, SplitRecords
+from data_pipelines.records import SplitRecords
 from keras_xmr.experiments.evaluation.evaluate import ground_truth
-from keras_xmr.experiments.evaluation.results import EmbeddedSplit
-from keras_xmr.experiments.evaluation.uncertainty.probes import (
-    Probes,
-    drop_from_captions,
-    erase_images,
-    mix_images,
-)
-from keras_xmr.model.retriever import Retriever
 from keras_xmr.search.answer_sets import AnswerSets, calibrate, standardise
 from keras_xmr.search.run_model import RunModel
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.progress import Progress
-from keras_xmr.utils.vectors import Arrays, chunks, concatenate, select, split_items
+from keras_xmr.utils.vectors import Arrays, chunks, concatenate, draw, split_items
 
 _REFERENCE = 256
 """Number of training photos in the reference of scores."""
 
 _MOST = 1000
 """Maximum number of photos of the validation split, drawn with a seed."""
-
-_DAMAGED_IMAGES, _DAMAGED_CAPTIONS = 64, 200
-"""Numbers of damaged images, which take far longer, and of damaged captions, drawn with a seed."""
 
 _TRIED = 20
 """Number of captions among which the example is chosen."""
@@ -109,11 +97,6 @@ def standardised_split(
     return np.concatenate(scores), right, groups
 
 
-def draw(count: int, most: int) -> np.ndarray:
-    """Returns all numbers below a count, or `most` of them drawn with a seed, ascending."""
-    return np.sort(np.random.default_rng(0).permutation(count)[:most])
-
-
 def embed_split_images(model: RunModel, split: Any, images: np.ndarray) -> dict[str, np.ndarray]:
     """Returns embeddings of photos of a split, by their numbers there."""
     embed = partial(model.embed_records, model.records.split(split))
@@ -149,49 +132,3 @@ def embed_in_batches(
             if bar is not None:
                 bar.update(len(batch))
     return concatenate(parts)
-
-
-def probe(
-    run: Path, model: Retriever, records: Records, split: Any, embedded: EmbeddedSplit | None = None
-) -> Probes:
-    """Damages items of a split, and embeds them.
-
-    Args:
-        run: The folder of the run.
-        model: Its model.
-        records: Its records, with stored features of its frozen encoders if there are any.
-            Damaged items have none.
-        split: The split.
-        embedded: Its embeddings, if known.
-
-    Returns:
-        The results; empty for a model of regions, without sigma, or without a validation
-        split.
-    """
-    if "log_variance" not in model.text_tower.output:
-        return Probes()
-    try:
-        again = RunModel(run)
-    except UserError:
-        return Probes()
-    again.image_tower, again.text_tower = model.image_tower, model.text_tower
-    again.matcher = model.matcher
-    plain = records.without_features().split(split)
-    images = draw(len(plain), _DAMAGED_IMAGES)
-    captions = draw(plain.num_captions, _DAMAGED_CAPTIONS)
-    whole_images = whole_captions = None
-    if embedded is not None:
-        whole_images = select(embedded.images, images)
-        whole_captions = select(embedded.captions, captions)
-    embed_pixels = partial(embed_in_batches, again.embed_pixels, model=again)
-    embed_captions = partial(embed_in_batches, again.embed_texts, model=again)
-    pixels = again.decode_images(plain, images)
-    texts = [plain.texts[int(caption)] for caption in captions]
-    growths = {
-        "image": erase_images(embed_pixels, pixels, whole_images),
-        "caption": drop_from_captions(embed_captions, texts, whole_captions),
-    }
-    return Probes(
-        occlusion={side: growth for side, growth in growths.items() if growth is not None},
-        mixtures=mix_images(embed_pixels, pixels, whole_images),
-    )

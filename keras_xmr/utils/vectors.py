@@ -48,5 +48,10 @@ def split_items(embedding: Arrays, size: int) -> list[dict[str, np.ndarray]]:
     return [select(embedding, slice(start, start + size)) for start in range(0, count, size)]
 
 
+def draw(count: int, most: int) -> np.ndarray:
+    """Returns all numbers below a count, or `most` of them drawn with a seed, ascending."""
+    return np.sort(np.random.default_rng(0).permutation(count)[:most])
+
+
 def _pad(array: np.ndarray, length: int) -> np.ndarray:
     return np.pad(array, [(0, 0), (0, length - array.shape[1])] + [(0, 0)] * (array.ndim - 2))

@@ -12,7 +12,8 @@ import models
 import pytest
 
 from data_pipelines.prepare import prepare
-from keras_xmr.commands._steps import Run, run
+from keras_xmr.experiments import experiment
+from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.utils import files
 from keras_xmr.utils.files import LockedError, locked, temporary_path
 
@@ -83,21 +84,23 @@ def test_records_that_another_process_writes_are_left_to_it(tmp_path):
     assert not options.records.exists()
 
 
-@pytest.mark.parametrize("mode", ["all", "train", "evaluate", "export"])
-def test_a_run_in_which_another_process_works_is_left_to_it(tmp_path, mode, monkeypatch):
-    config = models.tiny_config(tmp_path)
-    monkeypatch.setattr(Run, mode, lambda self: pytest.fail("it did something"))
-    with locked(config.folder), pytest.raises(LockedError, match="scenes_pcme is in use by"):
-        run(config, mode)
+@pytest.mark.parametrize("step", ["run", "train", "evaluate", "export", "write_relevance"])
+def test_a_run_in_which_another_process_works_is_left_to_it(tmp_path, step):
+    own = Experiment(models.tiny_config(tmp_path))
+    folder = own.config.folder
+    with locked(folder), pytest.raises(LockedError, match="scenes_pcme is in use by"):
+        getattr(own, step)()
+    assert not own.config.data.records.exists()
 
 
 def test_records_are_prepared_whoever_trains(tmp_path, monkeypatch):
     """They may be those of many runs, and have a lock of their own."""
     config, done = models.tiny_config(tmp_path), []
-    monkeypatch.setattr(Run, "prepare", lambda self: done.append(self))
+    monkeypatch.setattr(experiment, "prepare", lambda data: done.append(data))
+    monkeypatch.setattr(experiment, "data_report", lambda *_: "")
     with locked(config.folder):
-        run(config, "prepare")
-    assert done
+        Experiment(config).prepare()
+    assert done == [config.data]
 
 
 def test_names_of_asides_are_those_that_are_removed(tmp_path):

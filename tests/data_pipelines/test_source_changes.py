@@ -17,7 +17,7 @@ from data_pipelines.options import MANIFEST, DataOptions
 from data_pipelines.prepare import prepare
 from data_pipelines.shards import RecordsError
 from data_pipelines.source_changes import source_change
-from keras_xmr.commands._steps import Run
+from keras_xmr.experiments.experiment import Experiment
 
 MAKERS = {
     make.__name__: make
@@ -199,13 +199,13 @@ def test_a_split_that_was_skipped_altogether_is_no_change(tmp_path):
 def test_a_training_does_not_begin_on_records_of_other_data(tmp_path, caplog):
     section = datasets.csv_photos(tmp_path / "photos")
     config = models.tiny_config(tmp_path, f"data.source={section}".replace("'", '"'))
-    Run(config).prepare()
+    Experiment(config).prepare()
     with (tmp_path / "photos" / "captions.csv").open("a") as file:
         file.write("photo_000.jpg,another caption\n")
     age(config.data, -3600)
     with pytest.raises(RecordsError, match=r"photos has changed since .* Delete .*records and"):
-        Run(config).train()
-    run = Run(config)
+        Experiment(config).train()
+    run = Experiment(config)
     run.folder.checkpoints.mkdir(parents=True)
     (run.folder.checkpoints / "checkpoint").touch()
     assert len(run.records.split("train")) == 16

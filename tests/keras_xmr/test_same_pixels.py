@@ -16,8 +16,8 @@ from tiny_runs import untrained
 
 import keras_xmr
 from data_pipelines.pixels import read_pixels, stored_jpeg
-from keras_xmr.commands._steps import Run
 from keras_xmr.experiments.evaluation.embed import embed_split
+from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.export.saved_model import versions
 from keras_xmr.search.photo_embedding import embed_folder
 
@@ -38,14 +38,14 @@ def test_odd_files_have_one_embedding_whatever_embeds_them(tmp_path):
         (photos / name).write_bytes(data)
     # Two of the files are shrunk, the others are stored as they are or encoded again.
     overrides = f"data.source={source}", "data.image.store_side=40"
-    run = Run(models.tiny_config(tmp_path, *overrides))
+    run = Experiment(models.tiny_config(tmp_path, *overrides))
     run.prepare()
     untrained(run)
     run.export()
     train = run.records.split("train")
     assert sorted(train.image_keys) == sorted(files)
 
-    embedded = embed_split(run.model, train, run.tokenizer, run.config).images
+    embedded = embed_split(run.retriever, train, run.tokenizer, run.config).images
     expected = dict(zip(train.image_keys, np.asarray(embedded["mean"]), strict=True))
 
     paths = [photos / name for name in files]

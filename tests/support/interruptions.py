@@ -13,11 +13,11 @@ import keras
 import numpy as np
 import pytest
 
-from keras_xmr.commands._steps import Run
+from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.runs.termination import TerminatedError
 
 
-def last_weights(run: Run) -> dict[str, np.ndarray]:
+def last_weights(run: Experiment) -> dict[str, np.ndarray]:
     """Every number of the last weights."""
     return weights_in(run.folder.last_weights)
 
@@ -50,18 +50,18 @@ def _kill() -> None:
     raise KeyboardInterrupt
 
 
-def interrupted(run: Run, step: int, monkeypatch) -> None:
+def interrupted(run: Experiment, step: int, monkeypatch) -> None:
     """Trains until a step, and no further."""
     _train(run, At(step, _kill), KeyboardInterrupt, monkeypatch)
 
 
-def terminated(run: Run, step: int, monkeypatch) -> None:
+def terminated(run: Experiment, step: int, monkeypatch) -> None:
     """Trains until SIGTERM comes after a step."""
     terminate = partial(os.kill, os.getpid(), signal.SIGTERM)
     _train(run, At(step, terminate), TerminatedError, monkeypatch)
 
 
-def _train(run: Run, at: At, error: type[BaseException], monkeypatch) -> None:
+def _train(run: Experiment, at: At, error: type[BaseException], monkeypatch) -> None:
     fit = keras.Model.fit
 
     def fit_until(self, *args, callbacks, **kwargs):

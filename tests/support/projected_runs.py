@@ -8,8 +8,8 @@ import datasets
 import keras
 import models
 
-from keras_xmr.commands._steps import Run
 from keras_xmr.experiments.build import build_model, build_tokenizer
+from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.training.phases import freeze
 from keras_xmr.model.retriever import Retriever
 
@@ -43,11 +43,11 @@ def config(folder: Path, *overrides: str):
     )
 
 
-def run(folder: Path, *overrides: str) -> Run:
-    return Run(config(folder, *overrides))
+def run(folder: Path, *overrides: str) -> Experiment:
+    return Experiment(config(folder, *overrides))
 
 
-def model_of(run: Run) -> Retriever:
+def model_of(run: Experiment) -> Retriever:
     """The model of a run before it trains, frozen as in its first phase."""
     keras.utils.set_random_seed(run.config.seed)
     tokenizer = build_tokenizer(run.config, run.records)

@@ -11,7 +11,8 @@ import numpy as np
 from datasets import encoded
 from PIL import Image
 
-from data_pipelines.pixels import read_pixels
+from data_pipelines.options import ImageOptions
+from data_pipelines.pixels import evaluation_pixels
 from keras_xmr.parts.contracts import SearchContract
 from keras_xmr.search import PhotoIndex
 from keras_xmr.utils.errors import UserError
@@ -39,17 +40,17 @@ class StubEmbedder:
         self.search = SearchContract(augmentation="mean_cosine", exact=True)
         self.config = SimpleNamespace(
             evaluation=SimpleNamespace(batch_size=4),
-            data=SimpleNamespace(records=Path("nowhere"), is_prepared=False),
+            data=SimpleNamespace(
+                records=Path("nowhere"),
+                is_prepared=False,
+                image=ImageOptions(size=16, resize=16, fit="stretch", interpolation="bicubic"),
+            ),
         )
         self.folder = SimpleNamespace(path=Path("stub_run"))
         self.embedded = 0
 
     def pixels(self, data: bytes, name: str) -> np.ndarray:
-        image = Image.fromarray(read_pixels(data, name)).resize((16, 16))
-        return np.asarray(image)
-
-    def decode(self, jpeg: bytes) -> np.ndarray:
-        return self.pixels(jpeg, "a photo")
+        return evaluation_pixels(data, name, self.config.data.image)
 
     def embed_pixels(self, pixels: np.ndarray) -> dict[str, np.ndarray]:
         self.embedded += len(pixels)

@@ -16,19 +16,19 @@ import models
 import pytest
 from filelock import FileLock
 
-from keras_xmr.commands import _steps
-from keras_xmr.commands._steps import Run, report
+from keras_xmr.experiments import experiment
 from keras_xmr.experiments.build import build_model, build_tokenizer
 from keras_xmr.experiments.evaluation.results import Evaluation
+from keras_xmr.experiments.experiment import Experiment, report
 
 RECURRENT = "model.text.pooling=bi_gru"
 
 
-def trained_once(folder: Path) -> Run:
+def trained_once(folder: Path) -> Experiment:
     """A run with a recurrent pooling, in a folder that all processes of the tests share."""
     folder.mkdir(exist_ok=True)
     with FileLock(folder / "lock"):
-        run = Run(models.tiny_config(folder, RECURRENT))
+        run = Experiment(models.tiny_config(folder, RECURRENT))
         if not run.folder.done.exists():
             run.prepare()
             with graphs.optimized():
@@ -36,7 +36,7 @@ def trained_once(folder: Path) -> Run:
     return run
 
 
-def copy_of(trained: Run, folder: Path, *overrides: str) -> Run:
+def copy_of(trained: Experiment, folder: Path, *overrides: str) -> Experiment:
     """A copy of a trained run that may be written to; the records stay where they are.
 
     Args:
@@ -45,25 +45,25 @@ def copy_of(trained: Run, folder: Path, *overrides: str) -> Run:
         overrides: What changes; a name, too.
     """
     records = f"data.records={trained.config.data.records}"
-    run = Run(models.tiny_config(folder, RECURRENT, records, *overrides))
+    run = Experiment(models.tiny_config(folder, RECURRENT, records, *overrides))
     shutil.copytree(trained.folder.path, run.folder.path)
     return run
 
 
-def sharing(run: Run, trained: Run) -> Run:
+def sharing(run: Experiment, trained: Experiment) -> Experiment:
     """Gives a copy the model of the trained run, which takes longer to load than to evaluate."""
-    run.tokenizer, run.model = trained.tokenizer, trained.model
+    run.tokenizer, run.retriever = trained.tokenizer, trained.retriever
     return run
 
 
-def in_memory(run: Run) -> Run:
+def in_memory(run: Experiment) -> Experiment:
     """Gives a run a model that has not learned anything and is in no file."""
     run.tokenizer = build_tokenizer(run.config, run.records)
-    run.model = build_model(run.config, run.records, run.tokenizer, pretrained=True)
+    run.retriever = build_model(run.config, run.records, run.tokenizer, pretrained=True)
     return run
 
 
-def untrained(run: Run) -> Run:
+def untrained(run: Experiment) -> Experiment:
     """Leaves a run as a training does, though it has not learned anything."""
     tokenizer = build_tokenizer(run.config, run.records)
     run.folder.begin(run.config, tokenizer.files())
@@ -82,7 +82,7 @@ def shared_folder(base: Path) -> Path:
     return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
 
 
-def evaluated(run: Run) -> tuple[Evaluation, str]:
+def evaluated(run: Experiment) -> tuple[Evaluation, str]:
     """What the command `evaluate` finds in the last split, and what it prints."""
     found = []
 
@@ -91,7 +91,7 @@ def evaluated(run: Run) -> tuple[Evaluation, str]:
         return report(evaluation, *more)
 
     with pytest.MonkeyPatch.context() as patch, graphs.eager():
-        patch.setattr(_steps, "report", keep)
+        patch.setattr(experiment, "report", keep)
         patch.setattr(plt.Figure, "tight_layout", lambda self: None)  # It draws all twice.
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             run.evaluate()

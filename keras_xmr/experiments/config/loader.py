@@ -7,6 +7,7 @@ import fnmatch
 import glob
 import inspect
 import json
+import math
 import os
 import types
 import typing
@@ -41,6 +42,18 @@ from keras_xmr.utils.program import program
 _SHOWN = 20
 _Kind = TypeVar("_Kind", bound=BaseModel)
 _ABLATIONS = "ablations"
+
+
+def override(key: str, value: Any) -> str:
+    """Writes a change of a config as `load_config` takes it, such as `seed=3`.
+
+    Args:
+        key: The dotted key.
+        value: Its value: text, number, boolean, path, or lists and mappings of them.
+    """
+    plain = json.loads(json.dumps(value, default=str))
+    (text,) = yaml.safe_dump([plain], default_flow_style=True, width=math.inf).splitlines()
+    return f"{key}={text[1:-1]}"
 
 
 def find_config(name: str, option: str = "--config") -> Path:

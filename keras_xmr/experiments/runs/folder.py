@@ -368,6 +368,36 @@ class RunFolder:
         return _changes(old, config, free)
 
 
+def check_folders(
+    config: Config, *, run: bool = True, records: bool = False, trains: bool = False
+) -> None:
+    """Checks that the results of a step can be written, before anything is computed.
+
+    Args:
+        config: The config of the run.
+        run: Whether the step writes into the folder of the run.
+        records: Whether it writes records, if they are missing.
+        trains: Whether it trains.
+
+    Raises:
+        ConfigError: If the folder of the run holds a run with another config.
+        UserError: If a folder cannot be written to, or the folder of the data does not exist.
+    """
+    if run:
+        check_folder(config.folder)
+    if records and not config.data.is_prepared:
+        check_folder(config.data.records)
+        root = getattr(config.data.source, "root", None)
+        if isinstance(root, Path) and not root.exists():
+            raise UserError(
+                f"{root} does not exist; data.source.root names the folder of the data. "
+                f"{config.data.source.origin}"
+            )
+    # Last: of a wrong folder of data it would only say that another run had another one.
+    if trains:
+        RunFolder(config).check(config)
+
+
 def load_run(folder: Path, overrides: Sequence[str] = ()) -> Config:
     """Loads the config of a run from its folder.
 

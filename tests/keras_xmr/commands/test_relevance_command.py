@@ -12,7 +12,6 @@ import pytest
 
 from data_pipelines.sources import Problems, SourceError
 from data_pipelines.sources.coco import read_captions_file
-from keras_xmr.commands._steps import Run
 from keras_xmr.experiments.config.schema import RelevanceOptions
 from keras_xmr.experiments.evaluation import relevance_files
 from keras_xmr.experiments.evaluation.relevance_files import (
@@ -20,6 +19,7 @@ from keras_xmr.experiments.evaluation.relevance_files import (
     write_file_relevance,
     write_relevance,
 )
+from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.relevance import RelevanceMatrix, ptb_tokenize, weigh
 from keras_xmr.utils.errors import UserError
 
@@ -117,7 +117,7 @@ def test_output_must_be_npz(captions, tmp_path):
 
 def test_the_records_of_a_run_become_a_matrix(tmp_path, trained):
     records = f"data.records={trained.config.data.records}"
-    run = Run(models.tiny_config(tmp_path, records, "evaluation.splits=[val, test]"))
+    run = Experiment(models.tiny_config(tmp_path, records, "evaluation.splits=[val, test]"))
     run.relevance()
     for name in ("val", "test"):
         split = run.records.split(name)

@@ -16,9 +16,9 @@ import pytest
 
 from data_pipelines.batches import training_batches
 from data_pipelines.samplers import PairSampler
-from keras_xmr.commands._steps import Run
 from keras_xmr.experiments.build import build_model, build_tokenizer
 from keras_xmr.experiments.config.loader import find_config, load_config
+from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.training.phases import freeze
 from keras_xmr.experiments.training.train import _Trainer
 from keras_xmr.model.retriever import Retriever
@@ -68,7 +68,7 @@ def trained(tmp_path_factory):
         begun.append(encoders(trainer.model))
         start(trainer, *arguments)
 
-    run = Run(config)
+    run = Experiment(config)
     run.prepare()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_Trainer, "start", watched)
@@ -79,12 +79,12 @@ def trained(tmp_path_factory):
     for name in ("model.weights.h5", "tokenizer.json"):
         (bert / name).unlink()
     shutil.rmtree(bert / "assets")
-    return Run(config), begun
+    return Experiment(config), begun
 
 
 def test_a_bag_keeps_the_words_of_the_training_with_the_run(trained):
     later, _ = trained
-    columns = later.model.text_tower.get_layer("bag_of_words").columns.numpy()
+    columns = later.retriever.text_tower.get_layer("bag_of_words").columns.numpy()
     assert sorted(columns[columns >= 0]) == [0, 1, 2, 3, 4]
     texts = [caption.text for caption in later.records.split("train").captions]
     ids = later.tokenizer(texts).numpy()
@@ -101,8 +101,8 @@ def test_frozen_encoders_stay_and_free_ones_learn_at_their_own_rate(trained, tmp
     for side in ("text", "image"):
         for before, after in zip(first[side], second[side], strict=True):
             np.testing.assert_array_equal(before, after)
-    run.model.without_optimizer().load_weights(run.folder.last_weights)
-    last = encoders(run.model)
+    run.retriever.without_optimizer().load_weights(run.folder.last_weights)
+    last = encoders(run.retriever)
     moved = {
         side: max(np.abs(a - b).max() for a, b in zip(second[side], last[side], strict=True))
         for side in last
@@ -145,7 +145,7 @@ def test_another_tokenizer_is_refused(trained, tmp_path):
     run, _ = trained
     copy = shutil.copytree(run.folder.path.parent, tmp_path / "runs")
     config = run.config.model_copy(update={"output": copy})
-    moved = Run(config)
+    moved = Experiment(config)
     files = dict(run.tokenizer.files())
     moved.folder.check_tokenizer(files, files)
     with pytest.raises(UserError, match=r"another vocabulary or tokenizer .*vocabulary\.txt"):
@@ -173,17 +173,17 @@ def test_a_run_that_prepared_its_records_goes_on_with_its_tokenizer(tmp_path, mo
         (folder.checkpoints / "checkpoint").touch()
 
     monkeypatch.setattr("keras_xmr.commands._steps.train", train)
-    first = Run(config)
+    first = Experiment(config)
     first.prepare()
     first.train()
-    Run(config).train()
+    Experiment(config).train()
     assert names[0] != names[1]
     kept = first.folder.path / "tokenizer" / "tokenizer.json"
     described = json.loads(kept.read_bytes())
     described["tokenizer"]["config"]["lowercase"] = False
     kept.write_text(json.dumps(described))
     with pytest.raises(UserError, match=r"another vocabulary or tokenizer .*tokenizer\.json"):
-        Run(config).train()
+        Experiment(config).train()
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from relevance_run import batch, fits_relevance
 
 from data_pipelines.batches import training_batches
 from data_pipelines.samplers import PairSampler
-from keras_xmr.commands._steps import Run
 from keras_xmr.experiments.build import build_model
+from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.relevance import RelevanceMatrix, ptb_tokenize, weigh
 from keras_xmr.utils.errors import UserError
 
@@ -30,10 +30,10 @@ def whole(trained):
 
 @pytest.fixture
 def start(trained, tmp_path):
-    def start(*overrides: str) -> Run:
+    def start(*overrides: str) -> Experiment:
         records = trained.config.data.records
         points = f"data.records={records}", *models.POINTS
-        return Run(models.tiny_config(tmp_path, *points, *overrides))
+        return Experiment(models.tiny_config(tmp_path, *points, *overrides))
 
     return start
 

@@ -49,7 +49,7 @@ def embedded(trained):
     """The test split as evaluation embeds it."""
     part = trained.records.split("test")
     with graphs.eager():
-        return embed_split(trained.model, part, trained.tokenizer, trained.config)
+        return embed_split(trained.retriever, part, trained.tokenizer, trained.config)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,10 @@ def searcher(index, model):
 def test_photos_are_scored_as_evaluation_scores_them(trained, embedded, searcher):
     part = trained.records.split("test")
     scores = score_tiles(
-        trained.model.matcher, embedded.images, embedded.captions, trained.config.evaluation.tile
+        trained.retriever.matcher,
+        embedded.images,
+        embedded.captions,
+        trained.config.evaluation.tile,
     ).dense()
     for caption in (0, 7):
         found = searcher.search(Query(texts=(part.captions[caption].text,)), count=len(part))
@@ -118,7 +121,7 @@ def test_a_query_of_words_loads_no_image_tower(trained, index, compiled):
     plain = Searcher(index, compiled=False)
     found = plain.search(Query(texts=("a red circle",)), count=3)
     assert not {"image_tower", "_complete_model"} & vars(plain.model).keys()
-    assert_same_weights(plain.model, trained.model)
+    assert_same_weights(plain.model, trained.retriever)
     same = Searcher(index, embedder=compiled).search(Query(texts=("a red circle",)), count=3)
     assert [hit.path for hit in found.hits] == [hit.path for hit in same.hits]
     scores = [[hit.score for hit in result.hits] for result in (found, same)]
@@ -137,7 +140,7 @@ def test_a_matcher_that_does_not_stand_alone_comes_with_the_whole_model(trained,
     monkeypatch.setattr("keras_xmr.search.run_model.is_independent", lambda config: False)
     model = RunModel(trained.folder.path)
     assert model.matcher is model._complete_model.matcher
-    assert_same_weights(model, trained.model)
+    assert_same_weights(model, trained.retriever)
 
 
 @pytest.mark.parametrize(

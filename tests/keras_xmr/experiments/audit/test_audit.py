@@ -17,11 +17,11 @@ from command_line import start
 from tiny_runs import untrained
 
 from data_pipelines.pixels import thumbnail
-from keras_xmr.commands._steps import Run
 from keras_xmr.commands.audit import audit_runs
 from keras_xmr.experiments.audit.candidates import combine_scores, find_candidates, judged_pairs
 from keras_xmr.experiments.config.loader import ConfigError, dump_config
 from keras_xmr.experiments.config.schema import AuditOptions
+from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.reports.pages import data_url, render
 from keras_xmr.experiments.runs.folder import load_run
 from keras_xmr.judgements import Judgements, JudgementsError, read_judgements
@@ -224,7 +224,7 @@ def test_a_run_is_read_from_its_folder_and_keeps_its_name(tmp_path):
 def test_from_two_runs_to_amended_judgements(tmp_path, capsys, monkeypatch, trained):
     shared = (f"data.records={trained.config.data.records}", "audit.pairs=15", *models.POINTS)
     runs = [
-        untrained(Run(models.tiny_config(tmp_path, f"name={name}", f"seed={seed}", *shared)))
+        untrained(Experiment(models.tiny_config(tmp_path, f"name={name}", f"seed={seed}", *shared)))
         for seed, name in enumerate(("first", "second"))
     ]
     folders = [run.folder.path for run in runs]

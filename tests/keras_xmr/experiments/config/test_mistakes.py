@@ -9,10 +9,10 @@ from typing import Any
 import keras
 import pytest
 
-from keras_xmr.commands._steps import Run
 from keras_xmr.experiments.config.loader import find_config, load_config
 from keras_xmr.experiments.config.schema import weight_of
 from keras_xmr.experiments.config.yaml_file import ConfigError
+from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.training.dry_run import try_parts
 from keras_xmr.experiments.training.train import train
 from keras_xmr.parts.registry import Choice
@@ -277,7 +277,7 @@ def test_a_training_tries_its_parts_before_anything_else(package):
     ],
 )
 def test_missing_files_are_told_before_anything_is_prepared(tmp_path, monkeypatch, name, key, says):
-    monkeypatch.setattr(Run, "prepare", lambda self: pytest.fail("prepared"))
+    monkeypatch.setattr(Experiment, "prepare", lambda self: pytest.fail("prepared"))
     given = [f"{key}={tmp_path}/none", f"output={tmp_path}", f"data.records={tmp_path}/records"]
     with pytest.raises(ConfigError, match=rf"{key}: .*{says}"):
-        Run(load_config(find_config(name), given)).all()
+        Experiment(load_config(find_config(name), given)).all()

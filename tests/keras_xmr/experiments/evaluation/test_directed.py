@@ -9,10 +9,10 @@ import tensorflow as tf
 import tiny_runs
 
 from keras_xmr import matchers
-from keras_xmr.commands._steps import Run
 from keras_xmr.experiments.config.loader import ConfigError
 from keras_xmr.experiments.evaluation.evaluate import evaluate_split
 from keras_xmr.experiments.evaluation.scoring import MatcherScores, score_tiles
+from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.export.saved_model import _Endpoints
 
 MSRM = (
@@ -40,8 +40,8 @@ def test_both_directions_are_scored_where_they_differ(random):
 @pytest.mark.usefixtures("eager")
 def test_a_run_of_msrm_is_evaluated_and_exported_in_both_directions(tmp_path, trained):
     records = f"data.records={trained.config.data.records}"
-    run = tiny_runs.in_memory(Run(models.tiny_config(tmp_path, records, *MSRM)))
-    evaluation = evaluate_split(run.model, run.records, "test", run.tokenizer, run.config)
+    run = tiny_runs.in_memory(Experiment(models.tiny_config(tmp_path, records, *MSRM)))
+    evaluation = evaluate_split(run.retriever, run.records, "test", run.tokenizer, run.config)
     assert [m.name for m in evaluation.matchers] == ["mahalanobis_cosine", "cosine", "mahalanobis"]
     directed, plain, _ = evaluation.matchers
     assert directed.scores.other.shape == directed.scores.shape == (12, 24)
@@ -49,7 +49,7 @@ def test_a_run_of_msrm_is_evaluated_and_exported_in_both_directions(tmp_path, tr
     split = run.records.split("test")
     captions = [caption.text for caption in split.captions]
     # The image is the query of the export.
-    exported = _Endpoints(run.model, run.tokenizer, run.config.data.image)
+    exported = _Endpoints(run.retriever, run.tokenizer, run.config.data.image)
     found = exported.match(tf.constant([split.encoded(0)]), tf.constant([captions]))["scores"]
     expected = directed.scores.image_to_text[:1]
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)

@@ -14,7 +14,6 @@ from tiny_runs import copy_of, evaluated, in_memory, sharing
 from data_pipelines.records import Records
 from data_pipelines.shards import RecordsError
 from keras_xmr import matchers
-from keras_xmr.commands._steps import Run
 from keras_xmr.experiments.evaluation.curves import set_correlation, set_similarity
 from keras_xmr.experiments.evaluation.embed import embed_split
 from keras_xmr.experiments.evaluation.evaluate import evaluate_split
@@ -23,6 +22,7 @@ from keras_xmr.experiments.evaluation.external_scores import run as run_external
 from keras_xmr.experiments.evaluation.scoring import MatcherScores
 from keras_xmr.experiments.evaluation.table import results_of
 from keras_xmr.experiments.evaluation.uncertainty.assessment import bins, rank_correlation
+from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.reports.result_tables import result_tables
 from keras_xmr.metrics.results import Results
 from keras_xmr.utils.tables import table
@@ -118,7 +118,7 @@ def test_evaluation_covers_matchers_folds_and_truth(run, evaluation):
         # Every annotated answer is true, so there are more of the true ones.
         assert matcher.truth.summary["t2i_recall_10"] >= matcher.metrics.summary["t2i_recall_10"]
         assert matcher.measured.folds["t2i_mean_rank"] <= 4
-    trained = run.model.matcher
+    trained = run.retriever.matcher
     assert float(trained.scale.numpy()) != 20.0
     mean_only = evaluation.matchers[1].scores.image_to_text
     image, caption = evaluation.embedded.images["mean"], evaluation.embedded.captions["mean"]
@@ -130,7 +130,7 @@ def test_evaluation_covers_matchers_folds_and_truth(run, evaluation):
 @pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 def test_evaluating_twice_gives_the_same(run, evaluation):
-    again = evaluate_split(run.model, run.records, "test", run.tokenizer, run.config)
+    again = evaluate_split(run.retriever, run.records, "test", run.tokenizer, run.config)
     found, expected = (results_of(one).select(method="model") for one in (again, evaluation))
     assert found == expected
 
@@ -223,7 +223,7 @@ def test_a_damaged_record_is_named(run, tmp_path):
     content[-40] ^= 1
     split.shards[-1].write_bytes(content)
     with pytest.raises(RecordsError, match=r"test-\d+.tfrecord is damaged in the record of"):
-        embed_split(run.model, split, run.tokenizer, run.config)
+        embed_split(run.retriever, split, run.tokenizer, run.config)
 
 
 @pytest.mark.slow
@@ -238,7 +238,7 @@ def test_label_vectors_give_plausible_matches(tmp_path):
         *models.POINTS,
     )
     judged.write_text("image,caption\n9,1003\n")
-    run = Run(models.tiny_config(tmp_path, *overrides))
+    run = Experiment(models.tiny_config(tmp_path, *overrides))
     run.prepare()
     records = run.records.split("test")
     key = records.captions[0].key
@@ -257,7 +257,7 @@ def test_label_vectors_give_plausible_matches(tmp_path):
 @pytest.mark.usefixtures("eager", "undrawn")
 def test_classes_make_every_caption_of_a_class_right(tmp_path):
     section = datasets.cub(tmp_path / "cub")
-    run = Run(
+    run = Experiment(
         models.tiny_config(
             tmp_path,
             f"data.source={{name: cub, root: {section['root']}, held_out_share: 0.3}}",

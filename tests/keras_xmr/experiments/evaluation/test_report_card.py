@@ -10,7 +10,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from keras_xmr.commands._steps import Run
 from keras_xmr.experiments.config.loader import find_config, load_config
 from keras_xmr.experiments.evaluation.curves import (
     plausible_counts,
@@ -35,6 +34,7 @@ from keras_xmr.experiments.evaluation.uncertainty.probes import (
     erase_images,
     erased,
 )
+from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.reports.evaluation_plots import curve_pictures
 from keras_xmr.experiments.reports.metric_tables import glossary
 from keras_xmr.experiments.reports.result_tables import summary_table
@@ -264,7 +264,7 @@ def test_what_is_next_names_the_photos_and_what_to_install(monkeypatch):
             "keras_xmr.utils.program.find_spec",
             lambda name, found=installed: found or None,
         )
-        told = Run(load_config(find_config(name), root))._what_next()
+        told = Experiment(load_config(find_config(name), root))._what_next()
         assert re.search(rf"^try next: keras-xmr {first}", told, re.M)
         assert f"--images={images}\n" in told
         assert "report.html, which has all tables" in told
@@ -283,7 +283,7 @@ def test_what_is_next_names_the_photos_and_what_to_install(monkeypatch):
 def test_no_search_is_proposed_where_index_refuses_the_model(monkeypatch, config, reason):
     if config == "scenes_pcme":
         monkeypatch.setattr(components("matcher")["match_probability"], "SEARCH", None)
-    told = Run(load_config(find_config(config)))._what_next()
+    told = Experiment(load_config(find_config(config)))._what_next()
     assert "try next" not in told
     assert re.search(rf"^no search: .*{reason}", told, re.M)
 

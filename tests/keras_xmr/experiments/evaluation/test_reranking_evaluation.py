@@ -113,7 +113,7 @@ def test_plain_figures_do_not_change_and_training_does_not_re_rank(run, evaluati
     config = run.config.model_copy(
         update={"evaluation": run.config.evaluation.model_copy(update={"rerankers": ()})}
     )
-    without = evaluate_split(run.model, run.records, "test", run.tokenizer, config)
+    without = evaluate_split(run.retriever, run.records, "test", run.tokenizer, config)
     whole = results_of(evaluation)
     assert results_of(without) == whole.select(reranker="")
     assert len(whole.distinct("reranker")) > 1
@@ -121,7 +121,9 @@ def test_plain_figures_do_not_change_and_training_does_not_re_rank(run, evaluati
     for asp in (False, True):
         train = run.config.train.model_copy(update={"validate_semantic_precision": asp})
         config = run.config.model_copy(update={"train": train})
-        brief = evaluate_split(run.model, run.records, "test", run.tokenizer, config, brief=True)
+        brief = evaluate_split(
+            run.retriever, run.records, "test", run.tokenizer, config, brief=True
+        )
         assert brief.reranked == {}
         found = {k: v for k, v in brief.matchers[0].metrics.summary.items() if k.endswith("_asp")}
         assert found.keys() == ({"i2t_asp", "t2i_asp"} if asp else set())

@@ -71,7 +71,7 @@ def test_a_run_beyond_the_budget_has_the_same_figures_and_report(trained, tmp_pa
     )
     dense = run.config.model_copy(update={"evaluation": whole})
     expected = results_of(
-        evaluate_split(run.model, run.records, "test", run.tokenizer, dense)
+        evaluate_split(run.retriever, run.records, "test", run.tokenizer, dense)
     ).select(method="model")
     assert "truth" in expected.distinct("judgements")
 

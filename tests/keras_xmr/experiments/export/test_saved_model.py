@@ -24,7 +24,7 @@ from tiny_runs import copy_of, untrained
 
 from data_pipelines.images import decode_any_for_evaluation
 from data_pipelines.pixels import evaluation_pixels
-from keras_xmr.commands._steps import Run
+from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.export import saved_model
 from keras_xmr.experiments.export.saved_model import (
     ExportError,
@@ -93,7 +93,7 @@ def live(run, pictures):
             for path in pictures
         ]
     )
-    return run.model.image_tower(pixels), run.model.text_tower(run.tokenizer(CAPTIONS))
+    return run.retriever.image_tower(pixels), run.retriever.text_tower(run.tokenizer(CAPTIONS))
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def test_saved_model_needs_no_project_code_and_the_keras_file_the_package(
     run, pictures, batch, found
 ):
     image, caption = live(run, pictures)
-    scores = run.model.score(image, caption)
+    scores = run.retriever.score(image, caption)
     for key in ("mean", "log_variance"):
         np.testing.assert_allclose(found["image"][key], image[key], rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(found["text"][key], caption[key], rtol=1e-4, atol=1e-5)
@@ -134,8 +134,8 @@ def test_saved_model_needs_no_project_code_and_the_keras_file_the_package(
     probabilities = np.array(found["match"]["probabilities"])
     np.testing.assert_allclose(probabilities, 1 / (1 + np.exp(-scores)), rtol=1e-3)
     assert probabilities.shape == (3, 4)
-    embedded = run.model(batch)
-    expected = run.model.score(embedded["image"], embedded["caption"])
+    embedded = run.retriever(batch)
+    expected = run.retriever.score(embedded["image"], embedded["caption"])
     np.testing.assert_allclose(found["scores"], expected, rtol=1e-4, atol=1e-4)
 
 
@@ -191,7 +191,7 @@ def test_the_keras_file_has_the_step_of_the_weights_whoever_exports(trained, qui
     best = quick.folder.trained_weights(quick.config)
     expected = weights_in(best)["vars/0"]
     assert expected > 0
-    for model in (trained.model, quick.model):
+    for model in (trained.retriever, quick.retriever):
         path = tmp_path / "model.keras"
         saved_model.export_keras(model, path)
         with zipfile.ZipFile(path) as archive:
@@ -230,7 +230,7 @@ def served(run):
 
 
 def test_an_export_that_sees_other_pixels_than_records_is_refused(run, monkeypatch):
-    endpoints = _Endpoints(run.model, run.tokenizer, run.config.data.image)
+    endpoints = _Endpoints(run.retriever, run.tokenizer, run.config.data.image)
     for wrong in ("rotated JPEG", "CMYK JPEG", "palette PNG", "transparent PNG"):
 
         def others(data, name, options, wrong=wrong):
@@ -251,7 +251,7 @@ def regions_run(tmp_path_factory):
         "[{name: variance_aware_weighting, weight: 0.6}, {name: triplet, warmup_steps: 2},"
         " {name: dynamic_orthogonality, weight: 0.4}]"
     )
-    run = Run(
+    run = Experiment(
         models.tiny_config(
             folder,
             f"data.source={{name: regions, root: {folder / 'features'}}}",
@@ -270,7 +270,7 @@ def regions_run(tmp_path_factory):
 
 def test_an_export_that_is_not_equal_is_refused(regions_run, tmp_path, monkeypatch):
     run = regions_run
-    endpoints = _Endpoints(run.model, run.tokenizer, run.config.data.image)
+    endpoints = _Endpoints(run.retriever, run.tokenizer, run.config.data.image)
 
     def drifting(captions):
         return {name: value + 0.5 for name, value in endpoints.embed_text(captions).items()}
@@ -289,7 +289,7 @@ def test_sets_of_regions_are_exported_without_what_only_losses_need(regions_run)
     assert "embed_pixels" not in loaded.signatures
     image, caption = loaded.embed_image(regions), loaded.embed_text(tf.constant(CAPTIONS))
     assert image.keys() == {"points"}
-    expected = run.model.image_tower(regions)["points"]
+    expected = run.retriever.image_tower(regions)["points"]
     np.testing.assert_allclose(image["points"], expected, rtol=1e-4, atol=1e-5)
     assert caption.keys() == {"mean"}
     match = loaded.match(regions, tf.constant([CAPTIONS, CAPTIONS]))
@@ -310,7 +310,9 @@ def test_the_saved_model_sees_odd_files_as_records_hold_them(run, served):
     files = image_files()
     found = served.embed_image(tf.constant(list(files.values())))["mean"].numpy()
     expected = np.stack([evaluation_pixels(data, name, options) for name, data in files.items()])
-    np.testing.assert_allclose(found, run.model.image_tower(expected)["mean"], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        found, run.retriever.image_tower(expected)["mean"], rtol=1e-4, atol=1e-4
+    )
     np.testing.assert_allclose(found, served.embed_pixels(expected)["mean"], rtol=1e-4, atol=1e-4)
     # They do not all look the same to a model.
     assert np.ptp(found, axis=0).max() > 1e-2
@@ -335,7 +337,7 @@ def test_each_image_is_matched_with_its_own_captions(run, served):
         alone = served.match(photos[row : row + 1], lists[row : row + 1])["scores"]
         np.testing.assert_allclose(found[row], alone[0], rtol=1e-4, atol=1e-5)
     embedded = served.embed_image(photos), served.embed_text(tf.constant(["two"]))
-    np.testing.assert_allclose(found[:, [0]][:1], run.model.score(*embedded)[:1], rtol=1e-4)
+    np.testing.assert_allclose(found[:, [0]][:1], run.retriever.score(*embedded)[:1], rtol=1e-4)
     assert found[0, 0] == found[0, 2]
     with pytest.raises(tf.errors.InvalidArgumentError, match="a list of captions per image"):
         served.match(photos, lists[:1])

@@ -11,10 +11,10 @@ from tiny_runs import untrained
 
 from keras_xmr.commands import _cli as cli
 from keras_xmr.commands._ensemble import evaluate_ensemble
-from keras_xmr.commands._steps import Run
 from keras_xmr.experiments.config.loader import ConfigError
 from keras_xmr.experiments.evaluation.embed import embed_split
 from keras_xmr.experiments.evaluation.scoring import score_tiles
+from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.reports.comparison.results import read_runs
 from keras_xmr.metrics import ScoreMatrices, mean_scores
 from keras_xmr.metrics.results import Results
@@ -33,7 +33,7 @@ OPTIONS = (
 def folder(tmp_path_factory):
     """A folder of runs on the same scenes."""
     folder = tmp_path_factory.mktemp("runs")
-    Run(models.tiny_config(folder)).prepare()
+    Experiment(models.tiny_config(folder)).prepare()
     return folder
 
 
@@ -41,16 +41,18 @@ def folder(tmp_path_factory):
 def members(folder):
     """Two runs of different seeds."""
     return [
-        untrained(Run(models.tiny_config(folder, f"name=my_{name}", *OPTIONS, f"seed={seed}")))
+        untrained(
+            Experiment(models.tiny_config(folder, f"name=my_{name}", *OPTIONS, f"seed={seed}"))
+        )
         for seed, name in enumerate(("one", "two"))
     ]
 
 
-def scores_of(run: Run) -> np.ndarray:
+def scores_of(run: Experiment) -> np.ndarray:
     """The scores of one run alone."""
     part = run.records.split("test")
-    embedded = embed_split(run.model, part, run.tokenizer, run.config)
-    scores = score_tiles(run.model.matcher, embedded.images, embedded.captions, (7, 13)).dense()
+    embedded = embed_split(run.retriever, part, run.tokenizer, run.config)
+    scores = score_tiles(run.retriever.matcher, embedded.images, embedded.captions, (7, 13)).dense()
     assert scores.other is None
     return scores.image_to_text
 
@@ -112,7 +114,7 @@ def test_runs_that_make_no_ensemble(folder, members, tmp_path):
     with pytest.raises(ConfigError, match="at least two runs"):
         evaluate_ensemble(config, [path])
     small = "data.source={name: scenes, train: 40, val: 12, test: 11, captions_per_image: 2}"
-    other = Run(models.tiny_config(tmp_path, "name=other", *OPTIONS, small))
+    other = Experiment(models.tiny_config(tmp_path, "name=other", *OPTIONS, small))
     other.prepare()
     untrained(other)
     with pytest.raises(UserError, match=r"other has other images or captions in the split 'test'"):

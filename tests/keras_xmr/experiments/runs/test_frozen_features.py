@@ -18,11 +18,11 @@ from interruptions import interrupted, last_weights
 from data_pipelines.batches import image_batches, training_batches
 from data_pipelines.samplers import SAMPLERS
 from data_pipelines.shards import FEATURES
-from keras_xmr.commands._steps import Run
 from keras_xmr.encoders import EncoderError, InputSpec
 from keras_xmr.experiments.build import build_tokenizer
 from keras_xmr.experiments.config.loader import ConfigError
 from keras_xmr.experiments.config.schema import TowerOptions
+from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.runs.frozen_features import (
     CaptionEncoder,
     ImageEncoder,
@@ -34,7 +34,7 @@ from keras_xmr.model.towers import features_of, image_tower, tower_on_features
 IMAGES, CAPTIONS = "train.precompute_features=true", "train.precompute_captions=true"
 
 
-def run(folder: Path, *overrides: str) -> Run:
+def run(folder: Path, *overrides: str) -> Experiment:
     """A run of photos that asks for all that features need; it trains four steps."""
     return projected_runs.run(
         folder,
@@ -106,10 +106,10 @@ def test_a_training_on_features_ends_as_one_on_pixels_and_words(photos, monkeypa
     assert summaries[0]["steps"] == summaries[1]["steps"] == 4
     assert summaries[0]["best"] == pytest.approx(summaries[1]["best"], abs=0.1)
     # What is left is the whole model, from pixels and words.
-    assert fast.model.caption_tower_input_model is fast.model.text_tower
+    assert fast.retriever.caption_tower_input_model is fast.retriever.text_tower
     pixels = next(iter(image_batches(fast.records.split("test"), fast.config.data.image, 4)))
-    embedded = fast.model({"image": pixels, "caption": tf.constant([[2, 3]] * 4)})
-    expected = plain.model.image_tower(pixels)["mean"]
+    embedded = fast.retriever({"image": pixels, "caption": tf.constant([[2, 3]] * 4)})
+    expected = plain.retriever.image_tower(pixels)["mean"]
     np.testing.assert_allclose(embedded["image"]["mean"], expected, atol=1e-2)
 
 

@@ -17,10 +17,10 @@ import tensorflow as tf
 from datasets import encoded
 from PIL import Image
 
-from keras_xmr.commands._steps import Run
 from keras_xmr.encoders import SmallCNN, WordEmbedding
 from keras_xmr.experiments.evaluation.baselines import LINEAR, add_baselines
 from keras_xmr.experiments.evaluation.embed import embed_split
+from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.runs.frozen_features import CaptionEncoder, with_features
 from keras_xmr.metrics.results import Results
 from keras_xmr.parts.contracts import SIDES
@@ -90,8 +90,8 @@ def trained(folder):
     return trained
 
 
-def run(folder, *overrides: str) -> Run:
-    return Run(models.tiny_config(folder, *ON, *overrides))
+def run(folder, *overrides: str) -> Experiment:
+    return Experiment(models.tiny_config(folder, *ON, *overrides))
 
 
 @pytest.mark.usefixtures("eager")
@@ -145,7 +145,7 @@ def test_features_are_embedded_as_what_they_were_made_of(trained):
         assert kept.image_keys == plain.image_keys
         assert kept.captions == plain.captions
         found, expected = (
-            embed_split(trained.model, part, trained.tokenizer, trained.config)
+            embed_split(trained.retriever, part, trained.tokenizer, trained.config)
             for part in (kept, plain)
         )
         for side in ("images", "captions"):
@@ -162,10 +162,10 @@ def test_features_are_embedded_as_what_they_were_made_of(trained):
 @pytest.mark.usefixtures("eager")
 def test_an_encoder_with_other_weights_reads_no_features_of_these(trained, folder, monkeypatch):
     """The digest of its weights is another, so there are none until a split is evaluated."""
-    tower = keras.models.clone_model(trained.model.image_tower)
-    tower.set_weights([2 * weight for weight in trained.model.image_tower.get_weights()])
-    text = keras.models.clone_model(trained.model.text_tower)
-    text.set_weights([2 * weight for weight in trained.model.text_tower.get_weights()])
+    tower = keras.models.clone_model(trained.retriever.image_tower)
+    tower.set_weights([2 * weight for weight in trained.retriever.image_tower.get_weights()])
+    text = keras.models.clone_model(trained.retriever.text_tower)
+    text.set_weights([2 * weight for weight in trained.retriever.text_tower.get_weights()])
     towers = SimpleNamespace(image_tower=tower, text_tower=text)
 
     def has_features(records, split="val"):
@@ -174,14 +174,14 @@ def test_an_encoder_with_other_weights_reads_no_features_of_these(trained, folde
         return part.holds == "regions"
 
     rest = trained.tokenizer, trained.config
-    assert has_features(with_features(trained.records, trained.model, *rest))
+    assert has_features(with_features(trained.records, trained.retriever, *rest))
     assert not has_features(with_features(trained.records, towers, *rest))
     phases = PHASES.replace("}]", "}, {epochs: 1, learning_rate: 1e-2}]")
     freed = run(folder, *models.POINTS, phases)
-    more = with_features(trained.records, trained.model, trained.tokenizer, freed.config)
+    more = with_features(trained.records, trained.retriever, trained.tokenizer, freed.config)
     assert not has_features(more), "what a phase has trained is evaluated from images and words"
     later = run(folder, "name=later", *models.POINTS, "evaluation.splits=[test]")
-    later.tokenizer, later.model = trained.tokenizer, towers
+    later.tokenizer, later.retriever = trained.tokenizer, towers
     with monkeypatch.context() as patch:
         patch.setattr(os, "access", lambda *_: False)
         # Where nothing can be written, nothing is computed that is not kept.
@@ -200,7 +200,7 @@ def test_further_captions_of_training_are_all_that_is_missing(trained):
     assert judged.split("train").caption_features is None
     for split in ("val", "test"):
         assert judged.split(split).caption_features is not None
-    model = trained.model
+    model = trained.retriever
     encoder = CaptionEncoder(model.text_tower, judged.folder, trained.config, trained.tokenizer)
     encoded, encode = [], encoder.encode
     encoder.encode = lambda ids: (encoded.append(len(ids)), encode(ids))[1]

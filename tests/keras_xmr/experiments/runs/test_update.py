@@ -17,8 +17,8 @@ from small_index import StubEmbedder
 from data_pipelines.source_changes import data_change
 from keras_xmr.commands import _update_run as module
 from keras_xmr.commands import update as command
-from keras_xmr.commands._steps import Run
 from keras_xmr.commands._update_run import update
+from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.runs.folder import load_run
 from keras_xmr.search import PhotoIndex
 from keras_xmr.search.build import build_index
@@ -28,27 +28,40 @@ pytestmark = pytest.mark.slow
 
 
 class Steps:
-    """Stands for the steps of a run: a training leaves weights that nothing was learned by."""
+    """Notes the steps of experiments, and the one at which they are killed."""
 
     def __init__(self):
         self.done, self.killed_at, self.updates = [], "", False
 
-    def __call__(self, config, step):
-        assert callable(getattr(Run, step))
+    def begin(self, step):
         if step == self.killed_at:
             raise KeyboardInterrupt
         self.done.append(step)
-        own = Run(config)
-        if step == "train":
-            assert "has changed" not in str(data_change(config.data))
-            tiny_runs.untrained(own)
-            own.folder.checkpoints.mkdir()
-            (own.folder.checkpoints / "checkpoint").touch()
-        elif step == "summarize":
+
+
+def quick_experiment(steps):
+    """An experiment whose training leaves weights that nothing was learned by."""
+
+    class Quick(Experiment):
+        def train(self):
+            steps.begin("train")
+            assert "has changed" not in str(data_change(self.config.data))
+            tiny_runs.untrained(self)
+            self.folder.checkpoints.mkdir()
+            (self.folder.checkpoints / "checkpoint").touch()
+
+        def evaluate(self, is_brief=False):
+            steps.begin("evaluate")
+            assert is_brief
             # An update omits what takes most of the time of an evaluation.
-            assert config.evaluation.report_card is (not self.updates)
-            own.folder.evaluation("test").mkdir(parents=True)
-            own.folder.results("test").write_text(f"{len(own.records.split('train'))}")
+            assert self.config.evaluation.report_card is (not steps.updates)
+            self.folder.evaluation("test").mkdir(parents=True)
+            self.folder.results("test").write_text(f"{len(self.records.split('train'))}")
+
+        def export(self):
+            steps.begin("export")
+
+    return Quick
 
 
 @pytest.fixture
@@ -58,11 +71,12 @@ def made(tmp_path, monkeypatch):
     source = json.dumps({name: v for name, v in section.items() if name != "splits"})
     named = "name=mine", "evaluation.report_card=true"
     config = models.tiny_config(tmp_path, f"data.source={source}", *named, *models.POINTS)
-    Run(config).prepare()
+    Experiment(config).prepare()
     steps, fingerprint = Steps(), {"model": "old"}
-    steps(config, "train")
-    steps(config, "summarize")
-    monkeypatch.setattr(module, "run", steps)
+    quick = quick_experiment(steps)
+    quick(config).train()
+    quick(config).evaluate(is_brief=True)
+    monkeypatch.setattr(module, "Experiment", quick)
     monkeypatch.setattr(module, "RunModel", lambda run: StubEmbedder(fingerprint["model"]))
     index = config.folder / "index"
     build_index(StubEmbedder("old"), tmp_path / "photos" / "images", index)
@@ -84,7 +98,9 @@ def add_photo(config, number=99):
 
 
 def images(config) -> int:
-    return sum(len(part) for part in map(Run(config).records.split, ("train", "val", "test")))
+    return sum(
+        len(part) for part in map(Experiment(config).records.split, ("train", "val", "test"))
+    )
 
 
 def test_changed_captions_are_trained_with_and_indexed(made, capsys, caplog):
@@ -101,7 +117,7 @@ def test_changed_captions_are_trained_with_and_indexed(made, capsys, caplog):
         command.run(type("Arguments", (), {"run": config.folder, "index": None}))
     assert re.search(r"changed since .*: \w+ has \d+ images, not \d+", caplog.text)
     assert f"report: {config.folder / 'evaluation' / 'test' / 'report.html'}" in caplog.text
-    assert steps.done == ["train", "summarize", "export"]
+    assert steps.done == ["train", "evaluate", "export"]
     assert images(config) == before + 1
     assert kept.exists(), "features are those of the content of photos and captions"
     assert data_change(config.data) is None
@@ -124,7 +140,7 @@ def test_until_the_new_model_is_complete_the_run_is_the_old_one(made):
     add_photo(config)
     old = (config.folder / "training.json").stat().st_mtime_ns
     trained = config.folder.parent / ".mine-update" / "mine"
-    for step in ("train", "summarize", "export"):
+    for step in ("train", "evaluate", "export"):
         steps.killed_at = step
         with pytest.raises(KeyboardInterrupt):
             update(config)

@@ -13,9 +13,9 @@ import pytest
 from cca_oracle import oracle
 
 from data_pipelines.batches import image_batches
-from keras_xmr.commands._steps import Run
 from keras_xmr.experiments.build import build_tokenizer
 from keras_xmr.experiments.config.loader import ConfigError
+from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.training.cca_start import start_from_cca
 from keras_xmr.model.towers import features_of
 
@@ -59,14 +59,14 @@ def start(photos):
     return start
 
 
-def run(folder, *overrides) -> Run:
+def run(folder, *overrides) -> Experiment:
     source = f"data.source={{name: csv, root: {folder / 'raw'}, splits: splits.csv}}"
     encoder = "model.image.encoder={name: small_cnn, channels: [8, 8]}"
     config = projected_runs.config(folder, source, encoder, "train.start=cca", *overrides)
-    return Run(config)
+    return Experiment(config)
 
 
-def started(run: Run, records=None):
+def started(run: Experiment, records=None):
     """The model as it stands before step 0, its tokenizer, and what its poolings see."""
     model, tokenizer = projected_runs.model_of(run), build_tokenizer(run.config, run.records)
     start_from_cca(model, records or run.records, tokenizer, run.config)

@@ -110,7 +110,7 @@ def test_training_leaves_the_closed_form_as_it_is(regions, tmp_path):
     start_from_cca(begun, run.records, tokenizer, run.config)
     run.train()
     finished = projected_runs.run(regions, *scaled, f"output={tmp_path}")
-    poolings = weighted_poolings(finished.model)
+    poolings = weighted_poolings(finished.retriever)
     for before, after in zip(weighted_poolings(begun), poolings, strict=True):
         np.testing.assert_allclose(after.closed_form_kernel, before.closed_form_kernel, rtol=1e-6)
         assert np.abs(after.kernel - before.kernel).max() > 1e-3

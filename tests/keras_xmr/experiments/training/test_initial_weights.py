@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from tiny_runs import RECURRENT, copy_of
 
-from keras_xmr.commands._steps import Run
 from keras_xmr.experiments.config.loader import ConfigError
+from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.runs.loading import check_initial_weights
 from keras_xmr.utils.errors import UserError
 
 
 def tuned(trained, folder, *overrides):
     """A run that goes on from another."""
-    return Run(
+    return Experiment(
         models.tiny_config(
             folder,
             RECURRENT,
@@ -47,7 +47,7 @@ def test_it_begins_with_the_weights_and_the_words_of_the_run(trained, tmp_path, 
     run = tuned(trained, tmp_path, "data.text.min_count=50")
     with pytest.raises(BegunError):
         run.train()
-    expected = learned(trained.model)
+    expected = learned(trained.retriever)
     assert len(found) == len(expected) > 0
     for own, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(own, other)

@@ -8,9 +8,9 @@ import pytest
 from interruptions import interrupted, last_weights
 
 from data_pipelines.samplers import OfflineNegativeSampler
-from keras_xmr.commands._steps import Run
 from keras_xmr.experiments.config.loader import ConfigError
 from keras_xmr.experiments.evaluation.scoring import score_tiles
+from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.training.offline_negatives import hardest
 from keras_xmr.matchers import Cosine
 from keras_xmr.utils.errors import UserError
@@ -79,7 +79,7 @@ def test_the_hardest_are_those_of_the_whole_matrix(random, of_captions):
 def test_a_training_that_is_killed_goes_on_with_the_negatives_of_its_epoch(tmp_path, monkeypatch):
     def start(name):
         few = "data.source={name: scenes, train: 16, val: 4, test: 4, captions_per_image: 2}"
-        return Run(models.tiny_config(tmp_path, f"name={name}", few, *AOQ))
+        return Experiment(models.tiny_config(tmp_path, f"name={name}", few, *AOQ))
 
     whole, killed = start("whole"), start("killed")
     whole.prepare()

@@ -24,11 +24,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tiny_runs import RECURRENT, copy_of
 
 from data_pipelines.shards import RecordsError
-from keras_xmr.commands._steps import Run
 from keras_xmr.experiments.build import build_model, build_tokenizer
 from keras_xmr.experiments.config.loader import ConfigError, dump_config
 from keras_xmr.experiments.config.schema import PhaseOptions, WatchdogOptions
 from keras_xmr.experiments.evaluation.results import EmbeddedSplit
+from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.training import callbacks
 from keras_xmr.experiments.training.checkpoints import Progress
 from keras_xmr.experiments.training.distribution import make_strategy
@@ -61,8 +61,8 @@ def records(trained):
 def start(records, tmp_path):
     """Starts a run; of the same name, it goes on."""
 
-    def start(*overrides: str) -> Run:
-        return Run(models.tiny_config(tmp_path, f"data.records={records}", *overrides))
+    def start(*overrides: str) -> Experiment:
+        return Experiment(models.tiny_config(tmp_path, f"data.records={records}", *overrides))
 
     return start
 
@@ -75,7 +75,7 @@ main()
 """
 
 
-def kill_at(run: Run, checkpoint: str, folder: Path) -> None:
+def kill_at(run: Experiment, checkpoint: str, folder: Path) -> None:
     """Trains in another process that is killed after a checkpoint."""
     path = folder / "killed.yaml"
     path.write_text(dump_config(run.config), "utf-8")

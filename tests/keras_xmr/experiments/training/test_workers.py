@@ -21,8 +21,8 @@ from clusters import cluster, two_workers
 from command_line import ROOT
 from interruptions import last_weights
 
-from keras_xmr.commands._steps import Run
 from keras_xmr.experiments.config.loader import ConfigError, dump_config
+from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.runs.cluster import TF_CONFIG, Cluster, cluster_of
 from keras_xmr.experiments.training.distribution import LOST, lost_worker, make_strategy
 from keras_xmr.utils.errors import UserError
@@ -59,7 +59,8 @@ def test_workers_train_as_one_process_does_even_if_one_is_killed(trained, tmp_pa
     records = f"data.records={trained.config.data.records}"
     overrides = (*models.POINTS, records, f"train.phases.0.epochs={1 + killed}")
     one, two = (
-        Run(models.tiny_config(tmp_path, *overrides, f"name={name}")) for name in ("one", "two")
+        Experiment(models.tiny_config(tmp_path, *overrides, f"name={name}"))
+        for name in ("one", "two")
     )
     one.train()
     path = tmp_path / "two.yaml"
@@ -84,7 +85,7 @@ def test_workers_train_as_one_process_does_even_if_one_is_killed(trained, tmp_pa
         np.testing.assert_allclose(found[name], values, atol=1e-3, err_msg=name)
 
 
-def train_until_one_is_killed(path: Path, run: Run) -> None:
+def train_until_one_is_killed(path: Path, run: Experiment) -> None:
     """Kills the second of two workers after step 10, and hears what the chief says of it."""
     checkpoint = run.folder.checkpoints / "checkpoint"
     with started(path, "train") as (chief, other):

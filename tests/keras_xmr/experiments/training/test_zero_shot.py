@@ -11,7 +11,7 @@ import projected_runs
 import pytest
 import tensorflow as tf
 
-from keras_xmr.commands._steps import Run
+from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.training.callbacks import Validation
 from keras_xmr.experiments.training.checkpoints import Progress
 
@@ -22,7 +22,7 @@ def test_adapters_that_learn_nothing_better_end_as_they_began(trained, tmp_path)
     records = f"data.records={trained.config.data.records}"
     worse = ("train.phases=[{epochs: 1, learning_rate: 1.0e-30}]", "train.batch_size=40")
     adapter = "model.image.pooling=adapter"
-    run = Run(models.tiny_config(tmp_path, records, *models.POINTS, adapter, *worse))
+    run = Experiment(models.tiny_config(tmp_path, records, *models.POINTS, adapter, *worse))
     run.train()
     assert json.loads(run.folder.done.read_text())["best_step"] == 0
 
@@ -50,9 +50,9 @@ def test_what_a_start_computes_is_kept_where_nothing_is_trained(tmp_path):
     heads = ("model.image.head=held_out_rank", "model.text.head=held_out_rank")
     run = projected_runs.run(folder, *heads, "train.start=cca", "train.phases=[]")
     run.train()
-    model = Run(run.config).model
+    model = Experiment(run.config).model
     assert int(model.global_step) == 0
-    for weight, computed in zip(model.weights, run.model.weights, strict=True):
+    for weight, computed in zip(model.weights, run.retriever.weights, strict=True):
         if "seed" not in weight.path:
             np.testing.assert_array_equal(weight, computed)
     for tower in (model.image_tower, model.text_tower):

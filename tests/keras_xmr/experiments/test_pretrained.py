@@ -65,7 +65,7 @@ def test_it_embeds_and_scores_as_it_was_published(cases, here):
     shutil.copy("my/images/known_0.jpg", "photo.jpg")
     (block,) = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.S)
     exec(block.replace("siglip2_base_patch16_224", str(case.folder)), {})
-    texts = run.embed_captions(list(case.array("in_texts")))
+    texts = run.embed_texts(list(case.array("in_texts")))
     np.testing.assert_allclose(texts["mean"], case.array("out_text"), atol=1e-4)
     photos = run.embed_images([f"my/images/known_{number}.jpg" for number in range(2)])
     # A pixel or two differ by 1 from those of Pillow.
@@ -118,7 +118,7 @@ def test_commands_take_it_as_a_run(cases, here, capsys):
 def test_it_is_exported(cases, here):
     keras_xmr_command("export", "--model=models/siglip2")
     loaded = keras_xmr.load("saved_models/siglip2")
-    captions = loaded.embed_captions(["Two dogs."])
+    captions = loaded.embed_texts(["Two dogs."])
     np.testing.assert_allclose(captions["mean"], cases["siglip2"].array("out_text")[:1], atol=1e-4)
 
 

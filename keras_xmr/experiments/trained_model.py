@@ -1,4 +1,4 @@
-"""Inference by a finished run from Python."""
+"""A trained model with its tokenizer: embeds and scores photos and texts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from keras_xmr.model.retriever import Retriever
 from keras_xmr.utils.errors import ArgumentError, UserError
 
 
-def load(folder: str | Path) -> LoadedRun:
+def load(folder: str | Path) -> TrainedModel:
     """Loads the model of a finished run, with its tokenizer and options.
 
     The folder is sufficient, also a copy elsewhere; neither records nor data are needed.
@@ -50,10 +50,10 @@ def load(folder: str | Path) -> LoadedRun:
     except (OSError, ValueError, TypeError, KeyError, BadZipFile) as error:
         reason = str(error).strip().partition("\n")[0]
         raise UserError(f"{paths.model} cannot be loaded ({reason}); export it again") from None
-    return LoadedRun(config, model, restore_tokenizer(config, paths.path))
+    return TrainedModel(config, model, restore_tokenizer(config, paths.path))
 
 
-def pretrained(model: str | Path, output: str | Path = OUTPUT) -> LoadedRun:
+def pretrained(model: str | Path, output: str | Path = OUTPUT) -> TrainedModel:
     """Loads a published model without training.
 
     Its run is created in `output` if it is missing; every command for runs accepts it.
@@ -70,27 +70,27 @@ def pretrained(model: str | Path, output: str | Path = OUTPUT) -> LoadedRun:
     folder = pretrained_run(model, Path(output))
     config = load_run(folder)
     tokenizer = restore_tokenizer(config, folder)
-    return LoadedRun(config, load_retriever(config, PHOTOS, tokenizer), tokenizer)
+    return TrainedModel(config, load_retriever(config, PHOTOS, tokenizer), tokenizer)
 
 
-class LoadedRun:
+class TrainedModel:
     """A model with its tokenizer and the options of its training.
 
     Args:
         config: The config of the run.
-        model: Its model.
+        retriever: Its Keras model.
         tokenizer: Converts captions to word ids.
     """
 
-    def __init__(self, config: Config, model: Retriever, tokenizer: Tokenizer) -> None:
+    def __init__(self, config: Config, retriever: Retriever, tokenizer: Tokenizer) -> None:
         self.config = config
-        self.model = model
+        self.retriever = retriever
         self.tokenizer = tokenizer
 
     @property
     def takes_regions(self) -> bool:
         """Whether the inputs are features of regions instead of photos."""
-        return bool(self.model.image_tower.input.dtype != "uint8")
+        return bool(self.retriever.image_tower.input.dtype != "uint8")
 
     def embed_images(self, images: Sequence[Any]) -> Arrays:
         """Embeddings of images, in order.
@@ -127,39 +127,39 @@ class LoadedRun:
             if unreadable:
                 raise unreadable[0] from None
 
-    def embed_captions(self, texts: Sequence[str]) -> Arrays:
+    def embed_texts(self, texts: Sequence[str]) -> Arrays:
         """Embeddings of texts, in order; see `embed_images`.
 
         Raises:
             ArgumentError: If these are not texts, or one has no words.
         """
         if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
-            raise ArgumentError("captions must be a list of texts")
+            raise ArgumentError("texts must be a list of texts")
         if empty := [number for number, text in enumerate(texts) if not has_words(text)]:
-            raise ArgumentError(f"caption {empty[0]}, {texts[empty[0]]!r}, has no words")
+            raise ArgumentError(f"text {empty[0]}, {texts[empty[0]]!r}, has no words")
         return embed_captions(
-            self.model, list(texts), self.tokenizer, self.config.evaluation.batch_size
+            self.retriever, list(texts), self.tokenizer, self.config.evaluation.batch_size
         )
 
-    def score(self, images: Arrays, captions: Arrays, query: Side = "image") -> np.ndarray:
-        """Scores of all images with all captions, larger is better.
+    def score(self, images: Arrays, texts: Arrays, query: Side = "image") -> np.ndarray:
+        """Scores all images with all texts, larger is better.
 
         Args:
             images: Embeddings of N images.
-            captions: Embeddings of M captions.
+            texts: Embeddings of M texts.
             query: The side of the query, for matchers that score by direction.
 
         Returns:
             Float32 (N, M).
         """
-        matcher = self.model.matcher
+        matcher = self.retriever.matcher
         side = query if matcher.contract.directed else None
-        return np.asarray(MatcherScores(matcher, images, captions, TILE, side))
+        return np.asarray(MatcherScores(matcher, images, texts, TILE, side))
 
     def _embed(self, dataset: tf.data.Dataset, count: int) -> Arrays:
         size = self.config.evaluation.batch_size
         batches = finish(dataset.batch(size))
-        return embed_batches(self.model.image_tower, batches, count, size, "images")
+        return embed_batches(self.retriever.image_tower, batches, count, size, "images")
 
     def _pixels(self, path: str | Path) -> np.ndarray:
         """Reads a photo as in evaluation, to pixels uint8 (size, size, 3)."""

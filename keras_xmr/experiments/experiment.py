@@ -1,14 +1,15 @@
-"""The steps of a run: prepare, train, evaluate, export, and the relevance of its captions."""
+"""An experiment: from a config to records, a trained model, its evaluation and its exports."""
 
 from __future__ import annotations
 
 import logging
 import shlex
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import keras
 
@@ -25,6 +26,7 @@ from keras_xmr.experiments.build import (
     encoder_tokenizer,
     restore_tokenizer,
 )
+from keras_xmr.experiments.config.loader import find_config, load_config, override
 from keras_xmr.experiments.config.model_facts import is_as_published, why_not_indexed
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.evaluation.advice import advice, advice_before_training, larger_split
@@ -38,6 +40,7 @@ from keras_xmr.experiments.evaluation.results import Evaluation
 from keras_xmr.experiments.evaluation.scoring import score_tiles
 from keras_xmr.experiments.evaluation.table import results_of
 from keras_xmr.experiments.evaluation.tuning import search_scales
+from keras_xmr.experiments.evaluation.uncertainty.damage import probe
 from keras_xmr.experiments.export.onnx_export import check_packages, export_onnx
 from keras_xmr.experiments.export.saved_model import (
     export_keras,
@@ -56,9 +59,10 @@ from keras_xmr.experiments.reports.result_tables import (
     verdict_line,
 )
 from keras_xmr.experiments.runs.cluster import cluster_of
-from keras_xmr.experiments.runs.folder import RunFolder
+from keras_xmr.experiments.runs.folder import RunFolder, check_folders, load_run
 from keras_xmr.experiments.runs.frozen_features import with_features
 from keras_xmr.experiments.runs.loading import check_files, check_initial_weights, load_retriever
+from keras_xmr.experiments.trained_model import TrainedModel
 from keras_xmr.experiments.training.distribution import (
     LOST,
     Distribution,
@@ -69,40 +73,11 @@ from keras_xmr.experiments.training.train import train
 from keras_xmr.judgements import judge
 from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.search.calibration import probe
-from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.errors import ArgumentError, UserError
 from keras_xmr.utils.files import locked
 from keras_xmr.utils.program import next_commands, update_hint
 
 _LOGGER = logging.getLogger(__name__)
-
-
-def run(config: Config, step: str) -> None:
-    """Performs one step of a run, or all of them.
-
-    Args:
-        config: The config.
-        step: The method of `Run`.
-
-    Raises:
-        LockedError: If another process works in the folder of the run.
-        UserError: For every fault that the user can correct.
-    """
-    begin = time.perf_counter()
-    limit_threads(config.train.operation_threads)
-    writes = step != "prepare" and cluster_of().is_chief
-    try:
-        with locked(config.folder) if writes else nullcontext():
-            steps = Run(config)
-            if writes:
-                steps.folder.remove_temporary_files()
-            getattr(steps, step)()
-    except LOST as error:
-        if cluster_of().count == 1:
-            raise
-        raise lost_worker(error) from error
-    minutes, seconds = divmod(round(time.perf_counter() - begin), 60)
-    _LOGGER.info("done in %d min %d s", minutes, seconds)
 
 
 def report(
@@ -143,95 +118,114 @@ def print_paragraphs(*paragraphs: str) -> None:
     print("\n" + "\n\n".join(paragraphs) + "\n", flush=True)
 
 
-class Run:
-    """A run, with steps that share records, tokenizer and model.
+class Experiment:
+    """A config, and everything that is made from it in its folder.
+
+    Each step locks the folder while it works. Results are printed, and returned. An interrupted
+    step resumes when it is called again. The same folder serves the command line.
 
     Args:
-        config: The config.
+        config: The name of a packaged config, such as `csv_pretrained`, a YAML file, the folder of
+            a run, or a config that was loaded.
+        changes: Values of keys, such as `{"data.source.root": "my_photos"}`.
+
+    Attributes:
+        config: The config with these changes.
+        folder: The paths of the outputs, below `output/name`.
+
+    Raises:
+        ArgumentError: If there are changes of a config that was loaded.
+        ConfigError: If the config does not exist or is not valid; the message names the key.
     """
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
-        self.folder = RunFolder(config)
+    def __init__(
+        self, config: str | Path | Config, changes: Mapping[str, Any] | None = None
+    ) -> None:
+        self.config = _load(config, [override(*item) for item in (changes or {}).items()])
+        self.folder = RunFolder(self.config)
+        self._is_working = False
 
-    def all(self) -> None:
+    def run(self) -> None:
         """Prepares the records if they are missing, trains, evaluates, and exports.
 
         Of several workers all train, and the chief does the rest.
         """
-        check_initial_weights(self.config)
-        if not self.folder.has_begun:
-            check_files(self.config)
-        distribution = self.distribution
-        if distribution.is_chief and not self.config.data.is_prepared:
-            self.prepare()
-        distribution.wait()
-        for split in self.config.evaluation.splits if distribution.is_chief else ():
-            plan_memory(self.config, self.records, self.records.split(split))
-        self.train()
-        if distribution.is_chief:
-            texts = list(self._evaluations(is_brief=True))
-            self.export()
-            print_paragraphs(*texts, self._what_next())
-        distribution.wait()
+        with self._working(records=True, trains=True):
+            check_initial_weights(self.config)
+            if not self.folder.has_begun:
+                check_files(self.config)
+            distribution = self.distribution
+            if distribution.is_chief and not self.config.data.is_prepared:
+                self.prepare()
+            distribution.wait()
+            for split in self.config.evaluation.splits if distribution.is_chief else ():
+                plan_memory(self.config, self.records, self.records.split(split))
+            self.train()
+            if distribution.is_chief:
+                texts = list(self._evaluations(is_brief=True))
+                self.export()
+                print_paragraphs(*texts, self._what_next())
+            distribution.wait()
 
     def prepare(self) -> None:
         """Writes the records, and reports on the data."""
-        _LOGGER.info("== prepare: %s", self.config.data.records)
-        tokenizer = self._encoder_tokenizer
-        self.records = prepare(self.config.data)
-        print(data_report(self.records, self.config.data.text, tokenizer), flush=True)
+        with self._working(run=False, records=True):
+            _LOGGER.info("== prepare: %s", self.config.data.records)
+            tokenizer = self._encoder_tokenizer
+            self.records = prepare(self.config.data)
+            print(data_report(self.records, self.config.data.text, tokenizer), flush=True)
 
-    def train(self, more_callbacks: Sequence[keras.callbacks.Callback] = ()) -> None:
+    def train(self, callbacks: Sequence[keras.callbacks.Callback] = ()) -> None:
         """Trains the model, or resumes an interrupted training.
 
         Args:
-            more_callbacks: Called after those of the training itself.
+            callbacks: Called after those of the training itself.
         """
-        _LOGGER.info("== train: %s", self.folder.path)
-        distribution = self.distribution
-        if distribution.is_chief:
-            self.folder.check(self.config)
-        check_initial_weights(self.config)
-        if not self.folder.has_begun:
-            check_files(self.config)
-        tokenizer = build_tokenizer(self.config, self.records, self._encoder_tokenizer)
-        if distribution.is_chief and self.folder.has_begun:
-            kept = restore_tokenizer(self.config, self.folder.path)
-            self.folder.check_tokenizer(kept.files(), tokenizer.files())
-        if distribution.is_chief and (
-            warning := advice_before_training(self.config, len(self.records.split("train")))
-        ):
-            _LOGGER.warning("%s", warning)
-        model = train(
-            self.config, self.folder, self.records, tokenizer, distribution, more_callbacks
-        )
-        distribution.wait()
-        if distribution.is_alone:
-            # Of several workers the chief alone goes on, with a model that is not shared.
-            self.tokenizer, self.model = tokenizer, model
+        with self._working(trains=True):
+            _LOGGER.info("== train: %s", self.folder.path)
+            distribution = self.distribution
+            if distribution.is_chief:
+                self.folder.check(self.config)
+            check_initial_weights(self.config)
+            if not self.folder.has_begun:
+                check_files(self.config)
+            tokenizer = build_tokenizer(self.config, self.records, self._encoder_tokenizer)
+            if distribution.is_chief and self.folder.has_begun:
+                kept = restore_tokenizer(self.config, self.folder.path)
+                self.folder.check_tokenizer(kept.files(), tokenizer.files())
+            if distribution.is_chief and (
+                warning := advice_before_training(self.config, len(self.records.split("train")))
+            ):
+                _LOGGER.warning("%s", warning)
+            model = train(
+                self.config, self.folder, self.records, tokenizer, distribution, callbacks
+            )
+            distribution.wait()
+            if distribution.is_alone:
+                # Of several workers the chief alone goes on, with a model that is not shared.
+                self.tokenizer, self.retriever = tokenizer, model
 
-    def evaluate(self) -> None:
-        """Evaluates the trained model, writes reports, and prints all tables.
+    def evaluate(self, is_brief: bool = False) -> None:
+        """Evaluates the trained model, writes reports, and prints tables.
 
         Of a published model the records are prepared if they are missing.
-        """
-        if is_as_published(self.config) and not self.config.data.is_prepared:
-            self.prepare()
-        for text in self._evaluations():
-            print_paragraphs(text)
 
-    def summarize(self) -> None:
-        """Evaluates the trained model, writes reports, and prints a summary."""
-        for text in self._evaluations(is_brief=True):
-            print_paragraphs(text)
+        Args:
+            is_brief: Whether a summary is printed in place of all tables.
+        """
+        prepares = is_as_published(self.config)
+        with self._working(records=prepares):
+            if prepares and not self.config.data.is_prepared:
+                self.prepare()
+            for text in self._evaluations(is_brief):
+                print_paragraphs(text)
 
     def _evaluations(self, is_brief: bool = False) -> Iterator[str]:
         """Evaluates the trained model, writes reports, and yields a text per split to print."""
         for split in self.config.evaluation.splits:
             _LOGGER.info("== evaluate: %s", split)
             evaluation = evaluate_split(
-                self.model,
+                self.retriever,
                 self.embedded_records,
                 split,
                 self.tokenizer,
@@ -239,13 +233,14 @@ class Run:
             )
             part, kept = (r.split(split) for r in (self.records, self.embedded_records))
             add_baselines(evaluation, self.embedded_records, self.config)
-            evaluation.attention = compute_attention(self.model, part, self.config, kept)
+            evaluation.attention = compute_attention(self.retriever, part, self.config, kept)
             if self.config.model.dimension == 2:
-                evaluation.unknown = embed_unknown(self.model, self.tokenizer)
+                evaluation.unknown = embed_unknown(self.retriever, self.tokenizer)
             if self.config.evaluation.report_card:
                 evaluation.probes = probe(
-                    self.folder.path,
-                    self.model,
+                    self.retriever,
+                    self.tokenizer,
+                    self.config,
                     self.embedded_records,
                     split,
                     evaluation.embedded,
@@ -268,58 +263,66 @@ class Run:
     def score(self, split: Split) -> ScoreMatrices:
         """The scores of a split by the matcher of the model, as tiles."""
         part = self.embedded_records.split(split)
-        embedded = embed_split(self.model, part, self.tokenizer, self.config)
+        embedded = embed_split(self.retriever, part, self.tokenizer, self.config)
         tile = self.config.evaluation.tile
-        return score_tiles(self.model.matcher, embedded.images, embedded.captions, tile)
+        return score_tiles(self.retriever.matcher, embedded.images, embedded.captions, tile)
 
     def tune_reranker(self) -> None:
         """Searches the scales of fast re-ranking on the validation split, and prints the best."""
-        _LOGGER.info("== tune the re-ranker: val")
-        part = self.records.split("val")
-        judgements = judge(self.config.data.judgements, part.caption_image, part.labels, len(part))
-        search = search_scales(self.score("val").dense(), judgements)
-        tables = search_tables(search, f"val: fast re-ranking of {self.config.model.matcher.name}")
-        print_paragraphs(*map(str, tables), "\n".join(search_lines(search)))
-        folder = self.folder.evaluation("val")
-        folder.mkdir(parents=True, exist_ok=True)
-        for picture in scale_pictures(search):
-            picture.write(folder)
-            _LOGGER.info("picture: %s", folder / f"{picture.name}.png")
+        with self._working():
+            _LOGGER.info("== tune the re-ranker: val")
+            part = self.records.split("val")
+            judgements = judge(
+                self.config.data.judgements, part.caption_image, part.labels, len(part)
+            )
+            search = search_scales(self.score("val").dense(), judgements)
+            tables = search_tables(
+                search, f"val: fast re-ranking of {self.config.model.matcher.name}"
+            )
+            print_paragraphs(*map(str, tables), "\n".join(search_lines(search)))
+            folder = self.folder.evaluation("val")
+            folder.mkdir(parents=True, exist_ok=True)
+            for picture in scale_pictures(search):
+                picture.write(folder)
+                _LOGGER.info("picture: %s", folder / f"{picture.name}.png")
 
     def export(self) -> None:
         """Writes `model.keras` and the SavedModel."""
-        _LOGGER.info("== export")
-        model = self.model
-        self.folder.export(lambda path: export_keras(model, path))
-        _LOGGER.info("Keras model: %s", self.folder.model)
-        path = next_version(self.folder.serving)
-        export_saved_model(self.model, self.tokenizer, self.config.data.image, path)
-        remove_old_versions(self.folder.serving, self.config.export.keep)
-        _LOGGER.info("SavedModel for TF Serving: %s", path)
+        with self._working():
+            _LOGGER.info("== export")
+            model = self.retriever
+            self.folder.export(lambda path: export_keras(model, path))
+            _LOGGER.info("Keras model: %s", self.folder.model)
+            path = next_version(self.folder.serving)
+            export_saved_model(self.retriever, self.tokenizer, self.config.data.image, path)
+            remove_old_versions(self.folder.serving, self.config.export.keep)
+            _LOGGER.info("SavedModel for TF Serving: %s", path)
 
     def export_onnx(self) -> None:
         """Writes the towers as ONNX."""
-        _LOGGER.info("== export as ONNX")
-        check_packages()
-        samples = {
-            "image": some_inputs(self.model.image_tower),
-            "text": self.tokenizer(["a dog runs on the grass", "two men", ""]).numpy(),
-        }
-        for path in export_onnx(self.model, samples, self.folder.path / "onnx"):
-            _LOGGER.info("ONNX: %s", path)
+        with self._working():
+            _LOGGER.info("== export as ONNX")
+            check_packages()
+            samples = {
+                "image": some_inputs(self.retriever.image_tower),
+                "text": self.tokenizer(["a dog runs on the grass", "two men", ""]).numpy(),
+            }
+            for path in export_onnx(self.retriever, samples, self.folder.path / "onnx"):
+                _LOGGER.info("ONNX: %s", path)
 
-    def relevance(self) -> None:
+    def write_relevance(self) -> None:
         """Writes how relevant each caption is to each image."""
-        for split in self.config.evaluation.splits:
-            _LOGGER.info("== relevance: %s", split)
-            records = self.records.split(split)
-            write_caption_relevance(
-                records.image_keys,
-                records.captions,
-                records.caption_image,
-                self.folder.relevance(split),
-                self.config.relevance,
-            )
+        with self._working():
+            for split in self.config.evaluation.splits:
+                _LOGGER.info("== relevance: %s", split)
+                records = self.records.split(split)
+                write_caption_relevance(
+                    records.image_keys,
+                    records.captions,
+                    records.caption_image,
+                    self.folder.relevance(split),
+                    self.config.relevance,
+                )
 
     def _what_next(self) -> str:
         """The results and the next commands, for the end of a run."""
@@ -340,6 +343,44 @@ class Run:
             f"serve --index={index}",
         ]
         return "\n".join([*lines, *next_commands(steps)])
+
+    @contextmanager
+    def _working(
+        self, *, run: bool = True, records: bool = False, trains: bool = False
+    ) -> Iterator[None]:
+        """Locks the folder of the run during a step, and logs how long it took.
+
+        Args:
+            run: Whether the step writes into the folder of the run.
+            records: Whether it writes records, if they are missing.
+            trains: Whether it trains.
+
+        Raises:
+            LockedError: If another process works in the folder.
+            UserError: For every fault that the user can correct.
+        """
+        if self._is_working:  # A step of `run`.
+            yield
+            return
+        begin, cluster = time.perf_counter(), cluster_of()
+        limit_threads(self.config.train.operation_threads)
+        if cluster.is_chief:
+            check_folders(self.config, run=run, records=records, trains=trains)
+        writes = run and cluster.is_chief
+        self._is_working = True
+        try:
+            with locked(self.config.folder) if writes else nullcontext():
+                if writes:
+                    self.folder.remove_temporary_files()
+                yield
+        except LOST as error:
+            if cluster.count == 1:
+                raise
+            raise lost_worker(error) from error
+        finally:
+            self._is_working = False
+        minutes, seconds = divmod(round(time.perf_counter() - begin), 60)
+        _LOGGER.info("done in %d min %d s", minutes, seconds)
 
     @cached_property
     def distribution(self) -> Distribution:
@@ -372,7 +413,7 @@ class Run:
         """The records as the trained model embeds them; see `with_features`."""
         return with_features(
             self.records,
-            self.model,
+            self.retriever,
             self.tokenizer,
             self.config,
             self.config.evaluation.splits,
@@ -385,9 +426,14 @@ class Run:
         self.folder.verify_tokenizer()
         return restore_tokenizer(self.config, self.folder.path)
 
+    @property
+    def model(self) -> TrainedModel:
+        """The trained model with its tokenizer, which embeds and scores photos and texts."""
+        return TrainedModel(self.config, self.retriever, self.tokenizer)
+
     @cached_property
-    def model(self) -> Retriever:
-        """The trained model."""
+    def retriever(self) -> Retriever:
+        """The Keras model, trained."""
         self._check_trained()
         self.folder.claim(self.config)
         records = PHOTOS if self.config.data.source.holds == "images" else self.records
@@ -403,3 +449,15 @@ class Run:
             raise UserError(
                 f"{self.folder.path} holds no finished training; run the command `train` first"
             )
+
+
+def _load(config: str | Path | Config, changes: Sequence[str]) -> Config:
+    """Loads a config by its name, its file or the folder of its run, with changes."""
+    if isinstance(config, Config):
+        if changes:
+            raise ArgumentError("changes need a config by its name or file, not a loaded one")
+        return config
+    path = Path(config)
+    if path.is_dir():
+        return load_run(path, changes)
+    return load_config(find_config(str(config), "config"), changes)

@@ -8,8 +8,8 @@ import pytest
 from keras import ops
 from tiny_runs import copy_of
 
+from keras_xmr.experiments import trained_model
 from keras_xmr.experiments.export.saved_model import export_keras
-from keras_xmr.experiments.runs import inference
 from keras_xmr.experiments.runs.folder import RunFolder
 from keras_xmr.losses import Loss
 from keras_xmr.matchers import Cosine
@@ -36,19 +36,19 @@ def test_a_loss_of_a_module_that_is_not_imported_is_named(tmp_path, monkeypatch)
     Retriever(*towers, Cosine(), Unregistered()).save(path)
     known = keras.saving.get_custom_objects()
     monkeypatch.delitem(known, keras.saving.get_registered_name(Unregistered))
-    monkeypatch.setattr(inference, "load_run", lambda folder: config)
+    monkeypatch.setattr(trained_model, "load_run", lambda folder: config)
     with pytest.raises(
-        UserError, match=r"parts of other packages; write `import .*test_inference`"
+        UserError, match=r"parts of other packages; write `import .*test_trained_model`"
     ):
-        inference.load(tmp_path)
+        trained_model.load(tmp_path)
 
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory, trained):
     """A trained run with its exported model."""
     run = copy_of(trained, tmp_path_factory.mktemp("exported"))
-    run.folder.export(lambda path: export_keras(run.model, path))
-    inference.load(run.folder.path)
+    run.folder.export(lambda path: export_keras(run.retriever, path))
+    trained_model.load(run.folder.path)
     return run.folder
 
 
@@ -78,7 +78,7 @@ def test_a_changed_file_of_a_run_is_named(exported, name, change, says):
     path.write_bytes(change(whole))
     try:
         with pytest.raises(UserError, match=says):
-            inference.load(exported.path)
+            trained_model.load(exported.path)
     finally:
         path.write_bytes(whole)
 
@@ -90,7 +90,7 @@ def test_a_damaged_model_without_a_checksum_is_an_error_in_a_sentence(exported):
         exported.export(lambda path: path.write_bytes(flip(whole)) and raise_interrupt())
     try:
         with pytest.raises(UserError, match="cannot be loaded"):
-            inference.load(exported.path)
+            trained_model.load(exported.path)
         exported.verify_tokenizer()
     finally:
         exported.done.write_bytes(summary)
