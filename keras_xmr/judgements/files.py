@@ -36,7 +36,7 @@ IDENTICAL = "identical_captions"
 """The name of judgements by which a caption is relevant for every image with a caption of the same
 words."""
 
-_TAKEN = ("annotated", "folds", "metrics")
+_TAKEN = ("annotated",)
 """Names of the figures against the annotated pairs."""
 
 _NOTHING_WRONG = (

@@ -282,7 +282,7 @@ def test_further_judgements_are_checked():
     assert "'no.csv' does not exist" in mistakes("evaluation.judgements=[no.csv]")
 
 
-@pytest.mark.parametrize("names", [["metrics"], ["folds"], ["truth"], ["mine", "more/mine"]])
+@pytest.mark.parametrize("names", [["annotated"], ["truth"], ["mine", "more/mine"]])
 def test_judgements_need_names_of_their_own(tmp_path, names):
     paths = [tmp_path / f"{name}.csv" for name in names]
     for path in paths:

@@ -282,7 +282,7 @@ def test_mistakes_on_the_command_line_are_told(tmp_path, monkeypatch, capsys, ar
     assert says in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("names", [["metrics"], ["more/mine", "mine"]])
+@pytest.mark.parametrize("names", [["annotated"], ["more/mine", "mine"]])
 def test_judgements_replace_no_other_figures(folder, names):
     (folder / "more").mkdir()
     for name in names:

@@ -86,7 +86,7 @@ def test_an_ensemble_is_the_mean_of_its_runs(folder, members, capsys):
     # `compare` takes it as a run.
     ((name, (result,)),) = read_runs([found])["test"].items()
     assert (name, result.matcher) == ("ensemble-my_one-my_two", "ensemble")
-    assert np.mean(result.queries.values["metrics"]["t2i_recall_1"]) == pytest.approx(recall)
+    assert np.mean(result.queries.values["annotated"]["t2i_recall_1"]) == pytest.approx(recall)
 
 
 def test_an_ensemble_does_not_take_the_folder_of_something_else(folder, members):

@@ -297,7 +297,7 @@ def test_the_file_alone_has_all_figures_of_a_report(finished, tmp_path, monkeypa
     assert "image_to_text match_probability" in capsys.readouterr().out
     results = Results.read(folder / "results.csv")
     text = "\n".join([*plain_lines(results), verdict_line(results), *embedding_lines(results)])
-    assert "Better than chance: RSUM" in text
+    assert "better than chance: RSUM" in text
     titles = [table.title for table in result_tables(results)]
     assert "test: 60 images, 120 captions, exhaustive truth" in titles
     assert any("re-ranked by fast_reranking" in title for title in titles)
