@@ -19,6 +19,7 @@ This module does not import TensorFlow.
 from __future__ import annotations
 
 import io
+import math
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -366,3 +367,40 @@ def thumbnail(data: bytes, name: str, size: int) -> bytes:
         small = Image.fromarray(pixels_of(image, data))
     small.thumbnail((size, size))
     return encode(small, quality=80)
+
+
+def reduced(data: bytes, name: str, most: int) -> bytes:
+    """Decodes an image file, and returns it or, if it is larger, a smaller JPEG.
+
+    Args:
+        data: The bytes of the file.
+        name: Its name, for the message.
+        most: Maximum number of pixels.
+
+    Raises:
+        UnreadableError: If it is broken.
+    """
+    with naming(data, name):
+        image = open_image(data)
+        factor = math.sqrt(image.width * image.height / most)
+        if factor <= 1:
+            pixels_of(image, data)
+            return data
+        size = [max(1, int(side / factor)) for side in image.size]
+        image.draft(None, (size[0], size[1]))
+        small = Image.fromarray(pixels_of(_coarse(image, data, most), data))
+    small.thumbnail((max(size), max(size)))
+    return encode(small, quality=95, subsampling=0)
+
+
+def _coarse(image: Image.Image, data: bytes, most: int) -> Image.Image:
+    """Averages blocks of pixels of a large image, where this does not change their meaning."""
+    has_bytes = image.format != "TIFF" and (image.format != "PNG" or data[24] == 8)
+    if not (has_bytes and image.mode in ("RGB", "RGBA", "L", "P")):
+        return image
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+    elif image.mode == "P":
+        image = image.convert("RGB")
+    factor = int(math.sqrt(image.width * image.height / most))
+    return image.reduce(factor) if factor > 1 else image

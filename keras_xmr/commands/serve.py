@@ -30,6 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "port (default 8000; 0 picks a free one)"
     add_value(parser, "--port", "N", text, type=integer_from(0), default=8000)
     add_list(parser, "--allow-host", "NAME", "host name by which browsers may reach the server")
+    text = "title of the page (default: the name of the folder of the photos)"
+    add_value(parser, "--title", "TEXT", text, default="")
     text = "offer the original files, with their EXIF data, also to other machines"
     parser.add_argument("--originals", action="store_true", help=text)
     text = "update the index when photos are added, changed or removed"
@@ -55,6 +57,7 @@ def run(arguments: argparse.Namespace) -> None:
         load_run(arguments.run)
     is_alone = is_loopback(arguments.host)
     settings = Settings(
+        title=arguments.title.strip(),
         originals=arguments.originals or (is_alone and not arguments.allow_host),
         names=frozenset(name.lower() for name in (*arguments.allow_host, arguments.host)),
     )

@@ -57,7 +57,9 @@ class Query:
             if not is_text(text):
                 raise QueryError(f"the text {text!a} is not UTF-8")
             if not has_words(text):
-                raise QueryError(f"the text {text!r} has no words")
+                raise QueryError(
+                    f"the text {text!r} has no words: say in words what the photo shows"
+                )
 
     @property
     def is_one_text(self) -> bool:

@@ -23,6 +23,9 @@ def start_browser(profile: Path) -> Any:
     options.binary_location = program
     for argument in ("headless=new", "disable-gpu", "disable-dev-shm-usage", "hide-scrollbars"):
         options.add_argument(f"--{argument}")
+    # Without a screen there is no mouse by default.
+    mouse = "primaryHoverType=2,availableHoverTypes=2,primaryPointerType=4,availablePointerTypes=4"
+    options.add_argument(f"--blink-settings={mouse}")
     options.add_argument(f"--user-data-dir={profile}")
     if os.name == "posix" and os.getuid() == 0:
         options.add_argument("--no-sandbox")  # Chromium refuses root with it.

@@ -64,7 +64,7 @@ class Batcher:
         with self._lock:
             if len(self._waiting) >= self._max_waiting:
                 raise OverloadedError(busy)
-            _submit(self._thread, busy, self._work)
+            submit(self._thread, busy, self._work)
             self._waiting.append((list(items), future))
         return future.result()
 
@@ -132,14 +132,13 @@ class BatchingEmbedder:
         self._load, self._loaded, self._loading = load, None, threading.Lock()
         self._thread = ThreadPoolExecutor(1, "embedder")
 
-        def batcher(kind: str) -> Batcher:
-            def embed(items: list[Any]) -> Embedding:
-                embedding: Embedding = getattr(self._embedder(), f"embed_{kind}")(items)
-                return embedding
-
+        def batcher(kind: str, embed: Callable[[list[Any]], Embedding]) -> Batcher:
             return Batcher(embed, max_batch, max_waiting, partial(count, kind), self._thread)
 
-        self.embed_texts, self._embed_images = batcher("texts"), batcher("images")
+        self.embed_texts = batcher("texts", lambda texts: self._embedder().embed_texts(texts))
+        self._embed_decoded = batcher(
+            "images", lambda pixels: self._embedder().embed_pixels(np.stack(pixels))
+        )
         self._warming, self._is_warm = threading.Lock(), False
 
     def warm_up_images(self) -> None:
@@ -150,9 +149,10 @@ class BatchingEmbedder:
                 self._is_warm = True
 
     def embed_images(self, files: Sequence[bytes]) -> Embedding:
-        """Embeds image files; see `Batcher`."""
+        """Embeds image files, which are decoded in the calling thread; see `Batcher`."""
         self.warm_up_images()
-        return self._embed_images(files)
+        pixels = self._embedder().pixels
+        return self._embed_decoded([pixels(f, f"photo {n}") for n, f in enumerate(files, start=1)])
 
     def embed_pixels(self, pixels: np.ndarray) -> Embedding:
         """Embeds pixels uint8 (N, size, size, 3) in small batches, with queries in between.
@@ -164,7 +164,7 @@ class BatchingEmbedder:
         embed, stopping = self._embedder().embed_pixels, "the server is stopping"
         return concatenate(
             [
-                _submit(self._thread, stopping, embed, batch).result()
+                submit(self._thread, stopping, embed, batch).result()
                 for batch in chunks(pixels, _AT_ONCE)
             ]
         )
@@ -172,7 +172,7 @@ class BatchingEmbedder:
     @property
     def waiting(self) -> int:
         """Number of requests that wait for the model."""
-        return len(self.embed_texts) + len(self._embed_images)
+        return len(self.embed_texts) + len(self._embed_decoded)
 
     def close(self) -> None:
         """Ends the thread after all pending requests."""
@@ -188,7 +188,7 @@ class BatchingEmbedder:
         return getattr(self._embedder(), name)
 
 
-def _submit(
+def submit(
     thread: ThreadPoolExecutor, closed: str, function: Callable[..., Any], *arguments: Any
 ) -> Future[Any]:
     """Submits a call to a thread; `closed` is the error once the thread has ended."""

@@ -85,6 +85,8 @@ _HEADERS = {
 class RequestGuard:
     """Rejects requests of other sites and of too many bytes; adds headers; counts requests.
 
+    HEAD is answered as GET, without a body.
+
     A page of another site can make a browser send requests to a server on loopback, by a name that
     it lets point there (DNS rebinding) or by a form. So the Host header must have an allowed name
     or an address, which cannot be rebound, and requests that send data must come from our page.
@@ -104,6 +106,8 @@ class RequestGuard:
                 await self._app(scope, receive, send)
             return
         begin, status = time.perf_counter(), [0]
+        if scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}  # The server leaves the body out.
 
         async def send_on(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+import json
 import logging
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Request, UploadFile
+from fastapi import FastAPI, Request, Response, UploadFile
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from starlette.exceptions import HTTPException
 
 from data_pipelines.photo_files import UnreadableError
-from data_pipelines.pixels import naming, open_image, pixels_of
-from keras_xmr.search import MAX_COUNT, MAX_PARTS, MAX_TEXT, Filters, Query
+from data_pipelines.pixels import naming, open_image, reduced
+from keras_xmr.search import MAX_COUNT, MAX_PARTS, Filters, Query
 from keras_xmr.utils.errors import UserError
 
 _LOG = logging.getLogger(__name__)
 _MESSAGES = {404: "unknown page", 405: "this page does not accept this method"}
+
+
+class BrokenImagesError(UserError):
+    """Error of a request with invalid uploads alone.
+
+    Args:
+        uploads: The uploads, each with its error.
+    """
+
+    def __init__(self, uploads: Sequence[Upload]) -> None:
+        super().__init__("; ".join(upload.error for upload in uploads))
+        self.broken = [upload.refusal for upload in uploads]
 
 
 class NotFoundError(UserError):
@@ -42,9 +53,10 @@ def add_error_handlers(app: FastAPI) -> None:
         app.add_exception_handler(kind, _respond)
 
 
-def _respond(request: Request, error: Exception) -> JSONResponse:
+def _respond(request: Request, error: Exception) -> Response:
     if isinstance(error, UserError):
-        return error_response(getattr(error, "status", 422), str(error))
+        broken = getattr(error, "broken", None)
+        return error_response(getattr(error, "status", 422), str(error), broken)
     if isinstance(error, RequestValidationError):
         return error_response(422, validation_sentence(error.errors()))
     if isinstance(error, HTTPException):
@@ -54,16 +66,27 @@ def _respond(request: Request, error: Exception) -> JSONResponse:
     return error_response(500, "internal error; see the server log")
 
 
-def error_response(status: int, sentence: str) -> JSONResponse:
-    """Returns the response of an error; unpaired surrogates become question marks."""
-    text = sentence.encode("utf-8", "replace").decode("utf-8")
+def error_response(
+    status: int, sentence: str, broken: Sequence[dict[str, str]] | None = None
+) -> Response:
+    """Returns the response of an error; unpaired surrogates become question marks.
+
+    Args:
+        status: Status of HTTP.
+        sentence: The reason.
+        broken: Names and errors of invalid uploads, where these are the reason.
+    """
+    content = {"error": sentence} | ({} if broken is None else {"broken": broken})
+    text = json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
     headers = {"Retry-After": "1"} if status == 503 else None
-    return JSONResponse({"error": text}, status, headers)
+    return Response(text, status, headers, "application/json")
 
 
 def validation_sentence(details: Sequence[Any]) -> str:
     """Returns the first error of pydantic: the field, and the reason, without the value."""
     first = details[0]
+    if "Expected UploadFile" in first["msg"]:
+        return "images: each must be a file of the form, with a file name"
     where = [str(part) for part in first["loc"] if part not in ("body", "query", "path")]
     return f"{'.'.join(where)[:100] or 'the request'}: {first['msg']}"
 
@@ -76,6 +99,7 @@ class Settings:
     """Access to the server, and limits of requests.
 
     Attributes:
+        title: Title of the page; default: the name of the folder of the photos.
         originals: Whether the original files of photos are offered.
         names: Allowed host names, in addition to addresses and localhost.
         max_body: Maximum bytes of a request with uploads.
@@ -83,10 +107,12 @@ class Settings:
         max_images: Maximum images per request.
         max_image_bytes: Maximum bytes per image.
         max_pixels: Maximum pixels per image.
+        max_request_pixels: Maximum pixels of all images of a request.
         max_waiting: Maximum requests that wait for the model; others are rejected.
         max_batch: Maximum texts or images per batch of the model.
     """
 
+    title: str = ""
     originals: bool = True
     names: frozenset[str] = field(default_factory=frozenset)
     max_body: int = 64 * _MB
@@ -94,11 +120,12 @@ class Settings:
     max_images: int = 8
     max_image_bytes: int = 20 * _MB
     max_pixels: int = 50_000_000
+    max_request_pixels: int = 100_000_000
     max_waiting: int = 256
     max_batch: int = 32
 
 
-Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_TEXT)]
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Label = Annotated[str, StringConstraints(max_length=1000)]
 Texts = Annotated[tuple[Text, ...], Field(max_length=MAX_PARTS)]
 PhotoId = Annotated[int, Field(ge=0, lt=2**63)]
@@ -178,9 +205,10 @@ def parse_search(text: str) -> SearchRequest:
         raise UserError(validation_sentence(details)) from None
 
 
-# Limits the number of decoded images in memory, which take three bytes per pixel.
-_DECODING = threading.BoundedSemaphore(2)
 _MAX_NAME = 100
+
+_REDUCED = 4_000_000
+"""Maximum pixels of an upload after it was decoded: more than any model reads."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +217,7 @@ class Upload:
 
     Attributes:
         name: Its name by the client, shortened.
-        data: The bytes of the file.
+        data: The bytes of the file, or of a smaller JPEG.
         error: The reason if it is invalid, else empty.
     """
 
@@ -197,44 +225,56 @@ class Upload:
     data: bytes = b""
     error: str = ""
 
+    @property
+    def refusal(self) -> dict[str, str]:
+        """Name and error, as for clients."""
+        return {"name": self.name, "error": self.error}
 
-async def read_uploads(files: Sequence[UploadFile], settings: Settings) -> list[Upload]:
-    """Reads the files of a request, of those that are too large one byte more than the limit.
+
+def read_uploads(files: Sequence[UploadFile], settings: Settings) -> list[Upload]:
+    """Reads and decodes the files of a request one by one; invalid ones get an error.
+
+    Format and size are read from the header first, and the rest only if they are valid.
 
     Raises:
         UserError: If the request has too many.
     """
     if len(files) > settings.max_images:
         raise UserError(f"{len(files)} images in one request; the limit is {settings.max_images}")
-    return [
-        Upload(
-            (file.filename or "")[:_MAX_NAME] or f"image {number}",
-            await file.read(settings.max_image_bytes + 1),
-        )
-        for number, file in enumerate(files, 1)
-    ]
+    uploads, pixels = [], 0
+    for number, file in enumerate(files, 1):
+        name = (file.filename or "")[:_MAX_NAME] or f"image {number}"
+        # Of those that are too large, one byte more than the limit.
+        data = file.file.read(settings.max_image_bytes + 1)
+        try:
+            pixels += _count_pixels(name, data, settings, pixels)
+            uploads.append(Upload(name, reduced(data, name, _REDUCED)))
+        except UnreadableError as error:
+            uploads.append(Upload(name, error=str(error)))
+    return uploads
 
 
-def check(upload: Upload, settings: Settings) -> Upload:
-    """Decodes an upload as for an index; one that cannot be decoded gets an error.
+def _count_pixels(name: str, data: bytes, settings: Settings, before: int) -> int:
+    """Returns the pixels of an upload, by its header.
 
-    Format and size are read from the header first, and the rest only if they are valid.
+    Raises:
+        UnreadableError: If it exceeds a limit, or with those before does.
     """
-    name, data = upload.name, upload.data
-    try:
-        if not data:
-            raise UnreadableError(f"{name} is empty")
-        if len(data) > settings.max_image_bytes:
-            limit = settings.max_image_bytes
-            raise UnreadableError(f"{name} is too large: the limit is {limit:,} bytes")
-        with naming(data, name), _DECODING:
-            image = open_image(data)
-            if image.width * image.height > settings.max_pixels:
-                raise UnreadableError(
-                    f"{name} has {image.width * image.height:,} pixels; the limit is "
-                    f"{settings.max_pixels:,}"
-                )
-            pixels_of(image, data)
-    except UnreadableError as error:
-        return Upload(name, error=str(error))
-    return upload
+    if not data:
+        raise UnreadableError(f"{name} is empty")
+    if len(data) > settings.max_image_bytes:
+        limit = settings.max_image_bytes
+        raise UnreadableError(f"{name} is too large: the limit is {limit:,} bytes")
+    with naming(data, name):
+        image = open_image(data)
+    pixels = image.width * image.height
+    if pixels > settings.max_pixels:
+        limit = settings.max_pixels
+        raise UnreadableError(f"{name} has {pixels:,} pixels; the limit is {limit:,}")
+    if before + pixels > settings.max_request_pixels:
+        limit = settings.max_request_pixels
+        raise UnreadableError(
+            f"{name} and the images before it have {before + pixels:,} pixels; the limit of a "
+            f"request is {limit:,}"
+        )
+    return pixels

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from functools import cache
 from importlib import resources
@@ -12,7 +13,8 @@ from fastapi import APIRouter, Depends, File, Form, Path, Query, Request, Respon
 from fastapi.responses import FileResponse, HTMLResponse
 from jinja2 import Environment, PackageLoader
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
+from starlette.types import Message, Receive, Scope, Send
 
 from keras_xmr.search import MAX_PARTS, MAX_TEXT
 from keras_xmr.search.server.requests import (
@@ -20,8 +22,8 @@ from keras_xmr.search.server.requests import (
     PhotosRequest,
     SampleRequest,
     SearchRequest,
+    error_response,
     parse_search,
-    read_uploads,
 )
 from keras_xmr.search.server.service import Service
 
@@ -34,6 +36,27 @@ def get_service(request: Request) -> Service:
     """Returns the service of the application of a request."""
     service: Service = request.app.state.service
     return service
+
+
+class OriginalFile(FileResponse):
+    """A file; errors of the `Range` header are JSON, as all others are."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers: dict[str, str] = {}
+        status = 0
+
+        async def send_on(message: Message) -> None:
+            nonlocal status, headers
+            if message["type"] == "http.response.start":
+                status, headers = message["status"], dict(Headers(raw=message["headers"]))
+            if status < 400:
+                await send(message)
+
+        await super().__call__(scope, receive, send_on)
+        if status >= 400:
+            response = error_response(status, "the Range header names no bytes of this file")
+            response.headers.update({n: v for n, v in headers.items() if n == "content-range"})
+            await response(scope, receive, send)
 
 
 TheService = Annotated[Service, Depends(get_service)]
@@ -69,8 +92,7 @@ async def similar_to_images(
     query: Annotated[str, Form()] = "",
 ) -> dict[str, Any]:
     """Finds photos that are similar to image files; `query` has the rest as JSON of /search."""
-    uploads = await read_uploads(images, service.settings)
-    return await run_in_threadpool(service.search, parse_search(query), uploads)
+    return await asyncio.wrap_future(service.search_by_uploads(parse_search(query), images))
 
 
 @router.get("/photos")
@@ -86,11 +108,11 @@ def photo(service: TheService, id_: Id) -> Response:
 
 
 @router.get("/originals/{id_}")
-def original(service: TheService, id_: Id) -> FileResponse:
+def original(service: TheService, id_: Id) -> OriginalFile:
     """Returns the file of a photo with its EXIF data, if the server offers originals."""
     path = service.original(id_)
     kind = guess_type(path.name)[0] or "application/octet-stream"
-    return FileResponse(
+    return OriginalFile(
         path, media_type=kind, filename=path.name, content_disposition_type="inline"
     )
 
@@ -105,7 +127,8 @@ def thumbnail(service: TheService, id_: Id) -> Response:
 def health(service: TheService, response: Response) -> dict[str, Any]:
     """Returns whether the server is ready: 200, or 503 while it stops or loads the model."""
     response.status_code = 200 if service.state == "ready" else 503
-    return {"status": service.state, "photos": len(service.index), "server": service.id}
+    counts = {"photos": len(service.index), "unreadable": len(service.index.broken())}
+    return {"status": service.state, **counts, "server": service.id}
 
 
 @router.get("/metrics")
@@ -122,7 +145,11 @@ def _jpeg(data: bytes) -> Response:
 
 
 _TEMPLATES = Environment(loader=PackageLoader("keras_xmr.search.server"), autoescape=True)
-_KINDS = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
+_KINDS = {
+    "page.css": "text/css",
+    **dict.fromkeys(("gallery.js", "viewer.js", "page.js"), "text/javascript"),
+    "icon.svg": "image/svg+xml",
+}
 
 
 @router.get("/", include_in_schema=False)

@@ -7,24 +7,28 @@ import secrets
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
+from fastapi import UploadFile
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from data_pipelines.photo_files import UnreadableError
 from keras_xmr.search import Filters, Photo, PhotoIndex, Searcher, SearchResult
-from keras_xmr.search.server.batching import BatchingEmbedder
+from keras_xmr.search.server.batching import BatchingEmbedder, submit
 from keras_xmr.search.server.requests import (
+    BrokenImagesError,
     NotFoundError,
+    OverloadedError,
     PhotosRequest,
     SearchRequest,
     Settings,
     Upload,
-    check,
+    read_uploads,
 )
 from keras_xmr.utils.errors import UserError
 
@@ -32,7 +36,8 @@ _LOG = logging.getLogger(__name__)
 
 State = Literal["loading", "ready", "draining"]
 _SMALL, _KEPT, _LISTS_KEPT = 512, 2048, 8
-# Limits the number of full-size photos in memory.
+# Limit the number of full-size photos in memory.
+_DECODING = 2
 _SHRINKING = threading.BoundedSemaphore(2)
 
 
@@ -61,6 +66,7 @@ class Service:
         self.settings, self.metrics = settings, ServerMetrics()
         self.state: State = "loading"
         self.id, self.path = secrets.token_hex(8), path
+        self._uploads, self._uploading = ThreadPoolExecutor(_DECODING, "uploads"), 0
         self._load = load or (lambda: _model(run or self.index.run))
         self.searcher = self._open(self._new_embedder())
         # A changed photo has another checksum.
@@ -75,6 +81,11 @@ class Service:
     def index(self) -> PhotoIndex:
         """The current index."""
         return self.searcher.index
+
+    @property
+    def title(self) -> str:
+        """Title of the page: an option, or the name of the folder of the photos."""
+        return self.settings.title or self.index.root.name or "Photos"
 
     @property
     def embedder(self) -> BatchingEmbedder:
@@ -131,8 +142,32 @@ class Service:
                 newer = self._open(self._new_embedder())
                 newer.warm_up()
                 newer.embedder.warm_up_images()
+                _LOG.info(
+                    "took over the new model, and its index of %s photos", f"{len(newer.index):,}"
+                )
             self.searcher = newer
             self._sort_by_day.cache_clear()
+
+    def search_by_uploads(
+        self, request: SearchRequest, files: Sequence[UploadFile]
+    ) -> Future[dict[str, Any]]:
+        """Searches in one of a few threads, which limit the images in memory; see `search`.
+
+        Raises:
+            OverloadedError: If too many such requests wait, or the server stops.
+        """
+
+        def work() -> dict[str, Any]:
+            try:
+                return self.search(request, read_uploads(files, self.settings))
+            finally:
+                self._uploading -= 1
+
+        busy = "too many requests at once; try again in a moment"
+        if self._uploading >= self.settings.max_waiting:
+            raise OverloadedError(busy)
+        self._uploading += 1
+        return submit(self._uploads, "the server is stopping", work)
 
     def search(self, request: SearchRequest, uploads: Sequence[Upload] = ()) -> dict[str, Any]:
         """Searches; invalid uploads are listed with the hits.
@@ -141,15 +176,15 @@ class Service:
             UserError: If no valid part is left, or the request is not permitted.
         """
         searcher = self.searcher
-        checked = self._check(uploads)
-        broken = [upload for upload in checked if upload.error]
-        images = [upload.data for upload in checked if not upload.error]
+        broken = [upload for upload in uploads if upload.error]
+        images = [upload.data for upload in uploads if not upload.error]
+        self.metrics.broken.inc(len(broken))
         if broken and not (images or request.texts or request.ids):
-            raise UserError("; ".join(upload.error for upload in broken))
+            raise BrokenImagesError(broken)
         for id_ in request.ids:
             _photo(searcher.index, id_)
         result = self.find(request, images, searcher)
-        return {**asdict(result), "broken": [_named(upload) for upload in broken]}
+        return {**asdict(result), "broken": [upload.refusal for upload in broken]}
 
     def find(
         self,
@@ -228,6 +263,7 @@ class Service:
 
     def close(self) -> None:
         """Closes the service after all pending work."""
+        self._uploads.shutdown()
         self.embedder.close()
         self.index.close()
 
@@ -252,11 +288,6 @@ class Service:
             lambda kind, size: self.metrics.batches.labels(kind).observe(size),
         )
 
-    def _check(self, uploads: Sequence[Upload]) -> list[Upload]:
-        checked = [check(upload, self.settings) for upload in uploads]
-        self.metrics.broken.inc(sum(bool(upload.error) for upload in checked))
-        return checked
-
 
 def _photo(index: PhotoIndex, id_: int) -> Photo:
     try:
@@ -274,10 +305,6 @@ def _model(run: Path) -> Any:
     from keras_xmr.search.run_model import RunModel
 
     return RunModel(run)
-
-
-def _named(upload: Upload) -> dict[str, str]:
-    return {"name": upload.name, "error": upload.error}
 
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)

@@ -213,7 +213,7 @@ def test_a_query_that_is_none_is_named_and_the_others_are_answered(indexed, tmp_
     told = json.loads(indexed.call(search, "--index=run/index", "--queries=queries.txt", "--json"))
     assert [result["query"] for result in told] == ["red", "green", "blue"]
     assert caplog.messages[-4:] == [
-        "queries.txt:3: the text '!?' has no words",
+        "queries.txt:3: the text '!?' has no words: say in words what the photo shows",
         r"queries.txt:5: the text '\udcff' is not UTF-8",
         "queries.txt:7: a text has at most 2,000 characters, not 3,000",
         "3 of 6 queries skipped",

@@ -1,15 +1,16 @@
 "use strict";
 
-/* The photos of the query; the address of the page has the query, except for uploads. */
+/* The query and its history; the address of the page has the query, except for uploads. */
 
 const byId = (id) => document.getElementById(id);
 const body = document.body;
 const maxParts = Number(body.dataset.maxParts);
 
 const photoParts = {ids: [], files: []};
-let shown = {hits: [], text: "", at: 0, more: null};
+let shown = {hits: [], text: "", at: 0, more: null, key: "", isSearch: false};
 let running = null;
 let typing = 0;
+let following = 0;
 
 const PAGE = 40;
 const MOST = 1000;
@@ -25,6 +26,8 @@ function button(text, onclick, properties = {}) {
   return make("button", {type: "button", textContent: text, onclick, ...properties});
 }
 
+const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1).replace(/[^.?!]$/, "$&.");
+const quoted = (words) => words.map((word) => `“${word}”`).join(", ");
 const number = (value) => value.toLocaleString("en");
 const plural = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
 
@@ -42,7 +45,8 @@ async function fetchJson(path, options = {}) {
   }
   const answer = await response.json().catch(() => ({}));
   if (!response.ok) {
-    throw new Error(answer.error || `The server answered with an error (${response.status}).`);
+    const failure = new Error(answer.error || `the server answered with an error (${response.status})`);
+    throw Object.assign(failure, {broken: answer.broken || []});
   }
   return answer;
 }
@@ -57,7 +61,8 @@ function post(path, content, signal) {
 function filters() {
   const tags = [...document.querySelectorAll("input[name=tag]:checked")].map((box) => box.value);
   const folder = byId("folder") ? byId("folder").value : "";
-  return {folder, since: byId("since").value || null, until: byId("until").value || null, tags};
+  const [since, until] = ["since", "until"].map((name) => (byId(name) && byId(name).value) || null);
+  return {folder, since, until, tags};
 }
 
 function request() {
@@ -96,7 +101,7 @@ function fromAddress() {
   byId("query").value = search.get("q") || "";
   byId("unlike").value = search.get("not") || "";
   photoParts.ids = search.getAll("like").map(Number).filter(Number.isSafeInteger);
-  photoParts.files = [];
+  photoParts.files = uploads.get(entry().files) || [];
   for (const name of ["folder", "since", "until"]) {
     if (byId(name)) {
       byId(name).value = search.get(name) || "";
@@ -127,14 +132,19 @@ function resetFilters() {
 }
 
 function showParts(errors = {}) {
-  byId("parts").querySelectorAll("img[src^=blob]").forEach((image) => URL.revokeObjectURL(image.src));
   byId("parts").replaceChildren(
     ...photoParts.ids.map((id) => part(`/thumbnails/${id}`, "like this photo", "ids", id)),
     ...photoParts.files.map((file) => {
-      const source = URL.createObjectURL(file);
-      return part(source, errors[file.name] || `like ${file.name}`, "files", file, errors[file.name]);
+      return part(addressOf(file), errors[file.name] || `like ${file.name}`, "files", file, errors[file.name]);
     }),
   );
+}
+
+/* The address of an upload, for as long as the history may have it. */
+function addressOf(file) {
+  const address = addresses.get(file) || URL.createObjectURL(file);
+  addresses.set(file, address);
+  return address;
 }
 
 function part(source, text, kind, value, error) {
@@ -159,7 +169,7 @@ async function addFiles(files) {
     body.classList.remove("busy");
   }
   for (const {name} of added.filter((_, at) => !readable[at])) {
-    say(`${name} cannot be read: is it a folder, or not there any more?`, "problem");
+    say(`${name}: is it a folder, or not there any more?`, "problem", "This cannot be read:");
   }
 }
 
@@ -169,31 +179,89 @@ function isReadable(file) {
 }
 
 function likePhoto(id) {
-  byId("viewer").close();
   byId("query").value = "";
   photoParts.ids = [id];
   photoParts.files = [];
-  scrollTo({top: 0});
   search();
+  shown.at = -1;
+  byId("viewer").close();
+  scrollTo({top: 0});
+}
+
+/* The history. The state of an entry has `typed`, whether further typing replaces it; `files`, the
+   number of its uploads; `scroll` and `photos`, the place in its list; and `view`, the id of the
+   photo that is large in it. Uploads are lost when the page is loaded again. */
+
+const uploads = new Map();
+const addresses = new WeakMap();
+
+const entry = () => history.state || {};
+
+function amendEntry(changes) {
+  history.replaceState({...entry(), ...changes}, "");
+}
+
+function savePlace() {
+  amendEntry({scroll: scrollY, photos: shown.hits.length});
+}
+
+/* The list that an entry shows. */
+const listKey = () => `${location.pathname}${location.search} ${entry().files || ""}`;
+
+function remember(wanted, typed, submitted) {
+  const address = toAddress(wanted);
+  const before = uploads.get(entry().files) || [];
+  const {files} = photoParts;
+  const keepsFiles = files.length === before.length && files.every((file, at) => file === before[at]);
+  const isNew = address !== location.pathname + location.search || !keepsFiles;
+  const key = keepsFiles ? entry().files : uploads.size + 1;
+  if (!keepsFiles) {
+    uploads.set(key, [...files]);
+  }
+  const isReplaced = ((typed || submitted) && entry().typed) || entry().view !== undefined;
+  if (isNew && !isReplaced) {
+    savePlace();
+    history.pushState({typed, files: key}, "", address);
+  } else {
+    history.replaceState({typed, files: key}, "", address);
+  }
+}
+
+/* Shows an entry of the history, where one was in it. */
+function goTo() {
+  if (shown.key !== listKey()) {
+    fromAddress();
+    search({isNew: false});
+  } else if (entry().view !== undefined) {
+    viewById(entry().view);
+  } else {
+    byId("viewer").close();
+  }
 }
 
 /* Searching. */
 
-/* A typed search replaces the previous one in the history, until it is submitted. */
-async function search({remember = true, typed = false} = {}) {
+async function search({isNew = true, typed = false, submitted = false} = {}) {
   clearTimeout(typing);
   const wanted = request();
   showParts();
   countFilters();
-  if (remember) {
-    const isNew = toAddress(wanted) !== location.pathname + location.search;
-    if (isNew && !(history.state && history.state.typed)) {
-      history.pushState({typed}, "", toAddress(wanted));
-    } else {
-      history.replaceState({typed}, "", toAddress(wanted));
-    }
+  if (isNew) {
+    remember(wanted, typed, submitted);
+  } else if (byId("viewer").open && entry().view === undefined) {
+    byId("viewer").close();
   }
-  await run((signal) => (isEmpty(wanted) ? browse(wanted, signal) : find(wanted, signal, typed)));
+  const [key, {photos = PAGE, scroll = 0, view: id}] = [listKey(), entry()];
+  shown.key = "";
+  await run(async (signal) => {
+    const count = Math.max(PAGE, photos);
+    await (isEmpty(wanted) ? browse(wanted, signal, {count}) : find(wanted, signal, {typed, count}));
+    shown.key = key;
+    if (!isNew) {
+      scrollTo({top: scroll, behavior: "instant"});
+      viewById(id);
+    }
+  });
 }
 
 /* There is one request at a time: a newer one cancels the older one. */
@@ -209,10 +277,15 @@ async function run(work, goesOn = false) {
     await work(control.signal);
   } catch (error) {
     if (error.name !== "AbortError" && goesOn) {
-      byId("end").replaceChildren(error.message, " ", button("Try again", loadMore));
+      byId("end").replaceChildren(sentence(error.message), " ", button("Try again", loadMore));
     } else if (error.name !== "AbortError") {
       clear();
-      say(error.message, "problem");
+      shown = {...shown, hits: [], more: null};
+      if (error.broken?.length) {
+        skipped(error.broken);
+      } else {
+        say(error.message, "problem");
+      }
     }
   } finally {
     if (running === control) {
@@ -227,20 +300,20 @@ function typeAhead() {
   typing = setTimeout(() => search({typed: true}), 300);
 }
 
-async function find(wanted, signal, typed = false, count = PAGE) {
+async function find(wanted, signal, {typed = false, count = PAGE, isMore = false}) {
   const asking = {...wanted, count};
   const result = await (photoParts.files.length ? sendFiles(asking, signal) : post("/search", asking, signal));
   const {hits, searched} = result;
   /* The index may have been replaced: further photos must belong to the same result. */
-  const goesOn = count > PAGE && shown.hits.every((hit, place) => hits[place]?.id === hit.id);
+  const goesOn = isMore && shown.hits.every((hit, place) => hits[place]?.id === hit.id);
   const first = goesOn ? shown.hits.length : 0;
   clear(goesOn);
   const most = Math.min(searched, MOST);
-  const twice = Math.min(2 * count, MOST);
-  const more = hits.length < most && ((other) => find(wanted, other, typed, twice));
-  shown = {hits, text: wanted.texts[0] || "", at: shown.at, more};
-  document.title = shown.text || "Photo search";
-  showParts(Object.fromEntries(result.broken.map(({name, error}) => [name, error])));
+  const further = {typed, count: Math.min(2 * count, MOST), isMore: true};
+  const more = hits.length < most && ((other) => find(wanted, other, further));
+  shown = {hits, text: wanted.texts[0] || "", at: shown.at, more, key: shown.key, isSearch: true};
+  document.title = shown.text || body.dataset.title;
+  skipped(result.broken);
   summarise(result, typed);
   show(first, () => "");
   const rest = searched - most;
@@ -254,23 +327,28 @@ function sendFiles(wanted, signal) {
   return fetchJson("/similar", {method: "POST", body: form, signal});
 }
 
-async function browse(wanted, signal, after = "") {
+async function browse(wanted, signal, {after = "", count = PAGE}) {
   const {folder, since, until, tags} = wanted;
   const few = Object.entries({folder, since, until, after}).filter(([, value]) => value);
-  const search = new URLSearchParams([...few, ...tags.map((tag) => ["tags", tag]), ["count", PAGE]]);
+  const most = Math.min(count, MOST);
+  const search = new URLSearchParams([...few, ...tags.map((tag) => ["tags", tag]), ["count", most]]);
   const {photos, total, next} = await fetchJson(`/photos?${search}`, {signal});
   const first = after ? shown.hits.length : 0;
   if (!after) {
     clear();
-    document.title = "Photo search";
+    document.title = body.dataset.title;
     /* Photos without a day are last: if the first has no day, none has. */
     const order = photos[0]?.taken ? ", the newest first" : "";
     byId("summary").append(make("p", {textContent: total ? plural(total, "photo") + order : ""}));
   }
   byId("end").replaceChildren();
-  const more = next && ((other) => browse(wanted, other, next));
-  shown = {hits: [...shown.hits.slice(0, first), ...photos], text: "", at: shown.at, more};
+  const more = next && ((other) => browse(wanted, other, {after: next}));
+  const hits = [...shown.hits.slice(0, first), ...photos];
+  shown = {hits, text: "", at: shown.at, more, key: shown.key, isSearch: false};
   show(first, (hit) => (shown.hits[0].taken ? month(hit.taken) : ""));
+  if (next && count > most) {
+    await browse(wanted, signal, {after: next, count: count - most});
+  }
 }
 
 function nothing() {
@@ -300,200 +378,36 @@ function say(text, kind = "", strong = "") {
   if (strong) {
     banner.append(make("strong", {textContent: strong}), " ");
   }
-  banner.append(text);
+  banner.append(strong ? text : sentence(text));
   byId("messages").append(banner);
+}
+
+/* Says which uploads cannot be used, and marks them. */
+function skipped(broken) {
+  showParts(Object.fromEntries(broken.map(({name, error}) => [name, error])));
+  broken.forEach(({error}) => say(error, "problem", "This photo was skipped:"));
 }
 
 /* The summary of a search. */
 
 function summarise(result, typed) {
-  result.broken.forEach(({error}) => say(error, "problem", "This photo was skipped."));
   /* The last word may be incomplete. */
-  const unknown = result.unknown_words.filter((word) => !(typed && shown.text.endsWith(word)));
+  const isWhole = (word) => !(typed && shown.text.toLowerCase().endsWith(word.toLowerCase()));
+  const unknown = result.unknown_words.filter(isWhole);
   if (unknown.length) {
-    const words = unknown.map((word) => `“${word}”`).join(", ");
-    say(`${words}.`, "unsure", "Words that the model does not know:");
+    say(quoted(unknown), "unsure", "Words that the model does not know:");
   }
   const row = make("div", {className: "row"});
   if (result.hits.length) {
     row.append(make("span", {textContent: countText(result)}));
   }
-  const notes = result.notes.filter((note) => note !== NOTHING).join(" ");
-  byId("summary").append(row, make("p", {className: "quiet", textContent: notes}));
+  const notes = result.notes.filter((note) => note !== NOTHING);
+  byId("summary").append(row, make("p", {className: "quiet", textContent: notes.join(" ")}));
 }
 
-function countText({hits, searched, certified, seconds}) {
+function countText({hits, searched, certified}) {
   const best = certified ? "The best" : "Probably the best";
-  const photos = `${best} ${number(hits.length)} of ${plural(searched, "photo")}`;
-  return `${photos}, in ${seconds < 0.01 ? "less than 0.01" : seconds.toFixed(2)} s`;
-}
-
-/* Photos. */
-
-/* Photos come below the others as one scrolls. Those that are far away leave an empty space of
-   their height, so that a page of 100,000 photos is as quick as one of a hundred. */
-
-function show(first, titleOf) {
-  if (shown.hits.length === 0) {
-    byId("results").append(nothing());
-  }
-  for (let start = first; start < shown.hits.length; start += PAGE) {
-    const chunk = make("div", {className: "chunk"});
-    const end = Math.min(start + PAGE, shown.hits.length);
-    chunk.fill = () => chunk.replaceChildren(...lists(start, end, titleOf));
-    chunk.fill();
-    byId("results").append(chunk);
-    far.observe(chunk);
-  }
-  /* Observed again, to be notified of an end that is still in sight. */
-  near.unobserve(byId("end"));
-  if (shown.more) {
-    near.observe(byId("end"));
-  }
-}
-
-/* Photos of a chunk: a list for each title, and the last one up to the edge if it continues. */
-function lists(start, end, titleOf) {
-  const parts = [];
-  let before = start ? titleOf(shown.hits[start - 1]) : "";
-  let list = null;
-  for (let place = start; place < end; place += 1) {
-    const title = titleOf(shown.hits[place]);
-    if (title !== before || !list) {
-      list = make("ol", {className: "gallery", start: place + 1});
-      parts.push(...(title && title !== before ? [make("h2", {textContent: title})] : []), list);
-    }
-    before = title;
-    list.append(card(shown.hits[place], place));
-  }
-  const following = shown.hits[end];
-  list.classList.toggle("goes-on", following ? titleOf(following) === before : Boolean(shown.more));
-  return parts;
-}
-
-const far = new IntersectionObserver((entries) => {
-  for (const {target, isIntersecting} of entries) {
-    if (isIntersecting && !target.firstChild) {
-      target.fill();
-      target.style.height = "";
-    } else if (!isIntersecting && target.firstChild && !target.contains(document.activeElement)) {
-      target.style.height = `${target.offsetHeight}px`;
-      target.replaceChildren();
-    }
-  }
-}, {rootMargin: "300% 0px"});
-
-const near = new IntersectionObserver((entries) => {
-  if (entries.some((entry) => entry.isIntersecting)) {
-    loadMore();
-  }
-}, {rootMargin: "100% 0px"});
-
-async function loadMore() {
-  const {more} = shown;
-  if (more && !running) {
-    near.unobserve(byId("end"));
-    await run(more, true);
-  }
-}
-
-function month(taken) {
-  const [year, name] = taken.split("-");
-  const day = new Date(Number(year), Number(name) - 1);
-  return taken ? day.toLocaleDateString("en", {month: "long", year: "numeric"}) : "Day not known";
-}
-
-function card(hit, place) {
-  const ratio = Math.min(2.4, Math.max(0.7, hit.width / hit.height || 1));
-  const image = make("img", {src: address("thumbnails", hit), alt: hit.path, loading: "lazy"});
-  const picture = button("", () => view(place), {className: "picture", title: hit.path});
-  picture.append(image);
-  picture.dataset.place = place;
-  const item = make("li", {className: "hit"}, picture);
-  item.style.setProperty("--ratio", ratio.toFixed(3));
-  if (hit.score !== undefined) {
-    item.append(score(hit, place), make("div", {className: "buttons"},
-      button("Similar", () => likePhoto(hit.id), {title: "More like this"})));
-  }
-  if (typeof hit.duplicate_of === "number") {
-    item.append(make("p", {className: "same", textContent: "nearly the same as another photo"}));
-  }
-  return item;
-}
-
-function address(kind, hit) {
-  return `/${kind}/${hit.id}?v=${encodeURIComponent(`${hit.taken}-${hit.width}x${hit.height}`)}`;
-}
-
-/* The score orders the photos of one search; its probability, where a model has one, is the bar. */
-function score(hit, place) {
-  const line = make("div", {className: "score"}, make("span", {className: "rank", textContent: place + 1}));
-  line.append(make("span", {textContent: scoreText(hit), title: "Other kinds of search have other scales"}));
-  if (hit.probability !== null) {
-    const bar = make("span", {className: "track"}, make("b"));
-    bar.style.setProperty("--part", `${(100 * hit.probability).toFixed(1)}%`);
-    line.append(bar);
-  }
-  return line;
-}
-
-function scoreText(hit) {
-  const match = hit.probability === null ? "" : `, match ${percent(hit.probability)}`;
-  return `score ${hit.score.toFixed(3)}${match}`;
-}
-
-function percent(probability) {
-  if (probability > 0.995) {
-    return "> 99 %";
-  }
-  return probability < 0.005 ? "< 1 %" : `${Math.round(100 * probability)} %`;
-}
-
-/* One photo. */
-
-function view(place) {
-  const hit = shown.hits[place];
-  if (!hit) {
-    return;
-  }
-  shown.at = place;
-  const large = byId("large");
-  large.src = address("photos", hit);
-  large.alt = hit.path;
-  if (byId("original")) {
-    byId("original").href = `/originals/${hit.id}`;
-  }
-  const facts = [hit.path, hit.taken.slice(0, 10), `${hit.width} × ${hit.height}`, ...(hit.tags || [])];
-  if (hit.score !== undefined) {
-    facts.unshift(scoreText(hit));
-  }
-  byId("facts").textContent = facts.filter(Boolean).join("  ·  ");
-  byId("previous").disabled = place === 0;
-  byId("next").disabled = place === shown.hits.length - 1;
-  if (place > shown.hits.length - 5) {
-    loadMore().then(() => { byId("next").disabled = shown.at === shown.hits.length - 1; });
-  }
-  if (!byId("viewer").open) {
-    byId("viewer").showModal();
-  }
-}
-
-function closed() {
-  const card = document.querySelector(`[data-place="${shown.at}"]`);
-  if (card) {
-    card.focus();
-  }
-}
-
-function viewerKeys(event) {
-  const actions = {
-    ArrowLeft: () => view(shown.at - 1),
-    ArrowRight: () => view(shown.at + 1),
-  };
-  if (actions[event.key] && !event.ctrlKey && !event.metaKey && !event.altKey) {
-    event.preventDefault();
-    actions[event.key]();
-  }
+  return `${best} ${number(hits.length)} of ${plural(searched, "photo")}`;
 }
 
 /* The query has the focus at first: a slash begins no query, so it never types one there. */
@@ -506,25 +420,43 @@ function slashKey(event) {
   }
 }
 
-/* While the model is loading. */
+/* The server: whether its model is loading, and how many photos it has by now. */
 
-async function waitForModel() {
-  const {status} = await fetch("/healthz").then((response) => response.json()).catch(() => ({}));
+async function follow() {
+  clearTimeout(following);
+  const state = await fetch("/healthz").then((response) => response.json()).catch(() => ({}));
+  const {status} = state;
   const note = byId("loading");
   if (status === "loading") {
     if (!note) {
       byId("search").append(make("p", {id: "loading", className: "quiet", textContent:
         "The model is loading; the first search waits for it."}));
     }
-    setTimeout(waitForModel, 1000);
   } else if (note) {
     note.remove();
+  }
+  if (state.photos !== undefined) {
+    countPhotos(state);
+  }
+  if (!document.hidden) {
+    following = setTimeout(follow, status === "loading" ? 1000 : 5000);
+  }
+}
+
+function countPhotos({photos, unreadable}) {
+  const more = unreadable ? `, ${number(unreadable)} more cannot be read` : "";
+  byId("count").textContent = `${plural(photos, "photo")}${more}`;
+  const isNew = body.dataset.photos !== String(photos);
+  body.dataset.photos = photos;
+  /* The list of all photos is shown again, unless somebody is looking at a part of it. */
+  if (isNew && shown.key && !shown.isSearch && !running && scrollY < 200 && !byId("viewer").open) {
+    search({isNew: false});
   }
 }
 
 byId("search").addEventListener("submit", (event) => {
   event.preventDefault();
-  search();
+  search({submitted: true});
 });
 byId("files").addEventListener("change", (event) => {
   addFiles(event.target.files);
@@ -539,6 +471,8 @@ byId("next").addEventListener("click", () => view(shown.at + 1));
 byId("like").addEventListener("click", () => likePhoto(shown.hits[shown.at].id));
 byId("close").addEventListener("click", () => byId("viewer").close());
 byId("viewer").addEventListener("close", closed);
+byId("viewer").addEventListener("click", closeBeside);
+byId("scores").addEventListener("change", (event) => showScores(event.target.checked));
 byId("large").addEventListener("error", () => {
   byId("facts").textContent = "This photo cannot be shown: it may have been changed or removed. Search again.";
 });
@@ -564,11 +498,20 @@ document.addEventListener("drop", (event) => {
   body.classList.remove("dropping");
   addFiles(event.dataTransfer.files);
 });
-addEventListener("popstate", () => {
-  fromAddress();
-  search({remember: false});
+addEventListener("popstate", goTo);
+let scrolled = 0;
+addEventListener("scroll", () => {
+  clearTimeout(scrolled);
+  scrolled = setTimeout(() => (shown.key && !byId("viewer").open ? savePlace() : null), 150);
+}, {passive: true});
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden) {
+    follow();
+  }
 });
 
+history.scrollRestoration = "manual";
+showScores(wantsScores());
 fromAddress();
-search({remember: false});
-waitForModel();
+search({isNew: false});
+follow();

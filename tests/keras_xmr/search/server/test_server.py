@@ -18,7 +18,7 @@ from PIL import Image
 from small_index import StubEmbedder, small_index
 
 from keras_xmr.search.build import build_index
-from keras_xmr.search.server import service as service_module
+from keras_xmr.search.server import requests as requests_module
 from keras_xmr.search.server.batching import Batcher
 from keras_xmr.search.server.process import create_app
 from keras_xmr.search.server.requests import OverloadedError, Settings
@@ -36,7 +36,7 @@ def service(tmp_path):
     index = small_index(tmp_path)
     service = Service(
         index.path,
-        Settings(max_pixels=10_000, max_image_bytes=50_000),
+        Settings(max_pixels=10_000, max_request_pixels=12_000, max_image_bytes=50_000),
         load=StubEmbedder,
     )
     service.warm_up()
@@ -159,10 +159,95 @@ def test_a_bad_image_is_an_error_for_that_image_alone(client):
     assert {entry["name"]: entry["error"] for entry in found.json()["broken"]}.keys() == {
         name for _, (name, _) in files[1:]
     }
-    assert "20,000 pixels; the limit is 10,000" in error_of(
-        client.post("/similar", files=files[3:4]), 422
-    )
+    refused = client.post("/similar", files=files[3:4])
+    assert refused.status_code == 422
+    assert "20,000 pixels; the limit is 10,000" in refused.json()["error"]
+    assert [entry["name"] for entry in refused.json()["broken"]] == ["huge.png"]
     assert "keras_xmr_broken_uploads_total 6.0" in client.get("/metrics").text
+
+
+def test_the_pixels_of_a_request_are_limited_before_they_are_decoded(client, monkeypatch):
+    decoded = []
+    reduced = requests_module.reduced
+    monkeypatch.setattr(requests_module, "reduced", lambda *a: decoded.append(a[1]) or reduced(*a))
+    files = [("images", (f"{n}.png", image_file((90, 50), "PNG"))) for n in range(4)]
+    answer = client.post("/similar", files=files).json()
+    assert decoded == ["0.png", "1.png"]
+    assert answer["hits"]
+    assert [entry["error"] for entry in answer["broken"]] == [
+        "2.png and the images before it have 13,500 pixels; the limit of a request is 12,000",
+        "3.png and the images before it have 13,500 pixels; the limit of a request is 12,000",
+    ]
+
+
+@pytest.mark.slow
+def test_uploads_decode_two_at_once_apart_from_the_model(client, service, monkeypatch):
+    """A large upload holds up neither the model nor other requests, and is small in memory."""
+    service.settings = Settings()
+    together, most, threads, sizes = [0], [0], set(), []
+    reduced, lock = requests_module.reduced, threading.Lock()
+
+    def slow(*arguments):
+        with lock:
+            together[0] += 1
+            most[0] = max(most[0], together[0])
+        try:
+            time.sleep(0.1)
+            sizes.append(Image.open(io.BytesIO(data := reduced(*arguments))).size)
+            return data
+        finally:
+            with lock:
+                together[0] -= 1
+
+    pixels = service.embedder.pixels
+    model = service.embedder._loaded
+    monkeypatch.setattr(requests_module, "reduced", slow)
+    monkeypatch.setattr(
+        model, "pixels", lambda *a: threads.add(threading.current_thread().name) or pixels(*a)
+    )
+    large = image_file((4000, 3000))
+    with ThreadPoolExecutor(7) as pool:
+        answers = [
+            pool.submit(client.post, "/similar", files=[("images", ("a.jpg", large))])
+            for _ in range(6)
+        ]
+        text = pool.submit(client.post, "/search", json={"texts": ["red"]})
+        assert text.result().status_code == 200
+        assert [answer.result().status_code for answer in answers] == [200] * 6
+    assert most[0] == 2
+    assert all(name.startswith("uploads") for name in threads)
+    assert set(sizes) == {(2309, 1732)}
+
+
+def test_too_many_waiting_uploads_are_turned_away(client, service):
+    service.settings = replace(service.settings, max_waiting=0)
+    files = [("images", ("a.jpg", image_file()))]
+    answer = client.post("/similar", files=files)
+    assert "too many requests at once" in error_of(answer, 503)
+    assert answer.headers["retry-after"] == "1"
+
+
+def test_an_upload_without_a_file_name(client):
+    answer = client.post("/similar", files={"images": (None, "no file")})
+    assert error_of(answer, 422) == "images: each must be a file of the form, with a file name"
+
+
+def test_invalid_ranges_of_files_and_heads(client, service):
+    photo = service.index.photos()[0]
+    path = f"/originals/{photo.id}"
+    content = (service.index.root / photo.path).read_bytes()
+    part = client.get(path, headers={"Range": "bytes=5-9"})
+    assert (part.status_code, part.content) == (206, content[5:10])
+    for text, status in (("bytes=9999999-", 416), ("lines=1-2", 400), ("bytes=9-5", 400)):
+        answer = client.get(path, headers={"Range": text})
+        assert "Range" in error_of(answer, status)
+        if status == 416:
+            assert answer.headers["content-range"] == f"bytes */{len(content)}"
+    for route in (path, "/", "/healthz", "/search?texts=red", "/static/page.css"):
+        answer = client.head(route)
+        assert (answer.status_code, answer.content) == (200, b"")
+        assert int(answer.headers["content-length"]) > 0
+    assert client.head("/nowhere").status_code == 404
 
 
 @pytest.mark.parametrize(
@@ -170,7 +255,8 @@ def test_a_bad_image_is_an_error_for_that_image_alone(client):
     [
         ({}, "query is empty"),
         ({"texts": [""]}, "texts.0"),
-        ({"texts": ["x" * 2001]}, "texts.0"),
+        ({"texts": ["x" * 2001]}, "a text has at most 2,000 characters, not 2,001"),
+        ({"texts": ["\N{DOG FACE}"]}, "has no words: say in words what the photo shows"),
         ({"texts": ["a"] * 17}, "texts"),
         ({"texts": "a dog"}, "texts"),
         ({"texts": ["a"], "count": 0}, "count"),
@@ -261,7 +347,8 @@ def test_a_request_by_another_name_or_from_another_page_is_refused(client, servi
 
 
 def test_health_and_measures(client, service):
-    told = {"status": "ready", "photos": len(service.index), "server": service.id}
+    told = {"status": "ready", "photos": len(service.index), "unreadable": 0}
+    told["server"] = service.id
     assert client.get("/healthz").json() == told
     client.post("/search", json={"texts": ["a dog"]})
     client.get("/no/such/page")
@@ -276,7 +363,7 @@ def test_health_and_measures(client, service):
 
 
 def test_the_page_asks_for_nothing_from_elsewhere_and_runs_no_script_of_others(client, service):
-    service.index.run = Path("<script>alert(1)</script>")
+    service.index.root = Path("<script>alert(1)</script>")
     response = client.get("/")
     assert "<script>alert" not in response.text
     assert "http://" not in response.text
@@ -284,7 +371,7 @@ def test_the_page_asks_for_nothing_from_elsewhere_and_runs_no_script_of_others(c
     policy = response.headers["content-security-policy"]
     assert policy.startswith("default-src 'none'; script-src 'self';")
     assert "unsafe" not in policy
-    for name in ("page.css", "page.js", "icon.svg"):
+    for name in ("page.css", "gallery.js", "viewer.js", "page.js", "icon.svg"):
         assert f"/static/{name}?v=" in response.text
         assert "https://" not in client.get(f"/static/{name}").text
 
@@ -309,13 +396,13 @@ def test_a_request_keeps_to_one_index(client, service, monkeypatch, tmp_path):
     last = old.photos()[-1]
     (old.root / last.path).unlink()
     build_index(StubEmbedder(), old.root, old.path)
-    checked = service_module.check
+    embed = service.embedder._loaded.embed_pixels
 
-    def replace_index(upload, settings):
+    def replace_index(pixels):
         service.refresh()  # In the middle of the request.
-        return checked(upload, settings)
+        return embed(pixels)
 
-    monkeypatch.setattr(service_module, "check", replace_index)
+    monkeypatch.setattr(service.embedder._loaded, "embed_pixels", replace_index)
     found = client.post(
         "/similar",
         files=[("images", ("x.jpg", image_file()))],

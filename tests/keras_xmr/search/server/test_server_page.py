@@ -93,13 +93,200 @@ def test_a_query(page):
     page.type("#query", "red wombat\n")
     assert "The best 16 of 16 photos" in page.text("#summary")
     assert "the model does not know: “wombat”" in page.text("#messages")
+    page.run("history.back()")
+    page.until("return document.querySelector('#summary').innerText === '16 photos'")
+
+
+def test_scores_are_shown_to_those_who_want_them(page):
+    page.open("/?q=red+wombat")
+    assert not page.all(".score")
+    page.click(".hit .picture")
+    assert "score" not in page.text("#facts")
+    page.click("#close")
+    page.click("#scores")
     scores = [re.sub(r"-?\d\.\d{3}", "S", text) for text in page.texts(".score")]
     assert scores[:2] == ["1\nscore S, match 90 %", "2\nscore S, match 85 %"]
     page.click(".hit .picture")
     assert re.match(r"score -?\d\.\d{3}, match 90 % · ", page.text("#facts"))
-    page.click("#close")
+    page.open("/?q=red")
+    assert page.all(".score"), "the browser remembers it"
+    page.click("#scores")
+    assert not page.all(".score")
+
+
+def go_back(page: Page) -> None:
     page.run("history.back()")
-    page.until("return document.querySelector('#summary').innerText === '16 photos'")
+    page.wait()
+
+
+def test_similar_after_typing_keeps_the_query(page):
+    page.open()
+    page.type("#query", "blue")
+    page.until("return location.search === '?q=blue' && document.querySelector('#summary .row')")
+    page.wait()
+    page.run("document.querySelector('.similar').click()")
+    page.until("return location.search.startsWith('?like=')")
+    page.wait()
+    go_back(page)
+    page.until("return document.querySelector('#query').value === 'blue'")
+    page.wait()
+    assert "The best 16 of 16" in page.text("#summary")
+    page.click("#filters summary")
+    page.type("#unlike", "red\n")
+    go_back(page)
+    page.until("return location.search === '?q=blue'")
+
+
+def test_back_closes_the_large_photo(page):
+    page.open("/?q=blue")
+    page.click(".hit .picture")
+    first = page.text("#facts")
+    page.click("#next")
+    assert page.text("#facts") != first
+    go_back(page)
+    page.until("return !document.querySelector('#viewer').open")
+    assert page.run("return location.search") == "?q=blue"
+    page.run("history.forward()")
+    page.until("return document.querySelector('#viewer').open")
+    assert page.text("#facts") != first
+    page.click("#close")
+    page.until("return history.state.view === undefined")
+    page.click(".hit .picture")
+    page.click("#like")
+    page.until("return location.search.startsWith('?like=')")
+    page.wait()
+    assert not page.all("#viewer")
+    go_back(page)
+    page.until("return location.search === '?q=blue'")
+    page.wait()
+    assert not page.all("#viewer")
+
+
+def test_a_click_beside_the_large_photo_closes_it(page, browser):
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    def click_at(x: float, y: float) -> None:
+        body = browser.find_element("css selector", "html")
+        size = page.run("return [innerWidth, innerHeight]")
+        mouse = ActionChains(browser, duration=0)
+        mouse.move_to_element_with_offset(body, x - size[0] / 2, y - size[1] / 2)
+        mouse.click().perform()
+
+    page.run("scrollTo(0, 0)")
+    page.open("/?q=blue")
+    frame = "return document.getElementById('{}').getBoundingClientRect().toJSON()"
+    for place in ("outside", "letterbox", "photo"):
+        page.click(".hit .picture")
+        page.until("return document.getElementById('large').naturalWidth")
+        dialog, image = page.run(frame.format("viewer")), page.run(frame.format("large"))
+        middle = image["top"] + image["height"] / 2
+        x = {
+            "outside": dialog["left"] / 2,
+            "letterbox": image["left"] + 5,
+            "photo": image["left"] + image["width"] / 2,
+        }[place]
+        click_at(x, middle)
+        if place == "photo":
+            assert page.all("#viewer")
+            page.click("#close")
+        page.until("return !document.querySelector('#viewer').open")
+        page.until("return history.state.view === undefined")
+
+
+def test_similar_appears_under_the_pointer_with_the_keyboard_and_by_a_long_press(page, browser):
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    def visible() -> list[int]:
+        return page.run("""return [...document.querySelectorAll('.similar')]
+            .flatMap((b, at) => getComputedStyle(b).opacity === '1' ? [at] : [])""")
+
+    page.open("/?q=blue")
+    ActionChains(browser).move_to_element(page.all("#query")[0]).perform()
+    page.run("document.activeElement.blur()")
+    assert visible() == []
+    ActionChains(browser).move_to_element(page.all(".picture")[1]).perform()
+    page.until("return document.querySelectorAll('.hit')[1].matches(':hover')")
+    assert visible() == [1]
+    ActionChains(browser).move_to_element(page.all("#query")[0]).perform()
+    page.until("return !document.querySelector('.hit:hover')")
+    page.run("document.querySelectorAll('.picture')[2].focus({focusVisible: true})")
+    assert visible() == [2]
+    page.run("document.activeElement.blur()")
+    press = """const item = document.querySelectorAll('.hit')[3];
+        const event = (name) => item.querySelector('.picture').dispatchEvent(
+            new PointerEvent(name, {pointerType: 'touch', bubbles: true}));
+        event('pointerdown');
+        setTimeout(() => { event('pointerup'); item.querySelector('.picture').click(); }, %d);"""
+    page.run(press % 700)
+    page.until("return document.querySelector('.held')")
+    page.run("return new Promise((done) => setTimeout(done, 400))")
+    assert visible() == [3]
+    assert not page.all("#viewer"), "the end of a long press opens nothing"
+    page.run(press % 50)
+    page.until("return document.querySelector('#viewer').open")
+
+
+def test_the_title_and_the_number_of_photos(page, service, monkeypatch):
+    page.open()
+    assert page.text("h1") == "photos"
+    assert page.run("return document.title") == "photos"
+    assert page.text("#count") == "16 photos"
+    monkeypatch.setattr(service, "settings", replace(service.settings, title="Ann's <b>best</b>"))
+    page.open()
+    assert page.text("h1") == page.run("return document.title") == "Ann's <b>best</b>"
+    root = service.index.root
+    for name, content in (("new.jpg", photo("red", 7)), ("broken.jpg", b"hello")):
+        (root / name).write_bytes(content)
+    old = service.searcher
+    try:
+        service.update()
+        service.refresh()
+        page.run("follow()")
+        page.until("return document.querySelector('#summary').innerText.startsWith('17 photos')")
+        assert page.text("#count") == "17 photos, 1 more cannot be read"
+        assert len(page.all(".hit")) == 17
+        page.open("/?q=red")
+        (root / "new.jpg").unlink()
+        service.update()
+        service.refresh()
+        page.run("follow()")
+        page.until("return document.querySelector('#count').innerText.startsWith('16 photos')")
+        assert "17" in page.text("#summary"), "what one searched stays"
+    finally:
+        (root / "broken.jpg").unlink()
+        service.searcher = old
+
+
+def test_without_days_there_are_no_filters_by_day(page):
+    page.open("/?since=2021-01-01")
+    assert len(page.all(".hit")) == 16, "nothing filters unseen"
+    page.click("#filters summary")
+    assert page.all("#unlike")
+    assert not page.all("#since")
+
+
+@pytest.fixture
+def dated(service, monkeypatch):
+    """The service, of an index of which one photo has a day."""
+    index = PhotoIndex.open(service.index.path)
+    first, *others = index.photos()
+    photos = [replace(first, taken="2021-06-30T12:00:00"), *others]
+    monkeypatch.setitem(index.__dict__, "_photos", photos)
+    monkeypatch.setattr(service, "searcher", Searcher(index, embedder=service.embedder))
+    service._sort_by_day.cache_clear()
+    yield service
+    service._sort_by_day.cache_clear()
+
+
+def test_emoji_and_long_texts_get_a_sentence(page):
+    page.open()
+    page.run("document.querySelector('#query').value = arguments[0]; search()", "\N{DOG FACE}")
+    page.wait()
+    assert page.text(".banner") == (
+        "The text '\N{DOG FACE}' has no words: say in words what the photo shows."
+    )
+    page.open(f"/?q={'x' * 2001}")
+    assert page.text(".banner") == "A text has at most 2,000 characters, not 2,001."
 
 
 def test_search_as_one_types(page):
@@ -133,7 +320,8 @@ def test_an_original_is_opened(page, service):
 
 def test_more_like_this_and_not_this(page):
     page.open("/?q=blue")
-    page.click(".hit button", "Similar")
+    page.run("document.querySelector('.similar').click()")
+    page.wait()
     assert page.text("#parts") == "like this photo\n×"
     assert page.all(".hit")
     page.click("#filters summary")
@@ -154,10 +342,14 @@ def test_an_upload_of_a_broken_file(page, tmp_path):
     assert page.run("return document.querySelector('.hit img').alt").startswith("blue/")
     page.click("#parts li:not(.broken) button")
     assert "broken.jpg is a broken image" in page.text(".banner.problem")
+    assert len(page.all("#parts li.broken")) == 1
     assert not page.all(".hit")
+    go_back(page)
+    page.until("return document.querySelectorAll('#parts li').length === 2")
+    page.wait()
     page.open()
     page.type("#files", str(tmp_path))  # As if it was dropped.
-    assert f"{tmp_path.name} cannot be read: is it a folder" in page.text(".banner.problem")
+    assert f"cannot be read: {tmp_path.name}: is it a folder" in page.text(".banner.problem")
 
 
 def test_a_photo_is_dropped(page):
@@ -173,7 +365,7 @@ def test_a_photo_is_dropped(page):
         drag("drop");
         return invites;"""
     assert page.run(script, list(photo("blue")))
-    page.until("return document.querySelector('.score')")
+    page.until("return shown.isSearch")
     assert page.text("#parts") == "like dropped.jpg\n×"
     assert page.run("return document.querySelector('.hit img').alt").startswith("blue/")
 
@@ -218,10 +410,9 @@ def test_the_keyboard_is_enough(page):
     assert page.run("return document.activeElement.dataset.place") == "1"
 
 
-def test_filters_that_nothing_passes(page):
+def test_filters_that_nothing_passes(page, dated):
     page.open("/?q=red&until=1900-01-01")
     assert page.text("main").split("\n") == [
-        "No photo has the day of the shot (EXIF).",
         "No photo passes the filters.",
         "Reset filters",
     ]
@@ -311,6 +502,32 @@ def test_100_000_photos(page, many):
     scroll()
 
 
+def test_back_returns_to_the_place(page, many):
+    shown = "[...document.querySelectorAll('.picture')].map(p => Number(p.dataset.place))"
+    page.open()
+    for _ in range(3):
+        before = page.run("return shown.hits.length")
+        page.run("scrollTo(0, document.documentElement.scrollHeight)")
+        page.until(f"return shown.hits.length > {before}")
+        page.wait()
+    page.run("scrollTo(0, document.documentElement.scrollHeight - 3000)")
+    page.until("return scrollY > 2000 && history.state?.scroll === scrollY")
+    count, middle = page.run("return [shown.hits.length, scrollY]")
+    page.run(f"likePhoto(shown.hits[Math.max(...{shown}) - 3].id)")
+    page.until("return location.search.startsWith('?like=')")
+    page.wait()
+    assert page.run("return scrollY") == 0
+    go_back(page)
+    page.until("return location.search === ''")
+    page.wait()
+    assert page.run("return shown.hits.length") >= count
+    assert abs(page.run("return scrollY") - middle) < 2
+    page.run("history.forward()")
+    page.until("return location.search.startsWith('?like=')")
+    page.wait()
+    assert page.run("return scrollY") == 0
+
+
 @pytest.fixture
 def violations(page, browser):
     """What axe finds wrong with the page, in a light or a dark scheme."""
@@ -330,7 +547,7 @@ def violations(page, browser):
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (360, "dark")])
-def test_nobody_is_shut_out(page, violations, tmp_path, width, scheme):
+def test_nobody_is_shut_out(page, violations, dated, tmp_path, width, scheme):
     page.open("/", width)
     assert violations(scheme) == []
     page.open("/?q=red+wombat&like=0", width)
@@ -338,6 +555,10 @@ def test_nobody_is_shut_out(page, violations, tmp_path, width, scheme):
         page.click(f"{panel} summary")
     assert violations(scheme) == []
     page.open("/?q=red+blue", width)
+    page.click("#scores")
+    page.run("document.querySelector('.picture').focus({focusVisible: true})")
+    assert violations(scheme) == []
+    page.click("#scores")
     page.click(".hit .picture")
     assert violations(scheme) == []
     page.open("/?q=red&until=1900-01-01", width)
@@ -350,7 +571,7 @@ def test_nobody_is_shut_out(page, violations, tmp_path, width, scheme):
     assert page.all(".banner.unsure")
     assert violations(scheme) == []
     page.open("/?until=1900-01-01", width)
-    page.run("document.body.dataset.photos = 0; search()")
+    page.run("clearTimeout(following); document.body.dataset.photos = 0; search()")
     page.wait()
     assert page.text("#results").startswith("The index has no photos yet.")
     assert violations(scheme) == []
