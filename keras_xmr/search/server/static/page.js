@@ -189,8 +189,9 @@ function likePhoto(id) {
 }
 
 /* The history. The state of an entry has `typed`, whether further typing replaces it; `files`, the
-   number of its uploads; `scroll` and `photos`, the place in its list; and `view`, the id of the
-   photo that is large in it. Uploads are lost when the page is loaded again. */
+   number of its uploads; `photos`, how many its list has; `place` and `top`, the first visible photo
+   and where it is; and `view`, the id of the photo that is large in it. Uploads are lost when the
+   page is loaded again. */
 
 const uploads = new Map();
 const addresses = new WeakMap();
@@ -202,7 +203,18 @@ function amendEntry(changes) {
 }
 
 function savePlace() {
-  amendEntry({scroll: scrollY, photos: shown.hits.length});
+  const top = (picture) => picture.getBoundingClientRect().top;
+  const first = [...document.querySelectorAll(".picture")].find((picture) => top(picture) >= 0);
+  const where = first && scrollY > 0 ? {place: first.dataset.place, top: top(first)} : {place: 0};
+  amendEntry({...where, photos: shown.hits.length});
+}
+
+function returnToPlace({place = 0, top = 0}) {
+  scrollTo({top: 0, behavior: "instant"});
+  const picture = place > 0 && document.querySelector(`[data-place="${place}"]`);
+  if (picture) {
+    scrollTo({top: picture.getBoundingClientRect().top - top, behavior: "instant"});
+  }
 }
 
 /* The list that an entry shows. */
@@ -251,15 +263,15 @@ async function search({isNew = true, typed = false, submitted = false} = {}) {
   } else if (byId("viewer").open && entry().view === undefined) {
     byId("viewer").close();
   }
-  const [key, {photos = PAGE, scroll = 0, view: id}] = [listKey(), entry()];
+  const [key, state] = [listKey(), entry()];
   shown.key = "";
   await run(async (signal) => {
-    const count = Math.max(PAGE, photos);
+    const count = Math.max(PAGE, isNew ? 0 : state.photos || 0);
     await (isEmpty(wanted) ? browse(wanted, signal, {count}) : find(wanted, signal, {typed, count}));
     shown.key = key;
     if (!isNew) {
-      scrollTo({top: scroll, behavior: "instant"});
-      viewById(id);
+      returnToPlace(state);
+      viewById(state.view);
     }
   });
 }

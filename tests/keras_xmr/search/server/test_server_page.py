@@ -511,8 +511,12 @@ def test_back_returns_to_the_place(page, many):
         page.until(f"return shown.hits.length > {before}")
         page.wait()
     page.run("scrollTo(0, document.documentElement.scrollHeight - 3000)")
-    page.until("return scrollY > 2000 && history.state?.scroll === scrollY")
-    count, middle = page.run("return [shown.hits.length, scrollY]")
+    page.until("return scrollY > 2000 && history.state?.place > 40")
+    page.wait()
+    page.run("savePlace()")
+    count, place, top = page.run(
+        "return [shown.hits.length, history.state.place, history.state.top]"
+    )
     page.run(f"likePhoto(shown.hits[Math.max(...{shown}) - 3].id)")
     page.until("return location.search.startsWith('?like=')")
     page.wait()
@@ -521,7 +525,8 @@ def test_back_returns_to_the_place(page, many):
     page.until("return location.search === ''")
     page.wait()
     assert page.run("return shown.hits.length") >= count
-    assert abs(page.run("return scrollY") - middle) < 2
+    picture = f"document.querySelector(`[data-place='{place}']`)"
+    assert abs(page.run(f"return {picture}.getBoundingClientRect().top") - top) < 2
     page.run("history.forward()")
     page.until("return location.search.startsWith('?like=')")
     page.wait()
