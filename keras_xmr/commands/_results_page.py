@@ -36,6 +36,8 @@ def lines(result: SearchResult) -> list[str]:
     notes = []
     if result.unknown_words:
         notes.append(f"Words that the model does not know: {', '.join(result.unknown_words)}.")
+    if untrained := [w for w in result.untrained_words if w.lower() not in result.unknown_words]:
+        notes.append(f"No training caption has {', '.join(untrained)}.")
     return [*notes, *result.notes]
 
 

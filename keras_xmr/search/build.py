@@ -8,6 +8,7 @@ import os
 import shutil
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from operator import attrgetter
@@ -24,6 +25,7 @@ from keras_xmr.search.photo_embedding import PhotoEmbedder
 from keras_xmr.search.photo_index import PHOTOS, REFERENCE, VERSION, PhotoIndex
 from keras_xmr.search.photos import FileState, Photo, find_photos, near_duplicates
 from keras_xmr.search.run_model import RunModel
+from keras_xmr.search.training_words import WORDS, encode_words
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import checksum, locked, remove_stale_temporaries
 from keras_xmr.utils.progress import Progress
@@ -124,7 +126,8 @@ def replace_index(fresh: Path, path: Path) -> None:
 
 def _remove_former_files(index: PhotoIndex) -> None:
     """Removes the files that the manifest of an index does not name; readers have theirs open."""
-    kept = {*index.content["files"], *index.content["reference"]}
+    content = index.content
+    kept = {*content["files"], *content["reference"], *content.get("words", ())}
     for path in index.path.glob("[0-9]*"):
         if path.name not in kept:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -160,6 +163,7 @@ class _Builder:
         self._check_calibration()
         if calibrate and self.content["answer_sets"] is None:
             self._calibrate()
+        self._write_training_words()
         self._load()
         self._embed(*self._compare())
         self._finish()
@@ -222,6 +226,23 @@ class _Builder:
         sets, reference = calibrate_run(self.model)
         writers = {REFERENCE: partial(_save_archive, reference)}
         self.content |= {"answer_sets": asdict(sets), "reference": self._write_files(writers)}
+
+    def _write_training_words(self) -> None:
+        """Writes the words of the training captions of the run, where its records have them."""
+        try:
+            if PhotoIndex(self.path, self.content).training_words is not None:
+                return
+        except UserError:
+            self.report.damaged += [self.path / name for name in self.content["words"]]
+        config, counts = self.model.config, {}
+        with suppress(UserError):
+            if config.data.is_prepared:
+                counts = dict(self.model.open_records().word_counts())
+        self.content.pop("words", None)
+        if counts:
+            content = encode_words(counts)
+            writers = {WORDS: lambda path: path.write_bytes(content)}
+            self.content["words"] = self._write_files(writers)
 
     def _load(self) -> None:
         """Reads the photos and their embeddings; if they are damaged, all are embedded again."""

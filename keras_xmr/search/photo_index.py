@@ -105,7 +105,7 @@ class PhotoIndex:
         Raises:
             UserError: If one is damaged.
         """
-        _ = self._arrays, self.ids, self.sample, self.reference
+        _ = self._arrays, self.ids, self.sample, self.reference, self.training_words
         if self.is_finished and len(self):
             _ = self.vectors
 
@@ -207,6 +207,20 @@ class PhotoIndex:
             verify(path, sha256)
             with np.load(path) as arrays:
                 return dict(arrays)
+
+    @cached_property
+    def training_words(self) -> frozenset[str] | None:
+        """Words of the training captions of the run; None if they are unknown.
+
+        Raises:
+            UserError: If their file is missing or damaged.
+        """
+        for name, sha256 in self.content.get("words", {}).items():
+            path = self.path / name
+            with _naming_damage(path, "writes its words"):
+                verify(path, sha256)
+                return frozenset(path.read_text("utf-8").split())
+        return None
 
     @cached_property
     def sample(self) -> dict[str, np.ndarray]:

@@ -183,6 +183,8 @@ class SearchResult:
         searched: Number of photos that passed the filters.
         answer: The answer set; None without a calibration for such a query.
         unknown_words: Words that the model does not know.
+        untrained_words: Words that say something about a photo, and that no training caption has,
+            if the index knows the words of these.
         certified: Whether no other photo can be among these or in the answer set, by the matcher
             of the model. None without a bound.
         notes: Further sentences.
@@ -193,6 +195,7 @@ class SearchResult:
     searched: int = 0
     answer: Answer | None = None
     unknown_words: tuple[str, ...] = ()
+    untrained_words: tuple[str, ...] = ()
     certified: bool | None = None
     notes: tuple[str, ...] = ()
     seconds: float = 0.0

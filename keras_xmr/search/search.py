@@ -26,6 +26,7 @@ from keras_xmr.search.query import (
     QueryError,
     SearchResult,
 )
+from keras_xmr.search.training_words import untrained_words
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.vectors import Arrays, chunks, concatenate, select
 
@@ -131,12 +132,15 @@ class Searcher:
     def _search(self, query: Query, count: int, allowed: np.ndarray) -> SearchResult:
         """Searches among some photos, at least one."""
         ranking = self._rank(query, count, allowed)
-        texts = (*query.texts, *query.unlike)
+        texts, trained = (*query.texts, *query.unlike), self.index.training_words
         return SearchResult(
             hits=tuple(self._hits(ranking, count)),
             searched=ranking.searched,
             answer=self._answer(ranking),
             unknown_words=tuple(dict.fromkeys(chain(*map(self.model.unknown_words, texts)))),
+            untrained_words=()
+            if trained is None
+            else tuple(dict.fromkeys(word for t in texts for word in untrained_words(t, trained))),
             certified=ranking.certified,
             notes=tuple(self._notes(ranking)),
         )

@@ -414,6 +414,12 @@ function summarise(result, typed) {
     row.append(make("span", {textContent: countText(result)}));
   }
   const notes = result.notes.filter((note) => note !== NOTHING);
+  const untrained = result.untrained_words.filter(
+    (word) => isWhole(word) && !result.unknown_words.includes(word.toLowerCase()));
+  if (untrained.length) {
+    const never = untrained.length === 1 ? "this word with a photo" : "these words with photos";
+    notes.unshift(`No training caption has ${quoted(untrained)}: the model never saw ${never}.`);
+  }
   byId("summary").append(row, make("p", {className: "quiet", textContent: notes.join(" ")}));
 }
 

@@ -257,6 +257,22 @@ def test_the_title_and_the_number_of_photos(page, service, monkeypatch):
         service.searcher = old
 
 
+def test_words_that_no_training_caption_has(page, service, monkeypatch):
+    words = frozenset({"red", "dog"})
+    monkeypatch.setitem(service.index.__dict__, "training_words", words)
+    page.open("/?q=red+dogs+giraffe")
+    assert page.text("#messages") == "Words that the model does not know: “dogs”, “giraffe”."
+    monkeypatch.setattr(StubEmbedder, "unknown_words", lambda self, text: ())
+    page.open("/?q=red+dogs+giraffe")
+    assert page.text("#messages") == ""
+    said = "No training caption has “giraffe”: the model never saw this word with a photo."
+    assert page.text("#summary .quiet") == said
+    page.open("/?q=zwei+Hunde")
+    assert "has “zwei”, “Hunde”: the model never saw these words" in page.text("#summary")
+    page.open("/?q=red+dogs")
+    assert page.text("#summary .quiet") == ""
+
+
 def test_without_days_there_are_no_filters_by_day(page):
     page.open("/?since=2021-01-01")
     assert len(page.all(".hit")) == 16, "nothing filters unseen"
