@@ -105,6 +105,7 @@ def merge_labels(config: Config, records: Records, path: Path) -> None:
 
     Raises:
         JudgementsError: If the labels cannot be read; nothing is written then.
+        UserError: If there are none.
     """
     split = config.audit.split
     truth = ground_truth(records, records.split(split), config.data.judgements)
@@ -113,6 +114,10 @@ def merge_labels(config: Config, records: Records, path: Path) -> None:
     if output.exists():
         before = _amended(before, read_graded_pairs(output, truth.image_ids, truth.caption_ids))
     labels = read_graded_pairs(path, truth.image_ids, truth.caption_ids)
+    if not labels.judged.nnz:
+        raise UserError(
+            f"{path} has no labels: label pairs on the page, press `save labels`, and use that file"
+        )
     after = _amended(before, labels)
     grades = after.grades.toarray()
     number = partial(np.format_float_positional, trim="-")

@@ -4,7 +4,8 @@ const pairs = [...document.querySelectorAll("article")];
 const key = `labels of ${location.pathname}`;
 let saved = true;
 let kept = true;
-let current = -1;
+let current = 0;
+const PAGE = 50;
 
 function idOf(pair) {
   return JSON.stringify([pair.dataset.image, pair.dataset.caption]);
@@ -73,20 +74,43 @@ function save() {
 }
 
 function count() {
-  document.getElementById("labelled").textContent = pairs.filter(labelled).length;
+  const labels = pairs.filter(labelled).length;
+  document.getElementById("labelled").textContent = labels;
+  document.getElementById("save").disabled = labels === 0;
 }
 
-function change() {
+function change(event) {
+  const pair = pairs.indexOf(event?.target.closest("article"));
+  if (pair >= 0) {
+    mark(pair);
+  }
   saved = false;
   keep();
   count();
 }
 
-function show(number) {
+/* The pair that keys label. */
+function mark(number) {
   pairs[current]?.classList.remove("current");
-  current = Math.min(Math.max(number, 0), pairs.length - 1);
+  current = Math.max(Math.min(number, pairs.length - 1), 0);
   pairs[current]?.classList.add("current");
+}
+
+/* Marks a pair, and shows the page that it is on. */
+function show(number) {
+  mark(number);
+  const first = current - (current % PAGE);
+  const end = Math.min(first + PAGE, pairs.length);
+  pairs.forEach((pair, at) => { pair.hidden = at < first || at >= end; });
+  document.getElementById("range").textContent = `${first + 1} to ${end}`;
+  document.getElementById("previous").disabled = first === 0;
+  document.getElementById("next").disabled = end === pairs.length;
   pairs[current]?.scrollIntoView({block: "nearest"});
+}
+
+function turn(pages) {
+  show(current - (current % PAGE) + pages * PAGE);
+  window.scrollTo(0, 0);
 }
 
 function press(event) {
@@ -98,7 +122,7 @@ function press(event) {
   const steps = {j: 1, k: -1};
   if (event.key in steps) {
     show(current + steps[event.key]);
-  } else if (event.key in kinds && current >= 0) {
+  } else if (event.key in kinds && pairs.length) {
     pairs[current].querySelector(`input[value=${kinds[event.key]}]`).checked = true;
     change();
     show(current + 1);
@@ -117,6 +141,11 @@ function enlarge(event) {
 
 restore();
 count();
+/* The first pair without a label; the page stays at its top, which says how it is used. */
+show(Math.max(pairs.findIndex((pair) => !labelled(pair)), 0));
+window.scrollTo?.(0, 0);
+document.getElementById("previous").addEventListener("click", () => turn(-1));
+document.getElementById("next").addEventListener("click", () => turn(1));
 document.getElementById("save").addEventListener("click", save);
 document.addEventListener("change", change);
 document.addEventListener("keydown", press);

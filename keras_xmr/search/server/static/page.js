@@ -407,7 +407,7 @@ function summarise(result, typed) {
   const isWhole = (word) => !(typed && shown.text.toLowerCase().endsWith(word.toLowerCase()));
   const unknown = result.unknown_words.filter(isWhole);
   if (unknown.length) {
-    say(quoted(unknown), "unsure", "Words that the model does not know:");
+    say(`${quoted(unknown)}.`, "unsure", "Words that the model does not know:");
   }
   const row = make("div", {className: "row"});
   if (result.hits.length) {

@@ -270,6 +270,8 @@ def test_from_two_runs_to_amended_judgements(tmp_path, capsys, monkeypatch, trai
     before = path.read_bytes()
     with pytest.raises(JudgementsError, match="unknown image"):
         audit_runs(runs[0].config, labels=labels_file(tmp_path, "x,y,1"))
+    with pytest.raises(UserError, match="has no labels: label pairs on the page"):
+        audit_runs(runs[0].config, labels=labels_file(tmp_path))
     assert path.read_bytes() == before
 
     audit_runs(runs[0].config)
