@@ -114,7 +114,7 @@ def merge_labels(config: Config, records: Records, path: Path) -> None:
     if output.exists():
         before = _amended(before, read_graded_pairs(output, truth.image_ids, truth.caption_ids))
     labels = read_graded_pairs(path, truth.image_ids, truth.caption_ids)
-    if not labels.judged.nnz:
+    if not judged_pairs([labels]).any():
         raise UserError(
             f"{path} has no labels: label pairs on the page, press `save labels`, and use that file"
         )
