@@ -83,11 +83,24 @@ class ImageOptions(Section):
                 f"store_side ({self.store_side}) must not be below resize ({self.resize}): "
                 "evaluation would see enlarged photos"
             )
+        self._check_effects()
         for name in ("crop_area", "cutout_area"):
             low, high = getattr(self, name)
             if low > high:
                 raise ValueError(f"{name} must be [smallest, largest]; got [{low}, {high}]")
         return self
+
+    def _check_effects(self) -> None:
+        """Refuses areas of an augmentation that is off."""
+        for area, is_off, remedy in (
+            ("crop_area", self.crop == "center", "crop 'center'; write crop: random_resized"),
+            ("cutout_area", self.cutout == 0, "cutout 0; write a value above 0"),
+        ):
+            default = type(self).model_fields[area].default
+            if is_off and getattr(self, area) != default:
+                raise ValueError(
+                    f"{area} has no effect with {remedy}, or {area}: {list(default)}, its default"
+                )
 
 
 class TextOptions(Section):

@@ -110,8 +110,8 @@ class Flickr30kSource(FolderSource):
 class CocoSource(FolderSource):
     """COCO Captions (Chen et al. 2015) with the splits of Karpathy and Fei-Fei (2015).
 
-    Labels are the object categories of the instance annotations, numbered from 0 in the order
-    of their COCO ids: 80 in COCO itself.
+    Labels are the object categories of all instance annotations together, numbered from 0 in the
+    order of their COCO ids: 80 in COCO itself.
     """
 
     label_kind: ClassVar[Literal["none", "class", "set"]] = "set"
@@ -186,23 +186,29 @@ class CocoSource(FolderSource):
 
     def _read_labels(self, problems: Problems) -> dict[str, set[int]]:
         """Reads the labels of every image with an instance, by its id."""
-        labels: dict[str, set[int]] = defaultdict(set)
+        categories: dict[str, set[int]] = defaultdict(set)
+        known: set[int] = set()
         for name in self.instances:
             path = self.root / name
             content = _annotation_file(path, _INSTANCES, ("annotations", "categories"))
-            categories = _parsed(
-                content["categories"], lambda c: _whole(c["id"]), f"{path} categories", problems
+            listed = set(
+                _parsed(
+                    content["categories"], lambda c: _whole(c["id"]), f"{path} categories", problems
+                )
             )
-            number = {category: position for position, category in enumerate(sorted(categories))}
+            known |= listed
             annotations = _parsed(
                 content["annotations"], _instance, f"{path} annotations", problems
             )
             for key, category in annotations:
-                if category in number:
-                    labels[key].add(number[category])
+                if category in listed:
+                    categories[key].add(category)
                 else:
                     problems.add("instance of an unknown category", f"{category} in {path}")
-        return labels
+        # One numbering for all files, which may list different categories.
+        number = {category: position for position, category in enumerate(sorted(known))}
+        labels = {key: {number[category] for category in its} for key, its in categories.items()}
+        return defaultdict(set, labels)
 
     def _order(
         self, images: dict[str, tuple[str, Split]], problems: Problems

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -31,6 +30,7 @@ from data_pipelines.sources.base import (
     visible_files,
 )
 from data_pipelines.sources.text_files import csv_rows, decode, json_rows, lines_of
+from keras_xmr.utils.json_entries import parse_json, values_of
 
 _CAPTIONS = (".txt", ".caption", ".json")
 _READ = PHOTO_SUFFIXES - RAW_SUFFIXES
@@ -101,7 +101,7 @@ class PhotoFolderSource(PhotosSource):
     recursively.
 
     Image generators are trained with such folders, and img2dataset writes them (`output_format:
-    files`). A text file has one caption per line; a JSON file has the key `caption` or `captions`,
+    files`). A text file has one caption per line; a JSON file has the keys `caption` or `captions`,
     a text or a list. The text file has precedence. Without either, captions are read from the
     metadata of the photo (XMP, IPTC, EXIF).
     """
@@ -194,18 +194,17 @@ def _read(path: Path) -> list[str]:
         ValueError: If its format does not fit its name.
     """
     text = decode(file_bytes(path))
-    texts = _values(json.loads(text)) if _kind(path) == ".json" else lines_of(text)
+    texts = _values(parse_json(text)) if _kind(path) == ".json" else lines_of(text)
     return [caption for caption in map(str.strip, texts) if caption]
 
 
 def _values(content: object) -> list[str]:
     """Returns the captions in the content of a JSON file."""
-    key = "captions" if isinstance(content, Mapping) and "captions" in content else "caption"
-    if not isinstance(content, Mapping) or key not in content:
+    if not isinstance(content, dict) or not {"caption", "captions"} & content.keys():
         raise ValueError("it is not a JSON object with the key `caption` or `captions`")
-    texts = content[key] if isinstance(content[key], list) else [content[key]]
+    texts = values_of(content, "caption", "captions")
     if not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"its {key} should be a text or a list of texts: {content[key]!r:.80}")
+        raise ValueError(f"its captions should be a text or a list of texts: {texts!r:.80}")
     return texts
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import importlib
-import json
 import tarfile
 import threading
 from bisect import bisect_right
@@ -32,6 +31,7 @@ from data_pipelines.sources.base import (
 )
 from data_pipelines.sources.text_files import decode
 from keras_xmr.utils.installing import install_command
+from keras_xmr.utils.json_entries import Repeated, parse_json, values_of
 
 _IMAGES = ("jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff")
 
@@ -101,7 +101,8 @@ class WebDatasetSource(ShardedSource):
     """Tar files of img2dataset: `000000000.jpg`, `.txt` and `.json` of each image.
 
     They are read by offset, and never unpacked. The key of an image is the common name of its files
-    up to the first dot. Images without a caption are skipped.
+    up to the first dot. Images without a caption are skipped. Of several files of an item of one
+    kind, and of several images, all but the first are skipped and counted.
     """
 
     name: Literal["webdataset"] = "webdataset"
@@ -150,27 +151,33 @@ class WebDatasetSource(ShardedSource):
     ) -> Iterator[tuple[str, tarfile.TarInfo, Any]]:
         """Yields the key, the image and the caption of every item; counts those without."""
         for key, members in groupby(filter(tarfile.TarInfo.isreg, tar), _key):
-            by_kind = {member.name.rpartition(".")[2].lower(): member for member in members}
-            image = next((by_kind[kind] for kind in _IMAGES if kind in by_kind), None)
-            if image is None:
+            by_kind: dict[str, tarfile.TarInfo] = {}
+            for member in members:
+                if by_kind.setdefault(_kind(member), member) is not member:
+                    problems.add("repeated file of an item", f"{member.name} in {path}")
+            images = [by_kind[kind] for kind in _IMAGES if kind in by_kind]
+            if not images:
                 problems.add("item without an image", f"{key} in {path}")
                 continue
+            for other in images[1:]:
+                problems.add("second image of an item", f"{other.name} in {path}")
             try:
                 caption = self._caption(tar, by_kind)
             except (ValueError, KeyError, RecursionError) as error:
                 problems.add("malformed caption", f"{key} in {path}: {error}")
             else:
-                yield key, image, caption
+                yield key, images[0], caption
 
     def _caption(self, tar: tarfile.TarFile, by_kind: dict[str, tarfile.TarInfo]) -> Any:
         if "txt" in by_kind:
             return decode(_bytes(tar, by_kind["txt"])).strip()
         if "json" not in by_kind:
             return []
-        content = json.loads(_bytes(tar, by_kind["json"]))
+        content = parse_json(_bytes(tar, by_kind["json"]))
         if not isinstance(content, dict):
             raise ValueError("not a JSON object")
-        return content[self.caption]
+        caption = content[self.caption]
+        return values_of(content, self.caption) if isinstance(caption, Repeated) else caption
 
 
 def _fault(path: Path, offset: int) -> str | None:
@@ -195,6 +202,10 @@ def _fault(path: Path, offset: int) -> str | None:
                     "read. Write every archive to a separate file, or copy it again if it is one"
                 )
     return None
+
+
+def _kind(member: tarfile.TarInfo) -> str:
+    return member.name.rpartition(".")[2].lower()
 
 
 def _key(member: tarfile.TarInfo) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import io
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -20,7 +19,7 @@ from data_pipelines.sources.base import (
     file_bytes,
 )
 from keras_xmr.utils import files
-from keras_xmr.utils.json_entries import is_text
+from keras_xmr.utils.json_entries import Repeated, is_text, join_lists, parse_json, values_of
 
 reading = partial(files.reading, error=SourceError, missing=MissingFileError)
 """Turns errors of reading a file into those of sources; see `keras_xmr.utils.files.reading`."""
@@ -83,7 +82,7 @@ def load_json(path: Path, holds: str) -> Any:
     with reading(path, holds):
         content = file_bytes(path)
     try:
-        return json.loads(content)
+        return join_lists(parse_json(content))
     except (ValueError, RecursionError) as error:
         raise SourceError(
             f"{path} is not valid JSON ({error}); it should hold {holds}. "
@@ -111,6 +110,8 @@ def json_rows(
 ) -> Iterator[tuple[int, dict[str, str]]]:
     """Yields the number of the entry and the fields, by column, of every caption of a JSON file.
 
+    A repeated key, and `caption` beside `captions`, lose no caption.
+
     Args:
         path: The file, UTF-8: a list of objects, an object per line (`.jsonl`), or one object that
             has a caption, several, or an object for each image.
@@ -125,27 +126,28 @@ def json_rows(
     lines = read_lines(path, needed)
     try:
         if path.suffix.lower() == ".jsonl":
-            items = [json.loads(line) for line in lines if line.strip()]
+            items = [parse_json(line) for line in lines if line.strip()]
         else:
-            items = json.loads("\n".join(lines))
+            items = parse_json("\n".join(lines))
     except (ValueError, RecursionError) as error:
         raise SourceError(f"{path} is not valid JSON ({error})") from None
     if isinstance(items, dict):
         items = [
             {image: key, **(value if isinstance(value, dict) else {caption: value})}
-            for key, value in items.items()
+            for key, values in items.items()
+            for value in (values if isinstance(values, Repeated) else [values])
         ]
     for number, item in enumerate(items if isinstance(items, list) else [items], 1):
         item = item if isinstance(item, dict) else {}
-        texts = item.get(caption, item.get(f"{caption}s"))
-        texts = texts if isinstance(texts, list) else [texts]
+        is_named = caption in item or f"{caption}s" in item
+        texts = values_of(item, caption, f"{caption}s") if is_named else [None]
         fields = {key: str(value) for key, value in item.items() if isinstance(value, str | int)}
         is_whole = {image, *more} <= fields.keys() and all(isinstance(t, str) for t in texts)
         if not is_whole:
             problems.add("malformed JSON entry", f"{path}: entry {number} needs {needed}")
             continue
         for text in texts:
-            yield number, {**fields, caption: text}
+            yield number, {**fields, caption: str(text)}
 
 
 def csv_rows(

@@ -15,7 +15,15 @@ from keras_xmr.judgements.formats import read_csv
 from keras_xmr.judgements.reading import JudgementsError, add_grade, reading
 from keras_xmr.judgements.relation import Judgements, multi_hot
 from keras_xmr.utils.files import atomic_write
-from keras_xmr.utils.json_entries import fault, identifier, is_text, karpathy_keys, string
+from keras_xmr.utils.json_entries import (
+    fault,
+    identifier,
+    is_text,
+    join_lists,
+    karpathy_keys,
+    parse_json,
+    string,
+)
 
 _LABELS = 1_000_000
 
@@ -247,7 +255,7 @@ def read_labels(path: Path, image_ids: Sequence[str]) -> list[tuple[int, ...]]:
 
 def _json(path: Path) -> dict[str, Any]:
     with reading(path, "JSON (CSV needs a name that ends in .csv)"):
-        content = json.loads(path.read_bytes())
+        content = join_lists(parse_json(path.read_bytes()))
     if not isinstance(content, dict):
         raise JudgementsError(f"{path} holds a {type(content).__name__}, not an object")
     return content

@@ -2,10 +2,53 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Any
+
+
+class Repeated(list[Any]):
+    """The values of a key that an object of a JSON file has more than once, in order."""
+
+
+def parse_json(content: str | bytes) -> Any:
+    """Parses JSON; the value of a repeated key of an object is `Repeated`, so that none is lost.
+
+    Raises:
+        ValueError: If it is not JSON.
+        RecursionError: If it is nested too deeply.
+    """
+    return json.loads(content, object_pairs_hook=_object)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(entry := dict(pairs)) == len(pairs):
+        return entry
+    values: dict[str, list[Any]] = {}
+    for key, value in pairs:
+        values.setdefault(key, []).append(value)
+    return {key: v[0] if len(v) == 1 else Repeated(v) for key, v in values.items()}
+
+
+def join_lists(content: Any) -> Any:
+    """Joins the lists of repeated keys of an object of a JSON file; other values stay."""
+    if not isinstance(content, dict):
+        return content
+    return {
+        key: [item for part in value for item in part]
+        if isinstance(value, Repeated) and all(isinstance(part, list) for part in value)
+        else value
+        for key, value in content.items()
+    }
+
+
+def values_of(entry: dict[str, Any], *keys: str) -> list[Any]:
+    """Returns all values of some keys of an object, also repeated ones and those in lists."""
+    values = [entry[key] for key in keys if key in entry]
+    single = [v for value in values for v in (value if isinstance(value, Repeated) else [value])]
+    return [v for value in single for v in (value if isinstance(value, list) else [value])]
 
 
 def identifier(value: Any) -> str:

@@ -116,6 +116,21 @@ def test_a_whole_photo_is_scaled_as_pillow_does(size, fit, interpolation):
     assert (gap > 0).mean() < 0.05
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"crop": "center", "crop_area": (0.5, 1.0)}, "crop_area has no effect with crop 'center'"),
+        ({"cutout": 0, "cutout_area": (0.1, 0.2)}, "cutout_area has no effect with cutout 0"),
+    ],
+)
+def test_areas_of_what_is_off_are_refused(options, says):
+    with pytest.raises(ValueError, match=says):
+        ImageOptions(**options)
+    on = ImageOptions(crop_area=(0.5, 1.0), cutout_area=(0.1, 0.2))
+    assert ImageOptions(**on.model_dump()) == on
+    ImageOptions(crop="center", cutout=0)
+
+
 def test_what_evaluation_sees_names_no_default():
     assert ImageOptions().seen == {"size": 224, "resize": 256}
     assert ImageOptions(fit="stretch").seen != ImageOptions(interpolation="bicubic").seen

@@ -42,6 +42,7 @@ from keras_xmr.utils.program import program
 _SHOWN = 20
 _Kind = TypeVar("_Kind", bound=BaseModel)
 _ABLATIONS = "ablations"
+_PATH = "a path is a text; put it in quotes"
 
 
 def override(key: str, value: Any) -> str:
@@ -301,7 +302,8 @@ def _explain(draft: Draft, error: Mapping[str, Any], of: int = 0) -> str:
     elif kind == "value_error":
         text = str(context["error"])
     else:
-        text = f"got {cut(repr(value))}: {error['msg'][:1].lower()}{error['msg'][1:]}"
+        message = _PATH if error["type"] == "path_type" else error["msg"]
+        text = f"got {cut(repr(value))}: {message[:1].lower()}{message[1:]}"
     return ": ".join(filter(None, (draft.place(key), dotted(key[of:]), text)))
 
 

@@ -334,6 +334,11 @@ class RunFolder:
             return _Summary(steps=0)
         try:
             return _Summary.model_validate_json(self.done.read_bytes())
+        except OSError as error:
+            raise UserError(
+                f"{self.done} cannot be read: {error.strerror}. Copy it back, or remove it and run "
+                "the command `train`, which writes it again"
+            ) from None
         except ValidationError as error:
             fault = error.errors()[0]
             where = "".join(f"{key}: " for key in fault["loc"])
@@ -406,16 +411,17 @@ def load_run(folder: Path, overrides: Sequence[str] = ()) -> Config:
         overrides: Changes, as `load_config` takes them.
 
     Raises:
-        ConfigError: If the folder is not that of a run, or has been renamed.
+        ConfigError: If the folder is not that of a run.
     """
     folder = folder if folder.name else folder.absolute()
     path = folder / "config.yaml"
     if not path.is_file():
         raise ConfigError(f"{folder} holds no run (no config.yaml); a run is in {_RUNS}")
-    # The folder may have been moved as a whole since, or be named from elsewhere.
-    config = load_config(path, overrides).model_copy(update={"output": folder.parent})
-    if config.folder != folder:
-        raise ConfigError(f"{folder} holds the run {config.name!r}; a run is in {_RUNS}")
+    if any(change.partition("=")[0].strip() in ("name", "output") for change in overrides):
+        raise ConfigError(f"{folder}: a run has the name and the place of its folder; copy that")
+    # The folder may have been moved, copied or renamed since, or be named from elsewhere.
+    place = {"output": folder.parent, "name": folder.name}
+    config = load_config(path, overrides).model_copy(update=place)
     RunFolder(config).check_trained(load_config(path) if overrides else config)
     return config
 

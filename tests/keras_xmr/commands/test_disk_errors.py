@@ -16,7 +16,7 @@ from finished_runs import finished_run
 from keras_xmr.commands import _cli as cli
 from keras_xmr.commands._comparison import compare
 from keras_xmr.commands._ensemble import _claim
-from keras_xmr.commands._options import do
+from keras_xmr.commands._options import new_experiment
 from keras_xmr.experiments.config.loader import ConfigError, find_config, load_config
 from keras_xmr.experiments.config.schema import RelevanceOptions
 from keras_xmr.experiments.evaluation import external_scores
@@ -172,13 +172,13 @@ def test_a_run_that_has_no_place_is_refused(in_the_way, monkeypatch, capsys, arg
 
 
 def test_what_is_cheap_to_look_at_is_looked_at_before_tensorflow(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "keras_xmr.commands._steps", None)
+    monkeypatch.setitem(sys.modules, "keras_xmr.experiments.experiment", None)
     monkeypatch.chdir(tmp_path)
     nowhere = load_config(find_config("csv_pcme"), ["data.source.root=nowhere"])
     with pytest.raises(UserError, match=r"nowhere does not exist; data.source.root names"):
-        do(nowhere, "all")
+        new_experiment(nowhere, records=True, trains=True)
     finished_run(tmp_path, "taken", 0, 1.0)
     other = load_config(find_config("scenes_vsepp"), [f"output={tmp_path}", "name=taken"])
-    for step in ("all", "train"):
+    for records in (True, False):
         with pytest.raises(ConfigError, match="taken holds a run with another config"):
-            do(other, step)
+            new_experiment(other, records=records, trains=True)

@@ -41,6 +41,8 @@ def test_a_wrong_change_names_its_key():
         Experiment("csv_pcme", {"train.batch_sise": 8})
     with pytest.raises(ConfigError, match="neither a file nor the name of a config"):
         Experiment("csv_pcmee")
+    with pytest.raises(ConfigError, match="got 64: a path is a text; put it in quotes"):
+        Experiment("csv_pcme", {"data.records": 64})
     loaded = load_config(find_config("scenes_pcme"))
     assert Experiment(loaded).config is loaded
     with pytest.raises(ArgumentError, match="changes need a config by its name or file"):

@@ -208,15 +208,26 @@ def test_a_folder_that_holds_no_run_is_told_before_tensorflow_is_imported(tmp_pa
     assert "holds no run" in done.stderr
 
 
-def test_a_run_is_read_from_its_folder_and_keeps_its_name(tmp_path):
+def test_a_run_is_read_from_its_folder_whose_name_it_has(tmp_path):
     config = models.tiny_config(tmp_path)
     for folder in (config.folder, tmp_path / "renamed"):
         folder.mkdir(parents=True)
         (folder / "config.yaml").write_text(dump_config(config))
     assert load_run(config.folder) == config
     assert load_run(config.folder, ["audit.pairs=3"]).audit.pairs == 3
-    with pytest.raises(ConfigError, match="holds the run 'scenes_pcme'"):
-        load_run(tmp_path / "renamed")
+    copied = load_run(tmp_path / "renamed")
+    assert (copied.name, copied.folder) == ("renamed", tmp_path / "renamed")
+    assert copied.model == config.model
+    with pytest.raises(ConfigError, match="a run has the name and the place of its folder"):
+        load_run(config.folder, ["name=other"])
+
+
+def test_a_folder_in_place_of_the_summary_of_a_training_is_said(tmp_path):
+    config = models.tiny_config(tmp_path)
+    (config.folder / "training.json").mkdir(parents=True)
+    (config.folder / "config.yaml").write_text(dump_config(config))
+    with pytest.raises(UserError, match=r"training\.json cannot be read: Is a directory"):
+        load_run(config.folder)
 
 
 @pytest.mark.slow

@@ -279,5 +279,7 @@ def test_a_training_tries_its_parts_before_anything_else(package):
 def test_missing_files_are_told_before_anything_is_prepared(tmp_path, monkeypatch, name, key, says):
     monkeypatch.setattr(Experiment, "prepare", lambda self: pytest.fail("prepared"))
     given = [f"{key}={tmp_path}/none", f"output={tmp_path}", f"data.records={tmp_path}/records"]
+    if not name.startswith("scenes"):
+        given.append(f"data.source.root={tmp_path}")
     with pytest.raises(ConfigError, match=rf"{key}: .*{says}"):
-        Experiment(load_config(find_config(name), given)).all()
+        Experiment(load_config(find_config(name), given)).run()

@@ -58,7 +58,7 @@ def test_it_begins_with_the_weights_and_the_words_of_the_run(trained, tmp_path, 
 def test_what_it_cannot_begin_with_is_said_before_anything_is_done(trained, tmp_path):
     nowhere = f"train.initial_weights={tmp_path / 'nowhere'}"
     with pytest.raises(ConfigError, match=r"^train\.initial_weights: .*nowhere holds no run"):
-        tuned(trained, tmp_path, nowhere).all()
+        tuned(trained, tmp_path, nowhere).run()
     other = tuned(trained, tmp_path, "model.dimension=14")
     with pytest.raises(ConfigError, match=r"has another model \(model\.dimension\)"):
         check_initial_weights(other.config)
