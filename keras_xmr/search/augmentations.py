@@ -12,7 +12,6 @@ With mean mu, variances v = sigma^2 and D dimensions, G of the gallery and Q of 
 | --- | --- | --- | --- |
 | mean_cosine | mu / abs(mu) | mu / abs(mu) | D |
 | mean_l2 | mu, -abs(mu)^2 / 2 | mu, 1 | D + 1 |
-| order | mu, -abs(mu)^2 / 2, sum mu | mu, 1, s | D + 2 |
 | closed_form_sampled | mu, -(abs(mu)^2 + sum v) / 2 | mu, 1 | D + 1 |
 | wasserstein | mu, sigma, -(abs(mu)^2 + abs(sigma)^2) / 2 | mu, sigma, 1 | 2 D + 1 |
 | kl_to_query | v + mu^2, mu, sum log v | -1 / v, 2 mu / v, 1 | 2 D + 1 |
@@ -27,9 +26,8 @@ With mean mu, variances v = sigma^2 and D dimensions, G of the gallery and Q of 
 | set_means | mean of points of length 1 | mean of points of length 1 | D |
 | token_means | mean of the tokens, of length 1 | mean of the tokens, of length 1 | D |
 
-t and l are the temperature and the scale of the matcher, and s follows from how large the numbers
-of the gallery are. Closed-form sampled distance: Chun 2024, Eq. 1; Mahalanobis: Wang et al. 2023,
-Eq. 4.
+t and l are the temperature and the scale of the matcher. Closed-form sampled distance: Chun 2024,
+Eq. 1; Mahalanobis: Wang et al. 2023, Eq. 4.
 """
 
 from __future__ import annotations
@@ -165,16 +163,6 @@ def _smoothed(embedding: Arrays, reference: Reference) -> np.ndarray:
     return _signs(_precisions(embedding, _variance(embedding) + spread))
 
 
-def _below(embedding: Arrays, reference: Reference) -> np.ndarray:
-    """Of max(0, x)^2 = (x^2 + x |x|) / 2, x |x| is replaced by the line that fits best.
-
-    For x = query - image with normal coordinates its slope is E |x|^3 / E x^2.
-    """
-    mean = embedding["mean"]
-    spread = np.mean(reference.sample["mean"] ** 2) + np.mean(mean**2, axis=1, keepdims=True)
-    return _join(_add_one(mean), 0.5 * np.sqrt(8.0 / np.pi * spread))
-
-
 def _points(embedding: Arrays) -> np.ndarray:
     points = embedding["points"] if "points" in embedding else embedding["mean"][:, None]
     return unit_rows(points)
@@ -197,9 +185,6 @@ def _squared_samples(embedding: Arrays) -> np.ndarray:
 AUGMENTATIONS: Mapping[str, Augmentation] = {
     "mean_cosine": Augmentation(lambda g: unit_rows(g["mean"]), lambda q, _: unit_rows(q["mean"])),
     "mean_l2": Augmentation(lambda g: _near(g["mean"]), lambda q, _: _add_one(q["mean"])),
-    "order": Augmentation(
-        lambda g: _join(_near(g["mean"]), g["mean"].sum(axis=-1, keepdims=True)), _below
-    ),
     "closed_form_sampled": Augmentation(_closed_form, lambda q, _: _add_one(q["mean"])),
     "wasserstein": Augmentation(
         lambda g: _near(_mean_and_sigma(g)), lambda q, _: _add_one(_mean_and_sigma(q))

@@ -1,8 +1,8 @@
 """Figures of the tables in README and docs/results are of tracked tables and ranks.
 
 The numbers of a printed row are in one row of a CSV file in docs, in the recalls of one method by
-its tracked ranks, or in a file of figures. `docs/results/birds.md` and `benchmarks.md` are printed
-from their CSV files whole.
+its tracked ranks, or in one line of a file of figures, all rounded alike. `docs/results/birds.md`
+and `benchmarks.md` are printed from their CSV files whole.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import csv
 import json
 import re
 from collections import Counter, defaultdict
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 from benchmark_modules import benchmark
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "studies" / "results"
 PAGES = [ROOT / "README.md", *(ROOT / "docs/results" / f"{n}.md" for n in ("flickr8k", "scenes"))]
 PAGES += [
@@ -79,8 +80,10 @@ def tracked() -> list[set[str]]:
     for name in ("flickr8k_methods", "flickr8k_curve", "flickr8k_equal_features", "later_methods"):
         rows += recalls_of_ranks(RESULTS / f"{name}.jsonl").values()
     for path in RESULTS.glob("flickr8k_people_*.jsonl"):
-        values = re.findall(r"\d+\.\d+(?:e-\d+)?|\d+", path.read_text("utf-8"))
-        rows.append({f"{float(v) * f:.{d}f}" for v in values for f in (1, 100) for d in (0, 2, 3)})
+        for line in map(json.loads, path.read_text("utf-8").splitlines()):
+            values = [line[name] for name in ("value", "low", "high") if line.get(name) is not None]
+            for factor, digits in product((1, 100), (0, 1, 2, 3)):
+                rows.append({f"{value * factor:.{digits}f}" for value in values})
     return rows
 
 

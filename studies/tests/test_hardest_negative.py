@@ -14,7 +14,7 @@ from benchmark_modules import benchmark
 from keras_xmr.losses import NTXent, ProbabilisticMatching, SmoothAP, Triplet
 
 study = benchmark("hardest_negative", "studies")
-TABLES = Path(__file__).parents[1] / "docs" / "tables"
+TABLES = Path(__file__).parents[2] / "docs" / "tables"
 
 LOSSES = {
     "triplet, hardest": Triplet(mining="hardest", reduction="mean"),

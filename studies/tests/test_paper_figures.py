@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
-sys.path.append(str(Path(__file__).parents[1] / "studies"))
+sys.path.append(str(Path(__file__).parents[2] / "studies"))
 
 import paper_figures
 
