@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -66,6 +66,7 @@ class Backend(abc.ABC):
         self.options: dict[str, Any] = {**self.DEFAULTS, **options}
         # The ids of all stored items, in their order, and which of them are not removed.
         self._ids, self._kept = np.empty(0, np.int64), np.empty(0, bool)
+        self._counted = self._kept, 0
         self._written = 0
 
     @classmethod
@@ -107,7 +108,10 @@ class Backend(abc.ABC):
         return np.sort(self._ids[self._kept])
 
     def __len__(self) -> int:
-        return int(self._kept.sum())
+        # Counting is as long as a search in a graph.
+        if self._counted[0] is not self._kept:
+            self._counted = self._kept, int(np.count_nonzero(self._kept))
+        return self._counted[1]
 
     def begin(self, count: int, sample: Callable[[int], np.ndarray]) -> None:
         """Trains on a sample before the first items are added; nothing by default.
@@ -259,6 +263,9 @@ class DamagedError(BackendError):
 _BLOCK = 1 << 22
 """Numbers per block of vectors: 16 MB of float32."""
 
+_SLACK = 1024
+"""Number of candidates of a query, beyond twice the results, before the worst are left out."""
+
 _FEW = 2
 """Maximum number of rows of queries for which vectors are streamed, if they exceed the cache."""
 
@@ -290,19 +297,21 @@ class Exact(Backend):
         self._vectors = np.concatenate([self._vectors, vectors])
 
     def search(self, queries: np.ndarray, k: int, allowed: np.ndarray | None = None) -> Neighbours:
-        nearest, keep = no_neighbours(queries, k), self.find_kept(allowed)
+        keep = self.find_kept(allowed)
+        is_all = keep is self._kept and len(self) == len(self._ids)
+        best_of = [Best(k) for _ in queries]
         numbers = len(self._ids) * math.prod(self.shape)
         streamed = numbers > _BLOCK and queries.shape[0] * queries.shape[1] <= _FEW
         size, vectors = max(1, _BLOCK // math.prod(self.shape)), np.asarray(self._vectors)
         for begin in range(0, len(vectors), size):
             block = slice(begin, begin + size)
-            if not keep[block].any():
+            if not (is_all or keep[block].any()):
                 continue
+            kept = None if is_all else keep[block]
             scores = inner_products(queries, vectors[block], streamed)
-            if not keep[block].all():
-                scores[:, ~keep[block]] = -np.inf
-            nearest = _merge(nearest, self._ids[block], scores, k)
-        return nearest
+            for found, row in zip(best_of, scores, strict=True):
+                found.add(self._ids[block], row, kept)
+        return collect(best_of, k)
 
     def store(self) -> tuple[dict[str, Any], Container[str]]:
         if not self._kept.all():
@@ -334,18 +343,64 @@ def inner_products(queries: np.ndarray, vectors: np.ndarray, streamed: bool = Fa
     return products.reshape(num_queries, query_rows, items, rows).max(axis=(1, 3))
 
 
-def _merge(nearest: Neighbours, ids: np.ndarray, scores: np.ndarray, k: int) -> Neighbours:
-    """Merges the nearest items of earlier blocks with those of a block."""
-    # Most blocks have next to no item that is better than the worst of `nearest`.
-    better = np.flatnonzero((scores >= nearest.scores[:, -1:]).any(axis=0))
-    ids, scores = ids[better], scores[:, better]
-    if scores.shape[1] > k:
-        top = np.argpartition(scores, -k, axis=1)[:, -k:]
-        scores, ids_of = np.take_along_axis(scores, top, axis=1), ids[top]
-    else:
-        ids_of = np.broadcast_to(ids, scores.shape)
-    return best(
-        np.concatenate([nearest.ids, ids_of], axis=1),
-        np.concatenate([nearest.scores, scores], axis=1),
-        k,
-    )
+class Best:
+    """The items of one query with the largest scores, of all that were added.
+
+    Most items of a large index are worse than the k best before them, and are left out at once.
+
+    Args:
+        k: Number of items.
+    """
+
+    def __init__(self, k: int) -> None:
+        self._k = k
+        self._ids: list[np.ndarray] = []
+        self._scores: list[np.ndarray] = []
+        self._size, self._least = 0, np.float32(-np.inf)
+
+    def add(self, ids: np.ndarray, scores: np.ndarray, kept: np.ndarray | None = None) -> None:
+        """Adds items.
+
+        Args:
+            ids: Int64 (N,).
+            scores: Float32 (N,).
+            kept: Which of them may be found, bool (N,); None for all.
+        """
+        places = np.flatnonzero(scores >= self._least)
+        if kept is not None:
+            places = places[kept[places]]
+        self._ids.append(ids[places])
+        self._scores.append(scores[places])
+        self._size += len(places)
+        if self._size > 2 * self._k + _SLACK:
+            self._shrink()
+
+    def sorted(self) -> tuple[np.ndarray, np.ndarray]:
+        """Returns ids and scores of at most k items, the best first; see `best`."""
+        self._shrink()
+        ids, scores = np.concatenate(self._ids), np.concatenate(self._scores)
+        order = np.lexsort((ids, -scores))[: self._k]
+        return ids[order], scores[order]
+
+    def _shrink(self) -> None:
+        """Leaves out items that are worse than the k best."""
+        ids = np.concatenate([np.empty(0, np.int64), *self._ids])
+        scores = np.concatenate([np.empty(0, np.float32), *self._scores])
+        if len(scores) > self._k:
+            self._least = np.partition(scores, -self._k)[-self._k]
+            better = scores >= self._least
+            ids, scores = ids[better], scores[better]
+        if len(scores) > 2 * self._k + _SLACK:  # Many are equal.
+            order = np.lexsort((ids, -scores))[: self._k]
+            ids, scores = ids[order], scores[order]
+        self._ids, self._scores, self._size = [ids], [scores], len(ids)
+
+
+def collect(best_of: Sequence[Best], k: int) -> Neighbours:
+    """Returns the k best items of each query, of which there may be fewer."""
+    ids = np.full((len(best_of), k), -1, np.int64)
+    scores = np.full(ids.shape, -np.inf, np.float32)
+    for row, found in enumerate(best_of):
+        some_ids, some_scores = found.sorted()
+        ids[row, : len(some_ids)], scores[row, : len(some_ids)] = some_ids, some_scores
+    return Neighbours(ids, scores)

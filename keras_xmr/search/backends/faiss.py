@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 import faiss
@@ -33,6 +34,12 @@ class _Faiss(Backend):
     """
 
     _index: Any = None
+    _packed: tuple[np.ndarray, Any] | None = None
+
+    def __init__(self, folder: Path, shape: tuple[int, ...], **options: Any) -> None:
+        super().__init__(folder, shape, **options)
+        # Those of searches without a filter: making them takes a tenth of a search.
+        self._plain: dict[tuple[int, ...], Any] = {}
 
     def _make(self, vectors: np.ndarray, count: int) -> Any:
         """Makes an empty faiss index for `count` rows, trained on vectors (rows, D) if needed."""
@@ -67,22 +74,41 @@ class _Faiss(Backend):
 
     def search(self, queries: np.ndarray, k: int, allowed: np.ndarray | None = None) -> Neighbours:
         keep, rows = self.find_kept(allowed), self.shape[0]
-        count = int(keep.sum()) * rows
+        count = (len(self) if allowed is None else int(keep.sum())) * rows
         if not count:
             return no_neighbours(queries, k)
         if allowed is not None and count <= _FEW:
             scores = inner_products(queries, self._vectors(keep))
             return best(np.broadcast_to(self._ids[keep], scores.shape), scores, k)
         wanted = min(k * rows, count)
-        packed = np.packbits(self._rows(keep), bitorder="little")
-        parameters = self._parameters(faiss.IDSelectorBitmap(packed), wanted)
+        selector = self._selector(keep)
+        key = (wanted, *self.options.values())
+        if selector is not None:
+            parameters = self._parameters(selector, wanted)
+        elif (parameters := self._plain.get(key)) is None:
+            parameters = self._plain[key] = self._parameters(None, wanted)
         flat = np.ascontiguousarray(queries.reshape(-1, self.shape[1]), np.float32)
         scores, places = self._index.search(flat, wanted, params=parameters)
+        is_one = queries.shape[1] == rows == 1
+        if is_one and wanted == k and places[:, -1].min() >= 0 and _is_strict(scores):
+            return Neighbours(self._ids[places], scores)
         ids = np.where(places < 0, -1, self._ids[places // rows])
         scores = np.where(places < 0, -np.inf, scores).astype(np.float32)
         # With a row of an item, and of a query, each item occurs once.
-        chosen = best if queries.shape[1] == rows == 1 else best_items
+        chosen = best if is_one else best_items
         return chosen(ids.reshape(len(queries), -1), scores.reshape(len(queries), -1), k)
+
+    def _selector(self, keep: np.ndarray) -> Any:
+        """Returns the selector of the rows of some items; None for all, which is faster."""
+        if len(self) == len(self._ids) and keep is self._kept:
+            return None
+        known = self._packed
+        if known is None or known[0] is not keep:
+            packed = np.packbits(self._rows(keep), bitorder="little")
+            known = keep, faiss.IDSelectorBitmap(packed)
+            if keep is self._kept:
+                self._packed = known
+        return known[1]
 
     def _rows(self, keep: np.ndarray) -> np.ndarray:
         """Returns the rows of some items, as bool."""
@@ -112,12 +138,18 @@ class _Faiss(Backend):
     def close(self) -> None:
         self._index = None
         self._ids, self._kept = self._ids[:0], self._kept[:0]
+        self._packed = None
 
     def _compact(self) -> None:
         """Rebuilds the index from the items that are kept."""
         ids, vectors = self._ids[self._kept], self._vectors(self._kept)
         self.close()
         self.add(ids, vectors)
+
+
+def _is_strict(scores: np.ndarray) -> bool:
+    """Whether scores of faiss, the best first, have no ties, which are to be in order of ids."""
+    return bool((scores[:, 1:] < scores[:, :-1]).all())
 
 
 class HNSW(_Faiss):
