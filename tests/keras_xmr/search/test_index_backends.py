@@ -49,6 +49,43 @@ def filled(kind, folder, count=400, rows=1, **options):
     return backend, ids
 
 
+@pytest.mark.parametrize("values", [2, 1000])
+@pytest.mark.parametrize("k", [1, 7, 60])
+def test_the_best_of_blocks_are_those_of_all_with_ties_by_id(values, k):
+    random = np.random.default_rng(values + k)
+    ids = random.permutation(9000)
+    scores = random.integers(0, values, 9000).astype(np.float32)
+    kept = random.random(9000) < 0.7
+    for only in (None, kept):
+        found = base.Best(k)
+        for begin in range(0, 9000, 500):
+            block = slice(begin, begin + 500)
+            found.add(ids[block], scores[block], None if only is None else only[block])
+        some = np.arange(9000) if only is None else np.flatnonzero(only)
+        order = some[np.lexsort((ids[some], -scores[some]))][:k]
+        nearest = base.collect([found], k + 3)
+        assert nearest.ids[0].tolist() == [*ids[order], -1, -1, -1]
+        assert nearest.scores[0, :k].tolist() == scores[order].tolist()
+
+
+def test_ties_of_the_graph_are_in_the_order_of_ids(tmp_path):
+    """Also without a filter, where the results of faiss are taken as they are."""
+    pytest.importorskip("faiss")
+    backend = backend_class("faiss_hnsw")(tmp_path, (1, WIDTH))
+    items = np.repeat(vectors(20), 5, axis=0)
+    ids = np.random.default_rng(3).permutation(100)
+    backend.add(ids, items)
+    query = items[:1]
+    every = backend.search(query, 5)
+    same = np.isclose(every.scores[0], every.scores[0, 0])
+    assert same.all()
+    assert every.ids[0].tolist() == sorted(every.ids[0])
+    assert backend._plain, "no filter, no selector"
+    assert backend.search(query, 5, np.arange(100)).ids.tolist() == every.ids.tolist()
+    backend.remove(every.ids[0, :2])
+    assert set(every.ids[0, :2]).isdisjoint(backend.search(query, 5).ids[0])
+
+
 def brute_force(ids, items, queries, k):
     scores = np.einsum("qad,nbd->qnab", queries, items).max(axis=(2, 3))
     return ids[np.argsort(-scores, axis=1)[:, :k]]
