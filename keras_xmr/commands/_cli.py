@@ -49,7 +49,11 @@ commands (details: keras-xmr COMMAND --help):
 
 examples:
   keras-xmr demo
-  keras-xmr --config configs/coco_pcme.yaml --set data.source.root=/data/coco
+  keras-xmr --config=csv_pretrained --set data.source.root=my_photos
+  keras-xmr index --run=saved_models/csv_pretrained --images=my_photos
+  keras-xmr search 'two dogs in the snow'
+  keras-xmr serve
+  keras-xmr --config=coco_pcme --set data.source.root=/data/coco
   keras-xmr evaluate --run=saved_models/coco_pcme --set evaluation.folds=5
   keras-xmr evaluate --scores=clip.npy --ground-truth=captions_val2014.json
   keras-xmr compare --configs=scenes_vsepp,scenes_pcme --seeds=0,1,2

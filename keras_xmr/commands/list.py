@@ -14,6 +14,7 @@ import re
 import textwrap
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from keras_xmr.experiments.config.differences import differences
@@ -35,7 +36,10 @@ from keras_xmr.utils.messages import cut, nearest
 
 SEVERAL_WORKERS = True
 
-_WIDTH = 100
+_WIDTH, _ALL = 100, "*"
+
+_FIRST = "csv_pretrained"
+"""The config that the tutorial begins with."""
 
 # Parts of names for the data and the encoders.
 _NOT_ON_SCENES = ("bert", "pretrained", "regions", "seen")
@@ -56,7 +60,7 @@ _ON_SCENES = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     one = parser.add_mutually_exclusive_group()
-    one.add_argument("pattern", nargs="?", default="*", help="such as 'coco_*'")
+    one.add_argument("pattern", nargs="?", default=_ALL, help="such as 'coco_*'")
     one.add_argument(
         "--paper",
         metavar="NAMEYEAR",
@@ -72,8 +76,23 @@ def run(arguments: argparse.Namespace) -> None:
         return
     paths = find_configs(arguments.pattern)
     width = max(len(config_name(path)) for path in paths)
-    for path in paths:
-        print(f"{config_name(path):<{width}}  {config_title(path)}")
+    if arguments.pattern != _ALL:
+        print("\n".join(_row(path, width) for path in paths))
+        return
+    own = sorted(filter(_is_for_own_photos, paths), key=lambda p: (config_name(p) != _FIRST, p))
+    others = [path for path in paths if path not in own]
+    print("Your own photos and captions:\n")
+    print("\n".join(_row(path, width) for path in own))
+    print("\nData sets and papers, and further methods:\n")
+    print("\n".join(_row(path, width) for path in others))
+
+
+def _row(path: Path, width: int) -> str:
+    return f"{config_name(path):<{width}}  {config_title(path)}"
+
+
+def _is_for_own_photos(path: Path) -> bool:
+    return "your own photos" in config_title(path).lower()
 
 
 def _list_paper(name: str) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Converts the data of a config to TFRecord files (the records), and reports on the data.
 
 examples:
-  keras-xmr prepare --config configs/csv_pcme.yaml --set data.source.root=my_photos
+  keras-xmr prepare --config=csv_pcme --set data.source.root=my_photos
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ a run that was interrupted. Several machines train together if TF_CONFIG names t
 (docs/how_to/many_machines.md).
 
 examples:
-  keras-xmr run --config configs/coco_pcme.yaml --set data.source.root=/data/coco
-  keras-xmr --config coco_pcme --set name=small_batches --set train.batch_size=64
+  keras-xmr run --config=coco_pcme --set data.source.root=/data/coco
+  keras-xmr --config=coco_pcme --set name=small_batches --set train.batch_size=64
 """
 
 from __future__ import annotations

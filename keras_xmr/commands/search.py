@@ -22,6 +22,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from data_pipelines.photo_files import UnreadableError
 from data_pipelines.sources.text_files import lines_of
 from keras_xmr.commands._options import (
     add_index,
@@ -87,7 +88,10 @@ def run(arguments: argparse.Namespace) -> None:
     filters = Filters(arguments.folder, arguments.since, arguments.until, tuple(arguments.tag))
     path = find_index(arguments)
     index = PhotoIndex.open(path)
-    import_tensorflow()
+    for _, query in queries:
+        query.check()
+    if len(filters.allowed(index)):
+        import_tensorflow()
     searcher = Searcher(index, arguments.run, compiled=len(queries) > 1)
     answers = [
         (title, searcher.search(query, arguments.results, filters)) for title, query in queries
@@ -171,7 +175,7 @@ def _queries(arguments: argparse.Namespace) -> Iterator[tuple[str, Query]]:
 
     unlike = tuple(arguments.unlike)
     if arguments.queries is None:
-        images = tuple(_bytes(path) for path in arguments.image)
+        images = tuple(_image(path) for path in arguments.image)
         parts = [*arguments.texts, *(str(path) for path in arguments.image)]
         title = " + ".join(parts) + "".join(f", not {text}" for text in unlike)
         yield title, Query(texts=tuple(arguments.texts), images=images, unlike=unlike)
@@ -204,6 +208,18 @@ def _texts(path: Path) -> list[str]:
     if bad:
         _LOGGER.warning("%d of %d queries skipped", len(bad), len(bad) + len(texts))
     return texts
+
+
+def _image(path: Path) -> bytes:
+    """The bytes of an image file, which can be decoded."""
+    from data_pipelines.pixels import read_pixels
+
+    data = _bytes(path)
+    try:
+        read_pixels(data, str(path))
+    except UnreadableError as error:
+        raise UserError(f"--image: {error}") from None
+    return data
 
 
 def _bytes(path: Path) -> bytes:

@@ -216,10 +216,12 @@ class _Builder:
             has_captions = has_validation(self.model)
         except RecordsError as error:
             raise RecordsError(f"{error}. --no-answer-sets builds an index without them") from None
+        if not self.model.config.data.is_prepared:
+            return  # A published model: its user has no captions, and asks for no calibration.
         if not has_captions:
             _LOGGER.warning(
-                "not calibrated, so searches have no answer sets: that takes captions of some "
-                "photos, and %s has none for validation",
+                "searches have no prediction sets: these need captions of some photos for "
+                "validation, and %s has none",
                 self.model.config.data.records,
             )
             return

@@ -160,10 +160,23 @@ def test_a_reader_that_has_enough_is_no_error():
     assert (done.returncode, done.stderr) == (1, b"")
 
 
+def test_the_help_begins_with_what_one_does_with_photos(capsys):
+    cli.main(["main.py", "--help"])
+    text = capsys.readouterr().out
+    for command in ("index", "search", "serve"):
+        assert re.search(rf"^  \S.* {command}\b", text.partition("examples:")[2], re.M), command
+    for name in command_names():
+        assert "configs/" not in (load_command(name).__doc__ or "") + text, name
+
+
 def test_list_shows_every_config(capsys):
     cli.main(["main.py", "list"])
-    shown = {line.split()[0] for line in capsys.readouterr().out.splitlines() if line}
-    assert set(packaged_configs()) <= shown
+    lines = capsys.readouterr().out.splitlines()
+    assert set(packaged_configs()) <= {line.split()[0] for line in lines if line}
+    first = [line.split()[0] for line in lines[: lines.index("", 2)] if line][1:]
+    assert first[0] == "csv_pretrained"
+    assert {"csv_pcme", "csv_clip_nt_xent"} <= set(first)
+    assert all(name.startswith("csv_") for name in first)
     cli.main(["main.py", "list", "cub_*"])
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == sorted(

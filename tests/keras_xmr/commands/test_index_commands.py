@@ -295,3 +295,27 @@ def test_days_are_checked(call, day, capsys):
     with pytest.raises(SystemExit):
         call(search, "--index=nowhere", "a dog", f"--since={day}")
     assert f"invalid date '{day}': use YYYY-MM-DD" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["x" * 3000], "a text has at most 2,000 characters, not 3,000"),
+        (["!?"], "has no words"),
+        (["--image=broken.jpg"], "broken.jpg is not an image of a known format"),
+        (["--image=nothing.jpg"], "nothing.jpg"),
+    ],
+)
+def test_bad_queries_are_refused_before_a_model_is_loaded(
+    call, indexed, tmp_path, monkeypatch, words, says
+):
+    (tmp_path / "broken.jpg").write_bytes(b"no image")
+    monkeypatch.setattr(search, "import_tensorflow", lambda: pytest.fail("too late"))
+    with pytest.raises(UserError, match=says):
+        call(search, "--index=run/index", *words)
+
+
+def test_a_wrong_folder_needs_no_model(call, indexed, monkeypatch):
+    monkeypatch.setattr(search, "import_tensorflow", lambda: pytest.fail("too late"))
+    told = call(search, "--index=run/index", "a dog", "--folder=nope")
+    assert "No photo is in the folder 'nope'" in told
