@@ -57,8 +57,8 @@ def test_the_image_is_built_from_all_that_is_in_the_wheel():
 def test_compose_starts_what_there_is(monkeypatch):
     monkeypatch.setenv("NAME", NAME)
     services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
-    assert services.keys() == {"index", "server", "proxy"}
-    build = services["index"]["build"]
+    assert services.keys() == {"folders", "index", "server", "proxy"}
+    build = services["folders"]["build"]
     assert (DEPLOY / build["context"] / build["dockerfile"]).is_file()
 
     def filled(word: str) -> str:
@@ -76,16 +76,71 @@ def test_compose_starts_what_there_is(monkeypatch):
     assert index.run == Path("saved_models/csv_pretrained")
     assert server.index == index.index
     assert server.watch
+    assert server.wait
     assert services["index"]["mem_limit"] == services["server"]["mem_limit"] == "${MEMORY:-4g}"
     assert (server.host, server.allow_host) == ("0.0.0.0", [NAME])
     assert f":{index.images}:ro" in services["index"]["volumes"][0]
     # The proxy alone can be reached from elsewhere.
     assert [name for name, service in services.items() if "ports" in service] == ["proxy"]
     proxy = (DEPLOY / "nginx.conf").read_text()
-    assert f"http://server:{server.port};" in proxy
+    assert f"set $server http://server:{server.port};" in proxy
+    images = [service["image"] for service in services.values() if service["image"] != "keras-xmr"]
+    images += re.findall(r"^FROM (\S+)", (DEPLOY / "Dockerfile").read_text(), re.M)
+    assert all(re.search(r":\d+\.\d+\.\d+", image) for image in images), "images are pinned"
     for volume in services["proxy"]["volumes"]:
         name = volume.partition(":")[0]
         assert (DEPLOY / name).exists() or "secrets" in name
+
+
+@pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="only root gives files away")
+def test_folders_that_docker_has_made_are_given_to_the_user(tmp_path):
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    shell, option, script = services["folders"]["entrypoint"]
+    (tmp_path / "data").mkdir()
+    (tmp_path / "saved_models").mkdir()
+    os.chown(tmp_path / "saved_models", 1234, 1234)
+    environment = {**os.environ, "OWNER": "1000:1001"}
+    command = [shell, option, script.replace("$$", "$")]
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True)
+    owners = [
+        ((tmp_path / n).stat().st_uid, (tmp_path / n).stat().st_gid)
+        for n in ("data", "saved_models")
+    ]
+    assert owners == [(1000, 1001), (1234, 1234)]
+
+
+def test_compose_reads_its_file():
+    docker = shutil.which("docker")
+    compose = [docker or "docker", "compose"]
+    if (
+        not docker
+        or subprocess.run([*compose, "version"], capture_output=True, check=False).returncode
+    ):
+        pytest.skip("docker compose is not installed")
+    environment = {**os.environ, "NAME": NAME, "PHOTOS": "/photos"}
+    command = [*compose, "-f", str(DEPLOY / "compose.yaml"), "config", "--quiet"]
+    checked = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_a_renewed_certificate_is_given_to_nginx(tmp_path):
+    for folder in ("renewed", "secrets"):
+        (tmp_path / folder).mkdir()
+        for name in ("fullchain.pem", "privkey.pem"):
+            (tmp_path / folder / name).write_text(f"{folder} {name}")
+            (tmp_path / folder / name).chmod(0o400)
+    environment = {
+        **os.environ,
+        "RENEWED_LINEAGE": str(tmp_path / "renewed"),
+        "SECRETS": str(tmp_path / "secrets"),
+        "RELOAD": f"touch {tmp_path}/reloaded",
+    }
+    subprocess.run([DEPLOY / "renew.sh"], env=environment, check=True)
+    assert (tmp_path / "reloaded").exists()
+    files = sorted((tmp_path / "secrets").iterdir())
+    assert [path.name for path in files] == ["fullchain.pem", "privkey.pem"]
+    assert [path.read_text() for path in files] == ["renewed fullchain.pem", "renewed privkey.pem"]
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o400}
 
 
 def test_the_unit_of_systemd_starts_and_ends_the_server():
@@ -95,7 +150,18 @@ def test_the_unit_of_systemd_starts_and_ends_the_server():
     program, *words = shlex.split(unit["Service"]["ExecStart"])
     assert Path(program).name == "keras-xmr"
     assert arguments_of(words).host == "127.0.0.1", "a proxy is on the same machine"
+    assert arguments_of(words).watch
     assert int(unit["Service"]["TimeoutStopSec"]) > DRAIN
+    text = (DEPLOY / "keras-xmr.service").read_text()
+    steps = "".join(line for line in text.splitlines(True) if line.startswith("#"))
+    for name in (Path(program).parents[1], unit["Service"]["WorkingDirectory"], "keras-xmr"):
+        assert str(name) in steps
+    if analyze := shutil.which("systemd-analyze"):
+        command = [analyze, "verify", "--man=no", str(DEPLOY / "keras-xmr.service")]
+        said = subprocess.run(command, capture_output=True, text=True, check=False).stderr
+        ours = [line for line in said.splitlines() if "keras-xmr.service:" in line]
+        # The program is not installed here.
+        assert [line for line in ours if "not executable" not in line] == []
 
 
 def free_port() -> int:
@@ -158,7 +224,8 @@ def proxy(tmp_path_factory):
         )
         config = config.replace("http {\n", f"http {{\n    access_log off;\n{places}", 1)
         user = "user root;\n" if os.getuid() == 0 else ""
-        (folder / "nginx.conf").write_text(f"{user}daemon off;\npid {folder}/nginx.pid;\n{config}")
+        config = config.replace("user www-data;\n", user, 1)
+        (folder / "nginx.conf").write_text(f"daemon off;\npid {folder}/nginx.pid;\n{config}")
         command = [nginx, "-p", str(folder), "-c", str(folder / "nginx.conf"), "-e", "stderr"]
         checked = subprocess.run([*command, "-t"], capture_output=True, text=True, check=False)
         assert checked.returncode == 0, checked.stderr

@@ -12,14 +12,21 @@ from __future__ import annotations
 
 import argparse
 import logging
+import time
+from pathlib import Path
 
 from keras_xmr.commands._options import add_index, add_list, add_value, find_index, integer_from
 from keras_xmr.commands._quiet import import_tensorflow
 from keras_xmr.experiments.runs.folder import load_run
+from keras_xmr.search.manifests import MANIFEST
 from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.files import has_lock
 from keras_xmr.utils.installing import install_command
 
 _LOG = logging.getLogger(__name__)
+
+_PAUSE = 1.0
+"""Seconds between two looks for an index."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "port (default 8000; 0 picks a free one)"
     add_value(parser, "--port", "N", text, type=integer_from(0), default=8000)
     add_list(parser, "--allow-host", "NAME", "host name by which browsers may reach the server")
+    parser.add_argument("--wait", action="store_true", help="wait for an index that is yet to come")
     text = "title of the page (default: the name of the folder of the photos)"
     add_value(parser, "--title", "TEXT", text, default="")
     text = "offer the original files, with their EXIF data, also to other machines"
@@ -62,6 +70,7 @@ def run(arguments: argparse.Namespace) -> None:
         names=frozenset(name.lower() for name in (*arguments.allow_host, arguments.host)),
     )
     path = find_index(arguments)
+    _wait_for_index(path, arguments.wait)
     PhotoIndex.open(path).close()  # Errors in it are reported before TensorFlow is imported.
     import_tensorflow()
     service = Service(path, settings, arguments.run)
@@ -79,3 +88,13 @@ def run(arguments: argparse.Namespace) -> None:
         lambda address: print(f"{photos} at {address} (Ctrl-C ends)", flush=True),
         arguments.watch,
     )
+
+
+def _wait_for_index(path: Path, comes: bool) -> None:
+    """Waits until an index that is being made, or that is yet to come, can be opened."""
+    is_told = False
+    while not (path / MANIFEST).exists() and (comes or has_lock(path)):
+        if not is_told:
+            _LOG.info("waiting for %s: `index` makes it", path)
+            is_told = True
+        time.sleep(_PAUSE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from keras_xmr.search.server.process import is_loopback, listen, page_address, s
 from keras_xmr.search.server.requests import Settings
 from keras_xmr.search.server.service import Service
 from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.files import has_lock
 
 ROOT = Path(__file__).parents[4]
 SUPPORT = ROOT / "tests" / "support"
@@ -208,6 +210,30 @@ def test_the_command_says_what_is_wrong_before_tensorflow_is_imported(monkeypatc
         command()
     with pytest.raises(UserError, match="--port: 70000 is not a valid port"):
         command("--port=70000")
+
+
+def test_the_server_waits_for_an_index_that_is_being_made(tmp_path, monkeypatch, index):
+    served = []
+    monkeypatch.setattr(
+        "keras_xmr.search.server.process.serve", lambda *arguments: served.append(arguments)
+    )
+    monkeypatch.setattr(serve_command, "_PAUSE", 0.01)
+    path = tmp_path / "index"
+    for words in ([], ["--wait"]):
+        thread = threading.Thread(target=command, args=(f"--index={path}", *words))
+        if not words:
+            path.mkdir()
+            (path / ".lock").touch()
+            assert has_lock(path)
+        thread.start()
+        time.sleep(0.1)
+        assert thread.is_alive()
+        assert not served
+        shutil.copytree(index, path, dirs_exist_ok=True)
+        thread.join(20)
+        assert len(served) == 1
+        served.clear()
+        shutil.rmtree(path)
 
 
 @pytest.mark.parametrize(
