@@ -34,6 +34,8 @@ class CubSource(FolderSource):
     With `setting: zero_shot` the images of the test classes are the test split, and the model
     has seen none of their classes. With `setting: seen` the test split holds other images of
     the training classes. In both, the images held out for the seen setting are never trained on.
+    With `setting: all_classes` the test classes are training classes, too, and the test split holds
+    held-out images of all 200.
     """
 
     label_kind: ClassVar[Literal["none", "class", "set"]] = "class"
@@ -59,8 +61,9 @@ class CubSource(FolderSource):
     test_classes: str = "testclasses.txt"
     """File with the names of the test classes."""
 
-    setting: Literal["zero_shot", "seen"] = "zero_shot"
-    """Whether the test split holds unseen classes, or held-out images of the seen ones."""
+    setting: Literal["zero_shot", "seen", "all_classes"] = "zero_shot"
+    """Whether the test split holds unseen classes, held-out images of the seen ones, or held-out
+    images of all classes, which are then all trained."""
 
     held_out: str | None = None
     """File with the images of the training classes that are held out (`seen_test_images.txt` of
@@ -77,7 +80,7 @@ class CubSource(FolderSource):
         splits = self._class_splits({name.partition("/")[0] for _, name in images})
         listed = None if self.held_out is None else set(self._lines(self.held_out))
         held_out_split: Split | None = "val" if self.val_classes is None else None
-        if self.setting == "seen":
+        if self.setting != "zero_shot":
             held_out_split = "test"
         for key, name in images:
             bird = name.partition("/")[0]
@@ -128,9 +131,14 @@ class CubSource(FolderSource):
                     f"{self.root}: classes are in both {self.train_classes} and "
                     f"{self.test_classes}: {', '.join(both[:5])}"
                 )
-            is_used = split != "test" or self.setting == "zero_shot"
-            splits |= dict.fromkeys(names, split if is_used else None)
+            splits |= dict.fromkeys(names, self._used_as(split))
         return splits
+
+    def _used_as(self, split: Split) -> Split | None:
+        """Returns the split of the classes of a list."""
+        if split != "test" or self.setting == "zero_shot":
+            return split
+        return "train" if self.setting == "all_classes" else None
 
     def _is_drawn(self, name: str) -> bool:
         digest = hashlib.sha256(name.encode()).digest()

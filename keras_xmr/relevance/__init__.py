@@ -12,7 +12,14 @@ from keras_xmr.relevance.matrix import (
     tf_idf,
 )
 from keras_xmr.relevance.tokenizers import TOKENIZERS, java_tokenize, ptb_tokenize
-from keras_xmr.relevance.weights import NGrams, WeightedCaptions, count_ngrams, weigh
+from keras_xmr.relevance.weights import (
+    NGrams,
+    WeightedCaptions,
+    average_references,
+    count_ngrams,
+    reference_groups,
+    weigh,
+)
 
 __all__ = [
     "TOKENIZERS",
@@ -20,11 +27,13 @@ __all__ = [
     "NGrams",
     "RelevanceMatrix",
     "WeightedCaptions",
+    "average_references",
     "cider",
     "cider_d",
     "count_ngrams",
     "java_tokenize",
     "ptb_tokenize",
+    "reference_groups",
     "relevance_matrix",
     "tf_idf",
     "weigh",

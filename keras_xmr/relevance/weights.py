@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import scipy.sparse
+
+from keras_xmr.utils.errors import ArgumentError
 
 if TYPE_CHECKING:
     from keras_xmr.parts.option_types import RelevanceMeasure
@@ -182,6 +184,45 @@ def weigh(
     ngrams = count_ngrams(captions, 1 if measure == "tf_idf" else 4)
     documents = averaging(np.asarray(image_of_caption, np.int64), num_images)
     return _MEASURES[measure](ngrams, documents)
+
+
+def average_references(weighted: WeightedCaptions) -> WeightedCaptions:
+    """Averages the references of each image once, for images with many; CIDEr-D stays as it is.
+
+    Its length penalty depends on the candidate.
+    """
+    if weighted.length_penalty is not None:
+        return weighted
+    averaged = scipy.sparse.csr_array(weighted.averaging @ weighted.references)
+    alone = scipy.sparse.eye_array(averaged.shape[0], dtype=np.float32, format="csr")
+    return WeightedCaptions(averaged, weighted.candidates, alone, weighted.lengths)
+
+
+def reference_groups(
+    references: Literal["image", "class"], labels: Sequence[tuple[int, ...]], images: int
+) -> np.ndarray:
+    """Numbers the sets of references that images have.
+
+    Args:
+        references: Whether an image has the captions that were written for it, or those of its
+            class.
+        labels: The class of each image, a tuple of one number; not read for "image".
+        images: Number of images.
+
+    Returns:
+        The set of each image, int64 (images,), from 0 on.
+
+    Raises:
+        ArgumentError: If an image has no class, or several.
+    """
+    if references == "image":
+        return np.arange(images)
+    if len(labels) != images or any(len(label) != 1 for label in labels):
+        raise ArgumentError(
+            "relevance.references: class needs one class per image, which this data set does not "
+            "have; use image"
+        )
+    return np.unique([label[0] for label in labels], return_inverse=True)[1].astype(np.int64)
 
 
 def _cider(ngrams: NGrams, documents: scipy.sparse.csr_array) -> WeightedCaptions:

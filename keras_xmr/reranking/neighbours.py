@@ -41,9 +41,9 @@ class _NeighbourReranker(Reranker):
         refuse_non_finite(scores)
         return Reranked(self._direction(scores), self._direction(scores.T).T)
 
-    def _direction(self, scores: np.ndarray) -> np.ndarray:
+    def _direction(self, scores: np.ndarray, neighbours: int | None = None) -> np.ndarray:
         """Re-ranks the columns of each row."""
-        first = _first_candidates(scores, self.neighbours)
+        first = _first_candidates(scores, neighbours or self.neighbours)
         values = np.take_along_axis(scores, first, axis=1)
         order = self.order(scores, first, values)
         result = scores.copy(order="K")
@@ -80,10 +80,21 @@ class ReciprocalNeighbours(_NeighbourReranker):
     and K = 20 for captions.
 
     Args:
-        neighbours: K, the number of re-ranked candidates of a query.
+        neighbours: K, the number of re-ranked candidates of an image as a query.
+        caption_neighbours: K of a caption as a query.
     """
 
     neighbours: PositiveInt = 15
+    caption_neighbours: PositiveInt = 20
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("caption_neighbours", self.caption_neighbours)
+
+    def rerank(self, scores: np.ndarray) -> Reranked:
+        refuse_non_finite(scores)
+        captions = self._direction(scores.T, self.caption_neighbours)
+        return Reranked(self._direction(scores), captions.T)
 
     def order(self, scores: np.ndarray, first: np.ndarray, values: np.ndarray) -> np.ndarray:
         return np.argsort(_reverse_places(scores, first, values), axis=1, kind="stable")

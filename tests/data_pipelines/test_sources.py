@@ -129,6 +129,14 @@ def test_cub_has_a_zero_shot_and_a_seen_setting(tmp_path):
     assert seen["train"] == zero_shot["train"]
     assert [e.key for e in seen["test"]] == [e.key for e in zero_shot["val"]]
     assert len(seen["test"][0].captions) == 10
+    _, whole, _ = read(section | {"setting": "all_classes"})
+    assert {e.labels for e in whole["train"]} == {(0,), (1,), (2,), (3,)}
+    assert [e.key for e in whole["test"]] == [e.key for e in seen["test"]]
+    assert len(whole["train"]) == len(zero_shot["train"]) + len(zero_shot["test"])
+    _, drawn, _ = read(
+        section | {"setting": "all_classes", "held_out": None, "held_out_share": 0.4}
+    )
+    assert {e.labels for e in drawn["test"]} > {(3,)}
 
 
 def test_cub_refuses_classes_on_both_sides(tmp_path):

@@ -78,6 +78,8 @@ def _data(config: Config) -> Iterator[Mistake]:
         needing.append("data.judgements: 'classes'")
     if config.train.sampler == "one_per_class":
         needing.append("train.sampler: 'one_per_class'")
+    if config.relevance.references == "class":
+        needing.append("relevance.references: 'class'")
     for choice in needing if config.data.source.label_kind != "class" else ():
         yield (
             f"{choice} needs one class per image, which the source {config.data.source.name!r} "

@@ -289,6 +289,10 @@ class RelevanceOptions(Section):
     computes, from 0 to 10; or `tf_idf`, the cosine of TF-IDF vectors of words, from 0 to 1, which
     the released code of DAA trains with."""
 
+    references: Literal["image", "class"] = "image"
+    """References of an image: the captions that were written for it, or those of all images of its
+    class, for data sets whose labels are classes (Li et al. 2022 on CUB Captions)."""
+
     train_measure: RelevanceMeasure | None = None
     """The measure in training; null for the measure of the evaluation."""
 
@@ -339,6 +343,16 @@ class LabelFiles(Section):
     ids: Path | None = None
     """The id of each image there, one per line in the order of the images, or of their captions;
     null if the data set has these ids."""
+
+    optional: bool = False
+    """Whether PMRP is left out, with a sentence, where one of the files does not exist; otherwise
+    that is an error."""
+
+    @property
+    def missing(self) -> Path | None:
+        """The first of the files that does not exist; None if all do."""
+        files = [path for path in (self.instances, self.ids) if path is not None]
+        return next((path for path in files if not path.is_file()), None)
 
 
 class EvaluationOptions(Section):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 
 import scipy.sparse
@@ -12,7 +13,7 @@ from data_pipelines.text import Tokenizer
 from keras_xmr.experiments.build import further_matcher
 from keras_xmr.experiments.config.fidelity import fidelity_of
 from keras_xmr.experiments.config.model_facts import is_as_published
-from keras_xmr.experiments.config.schema import Config, EvaluationOptions
+from keras_xmr.experiments.config.schema import Config, EvaluationOptions, LabelFiles
 from keras_xmr.experiments.evaluation.curves import set_similarity
 from keras_xmr.experiments.evaluation.embed import EmbeddedSplit, embed_split
 from keras_xmr.experiments.evaluation.results import (
@@ -108,6 +109,9 @@ def evaluate_split(
     return evaluate_matrices(scores, records, part, config, embedded)
 
 
+_LOGGER = logging.getLogger(__name__)
+
+
 def _brief(config: Config) -> Config:
     """The config of a validation during training: the figures of one matcher that are quick."""
     options = EvaluationOptions(
@@ -154,10 +158,7 @@ def evaluate_matrices(
     known = ground_truth(records, part, config.data.judgements, extra)
     known.measures = build_metrics(options.metrics)
     if options.labels is not None and part.split == "test":
-        ids = known.image_ids
-        if options.labels.ids is not None:
-            ids = read_image_ids(options.labels.ids, len(ids))
-        known.labels = read_labels(options.labels.instances, ids)
+        known.labels = _labels_of_files(options.labels, known)
     if known.has_label_vectors and not options.plausible_match:
         known.labels = ()
     if options.semantic_precision:
@@ -172,6 +173,21 @@ def evaluate_matrices(
         similarities = {side: set_similarity(arrays) for side, arrays in embedded.sides.items()}
         evaluation.set_similarity = {n: s for n, s in similarities.items() if s is not None}
     return evaluation
+
+
+def _labels_of_files(files: LabelFiles, known: GroundTruth) -> Sequence[tuple[int, ...]]:
+    """The labels of the images of a split; the known ones where optional files are missing."""
+    if files.optional and files.missing:
+        _LOGGER.warning(
+            "PMRP is not measured, as it needs the labels of the images: %s does not exist. Put it "
+            "there, or set evaluation.labels to other files",
+            files.missing,
+        )
+        return known.labels
+    ids = known.image_ids
+    if files.ids is not None:
+        ids = read_image_ids(files.ids, len(ids))
+    return read_labels(files.instances, ids)
 
 
 def _add_uncertainty(evaluation: Evaluation) -> None:

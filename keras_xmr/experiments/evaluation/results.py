@@ -15,7 +15,8 @@ from keras_xmr.experiments.evaluation.uncertainty.assessment import Bins, log_si
 from keras_xmr.experiments.evaluation.uncertainty.probes import Probes
 from keras_xmr.judgements import TRUTH, GroundTruth, Judgements
 from keras_xmr.metrics import DIRECTIONS, Measured, RetrievalMetrics, ScoreMatrices, measure
-from keras_xmr.relevance import relevance_matrix
+from keras_xmr.parts.option_types import RelevanceMeasure
+from keras_xmr.relevance import reference_groups, relevance_matrix
 from keras_xmr.reranking import Reranker, measure_reranked
 
 Arrays = Mapping[str, Any]
@@ -157,11 +158,16 @@ _LOGGER = logging.getLogger(__name__)
 
 def add_relevance(truth: GroundTruth, options: RelevanceOptions) -> None:
     """Adds the relevance of ASP, and that of the evaluators which were released with it."""
-    captions = (truth.texts, truth.caption_image, len(truth.image_ids))
-    truth.relevance = relevance_matrix(*captions, options.measure, options.tokenizer).dense()
+    owners = reference_groups(options.references, truth.labels, len(truth.image_ids))
+
+    def relevance(measure: RelevanceMeasure) -> np.ndarray:
+        captions = truth.texts, owners[truth.caption_image], int(owners.max(initial=-1)) + 1
+        matrix = relevance_matrix(*captions, measure, options.tokenizer).dense()
+        return matrix if options.references == "image" else matrix[owners]
+
+    truth.relevance = relevance(options.measure)
     if options.measure != "tf_idf":
-        by_words = relevance_matrix(*captions, "tf_idf", options.tokenizer)
-        truth.extra_relevance["tf_idf"] = by_words.dense()
+        truth.extra_relevance["tf_idf"] = relevance("tf_idf")
 
 
 def evaluate_split_scores(

@@ -124,8 +124,8 @@ def check_files(config: Config) -> None:
         ConfigError: If one does not; all of them are named.
     """
     named: dict[str, Any] = {"data.training_judgements": config.data.training_judgements}
-    if config.evaluation.labels is not None:
-        named |= {f"evaluation.labels.{key}": path for key, path in config.evaluation.labels}
+    if (labels := config.evaluation.labels) is not None and not labels.optional:
+        named |= {f"evaluation.labels.{key}": getattr(labels, key) for key in ("instances", "ids")}
     files = config.data.source.judgement_files()
     for number, section in enumerate(config.evaluation.judgements):
         named[f"evaluation.judgements.{number}"] = files.get(section.source)

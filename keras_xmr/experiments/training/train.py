@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from data_pipelines.batches import caption_batches, training_batches
@@ -53,7 +54,13 @@ from keras_xmr.layers.keras_compat import all_layers
 from keras_xmr.model.gradient_caching import check_towers
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import tower_on_features
-from keras_xmr.relevance import TOKENIZERS, BatchRelevance, weigh
+from keras_xmr.relevance import (
+    TOKENIZERS,
+    BatchRelevance,
+    average_references,
+    reference_groups,
+    weigh,
+)
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -189,19 +196,26 @@ def _check_phases(model: Retriever, config: Config) -> None:
         check_towers(model.input_models())
 
 
-def _batch_relevance(split: SplitRecords, options: RelevanceOptions) -> BatchRelevance:
+def _batch_relevance(
+    split: SplitRecords, options: RelevanceOptions
+) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
     """The relevance within batches of a split; its captions are the references."""
     begin = time.perf_counter()
     words = TOKENIZERS[options.tokenizer](split.texts)
     measure = options.train_measure or options.measure
-    weighted = weigh(words, split.caption_image, len(split), measure)
+    owners = reference_groups(options.references, split.labels, len(split))
+    number = int(owners.max(initial=-1)) + 1
+    weighted = weigh(words, owners[split.caption_image], number, measure)
     _LOGGER.info(
         "relevance: %s, %d captions weighed in %.1f s",
         measure,
         split.num_captions,
         time.perf_counter() - begin,
     )
-    return BatchRelevance(weighted)
+    if options.references == "image":
+        return BatchRelevance(weighted)
+    relevance = BatchRelevance(average_references(weighted))
+    return lambda images, captions: relevance(owners[images], captions)
 
 
 @dataclass(eq=False)

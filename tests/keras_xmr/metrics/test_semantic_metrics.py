@@ -21,6 +21,7 @@ from keras_xmr.metrics import (
 )
 from keras_xmr.metrics.names import metric_names
 from keras_xmr.relevance import relevance_matrix
+from keras_xmr.utils.errors import ArgumentError
 
 
 def test_asp_matches_golden(golden):
@@ -286,6 +287,7 @@ def test_losses_can_learn_from_another_relevance_than_is_measured(options, learn
         texts = CAPTIONS
         caption_image = truth.caption_image
         num_captions = len(CAPTIONS)
+        labels = ((), ())
 
         def __len__(self):
             return 2
@@ -293,3 +295,30 @@ def test_losses_can_learn_from_another_relevance_than_is_measured(options, learn
     relevance = _batch_relevance(Split(), RelevanceOptions(**options))
     expected = relevance_matrix(CAPTIONS, truth.caption_image, 2, learned).dense()
     np.testing.assert_allclose(relevance(np.arange(2), np.arange(4)), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("measure", ["cider", "cider_d", "tf_idf"])
+def test_references_of_a_class_are_the_captions_of_all_its_images(measure):
+    """Li et al. 2022, Eq. 7, where the positives of an image are all captions of its class."""
+    owner, classes = np.array([0, 0, 1, 1, 2, 2]), [(7,), (3,), (7,)]
+    texts = [*CAPTIONS, "a red bird on a branch", "the red bird sings"]
+    options = RelevanceOptions(measure=measure, references="class")
+    judgements = Judgements.from_pairs(owner, 3)
+    truth = GroundTruth(list("abc"), list("uvwxyz"), owner, judgements, texts=texts, labels=classes)
+    add_relevance(truth, options)
+    # Two classes take the place of three images.
+    by_class = relevance_matrix(texts, np.array([1, 1, 0, 0, 1, 1]), 2, measure).dense()
+    np.testing.assert_allclose(truth.relevance, by_class[[1, 0, 1]], rtol=1e-5)
+
+    class Split:
+        caption_image, labels, num_captions = owner, classes, 6
+
+        def __len__(self):
+            return 3
+
+    Split.texts = texts
+    in_batch = _batch_relevance(Split(), options)(np.array([2, 1]), np.array([0, 3, 5]))
+    np.testing.assert_allclose(in_batch, by_class[[1, 0]][:, [0, 3, 5]], rtol=1e-4, atol=1e-6)
+    truth.labels = [(7, 3), (3,), (7,)]
+    with pytest.raises(ArgumentError, match="one class per image"):
+        add_relevance(truth, options)

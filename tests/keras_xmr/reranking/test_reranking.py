@@ -92,9 +92,9 @@ def test_presets_are_those_of_the_paper_and_scales_override_them():
 @pytest.mark.slow
 @by_name(
     [
-        ReciprocalNeighbours(neighbours=1),
+        ReciprocalNeighbours(neighbours=1, caption_neighbours=1),
         ReciprocalNeighbours(neighbours=6),
-        ReciprocalNeighbours(neighbours=1000),
+        ReciprocalNeighbours(neighbours=1000, caption_neighbours=3),
         MultiFactor(neighbours=9),
         MultiFactor(neighbours=9, significance=500.0, reverse=0.2, decay=0.3),
         MultiFactor(neighbours=1000, significance=50.0),
@@ -117,8 +117,8 @@ def test_neighbours_equal_a_plain_reading(cosines, reranker, kind):
             ]
         else:
             first = [
-                oracles.reciprocal_neighbours(s, reranker.neighbours)
-                for s in (scores.astype(dtype), scores.astype(dtype).T)
+                oracles.reciprocal_neighbours(scores.astype(dtype), reranker.neighbours),
+                oracles.reciprocal_neighbours(scores.astype(dtype).T, reranker.caption_neighbours),
             ]
         for before, after, order in ((scores, i2t, first[0]), (scores.T, t2i.T, first[1])):
             before = before.astype(dtype)

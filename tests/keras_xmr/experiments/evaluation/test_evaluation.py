@@ -14,9 +14,10 @@ from tiny_runs import copy_of, evaluated, in_memory, sharing
 from data_pipelines.records import Records
 from data_pipelines.shards import RecordsError
 from keras_xmr import matchers
+from keras_xmr.experiments.config.schema import LabelFiles
 from keras_xmr.experiments.evaluation.curves import set_correlation, set_similarity
 from keras_xmr.experiments.evaluation.embed import embed_split
-from keras_xmr.experiments.evaluation.evaluate import evaluate_split
+from keras_xmr.experiments.evaluation.evaluate import _labels_of_files, evaluate_split
 from keras_xmr.experiments.evaluation.external_scores import ExternalScores
 from keras_xmr.experiments.evaluation.external_scores import run as run_external_scores
 from keras_xmr.experiments.evaluation.scoring import MatcherScores
@@ -24,7 +25,9 @@ from keras_xmr.experiments.evaluation.table import results_of
 from keras_xmr.experiments.evaluation.uncertainty.assessment import bins, rank_correlation
 from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.reports.result_tables import result_tables
+from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics.results import Results
+from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.tables import table
 
 PICTURES = {
@@ -322,3 +325,20 @@ def test_set_similarity_is_the_mean_cosine_of_different_members(random):
     assert set_similarity({"points": collapsed}) == pytest.approx(1, abs=1e-6)
     assert set_similarity({"points": points[:, :1]}) is None
     assert set_similarity({"mean": points[:, 0]}) is None
+
+
+def test_labels_that_are_optional_leave_pmrp_out_with_a_sentence(tmp_path, caplog):
+    missing = tmp_path / "instances.json"
+    judgements = Judgements.from_pairs(np.array([0, 1]), 2)
+    known = GroundTruth(["1", "2"], ["a", "b"], np.array([0, 1]), judgements)
+    optional = LabelFiles(instances=missing, optional=True)
+    assert _labels_of_files(optional, known) == ()
+    assert f"PMRP is not measured, as it needs the labels of the images: {missing}" in caplog.text
+    with pytest.raises(UserError, match=r"instances\.json"):
+        _labels_of_files(LabelFiles(instances=missing), known)
+    content = {
+        "categories": [{"id": 4}, {"id": 9}],
+        "annotations": [{"image_id": 1, "category_id": 9}, {"image_id": 2, "category_id": 4}],
+    }
+    missing.write_text(json.dumps(content), "utf-8")
+    assert _labels_of_files(optional, known) == [(1,), (0,)]
