@@ -23,6 +23,7 @@ from keras_xmr.experiments.config.loader import (
     ConfigError,
     config_name,
     config_title,
+    draft_fidelity,
     find_config,
     find_configs,
     load_config,
@@ -99,10 +100,10 @@ def _list_paper(name: str) -> Iterator[str]:
     """The tables of a paper, with their rows and the figures per row."""
     papers: dict[str, dict[str, list[tuple[str, ReportedResults, str]]]] = defaultdict(dict)
     for config, path in (packaged_configs() | packaged_ablations()).items():
-        data = read_yaml(path).data
-        if section := data.get("paper"):
+        draft = read_yaml(path)
+        if section := draft.data.get("paper"):
             paper = ReportedResults.model_validate(section)
-            row = config, paper, fidelity_text(data["fidelity"])
+            row = config, paper, fidelity_text(draft_fidelity(draft))
             papers[_key(paper.source)].setdefault(paper.source, []).append(row)
     if name not in papers:
         known = ", ".join(sorted(papers))

@@ -39,6 +39,8 @@ class Gaussian(Head):
         normalize: Whether the mean is projected onto the unit sphere.
         variance_pooling: The pooling of the log-variance: another pooling of the same kind, or
             a BiGRU, as the released code of Li et al. 2022 does on the tokens of BERT.
+        variance_norm: Whether the log-variance is LayerNorm(pooled + sigmoid(local)), as the mean:
+            the ablation of Chun et al. 2021, section 3.2.1, by which uncertainty is poor.
         keep_mean: Whether the mean is the mean of the local features themselves, which must be D
             wide, without learned weights: for the uncertainty of existing
             embeddings, such as the `pooled` ones of a frozen CLIP.
@@ -50,7 +52,10 @@ class Gaussian(Head):
 
     CONTRACT = HeadContract(
         kind="gaussian",
-        only_with={"variance_floor": {"variance": ("softplus", "relu")}},
+        only_with={
+            "variance_floor": {"variance": ("softplus", "relu")},
+            "variance_norm": {"rezero": False},
+        },
         when=(
             ({"local_attention": True}, {"attends": True}),
             ({"variance_pooling": "bi_gru"}, {"even": True}),
@@ -70,6 +75,7 @@ class Gaussian(Head):
         variance_floor: PositiveFloat = 1.0e-4,
         normalize: bool = True,
         variance_pooling: Literal["same", "bi_gru"] = "same",
+        variance_norm: bool = False,
         keep_mean: bool = False,
         rezero: bool = False,
         **kwargs: Any,
@@ -81,6 +87,7 @@ class Gaussian(Head):
         self.variance_floor = variance_floor
         self.normalize = normalize
         self.variance_pooling = variance_pooling
+        self.variance_norm = variance_norm
         self.keep_mean = keep_mean
         self.rezero = rezero
         if not keep_mean:
@@ -103,6 +110,8 @@ class Gaussian(Head):
             self.log_variance_linear = self.new_dense(dimension, "log_variance_linear")
         if rezero and local_attention and not keep_mean:
             self.mean_factor = ReZero(name="mean_factor")
+        if variance_norm:
+            self.log_variance_norm = self.new_norm("log_variance_norm")
         if rezero:
             self.log_variance_factor = ReZero(name="log_variance_factor")
 
@@ -112,7 +121,7 @@ class Gaussian(Head):
 
     @property
     def log_variance_layers(self) -> list[keras.layers.Layer]:
-        names = ("pooling", "attention", "linear", "factor")
+        names = ("pooling", "attention", "linear", "norm", "factor")
         layers = [getattr(self, f"log_variance_{name}", None) for name in names]
         return [layer for layer in layers if layer is not None]
 
@@ -135,7 +144,11 @@ class Gaussian(Head):
         log_variance = self._float32(self.log_variance_pooling(features, mask=mask))
         if self.local_attention:
             local, _ = self.log_variance_attention(features, mask=mask)
-            log_variance = log_variance + self._float32(self.log_variance_linear(local[:, 0]))
+            branch = self.log_variance_linear(local[:, 0])
+            branch = keras.ops.sigmoid(branch) if self.variance_norm else branch
+            log_variance = log_variance + self._float32(branch)
+        if self.variance_norm:
+            log_variance = self.log_variance_norm(log_variance)
         if self.rezero:
             log_variance = self.log_variance_factor(log_variance)
         return {

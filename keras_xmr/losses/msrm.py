@@ -6,7 +6,7 @@ Points are Gaussians of variance 1, which is "mu only" of Wang et al. 2023, Tabl
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import keras
 from keras import ops
@@ -71,7 +71,7 @@ class HypergraphContrastive(_QueryLoss):
     then softmax(lambda cos) of a query with them is treated as in `MahalanobisContrastive`.
 
     Eq. 8 and 11 are printed with exp(alpha d^2), which leaves [0, 1], and with -lambda cos, which
-    rewards mismatches; here the signs are the other ones.
+    rewards mismatches; by default the signs are the other ones.
 
     Args:
         layers: Number of convolutions of each direction.
@@ -84,6 +84,8 @@ class HypergraphContrastive(_QueryLoss):
             leaves hardly a gradient: with the heads of `scenes_msrm` on 48 random pairs, before
             any training, its norm is 0.002 times the norm of `mahalanobis_contrastive` with its
             weight, and 0.21 times with true.
+        signs: "reversed", or "printed" as in Eq. 8 and 11: candidates belong to a query the more
+            the farther they are, and cosines of matches fall.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
@@ -97,10 +99,13 @@ class HypergraphContrastive(_QueryLoss):
         learn_alpha: bool = True,
         cosine_scale: PositiveFloat = 5.0,
         residual: bool = True,
+        signs: Literal["reversed", "printed"] = "reversed",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.layers = layers
+        self.signs = signs
+        self.sign = -1.0 if signs == "reversed" else 1.0
         self.learn_alpha = learn_alpha
         self.residual = residual
         self.alpha = self.learned("alpha", alpha) if learn_alpha else alpha
@@ -128,12 +133,14 @@ class HypergraphContrastive(_QueryLoss):
     def direction_loss(self, direction: Direction, part: str, step: Tensor) -> Tensor:
         distance = query_distances(direction.queries, direction.candidates)
         _check_candidates(self, distance)
-        relation = ops.where(direction.positives, 1.0, ops.exp(-self.alpha * distance))
+        logs = ops.where(direction.positives, 0.0, self.sign * self.alpha * distance)
+        # The convolution does not change with the scale of its incidence, so this cannot overflow.
+        relation = ops.exp(logs - ops.stop_gradient(ops.max(logs)))
         nodes = direction.candidates["mean"]
         for convolution in getattr(self, part):
             nodes = convolution(nodes, ops.transpose(relation))
         logits = self.cosine_scale * distances.cosine(direction.queries["mean"], nodes)
-        return match_loss(logits, direction.positives)
+        return match_loss(-self.sign * logits, direction.positives)
 
 
 def _check_candidates(loss: DirectionsLoss, logits: Tensor) -> None:

@@ -19,6 +19,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from data_pipelines.options import DataOptions
+from keras_xmr.experiments.config.fidelity_table import fidelity
 from keras_xmr.experiments.config.rules import mistakes
 from keras_xmr.experiments.config.schema import Config, EvaluationOptions, RelevanceOptions
 from keras_xmr.experiments.config.yaml_file import (
@@ -167,11 +168,26 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     """
     draft = _changed(path, overrides)
     _use_plugins(draft)
+    draft.data["fidelity"] = draft_fidelity(draft)
     config = _validated(Config, draft, draft.data)
     found = [(draft.place(key_parts(text.partition(":")[0])), text) for text in mistakes(config)]
     if found:
         raise _error_of([": ".join(mistake) for mistake in found])
     return config
+
+
+def draft_fidelity(draft: Draft) -> Any:
+    """The `fidelity` of a config: its own, added to what `docs/tables/fidelity.csv` says.
+
+    A config that includes no file, such as the record of a run, has its own alone.
+    """
+    own = draft.data.get("fidelity")
+    if own is not None and len(draft.files) < 2:
+        return own
+    known = fidelity(draft.names, draft.data)
+    if isinstance(own, dict) and isinstance(known, dict):
+        return known | own
+    return known if own is None else own
 
 
 def load_relevance(

@@ -562,10 +562,11 @@ class Config(Section):
         | None
     ) = None
     """Whether the method is trained as in its paper: `as published`; what is adapted, a sentence
-    per part, such as `{sigma: initial sigma e^-3.5}`; or `no paper: ` and a description. A config
-    that includes another adds to its adaptations; `null` takes one away. Reports print it, with the
-    keys that differ from the packaged config of the same name. What all rows of a table share, such
-    as small or frozen towers and tuned rates, does not count."""
+    per item of the paper; or `no paper: ` and a description. Configs of the project, and what
+    includes them, have it from `docs/tables/fidelity.csv`, by the keys that they have in the end. A
+    config of yours may add to it. Reports print it, with the keys that differ from the packaged
+    config of the same name. What all rows of a table share, such as small or frozen towers and
+    tuned rates, does not count."""
 
     @property
     def folder(self) -> Path:

@@ -48,10 +48,19 @@ class Draft:
     Attributes:
         data: The mapping that the YAML files and the overrides make together.
         places: For each key, as a tuple of its parts, `file:line` or the override.
+        files: The file, and those that it includes.
     """
 
     data: dict[str, Any] = field(default_factory=dict)
     places: dict[Key, str] = field(default_factory=dict)
+    files: list[Path] = field(default_factory=list)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its name, and the names of its files."""
+        name = self.data.get("name")
+        named = [name] if isinstance(name, str) else []
+        return *named, *(path.stem for path in self.files)
 
     def place(self, key: Key) -> str:
         """The place of `key`, or of the nearest section around it."""
@@ -102,7 +111,10 @@ def read_yaml(path: Path) -> Draft:
     Raises:
         ConfigError: If a file cannot be read, is not YAML, has a key twice, or includes itself.
     """
-    return _read(path, (), [])
+    files: list[Path] = []
+    draft = _read(path, (), files)
+    draft.files = files
+    return draft
 
 
 def _read(path: Path, including: tuple[Path, ...], seen: list[Path], by: str = "") -> Draft:

@@ -278,3 +278,18 @@ def test_heads_whose_poolings_were_at_the_same_address_stay_apart(tmp_path):
     inputs = np.ones((2, 3, 5), np.float32)
     for found, expected in zip(loaded(inputs), model(inputs), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_sigma_can_have_the_sigmoid_and_the_norm_of_the_mean(random):
+    """The ablation of Chun et al. 2021, section 3.2.1."""
+    features = random.normal(size=(3, 5, 6)).astype(np.float32)
+    head = Gaussian(8, lambda: poolings.Mean(8), variance_norm=True, initial_log_variance=-2.0)
+    found = head(features)["log_variance"]
+    local, _ = head.log_variance_attention(features)
+    linear = head.log_variance_linear
+    raw = np.asarray(local)[:, 0] @ np.asarray(linear.kernel) + np.asarray(linear.bias)
+    total = np.asarray(head.log_variance_pooling(features)) + 1 / (1 + np.exp(-raw))
+    centred = total - total.mean(axis=1, keepdims=True)
+    normed = centred / np.sqrt((centred**2).mean(axis=1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(found, normed - 2.0, rtol=1e-3, atol=1e-4)
+    assert head.log_variance_norm in head.log_variance_layers

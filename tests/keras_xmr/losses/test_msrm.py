@@ -245,3 +245,41 @@ def test_alpha_can_be_fixed_and_0(random, alpha):
     assert copy.get_config() == fixed.get_config()
     objective = f"[mahalanobis_contrastive, {{name: hypergraph_contrastive, alpha: {alpha}}}]"
     load_config(find_config("scenes_msrm"), [f"objective={objective}"])
+
+
+@pytest.mark.parametrize("signs", ["reversed", "printed"])
+def test_signs_of_the_hypergraph_loss(random, signs):
+    """Wang et al. 2023, Eq. 8 to 11, node by node; distances are small, so nothing overflows."""
+    means = random.normal(scale=0.4, size=(2, 5, 3))
+    log_variance = random.normal(scale=0.1, size=(5, 3))
+    loss = HypergraphContrastive(layers=1, alpha=0.7, cosine_scale=3.0, residual=False, signs=signs)
+    loss.build(None, {"mean": (None, 3)}, {"mean": (None, 3)})
+    queries, nodes = means
+    theta = random.normal(size=(3, 3))
+    loss.image_to_text[0].theta.assign(theta)
+    image = {"mean": queries, "log_variance": log_variance}
+    caption = {"mean": nodes, "log_variance": np.zeros((5, 3))}
+    given = [{key: tf.constant(x, tf.float32) for key, x in e.items()} for e in (image, caption)]
+    found = loss.parts(None, *given, {"positives": np.eye(5, dtype=bool)})["image_to_text"]
+    sign = 1.0 if signs == "printed" else -1.0
+    relation = np.empty((5, 5))
+    for q in range(5):
+        for c in range(5):
+            distance = ((queries[q] - nodes[c]) ** 2 / np.exp(log_variance[q])).sum()
+            relation[q, c] = 1.0 if q == c else np.exp(sign * 0.7 * distance)
+    incidence = relation.T  # nodes x hyperedges
+    root = 1 / np.sqrt(incidence.sum(axis=1, keepdims=True))
+    edges = (incidence.T @ (root * nodes)) / incidence.sum(axis=0)[:, None]
+    renewed = 1 / (1 + np.exp(-(root * (incidence @ edges) @ theta)))
+    cosines = (queries @ renewed.T) / np.outer(
+        np.linalg.norm(queries, axis=1), np.linalg.norm(renewed, axis=1)
+    )
+    expected = oracles.match_loss(-sign * 3.0 * cosines, np.eye(5, dtype=bool))
+    np.testing.assert_allclose(found, expected, rtol=2e-4)
+
+
+def test_printed_signs_do_not_overflow(random):
+    loss = HypergraphContrastive(signs="printed")
+    far = {"mean": 40 * random.normal(size=(4, 3)), "log_variance": np.full((4, 3), -3.0)}
+    given = {key: tf.constant(value, tf.float32) for key, value in far.items()}
+    assert np.isfinite(loss(given, given, np.arange(4)))
