@@ -1,5 +1,6 @@
 """Relevance judgements, and the files that hold them."""
 
+from keras_xmr.judgements.exchange import Beir, from_qrels, read_beir, to_qrels, write_beir
 from keras_xmr.judgements.files import (
     IDENTICAL,
     TRUTH,
@@ -23,6 +24,7 @@ __all__ = [
     "EXTENDED_COCO",
     "IDENTICAL",
     "TRUTH",
+    "Beir",
     "GroundTruth",
     "JudgementOptions",
     "Judgements",
@@ -31,12 +33,16 @@ __all__ = [
     "as_judgements",
     "check_image_ids",
     "extended_coco",
+    "from_qrels",
     "judge",
     "multi_hot",
     "name_clashes",
+    "read_beir",
     "read_ground_truth",
     "read_judgements",
     "read_labels",
+    "to_qrels",
+    "write_beir",
     "write_ground_truth",
     "write_qrels",
 ]

@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 import scipy.sparse
 
+from keras_xmr.judgements.exchange import is_beir, read_beir_qrels
 from keras_xmr.judgements.formats import (
     EXTENDED_COCO,
     STANDARD,
@@ -70,7 +71,8 @@ def read_judgements(
     counts. Captions are named by the id of the query in CIRCO and INQUIRE, and by their text in
     the others; images by COCO's ids in CIRCO and HierarCaps. The two files of Flickr8K's human
     judgements are supported too, see `keras_xmr.judgements.formats.read_grades`, and
-    so are qrels of TREC, see `keras_xmr.judgements.formats.read_qrels`.
+    so are qrels of TREC, see `keras_xmr.judgements.formats.read_qrels`, and of BEIR, where captions
+    are the queries.
 
     Args:
         path: The file.
@@ -160,6 +162,9 @@ def _rows(
         return read_circo(path), False
     if is_flickr8k(path):
         return read_grades(path), False
+    if is_beir(path):
+        rows = read_beir_qrels(path)
+        return ((where, (ids[1], ids[0]), grade) for where, ids, grade in rows), False
     if is_qrels(path):
         return read_qrels(path, image_ids, caption_ids), False
     return read_csv(path), find_layout(path) is STANDARD

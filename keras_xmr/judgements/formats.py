@@ -151,7 +151,9 @@ EXTENDED_COCO = ("eccv_caption", "cxc")
 """ECCV Caption (Chun et al. 2022) and Crisscrossed Captions (Parekh et al. 2021)."""
 
 
-def extended_coco(name: str, image_ids: Sequence[str], caption_ids: Sequence[str]) -> Judgements:
+def extended_coco(
+    name: str, image_ids: Sequence[str | int], caption_ids: Sequence[str | int]
+) -> Judgements:
     """Extended judgements of images and captions of COCO's test split (Karpathy's 5,000).
 
     The files come with the package `eccv_caption`. Only the judged images and captions are
@@ -178,6 +180,7 @@ def extended_coco(name: str, image_ids: Sequence[str], caption_ids: Sequence[str
         ) from None
     files = Metrics()
     relation = files.eccv_gts if name == "eccv_caption" else files.cxc_gts
+    image_ids, caption_ids = list(map(str, image_ids)), list(map(str, caption_ids))
     image_of = {id_: number for number, id_ in enumerate(image_ids)}
     caption_of = {id_: number for number, id_ in enumerate(caption_ids)}
     # Pairs of which both ends are queries are the same in both directions: one relation holds both.

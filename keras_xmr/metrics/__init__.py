@@ -50,6 +50,7 @@ from keras_xmr.metrics.retrieval import (
     recall,
     retrieval,
 )
+from keras_xmr.metrics.runs import from_run, to_run
 from keras_xmr.metrics.score_matrices import (
     DIRECTIONS,
     ScoreMatrices,
@@ -90,6 +91,7 @@ __all__ = [
     "chance_recall",
     "evaluate_direction",
     "evaluate_scores",
+    "from_run",
     "mean_over_folds",
     "mean_scores",
     "measure",
@@ -104,6 +106,7 @@ __all__ = [
     "retrieval",
     "rsum_difference",
     "semantic_precision",
+    "to_run",
     "verdict",
     "write_queries",
 ]

@@ -17,7 +17,6 @@ from keras_xmr.experiments.evaluation.results import (
     evaluate_split_scores,
 )
 from keras_xmr.experiments.evaluation.score_files import (
-    DEPTH,
     Similarity,
     is_run,
     load_embeddings,
@@ -36,6 +35,7 @@ from keras_xmr.judgements import (
 )
 from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.metrics.results import Results
+from keras_xmr.metrics.runs import DEPTH
 from keras_xmr.reranking import Reranker
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import atomic_write, check_folder

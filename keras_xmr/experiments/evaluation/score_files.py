@@ -13,6 +13,7 @@ from keras_xmr.judgements import Judgements, as_judgements
 from keras_xmr.judgements.formats import check_ids, read_trec_lines, write_qrels
 from keras_xmr.judgements.reading import first_line
 from keras_xmr.metrics import ScoreMatrices, Scores
+from keras_xmr.metrics.runs import DEPTH
 from keras_xmr.metrics.score_matrices import real_numbers
 from keras_xmr.utils.errors import ArgumentError, UserError
 from keras_xmr.utils.files import NO_ARRAY, bytes_after, replace_atomically
@@ -176,9 +177,6 @@ def _prepared(embeddings: np.ndarray, kind: Similarity, item: str) -> np.ndarray
 def _size(matrix: np.ndarray) -> str:
     return " x ".join(f"{size:,}" for size in matrix.shape)
 
-
-DEPTH = 1000
-"""Default number of documents per query in a run file, as at TREC."""
 
 _LAYOUT = "query Q0 document rank score tag"
 

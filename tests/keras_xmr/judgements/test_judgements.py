@@ -177,7 +177,8 @@ def test_extended_coco_equals_the_package(random, monkeypatch):
     images, captions = list(map(str, package.coco_gts["i2t"])), list(map(str, package.coco_ids))
     eccv = extended_coco("eccv_caption", images, captions)
     assert (eccv.image_query_mask.sum(), eccv.caption_query_mask.sum()) == (1261, 1332)
-    assert extended_coco("cxc", images, captions).grades.nnz == 35585
+    whole = [int(id_) for id_ in images], package.coco_ids  # As Karpathy's file has them.
+    assert extended_coco("cxc", *whole).grades.nnz == 35585
     with pytest.raises(UserError, match="COCO's test split and use COCO's ids"):
         extended_coco("cxc", IMAGES, CAPTIONS)
 
