@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# Whatever a test imports first; tests of other frameworks run in processes of their own.
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 # Threads of several processes wait for each other on few cores, and nothing here is large.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -149,7 +149,7 @@ def test_sections_of_configs_are_accepted(page, base, tmp_path, monkeypatch):
 
 # Blocks of Python on each page that a test runs: here, or in the test file that is named.
 TESTED = {
-    "README.md": 2,  # and backends/test_tutorials.py
+    "README.md": 2,  # and keras_xmr/test_light_install.py
     "first_experiment.md": 1,
     "first_loss.md": 2,
     "pytorch.md": 1,  # backends/test_tutorials.py
@@ -161,6 +161,8 @@ TESTED = {
     "encoders.md": 1,  # keras_xmr/test_pretrained.py
     "inference.md": 5,  # keras_xmr/experiments/export/test_saved_model.py, test_onnx.py
     "measure.md": 2,  # and keras_xmr/experiments/reports/comparison/test_comparison.py
+    "exchange.md": 1,  # test_integrations.py
+    "coco.md": 1,  # test_integrations.py
     "search.md": 1,  # keras_xmr/search/test_run_model.py
     "python.md": len(blocks("python", PYTHON)),
 }
@@ -192,7 +194,7 @@ def test_the_reference_has_every_public_module():
 
 def test_the_readme_prints_what_its_snippet_prints(capsys):
     page = ROOT / "README.md"
-    # The first one is of PyTorch, and has its test in tests/backends.
+    # The first one has its test in keras_xmr/test_light_install.py.
     snippet = blocks("python", page)[1]
     exec(compile(snippet, str(page), "exec"), {})
     assert f"# {capsys.readouterr().out}" == snippet.splitlines(keepends=True)[-1]

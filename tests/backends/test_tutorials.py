@@ -30,12 +30,3 @@ def test_the_tutorial_learns(random, tmp_path, monkeypatch, capsys):
         assert np.isfinite(names["slopes"][0])
     rsum = float(capsys.readouterr().out)
     assert rsum > 300, "of 600; chance is 80"
-
-
-@pytest.mark.skipif(keras.backend.backend() != "torch", reason="of PyTorch")
-def test_the_readme_has_a_loss_with_a_gradient(capsys):
-    page, names = (TUTORIALS.parents[1] / "README.md").read_text("utf-8"), {}
-    snippet = re.findall(r"```python\n(.*?)```", page, re.S)[0]
-    exec(compile(snippet, "README.md", "exec"), names)
-    assert snippet.endswith(f"  # {capsys.readouterr().out}")
-    assert names["images"].grad.abs().max() > 0

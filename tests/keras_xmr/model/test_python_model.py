@@ -9,7 +9,7 @@ import pytest
 import keras_xmr
 from keras_xmr import losses, matchers
 from keras_xmr.metrics import Recall, retrieval
-from keras_xmr.utils.errors import ArgumentError
+from keras_xmr.utils.errors import ArgumentError, UserError
 
 PAIRS = 24
 IMAGE_IDS = np.arange(PAIRS) // 2
@@ -111,7 +111,13 @@ def test_daa_is_trained_with_the_relevance_of_own_captions():
 def test_a_compiled_model_loads_with_its_metrics(fitted, tmp_path):
     made, _ = fitted
     made.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = keras_xmr.load_model(tmp_path / "model.keras")
+    assert isinstance(loaded, keras_xmr.Retriever)
+    with pytest.raises(UserError, match="does not exist; a run has its model in"):
+        keras_xmr.load_model(tmp_path / "other.keras")
+    keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]).save(tmp_path / "other.keras")
+    with pytest.raises(UserError, match="holds a Sequential, not a retrieval model"):
+        keras_xmr.load_model(str(tmp_path / "other.keras"))
     assert [metric.get_config()["k"] for metric in loaded.recalls] == [2, 2]
     for one in (made, loaded):
         one.reset_metrics()

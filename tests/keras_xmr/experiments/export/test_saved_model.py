@@ -53,9 +53,9 @@ found = {
 found = {n: {k: v.numpy().tolist() for k, v in f.items()} for n, f in found.items()}
 assert not {"keras_xmr", "data_pipelines", "tensorflow_probability"} & sys.modules.keys()
 
-import keras
 import keras_xmr
-model = keras.models.load_model(keras_file, safe_mode=True)
+import keras
+model = keras_xmr.load_model(keras_file)
 batch = np.load(batch)
 embedded = model({"image": batch["image"], "caption": batch["caption"]})
 found["scores"] = np.asarray(model.score(embedded["image"], embedded["caption"])).tolist()
