@@ -203,7 +203,7 @@ def extended_coco(
     )
 
 
-def _query_mask(queries: Mapping[int, Sequence[int]], ids: Sequence[str]) -> np.ndarray:
+def _query_mask(queries: Mapping[int, Sequence[int]], ids: Sequence[str | int]) -> np.ndarray:
     names = set(map(str, queries))
     return np.array([id_ in names for id_ in ids])
 
