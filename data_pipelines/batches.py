@@ -195,7 +195,7 @@ def _cache_pixels(records: SplitRecords, options: ImageOptions) -> np.ndarray | 
 
 
 def _read_features(features: Features, items: tf.Tensor) -> tf.Tensor:
-    """Features float32 (L, F) of one item, or (B, L, F) of several."""
+    """Returns features float32 (L, F) of one item, or (B, L, F) of several."""
     shape = [*items.shape, features.length, features.width]
     return _by_numpy(features.read, items, tf.float32, shape)
 

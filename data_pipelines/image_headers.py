@@ -34,12 +34,12 @@ class _Bytes:
 
 
 def is_jpeg(data: tf.Tensor) -> tf.Tensor:
-    """Whether a file begins as a JPEG, a scalar boolean."""
+    """Returns whether a file begins as a JPEG, a scalar boolean."""
     return tf.equal(tf.strings.substr(data, 0, 3), b"\xff\xd8\xff")
 
 
 def is_png(data: tf.Tensor) -> tf.Tensor:
-    """Whether a file begins as a PNG, a scalar boolean."""
+    """Returns whether a file begins as a PNG, a scalar boolean."""
     return tf.equal(tf.strings.substr(data, 0, 4), b"\x89PNG")
 
 
@@ -51,12 +51,12 @@ def sides(data: tf.Tensor) -> tf.Tensor:
 
 
 def has_few_pixels(data: tf.Tensor) -> tf.Tensor:
-    """Whether the header of a JPEG or a PNG has at most `MAX_PIXELS`, a scalar boolean."""
+    """Returns whether the header of a JPEG or a PNG has at most `MAX_PIXELS`, a scalar boolean."""
     return tf.reduce_prod(tf.cast(sides(data), tf.float64)) <= MAX_PIXELS
 
 
 def is_transparent(data: tf.Tensor) -> tf.Tensor:
-    """Whether a PNG has an opacity per pixel or transparent colours, a scalar boolean."""
+    """Returns whether a PNG has an opacity per pixel or transparent colours, a scalar boolean."""
     has_opacity = _Bytes(data).number(tf.constant(_COLOUR_TYPE), 1) & 4 > 0
     return has_opacity | (_find_chunk(data, b"tRNS") > 0)
 

@@ -218,7 +218,7 @@ def open_image(data: bytes | BinaryIO) -> Image.Image:
 
 
 def _is_heif(data: bytes) -> bool:
-    """Whether a file begins like a HEIC file."""
+    """Returns whether a file begins like a HEIC file."""
     return data[4:12] in _HEIF
 
 
@@ -234,7 +234,7 @@ def _reads_heif() -> bool:
 
 
 def is_plain_jpeg(image: Image.Image) -> bool:
-    """Whether an image file is an upright JPEG file in RGB or grey."""
+    """Returns whether an image file is an upright JPEG file in RGB or grey."""
     plain = image.format in ("JPEG", "MPO") and image.mode in ("RGB", "L")
     return plain and _orientation(image) == 1
 
@@ -349,7 +349,7 @@ def _scale_transparency(image: Image.Image, depth: int) -> None:
 
 
 def thumbnail(data: bytes, name: str, size: int) -> bytes:
-    """A small JPEG of a photo, the right way up and on white.
+    """Returns a small JPEG of a photo, the right way up and on white.
 
     Args:
         data: The bytes of its file.

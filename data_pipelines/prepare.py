@@ -51,7 +51,7 @@ _WORTH = 4096
 
 
 def _example_line(folder: Path | None) -> str:
-    """A line on a file in the folder of the photos; empty without one."""
+    """Returns a line on a file in the folder of the photos; empty without one."""
     if folder is None:
         return ""
     files = (Path(at, name) for at, _, names in os.walk(folder) for name in names)

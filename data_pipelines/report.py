@@ -137,7 +137,7 @@ class DataReport:
         return "\n".join(lines)
 
     def _warnings(self) -> Iterator[str]:
-        """Lines on captions that the model cannot read, from the first split."""
+        """Yields lines on captions that the model cannot read, from the first split."""
         name, split = next(iter(self.splits.items()))
         if self.pretrained_tokenizer and split.is_unknown:
             yield (
@@ -196,7 +196,7 @@ def data_report(
 
 
 def split_report(split: SplitRecords, tokenizer: Tokenizer) -> SplitReport:
-    """The statistics of a split, with the words that a tokenizer knows."""
+    """Returns the statistics of a split, with the words that a tokenizer knows."""
     words = [_count(chunk, tokenizer) for chunk in chunks(split.texts, AT_ONCE)]
     lengths, same, pieces, known = map(np.concatenate, zip(*words, strict=True))
     _, repeated = np.unique(same, return_counts=True)

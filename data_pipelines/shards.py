@@ -214,7 +214,7 @@ class Shard:
 
 
 def _has_changed(options: DataOptions, entry: Entry, digest: int | None) -> bool:
-    """Whether an image has another digest, or None and can be used now."""
+    """Returns whether an image has another digest, or None and can be used now."""
     try:
         if digest is not None:
             return _digest(options.source.read(entry)) != digest

@@ -248,7 +248,7 @@ class CaptionIds:
 def drop_words(
     ids: np.ndarray, lengths: np.ndarray, share: float, draws: np.ndarray, mask_id: int | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Random caption word dropping, as in the released code of Chun et al. 2021.
+    """Drops words of captions at random, as the released code of Chun et al. 2021 does.
 
     Every word becomes `mask_id` with a probability of `share`; then `floor(share * words)` words,
     drawn at random, are removed.

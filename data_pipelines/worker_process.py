@@ -27,7 +27,7 @@ def start_process(folder: str, stop: Any) -> None:
 
 
 def is_stopped() -> bool:
-    """Whether the work of this process of a pool is no longer needed."""
+    """Returns whether the work of this process of a pool is no longer needed."""
     return bool(_stop.is_set())
 
 

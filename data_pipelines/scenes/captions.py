@@ -77,7 +77,7 @@ def describe(
 def _new_statement(
     scene: Scene, level: Sequence[Maker], taken: Container[str], rng: np.random.Generator
 ) -> Statement:
-    """A statement of one level with a text that is not taken.
+    """Returns a statement of one level with a text that is not taken.
 
     Ends because a level serves at most five statements, and has more texts than that to say of any
     scene.
@@ -93,7 +93,9 @@ def _new_statement(
 def _about(
     thing: Thing, rng: np.random.Generator, properties: int, place: str | None = None
 ) -> Description:
-    """A description of a thing by `properties` of its shape, colour and size, drawn at random."""
+    """Returns a description of a thing by `properties` of its shape, colour and size, drawn at
+    random.
+    """
     kept = rng.permutation(len(_ATTRIBUTES))[:properties]
     chosen = [_ATTRIBUTES[index] for index in kept]
     return Description(**{name: getattr(thing, name) for name in chosen}, place=place)
@@ -104,12 +106,12 @@ def _places(thing: Thing) -> list[str]:
 
 
 def _located(thing: Thing, rng: np.random.Generator, properties: int) -> Description:
-    """As `_about`, with the most exact word for the place of the thing."""
+    """Does as `_about`, with the most exact word for the place of the thing."""
     return _about(thing, rng, properties, _places(thing)[-1])
 
 
 def _some_things(scene: Scene, rng: np.random.Generator, most: int | None) -> list[Thing]:
-    """Up to `most` different things of the scene, in any order; None for all."""
+    """Returns up to `most` different things of the scene, in any order; None for all."""
     return [scene.things[index] for index in rng.permutation(len(scene.things))[:most]]
 
 
@@ -125,7 +127,7 @@ def _together(
 
 
 def _somewhere(properties: int) -> ContentMaker:
-    """One thing, with any word for its place."""
+    """Returns one thing, with any word for its place."""
 
     def make(scene: Scene, rng: np.random.Generator) -> Content:
         thing = pick(rng, scene.things)
@@ -151,7 +153,7 @@ def _related(first_properties: int, second_properties: int) -> ContentMaker:
 
 
 def _count(properties: int, least: int = 1) -> ContentMaker:
-    """How many things are like one of them, if there are at least `least`."""
+    """Returns how many things are like one of them, if there are at least `least`."""
 
     def make(scene: Scene, rng: np.random.Generator) -> Content | None:
         description = _about(pick(rng, scene.things), rng, properties)
@@ -189,7 +191,7 @@ def _background(scene: Scene, rng: np.random.Generator) -> Meaning:
 
 
 def _absent(scene: Scene, rng: np.random.Generator) -> Absent:
-    """The absence of one value that no thing of the scene has."""
+    """Returns the absence of one value that no thing of the scene has."""
     shapes = {thing.shape for thing in scene.things}
     colours = {thing.colour for thing in scene.things}
     missing = [Description(shape=shape) for shape in SHAPES if shape not in shapes]

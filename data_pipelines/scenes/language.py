@@ -83,7 +83,7 @@ Small enough that any two things of a sampled scene, which do not touch, have so
 
 
 def is_at(place: str, x: Any, y: Any) -> Any:
-    """Whether centres are at a place.
+    """Returns whether centres are at a place.
 
     Args:
         place: One of `PLACES`.
@@ -98,7 +98,7 @@ def is_at(place: str, x: Any, y: Any) -> Any:
 
 
 def is_related(relation: str, dx: Any, dy: Any) -> Any:
-    """Whether first things have a relation to second things, by `RELATION_MARGIN` at least.
+    """Returns whether first things have a relation to second things, by `RELATION_MARGIN` at least.
 
     Args:
         relation: One of `RELATIONS`, of the first thing to the second.
@@ -120,12 +120,12 @@ _PLURALS = {"cross": "crosses"}
 
 
 def plural(noun: str) -> str:
-    """The plural of a noun of the language."""
+    """Returns the plural of a noun of the language."""
     return _PLURALS.get(noun, f"{noun}s")
 
 
 def with_article(phrase: str) -> str:
-    """The phrase after "a" or "an"."""
+    """Returns the phrase after "a" or "an"."""
     return f"an {phrase}" if phrase[0] in "aeiou" else f"a {phrase}"
 
 
@@ -146,7 +146,7 @@ class Description:
     place: str | None = None
 
     def fits(self, scenes: Scenes) -> np.ndarray:
-        """Which things fit the description: bool (N, 4)."""
+        """Returns which things fit the description: bool (N, 4)."""
         fits = scenes.present
         for attribute in VALUES:
             value = getattr(self, attribute)
@@ -155,23 +155,25 @@ class Description:
         return fits if self.place is None else fits & is_at(self.place, scenes.x, scenes.y)
 
     def singular(self, rng: np.random.Generator, determiner: str | None = None) -> str:
-        """The description as "a small red circle on the left", or after another determiner."""
+        """Returns the description as "a small red circle on the left", or after another
+        determiner.
+        """
         phrase = " ".join((*self._adjectives(rng), self.shape or pick(rng, GENERIC_NOUNS)))
         return self._placed(rng, f"{determiner} {phrase}" if determiner else with_article(phrase))
 
     def plural(self, rng: np.random.Generator, determiner: str) -> str:
-        """The description as "two small red circles on the left", after a determiner."""
+        """Returns the description as "two small red circles on the left", after a determiner."""
         noun = plural(self.shape or pick(rng, GENERIC_NOUNS))
         return self._placed(rng, " ".join((determiner, *self._adjectives(rng), noun)))
 
     def pronominal(self, rng: np.random.Generator, pronoun: str) -> str | None:
-        """The description as "something red", or None where that would not be idiomatic."""
+        """Returns the description as "something red", or None where that would not be idiomatic."""
         if self.shape or (self.size and self.colour):
             return None
         return self._placed(rng, " ".join((pronoun, *self._adjectives(rng))))
 
     def indefinite(self, rng: np.random.Generator) -> str:
-        """The description of some thing, with or without a noun."""
+        """Returns the description of some thing, with or without a noun."""
         phrases = (self.singular(rng), self.pronominal(rng, "something"))
         return pick(rng, [phrase for phrase in phrases if phrase])
 
@@ -195,11 +197,11 @@ class Meaning(abc.ABC):
 
     @abc.abstractmethod
     def true_of(self, scenes: Scenes) -> np.ndarray:
-        """Which of the scenes meet the condition: bool (N,)."""
+        """Returns which of the scenes meet the condition: bool (N,)."""
 
     @abc.abstractmethod
     def phrase(self, rng: np.random.Generator) -> str:
-        """One of the texts that say this, in lower case without a full stop."""
+        """Returns one of the texts that say this, in lower case without a full stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +211,9 @@ class Together(Meaning):
     descriptions: tuple[Description, ...]
 
     def true_of(self, scenes: Scenes) -> np.ndarray:
-        """Whether the descriptions can be matched to as many things of the scene: bool (N,)."""
+        """Returns whether the descriptions can be matched to as many things of the scene:
+        bool (N,).
+        """
         fits = [description.fits(scenes) for description in self.descriptions]
         matched = np.zeros(len(scenes), bool)
         for slots in itertools.permutations(range(MOST_THINGS), len(fits)):
@@ -218,7 +222,7 @@ class Together(Meaning):
         return matched
 
     def phrase(self, rng: np.random.Generator) -> str:
-        """As in "a red circle and a blue square"."""
+        """Returns a phrase such as "a red circle and a blue square"."""
         if len(self.descriptions) > 1:
             return _list_of(self.descriptions, rng)
         phrase = self.descriptions[0].indefinite(rng)
@@ -232,12 +236,12 @@ class Only(Meaning):
     descriptions: tuple[Description, ...]
 
     def true_of(self, scenes: Scenes) -> np.ndarray:
-        """Whether things and descriptions match one to one: bool (N,)."""
+        """Returns whether things and descriptions match one to one: bool (N,)."""
         alone = scenes.count == len(self.descriptions)
         return alone & Together(self.descriptions).true_of(scenes)
 
     def phrase(self, rng: np.random.Generator) -> str:
-        """As in "just a red circle and a blue square"."""
+        """Returns a phrase such as "just a red circle and a blue square"."""
         listed = _list_of(self.descriptions, rng)
         return f"{pick(rng, ('just', 'only', 'nothing but'))} {listed}"
 
@@ -250,11 +254,11 @@ class Count(Meaning):
     description: Description
 
     def true_of(self, scenes: Scenes) -> np.ndarray:
-        """Whether the number of things that fit is the number: bool (N,)."""
+        """Returns whether the number of things that fit is the number: bool (N,)."""
         return np.equal(self.description.fits(scenes).sum(axis=1), self.number)
 
     def phrase(self, rng: np.random.Generator) -> str:
-        """As in "two red circles"."""
+        """Returns a phrase such as "two red circles"."""
         if self.number == 1:
             return self.description.singular(rng, pick(rng, ("exactly one", "a single")))
         lead = pick(rng, ("", "", "exactly ", "there are "))
@@ -270,13 +274,13 @@ class Related(Meaning):
     second: Description
 
     def true_of(self, scenes: Scenes) -> np.ndarray:
-        """Whether some two things have the relation, by a clear margin: bool (N,)."""
+        """Returns whether some two things have the relation, by a clear margin: bool (N,)."""
         # Axis 0 is the first thing, axis 1 the second; nothing is left of itself or of NaN.
         fit = self.first.fits(scenes).T[:, None] & self.second.fits(scenes).T[None]
         return np.any(fit & is_related(self.relation, *scenes.ways), axis=(0, 1))
 
     def phrase(self, rng: np.random.Generator) -> str:
-        """As in "a red circle left of a blue square"."""
+        """Returns a phrase such as "a red circle left of a blue square"."""
         relation = pick(rng, (self.relation, RELATIONS[self.relation][2]))
         if self.first == self.second:
             second = self.second.singular(rng, "another")
@@ -292,11 +296,11 @@ class Absent(Meaning):
     description: Description
 
     def true_of(self, scenes: Scenes) -> np.ndarray:
-        """Whether not a single thing fits: bool (N,)."""
+        """Returns whether not a single thing fits: bool (N,)."""
         return ~np.any(self.description.fits(scenes), axis=1)
 
     def phrase(self, rng: np.random.Generator) -> str:
-        """As in "no circles" or "nothing red"."""
+        """Returns a phrase such as "no circles" or "nothing red"."""
         phrases = (self.description.plural(rng, "no"), self.description.pronominal(rng, "nothing"))
         return pick(rng, [phrase for phrase in phrases if phrase])
 
@@ -309,12 +313,12 @@ class Every(Meaning):
     value: str
 
     def true_of(self, scenes: Scenes) -> np.ndarray:
-        """Whether all things have the value: bool (N,)."""
+        """Returns whether all things have the value: bool (N,)."""
         others = scenes.present & ~scenes.having(self.attribute, self.value)
         return ~np.any(others, axis=1)
 
     def phrase(self, rng: np.random.Generator) -> str:
-        """As in "everything is red"."""
+        """Returns a phrase such as "everything is red"."""
         subject = pick(rng, ("everything", "every shape", "every object"))
         predicate = with_article(self.value) if self.attribute == "shape" else self.value
         return f"{subject} is {predicate}"
@@ -335,7 +339,7 @@ class Alike(Meaning):
     extent: Extent
 
     def true_of(self, scenes: Scenes) -> np.ndarray:
-        """Whether the things share values to this extent: bool (N,)."""
+        """Returns whether the things share values to this extent: bool (N,)."""
         having = [scenes.having(self.attribute, value) for value in VALUES[self.attribute]]
         sharers = np.stack(having).sum(axis=2).max(axis=0)
         several = scenes.count >= 2
@@ -344,7 +348,7 @@ class Alike(Meaning):
         return several & (sharers == (scenes.count if self.extent == "all" else 1))
 
     def phrase(self, rng: np.random.Generator) -> str:
-        """As in "several objects, all of the same colour"."""
+        """Returns a phrase such as "several objects, all of the same colour"."""
         nouns = pick(rng, ("objects", "things"))
         if self.extent == "some":
             having = pick(rng, ("of", "with"))
@@ -370,12 +374,12 @@ class OnBackground(Meaning):
     content: Content | None = None
 
     def true_of(self, scenes: Scenes) -> np.ndarray:
-        """Whether the background, and the content on it, are as said: bool (N,)."""
+        """Returns whether the background, and the content on it, are as said: bool (N,)."""
         here = scenes.background == BACKGROUNDS.index(self.background)
         return here if self.content is None else here & self.content.true_of(scenes)
 
     def phrase(self, rng: np.random.Generator) -> str:
-        """As in "a grey background" or "a red circle on a grey background"."""
+        """Returns a phrase such as "a grey background" or "a red circle on a grey background"."""
         if self.content is None:
             ways = ("a {} background", "the background is {}", "a picture with a {} background")
             return pick(rng, ways).format(self.background)
@@ -391,16 +395,18 @@ class Without(Meaning):
     absent: Absent
 
     def true_of(self, scenes: Scenes) -> np.ndarray:
-        """Whether both parts hold: bool (N,)."""
+        """Returns whether both parts hold: bool (N,)."""
         return self.content.true_of(scenes) & self.absent.true_of(scenes)
 
     def phrase(self, rng: np.random.Generator) -> str:
-        """As in "a red circle but no squares"."""
+        """Returns a phrase such as "a red circle but no squares"."""
         return f"{self.content.phrase(rng)} but {self.absent.phrase(rng)}"
 
 
 def _list_of(descriptions: Sequence[Description], rng: np.random.Generator) -> str:
-    """The descriptions as a list, in which "another" tells a repeated one from the first."""
+    """Returns the descriptions as a list, in which "another" tells a repeated one from the
+    first.
+    """
     *most, last = (
         description.singular(rng, "another" if description in descriptions[:position] else None)
         for position, description in enumerate(descriptions)
@@ -422,7 +428,7 @@ def say(meaning: Meaning, rng: np.random.Generator) -> Statement:
 
 
 def truth_table(statements: Sequence[Statement], scenes: Scenes) -> scipy.sparse.csr_array:
-    """Which scenes each statement is true of.
+    """Returns which scenes each statement is true of.
 
     Args:
         statements: M statements; a meaning of several is evaluated once.

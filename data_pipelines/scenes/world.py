@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 def pick(rng: np.random.Generator, options: Sequence[T]) -> T:
-    """One of the options, each as likely as the others."""
+    """Returns one of the options, each as likely as the others."""
     return options[int(rng.integers(len(options)))]
 
 
@@ -99,7 +99,7 @@ class Scenes:
         return cls(np.array(background, np.int8), **codes, x=x, y=y)
 
     def __len__(self) -> int:
-        """How many scenes these are."""
+        """Returns how many scenes these are."""
         return len(self.background)
 
     @property
@@ -122,7 +122,7 @@ class Scenes:
         return right, down
 
     def having(self, attribute: Attribute, value: str) -> np.ndarray:
-        """Which things have this value of an attribute: bool (N, 4).
+        """Returns which things have this value of an attribute: bool (N, 4).
 
         Raises:
             ValueError: If the attribute has no such value.
@@ -168,7 +168,7 @@ def _place(rng: np.random.Generator, reaches: Sequence[float]) -> list[tuple[flo
 def _free_centre(
     rng: np.random.Generator, reach: float, taken: Sequence[tuple[tuple[float, float], float]]
 ) -> tuple[float, float] | None:
-    """A centre clear of the taken circles, or None if several tries failed."""
+    """Returns a centre clear of the taken circles, or None if several tries failed."""
     border = reach + GAP
     for x, y in rng.uniform(border, 1 - border, size=(_PLACEMENT_TRIES, 2)).tolist():
         if all(math.dist((x, y), centre) >= border + other for centre, other in taken):
@@ -241,7 +241,7 @@ def draw(scene: Scene, image_size: int) -> Image.Image:
 
 
 def jpeg(scene: Scene, image_size: int) -> bytes:
-    """The picture of a scene as a JPEG file; the same scene always gives the same bytes."""
+    """Returns the picture of a scene as a JPEG file; the same scene always gives the same bytes."""
     # Full chroma resolution: the usual halving smears the colours of things ten pixels wide.
     return encode(draw(scene, image_size), quality=_JPEG_QUALITY, subsampling=0)
 

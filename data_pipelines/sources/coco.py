@@ -293,7 +293,7 @@ def read_captions_file(path: Path, problems: Problems) -> list[Entry]:
 
 
 def is_split_file(path: Path) -> bool:
-    """Whether a captions file is a split file of Karpathy."""
+    """Returns whether a captions file is a split file of Karpathy."""
     return path.suffix.lower() == ".json" and isinstance(_source(path), Flickr30kSource)
 
 

@@ -154,7 +154,7 @@ class PhotoFolderSource(PhotosSource):
                 yield photos, next((captions[k] for k in _CAPTIONS if k in captions), None)
 
     def _holds_captions(self, name: str) -> bool:
-        """Whether a file without a photo holds captions: JSON files may be anything."""
+        """Returns whether a file without a photo holds captions: JSON files may be anything."""
         if not name.lower().endswith(".json"):
             return True
         with contextlib.suppress(OSError, ValueError, RecursionError, UnreadableError):

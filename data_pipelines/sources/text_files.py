@@ -45,7 +45,7 @@ def only_text(entries: Iterable[Entry], problems: Problems) -> Iterator[Entry]:
 
 
 def has_words(text: str) -> bool:
-    """Whether a text has a letter or a digit."""
+    """Returns whether a text has a letter or a digit."""
     return any(character.isalnum() for character in text)
 
 

@@ -25,12 +25,12 @@ GROUP = "keras_xmr.commands"
 
 
 def command_names() -> list[str]:
-    """The names of all commands."""
+    """Returns the names of all commands."""
     return sorted({*_packaged(), *_installed()})
 
 
 def is_module(word: str) -> bool:
-    """Whether a word is the name of a module that can be imported."""
+    """Returns whether a word is the name of a module that can be imported."""
     if not re.fullmatch(r"\.[A-Za-z_]\w*|[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", word):
         return False
     try:
@@ -40,7 +40,7 @@ def is_module(word: str) -> bool:
 
 
 def load_command(name: str) -> ModuleType:
-    """The module of a command, one of `command_names` or a module.
+    """Returns the module of a command, one of `command_names` or a module.
 
     Raises:
         UserError: If that of another package cannot be imported, or is not a command.

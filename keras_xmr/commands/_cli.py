@@ -123,7 +123,7 @@ def _start(words: Sequence[str]) -> None:
 
 
 def overview() -> str:
-    """The help of the command line."""
+    """Returns the help of the command line."""
     return adapt_help(
         _OVERVIEW.format(
             commands="\n".join(f"  {name:<11}{summary(name)}" for name in command_names())
@@ -132,7 +132,9 @@ def overview() -> str:
 
 
 def summary(name: str) -> str:
-    """The first line of the docstring of a command, or the reason if it cannot be loaded."""
+    """Returns the first line of the docstring of a command, or the reason if it cannot be
+    loaded.
+    """
     try:
         return (load_command(name).__doc__ or "").partition("\n")[0]
     except UserError as error:
@@ -140,7 +142,7 @@ def summary(name: str) -> str:
 
 
 def _parse(name: str, command: ModuleType, words: Sequence[str]) -> argparse.Namespace:
-    """The arguments of a command.
+    """Returns the arguments of a command.
 
     Raises:
         ConfigError: If one is unknown, has an invalid value, or excludes another.
@@ -171,7 +173,7 @@ def _parse(name: str, command: ModuleType, words: Sequence[str]) -> argparse.Nam
 
 
 def _unknown(word: str, name: str, parser: argparse.ArgumentParser) -> str:
-    """The message on a word that a command does not accept."""
+    """Returns the message on a word that a command does not accept."""
     if word.startswith("-"):
         option = word.partition("=")[0]
         return f"{name} has no option {cut(option)}.{nearest(option, _options(parser), 0.6)}"

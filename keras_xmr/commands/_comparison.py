@@ -64,7 +64,7 @@ class PlannedRun:
 def plan_runs(
     patterns: Sequence[str], seeds: Sequence[int], overrides: Sequence[str] = ()
 ) -> list[PlannedRun]:
-    """The runs of configs and seeds, each with its folder: `<config>-seed<seed>`.
+    """Returns the runs of configs and seeds, each with its folder: `<config>-seed<seed>`.
 
     They are in the order of the seeds, so that an interrupted comparison has all methods.
 

@@ -128,7 +128,7 @@ def known_indexes() -> list[Path]:
 
 
 def find_run(arguments: argparse.Namespace) -> Path:
-    """The folder of the run of `--run`, or of that of `--model`, which may be new.
+    """Returns the folder of the run of `--run`, or of that of `--model`, which may be new.
 
     Raises:
         UserError: If the run does not exist, or the model is not available.
@@ -144,7 +144,7 @@ def find_run(arguments: argparse.Namespace) -> Path:
 
 
 def read_config(arguments: argparse.Namespace) -> Config:
-    """The config of `--run`, `--config` or `--model`, changed by `--set`.
+    """Returns the config of `--run`, `--config` or `--model`, changed by `--set`.
 
     Raises:
         ConfigError: If the config does not exist or is not valid.
@@ -155,7 +155,7 @@ def read_config(arguments: argparse.Namespace) -> Config:
 
 
 def read_runs(arguments: argparse.Namespace) -> tuple[Config, list[Path]]:
-    """The config, and the folders of the runs of the command line, if any.
+    """Returns the config, and the folders of the runs of the command line, if any.
 
     Raises:
         ConfigError: If there is neither a config nor a run, or one of them is not valid.
@@ -205,7 +205,7 @@ def words(text: str) -> list[str]:
 
 
 def integer_from(minimum: int) -> Callable[[str], int]:
-    """The type of an option for an integer of at least `minimum`."""
+    """Returns the type of an option for an integer of at least `minimum`."""
 
     def number(text: str) -> int:
         if not text.isdecimal() or len(text) > 10 or int(text) < minimum:
@@ -218,7 +218,7 @@ def integer_from(minimum: int) -> Callable[[str], int]:
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
-    """The type of an option for one of several words."""
+    """Returns the type of an option for one of several words."""
 
     def choice(text: str) -> str:
         if text not in choices:

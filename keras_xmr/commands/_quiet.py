@@ -30,7 +30,7 @@ for line in sys.stdin.buffer:
 
 @contextmanager
 def loading_tensorflow() -> Iterator[None]:
-    """The context in which TensorFlow is imported: hides its log lines; errors are still shown.
+    """Hides log lines while TensorFlow is imported; errors are still shown.
 
     A terminal shows that it is being loaded.
     """

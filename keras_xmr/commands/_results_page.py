@@ -59,7 +59,7 @@ def write_page(path: Path, index: PhotoIndex, answers: Sequence[Titled]) -> None
 
 
 def _figure(index: PhotoIndex, hit: Hit) -> dict[str, str]:
-    """The values of a photo on the page."""
+    """Returns the values of a photo on the page."""
     image = problem = ""
     try:
         image = data_url(index.thumbnail(hit.id, 200), "image/jpeg")

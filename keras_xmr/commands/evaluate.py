@@ -118,7 +118,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _used(arguments: argparse.Namespace, *names: str) -> list[str]:
-    """The options of these names that have a value."""
+    """Returns the options of these names that have a value."""
     return [f"--{name}" for name in names if getattr(arguments, name.replace("-", "_"))]
 
 

@@ -115,7 +115,7 @@ def _wrapped(text: str, indent: int) -> list[str]:
 
 
 def _named(kind: Any) -> str:
-    """A type as written in YAML: `float`, `[int, int]`, `{str: float}` or `int | null`."""
+    """Returns a type as written in YAML: `float`, `[int, int]`, `{str: float}` or `int | null`."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return _named(inner[0])

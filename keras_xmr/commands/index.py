@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def report_lines(report: Report, example: str = "") -> list[str]:
-    """The summary of a build; `example` is a query to try."""
+    """Returns the summary of a build; `example` is a query to try."""
     done = {"new": report.added, "changed": report.changed, "removed": report.removed}
     counts = ", ".join(f"{count:,} {name}" for name, count in done.items() if count)
     photos = "photo" if report.photos == 1 else "photos"

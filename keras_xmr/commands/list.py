@@ -97,7 +97,7 @@ def _is_for_own_photos(path: Path) -> bool:
 
 
 def _list_paper(name: str) -> Iterator[str]:
-    """The tables of a paper, with their rows and the figures per row."""
+    """Yields the tables of a paper, with their rows and the figures per row."""
     papers: dict[str, dict[str, list[tuple[str, ReportedResults, str]]]] = defaultdict(dict)
     for config, path in (packaged_configs() | packaged_ablations()).items():
         draft = read_yaml(path)
@@ -121,13 +121,13 @@ def _list_paper(name: str) -> Iterator[str]:
 
 
 def _key(source: str) -> str:
-    """The first author and the year of a source: `wei2023`."""
+    """Returns the first author and the year of a source: `wei2023`."""
     match = re.match(r"(\w+).*?(\d{4})", source)
     return f"{match[1].lower()}{match[2]}" if match else source
 
 
 def _run_here(config: str, runs: Mapping[str, str]) -> str:
-    """Whether a config was run; if not, its relative on the scenes, and the differences."""
+    """Returns whether a config was run; if not, its relative on the scenes, and the differences."""
     if config in runs:
         return f"run here: {runs[config]}"
     method = "_".join(part for part in config.split("_")[1:] if part not in _NOT_ON_SCENES)
@@ -141,7 +141,7 @@ def _run_here(config: str, runs: Mapping[str, str]) -> str:
 
 
 def _aims(paper: ReportedResults) -> Iterator[str]:
-    """The figures of a row, with a paragraph per table."""
+    """Yields the figures of a row, with a paragraph per table."""
     for figures in paper.figures:
         notes = ["mean over folds"] if figures.folds else []
         notes += [name for name in (figures.row, figures.matcher, figures.reranker) if name]
@@ -155,7 +155,8 @@ def _indented(text: str) -> Sequence[str]:
 
 
 def _describe_differences(published: str, other: str) -> list[str]:
-    """Where a packaged config departs from a published row, as `batch_size 64 (published: 128)`.
+    """Returns where a packaged config departs from a published row, as `batch_size 64
+    (published: 128)`.
 
     Data, parts of the model, losses by their names, batches, optimizer and phases are compared.
     """
@@ -165,7 +166,7 @@ def _describe_differences(published: str, other: str) -> list[str]:
 
 
 def _compared(config: Config) -> dict[str, Any]:
-    """The relevant keys of a config."""
+    """Returns the relevant keys of a config."""
     content = config.model_dump(mode="json")
     train = content["train"]
     return {

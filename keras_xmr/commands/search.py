@@ -110,7 +110,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _running_server(arguments: argparse.Namespace) -> str:
-    """The address of the only server that runs for an index in saved_models; may be empty.
+    """Returns the address of the only server that runs for an index in saved_models; may be empty.
 
     It answers at once, since it has loaded the model.
     """
@@ -127,7 +127,7 @@ def _running_server(arguments: argparse.Namespace) -> str:
 def _answers_of_server(
     arguments: argparse.Namespace, address: str
 ) -> list[tuple[str, SearchResult]]:
-    """The results of a running server for the queries."""
+    """Returns the results of a running server for the queries."""
     from pydantic import TypeAdapter, ValidationError
 
     from keras_xmr.search import SearchResult
@@ -170,7 +170,7 @@ def _print(answers: Sequence[tuple[str, SearchResult]], as_json: bool) -> None:
 
 
 def _queries(arguments: argparse.Namespace) -> Iterator[tuple[str, Query]]:
-    """Each query with its title."""
+    """Yields each query with its title."""
     from keras_xmr.search import Query
 
     unlike = tuple(arguments.unlike)
@@ -187,7 +187,7 @@ def _queries(arguments: argparse.Namespace) -> Iterator[tuple[str, Query]]:
 
 
 def _texts(path: Path) -> list[str]:
-    """The queries of a file; invalid ones are skipped with a warning."""
+    """Returns the queries of a file; invalid ones are skipped with a warning."""
     from keras_xmr.search import Query, QueryError
 
     texts, bad = [], []
@@ -211,7 +211,7 @@ def _texts(path: Path) -> list[str]:
 
 
 def _image(path: Path) -> bytes:
-    """The bytes of an image file, which can be decoded."""
+    """Returns the bytes of an image file, which can be decoded."""
     from data_pipelines.pixels import read_pixels
 
     data = _bytes(path)

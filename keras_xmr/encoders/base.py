@@ -69,11 +69,11 @@ class Encoder(Declared, abc.ABC):
         """
 
     def error(self, option: str, text: str) -> EncoderError:
-        """An error about an option, which begins with its key in a config."""
+        """Returns an error about an option, which begins with its key in a config."""
         return EncoderError(f"model.{self.CONTRACT.side}.encoder.{option}: {text}")
 
     def tokenizer(self, max_words: int) -> Tokenizer | None:
-        """The tokenizer of an encoder for text.
+        """Returns the tokenizer of an encoder for text.
 
         Args:
             max_words: Longer captions are cut.
@@ -100,7 +100,7 @@ class Encoder(Declared, abc.ABC):
 
 
 def synchronize(network: keras.Model) -> None:
-    """Batch normalisation over the global batch, so that replicas train as one device would."""
+    """Normalises over the global batch, so that replicas train as one device would."""
     if tf.distribute.get_strategy().num_replicas_in_sync > 1:
         for layer in all_layers(network):
             if isinstance(layer, keras.layers.BatchNormalization):

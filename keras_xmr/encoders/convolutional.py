@@ -84,7 +84,7 @@ class KerasApplications(Encoder):
 
 
 def _family(architecture: str) -> str:
-    """The module of `keras.applications` that preprocesses for an architecture."""
+    """Returns the module of `keras.applications` that preprocesses for an architecture."""
     if architecture.startswith("MobileNetV3"):
         return "mobilenet_v3"
     for name, module in inspect.getmembers(keras.applications, inspect.ismodule):

@@ -48,7 +48,7 @@ class _KerasHub(Encoder):
         return outputs
 
     def _unfit(self, option: str, has: str, last: str) -> EncoderError:
-        """The error of an option with numbers of layers that the preset lacks."""
+        """Returns the error of an option with numbers of layers that the preset lacks."""
         text = f"{list(getattr(self, option))} does not fit {self.preset}, which {has}"
         return self.error(option, f"{text}; write null for the last {last}")
 
@@ -128,7 +128,7 @@ class KerasHubImage(_KerasHub):
             raise self._unfit("levels", has, "map")
 
     def _at_resolution(self, backbone: Any, shape: tuple[int, int, int]) -> Any:
-        """A backbone of KerasHub with the same weights for images of another size.
+        """Returns a backbone of KerasHub with the same weights for images of another size.
 
         Embeddings of positions are resized as an image would be, bicubically; those of class tokens
         stay (Dosovitskiy et al. 2021, section 3.2).
@@ -162,12 +162,12 @@ class KerasHubImage(_KerasHub):
 
 
 def _numbers(value: Any) -> float | list[float] | None:
-    """One number, or one for each channel, of a config."""
+    """Returns one number, or one for each channel, of a config."""
     return None if value is None else np.asarray(value, np.float64).tolist()
 
 
 def _moved(old: keras.Variable, new: keras.Variable) -> Any:
-    """The value of a variable for another resolution."""
+    """Returns the value of a variable for another resolution."""
     value = keras.ops.convert_to_numpy(old)
     if old.shape == new.shape:
         return value
@@ -273,7 +273,7 @@ class KerasHubText(_KerasHub):
             raise self._unfit("layers", has, "one")
 
     def tokenizer(self, max_words: int) -> Tokenizer:
-        """The tokenizer of the preset."""
+        """Returns the tokenizer of the preset."""
         preset = Preset(self.preset, "text")
         tokenizer = preset.tokenizer()
         is_gemma = type(tokenizer).__name__ == "GemmaTokenizer"
@@ -281,5 +281,5 @@ class KerasHubText(_KerasHub):
         return SubwordTokenizer(tokenizer, max_words, preset.max_tokens(), siglip2)
 
     def restore_tokenizer(self, run: Path, max_words: int) -> Tokenizer:
-        """The tokenizer in the folder of a run."""
+        """Returns the tokenizer in the folder of a run."""
         return SubwordTokenizer.restore(run, max_words)

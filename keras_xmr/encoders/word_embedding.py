@@ -34,7 +34,9 @@ class WordEmbedding(Encoder):
     dropout: BelowOne = 0.0
 
     def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:
-        """Word ids (B, L), padded with 0, to vectors (B, L, dimension) and their mask (B, L)."""
+        """Embeds word ids (B, L), padded with 0, as vectors (B, L, dimension) and their
+        mask (B, L).
+        """
         layer = keras.layers.Embedding(
             len(spec.vocabulary),
             self.dimension,
@@ -58,7 +60,8 @@ _KEY = "model.text.encoder.vectors"
 
 
 def initial_vectors(path: Path, vocabulary: Sequence[str], dimension: int, seed: int) -> np.ndarray:
-    """Vectors for a vocabulary: from a file where it has the word, drawn at random elsewhere.
+    """Returns vectors for a vocabulary: from a file where it has the word, drawn at random
+    elsewhere.
 
     The file is streamed, only the vectors that are needed are kept. A word that it does not
     have is also looked up without hyphens, dots and apostrophes (Chun et al. 2021). The hit rate

@@ -45,7 +45,8 @@ def encoder_tokenizer(config: Config) -> Tokenizer | None:
 def build_tokenizer(
     config: Config, records: Records, tokenizer: Tokenizer | None = None
 ) -> Tokenizer:
-    """The tokenizer of the text encoder, or one with the vocabulary of the training captions.
+    """Returns the tokenizer of the text encoder, or one with the vocabulary of the training
+    captions.
 
     A training that begins with the weights of a run keeps the tokenizer of that.
 
@@ -69,7 +70,7 @@ def build_tokenizer(
 
 
 def restore_tokenizer(config: Config, folder: Path) -> Tokenizer:
-    """The tokenizer of a run, from nothing but its folder.
+    """Returns the tokenizer of a run, from nothing but its folder.
 
     Raises:
         UserError: If the folder does not have it.
@@ -88,7 +89,7 @@ def restore_tokenizer(config: Config, folder: Path) -> Tokenizer:
 def build_model(
     config: Config, records: Records, tokenizer: Tokenizer, pretrained: bool
 ) -> Retriever:
-    """The model of a config, not yet compiled.
+    """Returns the model of a config, not yet compiled.
 
     Args:
         config: The config.
@@ -138,7 +139,7 @@ def word_options(choice: Choice, vocabulary: int, pad: int) -> dict[str, int]:
 
 
 def further_matcher(choice: Choice, trained: Matcher, losses: Sequence[Loss]) -> Matcher:
-    """A matcher for evaluation only, with the trained scale and shift if it has them.
+    """Returns a matcher for evaluation only, with the trained scale and shift if it has them.
 
     Args:
         choice: The name and options of the matcher.

@@ -254,14 +254,16 @@ class Experiment:
             yield report(evaluation, part, self.config, folder, next_step, is_brief)
 
     def _is_unknown_language(self) -> bool:
-        """Whether the vocabulary of the text encoder lacks much of the training captions."""
+        """Returns whether the vocabulary of the text encoder lacks much of the training
+        captions.
+        """
         tokenizer = self.tokenizer
         if isinstance(tokenizer, WordTokenizer):  # Its vocabulary is made from the captions.
             return False
         return split_report(self.records.split("train"), tokenizer).is_unknown
 
     def score(self, split: Split) -> ScoreMatrices:
-        """The scores of a split by the matcher of the model, as tiles."""
+        """Returns the scores of a split by the matcher of the model, as tiles."""
         part = self.embedded_records.split(split)
         embedded = embed_split(self.retriever, part, self.tokenizer, self.config)
         tile = self.config.evaluation.tile
@@ -325,7 +327,7 @@ class Experiment:
                 )
 
     def _what_next(self) -> str:
-        """The results and the next commands, for the end of a run."""
+        """Returns the results and the next commands, for the end of a run."""
         reports = [str(self.folder.evaluation(s) / PAGE) for s in self.config.evaluation.splits]
         lines = [f"model     {self.folder.model}, and for TF Serving {self.folder.serving}"]
         lines += [f"open      {report}, which has all tables and pictures" for report in reports]

@@ -295,7 +295,7 @@ def numbers_of_ids(ids: Sequence[Any], kind: str) -> dict[str, int]:
 def _of_queries(
     judgements: Judgements, image_ids: Sequence[Any], caption_ids: Sequence[Any], direction: str
 ) -> tuple[Judgements, list[str], list[str]]:
-    """The judgements with queries as rows, and the ids of queries and documents."""
+    """Returns the judgements with queries as rows, and the ids of queries and documents."""
     ids = [list(numbers_of_ids(image_ids, "image")), list(numbers_of_ids(caption_ids, "caption"))]
     if (found := tuple(map(len, ids))) != judgements.shape:
         raise ArgumentError(f"judgements of shape {judgements.shape}, but ids of {found}")

@@ -153,7 +153,7 @@ def read_graded_pairs(
 def _rows(
     path: Path, image_ids: Sequence[str], caption_ids: Sequence[str]
 ) -> tuple[Iterator[Row], bool]:
-    """The judged pairs of a file, and whether it is one of this project.
+    """Returns the judged pairs of a file, and whether it is one of this project.
 
     In those, other images and captions are mistakes, and so are two grades of a pair. Benchmarks
     have judgements of more images and captions, and the highest grade of a pair counts.

@@ -54,13 +54,13 @@ class Layout:
 
 
 def _coco_id(url: str) -> str:
-    """COCO's id of an image, from the name of its file; other names as they are."""
+    """Returns COCO's id of an image, from the name of its file; other names as they are."""
     match = re.search(r"(?:^|[/_])0*(\d+)\.jpg$", url)
     return match[1] if match else url
 
 
 def _levels(hierarchy: str) -> list[str]:
-    """The captions of a hierarchy, the most general one first."""
+    """Returns the captions of a hierarchy, the most general one first."""
     return [level.strip() for level in hierarchy.split("=>")]
 
 
@@ -80,7 +80,9 @@ BENCHMARKS = (
 
 
 def find_layout(path: Path) -> Layout:
-    """The layout of a CSV file by its first line: `STANDARD`, unless it is that of a benchmark."""
+    """Returns the layout of a CSV file by its first line: `STANDARD`, unless it is that of a
+    benchmark.
+    """
     try:
         header = set(next(csv.reader([first_line(path)]), []))
     except csv.Error:
@@ -111,7 +113,7 @@ def read_csv(path: Path) -> Iterator[Row]:
 
 
 def parse_grade(text: str, where: str) -> float:
-    """A grade as a number from 0 on; `where` names the line in messages."""
+    """Returns a grade as a number from 0 on; `where` names the line in messages."""
     try:
         # Python reads 1_0 as 10.
         grade = math.nan if "_" in text else float(text)
@@ -154,7 +156,7 @@ EXTENDED_COCO = ("eccv_caption", "cxc")
 def extended_coco(
     name: str, image_ids: Sequence[str | int], caption_ids: Sequence[str | int]
 ) -> Judgements:
-    """Extended judgements of images and captions of COCO's test split (Karpathy's 5,000).
+    """Returns extended judgements of images and captions of COCO's test split (Karpathy's 5,000).
 
     The files come with the package `eccv_caption`. Only the judged images and captions are
     queries: 1,261 images and 1,332 captions in ECCV Caption. All are candidates. Relevant items
@@ -262,13 +264,13 @@ def read_grades(path: Path) -> Iterator[Row]:
 
 
 def _scores(fields: Sequence[str]) -> tuple[int, ...] | None:
-    """Scores of three experts; None if the fields are others."""
+    """Returns scores of three experts; None if the fields are others."""
     is_scores = len(fields) == 3 and all(field in ("1", "2", "3", "4") for field in fields)
     return tuple(map(int, fields)) if is_scores else None
 
 
 def _votes(fields: Sequence[str]) -> tuple[int, ...] | None:
-    """The numbers of yes and no, if the first field is the share of yes; None otherwise."""
+    """Returns the numbers of yes and no, if the first field is the share of yes; None otherwise."""
     try:
         share, yes, no = float(fields[0]), int(fields[1]), int(fields[2])
     except (ValueError, IndexError):

@@ -70,7 +70,7 @@ class GroundTruth:
         return len(self.image_ids), len(self.caption_ids)
 
     def select(self, images: np.ndarray, captions: np.ndarray) -> GroundTruth:
-        """The ground truth of some of the images and some of their captions.
+        """Returns the ground truth of some of the images and some of their captions.
 
         Args:
             images: Numbers of the images, int (images,), ascending.
@@ -99,7 +99,7 @@ class GroundTruth:
         return bool(self.labels) and (self.has_sets_of_labels or any(several))
 
     def label_vectors(self) -> scipy.sparse.csr_array:
-        """Label vectors of the images, sparse (images, labels)."""
+        """Returns label vectors of the images, sparse (images, labels)."""
         count = 1 + max((max(of_image) for of_image in self.labels if of_image), default=-1)
         return multi_hot(self.labels, count)
 
@@ -107,7 +107,7 @@ class GroundTruth:
 def judge(
     kind: str, caption_image: np.ndarray, labels: Sequence[tuple[int, ...]], num_images: int
 ) -> Judgements:
-    """Judgements from the annotated pairs, or from all pairs of one class.
+    """Returns judgements from the annotated pairs, or from all pairs of one class.
 
     Args:
         kind: "pairs" or "classes".

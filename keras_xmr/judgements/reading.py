@@ -24,7 +24,9 @@ reading = partial(files.reading, error=JudgementsError)
 
 
 def first_line(path: Path) -> str:
-    """The first line of a file; empty if it cannot be read, which is an error when it is read."""
+    """Returns the first line of a file; empty if it cannot be read, which is an error when it
+    is read.
+    """
     try:
         with path.open(encoding="utf-8-sig") as file:
             return file.readline()
@@ -122,7 +124,9 @@ class CaptionNames:
             self._by_text.setdefault(one_line(text), []).append(number)
 
     def numbers(self, name: str) -> list[int]:
-        """The captions of a name; empty for an unknown one. Ids take precedence over texts."""
+        """Returns the captions of a name; empty for an unknown one. Ids take precedence
+        over texts.
+        """
         id_ = known_name(name, self._by_id)
         if id_ in self._by_id:
             return [self._by_id[id_]]
@@ -133,10 +137,10 @@ class CaptionNames:
 
 
 def known_name(name: str, known: Container[str]) -> str:
-    """A name as in the file if it is known, and otherwise without blanks around it."""
+    """Returns a name as in the file if it is known, and otherwise without blanks around it."""
     return name if name in known else name.strip()
 
 
 def one_line(text: str) -> str:
-    """A text in one line, without invisible characters."""
+    """Returns a text in one line, without invisible characters."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())

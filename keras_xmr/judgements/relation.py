@@ -88,7 +88,7 @@ class Judgements:
         shape: tuple[int, int],
         fully_judged: bool = True,
     ) -> Judgements:
-        """Judgements from graded pairs.
+        """Returns judgements from graded pairs.
 
         Args:
             pairs: Image and caption of each pair, int (pairs, 2); each pair once.
@@ -125,7 +125,8 @@ class Judgements:
 
     @classmethod
     def from_pairs(cls, image_of_caption: np.ndarray, num_images: int) -> Judgements:
-        """Judgements in which every caption is relevant for the image that it was written for.
+        """Returns judgements in which every caption is relevant for the image that it was
+        written for.
 
         Args:
             image_of_caption: The image of each caption, int (captions,).
@@ -145,7 +146,8 @@ class Judgements:
 
     @classmethod
     def from_classes(cls, image_classes: np.ndarray, caption_classes: np.ndarray) -> Judgements:
-        """Judgements in which every caption of a class is relevant for every image of the class.
+        """Returns judgements in which every caption of a class is relevant for every image
+        of the class.
 
         Args:
             image_classes: The class of each image, int (images,).
@@ -174,7 +176,8 @@ class Judgements:
     def from_texts(
         cls, texts: Sequence[str], image_of_caption: np.ndarray, num_images: int
     ) -> Judgements:
-        """Judgements in which a caption is relevant for every image with a caption of its words.
+        """Returns judgements in which a caption is relevant for every image with a caption
+        of its words.
 
         Args:
             texts: The captions; capitals, punctuation and the Unicode form (NFC, NFD) do not
@@ -206,7 +209,7 @@ class Judgements:
     def from_labels(
         cls, image_labels: scipy.sparse.sparray, caption_labels: scipy.sparse.sparray, zeta: int
     ) -> Judgements:
-        """Plausible matches: label vectors that differ in at most zeta entries.
+        """Returns plausible matches: label vectors that differ in at most zeta entries.
 
         Items without any label match none, as in the released code (Chun et al. 2021, Sec. 4.1).
 
@@ -253,7 +256,7 @@ class Judgements:
         return self.judged is None
 
     def with_pool_wrong(self) -> Judgements:
-        """The same, with pairs of the pool that were not judged as wrong ones.
+        """Returns the same, with pairs of the pool that were not judged as wrong ones.
 
         The pool is that of all images with all captions of which any pair was judged.
         """
@@ -267,7 +270,7 @@ class Judgements:
         return Judgements(self.grades, self.image_query_mask, self.caption_query_mask, pool)
 
     def with_annotated(self, image_of_caption: np.ndarray) -> Judgements:
-        """The same, with annotated pairs as relevant ones.
+        """Returns the same, with annotated pairs as relevant ones.
 
         An annotated pair that was judged relevant keeps its grade; the others get the highest
         grade. Pairs of images or captions that are not queries, since no pair of them was judged,
@@ -289,7 +292,7 @@ class Judgements:
         return Judgements(grades, self.image_query_mask, self.caption_query_mask, self.judged)
 
     def transpose(self) -> Judgements:
-        """The same with captions as rows and images as columns."""
+        """Returns the same with captions as rows and images as columns."""
         return Judgements(
             self.grades.T.tocsr(),
             self.caption_query_mask,
@@ -298,17 +301,17 @@ class Judgements:
         )
 
     def counts(self) -> np.ndarray:
-        """Number of relevant captions per image, int (images,)."""
+        """Returns the number of relevant captions per image, int (images,)."""
         return np.diff(self.grades.indptr)
 
     def candidate_counts(self) -> np.ndarray:
-        """Number of judged captions per image, int (images,)."""
+        """Returns the number of judged captions per image, int (images,)."""
         if self.judged is None:
             return np.full(self.shape[0], self.shape[1])
         return np.diff(self.judged.indptr)
 
     def queries(self) -> scipy.sparse.csr_array:
-        """The grades of the images that are queries: sparse (images, captions)."""
+        """Returns the grades of the images that are queries: sparse (images, captions)."""
         if self.image_query_mask is None:
             return self.grades
         mask = scipy.sparse.dia_array(
@@ -319,7 +322,7 @@ class Judgements:
         return rows
 
     def select(self, images: np.ndarray, captions: np.ndarray) -> Judgements:
-        """The judgements of some images and captions, in their order."""
+        """Returns the judgements of some images and captions, in their order."""
         return Judgements(
             self.grades[images][:, captions],
             None if self.image_query_mask is None else self.image_query_mask[images],
@@ -353,7 +356,7 @@ def _checked_pairs(
 
 
 def multi_hot(labels: Sequence[Sequence[int]] | np.ndarray, count: int) -> scipy.sparse.csr_array:
-    """Label vectors of 0 and 1.
+    """Returns label vectors of 0 and 1.
 
     Args:
         labels: The labels of each item, as numbers from 0.
@@ -372,7 +375,7 @@ def multi_hot(labels: Sequence[Sequence[int]] | np.ndarray, count: int) -> scipy
 
 
 def as_array(given: Any, name: str) -> np.ndarray:
-    """An array of numbers, of nested sequences of them, or of a tensor of any framework.
+    """Returns an array of numbers, of nested sequences of them, or of a tensor of any framework.
 
     Tensors may be on any device and may require a gradient. What is in the memory of the processor
     is not copied, except bfloat16, which NumPy does not have: it becomes float32.
@@ -397,7 +400,8 @@ def as_array(given: Any, name: str) -> np.ndarray:
 
 
 def _in_memory(given: Any, name: str) -> Any:
-    """What NumPy can read: a tensor of PyTorch is detached and moved, others by DLPack if needed.
+    """Returns what NumPy can read: a tensor of PyTorch is detached and moved, others by DLPack
+    if needed.
 
     No framework is imported.
     """

@@ -46,6 +46,6 @@ class _WithGradient(torch.autograd.Function):
 
 
 def with_gradient(function: Callable[..., Tensor], values: Tensor, *constants: Tensor) -> Tensor:
-    """See `keras_xmr.layers.backend.with_gradient`."""
+    """Does what `keras_xmr.layers.backend.with_gradient` says."""
     numbers: Tensor = _WithGradient.apply(function, values, *constants)[0]
     return numbers

@@ -124,13 +124,15 @@ class CanonicalCorrelations:
                         )
 
     def _caption_side(self, ridge: float) -> np.ndarray:
-        """The product (G, R) of (B + s I)^-1 and C^T."""
+        """Returns the product (G, R) of (B + s I)^-1 and C^T."""
         return _solve(_with_ridge(self._captions, ridge * self._caption_variance), self._between.T)
 
     def _directions(
         self, side: np.ndarray, ridge: float, count: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The largest canonical correlations (K,), and maps of images (R, K) onto unit variance."""
+        """Returns the largest canonical correlations (K,), and maps of images (R, K) onto
+        unit variance.
+        """
         lower = np.linalg.cholesky(_with_ridge(self._images, ridge * self._image_variance))
         squared = _solve_lower(lower, _solve_lower(lower, self._between @ side).T)
         size, count = len(squared), min(count, *self._between.shape)
@@ -149,7 +151,9 @@ class CanonicalCorrelations:
         found: tuple[np.ndarray, np.ndarray],
         dimension: int,
     ) -> Projections:
-        """The maps of a setting: both ridges, the exponent, and the number of directions."""
+        """Returns the maps of a setting: both ridges, the exponent, and the number of
+        directions.
+        """
         image_ridge, caption_ridge, exponent, count = setting
         values, left = found[0][:count], found[1][:, :count]
         image = left if self._image_axes is None else self._image_axes @ left
@@ -169,7 +173,7 @@ class CanonicalCorrelations:
     def project(
         self, maps: Projections, images: np.ndarray, captions: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Unit vectors (N, D) and (M, D), float32, of images (N, F) and captions (M, G)."""
+        """Returns unit vectors (N, D) and (M, D), float32, of images (N, F) and captions (M, G)."""
         left = unit_rows((images - self.image_mean) @ maps.image)
         right = unit_rows((captions - self.caption_mean) @ maps.caption)
         return left.astype(np.float32), right.astype(np.float32)
@@ -187,7 +191,8 @@ class CanonicalCorrelations:
         captions: np.ndarray,
         judgements: Judgements,
     ) -> tuple[float, Projections]:
-        """The maps with the largest sum of recalls on a split, the first of equals, and the sum.
+        """Returns the maps with the largest sum of recalls on a split, the first of equals,
+        and the sum.
 
         The ridges are searched one after the other, from the first of each, until neither gains:
         with six of each this tries 11 to 20 of the 36 pairs. Each pair is tried with all exponents
@@ -236,7 +241,7 @@ class _Search:
         self._tried: dict[tuple[float, float], tuple[float, tuple[float, float, float, int]]] = {}
 
     def run(self) -> tuple[float, tuple[float, float, float, int]]:
-        """The largest sum of recalls, and its setting."""
+        """Returns the largest sum of recalls, and its setting."""
         pair = self.image_ridges[0], self.caption_ridges[0]
         with Progress("choosing the closed form", unit="settings") as bar:
             while True:
@@ -247,7 +252,7 @@ class _Search:
                     return self._tried[pair]
 
     def _best_of(self, pairs: Sequence[tuple[float, float]], bar: Progress) -> tuple[float, float]:
-        """The pair of ridges with the largest sum, the first of equals."""
+        """Returns the pair of ridges with the largest sum, the first of equals."""
         for pair in pairs:
             if pair not in self._tried:
                 self._tried[pair] = max(self._measured(*pair), key=lambda tried: tried[0])
@@ -257,7 +262,7 @@ class _Search:
     def _measured(
         self, image_ridge: float, caption_ridge: float
     ) -> Iterator[tuple[float, tuple[float, float, float, int]]]:
-        """The sums of recalls of all settings with two ridges."""
+        """Yields the sums of recalls of all settings with two ridges."""
         if caption_ridge not in self.sides:
             self.sides[caption_ridge] = self.cca._caption_side(caption_ridge)
             self._projected[caption_ridge] = self.captions @ self.sides[caption_ridge]
@@ -276,7 +281,7 @@ class _Search:
 
 
 def pair_weights(image_ids: np.ndarray, images: int) -> scipy.sparse.csr_array:
-    """The weights (N, M) of each caption with its image: 1.
+    """Returns the weights (N, M) of each caption with its image: 1.
 
     Args:
         image_ids: The row of the image of each caption, (M,).
@@ -288,12 +293,12 @@ def pair_weights(image_ids: np.ndarray, images: int) -> scipy.sparse.csr_array:
 
 
 def _kept(directions: Iterable[int], dimension: int) -> list[int]:
-    """The different numbers of directions, the largest first, of which none is above D."""
+    """Returns the different numbers of directions, the largest first, of which none is above D."""
     return sorted({min(count, dimension) for count in directions}, reverse=True) or [dimension]
 
 
 def _axes(vectors: np.ndarray) -> np.ndarray | None:
-    """An orthonormal basis (F, R) of fewer rows than numbers; None of as many or more."""
+    """Returns an orthonormal basis (F, R) of fewer rows than numbers; None of as many or more."""
     if len(vectors) >= vectors.shape[1]:
         return None
     values, axes = scipy.linalg.eigh(vectors @ vectors.T)
@@ -307,13 +312,13 @@ def _with_ridge(covariance: np.ndarray, ridge: float) -> np.ndarray:
 
 
 def _solve(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """The product of the inverse of a positive definite matrix and another one."""
+    """Returns the product of the inverse of a positive definite matrix and another one."""
     solved: np.ndarray = scipy.linalg.cho_solve(scipy.linalg.cho_factor(matrix, lower=True), right)
     return solved
 
 
 def _solve_lower(lower: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """The product of the inverse of a lower triangular matrix and another one."""
+    """Returns the product of the inverse of a lower triangular matrix and another one."""
     solved: np.ndarray = scipy.linalg.solve_triangular(lower, right, lower=True)
     return solved
 

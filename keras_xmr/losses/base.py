@@ -83,7 +83,7 @@ def even_log_odds(scores: Tensor, relations: Relations) -> Tensor:
 
 
 def _scores(loss: Any, matcher: Any, image: Embedding, caption: Embedding) -> Tensor:
-    """Scores (N, M) of the matcher, or cosines without one."""
+    """Returns scores (N, M) of the matcher, or cosines without one."""
     if matcher is not None:
         return matcher(image, caption)
     if "tokens" in image.keys() | caption.keys():

@@ -128,7 +128,7 @@ class DirectionsLoss(Loss):
     CONTRACT = LossContract(parts=("image_to_text", "text_to_image"))
 
     def similarities(self, image: Embedding, caption: Embedding) -> Tensor:
-        """Scores (..., images, captions) that take the place of those of the matcher."""
+        """Returns scores (..., images, captions) that take the place of those of the matcher."""
         return None
 
     def direction_loss(self, direction: Direction, part: str, step: Tensor | None) -> Tensor:

@@ -103,7 +103,9 @@ class AdaptiveOfflineQuintuplet(Loss):
         """Returns the three parts, summed over the anchors, (3,)."""
 
         def block(row: int, column: int) -> Tensor:
-            """Scores (third, third) of the images of one third and the captions of another."""
+            """Returns scores (third, third) of the images of one third and the captions
+            of another.
+            """
             return rivals[row * third : (row + 1) * third, column * third : (column + 1) * third]
 
         online, offline, other = 0.0, 0.0, 0.0

@@ -191,7 +191,7 @@ class SCAN(Matcher):
         return score_in_tiles(score, {}, image, caption, self.captions_at_once, training)[0]
 
     def _score(self, image: Embedding, caption: Embedding) -> Tensor:
-        """Scores (N, C) of a tile."""
+        """Returns scores (N, C) of a tile."""
         sides = [(l2_normalize(side["tokens"]), side["mask"]) for side in (image, caption)]
         if self.direction == "image_to_text":
             sides.reverse()

@@ -52,7 +52,7 @@ class Matcher(Part):
         super().__init__(**({"dtype": "float32"} | kwargs))
 
     def __call__(self, image: Any, caption: Any, **kwargs: Any) -> Tensor:
-        """Scores (images, captions) of two embeddings, or of tensors (N, D) of points.
+        """Returns scores (images, captions) of two embeddings, or of tensors (N, D) of points.
 
         Raises:
             ArgumentError: If they are not embeddings, of kinds that it does not take, or not in one

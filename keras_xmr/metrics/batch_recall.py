@@ -75,7 +75,7 @@ class Recall(keras.metrics.Metric):
             self.queries[direction].assign_add(ops.sum(ops.cast(answerable, "float32")))
 
     def result(self) -> Tensor:
-        """The share of queries with a relevant item among the first K."""
+        """Returns the share of queries with a relevant item among the first K."""
         i2t, t2i = (
             hits / ops.maximum(queries, 1.0)
             for hits, queries in zip(self.hits, self.queries, strict=True)

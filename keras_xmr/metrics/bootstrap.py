@@ -46,7 +46,7 @@ def resampled_means(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> np.ndarray:
-    """Means over resampled queries.
+    """Returns means over resampled queries.
 
     Queries of one group are drawn together: the captions of one image are not independent, and
     an interval that took them so would be too narrow. Calls with the same number of groups,
@@ -95,7 +95,7 @@ def resampled_means(
 
 
 def difference(value: float, resampled: np.ndarray) -> Difference:
-    """Interval and p-value of a difference (Efron and Tibshirani 1993, Ch. 13 and 15).
+    """Returns the interval and p-value of a difference (Efron and Tibshirani 1993, Ch. 13 and 15).
 
     The p-value is that of the interval turned around: twice the part of resamples on the rarer
     side of 0, those at 0 counted against the difference. It is at least 2 / (resamples + 1).
@@ -160,23 +160,23 @@ class Estimate:
     seeds: tuple[Seeds, ...] = ()
 
     def __sub__(self, other: Estimate) -> Estimate:
-        """The difference of two systems that were resampled with the same queries."""
+        """Returns the difference of two systems that were resampled with the same queries."""
         resampled = self.resampled - other.resampled
         return Estimate(self.value - other.value, resampled, self.seeds + other.seeds)
 
     def above(self, bound: float) -> Estimate:
-        """The estimate minus a bound."""
+        """Returns the estimate minus a bound."""
         return replace(self, value=self.value - bound, resampled=self.resampled - bound)
 
     def difference(self) -> Difference:
-        """Interval of `LEVEL` and two-sided p-value."""
+        """Returns the interval of `LEVEL` and two-sided p-value."""
         if not self._variances[1]:
             return difference(self.value, self.resampled)
         half = self.half_width(1 - LEVEL)
         return Difference(self.value, self.value - half, self.value + half, self._p_value())
 
     def half_width(self, alpha: float) -> float:
-        """Half of the width of the interval of 1 - alpha."""
+        """Returns the half of the width of the interval of 1 - alpha."""
         queries, seeds, freedom = self._variances
         normal = ndtri(1 - alpha / 2) ** 2
         squares = normal * (queries + seeds)
@@ -187,7 +187,8 @@ class Estimate:
         return float(np.sqrt(squares))
 
     def smallest_effect(self, alpha: float = 1 - LEVEL) -> float:
-        """The smallest true difference that a test would find with a probability of `POWER`.
+        """Returns the smallest true difference that a test would find with a probability of
+        `POWER`.
 
         Args:
             alpha: The level of the test.
@@ -207,7 +208,7 @@ class Estimate:
         return queries, seeds, freedom
 
     def _p_value(self) -> float:
-        """The alpha for which the interval ends at 0."""
+        """Returns the alpha for which the interval ends at 0."""
 
         def beyond(log_alpha: float) -> float:
             return self.half_width(float(np.exp(log_alpha))) - abs(self.value)
@@ -221,7 +222,7 @@ class Estimate:
 
 
 def mean_of_runs(values: np.ndarray, resampled: np.ndarray) -> Estimate:
-    """The mean of a metric over the runs of a system.
+    """Returns the mean of a metric over the runs of a system.
 
     Args:
         values: Of each run (runs,).
@@ -236,7 +237,7 @@ def mean_of_runs(values: np.ndarray, resampled: np.ndarray) -> Estimate:
 
 
 def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
-    """P-values corrected for multiple comparisons (Holm 1979).
+    """Corrects p-values for multiple comparisons (Holm 1979).
 
     Where they are below alpha, the chance that any of them is there by accident is at most
     alpha.

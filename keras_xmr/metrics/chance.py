@@ -64,7 +64,7 @@ class Verdict:
 
 
 def chance(metrics: RetrievalMetrics) -> dict[str, float]:
-    """The expectation of metrics for a random ranking of the same queries and candidates.
+    """Returns the expectation of metrics for a random ranking of the same queries and candidates.
 
     Args:
         metrics: The metrics of a model, for the number of relevant items per query.
@@ -87,7 +87,7 @@ def chance_from_counts(
     further: Sequence[Mapping[str, np.ndarray]] = ({}, {}),
     judged: Sequence[np.ndarray | None] = (None, None),
 ) -> dict[str, float]:
-    """The same as `chance`, from the number of relevant items per image and per caption.
+    """Returns the same as `chance`, from the number of relevant items per image and per caption.
 
     Args:
         images: Number of relevant captions per image (images,).
@@ -107,7 +107,7 @@ def chance_from_counts(
 
 
 def _with_means(summary: dict[str, float]) -> dict[str, float]:
-    """A summary with the metrics that are means of others, such as `pmrp`."""
+    """Returns a summary with the metrics that are means of others, such as `pmrp`."""
     means = {
         name: float(np.mean([summary[part] for part in metric.mean_of]))
         for name, metric in METRICS.items()
@@ -117,7 +117,7 @@ def _with_means(summary: dict[str, float]) -> dict[str, float]:
 
 
 def chance_recall(right: np.ndarray, candidates: int, at: np.ndarray) -> np.ndarray:
-    """Recall at K of a random ranking, mean over the queries that have relevant items.
+    """Computes recall at K of a random ranking, mean over the queries that have relevant items.
 
     Args:
         right: Number of relevant items per query (queries,).
@@ -153,7 +153,7 @@ def verdict(metrics: RetrievalMetrics, caption_image: np.ndarray) -> Verdict:
 def rsum_difference(
     metrics: RetrievalMetrics, other: RetrievalMetrics, caption_image: np.ndarray
 ) -> Difference:
-    """The RSUM of a model minus that of another on the same queries, in percent.
+    """Returns the RSUM of a model minus that of another on the same queries, in percent.
 
     Args:
         metrics: Metrics of the one.
@@ -167,7 +167,7 @@ def rsum_difference(
 def _resampled_rsum(
     metrics: RetrievalMetrics, caption_image: np.ndarray, resamples: int = _RESAMPLES
 ) -> np.ndarray:
-    """RSUM over resampled images and their captions, (resamples,)."""
+    """Computes RSUM over resampled images and their captions, (resamples,)."""
     count = len(metrics.image_to_text.positives)
     sides = (metrics.image_to_text, None), (metrics.text_to_image, caption_image)
     resampled = np.zeros(resamples)
@@ -178,7 +178,7 @@ def _resampled_rsum(
 
 
 def _expected(right: np.ndarray, candidates: int, judged: np.ndarray | None) -> dict[str, float]:
-    """Means over the queries that have relevant items.
+    """Returns means over the queries that have relevant items.
 
     Args:
         right: Number of relevant items per query (queries,).
@@ -212,7 +212,9 @@ def _expected(right: np.ndarray, candidates: int, judged: np.ndarray | None) -> 
 
 
 def _expected_preference(right: np.ndarray, wrong: np.ndarray) -> np.ndarray:
-    """bpref of a random ranking: all numbers of wrong answers before an item are equally likely."""
+    """Computes bpref of a random ranking: all numbers of wrong answers before an item are
+    equally likely.
+    """
     counted = np.minimum(right, wrong)  # the maximum number of wrong answers that bpref counts
     before = counted * (counted - 1) / 2 + (wrong - counted + 1) * counted
     return 1 - before / np.maximum((wrong + 1) * counted, 1)

@@ -243,7 +243,7 @@ def difference_rows(
 
 
 def _run(run: Any) -> Mapping[str, np.ndarray] | ScoreMatrices:
-    """A run of a system: values of queries, or scores."""
+    """Returns a run of a system: values of queries, or scores."""
     if not isinstance(run, Mapping):
         return ScoreMatrices.of(run)
     arrays = {name: as_array(values, str(name)) for name, values in run.items()}
@@ -256,7 +256,7 @@ def _run(run: Any) -> Mapping[str, np.ndarray] | ScoreMatrices:
 
 
 def _common_shape(runs: Sequence[Mapping[str, np.ndarray] | ScoreMatrices]) -> tuple[int, int]:
-    """Images and captions of all runs."""
+    """Returns images and captions of all runs."""
     shapes = set()
     for run in runs:
         if isinstance(run, ScoreMatrices):
@@ -285,7 +285,7 @@ def _common_shape(runs: Sequence[Mapping[str, np.ndarray] | ScoreMatrices]) -> t
 def _stack(
     runs: Sequence[Mapping[str, np.ndarray]], side: str, metrics: Sequence[str]
 ) -> dict[str, np.ndarray]:
-    """The values of a side per metric, float (queries, runs)."""
+    """Returns the values of a side per metric, float (queries, runs)."""
     stacked = {}
     for metric in metrics:
         for name in (METRICS[metric].mean_of if metric in METRICS else ()) or (metric,):
@@ -300,7 +300,9 @@ def _stack(
 
 
 def _runs(scores: Any) -> Sequence[Any]:
-    """The runs of a system: a list of matrices has several; a list of rows is one matrix."""
+    """Returns the runs of a system: a list of matrices has several; a list of rows is one
+    matrix.
+    """
     if isinstance(scores, list) and not scores:
         raise ArgumentError("a system has no scores: the list is empty; give a matrix for each run")
     if type(scores) is tuple and any(_rank(part) != 1 for part in scores):
@@ -314,7 +316,9 @@ def _runs(scores: Any) -> Sequence[Any]:
 
 
 def _rank(scores: Any) -> int | None:
-    """The number of dimensions of an array or of nested lists; None of the scores of a class."""
+    """Returns the number of dimensions of an array or of nested lists; None of the scores of a
+    class.
+    """
     is_pair = hasattr(scores, "_fields")  # The output of a re-ranker.
     if is_pair or isinstance(scores, ScoreMatrices | ScoreTiles | Mapping):
         return None

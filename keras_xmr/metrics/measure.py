@@ -207,7 +207,7 @@ def check_values(metric: Any, values: Any, queries: int) -> np.ndarray:
 def measure_chosen(
     scores: ScoreMatrices, truth: GroundTruth, judgements: Judgements | None = None
 ) -> RetrievalMetrics | None:
-    """The metrics that a config has chosen; None without any.
+    """Returns the metrics that a config has chosen; None without any.
 
     Args:
         scores: Scores (images, captions).
@@ -238,7 +238,7 @@ MEASURES: tuple[Measure, ...] = (match_by_labels, precision_by_relevance, measur
 
 
 def all_metrics(scores: ScoreMatrices, truth: GroundTruth) -> RetrievalMetrics:
-    """Metrics against the judgements, and by labels and relevance if these are known.
+    """Returns metrics against the judgements, and by labels and relevance if these are known.
 
     Args:
         scores: Scores (images, captions).
@@ -253,7 +253,7 @@ def all_metrics(scores: ScoreMatrices, truth: GroundTruth) -> RetrievalMetrics:
 def _with_further(
     metrics: RetrievalMetrics, scores: ScoreMatrices, truth: GroundTruth
 ) -> RetrievalMetrics:
-    """Metrics, and those by labels, by relevance and of the config."""
+    """Adds metrics by labels, by relevance and of the config."""
     for measure_by in MEASURES:
         if (further := measure_by(scores, truth)) is not None:
             metrics = metrics.and_also(further)
@@ -265,7 +265,7 @@ def mean_over_folds(
     folds: int,
     metrics_of: Callable[[np.ndarray, np.ndarray], RetrievalMetrics],
 ) -> dict[str, float]:
-    """Means of metrics over consecutive folds of the images, with their captions.
+    """Returns means of metrics over consecutive folds of the images, with their captions.
 
     Args:
         truth: The ground truth of the images and captions.

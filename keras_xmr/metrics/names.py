@@ -73,12 +73,12 @@ RSUM = "rsum"
 
 
 def metric_names() -> list[str]:
-    """The names in a summary of both directions: `i2t_recall_1` and so on, and `rsum`."""
+    """Returns the names in a summary of both directions: `i2t_recall_1` and so on, and `rsum`."""
     return [f"{side}_{name}" for side in DIRECTIONS for name in METRICS] + [RSUM]
 
 
 def metric_title(name: str) -> str:
-    """The title of a column of a metric such as `i2t_recall_1`."""
+    """Returns the title of a column of a metric such as `i2t_recall_1`."""
     if name == RSUM:
         return "RSUM"
     side, _, short = name.partition("_")
@@ -87,7 +87,7 @@ def metric_title(name: str) -> str:
 
 
 def metric_value(name: str, value: float | None) -> str:
-    """The text of a value, as in tables: in percent, if it is a fraction.
+    """Returns the text of a value, as in tables: in percent, if it is a fraction.
 
     Args:
         name: The metric, with or without the direction: `i2t_recall_1` or `recall_1`.
@@ -121,7 +121,7 @@ def in_percent(unit: str, value: float) -> float:
 
 
 def metric_unit(name: str) -> str:
-    """The unit of a metric, with or without the direction; of `rsum`, "percent"."""
+    """Returns the unit of a metric, with or without the direction; of `rsum`, "percent"."""
     if name == RSUM:
         return "percent"
     metric = METRICS.get(name) or METRICS.get(name.partition("_")[2])

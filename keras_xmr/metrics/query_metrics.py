@@ -29,7 +29,7 @@ class QueryMetric(abc.ABC):
 
     @abc.abstractmethod
     def __call__(self, scores: np.ndarray, judgements: Judgements) -> np.ndarray:
-        """The value of every query, (queries,); NaN for a query without a relevant item.
+        """Returns the value of every query, (queries,); NaN for a query without a relevant item.
 
         Args:
             scores: Scores (queries, candidates), larger is better.

@@ -118,7 +118,7 @@ def refuse_nan(values: np.ndarray, kind: str, queries: np.ndarray | range) -> No
 
 
 def evaluate_direction(ranks: Ranks, precision_at: Sequence[int] = RELEVANT_AT) -> QueryMetrics:
-    """Metrics of every query in one direction.
+    """Returns metrics of every query in one direction.
 
     * `recall_K`: 1 if a relevant item is among the first K, else 0.
     * `relevant_K`: the number of distinct relevant items among the first K.
@@ -165,7 +165,7 @@ def evaluate_direction(ranks: Ranks, precision_at: Sequence[int] = RELEVANT_AT) 
 
 
 def best_ranks(ranks: Ranks) -> np.ndarray:
-    """The best rank of a relevant item, of every query (queries,); NaN without one."""
+    """Returns the best rank of a relevant item, of every query (queries,); NaN without one."""
     answered = ranks.counts > 0
     best = np.full(len(answered), np.nan)
     best[answered] = ranks.ranks[ranks.starts[:-1][answered]]
@@ -173,7 +173,8 @@ def best_ranks(ranks: Ranks) -> np.ndarray:
 
 
 def ndcg_at(ranks: Ranks, k: int) -> np.ndarray:
-    """Normalized discounted cumulative gain of the first K answers, of every query (queries,).
+    """Computes normalized discounted cumulative gain of the first K answers, of every query
+    (queries,).
 
     The gain of an answer is its grade and its discount log2(1 + rank), both as in `ndcg_cut` of
     trec_eval: the gain is linear, not 2^grade - 1 (Jarvelin and Kekalainen 2002, with the discount
@@ -192,7 +193,9 @@ def ndcg_at(ranks: Ranks, k: int) -> np.ndarray:
 
 
 def chance_of_ndcg(ranks: Ranks, k: int) -> np.ndarray:
-    """The mean of `ndcg_at` over random rankings: every rank has the mean grade (queries,)."""
+    """Returns the mean of `ndcg_at` over random rankings: every rank has the mean grade
+    (queries,).
+    """
     query, _ = _queries_and_numbers(ranks)
     grades = np.bincount(query, ranks.grades, minlength=len(ranks.counts))
     discounts = np.concatenate([[0.0], np.cumsum(1 / np.log2(2.0 + np.arange(k)))])
@@ -201,7 +204,7 @@ def chance_of_ndcg(ranks: Ranks, k: int) -> np.ndarray:
 
 
 def _ideal_gain(ranks: Ranks, k: int) -> np.ndarray:
-    """The discounted gain of the first K if the highest grades come first (queries,)."""
+    """Returns the discounted gain of the first K if the highest grades come first (queries,)."""
     query, number = _queries_and_numbers(ranks)
     grades = ranks.grades[np.lexsort((-ranks.grades, query))]
     gains = np.where(number <= k, grades / np.log2(1.0 + number), 0)
@@ -209,12 +212,12 @@ def _ideal_gain(ranks: Ranks, k: int) -> np.ndarray:
 
 
 def _part(values: np.ndarray, of: np.ndarray) -> np.ndarray:
-    """A quotient; NaN where its divisor is 0."""
+    """Returns a quotient; NaN where its divisor is 0."""
     return np.divide(values, of, out=np.full(len(of), np.nan), where=of > 0)
 
 
 def binary_preference(ranks: Ranks) -> np.ndarray:
-    """bpref of every query (queries,): the rarity of wrong answers before relevant items.
+    """Computes bpref of every query (queries,): the rarity of wrong answers before relevant items.
 
     (1/R) sum over relevant items of 1 - min(n, R) / min(N, R), where n wrong answers come before
     it, of N judged ones. This is bpref of trec_eval since its version 8; the one that Buckley and
@@ -235,13 +238,13 @@ def binary_preference(ranks: Ranks) -> np.ndarray:
 
 
 def _queries_and_numbers(ranks: Ranks) -> tuple[np.ndarray, np.ndarray]:
-    """The query of each relevant item, and its number among those of the query, from 1."""
+    """Returns the query of each relevant item, and its number among those of the query, from 1."""
     query = np.repeat(np.arange(len(ranks.counts)), ranks.counts)
     return query, np.arange(len(query)) - np.repeat(ranks.starts[:-1], ranks.counts) + 1
 
 
 def summarize(metrics: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """Means of metrics over the queries that have a value, and the median of ranks too.
+    """Returns means of metrics over the queries that have a value, and the median of ranks too.
 
     `median_rank` is the floor of the median of ranks, as in the released codes; `mean_rank` is
     their mean.
@@ -292,7 +295,7 @@ class RankCounter:
         self._ahead = np.zeros(len(tile), np.int64)
 
     def places(self) -> list[Place]:
-        """The tiles that have the scores of relevant items."""
+        """Returns the tiles that have the scores of relevant items."""
         rows, columns = np.divmod(np.unique(self._tile), len(self._candidates))
         return list(zip(rows.tolist(), columns.tolist(), strict=True))
 
@@ -326,7 +329,7 @@ class RankCounter:
         self._ahead[relevant] += _at_least(scores, least, judged)[known]
 
     def ranks(self) -> Ranks:
-        """The ranks, once all tiles are counted, equal to those of `positive_ranks`."""
+        """Returns the ranks, once all tiles are counted, equal to those of `positive_ranks`."""
         number = np.arange(len(self._scores))
         ends = self._starts[1:][self._query]
         tied = (self._scores[1:] == self._scores[:-1]) & (self._query[1:] == self._query[:-1])

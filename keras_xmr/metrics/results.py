@@ -211,7 +211,7 @@ class Results(Sequence[Result]):
         return cls(map(_from_cells, rows))
 
     def _repr_html_(self) -> str:
-        """The table in a notebook."""
+        """Returns the table in a notebook."""
         shown = [c for c in Result._fields if any(x not in ("", None, 0) for x in _known(self, c))]
         head = "".join(f"<th>{column}</th>" for column in shown)
         body = "".join(
@@ -233,7 +233,7 @@ def _shown(value: Any) -> str:
 
 
 def _cells(row: Result) -> list[object]:
-    """The cells of a row, where None is an empty one."""
+    """Returns the cells of a row, where None is an empty one."""
     return [None if isinstance(x, float) and math.isnan(x) else x for x in row]
 
 

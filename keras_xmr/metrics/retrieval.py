@@ -44,7 +44,7 @@ class RetrievalMetrics:
 
     @classmethod
     def from_queries(cls, i2t: QueryMetrics, t2i: QueryMetrics) -> RetrievalMetrics:
-        """The metrics of both directions, summarized."""
+        """Returns the metrics of both directions, summarized."""
         return cls(both_directions(summarize(i2t.values), summarize(t2i.values)), i2t, t2i)
 
     @property
@@ -58,7 +58,7 @@ class RetrievalMetrics:
         return self.image_to_text.judged is None
 
     def and_also(self, other: RetrievalMetrics) -> RetrievalMetrics:
-        """These metrics and others of the same queries, such as `plausible_match`."""
+        """Returns these metrics and others of the same queries, such as `plausible_match`."""
         return RetrievalMetrics(
             self.summary | other.summary,
             _join(self.image_to_text, other.image_to_text),
@@ -75,7 +75,7 @@ def _join(queries: QueryMetrics, others: QueryMetrics) -> QueryMetrics:
 def evaluate_scores(
     scores: Scores, judgements: Judgements, precision_at: Sequence[int] = RELEVANT_AT
 ) -> RetrievalMetrics:
-    """All metrics of scores against judgements, in both directions.
+    """Returns all metrics of scores against judgements, in both directions.
 
     Args:
         scores: Scores (images, captions), larger is better. Tiles are ranked one by one.
@@ -91,7 +91,9 @@ def evaluate_scores(
 def evaluate_relations(
     scores: Scores, relations: Sequence[Judgements], precision_at: Sequence[int] = RELEVANT_AT
 ) -> list[RetrievalMetrics]:
-    """The metrics of `evaluate_scores` against several judgements; tiles are computed once."""
+    """Returns the metrics of `evaluate_scores` against several judgements; tiles are computed
+    once.
+    """
     results = []
     for both in count_ranks(ScoreMatrices.of(scores), relations):
         i2t, t2i = (evaluate_direction(direction, precision_at) for direction in both)
@@ -102,14 +104,14 @@ def evaluate_relations(
 
 
 def rsum(summary: Mapping[str, float]) -> float:
-    """The sum of the six recalls, in percent: from 0 to 600, as papers write it."""
+    """Returns the sum of the six recalls, in percent: from 0 to 600, as papers write it."""
     return 100 * sum(
         summary.get(f"{direction}_recall_{k}", 0.0) for direction in DIRECTIONS for k in RECALL_AT
     )
 
 
 def both_directions(i2t: dict[str, float], t2i: dict[str, float]) -> dict[str, float]:
-    """One summary of the summaries of both directions."""
+    """Returns one summary of the summaries of both directions."""
     return {f"i2t_{name}": value for name, value in i2t.items()} | {
         f"t2i_{name}": value for name, value in t2i.items()
     }
@@ -118,7 +120,8 @@ def both_directions(i2t: dict[str, float], t2i: dict[str, float]) -> dict[str, f
 def recall(
     scores: Any, judgements: Any = None, k: int | Sequence[int] = (1, 5, 10)
 ) -> dict[str, float]:
-    """Recall at K of both directions: the share of queries with a relevant item among the first K.
+    """Computes recall at K of both directions: the share of queries with a relevant item among
+    the first K.
 
     Args:
         scores: Scores (images, captions), larger is better; or the output of a re-ranker, or
@@ -147,7 +150,7 @@ def recall(
 
 
 def retrieval(scores: Any, judgements: Any = None) -> dict[str, float]:
-    """All metrics of both directions, and `rsum`, the sum of the six recalls in percent.
+    """Returns all metrics of both directions, and `rsum`, the sum of the six recalls in percent.
 
     Args:
         scores: Scores (images, captions), larger is better; or the output of a re-ranker, or
@@ -164,7 +167,7 @@ def retrieval(scores: Any, judgements: Any = None) -> dict[str, float]:
 
 
 def ndcg(scores: Any, judgements: Any = None, k: int | Sequence[int] = (10,)) -> dict[str, float]:
-    """Normalized discounted cumulative gain at K of both directions; see `ndcg_at`.
+    """Computes normalized discounted cumulative gain at K of both directions; see `ndcg_at`.
 
     Args:
         scores: Scores, as `recall` takes them.
@@ -186,7 +189,7 @@ def ndcg(scores: Any, judgements: Any = None, k: int | Sequence[int] = (10,)) ->
 
 
 def bpref(scores: Any, judgements: Any) -> dict[str, float]:
-    """Binary preference of both directions; see `binary_preference`.
+    """Computes binary preference of both directions; see `binary_preference`.
 
     Args:
         scores: Scores, as `recall` takes them.
@@ -214,7 +217,9 @@ def _checked_k(k: int | Sequence[int]) -> np.ndarray:
 def _means(
     scores: Any, judgements: Any, metrics: Callable[[Ranks], dict[str, np.ndarray]]
 ) -> dict[str, float]:
-    """Means of metrics of ranks, over the queries of each direction that have relevant items."""
+    """Returns means of metrics of ranks, over the queries of each direction that have relevant
+    items.
+    """
     matrices = ScoreMatrices.of(scores)
     right = as_judgements(judgements, matrices.image_to_text.shape)
     i2t, t2i = (summarize(metrics(ranks)) for ranks in count_ranks(matrices, [right])[0])

@@ -43,11 +43,11 @@ class ScoreTiles(abc.ABC):
 
     @abc.abstractmethod
     def tile(self, row: int, column: int) -> Any:
-        """Scores (images, captions) of one tile, always the same, for `np.asarray`."""
+        """Returns scores (images, captions) of one tile, always the same, for `np.asarray`."""
 
     @abc.abstractmethod
     def select(self, images: np.ndarray, captions: np.ndarray) -> ScoreTiles:
-        """The scores of some images with some captions, in their order."""
+        """Returns the scores of some images with some captions, in their order."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -60,7 +60,7 @@ class ScoreTiles(abc.ABC):
         return len(self.images) * len(self.captions)
 
     def places(self) -> Iterator[Place]:
-        """The places of all tiles, row after row."""
+        """Returns the places of all tiles, row after row."""
         return product(range(len(self.images)), range(len(self.captions)))
 
     def for_each(self, work: TileWork, places: Iterable[Place], description: str) -> None:
@@ -106,7 +106,7 @@ class ScoreTiles(abc.ABC):
 
 
 def place_in(tiles: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """The number of the tile of each item, and its place in there, int64 (items,)."""
+    """Returns the number of the tile of each item, and its place in there, int64 (items,)."""
     number, place = np.empty((2, sum(map(len, tiles))), np.int64)
     for tile, items in enumerate(tiles):
         number[items], place[items] = tile, np.arange(len(items))
@@ -122,7 +122,7 @@ _WHOLE = 1 << 53
 
 
 def real_numbers(given: Any, name: str) -> np.ndarray:
-    """An array of real numbers that float64 holds exactly; longdouble becomes float64.
+    """Returns an array of real numbers that float64 holds exactly; longdouble becomes float64.
 
     Args:
         given: The array, or a tensor of any framework; see `as_array`.
@@ -171,7 +171,7 @@ class ScoreMatrices:
 
     @classmethod
     def of(cls, scores: Any) -> ScoreMatrices:
-        """Score matrices of one matrix that ranks both, or of the output of a re-ranker.
+        """Returns score matrices of one matrix that ranks both, or of the output of a re-ranker.
 
         A tuple may be two matrices, or the rows of one.
 
@@ -210,18 +210,18 @@ class ScoreMatrices:
         return not isinstance(self.image_to_text, ScoreTiles)
 
     def dense(self) -> ScoreMatrices:
-        """The same as arrays."""
+        """Returns the same as arrays."""
         return self if self.is_dense else self._map(np.asarray)
 
     def tiles(self) -> tuple[ScoreTiles, ScoreTiles]:
-        """The tiles that rank captions, and those that rank images."""
+        """Returns the tiles that rank captions, and those that rank images."""
         rows, columns = self.image_to_text, self.text_to_image
         if not isinstance(rows, ScoreTiles) or not isinstance(columns, ScoreTiles):
             raise TypeError("these scores are arrays")
         return rows, columns
 
     def select(self, images: np.ndarray, captions: np.ndarray) -> ScoreMatrices:
-        """The scores of some images with some captions, in their order."""
+        """Returns the scores of some images with some captions, in their order."""
         members = np.ix_(images, captions)
 
         def choose(scores: Matrix) -> Matrix:
@@ -232,7 +232,7 @@ class ScoreMatrices:
         return self._map(choose)
 
     def select_queries(self, direction: str, queries: np.ndarray) -> np.ndarray:
-        """The scores (queries, candidates) of some queries of a direction, as an array."""
+        """Returns the scores (queries, candidates) of some queries of a direction, as an array."""
         images, captions = map(np.arange, self.shape)
         members = (queries, captions) if direction == "i2t" else (images, queries)
         return self.select(*members).by_query[DIRECTIONS.index(direction)]

@@ -38,7 +38,7 @@ def semantic_precision(
     top: Sequence[int] = ASP_TOP,
     score_ties: ScoreTies = "against",
 ) -> RetrievalMetrics:
-    """Average Semantic Precision (ASP) of scores, in both directions.
+    """Computes Average Semantic Precision (ASP) of scores, in both directions.
 
     * `asp`: the mean over all candidates of min(R_C, R_S) / max(R_C, R_S), where R_C and R_S
       are the ranks of a candidate by relevance and by score: one more than the number of
@@ -80,7 +80,7 @@ def semantic_precision(
 
 
 def precision_by_relevance(scores: ScoreMatrices, truth: GroundTruth) -> RetrievalMetrics | None:
-    """`semantic_precision` by every relevance of a ground truth; None without a relevance.
+    """Returns `semantic_precision` by every relevance of a ground truth; None without a relevance.
 
     Of a further relevance, `asp` alone is measured, as `asp_<name>`.
     """
@@ -132,7 +132,9 @@ def _direction(
 def _terms_at_random(
     ideal: np.ndarray, counts: int | np.ndarray, harmonic: np.ndarray
 ) -> np.ndarray:
-    """The mean of min(r, j) / max(r, j) over all ranks j up to a count, for ranks r from 1."""
+    """Returns the mean of min(r, j) / max(r, j) over all ranks j up to a count, for ranks r
+    from 1.
+    """
     terms = (ideal + 1) / 2 + ideal * (harmonic[counts] - harmonic[ideal])
     return np.asarray(terms / counts)
 
@@ -146,7 +148,8 @@ def _floats(rows: np.ndarray, kind: str, first: int) -> np.ndarray:
 
 
 def _ranks(values: np.ndarray, order: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Best and worst rank that each value can have among its ties, from 1: int32, as `values`.
+    """Returns the best and worst rank that each value can have among its ties, from 1: int32, as
+    `values`.
 
     The best is one more than the number of strictly larger values in its row.
 
@@ -171,7 +174,9 @@ def _ranks(values: np.ndarray, order: np.ndarray | None = None) -> tuple[np.ndar
 
 
 def _spans(begins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The first and the last place of the ties that each place is of, by where ties begin."""
+    """Returns the first and the last place of the ties that each place is of, by where ties
+    begin.
+    """
     places = np.arange(len(begins), dtype=np.int32)
     starts = np.maximum.accumulate(np.where(begins, places, 0))
     # A value ends its ties where the next one begins others, or all is over.
@@ -180,7 +185,9 @@ def _spans(begins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _terms(ideal: np.ndarray, best: np.ndarray, worst: np.ndarray) -> np.ndarray:
-    """The contribution of each candidate; of the ranks that ties span, an end yields least."""
+    """Returns the contribution of each candidate; of the ranks that ties span, an end yields
+    least.
+    """
     terms = np.minimum(ideal, best) / np.maximum(ideal, best)
     if worst is not best:
         np.minimum(terms, np.minimum(ideal, worst) / np.maximum(ideal, worst), out=terms)
@@ -196,7 +203,7 @@ def _asp_of_first(
     ties: ScoreTies,
     harmonic: np.ndarray,
 ) -> dict[str, np.ndarray]:
-    """ASP of the first n of each query by relevance, and by chance, by name.
+    """Computes ASP of the first n of each query by relevance, and by chance, by name.
 
     All queries are in one row, in the order of their scores. Candidates that are not among the
     first are removed; the order stays, so the ranks need no sorting.
@@ -226,7 +233,7 @@ def _asp_of_first(
 
 
 def _released(relevance: np.ndarray, rank: np.ndarray, order: np.ndarray) -> dict[str, np.ndarray]:
-    """Relevance of the first K by score, as a share of the largest possible, by name."""
+    """Returns the relevance of the first K by score, as a share of the possible one, by name."""
     most = min(max(RELEASED_ASP_AT), relevance.shape[1])
     gains = np.take_along_axis(relevance, order[:, :most], axis=1)
     ranks = np.take_along_axis(rank, order[:, : most + 1], axis=1)
@@ -253,7 +260,7 @@ def plausible_match(
     image_labels: scipy.sparse.csr_array,
     caption_labels: scipy.sparse.csr_array,
 ) -> RetrievalMetrics:
-    """Plausible-Match R-Precision of scores, in both directions.
+    """Computes Plausible-Match R-Precision of scores, in both directions.
 
     `pmrp_Z` is the R-Precision if pairs with label vectors that differ in at most Z entries are
     relevant, and `pmrp` the mean over Z = 0, 1, 2 (Chun et al. 2021, Sec. 4.1). As in the released
@@ -275,7 +282,7 @@ def plausible_match(
 
 
 def match_by_labels(scores: ScoreMatrices, truth: GroundTruth) -> RetrievalMetrics | None:
-    """`plausible_match` by the labels of a ground truth; None without labels."""
+    """Returns `plausible_match` by the labels of a ground truth; None without labels."""
     if not truth.has_label_vectors:
         return None
     labels = truth.label_vectors()
@@ -305,7 +312,7 @@ def match_precision(
     candidates: scipy.sparse.csr_array,
     zeta: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns R-Precision of plausible matches, its mean over random orders, and their number.
+    """Computes R-Precision of plausible matches, its mean over random orders, and their number.
 
     Args:
         scores: Scores (queries, candidates).

@@ -71,7 +71,7 @@ class Objective(keras.layers.Layer):
         relations: Relations,
         step: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The objective, and for the log every loss and every part of one, not weighted.
+        """Returns the objective, and for the log every loss and every part of one, not weighted.
 
         `step` is the number of steps trained so far, for losses that change in training.
         """
@@ -105,7 +105,7 @@ class Objective(keras.layers.Layer):
         return {name: tensor for name, tensor in embedding.items() if name in names}
 
     def trivial_values(self, scores: Tensor, relations: Relations) -> dict[str, float]:
-        """For each loss that knows it, the value at which it gets stuck; see `Loss`."""
+        """Returns the value at which a loss gets stuck, of each loss that knows it; see `Loss`."""
         named = zip(self._loss_names, self.losses_, strict=True)
         values = {name: loss.trivial_value(scores, relations) for name, loss in named}
         return {name: float(value) for name, value in values.items() if value is not None}

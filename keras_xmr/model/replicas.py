@@ -28,7 +28,9 @@ def gather(tree: Any) -> Any:
 
 
 def first_local_item(count: Tensor) -> Tensor:
-    """Position of the first item of this replica, which has `count` of them, among all items."""
+    """Returns the position of the first item of this replica, which has `count` of them, among all
+    items.
+    """
     context = tf.distribute.get_replica_context()
     counts = context.all_gather(count[None], axis=0)
     return tf.reduce_sum(counts[: context.replica_id_in_sync_group])

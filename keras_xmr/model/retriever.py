@@ -165,7 +165,7 @@ class Retriever(keras.Model):
         return self.text_tower if tower is None else tower
 
     def input_models(self) -> dict[str, keras.Model]:
-        """Both, under the keys of the inputs.
+        """Returns both input models under the keys of the inputs.
 
         Not a property: Keras would name the saved weights after it, as the first attribute that
         holds them, and not load those of earlier runs.
@@ -272,7 +272,7 @@ class Retriever(keras.Model):
                 self.optimizer.build(self.trainable_variables)
 
     def score(self, image: Embedding, caption: Embedding) -> Tensor:
-        """Scores (images, captions) of embeddings, as in evaluation: larger is better.
+        """Returns scores (images, captions) of embeddings, as in evaluation: larger is better.
 
         Where a matcher scores by direction, those of images as queries.
         """
@@ -288,7 +288,7 @@ class Retriever(keras.Model):
         sample_weight: Any = None,
         training: bool = True,
     ) -> Tensor:
-        """The share of this replica in the objective over the global batch.
+        """Returns the share of this replica in the objective over the global batch.
 
         Its gradients, summed over the replicas, are those of one device.
         """
@@ -309,7 +309,7 @@ class Retriever(keras.Model):
     def _objective(
         self, embedded: dict[str, Embedding], x: Any, y: Any, training: bool
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The share of this replica in the objective, and in the numbers of the log."""
+        """Returns the share of this replica in the objective, and in the numbers of the log."""
         y = targets_read(as_targets(y, self.judgements), self.judgements, self.objective)
         image, caption, step = embedded["image"], embedded["caption"], self.global_step.value
         if self.objective.needs_caption_ids:
@@ -327,7 +327,7 @@ class Retriever(keras.Model):
         return loss / replicas, {name: value / replicas for name, value in log.items()}
 
     def _batch(self, image: Embedding, caption: Embedding, y: Any, training: bool) -> Direction:
-        """All images of the global batch as queries, with their scores."""
+        """Returns all images of the global batch as queries, with their scores."""
         has_replicas, count = num_replicas() > 1, tf.shape(next(iter(image.values())))[0]
         if has_replicas:
             image, caption = (
@@ -358,7 +358,7 @@ class Retriever(keras.Model):
             recall.update_state(batch.positives, batch.scores, columns)
 
     def train_step(self, data: Any) -> dict[str, Tensor]:
-        """One step on a batch `(x, y)` of this replica."""
+        """Returns one step on a batch `(x, y)` of this replica."""
         x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
         loss, log, gradients = self._gradients(x, y)
         # Before they are checked: all replicas must agree on gradients that are not finite.
@@ -371,7 +371,7 @@ class Retriever(keras.Model):
         return self._step_logs()
 
     def _gradients(self, x: Any, y: Any) -> tuple[Tensor, dict[str, Tensor], list[Tensor]]:
-        """The share of this replica in the objective and in the log, and its gradients.
+        """Returns the share of this replica in the objective and in the log, and its gradients.
 
         With gradient caching the embeddings come from chunks, to which the gradients by them go
         back.
@@ -396,7 +396,7 @@ class Retriever(keras.Model):
         return loss, log, list(totals.values())
 
     def test_step(self, data: Any) -> dict[str, Tensor]:
-        """One step of `evaluate` on a batch `(x, y)` of this replica."""
+        """Returns one step of `evaluate` on a batch `(x, y)` of this replica."""
         x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
         loss, log = self._objective(self(x, training=False), x, y, training=False)
         loss, _, _ = self._add_up(loss, log)
@@ -404,7 +404,7 @@ class Retriever(keras.Model):
         return self._step_logs()
 
     def _step_logs(self) -> dict[str, Tensor]:
-        """The results of the metrics of this replica."""
+        """Returns the results of the metrics of this replica."""
         logs = self.get_metrics_result()
         if isinstance(self.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
             # Keras averages the first axis of the logs of several workers (keras-team/keras#20585).
@@ -445,7 +445,8 @@ class Retriever(keras.Model):
         self.global_step.assign(step)
 
     def without_optimizer(self) -> Retriever:
-        """The same model, of the same layers, that was never compiled: for saving and loading.
+        """Returns the same model, of the same layers, that was never compiled: for saving
+        and loading.
 
         It shares its weights with this one.
         """
@@ -472,7 +473,7 @@ class Retriever(keras.Model):
 
 
 def _unknown_modules(config: Any, custom_objects: Mapping[str, Any]) -> Iterator[str]:
-    """The modules of the classes in a saved config that Keras does not know."""
+    """Yields the modules of the classes in a saved config that Keras does not know."""
     if isinstance(config, list | tuple):
         for inner in config:
             yield from _unknown_modules(inner, custom_objects)
@@ -486,7 +487,7 @@ def _unknown_modules(config: Any, custom_objects: Mapping[str, Any]) -> Iterator
 
 
 def _two_items(output: Any) -> Tensor:
-    """Two items like the output of a tower, all 0; unknown sizes are 2."""
+    """Returns two items like the output of a tower, all 0; unknown sizes are 2."""
     return tf.zeros([2 if size is None else size for size in output.shape], output.dtype)
 
 

@@ -37,7 +37,8 @@ class TowerOptions(Protocol):
 
 
 def image_tower(options: TowerOptions, dimension: int, spec: InputSpec) -> keras.Model:
-    """The image tower: pixels uint8 (B, H, W, 3), or regions float (B, R, F), to an embedding.
+    """Returns the image tower: pixels uint8 (B, H, W, 3), or regions float (B, R, F), to an
+    embedding.
 
     Args:
         options: The encoder, pooling and head.
@@ -57,7 +58,8 @@ def image_tower(options: TowerOptions, dimension: int, spec: InputSpec) -> keras
 
 
 def text_tower(options: TowerOptions, dimension: int, spec: InputSpec) -> keras.Model:
-    """The text tower: word ids int32 (B, L), padded as their tokenizer pads, to an embedding.
+    """Returns the text tower: word ids int32 (B, L), padded as their tokenizer pads, to an
+    embedding.
 
     Padding never changes an embedding.
 
@@ -74,7 +76,8 @@ def text_tower(options: TowerOptions, dimension: int, spec: InputSpec) -> keras.
 
 
 def parts_of(tower: keras.Model) -> Mapping[str, list[keras.Layer]]:
-    """The layers of each part of a tower that can be frozen: encoder, pooling, head, log_variance.
+    """Returns the layers of each part of a tower that can be frozen: encoder, pooling, head,
+    log_variance.
 
     The last two are within the head; only Gaussian heads have a log-variance.
     """
@@ -102,7 +105,8 @@ def ignore_hubness(*towers: keras.Model) -> bool:
 
 
 def features_of(tower: keras.Model) -> keras.Model:
-    """The part of a tower before its head: to local features (B, L, F) and their mask (B, L).
+    """Returns the part of a tower before its head: to local features (B, L, F) and their mask
+    (B, L).
 
     Without a mask, the features are its only output. It shares its layers with the tower.
     """
@@ -181,7 +185,7 @@ _CACHED = 2**20
 
 
 def _is_convolutional(network: keras.Model) -> bool:
-    """True if many layers of a network convolve images that are not small."""
+    """Returns whether many layers of a network convolve images that are not small."""
     if len(network.input.shape) != 4 or math.prod(network.input.shape[1:3]) < 128 * 128:
         return False
     kinds = (keras.layers.Conv2D, keras.layers.DepthwiseConv2D)
@@ -189,7 +193,7 @@ def _is_convolutional(network: keras.Model) -> bool:
 
 
 def tower_on_features(tower: keras.Model) -> keras.Model:
-    """The rest of a tower: local features (B, L, F), as `features_of` makes, to embeddings.
+    """Returns the rest of a tower: local features (B, L, F), as `features_of` makes, to embeddings.
 
     Where L varies, positions of zeros are padding. It shares its head with the tower: one is
     trained with the other.

@@ -113,13 +113,15 @@ class AdamP(PartwiseLearningRates, keras.optimizers.Optimizer):
         return perturbation - weight * radial, ops.cast(ratio, weight.dtype)
 
     def _is_invariant(self, products: list[Any], size: float) -> Any:
-        """Whether gradient and weight are nearly orthogonal, by products over `size` numbers."""
+        """Returns whether gradient and weight are nearly orthogonal, by products over
+        `size` numbers.
+        """
         weight, gradient, both, _ = products
         norms = (ops.sqrt(weight) + self.epsilon) * (ops.sqrt(gradient) + self.epsilon)
         return ops.max(ops.abs(both) / norms) < self.delta / size**0.5
 
     def _radial(self, products: list[Any]) -> Any:
-        """The coefficient of the weight in the step."""
+        """Returns the coefficient of the weight in the step."""
         return products[3] / ops.square(ops.sqrt(products[0]) + self.epsilon)
 
     def get_config(self) -> dict[str, Any]:
@@ -135,7 +137,7 @@ class AdamP(PartwiseLearningRates, keras.optimizers.Optimizer):
 
 
 def _channel_axis(variable: Any) -> int | None:
-    """The axis of the output channels; None for vectors in PyTorch.
+    """Returns the axis of the output channels; None for vectors in PyTorch.
 
     The bias of a GRU is a matrix in Keras, but two vectors in the original.
     """

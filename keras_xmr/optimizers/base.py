@@ -29,5 +29,5 @@ class PartwiseLearningRates:
         self._factor_by_index = [factors.get(id(variable), 1.0) for variable in variables]
 
     def factor(self, variable: Any) -> float:
-        """The factor of a variable of the model."""
+        """Returns the factor of a variable of the model."""
         return self._factor_by_index[self._get_variable_index(variable)]  # type: ignore[attr-defined]

@@ -58,7 +58,7 @@ _CHECKED: ContextVar[type | None] = ContextVar("_CHECKED", default=None)
 
 
 def options_are_checked(cls: type) -> bool:
-    """Whether a section of a config that is building this class has checked its options.
+    """Returns whether a section of a config that is building this class has checked its options.
 
     It says so once: a part of the same class that the constructor makes is checked.
     """
@@ -187,7 +187,7 @@ def components(family: str) -> dict[str, Any]:
 
 @cache
 def _builtin(family: str) -> tuple[dict[str, Any], type]:
-    """The parts of the project and the base class of a family."""
+    """Returns the parts of the project and the base class of a family."""
     package, base_name = FAMILIES[family]
     is_light = family in _NUMPY_ALONE or "tensorflow" in sys.modules
     with nullcontext() if is_light else import_context():
@@ -276,7 +276,9 @@ def options_of(cls: type) -> type[Choice]:
 
 
 def _documented_args(cls: type) -> dict[str, str]:
-    """The descriptions in the `Args:` sections of a class and its base classes, by argument."""
+    """Returns the descriptions in the `Args:` sections of a class and its base classes, by
+    argument.
+    """
     found: dict[str, str] = {}
     for one in reversed(cls.__mro__):
         text = inspect.cleandoc(one.__doc__ or "")

@@ -63,7 +63,7 @@ class RelevanceMatrix:
             self._groups.append((length, members, *terms))
 
     def rows(self, start: int, stop: int) -> np.ndarray:
-        """The relevance of all captions to some images.
+        """Returns the relevance of all captions to some images.
 
         Args:
             start: The first image.
@@ -93,7 +93,7 @@ class RelevanceMatrix:
                 yield start, tile
 
     def dense(self) -> np.ndarray:
-        """The whole matrix, float32 (images, captions)."""
+        """Returns the whole matrix, float32 (images, captions)."""
         relevance = np.empty(self.shape, np.float32)
         for start, tile in self.tiles():
             relevance[start : start + len(tile)] = tile
@@ -118,7 +118,7 @@ class BatchRelevance:
         self._lock = threading.Lock()
 
     def __call__(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-        """The relevance of some captions to some images.
+        """Returns the relevance of some captions to some images.
 
         Args:
             images: Numbers of the images, int (N,).
@@ -149,7 +149,7 @@ class BatchRelevance:
     def _products(
         self, rows: scipy.sparse.csr_array, starts: np.ndarray, captions: np.ndarray
     ) -> np.ndarray:
-        """The products of weighted terms and captions.
+        """Returns the products of weighted terms and captions.
 
         Args:
             rows: The terms, one row after another.
@@ -185,7 +185,7 @@ def relevance_matrix(
     measure: RelevanceMeasure = "cider",
     tokenizer: RelevanceTokenizer = "ptb",
 ) -> RelevanceMatrix:
-    """The relevance of captions to the images that they, and others, were written for.
+    """Returns the relevance of captions to the images that they, and others, were written for.
 
     Args:
         captions: The captions, as their authors wrote them.
@@ -202,7 +202,7 @@ def relevance_matrix(
 
 
 def cider(captions: Sequence[str], image_ids: Any) -> np.ndarray:
-    """Relevance of each caption to each image, by CIDEr from 0 to 1 (Vedantam et al. 2015).
+    """Computes the relevance of captions to images, by CIDEr from 0 to 1 (Vedantam et al. 2015).
 
     Args:
         captions: The captions, as their authors wrote them.
@@ -219,12 +219,14 @@ def cider(captions: Sequence[str], image_ids: Any) -> np.ndarray:
 
 
 def cider_d(captions: Sequence[str], image_ids: Any) -> np.ndarray:
-    """The same by CIDEr-D, from 0 to 10, as `pycocoevalcap` computes it."""
+    """Returns the same by CIDEr-D, from 0 to 10, as `pycocoevalcap` computes it."""
     return _relevance(captions, image_ids, "cider_d")
 
 
 def tf_idf(captions: Sequence[str], image_ids: Any) -> np.ndarray:
-    """The same by the cosine of TF-IDF vectors of words, from 0 to 1, as DAA is trained with."""
+    """Returns the same by the cosine of TF-IDF vectors of words, from 0 to 1, as DAA is trained
+    with.
+    """
     return _relevance(captions, image_ids, "tf_idf")
 
 

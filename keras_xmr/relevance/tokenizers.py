@@ -92,7 +92,9 @@ def ptb_tokenize(captions: Iterable[str]) -> list[list[str]]:
 
 @lru_cache(maxsize=1 << 16)
 def _words(piece: str) -> tuple[str, ...]:
-    """The words of a piece of a caption without blanks; most pieces come again and again."""
+    """Returns the words of a piece of a caption without blanks; most pieces come again and
+    again.
+    """
     text = piece.translate(_TYPOGRAPHY)
     for pattern, replacement in _CONTRACTION:
         text = pattern.sub(replacement, text)

@@ -75,7 +75,9 @@ def count_ngrams(captions: Sequence[Sequence[str]], max_order: int = MAX_ORDER) 
 
 
 def _rows(grams: np.ndarray, per_caption: np.ndarray, distinct: int) -> scipy.sparse.csr_array:
-    """Counts (captions, distinct) of the n-grams of one order, listed caption by caption."""
+    """Returns counts (captions, distinct) of the n-grams of one order, listed caption by
+    caption.
+    """
     starts = np.concatenate([[0], np.cumsum(per_caption)]).astype(np.int32)
     ones = np.ones(len(grams), np.float32)
     shape = (len(per_caption), distinct)
@@ -85,7 +87,7 @@ def _rows(grams: np.ndarray, per_caption: np.ndarray, distinct: int) -> scipy.sp
 
 
 def averaging(image_of_caption: np.ndarray, num_images: int) -> scipy.sparse.csr_array:
-    """The matrix that averages captions over the images they describe.
+    """Returns the matrix that averages captions over the images they describe.
 
     Args:
         image_of_caption: The image of each caption, int (captions,); -1 for a caption that is
@@ -107,7 +109,7 @@ def averaging(image_of_caption: np.ndarray, num_images: int) -> scipy.sparse.csr
 def document_frequencies(
     counts: scipy.sparse.csr_array, documents: scipy.sparse.csr_array
 ) -> np.ndarray:
-    """Number of documents per n-gram.
+    """Returns the number of documents per n-gram.
 
     Args:
         counts: Counts (captions, n-grams).
@@ -265,14 +267,18 @@ _MEASURES: dict[str, Callable[[NGrams, scipy.sparse.csr_array], WeightedCaptions
 
 
 def _log_idf(ngrams: NGrams, documents: scipy.sparse.csr_array) -> np.ndarray:
-    """log(M / max(1, df)), float64 (n-grams,), where M counts the images that have references."""
+    """Computes log(M / max(1, df)), float64 (n-grams,), where M counts the images that have
+    references.
+    """
     num = int((np.diff(documents.indptr) > 0).sum())
     frequencies = document_frequencies(ngrams.counts, documents)
     return np.log(max(num, 1)) - np.log(np.maximum(frequencies, 1))
 
 
 def _normalised(ngrams: NGrams, idf: np.ndarray) -> scipy.sparse.csr_array:
-    """TF-IDF vectors of norm 1 in each caption and order, or 0 where all of it weighs nothing."""
+    """Computes TF-IDF vectors of norm 1 in each caption and order, or 0 where all of it weighs
+    nothing.
+    """
     counts, orders = ngrams.counts, ngrams.orders
     num_orders = int(orders.max(initial=1))
     weights = counts.data * idf[counts.indices].astype(np.float32)

@@ -111,7 +111,8 @@ class FastReranking(Reranker):
 
 
 def log_sums(scores: np.ndarray, scales: Mapping[int, float]) -> dict[int, np.ndarray]:
-    """log sum exp(scale * scores) along rows, columns, or both, in one pass over the scores.
+    """Computes log sum exp(scale * scores) along rows, columns, or both, in one pass over the
+    scores.
 
     Args:
         scores: Scores (images, captions), float32 or float64.
@@ -147,7 +148,7 @@ def log_sums(scores: np.ndarray, scales: Mapping[int, float]) -> dict[int, np.nd
 def _block_log_sums(
     block: np.ndarray, scale: float, axis: int, out: np.ndarray | None = None
 ) -> np.ndarray:
-    """log sum exp(scale * block) along one axis, float64.
+    """Computes log sum exp(scale * block) along one axis, float64.
 
     Args:
         block: Numbers (rows, columns), finite.
@@ -168,5 +169,5 @@ def _block_log_sums(
 
 
 def _exp_sums(power: np.ndarray, axis: int) -> np.ndarray:
-    """sum exp(power) along one axis; the exponentials take the place of the powers."""
+    """Computes sum exp(power) along one axis; the exponentials take the place of the powers."""
     return np.einsum(np.exp(power, out=power), [0, 1], [1 - axis])

@@ -83,7 +83,9 @@ class _HubReranker(Reranker):
 
     @abstractmethod
     def direction(self, scores: np.ndarray, bank: np.ndarray, queries: str) -> np.ndarray:
-        """The new scores of "images" or "captions" with items, by a bank (bank queries, items)."""
+        """Returns the new scores of "images" or "captions" with items, by a bank (bank
+        queries, items).
+        """
 
 
 class CSLS(_HubReranker):

@@ -52,7 +52,7 @@ class _NeighbourReranker(Reranker):
 
     @abstractmethod
     def order(self, scores: np.ndarray, first: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """The new order of the first candidates.
+        """Returns the new order of the first candidates.
 
         Args:
             scores: Scores (queries, candidates).
@@ -146,7 +146,7 @@ class MultiFactor(_NeighbourReranker):
 
 
 def _first_candidates(scores: np.ndarray, count: int) -> np.ndarray:
-    """The best candidates of each query, best first, int (queries, count)."""
+    """Returns the best candidates of each query, best first, int (queries, count)."""
     queries, candidates = scores.shape
     count = min(count, candidates)
 
@@ -164,7 +164,9 @@ def _first_candidates(scores: np.ndarray, count: int) -> np.ndarray:
 
 
 def _reverse_places(scores: np.ndarray, first: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """The number of queries that score higher with a candidate than its query: int (queries, K)."""
+    """Returns the number of queries that score higher with a candidate than its query: int
+    (queries, K).
+    """
     queries, candidates = scores.shape
     by_candidate = np.argsort(first, axis=None, kind="stable")
     ends = np.cumsum(np.bincount(first.ravel(), minlength=candidates))
@@ -187,7 +189,7 @@ def _reverse_places(scores: np.ndarray, first: np.ndarray, values: np.ndarray) -
 
 
 def _shares(scores: np.ndarray, first: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """The share of each query in all scores of its candidates: float64 (queries, K)."""
+    """Returns the share of each query in all scores of its candidates: float64 (queries, K)."""
     queries = len(scores)
     lowest = min(float(scores.min()), 0.0)
     totals = scores.sum(axis=0, dtype=np.float64)[first] - queries * lowest

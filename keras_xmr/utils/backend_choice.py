@@ -62,7 +62,9 @@ class _Chooser(MetaPathFinder):
 
 
 def _in_file() -> str:
-    """The framework in `~/.keras/keras.json`, which Keras itself writes with its default."""
+    """Returns the framework in `~/.keras/keras.json`, which Keras itself writes with its
+    default.
+    """
     home = os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras")
     try:
         return str(json.loads((Path(home) / "keras.json").read_text("utf-8"))["backend"])

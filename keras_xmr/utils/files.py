@@ -183,7 +183,7 @@ def remove_stale_temporaries(folder: Path, alone: bool = False) -> None:
 
 
 def _runs(process: int) -> bool:
-    """Whether another process with this id is running on this machine."""
+    """Returns whether another process with this id is running on this machine."""
     if process == os.getpid():
         return False
     try:
@@ -257,7 +257,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def has_lock(folder: Path) -> bool:
-    """Whether a process holds the lock of a folder, or was killed while it did."""
+    """Returns whether a process holds the lock of a folder, or was killed while it did."""
     return (folder / _LOCK).exists()
 
 

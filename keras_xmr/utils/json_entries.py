@@ -79,7 +79,7 @@ def fault(error: Exception) -> str:
 
 
 def is_text(text: str) -> bool:
-    """Whether a string is valid UTF-8 without NUL: JSON can hold unpaired surrogates."""
+    """Returns whether a string is valid UTF-8 without NUL: JSON can hold unpaired surrogates."""
     try:
         return b"\0" not in text.encode()
     except UnicodeEncodeError:

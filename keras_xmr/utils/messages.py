@@ -14,7 +14,7 @@ def cut(text: str) -> str:
 
 
 def first_of(items: Sequence[str], most: int) -> list[str]:
-    """The first items of a long list, and how many more there are."""
+    """Returns the first items of a long list, and how many more there are."""
     more = [f"and {len(items) - most:,} more"] if len(items) > most else []
     return [*items[:most], *more]
 

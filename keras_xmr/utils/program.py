@@ -18,7 +18,8 @@ NAME = "keras-xmr"
 
 
 def program() -> str:
-    """The start of the command line: `keras-xmr`, `python main.py` or `python -m keras_xmr`.
+    """Returns the start of the command line: `keras-xmr`, `python main.py` or `python -m
+    keras_xmr`.
 
     It is that of this process, so that it works again in the same folder; in other processes, such
     as a notebook, it is the installed command.
@@ -40,7 +41,9 @@ def adapt_help(text: str) -> str:
 
 
 def next_commands(steps: Sequence[str]) -> list[str]:
-    """Lines with the commands to try next; the last one needs the packages of the server."""
+    """Returns lines with the commands to try next; the last one needs the packages of the
+    server.
+    """
     commands = [f"{program()} {step}" for step in steps]
     if find_spec("fastapi") is None:
         commands.insert(-1, install_command("serve"))
@@ -48,5 +51,5 @@ def next_commands(steps: Sequence[str]) -> list[str]:
 
 
 def update_hint(run: Path) -> str:
-    """The command that updates a run after changes of photos and captions, for a hint."""
+    """Returns the command that updates a run after changes of photos and captions, for a hint."""
     return f"`{program()} update --run={shlex.quote(str(run))}`"

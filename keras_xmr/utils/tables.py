@@ -28,13 +28,13 @@ class Table:
         return f"{self.title}\n\n{table(self.header, self.rows)}"
 
     def markdown(self) -> str:
-        """The table in Markdown, under a heading; the best cells are bold."""
+        """Returns the table in Markdown, under a heading; the best cells are bold."""
         lines = [f"| {' | '.join(cells)} |" for cells in self._printed(_markdown, "**{}**")]
         rule = " | ".join(["---", *["---:"] * (len(self.header) - 1)])
         return "\n".join([f"### {self.title}", "", lines[0], f"| {rule} |", *lines[1:]])
 
     def latex(self) -> str:
-        """The table in LaTeX, which needs no package; the best cells are bold."""
+        """Returns the table in LaTeX, which needs no package; the best cells are bold."""
         lines = [rf"{' & '.join(cells)} \\" for cells in self._printed(_latex, r"\textbf{{{}}}")]
         begin = [r"\begin{table}", r"\centering", rf"\caption{{{_latex(self.title)}}}"]
         begin.append(rf"\begin{{tabular}}{{l{'r' * (len(self.header) - 1)}}}")
@@ -42,7 +42,7 @@ class Table:
         return "\n".join([*begin, r"\hline", lines[0], r"\hline", *lines[1:], *end])
 
     def _printed(self, escape: Callable[[str], str], bold: str) -> Iterator[list[str]]:
-        """The header and the rows, with their text escaped, and the best cells in bold."""
+        """Yields the header and the rows, with their text escaped, and the best cells in bold."""
         for row in (self.header, *self.rows):
             yield [
                 bold.format(escape(cell)) if self.best.get(place) == cell else escape(cell)
@@ -64,7 +64,9 @@ _LATEX = {character: "\\" + character for character in "&%$#_{}"} | {
 
 
 def _latex(text: str) -> str:
-    """Text as LaTeX prints it; `**bold**` is bold, and a minus that begins a number is one."""
+    """Returns text as LaTeX prints it; `**bold**` is bold, and a minus that begins a number is
+    one.
+    """
     escaped = "".join(_LATEX.get(character, character) for character in text)
     escaped = re.sub(r"\*\*(.+?)\*\*", r"\\textbf{\1}", escaped)
     return re.sub(r"(?<![\w.])-(?=\d)", "$-$", escaped)

@@ -70,12 +70,12 @@ class Preset:
             raise self._error(f"{name!r} is neither a preset of KerasHub nor a folder{hint}")
 
     def _error(self, text: str, option: str = "preset") -> EncoderError:
-        """An error that begins with the key of the option, or with `--model`."""
+        """Returns an error that begins with the key of the option, or with `--model`."""
         key = "--model" if self.side == "both" else f"model.{self.side}.encoder.{option}"
         return EncoderError(f"{key}: {text}")
 
     def backbone(self, weights: str | None) -> keras_hub.models.Backbone:
-        """The backbone, in the precision that is set.
+        """Returns the backbone, in the precision that is set.
 
         Args:
             weights: "preset" loads those of the preset, a path those of a file; None starts at
@@ -98,7 +98,8 @@ class Preset:
         return backbone
 
     def tower(self, weights: str | None) -> tuple[Any, Any]:
-        """The part of the backbone for its side, and the linear layer into a joint space, or None.
+        """Returns the part of the backbone for its side, and the linear layer into a joint
+        space, or None.
 
         Args:
             weights: Those of the whole backbone; see `backbone`.
@@ -145,7 +146,7 @@ class Preset:
         return backbone
 
     def tokenizer(self) -> keras_hub.tokenizers.Tokenizer:
-        """The tokenizer.
+        """Returns the tokenizer.
 
         Raises:
             EncoderError: If it cannot be loaded.
@@ -164,7 +165,7 @@ class Preset:
             return keras_hub.tokenizers.Tokenizer.from_preset(self.source)
 
     def image_converter(self) -> keras_hub.layers.ImageConverter:
-        """The preprocessing of pixels for the backbone.
+        """Returns the preprocessing of pixels for the backbone.
 
         Raises:
             EncoderError: If it cannot be loaded.
@@ -180,7 +181,7 @@ class Preset:
         return converter
 
     def max_tokens(self) -> int | None:
-        """Maximum number of tokens of the text backbone; None for no maximum.
+        """Returns the maximum number of tokens of the text backbone; None for no maximum.
 
         Raises:
             EncoderError: If the description of the backbone cannot be loaded.
@@ -240,7 +241,7 @@ class Preset:
         return f"`{_SAVE.format(preset=self.name, calls=calls)}`"
 
     def _why(self, reason: str, option: str) -> str:
-        """The fault of a folder, by layer if its weights do not fit."""
+        """Returns the fault of a folder, by layer if its weights do not fit."""
         if option != "weights" or self.folder is None:
             return reason
         if not any(self.folder.glob("*.h5")) and not any(self.folder.glob("*.safetensors*")):
@@ -254,7 +255,7 @@ class Preset:
         )
 
     def _differences(self) -> str:
-        """The layers with weights in the folder that do not fit; empty if unknown."""
+        """Returns the layers with weights in the folder that do not fit; empty if unknown."""
         if self.folder is None or not (self.folder / WEIGHTS).is_file():
             return ""
         return differences(self._backbone(load_weights=False), self.folder / WEIGHTS)

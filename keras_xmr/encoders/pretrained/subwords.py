@@ -90,7 +90,7 @@ class SubwordTokenizer(Tokenizer):
         return tf.ragged.boolean_mask(ids, ids >= 0)
 
     def text(self, ids: np.ndarray) -> str:
-        """One caption from its ids (L,), without padding."""
+        """Returns one caption from its ids (L,), without padding."""
         known = np.asarray(ids, np.int32)
         parts = [known[known >= 0]]
         if type(self.tokenizer).__name__ == "CLIPTokenizer":
@@ -100,7 +100,7 @@ class SubwordTokenizer(Tokenizer):
         return " ".join(self._detokenize(part[None]).numpy()[0].decode("utf-8") for part in parts)
 
     def files(self) -> Mapping[str, bytes]:
-        """The config and the vocabulary of the tokenizer."""
+        """Returns the config and the vocabulary of the tokenizer."""
         config = keras.saving.serialize_keras_object(self.tokenizer)
         # Keras counts the layers of a process in their names, which have no meaning here.
         config["config"].pop("name")
@@ -115,7 +115,7 @@ class SubwordTokenizer(Tokenizer):
 
     @classmethod
     def restore(cls, run: Path, max_words: int) -> SubwordTokenizer:
-        """The tokenizer of a run, from its folder.
+        """Returns the tokenizer of a run, from its folder.
 
         Args:
             run: The folder of the run.
@@ -141,7 +141,7 @@ class SubwordTokenizer(Tokenizer):
 
 
 def _vocabulary(tokenizer: keras_hub.tokenizers.Tokenizer) -> list[str]:
-    """The tokens by id; byte-pair encoding keeps them in any order."""
+    """Returns the tokens by id; byte-pair encoding keeps them in any order."""
     ids = getattr(tokenizer, "vocabulary", None)
     if isinstance(ids, dict):
         return sorted(ids, key=lambda token: ids[token])
@@ -149,7 +149,7 @@ def _vocabulary(tokenizer: keras_hub.tokenizers.Tokenizer) -> list[str]:
 
 
 def _unknown(tokenizer: keras_hub.tokenizers.Tokenizer) -> int | None:
-    """The id of unknown tokens; a tokenizer that falls back on bytes has none."""
+    """Returns the id of unknown tokens; a tokenizer that falls back on bytes has none."""
     for name in ("unknown_token_id", "unk_token_id", "_unk_token_id"):
         if getattr(tokenizer, name, None) is not None:
             return int(getattr(tokenizer, name))

@@ -135,7 +135,7 @@ class TwoTowers:
         return cls(source, config) if kind in _DEFAULTS else None
 
     def backbone(self, load_weights: bool, dtype: str) -> keras_hub.models.Backbone:
-        """The backbone, with the weights of the files or with random ones."""
+        """Returns the backbone, with the weights of the files or with random ones."""
         import keras_hub
 
         models, side = keras_hub.models, self._image["image_size"]
@@ -169,7 +169,7 @@ class TwoTowers:
         return backbone
 
     def tokenizer(self) -> keras_hub.tokenizers.Tokenizer:
-        """The tokenizer.
+        """Returns the tokenizer.
 
         Raises:
             FileNotFoundError: If its file is not there.
@@ -194,7 +194,7 @@ class TwoTowers:
         )
 
     def image_converter(self) -> keras_hub.layers.ImageConverter:
-        """How photos are scaled.
+        """Returns how photos are scaled.
 
         Raises:
             ValueError: If they are scaled in a way that KerasHub does not have.
@@ -234,7 +234,7 @@ class TwoTowers:
 
 
 def _tower(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of towers of both sides."""
+    """Returns the options of towers of both sides."""
     activation = options["hidden_act"]
     activation = {"gelu_pytorch_tanh": "gelu_approximate"}.get(activation, activation)
     return {
@@ -247,5 +247,5 @@ def _tower(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _side(size: Any) -> int:
-    """Height and width of the pixels: a number in old files, or a dictionary."""
+    """Returns the height and width of the pixels: a number in old files, or a dictionary."""
     return int(size.get("height") or size["shortest_edge"]) if isinstance(size, dict) else int(size)

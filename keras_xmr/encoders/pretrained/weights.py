@@ -129,7 +129,7 @@ def whole(missing: Callable[[], str]) -> Iterator[None]:
 
 
 def differences(network: keras.Model, path: Path) -> str:
-    """The layers in which a file of weights differs from a network; empty if unknown."""
+    """Returns the layers in which a file of weights differs from a network; empty if unknown."""
     try:
         saved, layers = _saved_and_own(path, network)
     except (ValueError, OSError, KeyError, TypeError):
@@ -153,7 +153,7 @@ def differences(network: keras.Model, path: Path) -> str:
 
 
 def _saved_and_own(path: Path, network: keras.Model) -> tuple[dict[str, _Layer], dict[str, _Layer]]:
-    """The layers of a file and of a network, by their places in such a file."""
+    """Returns the layers of a file and of a network, by their places in such a file."""
     if path.suffix == ".keras":
         saved_model = keras.saving.load_model(path, compile=False)
         return _match_by_order(saved_model), _match_by_order(network)

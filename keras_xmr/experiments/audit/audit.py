@@ -136,7 +136,9 @@ def merge_labels(config: Config, records: Records, path: Path) -> None:
 
 
 def _amended(judgements: Judgements, labels: Judgements) -> Judgements:
-    """Judgements with the grades of labels in their place; all other pairs are not judged."""
+    """Returns judgements with the grades of labels in their place; all other pairs are not
+    judged.
+    """
     kept = judgements.grades - judgements.grades.multiply(labels.judged)
     judged = [one.judged for one in (judgements, labels) if one.judged is not None]
     return Judgements(kept + labels.grades, judged=sum(judged[1:], start=judged[0]))
@@ -155,7 +157,7 @@ def _check_memory(shape: tuple[int, int], split: str) -> None:
 
 
 def _picture(split: SplitRecords, image: int, side: int) -> str:
-    """A small picture of an image as a data URL; empty where there are features alone."""
+    """Returns a small picture of an image as a data URL; empty where there are features alone."""
     if split.holds != "images":
         return ""
     small = thumbnail(split.encoded(image), split.image_keys[image], side)

@@ -72,7 +72,7 @@ def fidelity_of(config: Config) -> Fidelity | None:
 
 
 def _compared(config: Config) -> dict[str, Any]:
-    """The sections that decide what is trained."""
+    """Returns the sections that decide what is trained."""
     content = config.model_dump(mode="json")
     data = {key: content["data"][key] for key in ("text", "image")}
     return {key: content[key] for key in _COMPARED} | {"data": data}

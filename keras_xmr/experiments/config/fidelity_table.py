@@ -48,13 +48,13 @@ class Row:
     words: str
 
     def names(self, names: Sequence[str]) -> bool:
-        """Whether the row is about a config with these names."""
+        """Returns whether the row is about a config with these names."""
         excluded = [pattern[1:] for pattern in self.config if pattern.startswith("!")]
         wanted = [pattern for pattern in self.config if not pattern.startswith("!")]
         return _any(names, wanted) and not _any(names, excluded)
 
     def holds(self, data: Mapping[str, Any]) -> bool:
-        """Whether all its conditions hold for the content of a config."""
+        """Returns whether all its conditions hold for the content of a config."""
         return all(_holds(condition, data) for condition in self.when)
 
     def text(self, data: Mapping[str, Any]) -> str:
@@ -106,7 +106,7 @@ def fidelity(names: Sequence[str], data: Mapping[str, Any]) -> str | dict[str, s
 
 
 def _free(item: str, taken: Mapping[str, str]) -> str:
-    """A key for an item that no other change has."""
+    """Returns a key for an item that no other change has."""
     numbered = (f"{item} ({number})" for number in range(2, len(taken) + 3))
     return item if item not in taken else next(key for key in numbered if key not in taken)
 
@@ -142,7 +142,9 @@ def _holds(condition: str, data: Mapping[str, Any]) -> bool:
 
 
 def _at(data: Any, key: str) -> Any:
-    """The value of a dotted key; None if there is none. A part that is only named is a section."""
+    """Returns the value of a dotted key; None if there is none. A part that is only named is a
+    section.
+    """
     for part in key.split("."):
         if isinstance(data, list):
             sections = [{"name": one} if isinstance(one, str) else one for one in data]

@@ -87,7 +87,8 @@ def find_config(name: str, option: str = "--config") -> Path:
 
 
 def find_configs(pattern: str, option: str = "list") -> list[Path]:
-    """The files of configs that a pattern such as `scenes_*` or `mine/*.yaml` names, in order.
+    """Returns the files of configs that a pattern such as `scenes_*` or `mine/*.yaml` names, in
+    order.
 
     Ablations are named by `ablations/*`, or by a pattern that no other config fits.
 
@@ -115,25 +116,27 @@ def find_configs(pattern: str, option: str = "list") -> list[Path]:
 
 
 def packaged_configs() -> dict[str, Path]:
-    """The configs that come with the project, by name; ablations are apart."""
+    """Returns the configs that come with the project, by name; ablations are apart."""
     folder = _configs()
     return {name[:-5]: folder / name for name in sorted(glob.glob("*.yaml", root_dir=folder))}
 
 
 def packaged_ablations() -> dict[str, Path]:
-    """The ablations of the papers, and their twins on the scenes, by name: rows of grids."""
+    """Returns the ablations of the papers, and their twins on the scenes, by name: rows of
+    grids.
+    """
     grids = (_configs() / _ABLATIONS).glob("*.yaml")
     rows = {row: Path(f"{path}#{row}") for path in grids for row in grid_titles(path)}
     return dict(sorted(rows.items()))
 
 
 def config_name(path: Path) -> str:
-    """The name of a config by its path, or of a row of a grid."""
+    """Returns the name of a config by its path, or of a row of a grid."""
     return split_row(path)[1] or path.stem
 
 
 def config_title(path: Path) -> str:
-    """The title of a config: its first line, or that of a row of a grid."""
+    """Returns the title of a config: its first line, or that of a row of a grid."""
     file, row = split_row(path)
     if row:
         return grid_titles(file)[row]
@@ -177,7 +180,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
 
 
 def draft_fidelity(draft: Draft) -> Any:
-    """The `fidelity` of a config: its own, added to what `docs/tables/fidelity.csv` says.
+    """Returns the `fidelity` of a config: its own, added to what `docs/tables/fidelity.csv` says.
 
     A config that includes no file, such as the record of a run, has its own alone.
     """
@@ -206,7 +209,7 @@ def load_relevance(
 
 
 def load_rerankers(texts: Sequence[str]) -> tuple[Choice, ...]:
-    """Re-rankers that are given without a config, by the option `--rerank`.
+    """Returns re-rankers that are given without a config, by the option `--rerank`.
 
     Args:
         texts: The name of each, or its section as YAML: `{name: fast_reranking, preset: cub}`.
@@ -218,7 +221,7 @@ def load_rerankers(texts: Sequence[str]) -> tuple[Choice, ...]:
 
 
 def load_judgements(texts: Sequence[str]) -> tuple[JudgementOptions, ...]:
-    """Judgements that are given without a config, by the option `--judgements`.
+    """Returns judgements that are given without a config, by the option `--judgements`.
 
     Args:
         texts: The source of each, or its section as YAML: `{source: judged.csv, name: mine}`.
@@ -232,7 +235,7 @@ def load_judgements(texts: Sequence[str]) -> tuple[JudgementOptions, ...]:
 
 
 def _load_options(name: str, texts: Sequence[str], flag: str) -> EvaluationOptions:
-    """The options of an evaluation, with a list of sections that are written as YAML."""
+    """Returns the options of an evaluation, with a list of sections that are written as YAML."""
     draft = Draft({"evaluation": {name: []}})
     for number, text in enumerate(texts):
         assign_yaml(draft, ("evaluation", name, number), text, f"{flag} {cut(text)}")
@@ -240,7 +243,7 @@ def _load_options(name: str, texts: Sequence[str], flag: str) -> EvaluationOptio
 
 
 def _changed(path: Path, overrides: Sequence[str]) -> Draft:
-    """A YAML file with overrides."""
+    """Returns a YAML file with overrides."""
     draft = read_yaml(path)
     for override in overrides:
         apply_override(draft, override)
@@ -248,7 +251,9 @@ def _changed(path: Path, overrides: Sequence[str]) -> Draft:
 
 
 def _validated(kind: type[_Kind], draft: Draft, data: Any, key: Key = (), of: int = 0) -> _Kind:
-    """A section from its data, which is at a key of a draft; messages omit `of` parts of keys."""
+    """Returns a section from its data, which is at a key of a draft; messages omit `of` parts
+    of keys.
+    """
     try:
         return kind.model_validate(data)
     except ValidationError as error:
@@ -284,17 +289,19 @@ def _use_plugins(draft: Draft) -> None:
 
 
 def _error_of(mistakes: Sequence[str]) -> ConfigError:
-    """The error with the first of these lines; a file that is not a config may have thousands."""
+    """Returns the error with the first of these lines; a file that is not a config may have
+    thousands.
+    """
     return ConfigError("\n".join(first_of(mistakes, _SHOWN)))
 
 
 def dump_config(config: Config) -> str:
-    """The config as YAML, with every default written out."""
+    """Returns the config as YAML, with every default written out."""
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
 def _follows(error: Mapping[str, Any]) -> bool:
-    """Whether a mistake only follows from others, which are reported."""
+    """Returns whether a mistake only follows from others, which are reported."""
     if error["type"] == "too_short":
         # Entries that are wrong were taken out before they were counted.
         return bool(len(error["input"]) >= error["ctx"]["min_length"])
@@ -302,7 +309,7 @@ def _follows(error: Mapping[str, Any]) -> bool:
 
 
 def _explain(draft: Draft, error: Mapping[str, Any], of: int = 0) -> str:
-    """One mistake of pydantic as a line for the user, without `of` parts of the key."""
+    """Returns one mistake of pydantic as a line for the user, without `of` parts of the key."""
     key, kind, context = error["loc"], error["type"], error.get("ctx", {})
     value = error["input"]
     if kind == "extra_forbidden":
@@ -324,7 +331,7 @@ def _explain(draft: Draft, error: Mapping[str, Any], of: int = 0) -> str:
 
 
 def _unknown_key(data: Any, key: Key) -> str:
-    """What is wrong with a key that its section does not have."""
+    """Returns what is wrong with a key that its section does not have."""
     sections: list[type[BaseModel]] = [Config]
     for part in key[:-1]:
         data = data[part]
@@ -345,14 +352,14 @@ def _unknown_key(data: Any, key: Key) -> str:
 
 
 def sections_at(part: str, sections: Sequence[type[BaseModel]]) -> list[type[BaseModel]]:
-    """Those of some sections with a name, or all that a key of this name in them can hold."""
+    """Selects sections by a name, or all that a key of this name in some sections can hold."""
     fields = [s.model_fields[part] for s in sections if part in s.model_fields]
     named = [section for section in sections if section_name(section) == part]
     return named or [inner for field in fields for inner in sections_of(field)]
 
 
 def sections_of(part: Any) -> list[type[BaseModel]]:
-    """All config sections that a field, or a type, can hold."""
+    """Returns all config sections that a field, or a type, can hold."""
     if isinstance(part, type) and issubclass(part, BaseModel):
         return [part]
     if hasattr(part, "metadata") and hasattr(part, "annotation"):
@@ -368,7 +375,7 @@ def sections_of(part: Any) -> list[type[BaseModel]]:
 
 
 def section_name(model: type[BaseModel]) -> str | None:
-    """The `name` by which a section is chosen."""
+    """Returns the `name` by which a section is chosen."""
     field_info = model.model_fields.get("name")
     names = typing.get_args(field_info.annotation) if field_info else ()
     return names[0] if names and isinstance(names[0], str) else None

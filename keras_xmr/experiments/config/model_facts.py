@@ -6,7 +6,7 @@ from keras_xmr.experiments.config.schema import Config
 
 
 def why_not_indexed(config: Config) -> str:
-    """Why photos cannot be indexed with the model; empty if they can."""
+    """Returns why photos cannot be indexed with the model; empty if they can."""
     if config.data.source.holds != "images":
         return (
             "photos cannot be indexed with a model of precomputed features of regions; train a "
@@ -22,12 +22,12 @@ def why_not_indexed(config: Config) -> str:
 
 
 def is_as_published(config: Config) -> bool:
-    """Whether nothing of the model is trained: its weights are the published ones."""
+    """Returns whether nothing of the model is trained: its weights are the published ones."""
     return not config.train.phases and config.train.start == "random"
 
 
 def attends(config: Config) -> bool:
-    """Whether the image tower attends to positions of a photo."""
+    """Returns whether the image tower attends to positions of a photo."""
     tower = config.model.image
     if config.data.source.holds != "images" or not tower.encoder.contract.local:
         return False

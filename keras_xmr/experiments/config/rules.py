@@ -36,7 +36,7 @@ def mistakes(config: Config) -> Iterator[Mistake]:
 
 
 def setting_of(config: Config) -> Setting:
-    """The parts of a config, and what decides whether they fit."""
+    """Returns the parts of a config, and what decides whether they fit."""
     return Setting(
         parts=tuple(_parts(config)),
         dimension=config.model.dimension,
@@ -88,7 +88,7 @@ def _data(config: Config) -> Iterator[Mistake]:
 
 
 def _sampler(config: Config) -> Iterator[Mistake]:
-    """An option of one sampler alone."""
+    """Yields an option of one sampler alone."""
     sampler, offline = config.train.sampler, "offline_negatives"
     default = type(config.train).model_fields["offline_candidates"].default
     if config.train.offline_candidates != default and sampler != offline:
@@ -99,7 +99,7 @@ def _sampler(config: Config) -> Iterator[Mistake]:
 
 
 def _training_judgements(config: Config) -> Iterator[Mistake]:
-    """Human judgements that no loss learns from."""
+    """Yields human judgements that no loss learns from."""
     losses = config.objective
     if config.data.training_judgements is None or any(
         loss.contract.reads_matches for loss in losses
@@ -113,7 +113,7 @@ def _training_judgements(config: Config) -> Iterator[Mistake]:
 
 
 def _precomputed(config: Config) -> Iterator[Mistake]:
-    """Features that are computed once need a frozen encoder and fixed pixels."""
+    """Yields features that are computed once need a frozen encoder and fixed pixels."""
     if not config.train.precompute_features:
         return
     key = "train.precompute_features"
@@ -133,7 +133,7 @@ def _precomputed(config: Config) -> Iterator[Mistake]:
 
 
 def _precomputed_captions(config: Config) -> Iterator[Mistake]:
-    """Features of captions need a frozen encoder and fixed words."""
+    """Yields features of captions need a frozen encoder and fixed words."""
     if not config.train.precompute_captions:
         return
     key = "train.precompute_captions"
@@ -155,7 +155,7 @@ def _always_trained(config: Config, side: str, key: str) -> Iterator[Mistake]:
 
 
 def _start(config: Config) -> Iterator[Mistake]:
-    """A start at CCA needs linear maps in both towers, and no weights of a run."""
+    """Yields a start at CCA needs linear maps in both towers, and no weights of a run."""
     if config.train.start != "cca":
         return
     if config.train.initial_weights is not None:
@@ -204,7 +204,7 @@ def _judgements(config: Config) -> Iterator[Mistake]:
 
 
 def _paper(config: Config) -> Iterator[Mistake]:
-    """Unknown names in the figures of a paper."""
+    """Yields unknown names in the figures of a paper."""
     for number, figures in enumerate(config.paper.figures if config.paper else ()):
         for family in ("matcher", "reranker"):
             name, known = getattr(figures, family), components(family)

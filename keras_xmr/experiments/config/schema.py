@@ -112,7 +112,9 @@ class PhaseOptions(Section):
     """For `schedule: step`: the factor by which it falls."""
 
     def freezes_encoder(self, side: str) -> bool:
-        """Whether the phase leaves the encoder of the "image" or the "text" tower as it is."""
+        """Returns whether the phase leaves the encoder of the "image" or the "text" tower
+        as it is.
+        """
         return bool({side, f"{side}.encoder"} & set(self.freeze))
 
 
@@ -327,7 +329,9 @@ class JudgementSection(Section):
     for Flickr8K's human judgements, and false for others."""
 
     def options(self, files: Mapping[str, Path]) -> JudgementOptions:
-        """The options, with the files that come with the data set in place of their names."""
+        """Returns the options, with the files that come with the data set in place of their
+        names.
+        """
         options = JudgementOptions(self.source, self.name, self.unjudged, self.annotated)
         if self.source not in files:
             return options
@@ -574,7 +578,7 @@ class Config(Section):
         return self.output / self.name
 
     def judgements_of(self, split: str) -> tuple[JudgementOptions, ...]:
-        """`evaluation.judgements` of a split, with files in place of names of the data set.
+        """Returns `evaluation.judgements` of a split, with files in place of names of the data set.
 
         Those that come with the data set are for the test split alone.
         """

@@ -63,7 +63,7 @@ class Draft:
         return *named, *(path.stem for path in self.files)
 
     def place(self, key: Key) -> str:
-        """The place of `key`, or of the nearest section around it."""
+        """Returns the place of `key`, or of the nearest section around it."""
         while key and key not in self.places:
             key = key[:-1]
         return self.places.get(key, "config")
@@ -152,19 +152,21 @@ def _read(path: Path, including: tuple[Path, ...], seen: list[Path], by: str = "
 
 
 def split_row(path: Path) -> tuple[Path, str]:
-    """The file of a path, and the row of a grid that it names after a `#`; empty for none."""
+    """Returns the file of a path, and the row of a grid that it names after a `#`; empty for
+    none.
+    """
     name, _, row = path.name.partition("#")
     return (path.with_name(name), row) if row and not os.path.isfile(path) else (path, "")
 
 
 def grid_titles(path: Path) -> dict[str, str]:
-    """The titles of the rows of a grid, by the name of the row."""
+    """Returns the titles of the rows of a grid, by the name of the row."""
     rows = re.findall(r"^  (\w+):\n    title: (.*)$", path.read_text("utf-8"), re.M)
     return {row: str(yaml.safe_load(title)) for row, title in rows}
 
 
 def _row(node: yaml.Node | None, row: str, path: Path) -> tuple[str, yaml.Node]:
-    """The config that a row of a grid changes, as `include` names it, and the row."""
+    """Returns the config that a row of a grid changes, as `include` names it, and the row."""
     groups = node.value if isinstance(node, yaml.MappingNode) else []
     groups = [(key, group) for key, group in groups if isinstance(group, yaml.MappingNode)]
     for key, group in groups:
@@ -179,7 +181,7 @@ def _row(node: yaml.Node | None, row: str, path: Path) -> tuple[str, yaml.Node]:
 
 
 def _text(path: Path, by: str) -> str:
-    """The text of a config file."""
+    """Returns the text of a config file."""
     if os.path.isdir(path):
         raise ConfigError(f"{by}{path} is a folder, not a YAML file")
     if not os.path.isfile(path):
@@ -210,7 +212,7 @@ def _included(file: Draft, by: str) -> list[str]:
 # Many configs include the same files, and a grid is read for each of its rows.
 @functools.lru_cache(maxsize=64)
 def _compose(text: str, place: str) -> yaml.Node | None:
-    """The YAML nodes of a text, only to be read; `place` is where it is from."""
+    """Returns the YAML nodes of a text, only to be read; `place` is where it is from."""
     try:
         return yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
@@ -224,7 +226,7 @@ def _compose(text: str, place: str) -> yaml.Node | None:
 def _construct(
     node: yaml.Node, where: Callable[[yaml.Node], str], key: Key, places: dict[Key, str]
 ) -> Any:
-    """The plain value of a YAML node, noting the place of every key."""
+    """Returns the plain value of a YAML node, noting the place of every key."""
     places[key] = where(node)
     # Anchors can repeat themselves without end.
     if len(key) > _DEPTH or len(places) > _VALUES:
@@ -248,7 +250,7 @@ def _construct(
 
 
 def _name(node: yaml.Node, where: Callable[[yaml.Node], str]) -> str:
-    """The name of a key."""
+    """Returns the name of a key."""
     name = _scalar(node, f"{where(node)}: a key")
     if not isinstance(name, str):
         raise ConfigError(f"{where(node)}: keys are words; got {cut(repr(name))}")
@@ -261,7 +263,7 @@ def _name(node: yaml.Node, where: Callable[[yaml.Node], str]) -> str:
 
 
 def _scalar(node: yaml.Node, about: str) -> Any:
-    """A word, a number, a truth value or null; unlike YAML 1.1, `1e-5` is a number.
+    """Returns a word, a number, a truth value or null; unlike YAML 1.1, `1e-5` is a number.
 
     Raises:
         ConfigError: If it is not one of them; the message begins with `about`.
@@ -339,7 +341,7 @@ def assign_yaml(draft: Draft, key: Key, text: str, place: str) -> None:
 
 
 def key_parts(name: str) -> Key:
-    """The parts of a dotted key; those of digits count the items of a list."""
+    """Returns the parts of a dotted key; those of digits count the items of a list."""
     parts = name.split(".")
     return tuple(int(p) if p.isascii() and p.isdigit() and len(p) < 10 else p for p in parts)
 
@@ -366,7 +368,7 @@ def _assign(draft: Draft, parts: Key, value: Any, place: str) -> None:
 
 
 def _open(section: Any, part: Any) -> Any:
-    """The section at a part of a key, created if missing; None if it cannot exist.
+    """Returns the section at a part of a key, created if missing; None if it cannot exist.
 
     A component that is written as its name alone becomes a section.
     """
@@ -380,5 +382,5 @@ def _open(section: Any, part: Any) -> Any:
 
 
 def dotted(key: Key) -> str:
-    """A key as it is written: `train.phases.0`."""
+    """Returns a key as it is written: `train.phases.0`."""
     return ".".join(cut(str(part)) for part in key)

@@ -16,7 +16,7 @@ _ENOUGH = 500
 
 
 def advice_before_training(config: Config, images: int) -> str | None:
-    """A warning about known failures with few training images, or None.
+    """Returns a warning about known failures with few training images, or None.
 
     Args:
         config: The config of the run.
@@ -31,7 +31,8 @@ def advice_before_training(config: Config, images: int) -> str | None:
 
 
 def larger_split(config: Config, split: Split, images: int) -> str | None:
-    """How to evaluate on more images, for a split that is too small for a conclusion, or None.
+    """Returns how to evaluate on more images, for a split that is too small for a conclusion,
+    or None.
 
     Args:
         config: The config of the run.
@@ -49,7 +50,7 @@ def larger_split(config: Config, split: Split, images: int) -> str | None:
 def advice(
     config: Config, images: int, is_unknown: Callable[[], bool] = lambda: False
 ) -> str | None:
-    """The most promising improvement of a trained model, or None.
+    """Returns the most promising improvement of a trained model, or None.
 
     Args:
         config: The config of the run.

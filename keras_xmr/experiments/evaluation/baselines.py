@@ -91,7 +91,7 @@ def add_baselines(evaluation: Evaluation, records: Records, config: Config) -> N
 
 
 def _is_joint(config: Config) -> bool:
-    """Whether both encoders are the towers of one published model, in its joint space."""
+    """Returns whether both encoders are the towers of one published model, in its joint space."""
     image, text = (
         [getattr(tower.encoder, key, None) for key in ("preset", "weights", "output")]
         for tower in (config.model.image, config.model.text)
@@ -100,7 +100,7 @@ def _is_joint(config: Config) -> bool:
 
 
 def _linear_scores(tested: Vectors, records: Records, config: Config) -> dict[str, np.ndarray]:
-    """Scores of CCA on the features of a split, by row; none where it cannot be learned."""
+    """Returns scores of CCA on the features of a split, by row; none where it cannot be learned."""
     if "train" not in records.splits:
         return {}
     part = records.split("train")
@@ -126,7 +126,7 @@ def _linear_scores(tested: Vectors, records: Records, config: Config) -> dict[st
 def _choose(
     cca: CanonicalCorrelations, records: Records, config: Config, rooted: bool
 ) -> Projections:
-    """The maps that are best on the validation split."""
+    """Returns the maps that are best on the validation split."""
     width, grid = max(_OPTIONS.directions), _OPTIONS.grid
     split = records.split("val") if "val" in records.splits else None
     if split is None or not _has_features(split):
@@ -154,7 +154,7 @@ def _means_of_split(split: SplitRecords, config: Config) -> Vectors:
 
 
 def _means(features: np.ndarray) -> np.ndarray:
-    """The means (B, F) of features (B, L, F) over the places that are there, float64."""
+    """Returns the means (B, F) of features (B, L, F) over the places that are there, float64."""
     there = (features != 0).any(axis=-1).sum(axis=-1, keepdims=True)
     return features.sum(axis=1, dtype=np.float64) / np.maximum(there, 1)
 

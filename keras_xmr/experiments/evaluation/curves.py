@@ -23,7 +23,7 @@ _QUERIES = 1000
 def plausible_match_by_zeta(
     scores: Scores, truth: GroundTruth, zetas: Sequence[int] = ZETAS
 ) -> dict[str, np.ndarray]:
-    """R-Precision if label vectors may differ in up to zeta entries (Wang et al., Fig. 7).
+    """Computes R-Precision if label vectors may differ in up to zeta entries (Wang et al., Fig. 7).
 
     Of more than 1,000 queries of a direction, 1,000 are drawn with a seed.
 
@@ -49,17 +49,17 @@ def plausible_match_by_zeta(
 
 
 def _draw_queries(count: int) -> np.ndarray:
-    """The numbers of at most 1,000 queries, ascending."""
+    """Returns the numbers of at most 1,000 queries, ascending."""
     return np.sort(np.random.default_rng(0).permutation(count)[:_QUERIES])
 
 
 def _mean(values: np.ndarray) -> float:
-    """The mean over the queries with a match; NaN without any."""
+    """Returns the mean over the queries with a match; NaN without any."""
     return float(np.nanmean(values)) if not np.isnan(values).all() else np.nan
 
 
 def plausible_counts(truth: GroundTruth) -> dict[str, np.ndarray]:
-    """Number of relevant images per caption (Chun et al. 2021, Fig. 4).
+    """Returns the number of relevant images per caption (Chun et al. 2021, Fig. 4).
 
     Args:
         truth: The ground truth.
@@ -81,7 +81,7 @@ def plausible_counts(truth: GroundTruth) -> dict[str, np.ndarray]:
 
 
 def relevance_by_rank(scores: Scores, relevance: np.ndarray, side: str) -> dict[str, np.ndarray]:
-    """Relevance at each rank, mean over queries (Li et al. 2022, Fig. 1c).
+    """Returns the relevance at each rank, mean over queries (Li et al. 2022, Fig. 1c).
 
     Of more than 1,000 queries, 1,000 are drawn with a seed.
 
@@ -106,7 +106,8 @@ def relevance_by_rank(scores: Scores, relevance: np.ndarray, side: str) -> dict[
 
 
 def precision_by_top(summary: Mapping[str, float]) -> dict[str, list[tuple[int, float]]]:
-    """ASP of the first N by relevance (Li et al. 2022, Fig. 4), for every N that was measured.
+    """Computes ASP of the first N by relevance (Li et al. 2022, Fig. 4), for every N that was
+    measured.
 
     Args:
         summary: Metrics of a score matrix by name.
@@ -121,7 +122,7 @@ def precision_by_top(summary: Mapping[str, float]) -> dict[str, list[tuple[int, 
 
 
 def set_correlation(points: np.ndarray) -> np.ndarray:
-    """Mean cosine of every two embeddings of a set (Wei et al. 2023, Fig. 6).
+    """Returns the mean cosine of every two embeddings of a set (Wei et al. 2023, Fig. 6).
 
     Args:
         points: Sets of embeddings (items, K, D).
@@ -135,7 +136,7 @@ def set_correlation(points: np.ndarray) -> np.ndarray:
 
 
 def set_similarity(embedding: Arrays) -> float | None:
-    """Mean cosine between two different embeddings of one item's set; 1 is a collapsed set.
+    """Returns the mean cosine of two different embeddings of an item: 1 for a collapsed set.
 
     Args:
         embedding: The embedding of many items, with `points` (items, K, D).

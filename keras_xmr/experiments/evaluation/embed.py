@@ -43,7 +43,7 @@ class Ragged:
         return len(self.lengths)
 
     def __getitem__(self, items: slice | np.ndarray) -> np.ndarray:
-        """Some items, padded with 0 to the longest of them: (items, longest, ...)."""
+        """Returns some items, padded with 0 to the longest of them: (items, longest, ...)."""
         lengths = self.lengths[items]
         counts = np.arange(lengths.max(initial=1)) < lengths[:, None]
         padded = np.zeros((*counts.shape, *self.values.shape[1:]), self.values.dtype)
@@ -51,7 +51,7 @@ class Ragged:
         return padded
 
     def take(self, items: slice | np.ndarray) -> Ragged:
-        """Some items, without padding."""
+        """Returns some items, without padding."""
         lengths = self.lengths[items]
         begins = np.repeat(self._ends[items] - lengths, lengths)
         within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
@@ -59,7 +59,7 @@ class Ragged:
 
 
 def join(batches: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, Ragged]:
-    """The token embedding of a split.
+    """Returns the token embedding of a split.
 
     Args:
         batches: The tokens of each batch without padding (tokens, D), and the number per item
@@ -128,7 +128,7 @@ def embed_split(
 
 
 def reordered(values: np.ndarray | Ragged, items: np.ndarray) -> np.ndarray | Ragged:
-    """An array of an embedding of some items, in their order."""
+    """Returns an array of an embedding of some items, in their order."""
     return values.take(items) if isinstance(values, Ragged) else values[items]
 
 
@@ -175,7 +175,7 @@ def _bar(total: int, unit: str) -> Progress:
 def _one_by_one(
     tower: keras.Model, dataset: tf.data.Dataset, total: int, unit: str
 ) -> Iterator[dict[str, np.ndarray]]:
-    """The embeddings of every batch, without the parts that only losses need."""
+    """Yields the embeddings of every batch, without the parts that only losses need."""
     embed = tower_graph(tower, dataset.element_spec)
     with _bar(total, unit) as bar:
         for inputs in dataset:
@@ -188,7 +188,7 @@ _GRAPHS: WeakKeyDictionary[keras.Model, dict[Any, Callable[..., Any]]] = WeakKey
 
 
 def tower_graph(tower: keras.Model, spec: tf.TensorSpec) -> Callable[[tf.Tensor], Embedding]:
-    """A tower as a graph, without the parts of embeddings that only losses need.
+    """Returns a tower as a graph, without the parts of embeddings that only losses need.
 
     It is made once, for batches of any size, and shared by evaluation and search.
 
@@ -209,7 +209,7 @@ def tower_graph(tower: keras.Model, spec: tf.TensorSpec) -> Callable[[tf.Tensor]
 
 
 def embed_unknown(model: Retriever, tokenizer: Tokenizer) -> dict[str, np.ndarray]:
-    """The embedding of a caption of five words that no vocabulary has."""
+    """Returns the embedding of a caption of five words that no vocabulary has."""
     words = tokenizer(tf.constant([" ".join(["qxzvqx"] * 5)]))
     embedding = model.text_tower(words, training=False)
     return {name: np.asarray(values) for name, values in embedding.items()}

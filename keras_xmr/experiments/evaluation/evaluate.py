@@ -46,7 +46,7 @@ def ground_truth(
     kind: str,
     extra: Sequence[str | JudgementOptions] = (),
 ) -> GroundTruth:
-    """The ground truth of a split.
+    """Returns the ground truth of a split.
 
     Args:
         records: The records of the data set.
@@ -113,7 +113,9 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def _brief(config: Config) -> Config:
-    """The config of a validation during training: the figures of one matcher that are quick."""
+    """Returns the config of a validation during training: the figures of one matcher that are
+    quick.
+    """
     options = EvaluationOptions(
         batch_size=config.evaluation.batch_size,
         tile=config.evaluation.tile,
@@ -176,7 +178,9 @@ def evaluate_matrices(
 
 
 def _labels_of_files(files: LabelFiles, known: GroundTruth) -> Sequence[tuple[int, ...]]:
-    """The labels of the images of a split; the known ones where optional files are missing."""
+    """Returns the labels of the images of a split; the known ones where optional files are
+    missing.
+    """
     if files.optional and files.missing:
         _LOGGER.warning(
             "PMRP is not measured, as it needs the labels of the images: %s does not exist. Put it "
@@ -204,7 +208,7 @@ def _add_uncertainty(evaluation: Evaluation) -> None:
 
 
 def build_metrics(choices: Iterable[Choice]) -> dict[str, QueryMetric]:
-    """The metrics of a config by name; each gets a column in the tables."""
+    """Returns the metrics of a config by name; each gets a column in the tables."""
     metrics = {}
     for choice in choices:
         made = choice.build()

@@ -88,7 +88,9 @@ class ExternalScores:
         return self.output or source.with_name(f"{source.stem}-evaluation")
 
     def as_dict(self) -> dict[str, Any]:
-        """The files, and options that decide the meaning of figures, by the keys of a config."""
+        """Returns the files, and options that decide the meaning of figures, by the keys of
+        a config.
+        """
         measure = "cider" if self.relevance is None else str(self.relevance)
         return {
             "seed": 0,

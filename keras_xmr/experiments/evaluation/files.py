@@ -112,7 +112,7 @@ def write_answers(evaluation: Evaluation, folder: Path) -> None:
 def first_answers(
     evaluation: Evaluation, side: str, queries: np.ndarray, scores: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The candidates with the largest scores, the best first, and their kinds.
+    """Returns the candidates with the largest scores, the best first, and their kinds.
 
     As in the metrics, annotated answers come after others with the same score.
 

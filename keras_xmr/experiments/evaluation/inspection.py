@@ -23,7 +23,7 @@ PHOTOS = 4
 def compute_attention(
     model: Retriever, part: SplitRecords, config: Config, kept: SplitRecords | None = None
 ) -> Attention | None:
-    """Attention maps of the image head on photos spread over a split.
+    """Returns attention maps of the image head on photos spread over a split.
 
     Args:
         model: The model.
@@ -71,7 +71,7 @@ class ImageAttention:
         return self.of_features(*(features if isinstance(features, list | tuple) else [features]))
 
     def of_features(self, features: Any, mask: Any = None) -> dict[str, np.ndarray]:
-        """The same for local features (N, L, F) of the encoder, and their mask (N, L)."""
+        """Returns the same for local features (N, L, F) of the encoder, and their mask (N, L)."""
         side = math.isqrt(features.shape[1])
         if side < 2:
             return {}
@@ -80,6 +80,8 @@ class ImageAttention:
 
 
 def _reshape_to_grid(weights: np.ndarray, side: int) -> np.ndarray:
-    """Weights (N, K, L) as (N, K, side, side): images are square, other tokens come first."""
+    """Returns weights (N, K, L) as (N, K, side, side): images are square, other tokens come
+    first.
+    """
     places: np.ndarray = weights[:, :, weights.shape[2] - side * side :]
     return places.reshape(*weights.shape[:2], side, side).astype(np.float32)

@@ -41,7 +41,8 @@ class EmbeddedSplit:
         return {"image": self.images, "caption": self.captions}
 
     def log_sigma(self) -> dict[str, np.ndarray]:
-        """The uncertainty of the items of each side; see `uncertainty.assessment.log_sigma`.
+        """Returns the uncertainty of the items of each side; see
+        `uncertainty.assessment.log_sigma`.
 
         Without the sides that have none.
         """
@@ -211,7 +212,8 @@ _QUERIES_OF_TILES = 6
 
 
 def tied_share(scores: ScoreMatrices) -> float:
-    """Share of pairs with the same score as another candidate of the query, to the last digit.
+    """Returns the share of pairs with the same score as another candidate of the query, to the last
+    digit.
 
     The smaller one of both directions: a duplicate caption or image ties its pairs in one direction
     alone, while a score that saturates ties them in both. Of many queries, 200 evenly spread ones
@@ -229,7 +231,7 @@ def tied_share(scores: ScoreMatrices) -> float:
 
 
 def tie_warning(name: str, share: float) -> str | None:
-    """A warning about a matcher that ties many pairs; None for few."""
+    """Returns a warning about a matcher that ties many pairs; None for few."""
     if share <= TIED_LIMIT:
         return None
     return (
@@ -239,7 +241,7 @@ def tie_warning(name: str, share: float) -> str | None:
 
 
 def _tied(scores: np.ndarray) -> float:
-    """Share of the scores (queries, candidates) that occur twice in their row."""
+    """Returns the share of the scores (queries, candidates) that occur twice in their row."""
     if not scores.size:
         return 0.0
     ordered = np.sort(scores, axis=1)

@@ -33,7 +33,8 @@ class ScoresError(UserError):
 
 
 def load_matrix(path: Path) -> np.ndarray:
-    """A matrix of numbers: a memory map of a `.npy` file, or the only array of a `.npz` file.
+    """Returns a matrix of numbers: a memory map of a `.npy` file, or the only array of a `.npz`
+    file.
 
     Raises:
         ScoresError: If the file holds no such matrix.
@@ -64,7 +65,7 @@ def load_matrix(path: Path) -> np.ndarray:
 
 
 def load_scores(path: Path, shape: tuple[int, int], described_by: Path) -> np.ndarray:
-    """A matrix (images, captions), such as scores.
+    """Returns a matrix (images, captions), such as scores.
 
     Args:
         path: The file.
@@ -158,7 +159,7 @@ def _refuse_underflow(images: np.ndarray, captions: np.ndarray) -> None:
 
 
 def _smallest(embeddings: np.ndarray) -> float:
-    """The largest number of the smallest embedding that is not 0; 1 without any."""
+    """Returns the largest number of the smallest embedding that is not 0; 1 without any."""
     largest = np.maximum(embeddings.max(axis=1), -embeddings.min(axis=1).astype(np.float64))
     return float(min(largest[largest > 0], default=1.0))
 

@@ -56,7 +56,7 @@ class MatcherScores(ScoreTiles):
         self._column = lru_cache(kept)(lambda column: _part(captions, columns[column]))
 
     def tile(self, row: int, column: int) -> tf.Tensor:
-        """Scores of one tile; they are not waited for."""
+        """Returns scores of one tile; they are not waited for."""
         return _scorer(self._matcher, self._query)(self._row(row), self._column(column))
 
     def select(self, images: np.ndarray, captions: np.ndarray) -> MatcherScores:
@@ -76,7 +76,8 @@ class MatcherScores(ScoreTiles):
 def score_tiles(
     matcher: Matcher, images: Arrays, captions: Arrays, tile: tuple[int, int]
 ) -> ScoreMatrices:
-    """The scores by which captions are ranked for images, and images for captions, in tiles.
+    """Returns the scores by which captions are ranked for images, and images for captions, in
+    tiles.
 
     Args:
         matcher: The matcher.
@@ -93,7 +94,7 @@ def score_tiles(
 
 @lru_cache(maxsize=8)
 def _scorer(matcher: Matcher, query: Side | None) -> Callable[..., tf.Tensor]:
-    """The graph that scores a tile: one per matcher, since each is traced again."""
+    """Returns the graph that scores a tile: one per matcher, since each is traced again."""
     # Of a partial, TensorFlow counts the tracings for itself: those of several matchers are not
     # one function that is traced too often.
     return tf.function(partial(_score_tile, matcher, query), reduce_retracing=True, autograph=False)
@@ -110,7 +111,7 @@ def _score_tile(
 
 
 def _tiles(embedding: Arrays, size: int) -> Iterator[np.ndarray]:
-    """The numbers of the items of each tile, in order, or by length where lengths differ."""
+    """Yields the numbers of the items of each tile, in order, or by length where lengths differ."""
     values = next(iter(embedding.values()))
     is_ragged = isinstance(values, Ragged)
     order = np.argsort(values.lengths, kind="stable") if is_ragged else np.arange(len(values))
@@ -221,7 +222,7 @@ def check_time(
 
 
 def _share(tiles: ScoreTiles, caption_image: np.ndarray) -> float:
-    """Share of the tiles that have the scores of annotated pairs."""
+    """Returns the share of the tiles that have the scores of annotated pairs."""
     (row, _), (column, _) = place_in(tiles.images), place_in(tiles.captions)
     places = row[caption_image] * len(tiles.captions) + column
     return len(np.unique(places)) / tiles.count

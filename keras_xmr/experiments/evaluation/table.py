@@ -94,7 +94,7 @@ _ANNOTATED: dict[str, Any] = {"split": "", "judgements": ANNOTATED}
 
 
 def _systems(evaluation: Evaluation) -> dict[_System, Measured]:
-    """What was measured: matchers, baselines, and matchers after re-ranking."""
+    """Returns what was measured: matchers, baselines, and matchers after re-ranking."""
     systems = {_System(MODEL, m.name, ""): m.measured for m in evaluation.matchers}
     systems |= {_System(name, "", ""): found for name, found in evaluation.baselines.items()}
     for reranker, by_matcher in evaluation.reranked.items():

@@ -110,7 +110,7 @@ def _setting(
 
 
 def _best_ranks(scores: np.ndarray, offset: np.ndarray, judgements: Judgements) -> np.ndarray:
-    """The rank of the first relevant item in scores - offset, of each query that has one.
+    """Returns the rank of the first relevant item in scores - offset, of each query that has one.
 
     Among equal scores, wrong candidates rank before relevant ones, as in all metrics.
     """

@@ -129,7 +129,7 @@ class _Endpoints:
         self.embed_some_text = tf.function(self._embed_some_text, [files], autograph=False)
 
     def all(self) -> dict[str, tuple[Callable[..., Tensors], list[tf.TensorSpec]]]:
-        """Every endpoint: its function and its inputs."""
+        """Returns every endpoint: its function and its inputs."""
         captions = tf.TensorSpec([None], tf.string, name="captions")
         lists = tf.TensorSpec([None, None], tf.string, name="captions")
         shape = self.model.image_tower.input_shape[1:]
@@ -185,7 +185,7 @@ class _Endpoints:
         )
 
     def _embed_some_text(self, captions: tf.Tensor) -> Tensors:
-        """Like `embed_text`, but embeds an empty caption if the list is empty."""
+        """Embeds texts; of an empty list, an empty caption."""
         one = tf.constant([""])
         captions = tf.cond(tf.size(captions) > 0, lambda: captions, lambda: one)
         return _add_uncertainty(self.model.text_tower(self.tokenizer(captions), training=False))
@@ -226,7 +226,8 @@ class _Endpoints:
 
 
 def _served(endpoints: _Endpoints) -> tf.Module:
-    """The content of a SavedModel: the endpoints, and the variables and tables that they read.
+    """Returns the content of a SavedModel: the endpoints, and the variables and tables that
+    they read.
 
     `keras.export.ExportArchive` holds the same, but traces all functions twice.
     """
@@ -278,7 +279,9 @@ def image_files() -> dict[str, bytes]:
 
 
 def some_inputs(tower: Any) -> np.ndarray:
-    """A few random inputs of an image tower: pixels uint8 (3, H, W, 3), or regions float32."""
+    """Returns a few random inputs of an image tower: pixels uint8 (3, H, W, 3), or regions
+    float32.
+    """
     random = np.random.default_rng(0)
     shape = [size or 3 for size in (3, *tower.input_shape[1:])]
     if tower.input.dtype == "uint8":
@@ -293,14 +296,14 @@ def _file(image: Image.Image, kind: str, **options: Any) -> bytes:
 
 
 def versions(folder: Path) -> list[Path]:
-    """The versions in a folder, the oldest first."""
+    """Returns the versions in a folder, the oldest first."""
     folders = folder.iterdir() if folder.is_dir() else ()
     versions = [path for path in folders if path.name.isdecimal() and path.is_dir()]
     return sorted(versions, key=lambda path: int(path.name))
 
 
 def next_version(folder: Path) -> Path:
-    """The folder of the next version."""
+    """Returns the folder of the next version."""
     numbers = [int(path.name) for path in versions(folder)]
     return folder / str(max(numbers, default=0) + 1)
 

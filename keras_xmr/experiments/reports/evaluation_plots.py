@@ -70,14 +70,14 @@ def _recall_curves(evaluation: Evaluation) -> Picture:
 
 
 def _queries(metrics: RetrievalMetrics, side: str) -> tuple[QueryMetrics, int]:
-    """The metrics of the queries of a side, and the number of their candidates."""
+    """Returns the metrics of the queries of a side, and the number of their candidates."""
     both = metrics.image_to_text, metrics.text_to_image
     queries, others = both if side == "i2t" else both[::-1]
     return queries, len(others.positives)
 
 
 def _most_judged(matcher: MatcherEvaluation) -> RetrievalMetrics:
-    """Metrics against the exhaustive truth, where it is known."""
+    """Returns metrics against the exhaustive truth, where it is known."""
     return matcher.metrics if matcher.truth is None else matcher.truth
 
 
@@ -123,7 +123,7 @@ def curve_pictures(evaluation: Evaluation) -> Iterator[Picture]:
 
 
 def _plausible(counts_by_kind: Mapping[str, np.ndarray]) -> Picture:
-    """The number of relevant items by each kind of judgements."""
+    """Returns the number of relevant items by each kind of judgements."""
     drawing, axis = panel("captions", "relevant images of a caption, at least", "captions (%)")
     rows: Rows = []
     for name, counts in counts_by_kind.items():
@@ -201,7 +201,9 @@ def _correlation(side: str, points: np.ndarray) -> Picture:
 
 
 def attention_picture(attention: Attention) -> Picture:
-    """A row per photo: its pixels, and under the colours of each map, red at its maximum."""
+    """Returns a row per photo: its pixels, and under the colours of each map, red at its
+    maximum.
+    """
     photos = len(attention.keys)
     # With a number where a map has several parts.
     maps = [

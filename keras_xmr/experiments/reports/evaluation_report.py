@@ -98,7 +98,9 @@ def write_report(
 
 
 def _uncertainty(evaluation: Evaluation, results: Results, folder: Path) -> dict[str, Any] | None:
-    """The section on uncertainty, closed where it is not informative; None where it is empty."""
+    """Returns the section on uncertainty, closed where it is not informative; None where it is
+    empty.
+    """
     lines, table, pictures = embedding_lines(results), None, []
     if evaluation.probes is not None:
         report = UncertaintyReport(evaluation)
@@ -119,25 +121,25 @@ def _uncertainty(evaluation: Evaluation, results: Results, folder: Path) -> dict
 
 
 def _summary_rows(results: Results) -> Results:
-    """The results that the first sentences and the summary name."""
+    """Returns the results that the first sentences and the summary name."""
     return Results(row for row in results if row.metric in (RSUM, "recall_1"))
 
 
 def _shown(results: Results, table: Table) -> list[Result]:
-    """The results whose metrics have a column in a table."""
+    """Returns the results whose metrics have a column in a table."""
     titles = set(table.header)
     # Curves have both directions in one column.
     return [r for r in results if {t := column_title(r), t.partition("\n")[2]} & titles]
 
 
 def _words(results: Sequence[Result]) -> dict[str, str]:
-    """The meaning of the words of a table or a sentence."""
+    """Returns the meaning of the words of a table or a sentence."""
     directed = any(row.direction for row in results)
     return (DIRECTION_WORDS if directed else {}) | glossary(results)
 
 
 def _meanings(evaluation: Evaluation) -> dict[str, str]:
-    """A sentence per matcher and re-ranker that the report names."""
+    """Returns a sentence per matcher and re-ranker that the report names."""
     measured = evaluation.matchers[0].measured
     meanings = {}
     if not all(m.fully_judged for m in [measured.metrics, *measured.extra.values()]):
@@ -152,7 +154,9 @@ def _meanings(evaluation: Evaluation) -> dict[str, str]:
 
 
 def _examples(evaluation: Evaluation, records: SplitRecords, side: str) -> dict[str, Any]:
-    """Queries of a side, from the lowest to the highest sigma if it is informative, and answers."""
+    """Returns queries of a side, from the lowest to the highest sigma if it is informative, and
+    answers.
+    """
     texts = records.texts
     items: dict[str, Callable[[int], dict[str, Any]]] = {
         "image": lambda number: {"photo": _photo(records, number)},
@@ -180,7 +184,7 @@ def _examples(evaluation: Evaluation, records: SplitRecords, side: str) -> dict[
 
 
 def _informative_sigma(evaluation: Evaluation, side: str) -> np.ndarray | None:
-    """The uncertainty of each item of a side; None where it is not informative."""
+    """Returns the uncertainty of each item of a side; None where it is not informative."""
     bins = evaluation.uncertainty_bins.get(side)
     if bins is None or not bins.is_informative:
         return None

@@ -15,7 +15,7 @@ TEMPLATES = Environment(loader=PackageLoader("keras_xmr.experiments.reports"), a
 
 
 def percent(fraction: float, digits: int = 1) -> str:
-    """A fraction in percent."""
+    """Returns a fraction in percent."""
     return f"{100 * fraction:.{digits}f} %"
 
 
@@ -23,19 +23,21 @@ TEMPLATES.filters["percent"] = percent
 
 
 def explain(picture: str, *values: Any) -> str:
-    """The explanation below a kind of picture: a macro of `explanations.html`, with its values."""
+    """Returns the explanation below a kind of picture: a macro of `explanations.html`, with its
+    values.
+    """
     macros = TEMPLATES.get_template("explanations.html").module
     explanation: str = getattr(macros, picture)(*values)
     return explanation
 
 
 def render(template: str, **values: Any) -> bytes:
-    """The page of a template, in UTF-8."""
+    """Returns the page of a template, in UTF-8."""
     return TEMPLATES.get_template(template).render(values).encode("utf-8")
 
 
 def joined(table: Table) -> Table:
-    """A table in which rows with the same figures are one, named by all of them."""
+    """Returns a table in which rows with the same figures are one, named by all of them."""
     names: dict[tuple[str, ...], list[str]] = {}
     for name, *cells in table.rows:
         names.setdefault(tuple(cells), []).append(name)
@@ -44,5 +46,5 @@ def joined(table: Table) -> Table:
 
 
 def data_url(content: bytes, kind: str) -> str:
-    """A data URL of a file; `kind` is its MIME type."""
+    """Returns a data URL of a file; `kind` is its MIME type."""
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"

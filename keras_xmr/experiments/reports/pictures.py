@@ -70,12 +70,14 @@ class Picture:
 
 
 def columns(**values: Any) -> tuple[list[str], Rows]:
-    """Header and rows of a picture from its columns, which are of one length."""
+    """Returns the header and rows of a picture from its columns, which are of one length."""
     return list(values), list(zip(*values.values(), strict=True))
 
 
 def labelled(names: tuple[object, ...], *values: Iterable[object]) -> Rows:
-    """Rows of a picture from columns of one length, each of which begins with the same names."""
+    """Returns rows of a picture from columns of one length, each of which begins with the same
+    names.
+    """
     return [(*names, *cells) for cells in zip(*values, strict=True)]
 
 
@@ -93,7 +95,7 @@ def save_plot(figure: plt.Figure, path: Path) -> Path:
 def panel(
     title: str, x: str, y: str, size: tuple[float, float] = SIZE
 ) -> tuple[plt.Figure, plt.Axes]:
-    """A drawing with one panel."""
+    """Returns a drawing with one panel."""
     drawing, axis = plt.subplots(figsize=size)
     axis.set(title=title, xlabel=x, ylabel=y)
     axis.grid(alpha=0.3)
@@ -104,7 +106,7 @@ def panel(
 def both_directions(
     draw: Callable[[plt.Axes, str], Iterable[tuple[object, ...]]], label: str, **style: Any
 ) -> tuple[plt.Figure, Rows]:
-    """A panel per direction, one below the other, with one legend below both.
+    """Returns a panel per direction, one below the other, with one legend below both.
 
     Args:
         draw: Draws the lines of "i2t" or "t2i", and yields their numbers.

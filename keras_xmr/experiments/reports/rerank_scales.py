@@ -18,7 +18,7 @@ _SIDES = {"gamma": "image-to-text", "lambda": "text-to-image"}
 
 
 def scale_pictures(search: ScaleSearch) -> Iterator[Picture]:
-    """A heat map per direction: the gain of each pair of scales over no re-ranking."""
+    """Yields a heat map per direction: the gain of each pair of scales over no re-ranking."""
     for name, direction in _SIDES.items():
         yield _heat_map(name, direction, search.settings[name], search.plain[name])
 
@@ -45,7 +45,7 @@ def _heat_map(name: str, direction: str, settings: list[Setting], plain: Setting
 
 
 def search_tables(search: ScaleSearch, title: str) -> list[Table]:
-    """A table per direction: the best settings, and the figures without re-ranking."""
+    """Returns a table per direction: the best settings, and the figures without re-ranking."""
     tables = []
     for name, direction in _SIDES.items():
         settings = search.settings[name]
@@ -57,7 +57,7 @@ def search_tables(search: ScaleSearch, title: str) -> list[Table]:
 
 
 def search_lines(search: ScaleSearch) -> list[str]:
-    """The options for a config, and remarks on the limits of the grid."""
+    """Returns the options for a config, and remarks on the limits of the grid."""
     options, remarks = [], []
     for name in _SIDES:
         best = search.settings[name][0]

@@ -129,7 +129,7 @@ def plain_lines(results: Results) -> list[str]:
 
 
 def _of_hundred(share: float) -> str:
-    """A share as a number of 100, such as `59`."""
+    """Returns a share as a number of 100, such as `59`."""
     number = round(100 * share)
     if share > 0 and number == 0:
         return "fewer than 1"
@@ -264,7 +264,9 @@ def reported_tables(results: Results, fidelity: str | None = None) -> list[Table
 
 
 def _is_of_papers_size(split: str, images: float, known: float) -> bool:
-    """True if a split has as many images as the paper's; for validation splits, 1,000 or more."""
+    """Returns whether a split has as many images as the paper's; for validation splits, 1,000
+    or more.
+    """
     return images == known if known and split == "test" else images >= _IMAGES
 
 

@@ -107,7 +107,7 @@ class UncertaintyReport:
         self.probes = evaluation.probes or Probes()
 
     def table(self) -> Table:
-        """A row per question, with its answer and a value to compare it with."""
+        """Returns a row per question, with its answer and a value to compare it with."""
         rows = [
             [f"{SIDES[side]}: {question}", *answers]
             for side, report in self.sides.items()
@@ -127,7 +127,7 @@ class UncertaintyReport:
 
 
 def _reliability(evaluation: Evaluation) -> dict[str, Reliability]:
-    """The reliability of log-odds; empty for other scores, and for those not in memory."""
+    """Returns the reliability of log-odds; empty for other scores, and for those not in memory."""
     matcher, judgements = evaluation.matchers[0], evaluation.judgements
     part = components("matcher").get(matcher.name)
     are_log_odds = part is not None and part.CONTRACT.log_odds
@@ -142,7 +142,7 @@ def _reliability(evaluation: Evaluation) -> dict[str, Reliability]:
 
 
 def uncertainty_pictures(report: UncertaintyReport) -> Iterator[Picture]:
-    """All pictures for which the report has numbers."""
+    """Yields all pictures for which the report has numbers."""
     for side, of_side in report.sides.items():
         yield _risk(side, of_side.selective, of_side.by_gap)
     for side, of_side in report.sides.items():

@@ -41,7 +41,7 @@ class Cluster:
 
 
 def cluster_of(environment: Mapping[str, str] = os.environ) -> Cluster:
-    """The workers that TF_CONFIG names; this process alone if it is not set.
+    """Returns the workers that TF_CONFIG names; this process alone if it is not set.
 
     Args:
         environment: The environment variables.

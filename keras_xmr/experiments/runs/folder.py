@@ -88,23 +88,23 @@ class RunFolder:
         self.serving = self.path / "serving"
 
     def evaluation(self, split: str) -> Path:
-        """The folder of the evaluation of a split."""
+        """Returns the folder of the evaluation of a split."""
         return self.path / "evaluation" / split
 
     def relevance(self, split: str) -> Path:
-        """The file of the relevance of the captions of a split."""
+        """Returns the file of the relevance of the captions of a split."""
         return self.path / "relevance" / f"{split}.npz"
 
     def audit(self, split: str) -> Path:
-        """The folder of the audit of a split."""
+        """Returns the folder of the audit of a split."""
         return self.path / "audit" / split
 
     def results(self, split: str) -> Path:
-        """The long table of the evaluation of a split."""
+        """Returns the long table of the evaluation of a split."""
         return self.evaluation(split) / "results.csv"
 
     def queries(self, split: str) -> Path:
-        """The metrics of every query of a split."""
+        """Returns the metrics of every query of a split."""
         return self.evaluation(split) / f"queries-{split}.npz"
 
     def check(self, config: Config) -> None:
@@ -310,7 +310,7 @@ class RunFolder:
         return self.best_weights.exists() or self.best_weights.name in self._summary().sha256
 
     def trained_weights(self, config: Config) -> Path:
-        """The file of the weights that a config chooses, the best or the last."""
+        """Returns the file of the weights that a config chooses, the best or the last."""
         best = config.export.weights == "best" and self.has_best
         return self.best_weights if best else self.last_weights
 
@@ -348,7 +348,9 @@ class RunFolder:
             ) from None
 
     def is_evaluated(self, config: Config) -> bool:
-        """Whether the training has ended, and every split was evaluated with this very config."""
+        """Returns whether the training has ended, and every split was evaluated with this
+        very config.
+        """
         if not self.done.exists() or self._changes(config, ("output", "plugins")):
             return False
         begin = self.config.stat().st_mtime_ns
@@ -357,7 +359,7 @@ class RunFolder:
         return all(path.exists() and path.stat().st_mtime_ns >= begin for path in files)
 
     def _changes(self, config: Config, free: tuple[str, ...]) -> list[str]:
-        """How the config differs from that of the folder, if there is one."""
+        """Returns how the config differs from that of the folder, if there is one."""
         if not self.config.exists():
             return []
         old, why = None, "it holds no config"
@@ -427,7 +429,7 @@ def load_run(folder: Path, overrides: Sequence[str] = ()) -> Config:
 
 
 def _fixed(config: Config) -> dict[str, Any]:
-    """The keys that must not be edited in the config of a finished run."""
+    """Returns the keys that must not be edited in the config of a finished run."""
     kept = config.model_dump(mode="json")
     for key in _EDITABLE_KEYS:
         *sections, name = key.split(".")
@@ -436,7 +438,7 @@ def _fixed(config: Config) -> dict[str, Any]:
 
 
 def _changes(old: dict[str, Any], config: Config, free: Sequence[str]) -> list[str]:
-    """How a config differs from an older one, but for keys that are free.
+    """Returns how a config differs from an older one, but for keys that are free.
 
     Options that did not exist when that was written have their defaults there.
     """

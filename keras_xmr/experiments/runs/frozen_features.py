@@ -152,7 +152,9 @@ class _FrozenEncoder:
         return self.store().writing(self._item, self._key)
 
     def _folder_of(self, depends: Mapping[str, Any]) -> Path:
-        """The folder of features that depend on the encoder, its weights, and values of options."""
+        """Returns the folder of features that depend on the encoder, its weights, and
+        values of options.
+        """
         depends = {
             "encoder": self.config.model.towers[self._side].encoder.model_dump(mode="json"),
             "precision": self.config.train.precision,

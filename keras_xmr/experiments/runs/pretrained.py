@@ -22,7 +22,7 @@ OUTPUT = Path("saved_models")
 
 
 def pretrained_run(model: str | Path, output: Path = OUTPUT) -> Path:
-    """The folder of the run of a published model, which is made if it is not there yet.
+    """Returns the folder of the run of a published model, which is made if it is not there yet.
 
     It has a copy of the weights, and all commands that take a run take it; a named folder has to
     stay, for the description of the model. Nothing is trained: where there are photos with
@@ -62,7 +62,7 @@ def pretrained_run(model: str | Path, output: Path = OUTPUT) -> Path:
 
 
 def _name(model: str) -> str:
-    """The name of the run of a model."""
+    """Returns the name of the run of a model."""
     if "://" in model:
         model = re.sub(r"/\d+$", "", model)  # the version of an address of Kaggle
     return re.sub(r"[^A-Za-z0-9._-]", "_", model.rpartition("/")[2]).lstrip("._-") or "model"

@@ -51,7 +51,7 @@ class StepCallback(keras.callbacks.Callback):
         self.on_step(self.step)
 
     def on_step(self, step: int) -> None:
-        """Called after every step.
+        """Reacts to a step that has ended.
 
         Args:
             step: Steps done, over all phases.
@@ -185,7 +185,7 @@ class EpochMeans(StepCallback):
         self._begin(0)
 
     def so_far(self) -> dict[str, float]:
-        """The means over the steps of this epoch, by name."""
+        """Returns the means over the steps of this epoch, by name."""
         return self._over_all(self._logs)
 
     def _begin(self, done: int) -> None:
@@ -380,7 +380,9 @@ class Watchdog(StepCallback):
         self._look_for_flat(values)
 
     def _rest(self, step: int) -> str:
-        """The checkpoint that is kept, and advice, for the first step that is not finite."""
+        """Returns the checkpoint that is kept, and advice, for the first step that is not
+        finite.
+        """
         cure = " Lower the learning rate or clip_norm"
         if step == 1:
             cure = (

@@ -180,7 +180,7 @@ def averages_of_split(
 def _shortened(
     model: Retriever, split: SplitRecords, tokenizer: Tokenizer, config: Config
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`Averages.shortened` of a split."""
+    """Returns `Averages.shortened` of a split."""
     order = np.random.default_rng(0).permutation(split.num_captions)
     images, first = np.unique(split.caption_image[order], return_index=True)
     texts = shortened(split.texts[caption] for caption in order[first])
@@ -201,7 +201,9 @@ def _averages(
     order: np.ndarray,
     every: int = 1,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The averaged features of every image, or every second one and so on, and of some captions."""
+    """Returns the averaged features of every image, or every second one and so on, and of some
+    captions.
+    """
     batch = config.evaluation.batch_size
     numbers = None if every == 1 else np.arange(0, len(split), every)
     images = image_batches(split, config.data.image, batch, numbers)
@@ -218,7 +220,7 @@ def _averages(
 def _tower_averages(
     tower: tf.keras.Model, on_features: tf.keras.Model | None, batches: tf.data.Dataset
 ) -> Iterator[np.ndarray]:
-    """The averages of items, of their features where the model is called on those."""
+    """Yields the averages of items, of their features where the model is called on those."""
     pooling = tower.get_layer("head").global_pooling
     encoder = None if on_features is not None else features_of(tower)
 
@@ -239,7 +241,7 @@ WEIGHTS = (2 / 3, 0.5, 0.8, 0.9, 1 / 3, 0.2, 1.0, 0.0)
 
 
 def weighted_poolings(model: Retriever) -> list[Projection]:
-    """The poolings of both towers, if they have a part in closed form."""
+    """Returns the poolings of both towers, if they have a part in closed form."""
     heads = [tower.get_layer("head") for tower in (model.image_tower, model.text_tower)]
     poolings = [head.global_pooling for head in heads]
     return [p for p in poolings if isinstance(p, Projection) and p.closed_form]
@@ -318,19 +320,19 @@ def _rsum(scores: np.ndarray, judgements: Judgements) -> float:
 
 
 def _inputs(pooling: Any, averages: np.ndarray) -> np.ndarray:
-    """Standardised averages, the inputs of the linear map of a pooling `projection`."""
+    """Returns standardised averages, the inputs of the linear map of a pooling `projection`."""
     return (averages - pooling.centre.numpy()) * float(pooling.scale)
 
 
 def _joined(parts: Sequence[np.ndarray], weight: float) -> np.ndarray:
-    """Both parts of some vectors, of which the closed form has a weight: float32."""
+    """Returns both parts of some vectors, of which the closed form has a weight: float32."""
     fixed, learned = parts
     both = [np.sqrt(weight) * fixed, np.sqrt(1 - weight) * learned]
     return np.concatenate(both, axis=1).astype(np.float32)
 
 
 def _parts(pooling: Projection, averages: np.ndarray) -> list[np.ndarray]:
-    """Both parts of the vectors of some averages, each on the unit sphere."""
+    """Returns both parts of the vectors of some averages, each on the unit sphere."""
     inputs = _inputs(pooling, averages)
     kernels = pooling.closed_form_kernel, pooling.kernel
     return [unit_rows(inputs @ kernel.numpy()) for kernel in kernels]

@@ -101,7 +101,7 @@ class Checkpoints:
         self._shared = [*variables, *values]
 
     def read_step(self) -> int:
-        """The step of the newest checkpoint that is whole.
+        """Returns the step of the newest checkpoint that is whole.
 
         Raises:
             CheckpointError: If none can be read.
@@ -188,7 +188,7 @@ class Checkpoints:
             self.bare.save_weights(temporary)
 
     def _manage(self, folder: Path, **state: Any) -> tuple[Any, Any]:
-        """A checkpoint of some state, and the manager of a folder; of the chief alone.
+        """Returns a checkpoint of some state, and the manager of a folder; of the chief alone.
 
         The files count, and not what the manager has written about them: that may be damaged.
         """
@@ -213,7 +213,7 @@ class Checkpoints:
         return checkpoint, tf.train.CheckpointManager(checkpoint, str(folder), _KEPT)
 
     def _find_newest(self) -> str:
-        """The newest checkpoint that is not damaged; warns of those that are.
+        """Returns the newest checkpoint that is not damaged; warns of those that are.
 
         Raises:
             CheckpointError: If all are damaged or missing.
@@ -273,14 +273,14 @@ class Checkpoints:
 
 
 def _variables(model: Retriever) -> list[keras.Variable]:
-    """All variables of a model that a checkpoint stores."""
+    """Returns all variables of a model that a checkpoint stores."""
     parts = (model.image_tower, model.text_tower, model.matcher, model.objective)
     notes = [model.global_step, model.last_values, model.first_nonfinite_step, model.bad_part]
     return [*(variable for part in parts for variable in part.variables), *notes]
 
 
 def _paths(folder: Path) -> list[str]:
-    """All checkpoints of a folder that have any file, the oldest first."""
+    """Returns all checkpoints of a folder that have any file, the oldest first."""
     matches = [_FILE.fullmatch(path.name) for path in folder.glob("ckpt-*")]
     numbers = {int(match[1]) for match in matches if match}
     return [str(folder / f"ckpt-{number}") for number in sorted(numbers)]

@@ -37,7 +37,8 @@ def limit_threads(count: int | None) -> None:
 def make_strategy(
     batch_size: int, count: int | None = None, cluster: Cluster | None = None
 ) -> tf.distribute.Strategy:
-    """MultiWorkerMirroredStrategy for several workers, MirroredStrategy for several devices.
+    """Makes MultiWorkerMirroredStrategy for several workers, MirroredStrategy for several
+    devices.
 
     Logical CPU devices count on machines without a GPU. For several workers it must be made before
     TensorFlow computes anything, and it waits for all of them.
@@ -137,7 +138,7 @@ class Distribution:
         return self.cluster.is_chief
 
     def from_chief(self, values: Sequence[Any]) -> list[Any]:
-        """The numbers of the chief, on all workers.
+        """Returns the numbers of the chief, on all workers.
 
         Args:
             values: Arrays or tensors; on all workers of the same shapes and dtypes.
@@ -199,7 +200,9 @@ class Distribution:
         return self.strategy.distribute_datasets_from_function(lambda context: batches)
 
     def _summed(self, values: Sequence[Any], *, of_chief: bool = False) -> list[tf.Tensor]:
-        """The sums of numbers over all devices, or those of the first device of the chief."""
+        """Returns the sums of numbers over all devices, or those of the first device of the
+        chief.
+        """
         tensors = [tf.convert_to_tensor(value) for value in values]
         signature = (of_chief, *((tuple(tensor.shape), tensor.dtype) for tensor in tensors))
         if signature not in self._sums:

@@ -61,7 +61,7 @@ def try_parts(config: Config) -> None:
 
 
 def _choices(config: Config) -> Iterator[Choice]:
-    """The chosen parts that are tried."""
+    """Yields the chosen parts that are tried."""
     for tower in config.model.towers.values():
         yield tower.head
         if tower.pooling is not None:
@@ -90,7 +90,7 @@ def _try_parts(config: Config) -> None:
 
 
 def _made(choice: Choice, **arguments: Any) -> Any:
-    """A part, which can be saved and loaded again."""
+    """Returns a part, which can be saved and loaded again."""
     with _sentences(choice.part, "its constructor"):
         part = choice.build(**arguments)
     _check_saved(part)
@@ -98,7 +98,7 @@ def _made(choice: Choice, **arguments: Any) -> Any:
 
 
 def _embedding(tower: TowerOptions, dimension: int, count: int) -> Embedding:
-    """The embedding that a head makes of random features."""
+    """Returns the embedding that a head makes of random features."""
     options = tower.pooling
 
     pooling = options and partial(options.build, dimension=dimension)
@@ -132,7 +132,7 @@ def _check_items(cls: type, embedding: Embedding, count: int) -> None:
 def _scores(
     matcher: Matcher, image: Embedding, caption: Embedding
 ) -> tuple[Any, Embedding, Embedding]:
-    """Scores (3, 5), and both embeddings as prepared by the matcher."""
+    """Returns scores (3, 5), and both embeddings as prepared by the matcher."""
     cls = type(matcher)
     with _sentences(cls, f"its call on {_IMAGES} images and {_CAPTIONS} captions", image, caption):
         if "tokens" in image and "tokens" in caption:
@@ -171,7 +171,7 @@ def _try_loss(loss: Loss, scores: Any, image: Embedding, caption: Embedding) -> 
 
 
 def _try_on_scores(config: Config, scores: np.ndarray) -> None:
-    """Metrics and re-rankers, on scores (3, 5)."""
+    """Tries metrics and re-rankers on scores (3, 5)."""
     judgements = Judgements.from_pairs(_IMAGE_IDS, _IMAGES)
     for choice in config.evaluation.metrics:
         with _sentences(choice.part, f"its call on scores {scores.shape}"):
@@ -223,7 +223,7 @@ def _sentences(cls: type, what: str, *inputs: Mapping[str, Any]) -> Iterator[Non
 
 
 def _line_of(cls: type, error: Exception) -> str:
-    """The innermost line of the file of a class at which an error was raised."""
+    """Returns the innermost line of the file of a class at which an error was raised."""
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     lines = [f for f in traceback.extract_tb(error.__traceback__) if file and f.filename == file]
     return f" ({lines[-1].filename}, line {lines[-1].lineno})" if lines else ""

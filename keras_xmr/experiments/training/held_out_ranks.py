@@ -63,14 +63,15 @@ def held_out_log_ranks(
 
 
 def _log_ranks(scores: np.ndarray, judgements: Judgements) -> np.ndarray:
-    """Logarithm of the best rank of a relevant item of each query; NaN without one."""
+    """Returns the logarithm of the best rank of a relevant item of each query; NaN without one."""
     return np.log(evaluate_direction(positive_ranks(scores, judgements)).values["rank"])
 
 
 def predict(
     inputs: np.ndarray, values: np.ndarray, fold_of: np.ndarray
 ) -> tuple[np.ndarray, float, float]:
-    """Ridge regression of values on inputs, with the strength that is best on held-out folds.
+    """Fits a ridge regression of values on inputs, with the strength that is best on held-out
+    folds.
 
     Strengths are tried from the middle one on, towards smaller errors: errors have one valley.
 
@@ -96,7 +97,7 @@ def predict(
 
     @cache
     def error(number: int) -> float:
-        """The sum of squared errors of held-out folds with one of `STRENGTHS`."""
+        """Returns the sum of squared errors of held-out folds with one of `STRENGTHS`."""
         fits = (_ridge(STRENGTHS[number], *parts) for parts in others)
         return sum(
             float(np.square(inputs[held] @ slope + intercept - values[held]).sum())
@@ -114,7 +115,7 @@ def predict(
 
 
 def _sums(inputs: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Number of rows, and sums of inputs, of values and of their products."""
+    """Returns the number of rows, and sums of inputs, of values and of their products."""
     parts = (len(inputs), inputs.sum(axis=0), values.sum(), inputs.T @ inputs, inputs.T @ values)
     return tuple(map(np.asarray, parts))
 
@@ -127,7 +128,7 @@ def _ridge(
     squares: np.ndarray,
     both: np.ndarray,
 ) -> tuple[np.ndarray, float]:
-    """Slope and intercept with a strength, by the sums of some rows."""
+    """Returns slope and intercept with a strength, by the sums of some rows."""
     centre, mean = inputs / count, values / count
     squares, target = squares - np.outer(centre, inputs), both - centre * values
     ridge = strength * np.trace(squares) / len(squares)
@@ -136,5 +137,5 @@ def _ridge(
 
 
 def _places(kept: np.ndarray) -> np.ndarray:
-    """The row of each item among those that are kept, (N,)."""
+    """Returns the row of each item among those that are kept, (N,)."""
     return np.cumsum(kept) - 1

@@ -51,7 +51,7 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
 def phase_schedule(
     phase: PhaseOptions, steps_per_epoch: int
 ) -> keras.optimizers.schedules.LearningRateSchedule:
-    """The schedule of a phase, over the steps of the phase.
+    """Returns the schedule of a phase, over the steps of the phase.
 
     Args:
         phase: The phase.
@@ -74,7 +74,7 @@ def phase_schedule(
 
 
 def model_parts(model: Retriever) -> Mapping[str, list[keras.Layer]]:
-    """The parts that a config can name: `matcher`, `image`, `image.encoder`, and so on."""
+    """Returns the parts that a config can name: `matcher`, `image`, `image.encoder`, and so on."""
     parts = {"matcher": [model.matcher]}
     for side, tower in (("image", model.image_tower), ("text", model.text_tower)):
         parts[side] = [tower]
@@ -95,7 +95,7 @@ def freeze(model: Retriever, names: tuple[str, ...]) -> None:
 
 
 def never_trained(model: Retriever, phases: Sequence[PhaseOptions]) -> list[keras.Variable]:
-    """The weights of encoders that all phases freeze.
+    """Returns the weights of encoders that all phases freeze.
 
     The states of their random generators are not among them: these change.
     """

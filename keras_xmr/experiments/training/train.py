@@ -199,7 +199,7 @@ def _check_phases(model: Retriever, config: Config) -> None:
 def _batch_relevance(
     split: SplitRecords, options: RelevanceOptions
 ) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """The relevance within batches of a split; its captions are the references."""
+    """Returns the relevance within batches of a split; its captions are the references."""
     begin = time.perf_counter()
     words = TOKENIZERS[options.tokenizer](split.texts)
     measure = options.train_measure or options.measure
@@ -243,7 +243,7 @@ class _Trainer:
         return sum(phase.epochs for phase in self.config.train.phases)
 
     def spans(self) -> list[_Span]:
-        """The phases, and when they begin and end."""
+        """Returns the phases, and when they begin and end."""
         phases = self.config.train.phases
         steps = accumulate((phase.epochs * self.steps_per_epoch for phase in phases), initial=0)
         numbered = zip(enumerate(phases), pairwise(steps), strict=True)

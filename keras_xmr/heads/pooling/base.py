@@ -61,7 +61,8 @@ class Pooling(Part):
             )
 
     def attention_weights(self, features: Any, mask: Any = None) -> Any:
-        """Weights of the positions, float32 (B, 1, L), sums of 1; None if it does not attend.
+        """Returns weights of the positions, float32 (B, 1, L), sums of 1; None if it does
+        not attend.
 
         Args:
             features: Local features (B, L, F).

@@ -51,7 +51,7 @@ class Contract(BaseModel):
         return self.model_copy(update=changes) if changes else self
 
     def options_for(self, field: str) -> dict[str, Any]:
-        """The options that change a field; empty if none do."""
+        """Returns the options that change a field; empty if none do."""
         return next((options for options, fields in self.when if field in fields), {})
 
     def ineffective(
@@ -90,7 +90,7 @@ class Contract(BaseModel):
             yield f"{part.key}.{name}: {why}"
 
     def named_options(self) -> set[str]:
-        """Names of the options in the declaration."""
+        """Returns names of the options in the declaration."""
         named = {name for options, _ in self.when for name in options} | set(self.only_with)
         named |= {name for options in self.only_with.values() for name in options}
         for field in ("width", "closed_form", "shared", "learned", "accepted_parameters"):
@@ -100,7 +100,7 @@ class Contract(BaseModel):
 
 
 def _hold(conditions: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
-    """Whether options meet conditions: True means any value but 0, false and null."""
+    """Returns whether options meet conditions: True means any value but 0, false and null."""
 
     def holds(value: Any, wanted: Any) -> bool:
         if isinstance(wanted, tuple):

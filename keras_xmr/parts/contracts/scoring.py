@@ -69,7 +69,7 @@ class _Reader(Contract):
         return "works on"
 
     def _kind_mistake(self, part: ChosenPart, mismatch: Mismatch, setting: Setting) -> Mistake:
-        """A part that does not accept the kinds of embedding of the heads."""
+        """Returns a part that does not accept the kinds of embedding of the heads."""
         kinds = tuple(spec.kind for spec in setting.embeddings)
         others = self.options_for("accepts")
         hint = f"; write {options_text(others)}" if others else _heads_for(self.accepts, kinds)
@@ -142,13 +142,13 @@ class MatcherContract(_Reader):
 
 
 def _fixed_options(matcher: Choice) -> dict[str, Any]:
-    """The options of a matcher except initial values of learned scalars."""
+    """Returns the options of a matcher except initial values of learned scalars."""
     learned = matcher.contract.learned
     return {name: value for name, value in matcher.options().items() if name not in learned}
 
 
 def _heads_for(accepts: tuple[Any, ...], kinds: tuple[str, ...]) -> str:
-    """Advice on missing or unsupported token embeddings."""
+    """Returns advice on missing or unsupported token embeddings."""
     if ("tokens", "tokens") in accepts:
         return ": it compares single regions with single words, so both heads must be 'tokens'"
     if "tokens" in kinds:
@@ -222,7 +222,7 @@ class LossContract(_Reader):
             yield Mismatch("scores", "reads scores as log-odds of a match")
 
     def _searched_sides(self) -> tuple[Literal["image", "text"], ...]:
-        """The sides of which one must have the keys that the loss reads."""
+        """Returns the sides of which one must have the keys that the loss reads."""
         return SIDES if self.required_keys_side is None else (self.required_keys_side,)
 
     def mistakes(self, part: ChosenPart, setting: Setting) -> Iterator[Mistake]:
@@ -282,7 +282,7 @@ class LossContract(_Reader):
 
 
 def _pairs_text(pairs: Sequence[Any]) -> str:
-    """Pairs of kinds, in words: "set or point" where both sides may be either."""
+    """Returns pairs of kinds, in words: "set or point" where both sides may be either."""
     kinds = list(dict.fromkeys(kind for pair in pairs for kind in pair))
     if set(pairs) == set(product(kinds, kinds)):
         return " or ".join(kinds)

@@ -52,7 +52,9 @@ class ChosenPart(NamedTuple):
         return self.key.split(".")[1]
 
     def key_of(self, field: str) -> str:
-        """The key of the option that sets a field of the declaration; of the name without one."""
+        """Returns the key of the option that sets a field of the declaration; of the name
+        without one.
+        """
         return f"{self.key}.{next(iter(self.contract.options_for(field)), 'name')}"
 
 
@@ -91,12 +93,12 @@ class Setting:
     judged: bool
 
     def of(self, *families: str, side: str = "") -> list[ChosenPart]:
-        """The parts of some families, of one tower or of both."""
+        """Returns the parts of some families, of one tower or of both."""
         parts = [part for part in self.parts if part.family in families]
         return [part for part in parts if not side or part.side == side]
 
     def tower(self, side: str) -> Mapping[str, ChosenPart]:
-        """The parts of a tower by their families."""
+        """Returns the parts of a tower by their families."""
         return {part.family: part for part in self.of("encoder", "pooling", "head", side=side)}
 
     @property
@@ -118,10 +120,10 @@ class Setting:
 
 
 def names_of(family: str, fits: Callable[[Any], bool]) -> list[str]:
-    """The names of the components of a family with a fitting declaration."""
+    """Returns the names of the components of a family with a fitting declaration."""
     return [name for name, known in components(family).items() if fits(known.CONTRACT)]
 
 
 def options_text(options: Mapping[str, Any]) -> str:
-    """Options as written in a config."""
+    """Returns options as written in a config."""
     return ", ".join(f"{name}: {str(value).lower()}" for name, value in options.items())

@@ -97,7 +97,7 @@ class PoolingContract(Contract):
     def _closed_form_mistakes(
         self, part: ChosenPart, setting: Setting, option: str
     ) -> Iterator[Mistake]:
-        """A closed form must leave some numbers to learn, be in both towers, and be set."""
+        """Yields a closed form must leave some numbers to learn, be in both towers, and be set."""
         width = getattr(part.choice, option, 0)
         if width + self.across >= setting.dimension:
             yield (
@@ -172,7 +172,7 @@ class HeadContract(Contract):
             yield from self._start_mistakes(part)
 
     def _start_mistakes(self, part: ChosenPart) -> Iterator[Mistake]:
-        """With `train.start: cca` an embedding begins as what its pooling makes."""
+        """Yields why an embedding cannot begin as its pooling makes it (`train.start: cca`)."""
         if not self.begins_as_pooling:
             options = self.options_for("begins_as_pooling")
             opposite = {name: not value for name, value in options.items()}
@@ -190,7 +190,7 @@ class HeadContract(Contract):
 
 
 def _of_odd_dimension(part: ChosenPart, setting: Setting) -> Iterator[Mistake]:
-    """The first part of the towers that halves the dimension says so."""
+    """Yields the first part of the towers that halves the dimension says so."""
     halving = [one for one in setting.of("head", "pooling") if one.contract.even]
     if setting.dimension % 2 and part in halving[:1]:
         name = next(iter(part.contract.options_for("even").values()), part.name)
@@ -201,7 +201,7 @@ def _of_odd_dimension(part: ChosenPart, setting: Setting) -> Iterator[Mistake]:
 
 
 def _of_other_width(part: ChosenPart, setting: Setting) -> Iterator[Mistake]:
-    """Parts that keep the width of the features, where an option says how wide these are."""
+    """Yields why a part keeps the width of features, where an option says how wide these are."""
     encoder = setting.tower(part.side)["encoder"]
     option = encoder.contract.width
     # A class that derives from another may have its declaration, and not its options.
@@ -221,7 +221,7 @@ def _of_other_width(part: ChosenPart, setting: Setting) -> Iterator[Mistake]:
 
 
 def _unlike_whole_batches(part: ChosenPart, setting: Setting) -> Iterator[Mistake]:
-    """Batch normalisation that the config shows, in towers that embed in chunks."""
+    """Yields batch normalisation that the config shows, in towers that embed in chunks."""
     if not (setting.in_chunks and part.contract.batch_norm):
         return
     side, option = part.side, next(iter(part.contract.options_for("batch_norm")), "")

@@ -148,7 +148,9 @@ class _Faiss(Backend):
 
 
 def _is_strict(scores: np.ndarray) -> bool:
-    """Whether scores of faiss, the best first, have no ties, which are to be in order of ids."""
+    """Returns whether scores of faiss, the best first, have no ties, which are to be in order
+    of ids.
+    """
     return bool((scores[:, 1:] < scores[:, :-1]).all())
 
 

@@ -133,7 +133,7 @@ def health(service: TheService, response: Response) -> dict[str, Any]:
 
 @router.get("/metrics")
 def metrics(service: TheService) -> Response:
-    """Counts of requests and their times, for Prometheus."""
+    """Returns counts of requests and their times, for Prometheus."""
     return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 

@@ -170,7 +170,7 @@ class Service:
         return submit(self._uploads, "the server is stopping", work)
 
     def search(self, request: SearchRequest, uploads: Sequence[Upload] = ()) -> dict[str, Any]:
-        """Searches; invalid uploads are listed with the hits.
+        """Searches by text and photos; invalid uploads are listed with the hits.
 
         Raises:
             UserError: If no valid part is left, or the request is not permitted.

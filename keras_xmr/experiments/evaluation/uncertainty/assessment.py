@@ -43,14 +43,14 @@ class Bins:
 
 
 def log_sigma(embedding: Mapping[str, np.ndarray]) -> np.ndarray | None:
-    """Logarithm of the geometric mean of sigma of each item; None without variances."""
+    """Returns the logarithm of the geometric mean of sigma of each item; None without variances."""
     if "log_variance" not in embedding:
         return None
     return 0.5 * embedding["log_variance"].mean(axis=1)
 
 
 def rank_correlation(left: np.ndarray, right: np.ndarray) -> float:
-    """Spearman correlation; 0 where one side does not vary."""
+    """Computes the Spearman correlation; 0 where one side does not vary."""
     if np.ptp(left) == 0 or np.ptp(right) == 0:
         return 0.0
     import scipy.stats  # Takes half a second, and nothing else needs it.
@@ -59,7 +59,9 @@ def rank_correlation(left: np.ndarray, right: np.ndarray) -> float:
 
 
 def correlation_interval(correlation: float, count: int) -> tuple[float, float]:
-    """The 95 % interval of a Spearman correlation of `count` pairs (Bonett and Wright 2000)."""
+    """Returns the 95 % interval of a Spearman correlation of `count` pairs (Bonett and Wright
+    2000).
+    """
     if count < 4:
         return -1.0, 1.0
     error = np.sqrt((1 + correlation**2 / 2) / (count - 3))
@@ -69,7 +71,7 @@ def correlation_interval(correlation: float, count: int) -> tuple[float, float]:
 
 
 def equal_parts(uncertainty: np.ndarray, count: int) -> list[np.ndarray]:
-    """The numbers of queries in bins of equal size, from certain to uncertain."""
+    """Returns the numbers of queries in bins of equal size, from certain to uncertain."""
     queries = len(uncertainty)
     count = min(count, max(2, queries // 5), queries)
     return np.array_split(np.argsort(uncertainty, kind="stable"), count)
@@ -152,7 +154,7 @@ def risk_coverage(uncertainty: np.ndarray, correct: np.ndarray) -> RiskCoverage:
 
 
 def narrow_gaps(scores: np.ndarray) -> np.ndarray:
-    """Uncertainty from scores alone: minus the gap between the first two (queries,).
+    """Returns uncertainty from scores alone: minus the gap between the first two (queries,).
 
     A baseline of sigma that needs no training.
 
@@ -166,7 +168,8 @@ def narrow_gaps(scores: np.ndarray) -> np.ndarray:
 def bin_intervals(
     uncertainty: np.ndarray, metric: np.ndarray, groups: np.ndarray, count: int = 10
 ) -> tuple[np.ndarray, np.ndarray]:
-    """95 % intervals of the means of `uncertainty.bins`, by a bootstrap of groups of queries.
+    """Returns 95 % intervals of the means of `uncertainty.bins`, by a bootstrap of groups of
+    queries.
 
     Args:
         uncertainty: Of each query (queries,).
@@ -220,7 +223,7 @@ class Reliability:
 
 
 def reliability_of_pairs(logits: np.ndarray, judgements: Judgements) -> Reliability:
-    """The reliability of all pairs of images and captions.
+    """Returns the reliability of all pairs of images and captions.
 
     Args:
         logits: Log-odds of a match (images, captions), an array or a memory map.
@@ -235,7 +238,7 @@ def reliability_of_pairs(logits: np.ndarray, judgements: Judgements) -> Reliabil
 
 
 def reliability_of_best(logits: np.ndarray, judgements: Judgements) -> Reliability:
-    """The reliability of the first answer of each query.
+    """Returns the reliability of the first answer of each query.
 
     Args:
         logits: Log-odds of a match (queries, candidates).
@@ -248,7 +251,7 @@ def reliability_of_best(logits: np.ndarray, judgements: Judgements) -> Reliabili
 
 
 def _sums(logits: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Per bin: number of answers, sum of their probabilities, number of right ones."""
+    """Returns, per bin, the number of answers, sum of their probabilities, number of right ones."""
     probability = expit(logits.astype(np.float64))
     place = np.minimum((probability * BINS).astype(np.int64), BINS - 1)
     weights = (None, probability, right.astype(np.float64))

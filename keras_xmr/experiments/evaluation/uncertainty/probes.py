@@ -94,7 +94,7 @@ def drop_from_captions(
 
 
 def erased(pixels: np.ndarray, share: float, centres: np.ndarray) -> np.ndarray:
-    """Images with a grey square, as uint8 (N, size, size, 3).
+    """Returns images with a grey square, as uint8 (N, size, size, 3).
 
     Args:
         pixels: Images uint8 (N, size, size, 3).
@@ -112,7 +112,7 @@ def erased(pixels: np.ndarray, share: float, centres: np.ndarray) -> np.ndarray:
 def _occlude(
     embed: Callable[[float], Mapping[str, np.ndarray]], whole: Mapping[str, np.ndarray] | None
 ) -> Occlusion | None:
-    """Growth of sigma of items of which `embed` removes a share; `whole` are unchanged."""
+    """Returns the growth of sigma of items of which `embed` removes a share, from `whole` ones."""
     first = log_sigma(embed(SHARES[0]) if whole is None else whole)
     if first is None:
         return None
@@ -172,7 +172,7 @@ def mix_images(
 
 
 def divergence(inner: Mapping[str, np.ndarray], outer: Mapping[str, np.ndarray]) -> np.ndarray:
-    """KL(inner, outer) of Gaussians, the mean over the dimensions: float (N,).
+    """Computes KL(inner, outer) of Gaussians, the mean over the dimensions: float (N,).
 
     Args:
         inner: N Gaussian embeddings.

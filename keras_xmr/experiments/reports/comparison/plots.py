@@ -72,7 +72,7 @@ _MOST_PAIRS = 28
 
 
 def _forest(compared: Results) -> Picture:
-    """The differences in RSUM with their intervals: filled where they are significant."""
+    """Returns the differences in RSUM with their intervals: filled where they are significant."""
     differences = [row for row in compared.select(metric=RSUM) if row.minus]
     shown = sorted(differences, key=lambda row: row.value)[-_MOST_PAIRS:]
     size = (7.5, 1.2 + 0.3 * len(shown))
@@ -94,7 +94,8 @@ def _forest(compared: Results) -> Picture:
 
 
 def _bars(table: MethodsTable, means: Results) -> Picture:
-    """A panel per metric: a bar per method with its interval, hatched if it is of a single run.
+    """Returns a panel per metric: a bar per method with its interval, hatched if it is of a
+    single run.
 
     A metric that is the same for all methods has none.
     """
@@ -144,13 +145,17 @@ def _bars(table: MethodsTable, means: Results) -> Picture:
 
 
 def _tells(cells: Sequence[Mapping[str, Sequence[Result]]], metric: str) -> bool:
-    """Whether a panel of a metric shows something: it is known, and RSUM or not always the same."""
+    """Returns whether a panel of a metric shows something: it is known, and RSUM or not always
+    the same.
+    """
     known = {shown_mean(row[metric]) for row in cells if metric in row}
     return bool(known) and (metric == RSUM or len(known) > 1 or len(cells) == 1)
 
 
 def _interval(runs: Sequence[Result], mean: Result | None) -> tuple[float, float]:
-    """The ends of the interval of a mean; over the runs alone where there are no resamples."""
+    """Returns the ends of the interval of a mean; over the runs alone where there are no
+    resamples.
+    """
     if mean is not None:
         return mean.low, mean.high
     values = np.array([row.value for row in runs])
@@ -159,7 +164,7 @@ def _interval(runs: Sequence[Result], mean: Result | None) -> tuple[float, float
 
 
 def _recall(methods: Methods, judgements: str) -> Picture:
-    """Recall at K by some judgements: mean over seeds, and the range as a band."""
+    """Computes recall at K by some judgements: mean over seeds, and the range as a band."""
     colours = _colours(list(methods))
     first = next(iter(methods.values()))[0].queries
     galleries = {"i2t": len(first.caption_ids), "t2i": len(first.image_ids)}
@@ -195,7 +200,7 @@ def _asp_tops(table: MethodsTable) -> list[int]:
 
 
 def _asp(table: MethodsTable) -> Picture:
-    """ASP of the first N by relevance, over N (Li et al. 2022, Fig. 3)."""
+    """Computes ASP of the first N by relevance, over N (Li et al. 2022, Fig. 3)."""
     cells = table.rows
     colours = _colours(list(cells))
 
@@ -219,7 +224,7 @@ def _asp(table: MethodsTable) -> Picture:
 
 
 def _validation(methods: Methods) -> Picture:
-    """RSUM on the validation split during training: a line per run."""
+    """Returns RSUM on the validation split during training: a line per run."""
     rows: Rows = []
     drawing, axis = panel("", "step", "validation RSUM (%)", size=(5.4, 4.2))
     colours = _colours(list(methods))

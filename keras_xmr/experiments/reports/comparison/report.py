@@ -88,7 +88,7 @@ def compare_runs(split: str, methods: Methods) -> Results:
 
 
 def _per_query(runs: Sequence[RunResult], judgements: str, metric: str) -> np.ndarray:
-    """The values of a metric (queries, runs), float64; NaN where any run has none."""
+    """Returns the values of a metric (queries, runs), float64; NaN where any run has none."""
     first = runs[0].queries
     ids = first.image_ids if metric.startswith("i2t") else first.caption_ids
     nothing = np.full(len(ids), np.nan)
@@ -216,7 +216,7 @@ def _rows(methods: Methods) -> Iterator[Results]:
 
 
 def terminal_tables(comparison: Comparison) -> list[str]:
-    """The output on the terminal: all figures, and the differences in RSUM."""
+    """Returns the output on the terminal: all figures, and the differences in RSUM."""
     tables = [table.table(comparison.split) for table in comparison.tables]
     tables += matrix_tables(comparison, [RSUM])
     return [comparison.verdict, *map(str, tables), *comparison.notes]
@@ -273,7 +273,7 @@ def _win_rows(wins: Iterable[Win]) -> Iterable[Sequence[object]]:
 
 
 def _meanings(comparison: Comparison) -> dict[str, str]:
-    """A sentence per metric, matcher and re-ranker that the page names."""
+    """Returns a sentence per metric, matcher and re-ranker that the page names."""
     names = [*comparison.runs.distinct("matcher"), *comparison.runs.distinct("reranker")]
     return glossary(measured_results(comparison.runs)) | summaries(
         filter(None, names), "matcher", "reranker"
@@ -281,7 +281,7 @@ def _meanings(comparison: Comparison) -> dict[str, str]:
 
 
 def matrix_tables(comparison: Comparison, metrics: Iterable[str]) -> list[Table]:
-    """A table per metric and kind of judgements: row minus column; * is significant."""
+    """Returns a table per metric and kind of judgements: row minus column; * is significant."""
     names, differences = list(comparison.methods), comparison.differences
     header = ["row minus column", *map(str, range(1, len(names) + 1))]
     tables = []
@@ -303,13 +303,13 @@ def matrix_tables(comparison: Comparison, metrics: Iterable[str]) -> list[Table]
 
 
 def signed(value: float, digits: int = 1) -> str:
-    """A difference with its sign; one that is rounded to 0 has none."""
+    """Returns a difference with its sign; one that is rounded to 0 has none."""
     text = f"{value:+.{digits}f}"
     return text if float(text) else text[1:]
 
 
 def _pair_tables(comparison: Comparison) -> list[list[Table]]:
-    """The tables of each pair of methods: its intervals, and the queries that each wins."""
+    """Returns the tables of each pair of methods: its intervals, and the queries that each wins."""
     chosen = [
         row
         for row in comparison.differences.select(judgements=comparison.judgements)

@@ -237,7 +237,7 @@ def _at(config: Mapping[str, Any], key: str) -> Any:
 
 
 def _common_splits(evaluated: Mapping[Any, set[str]]) -> set[str]:
-    """The splits that all runs have."""
+    """Returns the splits that all runs have."""
     common = set.intersection(*evaluated.values())
     if not common:
         listed = "\n  ".join(f"{run}: {', '.join(sorted(s))}" for run, s in evaluated.items())

@@ -48,7 +48,7 @@ class Win:
 
 
 def wins(methods: Methods, judgements: str, count: int = _WINS) -> dict[tuple[str, str], list[Win]]:
-    """By winner and loser, the queries where the first is most ahead of the second.
+    """Returns, by winner and loser, the queries where the first is most ahead of the second.
 
     Ahead means a larger reciprocal rank of the first relevant item, averaged
     over runs; only queries where it is ahead are listed.
@@ -85,7 +85,7 @@ def wins(methods: Methods, judgements: str, count: int = _WINS) -> dict[tuple[st
 def side_by_side(
     methods: Methods, wins: Mapping[tuple[str, str], Sequence[Win]]
 ) -> list[dict[str, Any]]:
-    """The queries that each model wins most clearly, with the answers of both, for a page.
+    """Returns the queries that each model wins most clearly, with the answers of both, for a page.
 
     Empty with more than three models, as pictures would be too many, or of runs that were
     evaluated before answers were kept. Photos are shown where the records still exist.
@@ -145,7 +145,7 @@ def side_by_side(
 
 
 def _read_answers(run: RunResult) -> dict[str, np.ndarray]:
-    """The first answers of a run; empty where they were not kept."""
+    """Returns the first answers of a run; empty where they were not kept."""
     try:
         with np.load(run.folder / "evaluation" / run.split / f"answers-{run.split}.npz") as arrays:
             return dict(arrays)
@@ -154,7 +154,7 @@ def _read_answers(run: RunResult) -> dict[str, np.ndarray]:
 
 
 def _open_photos(run: RunResult, image_ids: Sequence[str]) -> Any:
-    """The split of the records of a run; None where they are missing or hold no photos."""
+    """Returns the split of the records of a run; None where they are missing or hold no photos."""
     try:
         config = yaml.safe_load((run.folder / "config.yaml").read_text("utf-8"))
         folder = Path(config["data"]["records"])

@@ -174,7 +174,7 @@ class MethodsTable:
         return [[CHANCE, *second, *cells]] if self.chance else []
 
     def _best(self, metric: str) -> str | None:
-        """The best cell of a column; None if all methods are equal there."""
+        """Returns the best cell of a column; None if all methods are equal there."""
         known = [cells[metric] for cells in self.rows.values() if metric in cells]
         best = best_cell(known[0][0].unit, list(map(mean_of, known)))
         if metric == UNCERTAINTY or best is None:
