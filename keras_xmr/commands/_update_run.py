@@ -24,16 +24,20 @@ _OUTDATED = ("onnx", "relevance")
 _STAGES = ("update", "ready", "moving")
 
 
-def update(config: Config, index: Path | None = None) -> Report | None:
+def update(config: Config, index: Path | None = None, chooses_again: bool = False) -> Report | None:
     """Updates a run after changes of its photos and captions.
 
     If they have changed, the records are written again, and a new model is trained, evaluated and
     exported. It replaces the old one when it is complete; until then the run is unchanged, and an
     interrupted training is resumed. Audits stay. The report has no uncertainty report.
 
+    A model with a part in closed form keeps what was chosen for the old one: the options of the
+    closed form, the correction for hubs, and whether anything is trained.
+
     Args:
         config: The config of the run.
         index: The folder of its index, which may be missing; default `index` in that of the run.
+        chooses_again: Whether all is chosen again, on the validation split of now.
 
     Returns:
         A summary of the update of the index; None without an index.
@@ -53,11 +57,15 @@ def update(config: Config, index: Path | None = None) -> Report | None:
             _LOGGER.info("%s", change or f"{config.data.records} has no records")
             _write_records(config, new)
         if new.output.exists() or not RunFolder(config).is_trained:
+            choices = RunFolder(config).summary().choices
+            if choices is not None and not chooses_again:
+                RunFolder(new).keep_choices(choices)
             Experiment(new).train()
             # Most of the time of an evaluation goes to damaged items, for the uncertainty report.
             options = new.evaluation.model_copy(update={"report_card": False})
             Experiment(new.model_copy(update={"evaluation": options})).evaluate(is_brief=True)
             Experiment(new).export()
+            RunFolder(new).choices.unlink(missing_ok=True)
             os.replace(new.output, ready)
         else:
             _LOGGER.info("%s is trained on the current data", config.folder)

@@ -2,7 +2,8 @@
 
 Records, model, report and index are rebuilt if needed. The new model replaces the old one when it
 is complete; search and a running server use the old one until the new index is complete, too. If
-only photos without captions have changed, only the index is updated.
+only photos without captions have changed, only the index is updated. A model with a part in closed
+form keeps its options, and whether anything is trained; --choose chooses them again.
 
 examples:
   keras-xmr update --run=saved_models/csv_pretrained
@@ -24,6 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     add_path(parser, "--run", "FOLDER", "folder of a finished run", required=True)
     add_path(parser, "--index", "FOLDER", "index of the run; default RUN/index")
+    parser.add_argument(
+        "--choose", action="store_true", help="choose all options of the model again, by validation"
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -37,5 +41,5 @@ def run(arguments: argparse.Namespace) -> None:
 
     from keras_xmr.commands._update_run import update
 
-    report = update(config, arguments.index)
+    report = update(config, arguments.index, arguments.choose)
     print("\n".join(report_lines(report)) if report else f"{config.folder} is up to date")

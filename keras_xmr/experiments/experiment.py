@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
@@ -29,7 +29,11 @@ from keras_xmr.experiments.build import (
 from keras_xmr.experiments.config.loader import find_config, load_config, override
 from keras_xmr.experiments.config.model_facts import is_as_published, why_not_indexed
 from keras_xmr.experiments.config.schema import Config
-from keras_xmr.experiments.evaluation.advice import advice, advice_before_training, larger_split
+from keras_xmr.experiments.evaluation.advice import (
+    advice,
+    advice_before_training,
+    larger_split,
+)
 from keras_xmr.experiments.evaluation.baselines import add_baselines
 from keras_xmr.experiments.evaluation.embed import embed_split, embed_unknown
 from keras_xmr.experiments.evaluation.evaluate import evaluate_split, plan_memory
@@ -62,6 +66,7 @@ from keras_xmr.experiments.runs.cluster import cluster_of
 from keras_xmr.experiments.runs.folder import RunFolder, check_folders, load_run
 from keras_xmr.experiments.runs.frozen_features import with_features
 from keras_xmr.experiments.runs.loading import check_files, check_initial_weights, load_retriever
+from keras_xmr.experiments.runs.outcome import outcome_of_training
 from keras_xmr.experiments.trained_model import TrainedModel
 from keras_xmr.experiments.training.distribution import (
     LOST,
@@ -144,6 +149,7 @@ class Experiment:
         self.config = _load(config, [override(*item) for item in (changes or {}).items()])
         self.folder = RunFolder(self.config)
         self._is_working = False
+        self._has_reported = False
 
     def run(self) -> None:
         """Prepares the records if they are missing, trains, evaluates, and exports.
@@ -160,12 +166,27 @@ class Experiment:
             distribution.wait()
             for split in self.config.evaluation.splits if distribution.is_chief else ():
                 plan_memory(self.config, self.records, self.records.split(split))
-            self.train()
+            self._train(on_closed_form=self._report_closed_form)
             if distribution.is_chief:
                 texts = list(self._evaluations(is_brief=True))
-                self.export()
-                print_paragraphs(*texts, self._what_next())
+                # Where nothing that was trained is used, the model has been exported.
+                if self._has_reported and not self.folder.summary().best_step:
+                    self._export_saved_model()
+                else:
+                    self.export()
+                outcome = outcome_of_training(self.folder.summary())
+                print_paragraphs(*texts, *filter(None, [outcome]), self._what_next())
             distribution.wait()
+
+    def _report_closed_form(self, model: Retriever) -> None:
+        """Evaluates and exports a model whose closed form is finished, before it is trained."""
+        self.retriever = model
+        texts = list(self._evaluations(is_brief=True))
+        self._export_keras()
+        del self.retriever
+        self._has_reported = True
+        print_paragraphs(*texts)
+        _LOGGER.info("== train: %s can be searched now; the training goes on", self.folder.path)
 
     def prepare(self) -> None:
         """Writes the records, and reports on the data."""
@@ -181,6 +202,14 @@ class Experiment:
         Args:
             callbacks: Called after those of the training itself.
         """
+        self._train(callbacks)
+
+    def _train(
+        self,
+        callbacks: Sequence[keras.callbacks.Callback] = (),
+        on_closed_form: Callable[[Retriever], None] | None = None,
+    ) -> None:
+        """Trains the model; see `keras_xmr.experiments.training.train.train`."""
         with self._working(trains=True):
             _LOGGER.info("== train: %s", self.folder.path)
             distribution = self.distribution
@@ -197,13 +226,21 @@ class Experiment:
                 warning := advice_before_training(self.config, len(self.records.split("train")))
             ):
                 _LOGGER.warning("%s", warning)
+            if distribution.is_alone:
+                self.tokenizer = tokenizer
             model = train(
-                self.config, self.folder, self.records, tokenizer, distribution, callbacks
+                self.config,
+                self.folder,
+                self.records,
+                tokenizer,
+                distribution,
+                callbacks,
+                on_closed_form if distribution.is_alone else None,
             )
             distribution.wait()
             if distribution.is_alone:
                 # Of several workers the chief alone goes on, with a model that is not shared.
-                self.tokenizer, self.retriever = tokenizer, model
+                self.retriever = model
 
     def evaluate(self, is_brief: bool = False) -> None:
         """Evaluates the trained model, writes reports, and prints tables.
@@ -246,6 +283,7 @@ class Experiment:
                     evaluation.embedded,
                 )
             next_steps = (
+                outcome_of_training(self.folder.summary()),
                 larger_split(self.config, split, len(part)),
                 advice(self.config, len(self.records.split("train")), self._is_unknown_language),
             )
@@ -289,16 +327,24 @@ class Experiment:
                 _LOGGER.info("picture: %s", folder / f"{picture.name}.png")
 
     def export(self) -> None:
-        """Writes `model.keras` and the SavedModel."""
+        """Writes `model.keras` and the SavedModel; then removes what only the training needed."""
         with self._working():
             _LOGGER.info("== export")
-            model = self.retriever
-            self.folder.export(lambda path: export_keras(model, path))
-            _LOGGER.info("Keras model: %s", self.folder.model)
-            path = next_version(self.folder.serving)
-            export_saved_model(self.retriever, self.tokenizer, self.config.data.image, path)
-            remove_old_versions(self.folder.serving, self.config.export.keep)
-            _LOGGER.info("SavedModel for TF Serving: %s", path)
+            self._export_keras()
+            self._export_saved_model()
+
+    def _export_keras(self) -> None:
+        model = self.retriever
+        self.folder.export(lambda path: export_keras(model, path), self.config)
+        _LOGGER.info("Keras model: %s", self.folder.model)
+
+    def _export_saved_model(self) -> None:
+        path = next_version(self.folder.serving)
+        export_saved_model(self.retriever, self.tokenizer, self.config.data.image, path)
+        remove_old_versions(self.folder.serving, self.config.export.keep)
+        _LOGGER.info("SavedModel for TF Serving: %s", path)
+        if not self.config.export.keep_training_files:
+            self.folder.remove_superfluous()
 
     def export_onnx(self) -> None:
         """Writes the towers as ONNX."""

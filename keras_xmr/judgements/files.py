@@ -370,6 +370,39 @@ class BatchGrades:
             (codes, (places[0], places[1])), shape=(len(image_keys), len(captions))
         )
 
+    def pair_weights(self, image_ids: np.ndarray) -> scipy.sparse.csr_array:
+        """Returns the grades of all judged pairs, and 1 for other captions with their own image.
+
+        Args:
+            image_ids: The row of the image of each caption, (M,).
+
+        Returns:
+            Sparse (N, M), from 0 to 1.
+        """
+        judged = self._codes.copy()
+        judged.data = np.ones_like(judged.data)
+        count = len(image_ids)
+        places = image_ids, np.arange(count)
+        own = scipy.sparse.csr_array((np.ones(count), places), shape=self._codes.shape)
+        weights = scipy.sparse.csr_array(own - own.multiply(judged) + self._codes - judged)
+        weights.eliminate_zeros()
+        return weights
+
+    def count(self, image_ids: np.ndarray) -> tuple[int, int]:
+        """Counts the judged pairs.
+
+        Args:
+            image_ids: The row of the image of each caption, (M,).
+
+        Returns:
+            The pairs with another weight than without judgements, which change models in closed
+            form; and other pairs that are wrong, which only losses know.
+        """
+        pairs = self._codes.tocoo()
+        own, right = image_ids[pairs.col] == pairs.row, pairs.data > 1
+        changed = int(((own & (pairs.data < 2)) | (~own & right)).sum())
+        return changed, int((~own & ~right).sum())
+
     def __call__(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         """Grades of some images and captions by number.
 

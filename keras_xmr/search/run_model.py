@@ -33,7 +33,6 @@ from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import image_tower, text_tower, tower_on_features
 from keras_xmr.search.photos import file_state
 from keras_xmr.utils.errors import UserError
-from keras_xmr.utils.files import checksum
 from keras_xmr.utils.progress import waiting
 from keras_xmr.utils.vectors import Arrays
 
@@ -72,13 +71,11 @@ class RunModel:
     def fingerprint(self) -> str:
         """Hash of the weights and of the options of pixels, words and matcher."""
         self.folder.verify_tokenizer()
-        weights = self.folder.trained_weights(self.config)
-        if not weights.is_file():
-            self.folder.verify(weights)
+        weights = self.folder.weights_checksum(self.config)
         options = self.config.model_dump(mode="json")
         seen, words = self.config.data.image.seen, options["data"]["text"]
         kept = [options["model"]["matcher"], options["model"]["dimension"], seen, words]
-        content = json.dumps([checksum(weights), kept], sort_keys=True)
+        content = json.dumps([weights, kept], sort_keys=True)
         self._check_unchanged()
         return hashlib.sha256(content.encode()).hexdigest()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -163,6 +164,11 @@ class CCAOptions(Section):
         """The options in the order of `CanonicalCorrelations.projections`."""
         return self.image_ridges, self.caption_ridges, self.exponents, self.directions
 
+    @property
+    def settings(self) -> int:
+        """Number of combinations."""
+        return prod(max(1, len(values)) for values in self.grid)
+
 
 class TrainOptions(Section):
     """Options of the training."""
@@ -249,6 +255,11 @@ class TrainOptions(Section):
 
     validate_every: PositiveInt = 1
     """Epochs between two evaluations on the validation split."""
+
+    patience: PositiveInt | None = None
+    """Validations without a gain after which the training ends, of a training with one phase; null
+    trains all epochs. A part in closed form is then validated before the first epoch, too, and
+    the trained part is used where it gains over it."""
 
     validate_semantic_precision: bool = False
     """Whether these evaluations measure ASP, too, for its course over the epochs (Li et al. 2022,
@@ -459,6 +470,10 @@ class ExportOptions(Section):
     weights: Literal["best", "last"] = "best"
     """Whether the weights with the best validation metric are exported, or the last ones. The
     evaluation uses the same."""
+
+    keep_training_files: bool = False
+    """Whether checkpoints and the files of the best and the last weights stay after the export.
+    They take several times the size of `model.keras`, which has the chosen weights, too."""
 
     keep: PositiveInt = 2
     """Number of SavedModel versions that are kept. Every export writes the next one, so that a

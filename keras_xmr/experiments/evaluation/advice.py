@@ -14,6 +14,16 @@ _PAGE = "results/own_photos.md"
 _FEW_FROM_SCRATCH = 5_000
 _ENOUGH = 500
 
+_GAINS = (
+    (350, "nothing"),
+    (750, "3 of 223 to the RSUM"),
+    (1_500, "5 of 271 to the RSUM"),
+    (3_000, "8 of 321 to the RSUM"),
+    (1_000_000, "16 of 349 to the RSUM"),
+)
+"""Gain of `csv_pretrained` over CCA with CSLS on Flickr8K, up to a number of training photos
+(docs/results/own_photos.md): with 200, 500, 1,000, 2,000 and 4,000."""
+
 
 def advice_before_training(config: Config, images: int) -> str | None:
     """Returns a warning about known failures with few training images, or None.
@@ -71,6 +81,19 @@ def advice(
             )
         return f"It learned from {images:,} photos. More of them help: see {page(_PAGE)}."
     return None
+
+
+def expected_gain(config: Config, images: int) -> str:
+    """Says what training adds to the closed form with as many photos, as far as measured.
+
+    Args:
+        config: The config of the run.
+        images: Number of training images.
+    """
+    if config.data.source.name != "csv":
+        return ""
+    gain = next((gain for most, gain in _GAINS if images <= most), _GAINS[-1][1])
+    return f"; on Flickr8K this added {gain} with about as many photos ({page(_PAGE)})"
 
 
 def _starts_from_scratch(config: Config) -> bool:

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 from keras_xmr.experiments.config.differences import differences
 from keras_xmr.experiments.config.loader import ConfigError, dump_config, load_config
 from keras_xmr.experiments.config.model_facts import is_as_published
-from keras_xmr.experiments.config.schema import Config
+from keras_xmr.experiments.config.schema import CCAOptions, Config
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import atomic_write, check_folder, checksum, remove_stale_temporaries
 
@@ -52,16 +52,44 @@ _EDITABLE_KEYS = (
 _RUNS = "<output>/<name>/, such as saved_models/scenes_pcme"
 
 
-class _Summary(BaseModel):
+class Choices(BaseModel):
+    """The choices of a model with a part in closed form.
+
+    Attributes:
+        cca: The options of CCA, one value of each.
+        local_scaling: Whether cosines are scaled locally (CSLS).
+        weight: The weight of the closed form.
+        is_trained: Whether validation has gained by training.
+    """
+
+    cca: CCAOptions
+    local_scaling: bool
+    weight: float
+    is_trained: bool
+
+
+class Summary(BaseModel):
     """The content of `training.json`. A training of an early version has only steps.
 
     Attributes:
         steps: Number of steps.
+        best_step: The step with the best validation.
+        best: The metric of the best validation.
+        is_complete: Whether the training has ended; if not, its closed form is finished.
+        choices: The choices of a model with a part in closed form.
+        exported: The file of weights that the exported model has.
+        labels: Pairs that people judged; see `BatchGrades.count`.
         config: The config, without keys that may be edited.
         sha256: Checksums of the files of the training, by path.
     """
 
     steps: int
+    best_step: int = 0
+    best: float = float("-inf")
+    is_complete: bool = True
+    choices: Choices | None = None
+    exported: str | None = None
+    labels: tuple[int, int] | None = None
     config: dict[str, Any] = {}
     sha256: dict[str, str] = {}
 
@@ -84,6 +112,7 @@ class RunFolder:
         self.last_weights = self.path / "last.weights.h5"
         self.training_judgements = self.path / "training_judgements.csv"
         self.done = self.path / "training.json"
+        self.choices = self.path / "choices.json"
         self.model = self.path / "model.keras"
         self.serving = self.path / "serving"
 
@@ -137,7 +166,7 @@ class RunFolder:
             ConfigError: If it was not: its `config.yaml` was edited.
             UserError: If the summary of the training is damaged.
         """
-        trained = self._summary().config
+        trained = self.summary().config
         if trained and (changes := _changes(trained, config, _EDITABLE_KEYS)):
             raise ConfigError(
                 f"{self.config} was edited after the training, and the weights are for the "
@@ -168,9 +197,35 @@ class RunFolder:
         return saved.exists() or any(self.checkpoints.glob("ckpt-*.index"))
 
     @property
+    def is_complete(self) -> bool:
+        """Whether a training has ended."""
+        return self.done.exists() and self.summary().is_complete
+
+    def kept_choices(self) -> Choices | None:
+        """Returns the choices that a training has to keep, None where it chooses.
+
+        Raises:
+            UserError: If their file is damaged.
+        """
+        if not self.choices.exists():
+            return None
+        try:
+            return Choices.model_validate_json(self.choices.read_bytes())
+        except ValidationError as error:
+            raise UserError(
+                f"{self.choices} is damaged ({error.errors()[0]['msg']}). Delete it, and the "
+                "training chooses again"
+            ) from None
+
+    def keep_choices(self, choices: Choices) -> None:
+        """Writes the choices that the next training in this folder has to keep."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        atomic_write(self.choices, choices.model_dump_json(indent=2).encode())
+
+    @property
     def is_trained(self) -> bool:
         """Whether a training has ended, and its weights are there."""
-        return self.has_begun and self.done.exists() and self.last_weights.exists()
+        return self.is_complete and (self.last_weights.exists() or self.model.exists())
 
     def check_tokenizer(self, kept: Mapping[str, bytes], now: Mapping[str, bytes]) -> None:
         """Checks that a training goes on with the tokenizer that it began with.
@@ -202,7 +257,7 @@ class RunFolder:
             ConfigError: If the folder holds a run with another config.
         """
         self.check(config)
-        if not self.has_begun:
+        if not (self.has_begun or self.is_trained):
             # The config too: older evaluations are recognised by its time.
             for path in (self.done, self.best_weights, self.last_weights, self.training_log):
                 path.unlink(missing_ok=True)
@@ -219,10 +274,15 @@ class RunFolder:
         for folder in (self.logs, self.checkpoints, self.path / "relevance", *inner):
             remove_stale_temporaries(folder)
 
+    @property
+    def has_judgements(self) -> bool:
+        """Whether a training has begun, with judgements of which the folder has a copy."""
+        return (self.has_begun or self.is_trained) and self.training_judgements.exists()
+
     def keep_judgements(self, config: Config) -> None:
         """Copies the file of judgements that a training begins with, since the file may change."""
         source = config.data.training_judgements
-        if source is not None and not (self.has_begun and self.training_judgements.exists()):
+        if source is not None and not self.has_judgements:
             atomic_write(self.training_judgements, source.read_bytes())
 
     def keep(self, files: Mapping[str, bytes]) -> None:
@@ -248,24 +308,58 @@ class RunFolder:
             new: Files of them that were written just now. The checksums of others stay, if they
                 were written before.
         """
-        known = {name: value for name, value in self._summary().sha256.items() if name not in new}
+        known = {name: value for name, value in self.summary().sha256.items() if name not in new}
         missing = [f for f in files if f not in known and (self.path / f).exists()]
         sums = known | {name: checksum(self.path / name) for name in missing}
         content = {**summary, "config": _fixed(config), "sha256": sums}
+        before = self.summary()
+        if before.exported in sums and before.best_step == summary.get("best_step", 0):
+            content["exported"] = before.exported
+        else:  # The exported model is of other weights.
+            sums.pop(self.model.name, None)
         atomic_write(self.done, json.dumps(content, indent=2).encode())
 
-    def export(self, write: Callable[[Path], None]) -> None:
+    def export(self, write: Callable[[Path], None], config: Config) -> None:
         """Writes the exported model, and its checksum.
 
         Args:
             write: Writes the model to a path.
+            config: Says which weights the model has.
         """
-        self._keep_checksum(None)  # Killed in between, the model is one without a checksum.
+        # Until it is whole, the weights are read from their own files.
+        if self.trained_weights(config) == self.model:
+            return
+        self._keep_checksum(None, config)  # Killed in between, the model is one without a checksum.
         write(self.model)
-        self._keep_checksum(checksum(self.model))
+        self._keep_checksum(checksum(self.model), config)
 
-    def _keep_checksum(self, sha256: str | None) -> None:
+    def superfluous(self) -> list[Path]:
+        """Returns files and folders that a finished training and its exported model do not need.
+
+        They are what a training is resumed from, and files of weights that `model.keras` has, too.
+        """
+        if not (self.is_complete and self.model.is_file()):
+            return []
+        exported = self.summary().exported
+        if exported is None or self.summary().sha256.get(self.model.name) is None:
+            return []
+        paths = (self.checkpoints, self.best_weights, self.last_weights)
+        return [path for path in paths if path.exists()]
+
+    def remove_superfluous(self) -> None:
+        """Removes all that `superfluous` names, after a look at the exported model.
+
+        Raises:
+            UserError: If the exported model is damaged.
+        """
+        if paths := self.superfluous():
+            self.verify_model()
+            for path in paths:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def _keep_checksum(self, sha256: str | None, config: Config) -> None:
         summary = json.loads(self.done.read_bytes())
+        summary["exported"] = self._chosen(config) if sha256 else None
         sums = summary.setdefault("sha256", {})
         sums.pop(self.model.name, None)
         sums |= {self.model.name: sha256} if sha256 else {}
@@ -281,7 +375,7 @@ class RunFolder:
             raise UserError(
                 f"{self.path} has no exported model ({self.model.name}); export the run first"
             )
-        if self._summary().sha256.get(self.model.name) not in (None, checksum(self.model)):
+        if self.summary().sha256.get(self.model.name) not in (None, checksum(self.model)):
             raise UserError(
                 f"{self.model} is damaged, or of another run: its checksum is not the one in "
                 f"{self.done.name}; export the run again"
@@ -293,26 +387,58 @@ class RunFolder:
         Raises:
             UserError: If it is missing or damaged.
         """
-        expected = self._summary().sha256.get(str(path.relative_to(self.path)))
+        expected = self.summary().sha256.get(str(path.relative_to(self.path)))
         if not path.is_file():
             wrong = "is missing"
         elif expected not in (None, checksum(path)):
             wrong = f"is damaged: its checksum is not the one in {self.done.name}"
         else:
             return
+        kept = self.summary().exported
+        if path.name.endswith(".weights.h5") and kept is not None and self.model.is_file():
+            raise UserError(
+                f"{path} {wrong}, and {self.model.name} has the weights of {kept}: those of "
+                "`export.weights`, as it was when the run was exported. Set it back; "
+                "export.keep_training_files keeps both kinds of weights of a later training"
+            )
         raise UserError(
-            f"{path} {wrong}. Copy it back, or delete {self.checkpoints} and train again"
+            f"{path} {wrong}. Copy it back, or train again in a folder without {self.done.name}"
         )
 
     @property
     def has_best(self) -> bool:
         """Whether the training has saved best weights, even if the file is missing."""
-        return self.best_weights.exists() or self.best_weights.name in self._summary().sha256
+        return self.best_weights.exists() or self.best_weights.name in self.summary().sha256
 
     def trained_weights(self, config: Config) -> Path:
-        """Returns the file of the weights that a config chooses, the best or the last."""
+        """Returns the file with the weights that a config chooses, the best or the last.
+
+        That is `model.keras`, if it has them, and no other file does.
+        """
+        name = self._chosen(config)
+        path = self.path / name
+        if not path.exists() and self.model.exists() and self.summary().exported == name:
+            return self.model
+        return path
+
+    def _chosen(self, config: Config) -> str:
+        """Returns the name of the file that a training writes the chosen weights to."""
         best = config.export.weights == "best" and self.has_best
-        return self.best_weights if best else self.last_weights
+        return self.best_weights.name if best else self.last_weights.name
+
+    def weights_checksum(self, config: Config) -> str:
+        """Returns the checksum of the weights that a config chooses, wherever they are.
+
+        Raises:
+            UserError: If their file is missing, or is `model.keras` and damaged.
+        """
+        path = self.trained_weights(config)
+        if path == self.model:
+            self.verify(path)
+            return self.summary().sha256.get(self._chosen(config)) or checksum(path)
+        if not path.is_file():
+            self.verify(path)
+        return checksum(path)
 
     def verify_tokenizer(self) -> None:
         """Checks the files of the tokenizer.
@@ -320,20 +446,20 @@ class RunFolder:
         Raises:
             UserError: If one is missing or damaged.
         """
-        for name in self._summary().sha256:
+        for name in self.summary().sha256:
             if not name.endswith((".weights.h5", self.model.name)):
                 self.verify(self.path / name)
 
-    def _summary(self) -> _Summary:
+    def summary(self) -> Summary:
         """Reads `training.json`; empty before a training has ended.
 
         Raises:
             UserError: If it is damaged.
         """
         if not self.done.exists():
-            return _Summary(steps=0)
+            return Summary(steps=0)
         try:
-            return _Summary.model_validate_json(self.done.read_bytes())
+            return Summary.model_validate_json(self.done.read_bytes())
         except OSError as error:
             raise UserError(
                 f"{self.done} cannot be read: {error.strerror}. Copy it back, or remove it and run "

@@ -45,10 +45,13 @@ def load_retriever(
     folder = RunFolder(config)
     try:
         model = build_model(config, records, tokenizer, pretrained=False)
-    except EncoderError:
+    except EncoderError as error:
         # The description of an encoder is gone, and the exported model has it too.
         if not folder.model.is_file():
-            raise
+            raise EncoderError(
+                f"{folder.model} is missing, which describes the encoders of this run. Copy it "
+                f"back, or the folder of the encoder: {error}"
+            ) from None
         folder.verify_model()
         model = keras.models.load_model(folder.model, compile=False)
     bare = model.without_optimizer()

@@ -106,10 +106,10 @@ class Validation(StepCallback):
     log_sigma: dict[str, np.ndarray] = field(default_factory=dict, init=False)
     _may_be_at_chance: bool = field(default=True, init=False)
 
-    def on_train_begin(self, logs: dict | None = None) -> None:
-        super().on_train_begin(logs)
-        if self.at_start and self.step == 0:
-            self._keep_best(self.evaluate().matchers[0].metrics.summary[self.monitor])
+    def begin(self, model: keras.Model) -> None:
+        """Validates a model before its first step."""
+        self.set_model(model)
+        self._keep_best(self.evaluate().matchers[0].metrics.summary[self.monitor])
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         if self.step // self.steps_per_epoch % self.every and self.step != self.end:

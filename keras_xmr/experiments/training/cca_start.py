@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 import tensorflow as tf
 
 from data_pipelines.batches import caption_batches, feature_batches, image_batches
@@ -17,16 +18,14 @@ from keras_xmr.experiments.config.schema import CCAOptions, Config
 from keras_xmr.experiments.training.held_out_ranks import held_out_log_ranks, predict
 from keras_xmr.heads import Head, HeldOutRank
 from keras_xmr.heads.pooling import Projection
-from keras_xmr.heads.pooling.local_scaling import LocalScaling
 from keras_xmr.judgements import Judgements, judge
+from keras_xmr.judgements.files import BatchGrades
 from keras_xmr.layers.keras_compat import all_layers
 from keras_xmr.linear.cca import CanonicalCorrelations, Projections
-from keras_xmr.metrics import RSUM, evaluate_scores
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import features_of
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.progress import Progress
-from keras_xmr.utils.vectors import unit_rows
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -40,6 +39,7 @@ class Averages:
         captions: Of M captions (M, G).
         image_ids: The row of the image of each caption, (M,).
         judgements: The relevance judgements.
+        weights: Weights of pairs, sparse (N, M), in place of 1 for each caption with its image.
         shortened: Of a random part of the words of a caption of each image that has one (K, G), and
             the rows of these images (K,), if a head reads them.
     """
@@ -48,12 +48,18 @@ class Averages:
     captions: np.ndarray
     image_ids: np.ndarray
     judgements: Judgements
+    weights: scipy.sparse.csr_array | None = None
     shortened: tuple[np.ndarray, np.ndarray] | None = None
 
 
 def start_from_cca(
-    model: Retriever, records: Records, tokenizer: Tokenizer, config: Config
-) -> None:
+    model: Retriever,
+    records: Records,
+    tokenizer: Tokenizer,
+    config: Config,
+    options: CCAOptions | None = None,
+    grades: BatchGrades | None = None,
+) -> CCAOptions:
     """Sets the poolings `projection` of both towers to regularised CCA of the training split.
 
     Args:
@@ -61,9 +67,14 @@ def start_from_cca(
         records: The records; features in place of images or captions are taken where they are.
         tokenizer: Makes word ids of the captions.
         config: The config of the run.
+        options: The options to try, in place of those of the config.
+        grades: Human judgements of pairs: the weight of a pair that somebody judged is its grade.
+
+    Returns:
+        The options that were chosen.
 
     Raises:
-        UserError: If all images, or all captions, are alike.
+        UserError: If all images, or all captions, are alike, or all pairs are judged wrong.
     """
     train = averages_of_split(model, records.split("train"), tokenizer, config)
     for name, vectors in (("images", train.images), ("captions", train.captions)):
@@ -79,7 +90,9 @@ def start_from_cca(
     if isinstance(caption, HeldOutRank):
         shorter = _shortened(model, records.split("train"), tokenizer, config)
         train = replace(train, shortened=shorter)
-    begin_at_cca(image, caption, train, validation, config.train.cca)
+    if grades is not None:
+        train = replace(train, weights=grades.pair_weights(train.image_ids))
+    return begin_at_cca(image, caption, train, validation, options or config.train.cca)
 
 
 def begin_at_cca(
@@ -88,29 +101,42 @@ def begin_at_cca(
     train: Averages,
     validation: Averages | None,
     options: CCAOptions,
-) -> None:
+) -> CCAOptions:
     """Sets the poolings `projection` of two heads.
 
     Ridges and exponent are those with the best sum of recalls on the validation split; without
     one, the first value of each option. Scores are cosines of the projections, for any matcher.
+
+    Returns:
+        The options that were chosen.
+
+    Raises:
+        UserError: If all pairs are judged wrong.
     """
-    cca = CanonicalCorrelations(train.images, train.captions, train.image_ids)
+    try:
+        cca = CanonicalCorrelations(train.images, train.captions, train.image_ids, train.weights)
+    except ValueError:
+        raise UserError(
+            "data.training_judgements: all training pairs are judged wrong, so there is nothing "
+            "to learn from"
+        ) from None
     pooling: Any = image_head.global_pooling
     width = pooling.closed_form or image_head.dimension
-    if validation is not None:
+    if validation is not None and options.settings > 1:
         split = (validation.images, validation.captions, validation.judgements)
         rsum, best = cca.best(width, options.grid, *split)
-        reached = f", validation rsum {rsum:.1f}"
+        reached = f": validation RSUM {rsum:.1f}"
     else:
         best, reached = next(cca.projections(width, *options.grid)), ""
     _LOGGER.info(
-        "start: CCA of %s images and %s captions, ridges %g and %g, exponent %g%s%s",
+        "closed form: linear maps of %s images and %s captions (CCA; ridges %g and %g, exponent "
+        "%g, %d directions)%s",
         f"{len(train.images):,}",
         f"{len(train.captions):,}",
         best.image_ridge,
         best.caption_ridge,
         best.exponent,
-        f", directions: {best.directions}" if options.directions else "",
+        best.directions,
         reached,
     )
     images = _begin(image_head, train.images, cca.image_mean, best.image)
@@ -120,6 +146,12 @@ def begin_at_cca(
         caption_pooling.local_scaling.serve_captions()
     heads = {"images": image_head, "captions": caption_head}
     _predict_ranks(heads, {"images": images, "captions": captions}, train, best)
+    return CCAOptions(
+        image_ridges=(best.image_ridge,),
+        caption_ridges=(best.caption_ridge,),
+        exponents=(best.exponent,),
+        directions=(best.directions,),
+    )
 
 
 def _begin(head: Head, vectors: np.ndarray, mean: np.ndarray, kernel: np.ndarray) -> np.ndarray:
@@ -136,7 +168,7 @@ def _begin(head: Head, vectors: np.ndarray, mean: np.ndarray, kernel: np.ndarray
     norm = np.linalg.norm((vectors - mean) @ kernel, axis=1).mean()
     pooling: Any = head.global_pooling
     pooling.begin_at(kernel / norm)
-    return _inputs(pooling, vectors)
+    return standardised(pooling, vectors)
 
 
 def _predict_ranks(
@@ -150,7 +182,7 @@ def _predict_ranks(
     folds_of = {"images": fold_of, "captions": fold_of[train.image_ids]}
     if train.shortened is not None:
         averages, image_ids = train.shortened
-        further = _inputs(heads["captions"].global_pooling, averages)
+        further = standardised(heads["captions"].global_pooling, averages)
         inputs["captions"] = np.concatenate([inputs["captions"], further])
         folds_of["captions"] = np.append(folds_of["captions"], fold_of[image_ids])
     log_ranks = held_out_log_ranks(
@@ -160,11 +192,14 @@ def _predict_ranks(
         if isinstance(head, HeldOutRank):
             slope, intercept, explained = predict(inputs[side], values, folds_of[side])
             head.set_prediction(slope, intercept)
-            _LOGGER.info(
-                "variance of %s: predicts %s of the variance of held-out log ranks",
-                side,
-                f"{100 * explained:.0f} %" if explained > 0 else "none",
-            )
+            _LOGGER.info("uncertainty of %s: %s", side, _explained(explained))
+
+
+def _explained(share: float) -> str:
+    """Says how well the ranks of held-out items are predicted."""
+    if share < 0.005:
+        return "their features do not tell how badly one is found, so it means nothing"
+    return f"their features explain {100 * share:.0f} % of how badly new ones are found"
 
 
 def averages_of_split(
@@ -172,7 +207,7 @@ def averages_of_split(
 ) -> Averages:
     """Computes the averaged features of both towers for a split."""
     every = np.arange(split.num_captions)
-    images, captions = _averages(model, split, tokenizer, config, every)
+    images, captions = averages(model, split, tokenizer, config, every)
     judgements = judge(config.data.judgements, split.caption_image, split.labels, len(split))
     return Averages(images, captions, split.caption_image, judgements)
 
@@ -187,13 +222,13 @@ def _shortened(
     batches = caption_batches(texts, tokenizer, config.evaluation.batch_size)
     parts = []
     with Progress("computing features of shortened captions", len(texts), "captions") as bar:
-        for averages in _tower_averages(model.text_tower, None, batches):
-            parts.append(averages)
-            bar.update(len(averages))
+        for part in _tower_averages(model.text_tower, None, batches):
+            parts.append(part)
+            bar.update(len(part))
     return np.concatenate(parts), images
 
 
-def _averages(
+def averages(
     model: Retriever,
     split: SplitRecords,
     tokenizer: Tokenizer,
@@ -236,103 +271,6 @@ def _tower_averages(
         yield average(inputs).numpy().astype(np.float64)
 
 
-WEIGHTS = (2 / 3, 0.5, 0.8, 0.9, 1 / 3, 0.2, 1.0, 0.0)
-"""Weights to try, the first of equals wins: 1 is CCA alone, 0 the learned part alone."""
-
-
-def weighted_poolings(model: Retriever) -> list[Projection]:
-    """Returns the poolings of both towers, if they have a part in closed form."""
-    heads = [tower.get_layer("head") for tower in (model.image_tower, model.text_tower)]
-    poolings = [head.global_pooling for head in heads]
-    return [p for p in poolings if isinstance(p, Projection) and p.closed_form]
-
-
-def choose_weight(model: Retriever, records: Records, tokenizer: Tokenizer, config: Config) -> None:
-    """Sets the weight of the closed form, and then whether cosines are scaled locally (CSLS).
-
-    Each is that with the largest sum of recalls on the validation split. Compares cosines, whatever
-    the matcher.
-
-    Args:
-        model: The model, with the weights that its training ended with.
-        records: The records; features in place of images or captions are taken where they are.
-        tokenizer: Makes word ids of the captions.
-        config: The config of the run.
-    """
-    poolings = weighted_poolings(model)
-    split = averages_of_split(model, records.split("val"), tokenizer, config)
-    sides = [_parts(p, a) for p, a in zip(poolings, (split.images, split.captions), strict=True)]
-    fixed, learned = (images @ captions.T for images, captions in zip(*sides, strict=True))
-    sums = {
-        weight: _rsum(weight * fixed + (1 - weight) * learned, split.judgements)
-        for weight in WEIGHTS
-    }
-    best = max(sums, key=lambda weight: sums[weight])
-    for pooling in poolings:
-        pooling.closed_form_weight.assign(best)
-    _LOGGER.info(
-        "weight of the closed form: %.2f, validation rsum %.1f (closed form alone %.1f, learned "
-        "alone %.1f)",
-        best,
-        *(sums[weight] for weight in (best, 1.0, 0.0)),
-    )
-    scalings = [p.local_scaling for p in poolings if p.local_scaling is not None]
-    if scalings:
-        train = records.split("train")
-        # A caption of each image; of more images than are kept every second one, and so on.
-        every = -(-len(train) // scalings[0].items)
-        averages = _averages(model, train, tokenizer, config, train.first_caption[:-1:every], every)
-        kept = [_joined(_parts(p, a), best) for p, a in zip(poolings, averages, strict=True)]
-        hubness = _scale_locally(scalings, kept, [_joined(parts, best) for parts in sides])
-        scores = best * fixed + (1 - best) * learned - hubness
-        scaled = _rsum(scores, split.judgements)
-        is_used = scaled >= sums[best]
-        for scaling in scalings:
-            scaling.weight.assign(float(is_used))
-        _LOGGER.info(
-            "local scaling (CSLS): validation rsum %.1f, without %.1f: %s",
-            scaled,
-            sums[best],
-            "used" if is_used else "not used",
-        )
-
-
-def _scale_locally(
-    scalings: Sequence[LocalScaling], kept: Sequence[np.ndarray], sides: Sequence[np.ndarray]
-) -> np.ndarray:
-    """Gives both towers training items of the other side.
-
-    Args:
-        scalings: The scaling of images, and of captions.
-        kept: Vectors of training images, and of a caption per image.
-        sides: Vectors of validation images, and of captions.
-
-    Returns:
-        The mean hubness of each pair of these (images, captions), which CSLS subtracts.
-    """
-    of_images = scalings[0].set_neighbours(kept[1], sides[0])
-    of_captions = scalings[1].set_neighbours(kept[0], sides[1])
-    return (of_images[:, None] + of_captions) / 2
-
-
-def _rsum(scores: np.ndarray, judgements: Judgements) -> float:
-    return evaluate_scores(scores, judgements).summary[RSUM]
-
-
-def _inputs(pooling: Any, averages: np.ndarray) -> np.ndarray:
+def standardised(pooling: Any, averages: np.ndarray) -> np.ndarray:
     """Returns standardised averages, the inputs of the linear map of a pooling `projection`."""
     return (averages - pooling.centre.numpy()) * float(pooling.scale)
-
-
-def _joined(parts: Sequence[np.ndarray], weight: float) -> np.ndarray:
-    """Returns both parts of some vectors, of which the closed form has a weight: float32."""
-    fixed, learned = parts
-    both = [np.sqrt(weight) * fixed, np.sqrt(1 - weight) * learned]
-    return np.concatenate(both, axis=1).astype(np.float32)
-
-
-def _parts(pooling: Projection, averages: np.ndarray) -> list[np.ndarray]:
-    """Returns both parts of the vectors of some averages, each on the unit sphere."""
-    inputs = _inputs(pooling, averages)
-    kernels = pooling.closed_form_kernel, pooling.kernel
-    return [unit_rows(inputs @ kernel.numpy()) for kernel in kernels]

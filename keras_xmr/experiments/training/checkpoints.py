@@ -43,18 +43,20 @@ class Progress(tf.train.experimental.PythonState):
         best: The best value of the monitored metric so far.
         best_step: The step of that value.
         means: Means of the logs over the finished steps of the epoch, by name.
+        cca: The options of CCA that were chosen at the start; empty without.
     """
 
     def __init__(self, step: int = 0, best: float = float("-inf"), best_step: int = 0) -> None:
         super().__init__()
         self.step, self.best, self.best_step = step, best, best_step
         self.means: dict[str, float] = {}
+        self.cca: dict[str, Any] = {}
 
     def serialize(self) -> str:
-        return json.dumps([self.step, self.best, self.best_step, self.means])
+        return json.dumps([self.step, self.best, self.best_step, self.means, self.cca])
 
     def deserialize(self, string_value: str) -> None:
-        self.step, self.best, self.best_step, self.means = json.loads(string_value)
+        self.step, self.best, self.best_step, self.means, self.cca = json.loads(string_value)
 
 
 class Checkpoints:

@@ -34,7 +34,7 @@ def judged_training(
     path = config.data.training_judgements
     if path is None:
         return records, None, ""
-    if folder.has_begun and folder.training_judgements.exists():
+    if folder.has_judgements:
         path = folder.training_judgements
     others = [records.split(s) for s in records.splits if s != "train"]
     split = records.split("train")
@@ -51,7 +51,13 @@ def judged_training(
         *(len(judgements.grades), path, new, judgements.left_out),
     )
     records = replace(records, more_captions=judgements.new_captions)
-    grades = BatchGrades(judgements.grades, split.image_keys, _named(records.split("train")))
+    split = records.split("train")
+    grades = BatchGrades(judgements.grades, split.image_keys, _named(split))
+    if config.train.start == "cca":
+        _LOGGER.info(
+            "judgements: %d pairs for the closed form, %d wrong pairs for losses alone",
+            *grades.count(split.caption_image),
+        )
     return records, grades, checksum(path)
 
 

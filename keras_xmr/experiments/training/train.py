@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -20,6 +21,7 @@ from data_pipelines.samplers import SAMPLERS, OfflineNegativeSampler, Sampler
 from data_pipelines.text import CaptionIds, Tokenizer
 from keras_xmr.experiments.build import build_model
 from keras_xmr.experiments.config.schema import Config, PhaseOptions, RelevanceOptions
+from keras_xmr.experiments.evaluation.advice import expected_gain
 from keras_xmr.experiments.evaluation.evaluate import evaluate_split
 from keras_xmr.experiments.evaluation.results import Evaluation
 from keras_xmr.experiments.runs.folder import RunFolder
@@ -31,12 +33,13 @@ from keras_xmr.experiments.runs.frozen_features import (
 from keras_xmr.experiments.runs.loading import load_initial_weights, load_retriever, load_trained
 from keras_xmr.experiments.runs.termination import TerminationNotice
 from keras_xmr.experiments.training import callbacks
-from keras_xmr.experiments.training.cca_start import (
+from keras_xmr.experiments.training.cca_start import start_from_cca
+from keras_xmr.experiments.training.checkpoints import Checkpoints
+from keras_xmr.experiments.training.closed_form_weight import (
+    WEIGHTS,
     choose_weight,
-    start_from_cca,
     weighted_poolings,
 )
-from keras_xmr.experiments.training.checkpoints import Checkpoints
 from keras_xmr.experiments.training.distribution import Distribution
 from keras_xmr.experiments.training.dry_run import try_parts
 from keras_xmr.experiments.training.judged import judged_training
@@ -49,6 +52,7 @@ from keras_xmr.experiments.training.phases import (
     phase_schedule,
 )
 from keras_xmr.heads.pooling import Adapter
+from keras_xmr.judgements.files import BatchGrades
 from keras_xmr.layers import BagOfWords
 from keras_xmr.layers.keras_compat import all_layers
 from keras_xmr.model.gradient_caching import check_towers
@@ -61,6 +65,7 @@ from keras_xmr.relevance import (
     reference_groups,
     weigh,
 )
+from keras_xmr.utils.progress import bars
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -91,11 +96,15 @@ def train(
     tokenizer: Tokenizer,
     distribution: Distribution,
     more_callbacks: Sequence[keras.callbacks.Callback] = (),
+    on_closed_form: Callable[[Retriever], None] | None = None,
 ) -> Retriever:
     """Trains a model, or finishes its training.
 
     A training that was killed, at any moment, resumes from its last checkpoint and ends with the
     same weights as one that was not.
+
+    With `train.patience`, the part of the model in closed form is a finished model before the first
+    epoch: its weights are in the folder, and the training goes on from there.
 
     Args:
         config: The config.
@@ -104,6 +113,7 @@ def train(
         tokenizer: Makes word ids of the captions.
         distribution: The devices and workers that train it; all workers must call this.
         more_callbacks: Called after those of the training itself, on every worker.
+        on_closed_form: Called with the model whose closed form is finished, on the chief.
 
     Returns:
         The model with the weights that the config chooses, the best or the last; of several
@@ -154,15 +164,25 @@ def train(
             relevance = _batch_relevance(split, config.relevance)
         frozen = never_trained(model, options.phases)
         checkpoints = Checkpoints(folder.checkpoints, model, distribution, frozen)
-        trainer = _Trainer(config, folder, records, tokenizer, sampler, checkpoints, more_callbacks)
+        trainer = _Trainer(
+            config,
+            folder,
+            records,
+            tokenizer,
+            sampler,
+            checkpoints,
+            more_callbacks,
+            grades,
+            on_closed_form,
+        )
         done = checkpoints.read_step() if begun else 0
-        if not options.phases:
+        if not trainer.spans():
             trainer.begin_without_phases()
         for span in trainer.spans():
             if done >= span.end:
                 continue
             trainer.start(span, done)
-            while (step := checkpoints.progress.step) < span.end:
+            while (step := checkpoints.progress.step) < span.end and not trainer.is_over():
                 trainer.mine(step)
                 batches = training_batches(
                     trainer.records.split("train"),
@@ -229,6 +249,8 @@ class _Trainer:
     sampler: Sampler
     checkpoints: Checkpoints
     more_callbacks: Sequence[keras.callbacks.Callback]
+    grades: BatchGrades | None = None
+    on_closed_form: Callable[[Retriever], None] | None = None
 
     def __post_init__(self) -> None:
         self.records = self.whole_records
@@ -236,6 +258,8 @@ class _Trainer:
         self.steps_per_epoch = self.sampler.steps
         self.distribution = self.checkpoints.distribution
         self.notice = TerminationNotice()
+        self.choices = self.folder.kept_choices()
+        self.validation = self._validation()
         self.callbacks = [*self._callbacks(), *self.more_callbacks]
 
     @property
@@ -243,11 +267,21 @@ class _Trainer:
         return sum(phase.epochs for phase in self.config.train.phases)
 
     def spans(self) -> list[_Span]:
-        """Returns the phases, and when they begin and end."""
-        phases = self.config.train.phases
+        """Returns the phases, and when they begin and end; none if nothing is to be trained."""
+        repeats = self.choices is None or self.choices.is_trained
+        phases = self.config.train.phases if repeats else ()
         steps = accumulate((phase.epochs * self.steps_per_epoch for phase in phases), initial=0)
         numbered = zip(enumerate(phases), pairwise(steps), strict=True)
         return [_Span(number, phase, *ends) for (number, phase), ends in numbered]
+
+    def is_over(self) -> bool:
+        """Returns whether validation has not gained for as long as `train.patience` says."""
+        patience, progress = self.config.train.patience, self.checkpoints.progress
+        if patience is None or self.validation is None:
+            return False
+        waited = progress.step - progress.best_step
+        over = waited >= patience * self.config.train.validate_every * self.steps_per_epoch
+        return bool(self.distribution.from_chief([int(over)])[0])
 
     def start(self, span: _Span, done: int) -> None:
         """Compiles the model for a phase, and restores its checkpoint, if there is one.
@@ -267,6 +301,7 @@ class _Trainer:
         self.checkpoints.start_phase()
         if done == span.start == 0:
             self._begin()
+            self._finish_closed_form()
         else:
             if done > span.start:
                 self.checkpoints.restore()
@@ -276,14 +311,41 @@ class _Trainer:
                 _LOGGER.info("resuming at step %d", done)
             self._take_features()
         _LOGGER.info(
-            "phase %d of %d: epochs: %d, steps per epoch: %d, frozen: %s, learning rate: %g",
+            "phase %d of %d: %d epochs of %d steps, learning rate %g, not trained: %s%s",
             span.number + 1,
             len(self.config.train.phases),
             phase.epochs,
             self.steps_per_epoch,
-            ", ".join(phase.freeze) or "nothing",
             phase.learning_rate,
+            ", ".join(phase.freeze) or "nothing",
+            self._expectation(),
         )
+
+    def _expectation(self) -> str:
+        """Says when a training with `train.patience` ends, and the gain that is to be expected."""
+        patience = self.config.train.patience
+        if patience is None or self.validation is None:
+            return ""
+        epochs = patience * self.config.train.validate_every
+        gain = expected_gain(self.config, len(self.records.split("train")))
+        return f". It ends {epochs} epochs after the last gain on the validation split{gain}"
+
+    def _finish_closed_form(self) -> None:
+        """Makes the closed form a finished model, before the first epoch."""
+        if self.validation is None or not self.validation.at_start:
+            return
+        if not self.distribution.is_chief:
+            return
+        self.validation.begin(self.model)
+        options = self.config
+        if options.train.patience is None or options.export.weights == "last":
+            return
+        if not weighted_poolings(self.model):
+            return
+        self._write(self.folder.best_weights)
+        self._summarize([self.folder.best_weights.name], is_complete=False)
+        if self.on_closed_form is not None:
+            self.on_closed_form(self.model)
 
     def begin_without_phases(self) -> None:
         """Starts, and ends, a training without phases."""
@@ -292,6 +354,12 @@ class _Trainer:
             freeze(self.model, tuple(f"{side}.encoder" for side in SIDES))
             self._take_towers(SIDES)
         self._begin()
+        if self.choices is not None and weighted_poolings(self.model):
+            # Of a closed form alone, which is made again.
+            scaling = self.choices.local_scaling
+            read = (self.model, self.records, self.tokenizer, self.config)
+            progress = self.checkpoints.progress
+            progress.best = choose_weight(*read, weights=(1.0,), local_scaling=scaling).rsum
 
     def _begin(self) -> None:
         """Gives the model the weights that it begins with, before or in place of all steps."""
@@ -303,7 +371,11 @@ class _Trainer:
             self._adapt()
         self._take_features()
         if options.start == "cca":
-            start_from_cca(self.model, self.records, self.tokenizer, self.config)
+            kept = None if self.choices is None else self.choices.cca
+            chosen = start_from_cca(
+                self.model, self.records, self.tokenizer, self.config, kept, self.grades
+            )
+            self.checkpoints.progress.cca = chosen.model_dump(mode="json")
             self._share()
 
     def _share(self) -> None:
@@ -363,13 +435,17 @@ class _Trainer:
         left = -step % self.steps_per_epoch
         first = step // self.steps_per_epoch
         last = span.end // self.steps_per_epoch
-        mines = isinstance(self.sampler, OfflineNegativeSampler)
+        every = self.config.train.validate_every
+        if left or isinstance(self.sampler, OfflineNegativeSampler):
+            last = first + 1
+        elif self.config.train.patience is not None:  # Asked after the next validation.
+            last = min(last, (first // every + 1) * every)
         try:
             with self.notice:
                 self.model.fit(
                     batches,
                     initial_epoch=first,
-                    epochs=first + 1 if left or mines else last,
+                    epochs=last,
                     steps_per_epoch=left or self.steps_per_epoch,
                     callbacks=callbacks.UnreadLogs(
                         self.callbacks, add_history=True, model=self.model
@@ -384,30 +460,77 @@ class _Trainer:
         """Saves the last weights, and loads those that the config chooses."""
         self.model.feature_tower = None
         self.model.caption_feature_tower = None
-        if done and done >= self.spans()[-1].end:
+        if done and (done >= self.spans()[-1].end or self.is_over()):
             self.checkpoints.restore_model()
         if not self.distribution.is_chief:
             return
         folder, new, progress = self.folder, [], self.checkpoints.progress
-        if not folder.last_weights.exists():
-            self.checkpoints.save_weights(folder.last_weights)
+        if not (folder.last_weights.exists() and folder.is_complete):
+            self._write(folder.last_weights)
             new.append(folder.last_weights.name)
-        if progress.best > float("-inf") and not folder.best_weights.exists():
+        has_best = progress.best > float("-inf") and progress.step
+        if has_best and not (folder.best_weights.exists() and folder.is_complete):
             self.checkpoints.write_best(folder.best_weights)
             new.append(folder.best_weights.name)
-        summary = {"steps": progress.step, "best_step": progress.best_step, "best": progress.best}
-        weights = [folder.best_weights.name, folder.last_weights.name]
-        folder.finish(summary, self.config, [*weights, *self.tokenizer.files()], new)
         # Not a model that is made now: of several workers the chief alone would make it.
+        self._summarize(new)
         load_trained(self.checkpoints.bare, self.config, folder)
         self.model.global_step.assign(self.checkpoints.bare.global_step)
+        self._summarize([])
+
+    def _write(self, path: Path) -> None:
+        self.checkpoints.save_weights(path)
+
+    def _summarize(self, new: Collection[str], is_complete: bool = True) -> None:
+        """Writes the summary of the training, with the choices that the model was made with."""
+        progress, folder = self.checkpoints.progress, self.folder
+        summary: dict[str, Any] = {
+            "steps": progress.step,
+            "best_step": progress.best_step,
+            "best": progress.best,
+            "is_complete": is_complete,
+        }
+        if progress.cca and (poolings := weighted_poolings(self.model)):
+            scaling = poolings[0].local_scaling
+            summary["choices"] = {
+                "cca": progress.cca,
+                "local_scaling": scaling is not None and bool(float(scaling.weight)),
+                "weight": float(poolings[0].closed_form_weight),
+                "is_trained": progress.best_step > 0,
+            }
+        if self.grades is not None and progress.cca:
+            split = self.whole_records.split("train")
+            summary["labels"] = self.grades.count(split.caption_image)
+        weights = [folder.best_weights.name, folder.last_weights.name]
+        folder.finish(summary, self.config, [*weights, *self.tokenizer.files()], new)
 
     def _validate(self) -> Evaluation:
         """Evaluates the validation split, by which a part in closed form is weighed before."""
-        if weighted_poolings(self.model):
-            choose_weight(self.model, self.records, self.tokenizer, self.config)
-        return evaluate_split(
-            self.model, self.records, "val", self.tokenizer, self.config, brief=True
+        with bars(False):
+            if weighted_poolings(self.model):
+                # Before the first step there is nothing else to weigh.
+                weights = WEIGHTS if int(self.model.global_step.numpy()) else (1.0,)
+                scaling = None if self.choices is None else self.choices.local_scaling
+                read = (self.model, self.records, self.tokenizer, self.config)
+                choose_weight(*read, weights, scaling)
+            return evaluate_split(
+                self.model, self.records, "val", self.tokenizer, self.config, brief=True
+            )
+
+    def _validation(self) -> callbacks.Validation | None:
+        options = self.config.train
+        if "val" not in self.records.splits:
+            return None
+        has_closed_form = options.patience is not None and bool(weighted_poolings(self.model))
+        return callbacks.Validation(
+            self._validate,
+            self.checkpoints,
+            options.monitor,
+            options.validate_every,
+            self.steps_per_epoch,
+            self._epochs * self.steps_per_epoch,
+            self.model.objective.warmup_steps,
+            has_closed_form or any(isinstance(layer, Adapter) for layer in all_layers(self.model)),
         )
 
     def _callbacks(self) -> list[keras.callbacks.Callback]:
@@ -421,18 +544,6 @@ class _Trainer:
         watchdog = callbacks.Watchdog(
             options.watchdog, options.log_steps, trivial, self.checkpoints
         )
-        validation = None
-        if "val" in self.records.splits:
-            validation = callbacks.Validation(
-                self._validate,
-                self.checkpoints,
-                options.monitor,
-                options.validate_every,
-                self.steps_per_epoch,
-                self._epochs * self.steps_per_epoch,
-                self.model.objective.warmup_steps,
-                any(isinstance(layer, Adapter) for layer in all_layers(self.model)),
-            )
         means = callbacks.EpochMeans(self.checkpoints, self.steps_per_epoch)
         checkpoint = callbacks.Checkpoint(
             self.checkpoints, watchdog, options.checkpoint_steps, self.notice, means
@@ -443,9 +554,11 @@ class _Trainer:
             means,
             callbacks.ProgressBar(self.sampler, self._epochs, options.log_steps),
             watchdog,
-            validation,
+            self.validation,
             callbacks.CsvLog(self.folder.training_log, self.steps_per_epoch),
-            callbacks.TensorBoard(self.folder.logs, self.sampler, options.log_steps, validation),
+            callbacks.TensorBoard(
+                self.folder.logs, self.sampler, options.log_steps, self.validation
+            ),
             checkpoint,
         ]
         return [callback for callback in made if callback is not None]

@@ -48,6 +48,7 @@ def forget_checkpoints(run: RunFolder) -> None:
 def test_a_training_without_checkpoints_takes_nothing_of_the_one_before(run, config):
     assert run.is_evaluated(config)
     forget_checkpoints(run)
+    run.done.unlink()
     run.begin(config, {"vocabulary.txt": b"new"})
     for path in (run.done, run.best_weights, run.last_weights, run.training_log):
         assert not path.exists()

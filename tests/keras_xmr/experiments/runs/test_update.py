@@ -114,7 +114,7 @@ def test_changed_captions_are_trained_with_and_indexed(made, capsys, caplog):
     add_photo(config)
     fingerprint["model"] = "new"
     with caplog.at_level("INFO"):
-        command.run(type("Arguments", (), {"run": config.folder, "index": None}))
+        command.run(type("Arguments", (), {"run": config.folder, "index": None, "choose": False}))
     assert re.search(r"changed since .*: \w+ has \d+ images, not \d+", caplog.text)
     assert f"report: {config.folder / 'evaluation' / 'test' / 'report.html'}" in caplog.text
     assert steps.done == ["train", "evaluate", "export"]

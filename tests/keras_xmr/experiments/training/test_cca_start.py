@@ -137,9 +137,9 @@ def test_without_validation_gaussian_heads_begin_at_the_first_ridge(photos, capl
     with caplog.at_level("INFO", logger="keras_xmr"):
         records = replace(gaussian.records, manifest=manifest | {"splits": only})
         start = started(gaussian, records)
-    (says,) = [message for message in caplog.messages if "start: CCA" in message]
-    expected = "CCA of 16 images and 40 captions, ridges 100 and 0.5, exponent 0.5"
-    assert says == f"start: {expected}"
+    (says,) = [message for message in caplog.messages if "closed form: " in message]
+    expected = "linear maps of 16 images and 40 captions (CCA; ridges 100 and 0.5, exponent 0.5, 5 "
+    assert says == f"closed form: {expected}directions)"
     split = start.seen["val"]
     np.testing.assert_allclose(
         scores(start.model, split), cosines(start.seen["train"], split, 100, 0.5), atol=5e-3

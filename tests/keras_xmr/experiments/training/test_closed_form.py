@@ -12,10 +12,10 @@ from data_pipelines.batches import image_batches
 from keras_xmr.commands._ensemble import scores_of_runs
 from keras_xmr.experiments.build import build_tokenizer
 from keras_xmr.experiments.config.loader import ConfigError
-from keras_xmr.experiments.training.cca_start import (
+from keras_xmr.experiments.training.cca_start import start_from_cca
+from keras_xmr.experiments.training.closed_form_weight import (
     WEIGHTS,
     choose_weight,
-    start_from_cca,
     weighted_poolings,
 )
 from keras_xmr.judgements import judge
@@ -89,13 +89,18 @@ def test_weight_and_local_scaling_are_chosen_on_the_validation_split(regions, ca
     of_weights = [recalls(run, model, tokenizer, weight) for weight in WEIGHTS]
     assert len(set(of_weights)) > 1
     assert weights == pytest.approx([WEIGHTS[int(np.argmax(of_weights))]] * 2)
-    assert "weight of the closed form" in caplog.text
-    with caplog.at_level(logging.INFO):
-        choose_weight(model, run.records, tokenizer, run.config)
-    used = [float(pooling.local_scaling.weight) for pooling in (image, text)]
-    assert used == [float(sums[0] >= sums[1])] * 2
-    word = "used" if sums[0] >= sums[1] else "not used"
-    assert f"rsum {sums[0]:.1f}, without {sums[1]:.1f}: {word}\n" in caplog.text
+    chosen = choose_weight(model, run.records, tokenizer, run.config)
+    used = sums[0] >= sums[1]
+    assert [float(p.local_scaling.weight) for p in (image, text)] == [float(used)] * 2
+    assert (chosen.weight, chosen.local_scaling) == (pytest.approx(weights[0]), used)
+    assert chosen.rsum == pytest.approx(max(sums))
+    assert f"validation RSUM {max(sums):.1f}: closed form {100 * weights[0]:.0f} %" in caplog.text
+    # What an update keeps is not chosen again.
+    for kept in (True, False):
+        again = choose_weight(model, run.records, tokenizer, run.config, (1.0,), kept)
+        assert (again.weight, again.local_scaling) == (1.0, kept)
+        assert float(image.closed_form_weight) == 1
+        assert float(image.local_scaling.weight) == float(kept)
 
 
 @pytest.mark.slow

@@ -61,7 +61,9 @@ def test_vague_captions_of_new_photos_have_a_larger_variance(random):
     np.testing.assert_allclose(output["mean"], expected, atol=1e-5)
 
 
-@pytest.mark.parametrize(("explained", "says"), [(0.237, "24 %"), (-0.04, "none"), (0.0, "none")])
+@pytest.mark.parametrize(
+    ("explained", "says"), [(0.237, "explain 24 %"), (-0.04, "do not tell"), (0.0, "do not tell")]
+)
 def test_no_negative_share_of_the_variance_is_reported(
     random, monkeypatch, caplog, explained, says
 ):
@@ -69,7 +71,7 @@ def test_no_negative_share_of_the_variance_is_reported(
     options = CCAOptions(image_ridges=(1,), caption_ridges=(1,))
     with caplog.at_level("INFO", logger="keras_xmr"):
         begin_at_cca(*heads(), averages(random)[0], None, options)
-    assert f"variance of images: predicts {says} of the variance" in caplog.text
+    assert f"uncertainty of images: their features {says}" in caplog.text
 
 
 def test_ranks_are_those_of_maps_of_the_other_folds(random):

@@ -27,7 +27,7 @@ def test_adapters_that_learn_nothing_better_end_as_they_began(trained, tmp_path)
     assert json.loads(run.folder.done.read_text())["best_step"] == 0
 
 
-def test_before_the_first_step_a_model_is_validated_where_asked():
+def test_a_model_is_validated_before_its_first_step():
     kept, steps = [], iter([0.4, 0.4, 0.4])
     checkpoints = SimpleNamespace(progress=Progress(), save_best=lambda: kept.append("best"))
 
@@ -35,11 +35,9 @@ def test_before_the_first_step_a_model_is_validated_where_asked():
         metrics = SimpleNamespace(summary={"rsum": next(steps)})
         return SimpleNamespace(matchers=[SimpleNamespace(metrics=metrics)])
 
-    for step, at_start in ((0, False), (3, True), (0, True)):
-        validation = Validation(evaluate, checkpoints, "rsum", 1, 10, 30, 20, at_start=at_start)
-        validation.set_model(SimpleNamespace(global_step=tf.constant(step)))
-        validation.on_train_begin()
-        assert kept == ["best"] * (step == 0 and at_start)
+    validation = Validation(evaluate, checkpoints, "rsum", 1, 10, 30, 20, at_start=True)
+    validation.begin(SimpleNamespace(global_step=tf.constant(0)))
+    assert kept == ["best"]
     assert (checkpoints.progress.best, checkpoints.progress.best_step) == (0.4, 0)
 
 
