@@ -1,4 +1,4 @@
-"""The studies of hubs and of hidden positives, on random numbers, and their pages."""
+"""The study of hubs, on random numbers, and its page."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import evaluate_scores
 from keras_xmr.reranking import ScoreBank
-from studies import hidden_positives, hubs
+from studies import hubs
 
 PAGES = Path(__file__).parents[2] / "docs/results"
 
@@ -68,61 +68,10 @@ def before_of_dev(scored):
     return evaluate_scores(dev.scores, Judgements.from_pairs(owner, 12)).summary["rsum"]
 
 
-def _features(random, count):
-    owner = np.repeat(np.arange(count), 5)
-    hidden = random.normal(size=(count, 6))
-    images = hidden + 0.5 * random.normal(size=hidden.shape)
-    return images, hidden[owner] + random.normal(size=(len(owner), 6)), owner
-
-
-@pytest.fixture(scope="module")
-def maps():
-    random = np.random.default_rng(0)
-    return hidden_positives.Maps([_features(random, count) for count in (130, 30, 30)], 5)
-
-
-def test_gradients_are_numerical_ones(maps):
-    random = np.random.default_rng(2)
-    batch = maps.splits[0][0][:8].astype(float), maps.splits[0][1][:8].astype(float)
-    start = [random.normal(size=(x.shape[1], 3)) for x in maps.splits[0]]
-    loss = hidden_positives.LOSSES["InfoNCE"]
-    positives = np.eye(8, dtype=bool)
-    found = hidden_positives._gradients(start, batch, positives, loss, 0)
-
-    def value(weights):
-        units = [
-            x @ m / np.linalg.norm(x @ m, axis=1, keepdims=True)
-            for x, m in zip(batch, weights, strict=True)
-        ]
-        return units[0] @ units[1].T
-
-    # The loss is linear in the scores for a small step, with its gradient at the start.
-    upstream = loss.gradient(value(start), positives, 0)
-    for side in (0, 1):
-        step = 1e-5 * random.normal(size=start[side].shape)
-        moved = [m + step if n == side else m for n, m in enumerate(start)]
-        change = ((value(moved) - value(start)) * upstream).sum()
-        assert change == pytest.approx((found[side] * step).sum(), rel=1e-2)
-
-
-def test_finished_trainings_are_not_run_again(maps, tmp_path, monkeypatch, capsys):
-    start = [np.eye(5, 3), np.eye(5, 3)]
-    monkeypatch.setattr(hidden_positives.Maps, "fit", lambda self, run: start)
-    results = tmp_path / "hidden.csv"
-    hidden_positives.run_missing(maps, results)
-    before = results.read_text()
-    hidden_positives.run_missing(maps, results)
-    assert results.read_text() == before
-    hidden_positives.main(["--results", str(results), "--figure", str(tmp_path / "figure.png")])
-    assert "| 5 | known |" in capsys.readouterr().out
-    assert (tmp_path / "figure.png").stat().st_size
-
-
-@pytest.mark.parametrize("study", [hubs, hidden_positives], ids=["hubs", "hidden_positives"])
-def test_the_page_has_what_the_results_say(study, capsys):
-    study.main([])
+def test_the_page_has_what_the_results_say(capsys):
+    hubs.main([])
     tables = capsys.readouterr().out
-    page = (PAGES / f"{study.RESULTS.stem}.md").read_text("utf-8").splitlines()
+    page = (PAGES / "hubs.md").read_text("utf-8").splitlines()
     rows = [line for line in page if line[:1] == "|"]
     assert len(rows) > 15
     assert set(rows) <= set(tables.splitlines())

@@ -25,6 +25,7 @@ from keras_xmr.experiments.config.loader import (
     load_config,
     packaged_configs,
 )
+from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.runs.termination import TerminatedError
 
 WITHOUT_TENSORFLOW = (
@@ -111,19 +112,20 @@ def test_alone_it_says_how_to_begin_and_trains_nothing(monkeypatch, capsys):
     ]
 
 
-def test_the_demo_is_a_command(monkeypatch):
+def test_the_demo_is_a_command(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
     done = []
-    monkeypatch.setattr("keras_xmr.commands.demo.do", lambda *asked: done.append(asked))
+    monkeypatch.setattr(Experiment, "run", lambda self: done.append(self.config))
     cli.main(["main.py", "demo", "--set=name=mine"])
-    ((config, step),) = done
-    assert (config.data.source.name, config.name, step) == ("scenes", "mine", "all")
+    assert [(config.data.source.name, config.name) for config in done] == [("scenes", "mine")]
 
 
-def test_options_alone_are_a_run(monkeypatch):
+def test_options_alone_are_a_run(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
     done = []
-    monkeypatch.setattr("keras_xmr.commands.run.do", lambda *asked: done.append(asked))
+    monkeypatch.setattr(Experiment, "run", lambda self: done.append(self.config.name))
     cli.main(["main.py", "--config", "configs/scenes_vsepp.yaml"])
-    assert [(config.name, step) for config, step in done] == [("scenes_vsepp", "all")]
+    assert done == ["scenes_vsepp"]
 
 
 def test_another_backend_of_keras_is_an_error_of_one_line(monkeypatch, capsys):
@@ -248,10 +250,10 @@ def test_a_finished_run_needs_no_config_again(tmp_path, monkeypatch, name):
     made.folder.mkdir()
     (made.folder / "config.yaml").write_text(dump_config(made))
     asked = []
-    monkeypatch.setattr("keras_xmr.commands._steps.run", lambda *arguments: asked.append(arguments))
+    step = {"tune": "tune_reranker"}.get(name, name)
+    monkeypatch.setattr(Experiment, step, lambda self: asked.append(self.config))
     cli.main(["main.py", name, f"--run={made.folder}", "--set=evaluation.folds=2"])
-    ((config, step),) = asked
-    assert step == {"tune": "tune_reranker"}.get(name, name)
+    (config,) = asked
     assert config.folder == made.folder
     assert (config.seed, config.evaluation.folds) == (3, 2)
     if name == "evaluate":

@@ -17,6 +17,7 @@ from keras_xmr.experiments.evaluation.embed import join
 from keras_xmr.experiments.evaluation.evaluate import evaluate_split
 from keras_xmr.experiments.evaluation.scoring import check_time, fits_in_memory, score_tiles
 from keras_xmr.experiments.evaluation.table import results_of
+from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.metrics import ScoreMatrices, ScoreTiles
 from keras_xmr.metrics.results import Results
 from keras_xmr.parts.contracts import MatcherContract
@@ -153,10 +154,11 @@ def test_a_long_evaluation_is_announced_and_refused_beyond_its_limit(caplog, mon
 
 
 @pytest.mark.parametrize(("words", "limit"), [((), 12.0), (("--yes",), None)])
-def test_yes_lifts_the_limit(words, limit, monkeypatch):
+def test_yes_lifts_the_limit(words, limit, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
     seen = []
-    monkeypatch.setattr("keras_xmr.commands.evaluate.do", lambda config, step: seen.append(config))
-    monkeypatch.setattr("keras_xmr.commands.run.do", lambda config, step: seen.append(config))
+    for step in ("evaluate", "run"):
+        monkeypatch.setattr(Experiment, step, lambda self: seen.append(self.config))
     for command in ("evaluate", "run"):
         main(["main.py", command, "--config=scenes_pcme", *words])
     assert [config.evaluation.time_limit for config in seen] == [limit, limit]
