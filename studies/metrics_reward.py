@@ -13,7 +13,8 @@ losses within one tower are compared, and the order of all twelve, in which the 
 more than the losses: a tau of all twelve mixes both.
 
     python studies/metrics_reward.py                             # the tables
-    python studies/metrics_reward.py --figure docs/results/relevant_photos.png
+    python studies/metrics_reward.py --figure docs/results/relevant_photos.png \\
+        --csv docs/tables/flickr8k_relevant_photos.csv
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ from methods_table import (
     read_lines,
     tau,
 )
+
+from keras_xmr.utils.spreadsheets import to_csv
 
 STRATA = {"1": (1, 1), "2": (2, 2), "3 to 5": (3, 5), "6 and more": (6, 99)}
 """Numbers of relevant photos of a caption."""
@@ -234,6 +237,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--figure", type=Path, help="where the picture goes")
+    parser.add_argument("--csv", type=Path, help="where the table by the crowd goes")
     options = parser.parse_args(arguments)
     lines = {line["correction"]: line for line in hubs.read_lines(hubs.RESULTS) if not line["seed"]}
     methods = methods_of(read_lines(options.results))
@@ -243,7 +247,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         random = np.random.default_rng(0)
         judged = Judged(methods, people, hubs.unpack(lines["relevant"][people]))
         print(f"\n{people}, {len(judged.relevant)} captions\n")
-        print_table(header, list(rows_of(judged, random)))
+        rows = list(rows_of(judged, random))
+        print_table(header, rows)
         low, high = np.quantile(resampled_difference(judged, random), [0.025, 0.975])
         difference, share = permutation_test(judged, random)
         print(
@@ -252,6 +257,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
         if people == "crowd" and options.figure:
             draw(judged, options.figure)
+        if people == "crowd" and options.csv:
+            options.csv.write_bytes(to_csv([header, *rows]))
     print("\nscenes, tau with mAP@R by the truth\n")
     header = ["unlabelled pairs that are true", "towers", "annotated RSUM", "annotated mAP@R"]
     print_table(header, list(scenes_rows(read_lines(SCENES))))

@@ -14,7 +14,7 @@ PAGES = Path(__file__).parents[2] / "docs/results"
 
 
 @pytest.mark.slow
-def test_the_page_has_what_the_results_say(capsys):
+def test_the_page_has_what_the_results_say(study, capsys):
     study.main([])
     tables = capsys.readouterr().out
     page = (PAGES / "flickr8k.md").read_text("utf-8")
@@ -29,14 +29,11 @@ def test_the_page_has_what_the_results_say(capsys):
     assert all(text in index for text in ("-0.36 ± 0.06", "-0.24 ± 0.11", "0.76 ± 0.14"))
 
 
-def test_an_order_that_depends_on_the_stratum_is_found(random):
+def test_an_order_that_depends_on_the_stratum_is_found(study, random):
     """Methods that are ordered by RSUM where one photo fits, and reversed where six do."""
     skill = np.arange(10.0)
     values = np.concatenate(
-        [
-            sign * skill[:, None] + random.normal(size=(10, 40))
-            for sign in (1.0, 1.0, 1.0, -1.0)
-        ],
+        [sign * skill[:, None] + random.normal(size=(10, 40)) for sign in (1.0, 1.0, 1.0, -1.0)],
         axis=1,
     )
 
