@@ -77,7 +77,7 @@ def training_batches(
         padded by the tokenizer, or float32 (B, L, F), filled with zeros, where the records have
         features of captions. `y` has the indices of the image and of the caption, int64 (B,),
         and with labels `labels`, int64 (B, most labels), padded with -1. With relevance it also has
-        `relevance`, float32 (B, captions of the whole batch): that of the captions of all parts
+        `relevance`, float32 (B, captions of the whole batch), of the captions of all parts
         to the images of this one; and likewise `judged`.
 
         With several captions per image, `x["caption"]` and `caption_id` hold all M of them, image
@@ -245,8 +245,8 @@ class _Loader:
     For each pair: the record of the image, or its cached pixels or features, the position of the
     pair in the training, the indices of image and caption, and the ids of its words. An image with
     several captions has the indices and ids of all, padded with indices of -1. With pairwise
-    values, such as relevance, those of all captions of the whole batch to the image. With labels,
-    those of the images.
+    values, such as relevance, it has the values of all captions of the whole batch to the image.
+    With labels, the labels of the images.
     """
 
     records: SplitRecords

@@ -3,7 +3,7 @@
 An image file is decoded by the standard of its format to RGB with 8 bits per channel:
 
 * the first frame is taken;
-* the EXIF orientation is applied (that of XMP is ignored);
+* the EXIF orientation is applied (XMP is ignored);
 * transparent pixels are blended with white;
 * of 16 bits the upper 8 are taken;
 * CMYK is white minus each ink and minus black;

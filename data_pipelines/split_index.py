@@ -24,7 +24,7 @@ class SplitIndex:
     """Metadata of N images with M captions, in their order.
 
     Attributes:
-        columns: Those of `OF_IMAGES`, and the `shard` of each image of a split, int (N,).
+        columns: The columns `OF_IMAGES`, and the `shard` of each image of a split, int (N,).
         keys: Keys of the images.
         labels: Class or labels of each image.
         caption_keys: Keys of the captions.
@@ -90,7 +90,7 @@ class SplitIndex:
         return cls(columns, **lists, first_caption=_starts(counts))
 
     def with_captions(self, more: Mapping[str, Sequence[tuple[str, str]]]) -> SplitIndex:
-        """Returns the index with additional captions after those of their image.
+        """Returns the index with additional captions after the captions of their image.
 
         Args:
             more: Pairs of key and text, by the key of their image; unknown images are ignored.

@@ -26,7 +26,7 @@ VOCABULARY = "vocabulary.txt"
 _REWRITES = (
     ("[’ʼ`´]", "'"),
     (r"[^\p{L}\p{M}\p{N}']+", " "),
-    (r"(^|\s)\p{M}+", r"\1"),  # accents belong to a letter; those of emoji remain
+    (r"(^|\s)\p{M}+", r"\1"),  # accents belong to a letter; marks of emoji remain
     (r"(^|\s)'+", r"\1"),  # an apostrophe at either end of a word is a quotation mark
     (r"'+(\s|$)", r"\1"),
     (r"(\p{L})n't\b", r"\1 n't"),

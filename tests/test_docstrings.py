@@ -43,6 +43,17 @@ def test_the_docstring_of_a_function_says_what_it_does():
     assert [place for place, text in docstrings() if not begins_with_a_verb(text)] == []
 
 
+def test_nouns_are_repeated_where_a_pronoun_would_send_the_reader_back():
+    found = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for package in ("keras_xmr", "data_pipelines")
+        for path in sorted((ROOT / package).rglob("*.py"))
+        for line in path.read_text("utf-8").splitlines()
+        if re.search(r"\b(that|those) of\b", line, re.I)
+    ]
+    assert found == []
+
+
 def test_nouns_are_found():
     for text in ("The loss of a batch.", "Scores (N, M).", "Means of rows.", "`x` again."):
         assert not begins_with_a_verb(text)

@@ -330,7 +330,7 @@ class OneSource(OneChoice):
         self._built_in = built_in
 
     def choices(self) -> dict[str, type[Source]]:
-        """Returns every source by name, those of plugins too.
+        """Returns every source by name, also of plugins.
 
         Raises:
             PluginError: If a source of a plugin has no name, or one that is taken.

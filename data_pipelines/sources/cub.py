@@ -29,7 +29,7 @@ class CubSource(FolderSource):
     """CUB Captions (Chun et al. 2021, section 4.1.2): images and captions of 200 bird classes.
 
     Every caption of a class is relevant to every image of the class. The class splits
-    are those of Xian et al. 2017.
+    are as in Xian et al. 2017.
 
     With `setting: zero_shot` the images of the test classes are the test split, and the model
     has seen none of their classes. With `setting: seen` the test split holds other images of

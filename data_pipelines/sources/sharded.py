@@ -320,7 +320,7 @@ _ROWS = 64
 class ParquetSource(TableSource):
     """Parquet files, such as img2dataset writes with `output_format: parquet`.
 
-    Its columns are `key`, `caption` and `jpg`; those of the hub of Hugging Face are often `image`
+    Its columns are `key`, `caption` and `jpg`; on the hub of Hugging Face they are often `image`
     and `caption`.
     """
 

@@ -22,7 +22,7 @@ from keras_xmr.utils import files
 from keras_xmr.utils.json_entries import Repeated, is_text, join_lists, parse_json, values_of
 
 reading = partial(files.reading, error=SourceError, missing=MissingFileError)
-"""Turns errors of reading a file into those of sources; see `keras_xmr.utils.files.reading`."""
+"""Turns errors of reading a file into errors of sources; see `keras_xmr.utils.files.reading`."""
 
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 

@@ -43,7 +43,7 @@ def load_command(name: str) -> ModuleType:
     """Returns the module of a command, one of `command_names` or a module.
 
     Raises:
-        UserError: If that of another package cannot be imported, or is not a command.
+        UserError: If the command of another package cannot be imported, or is not a command.
     """
     if name in _packaged():
         return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")

@@ -90,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Runs the command line.
 
     Args:
-        argv: The arguments after the name of the program; by default those of the process.
+        argv: The arguments after the name of the program; by default of the process.
     """
     words = list(sys.argv if argv is None else argv)[1:]
     _run(lambda: _start(words))
@@ -191,7 +191,7 @@ def _set_up_logging() -> None:
     absl_logging.set_verbosity(absl_logging.WARNING)
     tensorflow = logging.getLogger("tensorflow")
     tensorflow.setLevel(logging.WARNING)
-    # It counts the functions of one line as one: those of all towers, each of which is traced once.
+    # It counts the functions of one line as one: of all towers, each of which is traced once.
     tensorflow.addFilter(lambda record: "tf.function retracing" not in record.getMessage())
     logging.getLogger("keras_xmr").setLevel(logging.INFO)
 

@@ -218,7 +218,7 @@ def _start(run: PlannedRun, step: str) -> str:
     paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     command = [sys.executable, "-m", "keras_xmr", *run.arguments(step)]
-    # The tables of single runs are in their reports; here they would hide those of all runs.
+    # The tables of single runs are in their reports; here they would hide the others.
     output = None if step == "prepare" else subprocess.DEVNULL
     code = _run(command, stdout=output, env=environment)
     if code < 0:

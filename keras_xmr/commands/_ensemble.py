@@ -26,12 +26,12 @@ _MEMBERS = "ensemble.json"
 def evaluate_ensemble(config: Config, runs: Sequence[Path], output: Path | None = None) -> Path:
     """Evaluates the mean of the scores of runs, with the metrics and re-rankers of one config.
 
-    SGRAF as Diao et al. 2021 report it is that of a run with SAF and a run with SGR. Every run
+    SGRAF as Diao et al. 2021 report it has a run with SAF and a run with SGR. Every run
     scores with its matcher; `evaluation.matchers` are ignored, since not every matcher applies to
     every run.
 
     Args:
-        config: The config with the metrics and splits; that of a run.
+        config: The config of a run, with the metrics and splits.
         runs: Folders of the runs.
         output: The folder of the reports, in the layout of a run, so that the command `compare`
             accepts it; default `ensemble-<run>-<run>` next to the first run.

@@ -128,7 +128,7 @@ def known_indexes() -> list[Path]:
 
 
 def find_run(arguments: argparse.Namespace) -> Path:
-    """Returns the folder of the run of `--run`, or of that of `--model`, which may be new.
+    """Returns the folder of the run of `--run`, or of `--model`, which may be new.
 
     Raises:
         UserError: If the run does not exist, or the model is not available.

@@ -50,7 +50,7 @@ def import_tensorflow() -> None:
 
 @contextmanager
 def without_log_lines() -> Iterator[None]:
-    """Filters log lines out of standard error, those of C++ too.
+    """Filters log lines out of standard error, also from C++.
 
     The filter is a separate process: the last messages of an aborted process are still shown.
     """

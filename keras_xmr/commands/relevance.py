@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Writes the relevance; that of a captions file needs no TensorFlow."""
+    """Writes the relevance; of a captions file, without TensorFlow."""
     if arguments.captions is None:
         if arguments.output:
             raise ConfigError("--output needs --captions; the relevance of a run is in its folder")

@@ -44,7 +44,7 @@ _FOR_LOSSES = ("features", "word_ids")
 def kind(embedding: Embedding) -> str:
     """Returns the kind of an embedding: "point", "gaussian", "set" or "tokens".
 
-    Samples are those of a Gaussian, which a matcher can score alone.
+    Samples come from a Gaussian, which a matcher can score alone.
 
     Raises:
         ValueError: If its keys fit no kind.

@@ -37,7 +37,7 @@ _SHAPES = {
 
 
 def as_embedding(given: Any, name: str) -> Embedding:
-    """Returns an embedding, of a tensor (N, D) too, which is that of points.
+    """Returns an embedding; a tensor (N, D) becomes points.
 
     Args:
         given: A tensor or an array, or a dict of them; see `keras_xmr.embeddings.kinds`.
@@ -80,7 +80,7 @@ def check_fit(part: Any, image: Embedding, caption: Embedding, matcher: Any = No
     Args:
         part: The loss or the matcher.
         image: The embedding of images.
-        caption: That of captions.
+        caption: The embedding of captions.
         matcher: For a loss, the matcher of the scores that it reads; None for none.
 
     Raises:

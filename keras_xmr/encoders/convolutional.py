@@ -1,4 +1,4 @@
-"""Convolutional networks: those of `keras.applications`, and a small one for small pictures."""
+"""Convolutional networks: `keras.applications`, and a small one for small pictures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class KerasApplications(Encoder):
     """A network of `keras.applications`, up to its last feature map.
 
     Args:
-        architecture: The network; ResNet152 and ResNet50 are those of the papers.
+        architecture: The network; the papers have ResNet152 and ResNet50.
         weights: `imagenet` downloads the weights of Keras; a path loads a file of weights
             (`.weights.h5`, `.h5` or `.keras`) of the network without its top; null starts at
             random.

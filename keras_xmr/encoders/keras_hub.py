@@ -57,7 +57,7 @@ class _KerasHub(Encoder):
 class KerasHubImage(_KerasHub):
     """An image backbone of KerasHub: ResNet, ViT and others, or the image tower of CLIP or SigLIP.
 
-    Pixels are scaled as the preset says. At another resolution than that of the preset, the
+    Pixels are scaled as the preset says. At another resolution than the preset's, the
     embeddings of positions are interpolated. While it is frozen it works as in inference.
 
     Args:
@@ -130,7 +130,7 @@ class KerasHubImage(_KerasHub):
     def _at_resolution(self, backbone: Any, shape: tuple[int, int, int]) -> Any:
         """Returns a backbone of KerasHub with the same weights for images of another size.
 
-        Embeddings of positions are resized as an image would be, bicubically; those of class tokens
+        Embeddings of positions are resized as an image would be, bicubically; class tokens
         stay (Dosovitskiy et al. 2021, section 3.2).
 
         Args:

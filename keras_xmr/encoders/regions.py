@@ -90,7 +90,7 @@ class VSRN(Encoder):
         mask = region_mask(inputs)
         x = keras.layers.Dense(self.dimension, name="linear")(inputs)
         if mask is not None:
-            # The norms over the regions are not those of the padding.
+            # The norms are over the regions, without the padding.
             x = x * keras.ops.cast(mask, x.dtype)[..., None]
         if self.normalize_first:
             x = L2Normalize(axis, dtype="float32", name="normalize_first")(x)

@@ -56,7 +56,7 @@ def build_tokenizer(
         tokenizer: The tokenizer of the text encoder, if it has been loaded before.
 
     Raises:
-        EncoderError: If that of the text encoder cannot be loaded.
+        EncoderError: If the tokenizer of the text encoder cannot be loaded.
         UserError: If the run of `train.initial_weights` does not have one.
     """
     if config.train.initial_weights is not None:

@@ -200,7 +200,7 @@ class Experiment:
         """Trains the model, or resumes an interrupted training.
 
         Args:
-            callbacks: Called after those of the training itself.
+            callbacks: Called after the callbacks of the training itself.
         """
         self._train(callbacks)
 

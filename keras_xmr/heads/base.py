@@ -113,7 +113,7 @@ class Head(Part):
             mask: True for valid positions, boolean (B, L), or None.
 
         Returns:
-            Weights float32 (B, K, L) with sums of 1, K of a set; "pooling" names those of the
+            Weights float32 (B, K, L) with sums of 1, K of a set; "pooling" names the weights of the
             pooling. Empty if neither head nor pooling attends.
         """
         pooling = self.global_pooling
@@ -143,7 +143,7 @@ class Head(Part):
 
 
 class PooledHead(Head):
-    """A head of one vector of an item, that of its `pooling`.
+    """A head of one vector of an item, which its `pooling` makes.
 
     Args:
         dimension: D.

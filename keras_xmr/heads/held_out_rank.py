@@ -19,7 +19,7 @@ class HeldOutRank(PooledHead):
 
     The log-variance, equal in all D numbers, is a linear function of the standardised features that
     predicts the logarithm of the rank of the annotated item. Ranks of the training split itself
-    would all be 1, so they are those of items that are held out: `train.start: cca` sets the
+    would all be 1, so items are held out for them: `train.start: cca` sets the
     function by CCA of the other folds and ridge regression, in closed form. For captions it is
     fitted to a random part of the words of each caption, too, which is retrieved worse. No loss
     moves it; losses train the point.

@@ -191,7 +191,7 @@ class SlotAttention(PooledHead):
     the positions then, so that slots take different features (Locatello et al. 2020). The
     same block is applied several times; an embedding is LayerNorm(slot) + LayerNorm(pooled) on
     the unit sphere (Kim et al. 2023, section 3.3). The residuals are the slots. Iterations, heads
-    and widths are those of the released code.
+    and widths are as in the released code.
 
     Args:
         dimension: D.

@@ -80,7 +80,7 @@ BENCHMARKS = (
 
 
 def find_layout(path: Path) -> Layout:
-    """Returns the layout of a CSV file by its first line: `STANDARD`, unless it is that of a
+    """Returns the layout of a CSV file by its first line: `STANDARD`, unless it is of a
     benchmark.
     """
     try:
@@ -97,7 +97,7 @@ def read_csv(path: Path) -> Iterator[Row]:
     Ids keep the blanks around them: `known_name` finds the id that is meant.
 
     Raises:
-        JudgementsError: If the file has no columns `image,caption`, or those of a benchmark, or a
+        JudgementsError: If the file has no columns `image,caption`, or of a benchmark, or a
             row is malformed.
     """
     layout = find_layout(path)
@@ -131,7 +131,7 @@ def parse_grade(text: str, where: str) -> float:
 def read_circo(path: Path) -> Iterator[Row]:
     """Yields the relevant pairs of CIRCO.
 
-    A query is an image and a text on the wanted changes (Baldrati et al. 2023); its id is that of
+    A query is an image and a text on the wanted changes (Baldrati et al. 2023); it has the id of
     the annotation in `annotations/val.json`. The test split has no answers.
 
     Raises:
@@ -168,7 +168,7 @@ def extended_coco(
         caption_ids: COCO's ids of the captions.
 
     Raises:
-        UserError: If the package is not installed, or the ids are not those of COCO's test
+        UserError: If the package is not installed, or the ids are not in COCO's test
             split.
     """
     try:

@@ -179,7 +179,7 @@ def read_ground_truth(path: Path, split: str | None = None) -> GroundTruth:
 def write_ground_truth(path: Path, truth: GroundTruth) -> None:
     """Writes a ground truth for `read_ground_truth`.
 
-    The layout is that of COCO's caption files, with the labels of each image, and with
+    The layout is as in COCO's caption files, with the labels of each image, and with
     `judgements`: "pairs", or "classes" if all captions of a class are relevant.
     """
     labels = truth.labels or [()] * len(truth.image_ids)

@@ -20,7 +20,7 @@ class JudgementsError(UserError):
 
 
 reading = partial(files.reading, error=JudgementsError)
-"""Turns errors of reading a file into those of judgements; see `keras_xmr.utils.files.reading`."""
+"""Turns errors of reading a file into errors of judgements; see `utils.files.reading`."""
 
 
 def first_line(path: Path) -> str:

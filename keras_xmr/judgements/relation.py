@@ -258,7 +258,7 @@ class Judgements:
     def with_pool_wrong(self) -> Judgements:
         """Returns the same, with pairs of the pool that were not judged as wrong ones.
 
-        The pool is that of all images with all captions of which any pair was judged.
+        The pool has all images and all captions of which any pair was judged.
         """
         if self.judged is None:
             return self

@@ -99,7 +99,7 @@ class TextBackbone(Backbone):
             None for the output of the backbone.
         pad: The padding id of a backbone that attends to padding; None repeats the last token of
             the caption.
-        **kwargs: Those of `Backbone`.
+        **kwargs: Passed on to `Backbone`.
     """
 
     def __init__(
@@ -218,7 +218,7 @@ class ImageBackbone(Backbone):
 
     The inputs are pixels from 0 to 255 (B, H, W, 3) of any dtype. The outputs are features
     (B, L, F), one for each position of a feature map or for each token, or one vector per item
-    (B, 1, F): that of the class token, or else the mean. Those of a mirrored photo follow.
+    (B, 1, F): of the class token, or else the mean. Features of a mirrored photo follow.
 
     Args:
         backbone: A backbone of KerasHub, or its serialized config.
@@ -228,8 +228,8 @@ class ImageBackbone(Backbone):
         levels: The levels of the feature pyramid (5 is the last map, 4 the last of twice its size)
             with features that are concatenated, each scaled to a mean magnitude of 1 in each
             photo, on a grid of one cell if `grid` is None. None for the output of the backbone.
-        mirror: Whether positions of the mirror image follow those of the photo.
-        **kwargs: Those of `Backbone`.
+        mirror: Whether positions of the mirror image follow the photo.
+        **kwargs: Passed on to `Backbone`.
     """
 
     def __init__(

@@ -37,7 +37,7 @@ class BagOfWords(RecordedLayer):
         """Selects the tokens in most captions, except tokens in all captions.
 
         Args:
-            ids: The token ids of all captions that train, int32 (M, L), padded as those of `call`.
+            ids: The token ids of all captions that train, int32 (M, L), padded as in `call`.
         """
         captions, _ = np.nonzero(ids >= 0)
         pairs = np.unique(np.stack([captions, ids[ids >= 0]]), axis=1)

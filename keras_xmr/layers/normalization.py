@@ -18,7 +18,7 @@ _LOWEST_TEMPERATURE = 0.01
 def l2_normalize(vectors: Any, axis: int = -1) -> Any:
     """Returns vectors divided by their Euclidean norm; a vector of zeros stays one.
 
-    Unlike that of `keras.ops.normalize`, the gradient is finite at a vector of zeros.
+    Unlike in `keras.ops.normalize`, the gradient is finite at a vector of zeros.
     """
     squares = ops.sum(ops.square(vectors), axis=axis, keepdims=True)
     return vectors * ops.rsqrt(ops.maximum(squares, 1e-24))
@@ -45,9 +45,9 @@ class L2Normalize(RecordedLayer):
 class MaskedBatchNormalization(keras.layers.BatchNormalization):
     """Batch normalisation over valid positions, of all replicas if it is synchronized.
 
-    That of Keras is not synchronized where it has a mask. Inputs are features (B, L, ...) and a
-    boolean mask (B, L), or None for all; outputs are features of that shape, 0 where the
-    mask is false.
+    The layer of Keras is not synchronized where it has a mask. Inputs are features (B, L, ...) and
+    a boolean mask (B, L), or None for all; outputs are features of that shape, 0 where the mask is
+    false.
     """
 
     def call(self, features: Any, training: bool | None = None, mask: Any = None) -> Any:
@@ -67,7 +67,7 @@ class MaskedBatchNormalization(keras.layers.BatchNormalization):
 def batch_normalization(*, masked: bool = False, **options: Any) -> keras.layers.BatchNormalization:
     """Returns batch normalisation with the constants of PyTorch, which the published models had.
 
-    Under several replicas the statistics are those of the global batch, so that replicas train
+    Several replicas take the statistics of the global batch, so that they train
     as one device would.
 
     Args:

@@ -161,7 +161,7 @@ def _gates(inputs: Tensor, products: Tensor) -> tuple[Tensor, ...]:
 
     Args:
         inputs: Products (..., 3 units) of the inputs.
-        products: Those of the states before, with the recurrent bias.
+        products: Products of the states before, with the recurrent bias.
     """
     units = products.shape[-1] // 3
     sizes = [2 * units, units]
@@ -225,7 +225,7 @@ def _backward(
     upstream = tf.ensure_shape(upstream, [None, units])
     before = tf.gather(states, packing.before)
     update, reset, new, remembered = _gates(inputs, products)
-    # Factors from the gradient of a state to that of the products of its step.
+    # Factors from the gradient of a state to the gradient of the products of its step.
     to_new = (1 - update) * (1 - new**2)
     to_product = tf.concat(
         [

@@ -27,7 +27,7 @@ class Projections:
         image: The map of images, (F, D).
         caption: The map of captions, (G, D).
         image_ridge: The ridge of the images, as a multiple of their mean variance.
-        caption_ridge: That of the captions.
+        caption_ridge: The ridge of the captions, likewise.
         exponent: The power of its canonical correlation that a direction is weighted with.
         directions: How many directions there are; the numbers after them are 0.
     """
@@ -108,7 +108,7 @@ class CanonicalCorrelations:
         Args:
             dimension: D. Where there are fewer directions, the last numbers are 0.
             image_ridges: Multiples of the mean variance of a number of an image.
-            caption_ridges: Those of the captions.
+            caption_ridges: Multiples of the mean variance of a number of a caption.
             exponents: Powers of the canonical correlations.
             directions: How many of the first directions are kept, no more than D; none for all.
         """

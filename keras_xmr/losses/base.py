@@ -259,7 +259,7 @@ class Loss(Part):
         Args:
             step: Number of steps trained before this one; None outside of a training.
             first: Computes the loss of the first steps.
-            then: Computes that of all others, and that outside of a training.
+            then: Computes the loss of all others, and outside of a training.
         """
         if self.warmup_steps == 0 or step is None:
             return then()

@@ -39,7 +39,7 @@ class PositivePairs(NamedTuple):
 
 @dataclass(eq=False)
 class Direction:
-    """The items of one side as queries, and those of the other side as candidates.
+    """The items of one side as queries, and the items of the other side as candidates.
 
     Attributes:
         scores: Scores float32 (..., Q, C), one row per query; None where a loss reads none.
@@ -128,7 +128,7 @@ class DirectionsLoss(Loss):
     CONTRACT = LossContract(parts=("image_to_text", "text_to_image"))
 
     def similarities(self, image: Embedding, caption: Embedding) -> Tensor:
-        """Returns scores (..., images, captions) that take the place of those of the matcher."""
+        """Returns scores (..., images, captions) in place of the scores of the matcher."""
         return None
 
     def direction_loss(self, direction: Direction, part: str, step: Tensor | None) -> Tensor:

@@ -133,7 +133,7 @@ class MMD(Loss):
     """Squared maximum mean discrepancy between all image vectors and all caption vectors.
 
     mean k(x, x') - 2 mean k(x, y) + mean k(y, y') (Song and Soleymani 2019, Eq. 6). The kernel is
-    that of the released code, exp(-gamma |x - y|), with the distance itself, not its square.
+    as in the released code, exp(-gamma |x - y|), with the distance itself, not its square.
 
     Args:
         gamma: How fast the kernel falls with the distance.

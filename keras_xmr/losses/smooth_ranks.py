@@ -105,7 +105,7 @@ class DAA(DirectionsLoss):
     In both ranks a sigmoid replaces the comparison of two candidates, and a candidate is not
     compared with itself (Eq. 10; Eq. 11 as printed adds half a rank).
 
-    Queries are processed a few at a time, with their gradients, so memory is a few times that of
+    Queries are processed a few at a time, with their gradients, so memory is a few times as much as
     the similarities, and not that times the number of candidates.
 
     Args:

@@ -1,4 +1,4 @@
-"""Hinge losses: those of VSE0, VSE++ and, on sets, of PVSE, and that of DVSE."""
+"""Hinge losses: of VSE0, VSE++ and DVSE, and of PVSE on sets."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class VarianceAwareWeighting(DirectionsLoss):
     """Hardest-negative hinges of every sub-embedding, over the variance of the other scores.
 
     hinge / sigma^2 + log sigma, added up over the K sub-embeddings, in both directions (Wei et
-    al., Eq. 11). The hinge is that of a query, one of its positives and its hardest negative, all
+    al., Eq. 11). The hinge has a query, one of its positives and its hardest negative, all
     with the k-th sub-embeddings. sigma is 1 + the sample deviation over all candidates but that
     positive: other positives are in this mixed distribution too (Eq. 7, 8).
 

@@ -24,7 +24,7 @@ def linear(values: Tensor, weights: list[Tensor]) -> Tensor:
 
 
 def softmax(logits: Tensor, axis: int = -1) -> Tensor:
-    """Returns the softmax; unlike that of Keras, without a warning about captions of one word."""
+    """Returns the softmax, without the warning of Keras about captions of one word."""
     return ops.exp(logits - ops.logsumexp(logits, axis=axis, keepdims=True))
 
 
@@ -99,7 +99,7 @@ def score_in_tiles(
         caption: Tokens of M captions, padded at their end.
         captions_at_once: Captions of a tile.
         training: Whether gradients are needed. Tiles are then computed again for their gradients,
-            so that memory stays that of one tile.
+            so that memory holds one tile.
         numbers: Number of statistics that `score` returns per caption.
 
     Returns:

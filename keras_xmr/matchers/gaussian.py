@@ -114,7 +114,7 @@ class AverageL2(SampledMatcher):
 class JensenShannon(SampledMatcher):
     """log(log 2 - JS), which ranks as minus the Jensen-Shannon divergence and never saturates.
 
-    By Monte-Carlo: between Gaussians it has no closed form. The "js" of Chun et al. 2021 is that of
+    By Monte-Carlo: between Gaussians it has no closed form. The "js" of Chun et al. 2021 is as in
     their released code, which is `SymmetricKL`.
     """
 

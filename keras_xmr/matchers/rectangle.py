@@ -50,7 +50,7 @@ class PointToRectangle(Matcher):
 
         With t of a distance E inside, at least E - t is outside, which costs
         (E - t)^2 + inside_weight t^2: least at t = E / (1 + inside_weight). The query's rectangle
-        has room for no more than the norm of its offsets, that of the image perhaps for all.
+        has room for no more than the norm of its offsets, the image's perhaps for all.
         """
         squares = ops.sum(ops.square(caption["mean"]), axis=-1)
         apart = ops.sqrt(ops.maximum(squares - 2.0 * similarity, 0.0))

@@ -25,11 +25,11 @@ class _Similarity(Matcher):
     """Base class of SAF and SGR: similarity vectors of each word and of the whole, for each pair.
 
     The vector of a word is W |v - t|^2 on the unit sphere, with t the word and v the mean of the
-    regions that attend to it; that of the whole likewise, with the global vectors of both sides
-    (Eq. 2 to 5). A subclass makes one vector of them in `reason`.
+    regions that attend to it; the vector of the whole likewise, with the global vectors of both
+    sides (Eq. 2 to 5). A subclass makes one vector of them in `reason`.
 
     All pairs of a batch go in tiles of a few captions, sorted by length and cut to the longest of
-    the tile, so padding costs nothing. Memory is that of one tile, N * captions * words * D
+    the tile, so padding costs nothing. Memory holds one tile, N * captions * words * D
     numbers: in training too, where tiles are computed once more for their gradients.
 
     Args:
@@ -101,7 +101,7 @@ class _Similarity(Matcher):
 
         Args:
             weights: The weights of `pair_weights`.
-            nodes: Similarity vectors (N, C, 1 + L, S), that of the whole first.
+            nodes: Similarity vectors (N, C, 1 + L, S), the whole first.
             counts: 1 for valid vectors, 0 in the padding of its caption (C, 1 + L).
             training: Whether a model is trained.
 
@@ -199,8 +199,8 @@ class SAF(_Similarity):
 class SGR(_Similarity):
     """Similarity graph reasoning: similarity vectors of a pair exchange information.
 
-    In each step, every vector becomes ReLU(W (softmax(Wq s (Wk s)^T) s)); that of the whole is
-    read out at the end (Diao et al. 2021, Eq. 6 and 7).
+    In each step, every vector becomes ReLU(W (softmax(Wq s (Wk s)^T) s)); the vector of the whole
+    is read out at the end (Diao et al. 2021, Eq. 6 and 7).
 
     Args:
         steps: Steps of reasoning.

@@ -97,7 +97,7 @@ def resampled_means(
 def difference(value: float, resampled: np.ndarray) -> Difference:
     """Returns the interval and p-value of a difference (Efron and Tibshirani 1993, Ch. 13 and 15).
 
-    The p-value is that of the interval turned around: twice the part of resamples on the rarer
+    The p-value turns the interval around: it is twice the part of resamples on the rarer
     side of 0, those at 0 counted against the difference. It is at least 2 / (resamples + 1).
 
     Args:
@@ -147,7 +147,7 @@ class Estimate:
     alone, that is Student's interval, and where queries do, the normal one. By simulation it holds
     92 to 97 % with 2, 3 and 4 seeds (tests/keras_xmr/metrics/test_coverage.py), where the t of
     Welch and Satterthwaite for Q + S holds 87 %, and resampled seeds 61. Without seeds the interval
-    and the p-value are those of `difference`.
+    and the p-value are as in `difference`.
 
     Attributes:
         value: The difference.

@@ -153,7 +153,7 @@ def verdict(metrics: RetrievalMetrics, caption_image: np.ndarray) -> Verdict:
 def rsum_difference(
     metrics: RetrievalMetrics, other: RetrievalMetrics, caption_image: np.ndarray
 ) -> Difference:
-    """Returns the RSUM of a model minus that of another on the same queries, in percent.
+    """Returns the RSUM of a model minus the RSUM of another on the same queries, in percent.
 
     Args:
         metrics: Metrics of the one.

@@ -157,7 +157,7 @@ def compare_systems(
             directions.
         judgements: The relevant pairs; see `keras_xmr.metrics.recall`.
         image_ids: The row of each caption's image, int (captions,): captions of one image are not
-            independent. By default that of the judgements if each caption has one relevant image
+            independent. By default as in the judgements if each caption has one relevant image
             there; otherwise captions are resampled independently.
         metrics: Names without the direction, such as `ndcg_10`. Of values of queries any name that
             they have. RSUM is added where the three recalls are among them.

@@ -1,4 +1,4 @@
-"""All metrics of the scores of a split, and the file of those of every query."""
+"""All metrics of the scores of a split, and a file of the metrics of every query."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def per_query(
     Args:
         scores: Scores, as `recall` takes them.
         judgements: The relevant pairs; see `recall`.
-        image_ids: The row of each caption's image, int (captions,), for labels. By default that of
+        image_ids: The row of each caption's image, int (captions,), for labels. By default as in
             the judgements if each caption has one relevant image there.
         labels: Labels of the images, 0 and 1, (images, labels), for PMRP; see `plausible_match`.
         relevance: Semantic relevance (images, captions), for ASP; see `semantic_precision`.
@@ -212,7 +212,7 @@ def measure_chosen(
     Args:
         scores: Scores (images, captions).
         truth: The ground truth of the images and captions.
-        judgements: The relevant pairs, if they are not those of the ground truth.
+        judgements: The relevant pairs, if they differ from the ground truth.
     """
     if not truth.measures:
         return None
@@ -234,7 +234,7 @@ def measure_chosen(
 Measure = Callable[[ScoreMatrices, GroundTruth], RetrievalMetrics | None]
 
 MEASURES: tuple[Measure, ...] = (match_by_labels, precision_by_relevance, measure_chosen)
-"""Metrics in addition to those of ranks, for ground truths with labels or relevance."""
+"""Metrics that do not follow from ranks, for ground truths with labels or relevance."""
 
 
 def all_metrics(scores: ScoreMatrices, truth: GroundTruth) -> RetrievalMetrics:

@@ -18,7 +18,7 @@ class Metric:
         name: Its name in a summary, without the direction.
         title: Heads its column.
         unit: Fractions are shown in percent.
-        table: Its table in an evaluation: the first, that of many relevant items, that of curves
+        table: Its table in an evaluation: the first, the one of many relevant items or of curves
             over N or K; or none.
         compared: Its place in comparisons: in the tables, in plots and matrices of differences too,
             or not at all.

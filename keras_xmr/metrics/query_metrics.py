@@ -21,7 +21,7 @@ class QueryMetric(abc.ABC):
 
     A subclass has a `TITLE`, which heads its column, and a `UNIT` (fractions are shown in percent),
     and implements `__call__`. Its options are the keyword-only parameters of its
-    constructor, and its name that of the class in snake case.
+    constructor, and its name is the name of the class in snake case.
     """
 
     TITLE: str

@@ -238,7 +238,7 @@ def binary_preference(ranks: Ranks) -> np.ndarray:
 
 
 def _queries_and_numbers(ranks: Ranks) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the query of each relevant item, and its number among those of the query, from 1."""
+    """Returns the query of each relevant item, and its number within the query, from 1."""
     query = np.repeat(np.arange(len(ranks.counts)), ranks.counts)
     return query, np.arange(len(query)) - np.repeat(ranks.starts[:-1], ranks.counts) + 1
 
@@ -329,7 +329,7 @@ class RankCounter:
         self._ahead[relevant] += _at_least(scores, least, judged)[known]
 
     def ranks(self) -> Ranks:
-        """Returns the ranks, once all tiles are counted, equal to those of `positive_ranks`."""
+        """Returns the ranks, once all tiles are counted, as `positive_ranks` does."""
         number = np.arange(len(self._scores))
         ends = self._starts[1:][self._query]
         tied = (self._scores[1:] == self._scores[:-1]) & (self._query[1:] == self._query[:-1])

@@ -52,7 +52,7 @@ class Result(NamedTuple):
         seed: The seed of its training; None where there is none.
         matcher: The matcher; empty for baselines and chance.
         reranker: The re-ranker; empty without one.
-        judgements: The relevance judgements; `annotated` are those of the data set.
+        judgements: The relevance judgements; `annotated` come with the data set.
         queries: `all`, `mean over folds`, or the number of relevant items of the queries that
             count, such as `3 to 4`.
         direction: `image_to_text`, `text_to_image`, or empty for a figure of both.

@@ -270,7 +270,7 @@ def plausible_match(
     Args:
         scores: Scores (images, captions).
         image_labels: Label vectors, sparse (images, labels); see `judgements.multi_hot`.
-        caption_labels: Label vectors, sparse (captions, labels): those of their images.
+        caption_labels: Label vectors of their images, sparse (captions, labels).
 
     Raises:
         ValueError: If the shapes differ, or a score is NaN.

@@ -85,7 +85,7 @@ class Retrieval:
         return retrieval(scores, Judgements.from_pairs(owner, len(number)))
 
     def _joined(self, ids: list[str | float], vectors: np.ndarray) -> dict[Any, np.ndarray]:
-        """Returns the images so far with those of a batch."""
+        """Returns the images so far and the images of a batch."""
         joined = dict(self._images)
         for row, (id_, vector) in enumerate(zip(ids, vectors, strict=True)):
             first = joined.setdefault(id_, vector)

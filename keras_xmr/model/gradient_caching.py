@@ -20,7 +20,7 @@ class Chunks:
 
     The first pass keeps only the embeddings of a chunk; the second pass computes the gradient by
     the weights from that by the embeddings. Random generators begin both passes alike, so dropout
-    draws the same numbers, and the gradient is that of a single pass which keeps everything.
+    draws the same numbers, and the gradient equals a single pass which keeps everything.
 
     Args:
         tower: A tower that embeds each item independently of the others.

@@ -51,7 +51,7 @@ class Retriever(keras.Model):
 
     The objective is over the global batch, however many replicas share it: embeddings are
     gathered, and every replica computes all losses, divided by the number of replicas. Losses and
-    gradients, added up, equal those of one device.
+    gradients, added up, equal the gradients of one device.
 
     Args:
         image_tower: Functional model from images to an embedding, or to a tensor (N, D), which
@@ -168,7 +168,7 @@ class Retriever(keras.Model):
         """Returns both input models under the keys of the inputs.
 
         Not a property: Keras would name the saved weights after it, as the first attribute that
-        holds them, and not load those of earlier runs.
+        holds them, and not load weights of earlier runs.
         """
         return {"image": self.image_tower_input_model, "caption": self.caption_tower_input_model}
 
@@ -274,7 +274,7 @@ class Retriever(keras.Model):
     def score(self, image: Embedding, caption: Embedding) -> Tensor:
         """Returns scores (images, captions) of embeddings, as in evaluation: larger is better.
 
-        Where a matcher scores by direction, those of images as queries.
+        Where a matcher scores by direction, images are the queries.
         """
         return self.matcher(
             self.matcher.prepare(image, "image"), self.matcher.prepare(caption, "caption")
@@ -290,7 +290,7 @@ class Retriever(keras.Model):
     ) -> Tensor:
         """Returns the share of this replica in the objective over the global batch.
 
-        Its gradients, summed over the replicas, are those of one device.
+        Summed over the replicas, its gradients are the gradients of one device.
         """
         loss, log = self._objective(y_pred, x, y, training)
         self._add_up(loss, log)

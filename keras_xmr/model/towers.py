@@ -131,7 +131,7 @@ def cheap_features_of(tower: keras.Model) -> keras.Model | None:
 def run_images(network: keras.Model, images: tf.Tensor, training: bool = False) -> Any:
     """Runs an encoder or a tower on a batch, within a graph, in the way that is fastest.
 
-    On a processor the large activations of one image fill the cache, and those of a batch go
+    On a processor the large activations of one image fill the cache, and of a batch they go
     through the main memory: docs/design.md has the times of EfficientNet. Such a network sees one
     image at a time, with as many of them side by side as there are cores.
     """

@@ -17,7 +17,7 @@ class PartwiseLearningRates:
         """Sets the factors; must be called before the optimizer is built.
 
         Args:
-            factors: Variables of the model and their factors; those of all others are 1. Where
+            factors: Variables of the model and their factors; factors of all others are 1. Where
                 one occurs twice, its last factor counts.
         """
         self._factors = {id(variable): factor for variable, factor in factors}

@@ -194,7 +194,7 @@ def _builtin(family: str) -> tuple[dict[str, Any], type]:
         module = importlib.import_module(package)
     base: type = getattr(module, base_name)
     classes = [one for one in map(vars(module).get, module.__all__) if isinstance(one, type)]
-    # Base classes, such as those of base.py, are not parts.
+    # Base classes, such as the ones of base.py, are not parts.
     parts = [one for one in classes if issubclass(one, base) and one is not base]
     parts = [one for one in parts if not one.__module__.endswith("base")]
     return {snake_case(cls.__name__): cls for cls in parts}, base

@@ -103,8 +103,8 @@ class RelevanceMatrix:
 class BatchRelevance:
     """The relevance of the captions of a batch to its images.
 
-    Holds the n-grams of all captions sparse, and multiplies those of the batch alone, so a call
-    takes about a millisecond for 128 pairs, for any number of captions. Can be called from
+    Holds the n-grams of all captions sparse, and multiplies the n-grams of the batch alone, so a
+    call takes about a millisecond for 128 pairs, for any number of captions. Can be called from
     several threads.
 
     Args:

@@ -76,8 +76,8 @@ def ptb_tokenize(captions: Iterable[str]) -> list[list[str]]:
     inside of words stay, so do the periods of abbreviations ("mr.", "u.s.", "p.m."), brackets
     become words ("-lrb-"). Everything is lower case, and punctuation is left out.
 
-    On 3,500 captions of Flickr8k its words equal those of the Java program without exception. It
-    differs in rare cases: web and mail addresses, smileys, markup, currencies other than "$",
+    On 3,500 captions of Flickr8k its words equal the words of the Java program without exception.
+    It differs in rare cases: web and mail addresses, smileys, markup, currencies other than "$",
     fractions other than "½", abbreviations beyond some forty ("mt.", "etc.", but not "no. 5"), and
     "!" or "?" between two letters.
 

@@ -25,7 +25,7 @@ class NGrams:
 
     Attributes:
         counts: The count of each n-gram in each caption: sparse float32 (captions, n-grams),
-            in rows. All n-grams of one word come first, in the order of `words`, then those of
+            in rows. All n-grams of one word come first, in the order of `words`, then n-grams of
             two, and so on.
         orders: n of each n-gram, int8 (n-grams,).
         lengths: Words of each caption, int64 (captions,).
@@ -177,7 +177,7 @@ def weigh(
               to four words, of the cosine of TF-IDF vectors. From 0 to 1. A document is the
               reference set of an image.
             * "cider_d": CIDEr-D as the class `Cider` of `pycocoevalcap` scores it: the counts
-              of the candidate are clipped to those of the reference, a difference in length is
+              of the candidate are clipped to the reference, a difference in length is
               punished, and the score is multiplied by 10. From 0 to 10, not symmetric.
             * "tf_idf": the cosine of TF-IDF vectors of words of two letters or more, with the
               smoothed IDF of scikit-learn, as in the released training code of Li et al. 2022
@@ -206,7 +206,7 @@ def reference_groups(
     """Numbers the sets of references that images have.
 
     Args:
-        references: Whether an image has the captions that were written for it, or those of its
+        references: Whether an image has the captions that were written for it, or for its
             class.
         labels: The class of each image, a tuple of one number; not read for "image".
         images: Number of images.
@@ -296,7 +296,7 @@ def _split_by_count(
 ) -> list[scipy.sparse.csr_array]:
     """Repeats the columns of n-grams that occur k times in some caption, for every such k > 1.
 
-    Counts that no n-gram has need no columns of their own: those of the next count that some has
+    Counts that no n-gram has need no columns of their own: columns of the next count that some has
     are multiplied by the gap, in the last matrix alone. So a word that is repeated 200,000 times
     costs one level.
     """

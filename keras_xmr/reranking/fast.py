@@ -26,8 +26,8 @@ _SAFE = (1e-25, 1e30)
 class FastReranking(Reranker):
     """Fast re-ranking (FR): every score against all rivals in the other direction.
 
-    Image-to-text, a score is compared with those of its caption with all images; text-to-image,
-    with those of its image with all captions (Eq. 14 and 15; in Eq. 13 and 14 the sum runs
+    Image-to-text, a score is compared with the scores of its caption and all images; text-to-image,
+    with the scores of its image and all captions (Eq. 14 and 15; in Eq. 13 and 14 the sum runs
     over the images l of column j):
 
         image_to_text[i, j] = gamma2 A_ij - log sum_l exp(gamma1 A_lj)
@@ -35,7 +35,7 @@ class FastReranking(Reranker):
 
     These are the logarithms of Eq. 14, so the ranking is the same, and safe for any scale. With
     gamma1 = gamma2, exp(image_to_text) is a softmax over images, and likewise for lambda. Sums
-    are kept in float64 between blocks; memory is that of the two results and about 1% more.
+    are kept in float64 between blocks; memory holds the two results and about 1% more.
 
     The presets are for cosines. For scores of another range, such as log-odds, the scales
     must be searched: `tune`.
@@ -43,7 +43,7 @@ class FastReranking(Reranker):
     Source: "Dynamic Visual Semantic Sub-Embeddings and Fast Re-Ranking" (DVSE), Eq. 13 to 15.
 
     Args:
-        preset: The scales that are not set otherwise: those of the paper for cosines
+        preset: The scales that are not set otherwise: as in the paper for cosines
             on MS-COCO and Flickr30K (gamma1 = gamma2 = 25, lambda1 = lambda2 = 20), or on CUB
             (gamma1 = 9, gamma2 = 8, lambda1 = 8, lambda2 = 17).
         gamma1: Image-to-text, scale in the sum over images: how near it comes to the best rival.

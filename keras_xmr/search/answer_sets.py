@@ -1,12 +1,12 @@
 """Conformal prediction sets of the results of a search, with a coverage guarantee.
 
 Split conformal prediction (Vovk et al. 2005; Angelopoulos and Bates 2023), calibrated on captions
-of the validation split. Every score is first standardised by those of a fixed
+of the validation split. Every score is first standardised by the scores of a fixed
 set of other photos, the reference: in their standard deviations above their mean. That does not
 change how photos of one query are ranked, and makes scores of different queries comparable.
 
 **The answer set.** Of a validation caption, take the score that at least `SHARE` of its right
-photos reach. The cut-off is a low quantile of these. A new caption has at least that share of
+photos reach. The cut-off is a low quantile of these. A new caption has at least `SHARE` of
 its right photos above the cut-off with probability `CONFIDENCE`. Whether a right photo lies above
 the cut-off depends on it, the caption and the reference alone, not on other photos of the
 gallery: the coverage guarantee does not depend on the size of the gallery. The size of the set
@@ -15,7 +15,7 @@ does.
 Captions of one photo are not independent. They share one weight (hierarchical conformal
 prediction, Lee, Barber and Willett 2023, section 3), and the number of photos is the sample size.
 
-All of this is marginal: it holds on the average over captions like those of the validation split
+All of this is marginal: it holds on the average over captions as in the validation split
 and over validation splits, not for a single caption nor for every kind of them; and exchangeable:
 it says nothing of queries or photos of another kind. Where right photos are shared by captions,
 as in an exhaustive truth, and where the validation split chose the model, it is approximate, and

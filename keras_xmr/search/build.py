@@ -86,7 +86,7 @@ def build_index(
         model: The model of a finished run.
         root: The folder of the photos, absolute.
         path: The folder of the index.
-        backend: Name of a backend; that of an index never changes.
+        backend: Name of a backend; an index never changes its backend.
         tags: Tags by path; see `read_tags`. None keeps the present tags.
         calibrate: Whether missing answer sets are calibrated on the validation split.
         uri: Address of a server of Milvus, for its backend and a new index.
@@ -260,7 +260,7 @@ class _Builder:
         """Keeps the photos that are there with the same content.
 
         Returns:
-            The photos to embed, and the paths of those of which an earlier version is kept until
+            The photos to embed, and the paths of photos of which an earlier version is kept until
             then.
         """
         files = dict(find_photos(self.root, self.path.resolve()))
@@ -313,7 +313,7 @@ class _Builder:
             del others[path]
 
     def _check_moved(self, kept: int) -> None:
-        """Refuses another folder than that of the index, unless it has most of its photos."""
+        """Refuses another folder than the indexed one, unless it has most of its photos."""
         if kept * 2 < len(self.photos):
             raise UserError(
                 f"{self.path} has the photos of {self.content['root']}, and {self.root} has "

@@ -171,7 +171,7 @@ def embed_folder(run: Path, images: Path, output: Path) -> EmbeddedPhotos:
     """Embeds all photos of a folder, and writes the embeddings.
 
     An `.npz` file has an array for each tensor of the embedding, such as `mean` (N, D) and
-    `log_variance` (N, D), float32, with `paths` (N,) and `fingerprint`, that of the model. A
+    `log_variance` (N, D), float32, with `paths` (N,) and the `fingerprint` of the model. A
     `.parquet` file has the column `path`, and one for each tensor, with lists of numbers.
 
     Args:

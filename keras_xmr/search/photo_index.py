@@ -125,7 +125,7 @@ class PhotoIndex:
 
     @property
     def vectors_path(self) -> Path:
-        """The folder of the vectors, which are those of one model."""
+        """The folder of the vectors of one model."""
         return self.path / f"vectors-{self.fingerprint[:12]}"
 
     @cached_property
@@ -194,7 +194,7 @@ class PhotoIndex:
     def reference(self) -> dict[str, np.ndarray]:
         """Embeddings of the reference by which scores are standardised.
 
-        Without calibration, those of photos of the index.
+        Without calibration, photos of the index are taken.
 
         Raises:
             UserError: If its file is missing or damaged.

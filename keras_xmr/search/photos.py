@@ -75,7 +75,7 @@ def find_photos(root: Path, without: Path | None = None) -> Iterator[tuple[str, 
 
     Args:
         root: The folder.
-        without: A folder to skip, such as that of the index.
+        without: A folder to skip, such as the index.
 
     Yields:
         The path relative to the root, with `/`, and the state of the file.

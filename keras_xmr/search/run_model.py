@@ -336,8 +336,8 @@ def _tensors(embedding: Arrays) -> dict[str, Any]:
 def is_independent(config: Config) -> bool:
     """Returns whether the weights of the matcher are independent of the rest of the model.
 
-    Those of matchers of tokens have shapes of the towers, others share variables of losses, and
-    matchers of plugins may do either.
+    Weights of matchers of tokens have shapes of the towers, other matchers share variables of
+    losses, and matchers of plugins may do either.
     """
     options = config.model
     return (
@@ -360,5 +360,5 @@ class _Holder(keras.Model):
         self.built = True
 
     def load_own_variables(self, store: Any) -> None:
-        """Ignores them: those of a `Retriever` are notes of its training."""
+        """Ignores the variables of a `Retriever`, which are notes of its training."""
         del store

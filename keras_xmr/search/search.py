@@ -99,7 +99,7 @@ class Searcher:
         """Loads the model, and answers a query, so that the next one is fast.
 
         Raises:
-            UserError: If the run is missing, or its model is not that of the index.
+            UserError: If the run is missing, or its model did not make the index.
         """
         if len(self.index):
             self.search(Query(texts=("a photo",)), count=1)

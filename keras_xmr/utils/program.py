@@ -21,7 +21,7 @@ def program() -> str:
     """Returns the start of the command line: `keras-xmr`, `python main.py` or `python -m
     keras_xmr`.
 
-    It is that of this process, so that it works again in the same folder; in other processes, such
+    It is as for this process, so that it works again in the same folder; in other processes, such
     as a notebook, it is the installed command.
     """
     started, script = sys.orig_argv, Path(sys.argv[0])

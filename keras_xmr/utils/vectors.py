@@ -10,7 +10,7 @@ import numpy as np
 
 def unit_rows(vectors: np.ndarray) -> np.ndarray:
     """Scales vectors (..., D) of any magnitude to unit length; vectors of zeros stay."""
-    # Squares of large numbers would overflow, and those of small ones vanish.
+    # Squares of large numbers would overflow, and squares of small ones vanish.
     largest = np.abs(vectors).max(axis=-1, keepdims=True, initial=0)
     vectors = vectors / np.where(largest > 0, largest, 1)
     norms = np.linalg.norm(vectors, axis=-1, keepdims=True)

@@ -78,7 +78,7 @@ class Preset:
         """Returns the backbone, in the precision that is set.
 
         Args:
-            weights: "preset" loads those of the preset, a path those of a file; None starts at
+            weights: "preset" loads the weights of the preset, a path loads a file; None starts at
                 random, and reads only the architecture.
 
         Raises:
@@ -102,7 +102,7 @@ class Preset:
         space, or None.
 
         Args:
-            weights: Those of the whole backbone; see `backbone`.
+            weights: The weights of the whole backbone; see `backbone`.
 
         Raises:
             EncoderError: If it cannot be loaded, or is not a backbone for this side.

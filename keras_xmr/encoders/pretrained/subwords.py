@@ -30,7 +30,7 @@ _PUNCTUATION = r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~]"""
 class SubwordTokenizer(Tokenizer):
     """A tokenizer of KerasHub: WordPiece, byte-pair encoding or SentencePiece.
 
-    Its operations are those of TensorFlow Text, in every place: a process that runs an exported
+    It consists of operations of TensorFlow Text, in every place: a process that runs an exported
     model has to `import tensorflow_text`. Captions are padded with -1, since 0 can be a token.
 
     Args:

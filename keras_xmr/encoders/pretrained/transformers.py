@@ -1,6 +1,6 @@
 """CLIP and SigLIP in the files of `transformers`, as the backbones that KerasHub has of them.
 
-KerasHub converts files of other models itself. The names of tensors are those of `CLIPModel` and
+KerasHub converts files of other models itself. Tensors have the names of `CLIPModel` and
 `SiglipModel`; SigLIP 2 of fixed resolutions is a `SiglipModel` with the tokenizer of Gemma.
 """
 

@@ -25,7 +25,7 @@ def take_all(network: Any, tensors: dict[str, np.ndarray], parts: Mapping[str, s
 
     Args:
         network: The network, which has been built.
-        tensors: Tensors by name; loses those of the parts.
+        tensors: Tensors by name; loses the tensors of the parts.
         parts: The path of each variable or layer in the network, by its name among the tensors.
 
     Raises:

@@ -30,10 +30,10 @@ class Row:
         paper: The paper.
         item: Section, formula, table or figure.
         config: Patterns of names of configs; a pattern after `!` excludes. A config has its own
-            name and those of all files that it includes. Empty for what no config chooses.
+            name and of all files that it includes. Empty for what no config chooses.
         when: Conditions on keys of a config, all of which must hold: `key=value|value`,
-            `key!=value`, `key` (the section is there) or `!key`. The value `default` is that of a
-            missing key. Parts of a list, such as losses, are named in keys.
+            `key!=value`, `key` (the section is there) or `!key`. The value `default` is the value
+            of a missing key. Parts of a list, such as losses, are named in keys.
         code: Names of classes and functions.
         verdict: One of `VERDICTS`; `option` is an option of a config.
         words: What deviates, or why; `{key}` stands for the value of a key.

@@ -136,7 +136,7 @@ def config_name(path: Path) -> str:
 
 
 def config_title(path: Path) -> str:
-    """Returns the title of a config: its first line, or that of a row of a grid."""
+    """Returns the title of a config: its first line, or the first line of a row of a grid."""
     file, row = split_row(path)
     if row:
         return grid_titles(file)[row]
@@ -267,7 +267,7 @@ def use_plugins(names: Sequence[str]) -> None:
     Raises:
         PluginError: If one cannot be imported, or has a part that cannot be used.
     """
-    import_parts()  # First those of the project, with which the command line loads TensorFlow.
+    import_parts()  # First the project's, with which the command line loads TensorFlow.
     new = add_plugins(names)
     try:
         import_parts()

@@ -160,7 +160,7 @@ def _start(config: Config) -> Iterator[Mistake]:
         return
     if config.train.initial_weights is not None:
         yield (
-            "train.initial_weights: the weights of a run would be replaced by those of CCA; write "
+            "train.initial_weights: the weights of a run would be replaced by CCA; write "
             "train.start: random"
         )
     for side, tower in config.model.towers.items():

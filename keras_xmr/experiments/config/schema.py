@@ -303,7 +303,7 @@ class RelevanceOptions(Section):
     the released code of DAA trains with."""
 
     references: Literal["image", "class"] = "image"
-    """References of an image: the captions that were written for it, or those of all images of its
+    """References of an image: the captions that were written for it, or for all images of its
     class, for data sets whose labels are classes (Li et al. 2022 on CUB Captions)."""
 
     train_measure: RelevanceMeasure | None = None

@@ -341,7 +341,7 @@ def assign_yaml(draft: Draft, key: Key, text: str, place: str) -> None:
 
 
 def key_parts(name: str) -> Key:
-    """Returns the parts of a dotted key; those of digits count the items of a list."""
+    """Returns the parts of a dotted key; digits count the items of a list."""
     parts = name.split(".")
     return tuple(int(p) if p.isascii() and p.isdigit() and len(p) < 10 else p for p in parts)
 

@@ -54,7 +54,7 @@ _MOST = 100_000
 
 
 Vectors = tuple[np.ndarray, np.ndarray]
-"""Those of images (N, F) and of captions (M, G)."""
+"""Vectors of images (N, F) and of captions (M, G)."""
 
 
 def add_baselines(evaluation: Evaluation, records: Records, config: Config) -> None:
@@ -64,7 +64,7 @@ def add_baselines(evaluation: Evaluation, records: Records, config: Config) -> N
     each other as they were published.
 
     *Linear*: regularised CCA, in closed form. Features are averaged over the places of an image and
-    the words of a caption; where those of images are never negative, square roots are taken
+    the words of a caption; where features of images are never negative, square roots are taken
     (Arandjelovic and Zisserman 2012). Ridges, exponent and number of directions are the best on the
     validation split, if there is one. Where the model scales cosines locally (CSLS, Conneau et al.
     2018, section 2.3), so does a second row.

@@ -33,7 +33,7 @@ def plausible_match_by_zeta(
         zetas: The zetas.
 
     Returns:
-        For "i2t" and "t2i" a value per zeta, and for "i2t chance" and "t2i chance" that of a
+        For "i2t" and "t2i" a value per zeta, and for "i2t chance" and "t2i chance" the value of a
         random order.
     """
     images = truth.label_vectors()

@@ -111,7 +111,7 @@ def embed_split(
 
     Args:
         model: The model.
-        records: The split. Features that it has in place of images or captions are those of the
+        records: The split. Features that it has in place of images or captions come from the
             model's encoders.
         tokenizer: Makes word ids of the captions.
         config: The config of the run.

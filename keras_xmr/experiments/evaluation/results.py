@@ -100,8 +100,8 @@ class Evaluation:
         split: The split.
         images: Number of images.
         captions: Number of captions.
-        matchers: The results per matcher; that of the training comes first.
-        embedded: The embeddings; empty if the scores are not those of one model.
+        matchers: The results per matcher; the trained one comes first.
+        embedded: The embeddings; empty if several models made the scores.
         ground_truth: The ground truth of the split.
         uncertainty_bins: For "image" and "caption" queries, recall at 1 in bins of uncertainty.
         uncertainty_of_truth: Rank correlation between the uncertainty of a caption and the number
@@ -158,7 +158,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def add_relevance(truth: GroundTruth, options: RelevanceOptions) -> None:
-    """Adds the relevance of ASP, and that of the evaluators which were released with it."""
+    """Adds the relevance of ASP, and the relevance of the evaluators released with it."""
     owners = reference_groups(options.references, truth.labels, len(truth.image_ids))
 
     def relevance(measure: RelevanceMeasure) -> np.ndarray:

@@ -194,7 +194,7 @@ def is_run(path: Path) -> bool:
 def read_run(path: Path, image_ids: Sequence[str], caption_ids: Sequence[str]) -> np.ndarray:
     """Reads a run file as a score matrix.
 
-    Queries are images or captions, as in the first line. The order is that of the scores, as in
+    Queries are images or captions, as in the first line. Scores give the order, as in
     trec_eval; ranks are not read.
 
     Args:
@@ -244,7 +244,7 @@ def write_run(
 
     Args:
         path: The file.
-        scores: Scores (queries, documents), larger is better; those of minus infinity are left
+        scores: Scores (queries, documents), larger is better; minus infinity is left
             out.
         query_ids: The id of each row.
         document_ids: The id of each column.

@@ -95,7 +95,7 @@ def score_tiles(
 @lru_cache(maxsize=8)
 def _scorer(matcher: Matcher, query: Side | None) -> Callable[..., tf.Tensor]:
     """Returns the graph that scores a tile: one per matcher, since each is traced again."""
-    # Of a partial, TensorFlow counts the tracings for itself: those of several matchers are not
+    # Of a partial, TensorFlow counts the tracings for itself: tracings of several matchers are not
     # one function that is traced too often.
     return tf.function(partial(_score_tile, matcher, query), reduce_retracing=True, autograph=False)
 

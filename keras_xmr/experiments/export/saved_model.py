@@ -43,7 +43,7 @@ def check_equal(what: str, name: str, expected: np.ndarray, exported: np.ndarray
         what: The exported part, for the message.
         name: Name of the tensor.
         expected: The tensor of the model.
-        exported: That of the exported model.
+        exported: The output of the exported model.
 
     Raises:
         ExportError: If they differ by more than rounding.

@@ -230,7 +230,7 @@ def embedding_lines(results: Results) -> list[str]:
 _QUERIES = {"image_to_text": "image", "text_to_image": "caption"}
 
 _IMAGES = 1_000
-"""Images of the smallest test split of the papers, that of Flickr30K; COCO's folds have as many."""
+"""Images of the smallest test split of the papers, Flickr30K; COCO's folds have as many."""
 
 
 def reported_tables(results: Results, fidelity: str | None = None) -> list[Table]:

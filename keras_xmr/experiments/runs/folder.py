@@ -485,7 +485,7 @@ class RunFolder:
         return all(path.exists() and path.stat().st_mtime_ns >= begin for path in files)
 
     def _changes(self, config: Config, free: tuple[str, ...]) -> list[str]:
-        """Returns how the config differs from that of the folder, if there is one."""
+        """Returns how the config differs from the config in the folder, if there is one."""
         if not self.config.exists():
             return []
         old, why = None, "it holds no config"
@@ -539,7 +539,7 @@ def load_run(folder: Path, overrides: Sequence[str] = ()) -> Config:
         overrides: Changes, as `load_config` takes them.
 
     Raises:
-        ConfigError: If the folder is not that of a run.
+        ConfigError: If the folder has no run.
     """
     folder = folder if folder.name else folder.absolute()
     path = folder / "config.yaml"

@@ -106,7 +106,7 @@ def features_for_training(encoder: ImageEncoder | CaptionEncoder, records: Recor
         records: The records.
 
     Returns:
-        What opens those of a split, as `encoder.write` returns it.
+        Opens the features of a split, as `encoder.write` returns it.
 
     Raises:
         EncoderError: If features are not the same at every step.
@@ -230,7 +230,7 @@ class ImageEncoder(_FrozenEncoder):
         return tf.cast(run_images(self._encoder, pixels, training), tf.float32)
 
     def write(self, records: Records, splits: Sequence[Split]) -> Any:
-        """Computes the missing features of some splits; returns what opens those of a split."""
+        """Computes the missing features of some splits; returns a function that opens a split."""
         records, size = records.without_features(), self.config.evaluation.batch_size
         parts = [records.split(split) for split in splits]
         store = self.store()
@@ -307,7 +307,7 @@ class CaptionEncoder(_FrozenEncoder):
         self._check_constant(self.encode(ids)[0], self.encode(ids, training=True)[0])
 
     def write(self, records: Records, splits: Sequence[Split]) -> Any:
-        """Computes the missing features of some splits; returns what opens those of a split."""
+        """Computes the missing features of some splits; returns a function that opens a split."""
         _LOGGER.info("caption features: %s", self.folder)
         texts = [text for split in splits for text in records.split(split).texts]
         keys = text_keys(texts)

@@ -160,7 +160,7 @@ class Validation(StepCallback):
 
 @dataclass(eq=False)
 class EpochMeans(StepCallback):
-    """Makes the logs of an epoch that was interrupted those of all its steps.
+    """Completes the logs of an epoch that was interrupted, so that they are of all its steps.
 
     Args:
         checkpoints: Hold the means of the steps before the interruption.

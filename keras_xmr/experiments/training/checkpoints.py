@@ -163,7 +163,7 @@ class Checkpoints:
         self._newest = self._write(f"ckpt-{step}", lambda _: self._manager.save(step))
 
     def save_best(self) -> None:
-        """Saves the weights of the model as those of `progress.best_step`.
+        """Saves the weights of the model as the weights of `progress.best_step`.
 
         Raises:
             CheckpointError: If they cannot be written.
@@ -289,7 +289,7 @@ def _paths(folder: Path) -> list[str]:
 
 
 def _remove(checkpoint: str) -> None:
-    """Removes all files of a checkpoint, also those of an interrupted writing."""
+    """Removes all files of a checkpoint, also of an interrupted writing."""
     path = Path(checkpoint)
     for part in path.parent.glob(f"{path.name}[._]*"):
         shutil.rmtree(part, ignore_errors=True) if part.is_dir() else part.unlink()

@@ -200,7 +200,7 @@ class Distribution:
         return self.strategy.distribute_datasets_from_function(lambda context: batches)
 
     def _summed(self, values: Sequence[Any], *, of_chief: bool = False) -> list[tf.Tensor]:
-        """Returns the sums of numbers over all devices, or those of the first device of the
+        """Returns the sums of numbers over all devices, or over the first device of the
         chief.
         """
         tensors = [tf.convert_to_tensor(value) for value in values]
@@ -215,7 +215,7 @@ class Distribution:
             context = tf.distribute.get_replica_context()
             counts = not of_chief or tf.equal(context.replica_id_in_sync_group, 0)
             masked = [tf.where(counts, tensor, tf.zeros_like(tensor)) for tensor in tensors]
-            # One by one: those of a list would have to be of one dtype.
+            # One by one: a list would have to be of one dtype.
             return [context.all_reduce(tf.distribute.ReduceOp.SUM, tensor) for tensor in masked]
 
         return self.strategy.run(sum_on_replica, (tensors,))

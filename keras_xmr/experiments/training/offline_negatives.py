@@ -78,7 +78,7 @@ def hardest(
 ) -> np.ndarray:
     """Finds the candidates of each query that score highest and are not annotated as a match.
 
-    Memory is that of one tile and of the result.
+    Memory holds one tile and the result.
 
     Args:
         scores: Scores (N, M) of all images and captions.

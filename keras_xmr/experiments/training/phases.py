@@ -112,7 +112,7 @@ def never_trained(model: Retriever, phases: Sequence[PhaseOptions]) -> list[kera
 def learning_rate_factors(
     model: Retriever, phase: PhaseOptions
 ) -> list[tuple[keras.Variable, float]]:
-    """Variables with a learning rate other than that of the phase, and its factor.
+    """Variables with another learning rate than the phase, and its factor.
 
     Where a part is within another, the inner one comes later, and takes precedence.
     """

@@ -92,7 +92,7 @@ class Adapter(Pooling):
 
     As CLIP-Adapter (Gao et al. 2024), but with GELU, and with a weight of 1 for both parts.
     A model with it is validated before its first step, too: where training makes it no better, its
-    best weights are those of the pretrained tower as it is.
+    best weights are the pretrained tower as it is.
 
     Args:
         dimension: D, which is the width of the features.

@@ -32,9 +32,9 @@ class Projection(Pooling):
 
     Maps in closed form are better on a few hundred photos, and maps trained with dropout on
     thousands. With `closed_form`, the first numbers of the vector are
-    those of CCA, which training neither changes nor sees, and the others are learned. Each part is
-    on the unit sphere, so the cosine of two vectors is the weighted mean of the cosines of both
-    parts; the weight is chosen on the validation split.
+    the projection by CCA, which training neither changes nor sees, and the others are learned. Each
+    part is on the unit sphere, so the cosine of two vectors is the weighted mean of the cosines of
+    both parts; the weight is chosen on the validation split.
 
     With `local_scaling`, cosines are corrected for hubs (CSLS), by training items of the other
     side; see `LocalScaling`. The validation split decides whether this helps; without one, cosines

@@ -23,7 +23,7 @@ class GRU(Pooling):
     Args:
         dimension: D.
         batch_norm: Whether the state is batch-normalised, as the released code of Li et al. 2019
-            does on Flickr30K, and that of Bleeker and de Rijke 2022 everywhere.
+            does on Flickr30K, and the code of Bleeker and de Rijke 2022 everywhere.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 

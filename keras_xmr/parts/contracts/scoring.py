@@ -21,7 +21,7 @@ from keras_xmr.parts.contracts.setting import (
 from keras_xmr.parts.registry import Choice, components
 
 Pair = tuple[str, str]
-"""The kind of the image embedding, and that of the caption embedding."""
+"""The kinds of the image embedding and of the caption embedding."""
 
 
 def _pairs(kinds: tuple[Any, ...]) -> tuple[Pair, ...]:
@@ -246,7 +246,7 @@ class LossContract(_Reader):
         if mismatch.about == "scores":
             names = names_of("matcher", lambda other: other.log_odds)
             return (
-                f"{begin}, and those of {setting.matcher.name!r} are not; such matchers are: "
+                f"{begin}, and the scores of {setting.matcher.name!r} are not; such matchers are: "
                 f"{', '.join(names)}"
             )
         sides, known = self._searched_sides(), components("head").items()

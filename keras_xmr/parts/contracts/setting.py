@@ -69,7 +69,7 @@ class Setting:
         source: The name of the data source.
         holds: What the source holds, "images" or "regions".
         sampler: The sampler of batches.
-        start: How the weights begin without those of a run.
+        start: How the weights begin, unless from a run.
         continues: Whether training begins with the weights of a run.
         frozen: What each phase of the training freezes.
         in_chunks: Whether a batch is embedded in chunks.

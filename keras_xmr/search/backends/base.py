@@ -130,7 +130,7 @@ class Backend(abc.ABC):
             vectors: Float32 (N, K, D).
 
         Raises:
-            BackendError: If the shape differs from that of the other items, an id is not new, or
+            BackendError: If the shape differs from the other items, an id is not new, or
                 a number is not finite.
         """
         if vectors.shape[1:] != self.shape:
@@ -143,7 +143,7 @@ class Backend(abc.ABC):
             raise BackendError("a vector has a number that is not finite in float32")
         if len(np.unique(ids)) != len(ids) or np.isin(ids, self._ids).any():
             raise BackendError(
-                "duplicate id: every item needs a new id, also other than those of removed items"
+                "duplicate id: every item needs a new id, which no removed item had either"
             )
         if not len(ids):
             return

@@ -29,7 +29,7 @@ _FEW = 20_000
 class _Faiss(Backend):
     """Base class of the backends of faiss: rows of items, and files.
 
-    Rows stay in faiss: those of removed items are ignored, and `save` rebuilds the index once they
+    Rows stay in faiss: rows of removed items are ignored, and `save` rebuilds the index once they
     are half of all rows.
     """
 
@@ -38,7 +38,7 @@ class _Faiss(Backend):
 
     def __init__(self, folder: Path, shape: tuple[int, ...], **options: Any) -> None:
         super().__init__(folder, shape, **options)
-        # Those of searches without a filter: making them takes a tenth of a search.
+        # For searches without a filter: making them takes a tenth of a search.
         self._plain: dict[tuple[int, ...], Any] = {}
 
     def _make(self, vectors: np.ndarray, count: int) -> Any:
@@ -46,7 +46,7 @@ class _Faiss(Backend):
         raise NotImplementedError
 
     def _parameters(self, selector: Any, wanted: int) -> Any:
-        """Returns the parameters of a search for `wanted` rows among those of a selector."""
+        """Returns the parameters of a search for `wanted` rows that a selector selects."""
         raise NotImplementedError
 
     def restore(self, content: Mapping[str, Any], writing: bool) -> None:
@@ -183,7 +183,7 @@ class HNSW(_Faiss):
 class IVFPQ(_Faiss):
     """Vectors in cells, compressed to a few bytes: IVF-PQ (Jegou et al. 2011).
 
-    Scores are those of the compressed vectors: a search requests more than it needs, and scores
+    Compressed vectors are scored: a search requests more than it needs, and scores
     them again.
 
     Options:

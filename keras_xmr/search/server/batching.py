@@ -76,7 +76,7 @@ class Batcher:
         self._thread.shutdown()
 
     def _work(self) -> None:
-        """Embeds the next requests; those of this call may have been in an earlier batch."""
+        """Embeds the next requests; the own ones may have been in an earlier batch."""
         batch: list[_Request] = []
         size = 0
         with self._lock:

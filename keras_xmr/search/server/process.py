@@ -288,7 +288,7 @@ def serve(
         watch: Whether the index is updated when its folder of photos changes.
 
     Raises:
-        UserError: If the port is not available, or the model is not that of the index.
+        UserError: If the port is not available, or the model did not make the index.
     """
     with TerminationNotice(), listen(host, port) as listener:
         server = _Server(

@@ -312,7 +312,7 @@ _SIZES = (1, 2, 4, 8, 16, 32)
 
 
 class ServerMetrics:
-    """The metrics of one server; those of several in one process are separate.
+    """The metrics of one server; several servers of one process count separately.
 
     Attributes:
         registry: All metrics.

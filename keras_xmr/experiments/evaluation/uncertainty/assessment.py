@@ -110,8 +110,8 @@ class RiskCoverage:
         risk: The share of wrong answers among these (queries,).
         best: The same in the order of an oracle, which puts wrong answers last.
         area: Mean of `risk`: AURC (Geifman and El-Yaniv 2017).
-        best_area: That of the oracle.
-        random_area: That of a random order: the share of wrong answers among all.
+        best_area: The area of the oracle.
+        random_area: The area of a random order: the share of wrong answers among all.
     """
 
     coverage: np.ndarray

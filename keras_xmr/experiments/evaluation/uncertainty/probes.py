@@ -25,7 +25,7 @@ Embed = Callable[[Any], Mapping[str, np.ndarray]]
 
 @dataclass(frozen=True, eq=False)
 class Occlusion:
-    """Sigma of items with parts removed, as a multiple of that of the same items unchanged.
+    """Sigma of items with parts removed, as a multiple of sigma of the same items unchanged.
 
     Attributes:
         shares: The share of each item that was removed.
@@ -144,10 +144,10 @@ def mix_images(
         whole: The embeddings of the unchanged images, if known.
 
     Returns:
-        By a name of `PAIRS`, the divergences of Gaussians from those of mixed and of erased images:
-        KL(inner, outer) of each pair of images, the mean over the dimensions, in nats. It is 0 of
-        the same Gaussian, and small where the outer one has room for the inner one. None for a
-        model without sigma, or for fewer than 6 images.
+        By a name of `PAIRS`, the divergences of Gaussians from Gaussians of mixed and erased
+        images: KL(inner, outer) of each pair of images, the mean over the dimensions, in nats. It
+        is 0 of the same Gaussian, and small where the outer one has room for the inner one. None
+        for a model without sigma, or for fewer than 6 images.
     """
     count = len(pixels) // 2
     first, second = pixels[: 2 * count : 2], pixels[1 : 2 * count : 2]

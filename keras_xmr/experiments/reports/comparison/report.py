@@ -207,7 +207,7 @@ class Comparison:
 
 
 def _rows(methods: Methods) -> Iterator[Results]:
-    """Yields the results of the model of each run, and those of chance of the first run."""
+    """Yields the results of the model of each run, and of chance of the first run."""
     for method, runs in methods.items():
         for run in runs:
             key = {"method": method, "seed": run.seed}

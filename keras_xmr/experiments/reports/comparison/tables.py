@@ -64,7 +64,7 @@ class MethodsTable:
     """Comparable figures of methods: one kind of judgements, one re-ranker.
 
     Attributes:
-        results: The figures of each run, without those of chance.
+        results: The figures of each run, without chance.
         by_chance: The figures of a random ranking; empty if they are not known.
         titles: The title of each method, with its fidelity.
         is_own: Whether every method is scored with the matcher of its training.
@@ -101,7 +101,7 @@ class MethodsTable:
         """Returns the title of the table."""
         title = f"{split}, {self.kind}"
         if not self.is_own:
-            title += ", other matchers than that of the training"
+            title += ", other matchers than in training"
         reranker = self.results[0].reranker
         return reranked_title(title, reranker) if reranker else title
 
