@@ -36,7 +36,7 @@ def update(config: Config, index: Path | None = None, chooses_again: bool = Fals
 
     Args:
         config: The config of the run.
-        index: The folder of its index, which may be missing; default `index` in that of the run.
+        index: The folder of its index, which may be missing; by default `index` in the run's.
         chooses_again: Whether all is chosen again, on the validation split of now.
 
     Returns:
@@ -111,7 +111,7 @@ def _write_records(config: Config, new: Config) -> None:
     shutil.rmtree(new.output, ignore_errors=True)
     new.output.mkdir(parents=True)
     with locked(data.records):
-        # Features are those of the content of photos and captions, most of which are as before.
+        # Features belong to the content of photos and captions, most of which are as before.
         if (features := data.records / FEATURES).exists():
             os.replace(features, fresh / FEATURES)
         shutil.rmtree(data.records)

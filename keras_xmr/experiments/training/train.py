@@ -112,7 +112,7 @@ def train(
         records: The records.
         tokenizer: Makes word ids of the captions.
         distribution: The devices and workers that train it; all workers must call this.
-        more_callbacks: Called after those of the training itself, on every worker.
+        more_callbacks: Called after the callbacks of the training itself, on every worker.
         on_closed_form: Called with the model whose closed form is finished, on the chief.
 
     Returns:
@@ -405,7 +405,7 @@ class _Trainer:
     def _take_features(self) -> None:
         """Gives the records the features that the model is called on in this phase.
 
-        Not before the weights of the encoders are those of the checkpoint.
+        Not before the encoders have the weights of the checkpoint.
         """
         model, read = self.model, (self.whole_records.folder, self.config)
         encoders: dict[str, Any] = {}
