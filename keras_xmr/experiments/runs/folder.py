@@ -397,7 +397,7 @@ class RunFolder:
         kept = self.summary().exported
         if path.name.endswith(".weights.h5") and kept is not None and self.model.is_file():
             raise UserError(
-                f"{path} {wrong}, and {self.model.name} has the weights of {kept}: those of "
+                f"{path} {wrong}, and {self.model.name} has the weights of {kept}, by "
                 "`export.weights`, as it was when the run was exported. Set it back; "
                 "export.keep_training_files keeps both kinds of weights of a later training"
             )

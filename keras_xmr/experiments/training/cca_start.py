@@ -67,7 +67,7 @@ def start_from_cca(
         records: The records; features in place of images or captions are taken where they are.
         tokenizer: Makes word ids of the captions.
         config: The config of the run.
-        options: The options to try, in place of those of the config.
+        options: The options to try, in place of the config's.
         grades: Human judgements of pairs: the weight of a pair that somebody judged is its grade.
 
     Returns:
