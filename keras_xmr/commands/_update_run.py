@@ -20,7 +20,7 @@ from keras_xmr.search.run_model import RunModel
 from keras_xmr.utils.files import locked
 
 _LOGGER = logging.getLogger(__name__)
-_OUTDATED = ("onnx", "relevance")
+_OUTDATED = ("onnx", "relevance", "checkpoints", "best.weights.h5", "last.weights.h5")
 _STAGES = ("update", "ready", "moving")
 
 
@@ -60,11 +60,12 @@ def update(config: Config, index: Path | None = None, chooses_again: bool = Fals
             choices = RunFolder(config).summary().choices
             if choices is not None and not chooses_again:
                 RunFolder(new).keep_choices(choices)
-            Experiment(new).train()
+            trained = Experiment(new)
+            trained.train()
             # Most of the time of an evaluation goes to damaged items, for the uncertainty report.
             options = new.evaluation.model_copy(update={"report_card": False})
-            Experiment(new.model_copy(update={"evaluation": options})).evaluate(is_brief=True)
-            Experiment(new).export()
+            trained.with_evaluation(options).evaluate(is_brief=True)
+            trained.export()
             RunFolder(new).choices.unlink(missing_ok=True)
             os.replace(new.output, ready)
         else:
@@ -90,8 +91,11 @@ def update(config: Config, index: Path | None = None, chooses_again: bool = Fals
 def _replace_run(source: Path, config: Config) -> None:
     """Replaces the content of a run."""
     with locked(config.folder):
-        for name in _OUTDATED:
-            shutil.rmtree(config.folder / name, ignore_errors=True)
+        for path in (config.folder / name for name in _OUTDATED):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
         for path in source.iterdir():
             if (old := config.folder / path.name).is_dir():
                 shutil.rmtree(old)
@@ -123,9 +127,18 @@ def _update_index(run: Path, path: Path, fresh: Path) -> Report:
     model, old = RunModel(run), PhotoIndex.open(path)
     backend, tags, calibrate = old.backend, old.content["tags"], old.answer_sets is not None
     uri = old.vectors.options.get("uri", "") if len(old) else ""
+    before = {photo.path: photo.sha256 for photo in old.photos()}
     old.close()
     if old.fingerprint == model.fingerprint:
         return build_index(model, old.root, path, backend, tags, calibrate)
     report = build_index(model, old.root, fresh, backend, tags, calibrate, uri, replaced=old)
     report.path = path
+    # Each photo is new in an index of another model; counted are those that the old one lacks.
+    built = PhotoIndex.open(fresh)
+    now = {photo.path: photo.sha256 for photo in built.photos()}
+    built.close()
+    report.added = len(now.keys() - before.keys())
+    report.removed = len(before.keys() - now.keys())
+    report.changed = sum(now[path] != before[path] for path in now.keys() & before.keys())
+    report.kept = len(now) - report.added - report.changed
     return report

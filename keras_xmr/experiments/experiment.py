@@ -28,7 +28,7 @@ from keras_xmr.experiments.build import (
 )
 from keras_xmr.experiments.config.loader import find_config, load_config, override
 from keras_xmr.experiments.config.model_facts import is_as_published, why_not_indexed
-from keras_xmr.experiments.config.schema import Config
+from keras_xmr.experiments.config.schema import Config, EvaluationOptions
 from keras_xmr.experiments.evaluation.advice import (
     advice,
     advice_before_training,
@@ -256,6 +256,18 @@ class Experiment:
                 self.prepare()
             for text in self._evaluations(is_brief):
                 print_paragraphs(text)
+
+    def with_evaluation(self, options: EvaluationOptions) -> Experiment:
+        """Returns an experiment with other options of the evaluation, and the model of this one.
+
+        Args:
+            options: The options.
+        """
+        other = type(self)(self.config.model_copy(update={"evaluation": options}))
+        for name in ("records", "tokenizer", "retriever"):
+            if name in self.__dict__:
+                setattr(other, name, self.__dict__[name])
+        return other
 
     def _evaluations(self, is_brief: bool = False) -> Iterator[str]:
         """Evaluates the trained model, writes reports, and yields a text per split to print."""

@@ -66,7 +66,7 @@ class PhotoIndex:
         self.path = path
         self.content = content
         self.root = Path(content["root"])
-        self.run = Path(content["run"])
+        self.run = _run_of(path, Path(content["run"]))
         self.fingerprint: str = content["fingerprint"]
         self.matcher: str = content["matcher"]
         self.kind: str = content["kind"]
@@ -327,3 +327,19 @@ def _naming_damage(path: Path, action: str) -> Iterator[None]:
         raise UserError(
             f"{path} is damaged ({error}); run `index` again, which {action} again"
         ) from None
+
+
+def _run_of(path: Path, built_by: Path) -> Path:
+    """Returns the run of an index: the folder around it, where that is a copy of the run.
+
+    Args:
+        path: The folder of the index.
+        built_by: The run that it was built by.
+    """
+    around = path.absolute().parent
+    is_run = around.name == built_by.name and (around / "config.yaml").exists()
+    return around if is_run and not _are_same(around, built_by) else built_by
+
+
+def _are_same(first: Path, second: Path) -> bool:
+    return second.exists() and first.samefile(second)

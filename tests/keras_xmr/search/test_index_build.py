@@ -459,3 +459,20 @@ def test_other_backends_are_brought_up_to_date(backend, library, root):
 def test_only_milvus_asks_a_server(root):
     with pytest.raises(UserError, match=r"faiss_hnsw uses no server: use --uri with --backend"):
         built(root, backend="faiss_hnsw", uri="http://localhost:19530")
+
+
+def test_an_index_in_a_copied_run_is_of_the_copy(root, tmp_path):
+    stub = StubEmbedder()
+    run = tmp_path / stub.folder.path.name
+    (run / "index").parent.mkdir()
+    build_index(stub, root, run / "index")
+    built_by = stub.folder.path.absolute()
+    assert PhotoIndex.open(run / "index").run == built_by, "no run is around it"
+    (run / "config.yaml").touch()
+    copy = tmp_path / "elsewhere" / run.name
+    shutil.copytree(run, copy)
+    for folder in (run, copy):
+        assert PhotoIndex.open(folder / "index").run == folder
+    other = tmp_path / "another_run"
+    shutil.copytree(run, other)
+    assert PhotoIndex.open(other / "index").run == built_by

@@ -112,6 +112,7 @@ def test_changed_captions_are_trained_with_and_indexed(made, capsys, caplog):
     kept.parent.mkdir(parents=True)
     kept.touch()
     add_photo(config)
+    (config.folder / "best.weights.h5").touch()  # Of a run that keeps files of its training.
     fingerprint["model"] = "new"
     with caplog.at_level("INFO"):
         command.run(type("Arguments", (), {"run": config.folder, "index": None, "choose": False}))
@@ -125,11 +126,12 @@ def test_changed_captions_are_trained_with_and_indexed(made, capsys, caplog):
     assert (len(index), index.fingerprint, index.run.name) == (25, "new", "stub_run")
     assert (config.folder / "index" / "judgements.csv").exists(), "what is not of the index stays"
     assert (config.folder / "audit").is_dir()
+    assert not (config.folder / "best.weights.h5").exists(), "they are of the former model"
     assert load_run(config.folder).folder == config.folder
     assert not list(config.folder.parent.glob(".*"))
     assert not list(config.data.records.parent.glob(".*-update"))
     out = capsys.readouterr().out
-    assert f"25 photos (25 new) in {config.folder / 'index'}" in out
+    assert f"25 photos (1 new) in {config.folder / 'index'}" in out
     steps.done.clear()
     assert update(config).kept == 25
     assert steps.done == []
