@@ -262,3 +262,17 @@ def _backward(
     of_initial += longer(carried, of_initial)
     of_recurrent = tf.matmul(before, product, transpose_a=True)
     return of_inputs, of_initial, of_recurrent, tf.reduce_sum(product, axis=0)
+
+
+def gather_items(tensor: Tensor) -> Tensor:
+    """Concatenates tensors (n, ...) of all replicas; gradients flow back, summed over replicas."""
+    context = tf.distribute.get_replica_context()
+    if num_replicas() == 1:
+        return tensor
+    gathered = context.all_gather(tf.identity(tensor), axis=0)
+    return tf.ensure_shape(gathered, [num_replicas() * tensor.shape[0], *tensor.shape[1:]])
+
+
+def items_before(items: int) -> Tensor:
+    """Returns the number of items of the replicas before this one, which have as many each."""
+    return items * tf.distribute.get_replica_context().replica_id_in_sync_group

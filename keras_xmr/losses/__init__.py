@@ -3,6 +3,7 @@
 from keras_xmr.losses.base import Loss, Relations
 from keras_xmr.losses.captioning import Captioning
 from keras_xmr.losses.cross_entropy import NTXent, SupervisedContrastive
+from keras_xmr.losses.gather import gather
 from keras_xmr.losses.msrm import HypergraphContrastive, MahalanobisContrastive
 from keras_xmr.losses.pcme import KLDivergence, SoftContrastive, Uniformity
 from keras_xmr.losses.pcmepp import ProbabilisticMatching
@@ -34,4 +35,5 @@ __all__ = [
     "Triplet",
     "Uniformity",
     "VarianceAwareWeighting",
+    "gather",
 ]

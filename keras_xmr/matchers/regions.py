@@ -234,6 +234,8 @@ class SGR(_Similarity):
             for step in range(steps)
             for name in ("query", "key", "graph")
         ]
+        for layer in self.step_layers[1::3]:  # Softmax cancels what the bias of a key adds.
+            layer.bias.trainable = False
 
     def pair_weights(self) -> Weights:
         return super().pair_weights() | {

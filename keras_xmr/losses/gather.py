@@ -1,0 +1,94 @@
+"""Embeddings of all processes, devices or replicas as one batch, for losses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_xmr.embeddings import Tensor
+from keras_xmr.embeddings.validation import as_embedding, items
+from keras_xmr.judgements import check_image_ids
+from keras_xmr.layers.backend import backend, is_concrete
+from keras_xmr.utils.errors import ArgumentError
+
+
+def gather(
+    images: Any,
+    captions: Any,
+    image_ids: Any = None,
+    *,
+    axis_name: str | None = None,
+    group: Any = None,
+) -> tuple[Any, Any, Tensor]:
+    """Makes one batch of the embeddings of all processes, so that all items are negatives.
+
+    `loss(*gather(images, captions, image_ids))` is the loss of the whole batch in each process. Its
+    gradient flows to the process of each embedding, summed over the processes; so gradients of
+    weights that are averaged over processes, as DistributedDataParallel and `jax.lax.pmean` do,
+    equal one process on the whole batch. With TensorFlow, where optimizers sum over replicas,
+    divide the loss by the number of replicas.
+
+    Args:
+        images: Embeddings of the images of this process: a tensor (n, D) or a dict of tensors. With
+            JAX and TensorFlow each process has as many, and equally long tokens.
+        captions: Embeddings of its captions, m.
+        image_ids: The row of each caption's image in this process, int (m,); None if n == m and
+            caption i is of image i. An image in two processes counts as two images.
+        axis_name: With JAX, the axis of `jax.pmap` or `jax.shard_map`; required there.
+        group: With PyTorch, the process group; by default all processes.
+
+    Returns:
+        Embeddings of N images and of M captions, and int32 (M,): the row of each caption's image
+        among the N. Without further processes, those that were given.
+
+    Raises:
+        ArgumentError: If `image_ids` do not fit, or `axis_name` is missing or superfluous.
+    """
+    sides = [as_embedding(images, "images"), as_embedding(captions, "captions")]
+    counts = [items(side) for side in sides]
+    if counts[0] is None or counts[1] is None:
+        raise ArgumentError("the first axis of embeddings is of a known size; set it in the graph")
+    if is_concrete(image_ids):
+        image_ids = check_image_ids(image_ids, counts[0], counts[1])
+    rows = ops.cast(ops.convert_to_tensor(image_ids), "int32")
+    if (backend() == "jax") != (axis_name is not None):
+        raise ArgumentError(
+            "axis_name names the axis of jax.pmap or jax.shard_map, and is needed with JAX alone"
+        )
+    join, before = _collectives(axis_name, group)
+    joined = [keras.tree.map_structure(join, side) for side in sides]
+    given = (images, captions)
+    both = [_as_given(*pair) for pair in zip(given, joined, strict=True)]
+    return both[0], both[1], join(rows + before(counts[0], rows))
+
+
+def _collectives(
+    axis_name: str | None, group: Any
+) -> tuple[Callable[[Tensor], Tensor], Callable[[int, Tensor], Tensor]]:
+    """Functions that join tensors (n, ...), and that count the items of processes before this."""
+    if backend() == "torch":
+        from keras_xmr.layers import torch_processes
+
+        return (
+            partial(torch_processes.gather_items, group=group),
+            partial(torch_processes.items_before, group=group),
+        )
+    if backend() == "jax":
+        from jax import lax
+
+        return (
+            lambda tensor: lax.all_gather(tensor, axis_name, tiled=True),
+            lambda items, _: lax.axis_index(axis_name) * items,
+        )
+    from keras_xmr.layers.tensorflow_paths import gather_items, items_before
+
+    return gather_items, lambda items, _: items_before(items)
+
+
+def _as_given(given: Any, embedding: dict[str, Tensor]) -> Any:
+    """A dict if a dict was given, and a tensor otherwise."""
+    return embedding if isinstance(given, dict) else next(iter(embedding.values()))
