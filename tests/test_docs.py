@@ -152,6 +152,7 @@ TESTED = {
     "README.md": 2,  # and keras_xmr/test_light_install.py
     "first_experiment.md": 1,
     "first_loss.md": 2,
+    "notebook.md": 1,  # test_experiment_of_docs.py
     "pytorch.md": 1,  # backends/test_tutorials.py
     "jax.md": 2,  # backends/test_tutorials.py
     "add_a_method.md": 1,  # keras_xmr/experiments/config/test_plugins.py

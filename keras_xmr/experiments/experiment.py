@@ -53,7 +53,7 @@ from keras_xmr.experiments.export.saved_model import (
     remove_old_versions,
     some_inputs,
 )
-from keras_xmr.experiments.reports.evaluation_report import PAGE, write_report
+from keras_xmr.experiments.reports.evaluation_report import PAGE, ReportPage, write_report
 from keras_xmr.experiments.reports.rerank_scales import scale_pictures, search_lines, search_tables
 from keras_xmr.experiments.reports.result_tables import (
     embedding_lines,
@@ -77,9 +77,11 @@ from keras_xmr.experiments.training.distribution import (
 from keras_xmr.experiments.training.train import train
 from keras_xmr.judgements import judge
 from keras_xmr.metrics import ScoreMatrices
+from keras_xmr.metrics.results import Results
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.utils.errors import ArgumentError, UserError
 from keras_xmr.utils.files import locked
+from keras_xmr.utils.notebooks import in_notebook, show_log
 from keras_xmr.utils.program import next_commands, update_hint
 
 _LOGGER = logging.getLogger(__name__)
@@ -150,11 +152,14 @@ class Experiment:
         self.folder = RunFolder(self.config)
         self._is_working = False
         self._has_reported = False
+        if in_notebook():
+            show_log()
 
     def run(self) -> None:
         """Prepares the records if they are missing, trains, evaluates, and exports.
 
-        Of several workers all train, and the chief does the rest.
+        Of several workers all train, and the chief does the rest. `results` and `report` have the
+        evaluation.
         """
         with self._working(records=True, trains=True):
             check_initial_weights(self.config)
@@ -242,13 +247,16 @@ class Experiment:
                 # Of several workers the chief alone goes on, with a model that is not shared.
                 self.retriever = model
 
-    def evaluate(self, is_brief: bool = False) -> None:
+    def evaluate(self, is_brief: bool = False) -> Results:
         """Evaluates the trained model, writes reports, and prints tables.
 
         Of a published model the records are prepared if they are missing.
 
         Args:
             is_brief: Whether a summary is printed in place of all tables.
+
+        Returns:
+            The results, as `results` has them.
         """
         prepares = is_as_published(self.config)
         with self._working(records=prepares):
@@ -256,6 +264,37 @@ class Experiment:
                 self.prepare()
             for text in self._evaluations(is_brief):
                 print_paragraphs(text)
+        return self.results
+
+    @property
+    def results(self) -> Results:
+        """The results of the last evaluation, one long table of all splits.
+
+        Raises:
+            UserError: If the run has not been evaluated, or a table is damaged.
+        """
+        tables = (self._results(split) for split in self.config.evaluation.splits)
+        return sum(tables, Results())
+
+    def _results(self, split: Split) -> Results:
+        path = self.folder.results(split)
+        if not path.exists():
+            raise UserError(f"{path} does not exist; evaluate the run first")
+        try:
+            return Results.read(path)
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path} cannot be read ({error}); evaluate the run again") from None
+
+    def report(self, split: Split = "test") -> ReportPage:
+        """Returns the report of the last evaluation of a split, which a notebook shows.
+
+        Raises:
+            UserError: If the split has not been evaluated.
+        """
+        path = self.folder.evaluation(split) / PAGE
+        if not path.exists():
+            raise UserError(f"{path} does not exist; evaluate the run first")
+        return ReportPage(path)
 
     def with_evaluation(self, options: EvaluationOptions) -> Experiment:
         """Returns an experiment with other options of the evaluation, and the model of this one.

@@ -14,6 +14,8 @@ from typing import Any
 
 from tqdm import tqdm
 
+from keras_xmr.utils.notebooks import in_notebook
+
 _WAITING: list[str] = []
 """Descriptions of current work, the innermost last."""
 
@@ -64,7 +66,8 @@ def _is_silent() -> bool:
 class Progress(tqdm):
     """A `tqdm` bar on standard error.
 
-    On a terminal it redraws itself; in a log file it writes a line every few seconds. With
+    On a terminal and in a notebook it redraws itself; in a log file it writes a line every few
+    seconds. With
     `TQDM_DISABLE=1` in the environment, as for other bars of `tqdm`, it shows nothing.
 
     Args:
@@ -80,9 +83,12 @@ class Progress(tqdm):
     def __init__(
         self, description: str, total: int | None = None, unit: str = "it", **kwargs: Any
     ) -> None:
-        self._terminal = sys.stderr.isatty()
+        is_notebook = in_notebook()
+        self._terminal = sys.stderr.isatty() or is_notebook
         if not self._terminal:
-            kwargs = {"mininterval": 5.0, "maxinterval": 5.0, "ncols": 100} | kwargs
+            kwargs = {"mininterval": 5.0, "maxinterval": 5.0} | kwargs
+        if not self._terminal or is_notebook:
+            kwargs = {"ncols": 100} | kwargs
         super().__init__(
             desc=description,
             total=total,

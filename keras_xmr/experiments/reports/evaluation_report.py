@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ from keras_xmr.metrics import RSUM
 from keras_xmr.metrics.results import Result, Results
 from keras_xmr.parts.registry import summaries
 from keras_xmr.utils.files import atomic_write
+from keras_xmr.utils.notebooks import frame
 from keras_xmr.utils.spreadsheets import to_csv
 from keras_xmr.utils.tables import Table
 
@@ -51,6 +53,21 @@ PAGE = "report.html"
 """File name of the page of a report."""
 
 _EXAMPLES = 6
+
+
+@dataclass(frozen=True)
+class ReportPage:
+    """The page of a report, which a notebook shows with its pictures.
+
+    Attributes:
+        path: The file, which holds everything.
+    """
+
+    path: Path
+
+    def _repr_html_(self) -> str:
+        """The page in a notebook."""
+        return frame(self.path.read_text("utf-8"))
 
 
 def write_report(
