@@ -438,7 +438,7 @@ class Table:
         return float(np.mean(dev)), Difference.of(np.mean(test, axis=0))
 
     def print(self) -> None:
-        """Prints the gains of recalls, of R-Precision by truth, and what was said before."""
+        """Prints the gains of recalls, and of R-Precision by truth."""
         names = [name for name in CORRECTIONS if name != "none"]
         print_table(
             ["correction", "RSUM on dev", "RSUM on test"],
@@ -451,25 +451,6 @@ class Table:
                 rows.append([truth, name, *map(str, gains), f"{gains[-1].visible:.2f}"])
         header = ["truth", "correction", *(f"R: {name}" for name in BINS), "visible from"]
         print_table(header, rows)
-        print_table(["prediction", "here", "visible from", "verdict"], self.said())
-
-    def said(self) -> list[list[str]]:
-        """The hypothesis, by the crowd with annotated pairs, and whether it holds."""
-        csls, gated = "CSLS, bank", "CSLS, bank, gated"
-        one, many = (self.gain("crowd", csls, "none", *BINS[n]) for n in ("1", "6 and more"))
-        kept, lost = (self.gain("crowd", gated, csls, *BINS[n]) for n in ("1", "6 and more"))
-        claims = {
-            "CSLS gains where R = 1": (one, "above"),
-            "CSLS gains nothing from R = 6 on": (many, "zero"),
-            "the gate changes nothing where R = 1": (kept, "zero"),
-            "the gate gains from R = 6 on": (lost, "above"),
-        }
-        of_zero = {"undecided": "not rejected", "confirmed": "rejected", "reversed": "rejected"}
-        rows = []
-        for text, (gain, kind) in claims.items():
-            verdict = of_zero[gain.verdict] if kind == "zero" else gain.verdict
-            rows.append([text, str(gain), f"{gain.visible:.2f}", verdict])
-        return rows
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
