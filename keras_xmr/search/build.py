@@ -216,14 +216,14 @@ class _Builder:
             has_captions = has_validation(self.model)
         except RecordsError as error:
             raise RecordsError(f"{error}. --no-answer-sets builds an index without them") from None
-        if not self.model.config.data.is_prepared:
-            return  # A published model: its user has no captions, and asks for no calibration.
         if not has_captions:
-            _LOGGER.warning(
-                "searches have no prediction sets: these need captions of some photos for "
-                "validation, and %s has none",
-                self.model.config.data.records,
-            )
+            # Whoever takes a published model has no captions, and asks for no calibration.
+            if self.model.config.data.is_prepared:
+                _LOGGER.warning(
+                    "searches have no prediction sets: these need captions of some photos for "
+                    "validation, and %s has none",
+                    self.model.config.data.records,
+                )
             return
         sets, reference = calibrate_run(self.model)
         writers = {REFERENCE: partial(_save_archive, reference)}
@@ -362,7 +362,7 @@ class _Builder:
 
     def _save(self) -> None:
         """Writes the photos and their embeddings, which replace those on the disk at once."""
-        text = json.dumps([asdict(photo) for photo in self.photos]).encode()
+        text = json.dumps([photo.to_dict() for photo in self.photos]).encode()
         writers: dict[str, Callable[[Path], Any]] = {PHOTOS: lambda path: path.write_bytes(text)}
         if self.photos:
             writers |= {

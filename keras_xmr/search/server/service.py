@@ -222,7 +222,7 @@ class Service:
         end = bisect_left(places, (day, int(number))) if request.after else len(places)
         start = max(0, end - request.count)
         return {
-            "photos": [asdict(index.photo(id_)) for _, id_ in reversed(places[start:end])],
+            "photos": [index.photo(id_).to_dict() for _, id_ in reversed(places[start:end])],
             "total": len(places),
             "next": "_".join(map(str, places[start])) if start else "",
         }
