@@ -94,7 +94,8 @@ def deviation(embedding: Embedding) -> Tensor:
 
 
 Seed = Any
-"""An int, a `keras.random.SeedGenerator`, or two numbers, int (2,), as of a training step."""
+"""An int, a `keras.random.SeedGenerator`, or two numbers, int (2,), as of a training step; with
+PyTorch also None, for its own generator."""
 
 
 def sample(embedding: Embedding, samples: int, seed: Seed) -> Tensor:
@@ -148,11 +149,20 @@ def _standard_normal(mean: Tensor, deviation: Tensor, samples: int, seed: Seed) 
     A distribution that scales and shifts it caches every result, and with it the graph of each
     traced function, for the life of the process.
     """
+    if seed is None:
+        from keras_xmr.layers.torch_paths import normal
+
+        return normal(samples, mean)
     generator = as_generator(seed)
     if backend() == "tensorflow":
         numbers = keras.ops.cast(generator.next(), "int32")
         return _normal(mean, deviation).distribution.sample(samples, seed=numbers)
-    return keras.random.normal((samples, *keras.ops.shape(mean)), seed=generator)
+    shape = (samples, *keras.ops.shape(mean))
+    if backend() == "torch" and isinstance(seed, tuple):
+        from keras_xmr.layers.torch_paths import fixed_normal
+
+        return fixed_normal(shape, seed)
+    return keras.random.normal(shape, seed=generator)
 
 
 def _normal(mean: Tensor, deviation: Tensor) -> Any:

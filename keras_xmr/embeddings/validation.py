@@ -64,6 +64,20 @@ def as_embedding(given: Any, name: str) -> Embedding:
     return embedding
 
 
+def as_scores(given: Any) -> Any:
+    """Returns a score matrix (N, M) as a float tensor.
+
+    Raises:
+        ArgumentError: If it is not one.
+    """
+    scores = given if isinstance(given, keras.KerasTensor) else _floats(given, "scores", "scores")
+    if len(scores.shape) != 2:
+        raise ArgumentError(
+            f"scores are of the shape (images, captions), not {tuple(scores.shape)}"
+        )
+    return scores
+
+
 def shapes(*kinds: str) -> str:
     """Returns a hint on the form of embeddings of some kinds, or of every kind."""
     return "give " + ", or ".join(_SHAPES[kind] for kind in kinds or _SHAPES)
@@ -87,8 +101,8 @@ def check_fit(part: Any, image: Embedding, caption: Embedding, matcher: Any = No
         ArgumentError: If it does not; the message has a hint.
     """
     made = EmbeddingSpec(kind(image), image.keys()), EmbeddingSpec(kind(caption), caption.keys())
-    has_means = "mean" in image and "mean" in caption
-    log_odds = has_means if matcher is None else matcher.contract.log_odds
+    contract = getattr(matcher, "contract", None)
+    log_odds = matcher is not None and (contract is None or contract.log_odds)
     for mismatch in part.contract.mismatches(*made, log_odds):
         hint = {
             "kinds": f", not {made[0].kind} and {made[1].kind}: {_accepted(part)}",
@@ -140,7 +154,8 @@ def _tensor(value: Any, key: str, name: str) -> Any:
 
 def _floats(value: Any, key: str, name: str) -> Any:
     """Returns numbers as a float32 tensor."""
-    if layout := _foreign_layout(value):
+    eager = is_concrete(value)
+    if (eager or getattr(value, "is_meta", False)) and (layout := _foreign_layout(value)):
         raise ArgumentError(
             f"{name}: {key!r} is {layout}; losses and matchers take dense tensors with values"
         )
@@ -151,9 +166,12 @@ def _floats(value: Any, key: str, name: str) -> Any:
             f"{name}: embeddings are float tensors, not {_describe_dtype(value)}. A text tower "
             "makes them of word ids, and `keras_xmr.load(run).embed_texts` of texts"
         )
-    if key in _VECTORS and is_concrete(known):
+    if eager and key in _VECTORS:
         _check_norms(known, key, name)
-    return keras.ops.convert_to_tensor(known, "float32")
+    # Arrays of NumPy are of float64 unless somebody chose another; a tensor was chosen to be.
+    return keras.ops.convert_to_tensor(
+        known, dtype if known is value and dtype in _WIDE else "float32"
+    )
 
 
 def _foreign_layout(value: Any) -> str:
@@ -166,7 +184,7 @@ def _foreign_layout(value: Any) -> str:
             return layout
     if type(value).__name__ in ("SparseTensor", "RaggedTensor", "BCOO"):
         return f"a {type(value).__name__}"
-    if np.ma.is_masked(value):
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         return "masked in places, where NumPy would read what is under the mask"
     return ""
 
@@ -203,6 +221,8 @@ def _check_norms(values: Any, key: str, name: str) -> None:
         "vectors by their norms"
     )
 
+
+_WIDE = ("float32", "float64")
 
 _LARGEST = 1e18
 """Numbers up to here can be squared and added up in float32."""

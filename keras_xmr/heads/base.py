@@ -54,6 +54,14 @@ class Head(Part):
             pooling = partial(keras.saving.deserialize_keras_object, pooling)
         self._make_pooling = pooling
 
+    def build(self, features_shape: tuple[Any, ...]) -> None:
+        """Makes nothing: layers within this one build themselves when they are first called."""
+
+    def rebuild(self, shapes: dict[str, Any]) -> None:
+        _, length, width = shapes["features_shape"]
+        # Layers within a head are built by its first call.
+        self(keras.ops.zeros((1, length or 1, width)), training=False)
+
     def check_output(self, output: Any) -> None:
         """Checks the embedding that `call` has returned.
 

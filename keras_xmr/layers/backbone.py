@@ -180,7 +180,7 @@ def run_by_length(
         rows = order[size * part // _PARTS : size * (part + 1) // _PARTS]
         longest = ops.max(ops.take(lengths, rows), initial=1)
         encoded.append(encode(ops.take(ids, rows, axis=0)[:, :longest]))
-    length = ops.max([ops.shape(mask)[1] for _, mask in encoded])
+    length = ops.amax([ops.shape(mask)[1] for _, mask in encoded])
     spare = [[0, length - ops.shape(mask)[1]] for _, mask in encoded]
     features = [ops.pad(f, [[0, 0], s, [0, 0]]) for (f, _), s in zip(encoded, spare, strict=True)]
     masks = [ops.pad(mask, [[0, 0], s]) for (_, mask), s in zip(encoded, spare, strict=True)]

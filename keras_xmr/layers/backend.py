@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
+
+from keras_xmr.parts.keras_state import in_stateless
+from keras_xmr.utils.errors import ArgumentError
 
 Tensor = Any
 
@@ -68,6 +73,58 @@ def is_concrete(value: Any) -> bool:
     return not isinstance(value, jax.core.Tracer)
 
 
+def device_of(values: Any) -> AbstractContextManager[Any]:
+    """Computes on the device of a tensor, or of the first of a dict of them.
+
+    Keras with PyTorch would move all tensors to its default device.
+    """
+    if backend() != "torch":
+        return nullcontext()
+    from keras_xmr.layers.torch_paths import device_of
+
+    return device_of(values)
+
+
+def fresh_seed(like: Tensor) -> Any:
+    """Draws a seed of noise that is drawn once.
+
+    Args:
+        like: A tensor that the noise is for.
+
+    Returns:
+        Two numbers, int (2,); with PyTorch None, for which noise comes from its own generator.
+
+    Raises:
+        ArgumentError: Within a transformation of JAX, which would draw the same for ever.
+    """
+    if backend() == "torch":
+        return None
+    if backend() == "tensorflow":
+        from keras_xmr.layers.tensorflow_paths import fresh_seed
+
+        return fresh_seed()
+    if not is_concrete(like):
+        raise ArgumentError(
+            "noise in training needs a seed within functions that JAX transforms: give seed, such "
+            "as jax.random.key_data(key) or the number of the step"
+        )
+    return tuple(np.random.randint(2**31, size=2).tolist())
+
+
+def assign_statistics(variable: keras.Variable, value: Tensor) -> None:
+    """Assigns a statistic of a batch in training.
+
+    Raises:
+        ArgumentError: Within a transformation of JAX, from which nothing can be assigned.
+    """
+    if backend() == "jax" and not in_stateless() and not is_concrete(value):
+        raise ArgumentError(
+            f"in training {variable.path} changes, which functions that JAX transforms cannot do: "
+            "use keras_xmr.losses.Functional, or training=False"
+        )
+    variable.assign(value)
+
+
 def with_gradient(function: Callable[..., Tensor], values: Tensor, *constants: Tensor) -> Tensor:
     """Computes numbers of vectors, with a gradient that is computed at the same time.
 
@@ -114,15 +171,17 @@ class GivenSeed(keras.random.SeedGenerator):
         return ops.convert_to_tensor(self._numbers, "uint32")
 
 
-def as_generator(seed: Any) -> keras.random.SeedGenerator:
-    """Makes a generator of an int, of two numbers (2,), or of a generator, which it is."""
-    if isinstance(seed, keras.random.SeedGenerator):
+def as_generator(seed: Any) -> Any:
+    """Makes a generator of an int, of two numbers (2,), or of a generator, which it is; or None."""
+    if seed is None or isinstance(seed, keras.random.SeedGenerator):
         return seed
     return GivenSeed((seed, 0) if isinstance(seed, int) else seed)
 
 
 def split_seed(seed: Any) -> tuple[Any, Any]:
-    """Derives two seeds of one; a generator gives others each time it is asked."""
+    """Derives two seeds of one; a generator gives others each time it is asked, None itself."""
+    if seed is None:
+        return None, None
     if isinstance(seed, keras.random.SeedGenerator):
         return seed, seed
     if isinstance(seed, int):

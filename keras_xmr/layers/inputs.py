@@ -53,7 +53,7 @@ class BagOfWords(RecordedLayer):
         columns = ops.take(self.columns, ops.maximum(ids, 0))
         # ONNX counts negative numbers from the last one: ids without a column come after all.
         columns = ops.where(ops.logical_and(ids >= 0, columns >= 0), columns, self.size)
-        return l2_normalize(ops.max(ops.one_hot(columns, self.size, dtype="float32"), axis=1))
+        return l2_normalize(ops.amax(ops.one_hot(columns, self.size, dtype="float32"), axis=1))
 
 
 class RegionMask(RecordedLayer):

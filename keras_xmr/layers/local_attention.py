@@ -29,9 +29,10 @@ class GlobalAttention(RecordedLayer):
         ValueError: If, with batch normalisation, the number of tokens differs from a fixed one in
             the first call.
 
-    Inputs are tokens (B, L, D), their mask float (B, L), and in training a seed: an int, two
-    numbers, or a `keras.random.SeedGenerator`. The output is (B, D). They are of the
-    global batch, which every replica has, so dropout must not draw from a state of the replica.
+    Inputs are tokens (B, L, D), their mask float (B, L), whether this is a training, and its seed:
+    an int, two numbers, a `keras.random.SeedGenerator`, or with PyTorch None. The output is (B, D).
+    They are of the global batch, which every replica has, so dropout must not draw from a state of
+    the replica.
     """
 
     def __init__(self, dropout: float = 0.0, batch_norm: bool = False, **kwargs: Any) -> None:
@@ -61,8 +62,7 @@ class GlobalAttention(RecordedLayer):
             self.local_norm.build((*tokens_shape, 1) if varies else tokens_shape)
             self.mean_norm.build((batch, width))
 
-    def call(self, tokens: Any, mask: Any, seed: Any = None) -> Any:
-        training = seed is not None
+    def call(self, tokens: Any, mask: Any, seed: Any = None, training: bool = False) -> Any:
         count = ops.maximum(ops.sum(mask, axis=1, keepdims=True), 1.0)
         local = self.local(tokens)
         mean = self.mean(ops.sum(tokens * mask[..., None], axis=1) / count)

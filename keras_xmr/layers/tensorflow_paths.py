@@ -26,6 +26,11 @@ def read_variables(variables: Any) -> list[Tensor]:
     return [tf.convert_to_tensor(variable) for variable in variables]
 
 
+def fresh_seed() -> Tensor:
+    """Draws two numbers, int32 (2,): in a graph, others in each step."""
+    return tf.random.uniform((2,), maxval=tf.int32.max, dtype=tf.int32)
+
+
 def split_seed(seed: Tensor) -> tuple[Tensor, Tensor]:
     """Derives two stateless seeds of one, int (2,)."""
     first, second = tf.unstack(tf.random.split(tf.cast(seed, tf.int32), 2))

@@ -5,10 +5,14 @@ Imported where Keras runs on PyTorch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import keras
 import torch
+
+from keras_xmr.parts.keras_state import default_device
 
 Tensor = torch.Tensor
 
@@ -18,6 +22,30 @@ def is_concrete(value: Any) -> bool:
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return False
     return not isinstance(value, Tensor) or not value.is_meta
+
+
+def device_of(values: Any) -> AbstractContextManager[Any]:
+    """See `keras_xmr.layers.backend.device_of`."""
+    if isinstance(values, Mapping):
+        values = next(iter(values.values()), None)
+    if not isinstance(values, Tensor) or values.device.type in ("meta", default_device()):
+        return nullcontext()
+    device: AbstractContextManager[Any] = keras.device(str(values.device))
+    return device
+
+
+def normal(samples: int, like: Tensor) -> Tensor:
+    """Draws normal noise (samples, ...) for a tensor by the generator of PyTorch."""
+    return torch.randn((samples, *like.shape), dtype=like.dtype, device=like.device)
+
+
+@torch.compiler.assume_constant_result
+def fixed_normal(shape: tuple[int, ...], seed: tuple[int, int]) -> Tensor:
+    """Draws normal noise of a known seed, which is a constant in graphs."""
+    from keras_xmr.layers.backend import GivenSeed
+
+    noise: Tensor = keras.random.normal(shape, seed=GivenSeed(seed))
+    return noise
 
 
 class _WithGradient(torch.autograd.Function):

@@ -1,13 +1,15 @@
 """Losses over the scores, the embeddings and the relations of a global batch."""
 
-from keras_xmr.losses.base import Loss, Relations
+from keras_xmr.losses.base import Loss
 from keras_xmr.losses.captioning import Captioning
 from keras_xmr.losses.cross_entropy import NTXent, SupervisedContrastive
+from keras_xmr.losses.functional import Functional
 from keras_xmr.losses.gather import gather
 from keras_xmr.losses.msrm import HypergraphContrastive, MahalanobisContrastive
 from keras_xmr.losses.pcme import KLDivergence, SoftContrastive, Uniformity
 from keras_xmr.losses.pcmepp import ProbabilisticMatching
 from keras_xmr.losses.quintuplet import AdaptiveOfflineQuintuplet
+from keras_xmr.losses.relations import Relations
 from keras_xmr.losses.residuals import MMD, Diversity, DynamicOrthogonality, SetUniformity
 from keras_xmr.losses.smooth_ranks import DAA, SmoothAP
 from keras_xmr.losses.triplet import Triplet, VarianceAwareWeighting
@@ -20,6 +22,7 @@ __all__ = [
     "Captioning",
     "Diversity",
     "DynamicOrthogonality",
+    "Functional",
     "HypergraphContrastive",
     "KLDivergence",
     "Loss",

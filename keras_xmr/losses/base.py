@@ -1,4 +1,4 @@
-"""Base class of losses, and checks of their inputs."""
+"""Base class of losses."""
 
 from __future__ import annotations
 
@@ -10,112 +10,23 @@ import numpy as np
 from keras import ops
 
 from keras_xmr.embeddings import Embedding, Tensor, distances, points
-from keras_xmr.embeddings.validation import (
-    as_embedding,
-    check_fit,
-    described,
-    items,
-    to_numpy,
-)
-from keras_xmr.judgements.relation import as_array, check_image_ids
-from keras_xmr.layers.backend import is_concrete, split_seed
+from keras_xmr.embeddings.validation import as_embedding, as_scores, check_fit, described, items
+from keras_xmr.layers.backend import device_of, split_seed
+from keras_xmr.losses.relations import Relations, matches, relevance_matrix
 from keras_xmr.parts.contracts import LossContract, MatcherContract
 from keras_xmr.parts.part import Part
 from keras_xmr.utils.errors import ArgumentError
-
-
-def _positives(image_ids: Any, positives: Any, images: int | None, captions: int | None) -> Any:
-    """Makes `positives`, boolean (N, M), and `pairs`, where each caption has one image."""
-    if positives is not None:
-        if image_ids is not None:
-            raise ArgumentError(
-                "image_ids and positives both define the matching pairs; pass one of them"
-            )
-        return {"positives": _matrix(positives, "positives", (images, captions), "bool")}
-    if images is None or captions is None:
-        raise ArgumentError("the first axis of embeddings is of a known size; set it in the graph")
-    if not is_concrete(image_ids):
-        rows = ops.cast(image_ids, "int32")
-    else:
-        known = check_image_ids(to_numpy(image_ids), images, captions)
-        rows = ops.convert_to_tensor(known, "int32")
-    matches = ops.equal(ops.arange(images, dtype="int32")[:, None], rows[None, :])
-    return {"positives": matches, "pairs": ops.stack([rows, ops.arange(captions, dtype="int32")])}
-
-
-def _relevance(loss: Any, relevance: Any, shape: Any) -> Tensor:
-    if relevance is None:
-        raise ArgumentError(
-            f"{type(loss).__name__} learns from how relevant captions are to images: give "
-            f"relevance, float {tuple(shape)}, such as keras_xmr.relevance.cider(captions, "
-            "image_ids)"
-        )
-    matrix = _matrix(relevance, "relevance", tuple(shape), "float32")
-    if is_concrete(matrix) and ops.convert_to_numpy(ops.min(matrix)) < 0:
-        raise ArgumentError("relevance is from 0 on, and some of it is negative")
-    return matrix
-
-
-def _matrix(values: Any, name: str, shape: tuple[int | None, ...], dtype: str) -> Tensor:
-    """Returns finite numbers of all images and captions, as a tensor of this shape."""
-    if is_concrete(values):
-        values = as_array(to_numpy(values), name)
-        if values.dtype.kind not in "biuf" or not np.isfinite(values).all():
-            raise ArgumentError(f"{name}: a matrix of finite numbers is needed, not {values.dtype}")
-        if dtype == "bool" and not np.isin(values, (0, 1)).all():
-            raise ArgumentError(
-                f"{name} says of each pair whether it matches, true or false; the rows of images "
-                "are image_ids"
-            )
-    tensor = ops.convert_to_tensor(values, dtype)
-    if tuple(tensor.shape) != shape:
-        raise ArgumentError(
-            f"{name} are of {shape[0]} images and {shape[1]} captions, so of shape {shape}, not "
-            f"{tuple(tensor.shape)}"
-        )
-    return tensor
-
-
-def even_log_odds(scores: Tensor, relations: Relations) -> Tensor:
-    """Returns log-odds (N, M), equal for all pairs, of the share of pairs that match."""
-    share = ops.mean(ops.cast(relations["positives"], "float32"))
-    return ops.zeros_like(scores) + ops.log(share) - ops.log1p(-share)
-
-
-def _scores(loss: Any, matcher: Any, image: Embedding, caption: Embedding) -> Tensor:
-    """Returns scores (N, M) of the matcher, or cosines without one."""
-    if matcher is not None:
-        return matcher(image, caption)
-    if "tokens" in image.keys() | caption.keys():
-        if loss.contract.reads_scores:
-            raise ArgumentError("a matcher scores tokens: give one, such as SGR()")
-        return ops.zeros((items(image), items(caption)))
-    if "mean" in image and "mean" in caption:
-        if loss.contract.reads_log_odds:
-            return _LOG_ODDS * (1.0 - distances.euclidean(image["mean"], caption["mean"]))
-        return distances.cosine(image["mean"], caption["mean"])
-    return ops.max(distances.set_cosines(points(image), points(caption)), axis=(1, 3))
-
-
-_LOG_ODDS = 30.0
-"""Scale and shift of log-odds without a matcher: where PCME starts (Chun et al. 2021) on COCO."""
-
-Relations = dict[str, Tensor]
-"""Relations of the pairs of a batch: `positives`, boolean (N, M), true where an image and a caption
-match; for losses that need it `relevance`, float32 (N, M), from 0; where pairs were judged,
-`targets`, float32 (N, M), how far an image and a caption match, from 0 to 1; and where each caption
-matches one image, perhaps `pairs`, int32 (2, M), the rows and columns of all matches."""
 
 
 class Loss(Part):
     """A loss over one global batch of N images and M captions.
 
     A subclass declares its inputs and outputs in `CONTRACT`; see
-    `keras_xmr.parts.contracts.LossContract`. It implements `call(scores, image, caption,
+    `keras_xmr.parts.contracts.LossContract`. It implements `compute(scores, image, caption,
     relations)`, where scores are float32 (N, M), which returns the declared parts as a dict of
     scalars. Its options are the keyword-only parameters of its constructor. Weights with a
     shape that depends on the embeddings are made in `build`, which takes the shapes of the
-    arguments of `call`; for a dict, a dict of shapes.
+    arguments of `compute`; for a dict, a dict of shapes.
 
     A loss may assume nothing of the batch beyond the relations: an image can occur twice, with two
     of its captions.
@@ -129,6 +40,7 @@ class Loss(Part):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**({"dtype": "float32"} | kwargs))
+        self.built = not self.builds()
 
     def __call__(
         self,
@@ -140,12 +52,17 @@ class Loss(Part):
         relevance: Any = None,
         matcher: Any = None,
         seed: Any = None,
+        training: bool | None = None,
+        step: Any = None,
     ) -> Tensor:
         """Computes the loss of a batch of embeddings, a differentiable scalar.
 
+        In a graph, such as of `torch.compile`, `jax.jit` and `tf.function`, values are not checked:
+        `image_ids` out of range give an error of the framework, or another value.
+
         Args:
             images: Embeddings of N images: a tensor (N, D), or a dict of tensors; see
-                `keras_xmr.embeddings.kinds`.
+                `keras_xmr.embeddings.kinds`. Tensors of float64 give a loss of float64.
             captions: Embeddings of M captions.
             image_ids: The row of each caption's image, int (M,); None if N == M and caption i is
                 of image i. All captions of an image are relevant to it.
@@ -153,44 +70,145 @@ class Loss(Part):
                 relevant to several images, or classes.
             relevance: How relevant captions are to images, float (N, M), for a loss that reads it;
                 see `keras_xmr.relevance`.
-            matcher: The matcher that scores the pairs, for a loss that reads scores. None takes the
-                cosine of points and of the means of Gaussians, the largest cosine of two sets,
-                and for a loss of log-odds 30 (1 - distance), with nothing that is learned.
-            seed: Of the samples that a matcher draws: an int, or a `keras.random.SeedGenerator`,
-                which gives others in each step. None draws the same noise for every item.
+            matcher: The matcher that scores the pairs, for a loss that reads scores; or any
+                function, or module, of `images` and `captions` that returns scores (N, M). None
+                takes the cosine of points and of the means of Gaussians, and the largest cosine of
+                two sets.
+            seed: Makes what a matcher draws in training repeatable: an int, or a
+                `keras.random.SeedGenerator`, which gives others in each step.
+            training: Whether the matcher is in training, where dropout, statistics of batches and
+                fresh noise are on. None takes the mode that `train` and `eval` of PyTorch have set
+                in the matcher; with TensorFlow and JAX, false.
+            step: Number of steps trained before, for a loss with `warmup_steps`.
 
         Returns:
             A scalar, the sum of all parts.
 
         Raises:
             ArgumentError: If shapes do not fit, or the loss needs another kind of embedding, a
-                relevance, or a matcher.
+                relevance, a matcher or a step.
         """
-        image, caption = as_embedding(images, "images"), as_embedding(captions, "captions")
+        with device_of(images):
+            if matcher is None or isinstance(getattr(matcher, "contract", None), MatcherContract):
+                image, caption = as_embedding(images, "images"), as_embedding(captions, "captions")
+                self._check(image, caption, matcher)
+                shape = items(image), items(caption)
+                relations = self._relations(image_ids, positives, relevance, shape)
+                if matcher is not None:
+                    training = matcher.in_training(training)
+                    seeds = (None, None) if seed is None else split_seed(seed)
+                    matcher.ensure_built(image, caption)
+                    image = matcher.prepare(image, "image", seeds[0], training=training)
+                    caption = matcher.prepare(caption, "caption", seeds[1], training=training)
+                    scores = matcher.score_prepared(image, caption, training=training)
+                else:
+                    scores = self._default_scores(image, caption)
+                return self._sum(scores, image, caption, relations, step)
+            if isinstance(matcher, type) or not callable(matcher):
+                raise ArgumentError(
+                    "matcher is one of keras_xmr.matchers, or a function of both embeddings, not "
+                    f"{described(matcher)}"
+                )
+            scores, image, caption = matcher(images, captions), {}, {}
+            if self.contract.accepts or self.contract.keys:
+                image, caption = as_embedding(images, "images"), as_embedding(captions, "captions")
+                self._check(image, caption, matcher)
+            return self._of_scores(scores, image, caption, image_ids, positives, relevance, step)
+
+    def of_scores(
+        self,
+        scores: Any,
+        image_ids: Any = None,
+        *,
+        positives: Any = None,
+        relevance: Any = None,
+        step: Any = None,
+    ) -> Tensor:
+        """Computes the loss of a score matrix, a differentiable scalar.
+
+        Args:
+            scores: Scores (N, M) of images and captions, larger is better; log-odds of a match for
+                a loss that reads them as such.
+            image_ids: As of a call; so are the other arguments.
+            positives: Which pairs match.
+            relevance: How relevant captions are to images.
+            step: Number of steps trained before.
+
+        Raises:
+            ArgumentError: If the loss reads embeddings, or shapes do not fit.
+        """
+        if not self.contract.reads_scores or self.contract.keys:
+            raise ArgumentError(
+                f"{type(self).__name__} reads embeddings, not scores: call it with both embeddings"
+            )
+        with device_of(scores):
+            return self._of_scores(scores, {}, {}, image_ids, positives, relevance, step)
+
+    def _of_scores(
+        self,
+        scores: Any,
+        image: Embedding,
+        caption: Embedding,
+        image_ids: Any,
+        positives: Any,
+        relevance: Any,
+        step: Any,
+    ) -> Tensor:
+        scores = as_scores(scores)
+        shape = scores.shape[0], scores.shape[1]
+        relations = self._relations(image_ids, positives, relevance, shape)
+        return self._sum(scores, image, caption, relations, step)
+
+    def _check(self, image: Embedding, caption: Embedding, matcher: Any) -> None:
+        """Checks that embeddings fit the loss and its matcher.
+
+        Raises:
+            ArgumentError: If they do not.
+        """
         if 0 in (items(image), items(caption)):
             raise ArgumentError("a loss needs at least one image and one caption")
-        if matcher is not None:
-            if not isinstance(getattr(matcher, "contract", None), MatcherContract):
-                raise ArgumentError(f"matcher is one of keras_xmr.matchers, not {matcher!r}")
+        if isinstance(matcher, Part):
             check_fit(matcher, image, caption)
         check_fit(self, image, caption, matcher)
         if self.contract.reads_words:
             raise ArgumentError(
                 f"{type(self).__name__} reads the words of captions, and trains in a model only"
             )
-        relations = _positives(image_ids, positives, items(image), items(caption))
+
+    def _relations(
+        self, image_ids: Any, positives: Any, relevance: Any, shape: tuple[Any, Any]
+    ) -> Relations:
+        if 0 in shape:
+            raise ArgumentError("a loss needs at least one image and one caption")
+        relations = matches(image_ids, positives, *shape)
         if self.contract.reads_relevance:
-            relations["relevance"] = _relevance(self, relevance, relations["positives"].shape)
+            shape = tuple(relations["positives"].shape)
+            relations["relevance"] = relevance_matrix(type(self).__name__, relevance, shape)
         elif relevance is not None:
             raise ArgumentError(
                 f"{type(self).__name__} does not use relevance; remove the argument"
             )
-        if matcher is not None:
-            seeds = (None, None) if seed is None else split_seed(seed)
-            image = matcher.prepare(image, "image", seeds[0])
-            caption = matcher.prepare(caption, "caption", seeds[1])
-        scores = _scores(self, matcher, image, caption)
-        return sum(self.parts(scores, image, caption, relations).values())
+        return relations
+
+    def _default_scores(self, image: Embedding, caption: Embedding) -> Tensor:
+        """Scores (N, M) without a matcher: cosines; zeros for a loss that reads none."""
+        if not self.contract.reads_scores:
+            return None
+        if "tokens" in image.keys() | caption.keys():
+            raise ArgumentError("a matcher scores tokens: give one, such as SGR()")
+        if "mean" in image and "mean" in caption:
+            return distances.cosine(image["mean"], caption["mean"])
+        return ops.amax(distances.set_cosines(points(image), points(caption)), axis=(1, 3))
+
+    def _sum(
+        self, scores: Tensor, image: Embedding, caption: Embedding, relations: Relations, step: Any
+    ) -> Tensor:
+        if self.warmup_steps and step is None:
+            raise ArgumentError(
+                f"{type(self).__name__} has warmup_steps: give step, the number of steps trained "
+                "before"
+            )
+        return sum(self._parts(scores, image, caption, relations, step).values())
 
     def parts(
         self,
@@ -212,11 +230,43 @@ class Loss(Part):
         Returns:
             Scalars by the names that `CONTRACT` declares; the loss is their sum.
         """
+        scores, image, caption, relations = keras.tree.map_structure(
+            _as_tensor, (scores, dict(image), dict(caption), dict(relations))
+        )
+        return self._parts(scores, image, caption, relations, step)
+
+    def _parts(
+        self,
+        scores: Tensor,
+        image: Embedding,
+        caption: Embedding,
+        relations: Relations,
+        step: Tensor | None,
+    ) -> dict[str, Tensor]:
+        if not self.built:
+            given = (scores, image, caption, relations)
+            self.build(*keras.tree.map_structure(_shape, given))
+            self.warn_of_late_weights()
         more = {"step": step} if self.contract.reads_step else {}
-        return super().__call__(scores, image, caption, relations, **more)
+        parts = self.compute(scores, image, caption, relations, **more)
+        self.check_output(parts)
+        return parts
+
+    def compute(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
+        """Computes the declared parts; a subclass implements it.
+
+        Args:
+            *args: The scores, float32 (N, M), or None for a loss that reads none; the embedding of
+                images, prepared by the matcher, and of captions; and the relations of the batch.
+            **kwargs: `step`, the number of steps trained before or None, for a loss that declares
+                `reads_step`.
+        """
+        raise ArgumentError(
+            f"{type(self).__name__} implements no compute(self, scores, image, caption, relations)"
+        )
 
     def check_output(self, output: Any) -> None:
-        """Checks the parts that `call` has returned.
+        """Checks the parts that `compute` has returned.
 
         Raises:
             ArgumentError: If these are not scalars by the names that are declared.
@@ -226,28 +276,29 @@ class Loss(Part):
         if not declared:
             raise ArgumentError(
                 f"{name} declares no parts; write CONTRACT = LossContract(parts=(...)) with the "
-                "keys that its call returns"
+                "keys that its compute returns"
             )
         if not isinstance(output, Mapping):
             raise ArgumentError(
-                f"{name}.call returned {described(output)}; return the parts of the loss as a dict "
-                f"of scalars, {example}"
+                f"{name}.compute returned {described(output)}; return the parts of the loss as a "
+                f"dict of scalars, {example}"
             )
         if set(output) != set(declared):
             raise ArgumentError(
-                f"{name}.call returned the parts {sorted(output)}, and CONTRACT declares "
+                f"{name}.compute returned the parts {sorted(output)}, and CONTRACT declares "
                 f"{sorted(declared)}; make them the same"
             )
         for part, value in output.items():
             is_number = hasattr(value, "dtype") or isinstance(value, float)
             if not is_number or len(getattr(value, "shape", ())):
                 raise ArgumentError(
-                    f"{name}.call returned {described(value)} as the part {part!r}; return a "
+                    f"{name}.compute returned {described(value)} as the part {part!r}; return a "
                     "scalar, to which keras.ops.mean for instance reduces a tensor"
                 )
-            if keras.backend.standardize_dtype(getattr(value, "dtype", "float32")) != "float32":
+            dtype = keras.backend.standardize_dtype(getattr(value, "dtype", "float32"))
+            if dtype not in ("float32", "float64"):
                 raise ArgumentError(
-                    f"{name}.call returned {described(value)} as the part {part!r}; losses are "
+                    f"{name}.compute returned {described(value)} as the part {part!r}; losses are "
                     "float32: keras.ops.cast(..., 'float32')"
                 )
 
@@ -263,6 +314,8 @@ class Loss(Part):
         """
         if self.warmup_steps == 0 or step is None:
             return then()
+        if isinstance(step, int):
+            return first() if step < self.warmup_steps else then()
         return ops.cond(step < self.warmup_steps, first, then)
 
     def trivial_value(self, scores: Tensor, relations: Relations) -> Tensor | None:
@@ -276,3 +329,25 @@ class Loss(Part):
             A scalar, or None if no such value is known.
         """
         return None
+
+
+def _shape(tensor: Any) -> tuple[int | None, ...] | None:
+    return None if tensor is None else tuple(tensor.shape)
+
+
+def _as_tensor(value: Any) -> Tensor:
+    """Converts to a tensor, of float32 where it was in half precision."""
+    if value is None or isinstance(value, keras.KerasTensor):
+        return value
+    if not ops.is_tensor(value):
+        value = np.asarray(value)
+        return ops.convert_to_tensor(value, "float32" if value.dtype.kind == "f" else None)
+    tensor = value
+    half = keras.backend.standardize_dtype(tensor.dtype) in ("float16", "bfloat16")
+    return ops.cast(tensor, "float32") if half else tensor
+
+
+def even_log_odds(scores: Tensor, relations: Relations) -> Tensor:
+    """Returns log-odds (N, M), equal for all pairs, of the share of pairs that match."""
+    share = ops.mean(ops.cast(relations["positives"], "float32"))
+    return ops.zeros_like(scores) + ops.log(share) - ops.log1p(-share)

@@ -8,7 +8,8 @@ from keras import ops
 
 from keras_xmr.embeddings.kinds import Embedding, Tensor
 from keras_xmr.layers import CaptionDecoder
-from keras_xmr.losses.base import Loss, Relations
+from keras_xmr.losses.base import Loss
+from keras_xmr.losses.relations import Relations
 from keras_xmr.parts.contracts import LossContract
 from keras_xmr.parts.option_types import PositiveInt
 from keras_xmr.utils.errors import ArgumentError
@@ -68,7 +69,7 @@ class Captioning(Loss):
             )
         self.decoder.build(image_shape["features"])
 
-    def call(
+    def compute(
         self, scores: Tensor, image: Embedding, caption: Embedding, relations: Relations
     ) -> dict[str, Tensor]:
         image_rows = ops.argmax(ops.cast(relations["positives"], "int32"), axis=0)

@@ -30,7 +30,7 @@ class _CrossEntropy(DirectionsLoss):
 
     def direction_loss(self, direction: Direction, part: str, step: Any) -> Any:
         positives = direction.positives
-        entropy = self.entropy(self.divide(direction.scores), positives)
+        entropy = self.entropy(direction.scores / self.divide.value(), positives)
         return 0.5 * ops.sum(direction.weights()[:, None] * ops.where(positives, entropy, 0.0))
 
 
@@ -56,7 +56,7 @@ class NTXent(_CrossEntropy):
 
     def entropy(self, logits: Any, positives: Any) -> Any:
         negatives = ops.where(positives, LOWEST, logits)
-        highest = ops.stop_gradient(ops.max(negatives, axis=1, keepdims=True))
+        highest = ops.stop_gradient(ops.amax(negatives, axis=1, keepdims=True))
         sums = ops.sum(ops.exp(negatives - highest), axis=1, keepdims=True)
         # Large logits would lose the digits by which they differ in a sum with the logarithm.
         return ops.softplus(ops.log(sums) + (highest - logits))

@@ -10,7 +10,8 @@ from keras import ops
 
 from keras_xmr.embeddings.kinds import Embedding, Tensor
 from keras_xmr.layers.backend import is_concrete
-from keras_xmr.losses.base import Loss, Relations
+from keras_xmr.losses.base import Loss
+from keras_xmr.losses.relations import Relations
 from keras_xmr.parts.contracts import LossContract
 from keras_xmr.parts.option_types import Reduction
 
@@ -25,7 +26,7 @@ class PositivePairs(NamedTuple):
         scores: Scores of all candidates of the query, float32 (P, M).
         positives: Which of them are positives of the query, boolean (P, M).
         positive_scores: The score of the positive of the pair itself, float32 (P, 1).
-        exists: 1 for a pair; 0 for padding, which `jax.jit` needs, float32 (P,).
+        exists: 1 for a pair; 0 for padding, which graphs need, float32 (P,).
         weight: Float32 (P,), with which a sum over the pairs is the mean over the positives of a
             query, and then over the queries that have one.
     """
@@ -74,14 +75,14 @@ class Direction:
     def pairs(self) -> tuple[Tensor, Tensor, Tensor]:
         """Lists the matching pairs: rows and columns, int (P,), and whether each exists, (P,).
 
-        The number of pairs depends on the values, which `jax.jit` cannot have: there all pairs are
-        listed, unless each caption is known to have one image.
+        The number of pairs depends on the values, which graphs of JAX and PyTorch cannot have:
+        there all pairs are listed, unless each caption is known to have one image.
         """
         if "pairs" in self.relations:
             rows, columns = self.relations["pairs"][0], self.relations["pairs"][1]
             return rows, columns, ops.ones_like(rows, dtype="float32")
         positives = self.positives
-        if keras.backend.backend() == "jax" and not is_concrete(positives):
+        if keras.backend.backend() != "tensorflow" and not is_concrete(positives):
             rows, columns = (ops.reshape(part, (-1,)) for part in _all_pairs(*positives.shape))
             return rows, columns, ops.cast(ops.reshape(positives, (-1,)), "float32")
         rows, columns = ops.nonzero(positives)
@@ -121,8 +122,8 @@ def reduce(values: Tensor, reduction: Reduction) -> Tensor:
 class DirectionsLoss(Loss):
     """A loss with one part for images as queries, and another for captions, in this order.
 
-    A subclass implements `direction_loss` in place of `call`. One that does not read the scores of
-    the matcher may override `similarities`.
+    A subclass implements `direction_loss` in place of `compute`. One that does not read the scores
+    of the matcher may override `similarities`.
     """
 
     CONTRACT = LossContract(parts=("image_to_text", "text_to_image"))
@@ -141,7 +142,7 @@ class DirectionsLoss(Loss):
         """
         raise NotImplementedError
 
-    def call(
+    def compute(
         self,
         scores: Tensor,
         image: Embedding,
@@ -167,7 +168,7 @@ class DirectionsLoss(Loss):
 class ItemsLoss(Loss):
     """A loss over the items of each side by themselves, images and captions added.
 
-    A subclass implements `items_loss` in place of `call`.
+    A subclass implements `items_loss` in place of `compute`.
     """
 
     CONTRACT = LossContract(
@@ -180,7 +181,7 @@ class ItemsLoss(Loss):
         """Returns the loss of the items of one side, a scalar."""
         raise NotImplementedError
 
-    def call(
+    def compute(
         self, scores: Tensor, image: Embedding, caption: Embedding, relations: Relations
     ) -> dict[str, Tensor]:
         sides = zip(self.CONTRACT.parts, (image, caption), strict=True)

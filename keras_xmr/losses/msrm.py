@@ -13,8 +13,8 @@ from keras import ops
 
 from keras_xmr.embeddings import Embedding, Tensor, distances
 from keras_xmr.layers import HypergraphConvolution
-from keras_xmr.losses.base import Relations
 from keras_xmr.losses.directions import Direction, DirectionsLoss
+from keras_xmr.losses.relations import Relations
 from keras_xmr.parts.contracts import LossContract
 from keras_xmr.parts.option_types import NonNegativeFloat, PositiveFloat, PositiveInt
 from keras_xmr.utils.errors import ArgumentError
@@ -138,7 +138,7 @@ class HypergraphContrastive(_QueryLoss):
         relation = ops.exp(logs - ops.stop_gradient(ops.max(logs)))
         nodes = direction.candidates["mean"]
         for convolution in getattr(self, part):
-            nodes = convolution(nodes, ops.transpose(relation))
+            nodes = convolution.call(nodes, ops.transpose(relation))
         logits = self.cosine_scale * distances.cosine(direction.queries["mean"], nodes)
         return match_loss(-self.sign * logits, direction.positives)
 

@@ -8,8 +8,9 @@ from keras import ops
 
 from keras_xmr.embeddings import Embedding, distances
 from keras_xmr.embeddings.kinds import vectors
-from keras_xmr.losses.base import Loss, Relations, even_log_odds
+from keras_xmr.losses.base import Loss, even_log_odds
 from keras_xmr.losses.directions import ItemsLoss, reduce
+from keras_xmr.losses.relations import Relations
 from keras_xmr.parts.contracts import LossContract
 from keras_xmr.parts.option_types import PositiveFloat, Reduction, TwoOrMore
 
@@ -33,7 +34,7 @@ class SoftContrastive(Loss):
         super().__init__(**kwargs)
         self.reduction = reduction
 
-    def call(
+    def compute(
         self, scores: Any, image: Embedding, caption: Embedding, relations: Relations
     ) -> dict[str, Any]:
         positives = relations["positives"]
@@ -103,7 +104,7 @@ class Uniformity(Loss):
         self.temperature = temperature
         self.max_vectors = max_vectors
 
-    def call(
+    def compute(
         self, scores: Any, image: Embedding, caption: Embedding, relations: Relations
     ) -> dict[str, Any]:
         sides = (vectors(side, "samples", "points") for side in (image, caption))

@@ -7,7 +7,8 @@ from typing import Any
 from keras import ops
 
 from keras_xmr.embeddings.kinds import Embedding, Tensor
-from keras_xmr.losses.base import Loss, Relations, even_log_odds
+from keras_xmr.losses.base import Loss, even_log_odds
+from keras_xmr.losses.relations import Relations
 from keras_xmr.parts.contracts import LossContract
 from keras_xmr.parts.option_types import NonNegativeFloat, NonNegativeInt
 
@@ -51,7 +52,7 @@ class ProbabilisticMatching(Loss):
         self.pseudo_positives = pseudo_positives
         self.warmup_steps = warmup_steps
 
-    def call(
+    def compute(
         self,
         scores: Tensor,
         image: Embedding,
@@ -92,9 +93,9 @@ def add_pseudo_positives(scores: Tensor, targets: Tensor, axis: int) -> Tensor:
         pseudo-positives.
     """
     scores = ops.stop_gradient(scores)
-    largest = ops.max(targets, axis=axis, keepdims=True)
+    largest = ops.amax(targets, axis=axis, keepdims=True)
     matches = ops.where(targets >= largest, scores, float("inf"))
-    lowest = ops.min(matches, axis=axis, keepdims=True)
+    lowest = ops.amin(matches, axis=axis, keepdims=True)
     return ops.maximum(targets, ops.where(scores >= lowest, largest, 0.0))
 
 

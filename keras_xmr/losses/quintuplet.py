@@ -7,8 +7,9 @@ from typing import Any
 from keras import ops
 
 from keras_xmr.embeddings import Embedding, Tensor
-from keras_xmr.losses.base import Loss, Relations
+from keras_xmr.losses.base import Loss
 from keras_xmr.losses.directions import LOWEST
+from keras_xmr.losses.relations import Relations
 from keras_xmr.parts.contracts import LossContract
 from keras_xmr.parts.option_types import (
     NonNegativeFloat,
@@ -75,7 +76,7 @@ class AdaptiveOfflineQuintuplet(Loss):
         self.reduction = reduction
         self.warmup_steps = warmup_steps
 
-    def call(
+    def compute(
         self,
         scores: Tensor,
         image: Embedding,
@@ -111,7 +112,7 @@ class AdaptiveOfflineQuintuplet(Loss):
         online, offline, other = 0.0, 0.0, 0.0
         hard_pairs = (1, (0, 1), (2, 1)), (0, (2, 0), (1, 2))
         for axis, with_anchor, apart in hard_pairs:
-            hardest = ops.max(block(0, 0), axis=axis)
+            hardest = ops.amax(block(0, 0), axis=axis)
             hard, both = (ops.diagonal(block(*place)) for place in (with_anchor, apart))
             # An offline "negative" that matches says nothing of how hard the online one is.
             ahead = ops.where(hard > LOWEST, hard - hardest, 0.0)

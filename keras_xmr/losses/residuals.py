@@ -9,8 +9,9 @@ from keras import ops
 from keras_xmr.embeddings.distances import root, squared_euclidean
 from keras_xmr.embeddings.kinds import Embedding, vectors
 from keras_xmr.layers import l2_normalize
-from keras_xmr.losses.base import Loss, Relations
+from keras_xmr.losses.base import Loss
 from keras_xmr.losses.directions import ItemsLoss, reduce
+from keras_xmr.losses.relations import Relations
 from keras_xmr.parts.contracts import LossContract
 from keras_xmr.parts.option_types import NonNegativeFloat, PositiveFloat, Reduction
 
@@ -151,7 +152,7 @@ class MMD(Loss):
         super().__init__(**kwargs)
         self.gamma = gamma
 
-    def call(
+    def compute(
         self, scores: Any, image: Embedding, caption: Embedding, relations: Relations
     ) -> dict[str, Any]:
         images, captions = vectors(image, "points"), vectors(caption, "points")

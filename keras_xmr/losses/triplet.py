@@ -248,4 +248,4 @@ def _hardest_negatives(scores: Tensor, positives: Tensor) -> Tensor:
     Returns:
         Float32 (..., N, 1).
     """
-    return ops.max(ops.where(positives, LOWEST, scores), axis=-1, keepdims=True)
+    return ops.amax(ops.where(positives, LOWEST, scores), axis=-1, keepdims=True)

@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_xmr.embeddings.kinds import Embedding, Tensor
 from keras_xmr.layers import l2_normalize
-from keras_xmr.layers.backend import backend, map_tiles
+from keras_xmr.layers.backend import backend, is_concrete, map_tiles
 from keras_xmr.matchers.base import Matcher
 from keras_xmr.parts.contracts import MatcherContract, SearchContract
 from keras_xmr.parts.option_types import PositiveFloat, PositiveInt
@@ -75,7 +75,7 @@ def attend(
     # regions cancel out, rounding bounds the smallest value distinct from 0.
     similar = ops.matmul(regions, ops.transpose(regions, (0, 2, 1)))
     squares = ops.sum(ops.matmul(weights, similar) * weights, axis=-1, keepdims=True)
-    longest = ops.max(ops.sum(ops.square(regions), axis=-1), axis=1)[:, None, None]
+    longest = ops.amax(ops.sum(ops.square(regions), axis=-1), axis=1)[:, None, None]
     weights = weights * ops.rsqrt(ops.maximum(squares, 1e-6 * longest + 1e-24))
     return ops.reshape(ops.matmul(weights, regions), (n, c, length, width))
 
@@ -114,7 +114,7 @@ def score_in_tiles(
     )
     # The first tile is made whole by repeating the shortest caption in front.
     spare = (-captions) % tile
-    places = ops.concatenate([ops.repeat(order[:1], spare), order], axis=0)
+    places = ops.concatenate([ops.broadcast_to(order[:1], (spare,)), order], axis=0)
     tiles = {
         name: ops.reshape(ops.take(values, places, axis=0), (-1, tile, *ops.shape(values)[1:]))
         for name, values in caption.items()
@@ -136,10 +136,10 @@ def score_in_tiles(
 
 
 def _cut(caption: Embedding) -> Embedding:
-    """Removes padding that all captions have; JAX needs to know shapes before."""
-    if backend() == "jax":
+    """Removes padding that all captions have; JAX and graphs of PyTorch need shapes before."""
+    if backend() == "jax" or (backend() == "torch" and not is_concrete(caption["mask"])):
         return caption
-    longest = ops.maximum(ops.cast(ops.max(ops.sum(caption["mask"], axis=1)), "int32"), 1)
+    longest = ops.maximum(ops.cast(ops.amax(ops.sum(caption["mask"], axis=1)), "int32"), 1)
     return caption | {name: caption[name][:, :longest] for name in ("tokens", "mask")}
 
 

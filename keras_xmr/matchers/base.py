@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import inspect
+from collections.abc import Iterable
+from functools import cache
 from typing import Any, Literal
 
 import keras
@@ -15,7 +17,9 @@ from keras_xmr.embeddings.validation import (
     items,
     shapes,
 )
+from keras_xmr.layers.backend import device_of, fresh_seed, split_seed
 from keras_xmr.parts.contracts import MatcherContract
+from keras_xmr.parts.keras_state import in_autocast, is_symbolic
 from keras_xmr.parts.option_types import PositiveInt
 from keras_xmr.parts.part import Part
 from keras_xmr.utils.errors import ArgumentError
@@ -50,17 +54,78 @@ class Matcher(Part):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**({"dtype": "float32"} | kwargs))
+        self.built = not self.builds()
 
-    def __call__(self, image: Any, caption: Any, **kwargs: Any) -> Tensor:
+    def __call__(
+        self,
+        image: Any,
+        caption: Any,
+        *,
+        query: Side | None = None,
+        training: bool | None = None,
+        seed: Any = None,
+    ) -> Tensor:
         """Returns scores (images, captions) of two embeddings, or of tensors (N, D) of points.
+
+        Embeddings are prepared unless they are already; see `prepare`.
+
+        Args:
+            image: Embeddings of images.
+            caption: Embeddings of captions.
+            query: The side that is the query, for a matcher that scores by direction.
+            training: Whether dropout, statistics of batches and fresh noise are on. None takes the
+                mode that `train` and `eval` of PyTorch have set; with TensorFlow and JAX, false.
+            seed: Makes what is drawn in training repeatable: an int, or a
+                `keras.random.SeedGenerator`, which gives others in each step.
 
         Raises:
             ArgumentError: If they are not embeddings, of kinds that it does not take, or not in one
                 space; or if the output is not a score matrix.
         """
-        image, caption = as_embedding(image, "images"), as_embedding(caption, "captions")
-        check_fit(self, image, caption)
-        scores = super().__call__(image, caption, **kwargs)
+        with device_of(image):
+            image, caption = as_embedding(image, "images"), as_embedding(caption, "captions")
+            check_fit(self, image, caption)
+            training = self.in_training(training)
+            self.ensure_built(image, caption)
+            seeds = split_seed(seed)
+            if not self._is_prepared(image):
+                image = self.prepare(image, "image", seeds[0], training=training)
+            if not self._is_prepared(caption):
+                caption = self.prepare(caption, "caption", seeds[1], training=training)
+            return self.score_prepared(image, caption, query=query, training=training)
+
+    def _is_prepared(self, embedding: Embedding) -> bool:
+        return all(key in embedding for key in self.contract.prepared)
+
+    def ensure_built(self, image: Embedding, caption: Embedding) -> None:
+        """Makes the weights that depend on the shapes of embeddings, if there are none yet."""
+        if not self.built:
+            shapes = (
+                {key: tuple(one.shape) for key, one in side.items()} for side in (image, caption)
+            )
+            self.build(*shapes)
+            self.warn_of_late_weights()
+
+    def score_prepared(
+        self,
+        image: Embedding,
+        caption: Embedding,
+        *,
+        query: Side | None = None,
+        training: bool = False,
+    ) -> Tensor:
+        """Scores (images, captions) of valid embeddings that are prepared.
+
+        Keras' own call of a layer is left out where it has nothing to do, as it takes longer than
+        the scores of a small batch.
+        """
+        kwargs: dict[str, Any] = {} if query is None else {"query": query}
+        if _takes_training(type(self).call):
+            kwargs["training"] = training
+        if is_symbolic(image, caption) or in_autocast():
+            scores = super().__call__(image, caption, **kwargs)
+        else:
+            scores = self.call(image, caption, **kwargs)
         self._check_scores(scores, items(image), items(caption))
         return scores
 
@@ -83,20 +148,30 @@ class Matcher(Part):
                 f"{name}.call returned {described(scores)} of {images or 'N'} images and "
                 f"{captions or 'M'} captions; return scores of the shape (images, captions)"
             )
-        if keras.backend.standardize_dtype(scores.dtype) != "float32":
+        if keras.backend.standardize_dtype(scores.dtype) not in ("float32", "float64"):
             raise ArgumentError(
                 f"{name}.call returned {described(scores)}; scores are float32: "
                 "keras.ops.cast(..., 'float32')"
             )
 
-    def prepare(self, embedding: Embedding, side: Side, seed: Tensor | None = None) -> Embedding:
+    def prepare(
+        self,
+        embedding: Embedding,
+        side: Side,
+        seed: Any = None,
+        *,
+        training: bool | None = None,
+    ) -> Embedding:
         """Adds the keys that the matcher needs to an embedding, such as random samples.
+
+        A call does it. Preparing once spares time where embeddings are scored several times, as in
+        tiles.
 
         Args:
             embedding: An embedding of images, or of captions.
             side: Which of the two.
-            seed: Stateless seed, int (2,), of a training step; None in evaluation, where samples
-                must not depend on the batch.
+            seed: Seed of what is drawn in training; None draws anew each time.
+            training: As of a call. In evaluation samples do not depend on the batch.
 
         Returns:
             The embedding, with more keys if the matcher needs them.
@@ -179,7 +254,7 @@ class SampledMatcher(Matcher):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    CONTRACT = MatcherContract(accepts=("gaussian",))
+    CONTRACT = MatcherContract(accepts=("gaussian",), prepared=("samples",))
 
     def __init__(
         self, *, samples: PositiveInt = 7, test_samples: PositiveInt = 7, **kwargs: Any
@@ -188,20 +263,26 @@ class SampledMatcher(Matcher):
         self.samples = samples
         self.test_samples = test_samples
 
-    def __call__(self, image: Any, caption: Any, **kwargs: Any) -> Tensor:
-        for embedding in (image, caption):
-            if isinstance(embedding, Mapping) and "samples" not in embedding:
-                raise ArgumentError(
-                    f"{type(self).__name__} compares samples, which `prepare(embedding, "
-                    '"image")`, or of captions "caption", draws'
-                )
-        return super().__call__(image, caption, **kwargs)
-
-    def prepare(self, embedding: Embedding, side: Side, seed: Tensor | None = None) -> Embedding:
+    def prepare(
+        self,
+        embedding: Embedding,
+        side: Side,
+        seed: Any = None,
+        *,
+        training: bool | None = None,
+    ) -> Embedding:
+        """Adds `samples` (B, J, D): in training independent ones, else by common noise."""
         embedding = self.checked(embedding, side)
-        if seed is None:
+        if not self.in_training(training):
             noise = _EVALUATION_SEEDS[side]
-            return embedding | {
-                "samples": sample_with_common_noise(embedding, self.test_samples, noise)
-            }
-        return embedding | {"samples": sample(embedding, self.samples, seed)}
+            samples = sample_with_common_noise(embedding, self.test_samples, noise)
+        else:
+            seed = fresh_seed(embedding["mean"]) if seed is None else seed
+            samples = sample(embedding, self.samples, seed)
+        return embedding | {"samples": samples}
+
+
+@cache
+def _takes_training(call: Any) -> bool:
+    """Says whether the `call` of a matcher takes `training`."""
+    return "training" in inspect.signature(call).parameters

@@ -58,7 +58,7 @@ def _log_odds(logits: Any) -> Any:
     Far out sigmoid(l) is exp(l), to the last digit. So where all logits of a pair are below -40, or
     all are above 40, they are moved there, the distance is kept apart, and no sum is rounded to 0.
     """
-    highest, lowest = (distances.over_samples(reduce, logits) for reduce in (ops.max, ops.min))
+    highest, lowest = (distances.over_samples(reduce, logits) for reduce in (ops.amax, ops.amin))
     beyond = ops.stop_gradient(ops.relu(-_FAR - highest) - ops.relu(lowest - _FAR))
     logits = logits + beyond[:, None]
     match, no_match = (

@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_xmr.embeddings.kinds import Embedding, Tensor
 from keras_xmr.layers import l2_normalize
-from keras_xmr.layers.backend import read_variables
+from keras_xmr.layers.backend import assign_statistics, read_variables
 from keras_xmr.matchers.alignment import attention_logits, score_in_tiles, softmax
 from keras_xmr.matchers.base import Matcher
 from keras_xmr.parts.contracts import MatcherContract, SearchContract
@@ -90,7 +90,7 @@ class NAAF(Matcher):
         regions, words = l2_normalize(image["tokens"]), l2_normalize(caption["tokens"])
         there, mask = image["mask"][:, None, None, :] > 0, caption["mask"]
         cosines = ops.matmul(words[None], ops.swapaxes(regions, 1, 2)[:, None])  # (N, C, L, R)
-        best = ops.max(ops.where(there, cosines, -1.0), axis=-1)
+        best = ops.amax(ops.where(there, cosines, -1.0), axis=-1)
         apart = best - boundary
         sign = apart if training else ops.matmul(_relations(words, mask), apart[..., None])[..., 0]
         total = ops.where(sign < 0.0, apart, 0.0)
@@ -140,7 +140,7 @@ class NAAF(Matcher):
             (self.test_boundary, mean - 3.0 * ops.sqrt(variance)),
         ):
             within = ops.where((value < 0.0) | (value > 1.0), 0.0, value)
-            kept.assign(_MOVED * within + (1.0 - _MOVED) * kept)
+            assign_statistics(kept, _MOVED * within + (1.0 - _MOVED) * kept)
 
 
 def _relations(words: Tensor, mask: Tensor) -> Tensor:

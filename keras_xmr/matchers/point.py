@@ -53,7 +53,7 @@ class MaxCosine(Matcher):
     SEARCH = SearchContract(augmentation="set_points", exact=True)
 
     def call(self, image: Embedding, caption: Embedding) -> Any:
-        return ops.max(distances.set_cosines(points(image), points(caption)), axis=(1, 3))
+        return ops.amax(distances.set_cosines(points(image), points(caption)), axis=(1, 3))
 
 
 class MeanCosine(Matcher):

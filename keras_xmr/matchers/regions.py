@@ -9,7 +9,12 @@ from keras import ops
 
 from keras_xmr.embeddings.kinds import Embedding, Tensor
 from keras_xmr.layers import GlobalAttention, l2_normalize
-from keras_xmr.layers.backend import read_variables, split_seed
+from keras_xmr.layers.backend import (
+    assign_statistics,
+    fresh_seed,
+    read_variables,
+    split_seed,
+)
 from keras_xmr.matchers.alignment import attend, linear, score_in_tiles
 from keras_xmr.matchers.base import Matcher, Side
 from keras_xmr.parts.contracts import MatcherContract, SearchContract
@@ -40,7 +45,7 @@ class _Similarity(Matcher):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    CONTRACT = MatcherContract(accepts=("tokens",))
+    CONTRACT = MatcherContract(accepts=("tokens",), prepared=("global",))
     SEARCH = SearchContract(augmentation="token_means")
     STATISTICS = 0
 
@@ -83,11 +88,22 @@ class _Similarity(Matcher):
             if not layer.built:
                 layer.build(tuple(shape))
 
-    def prepare(self, embedding: Embedding, side: Side, seed: Tensor | None = None) -> Embedding:
-        """Adds the global vectors (B, D), which pairs share."""
+    def prepare(
+        self,
+        embedding: Embedding,
+        side: Side,
+        seed: Any = None,
+        *,
+        training: bool | None = None,
+    ) -> Embedding:
+        """Adds the global vectors (B, D), which pairs share; with dropout in training."""
         embedding = self.checked(embedding, side)
+        training, tokens = self.in_training(training), embedding["tokens"]
+        if training and seed is None:
+            seed = fresh_seed(tokens)
         attention = self.image_attention if side == "image" else self.caption_attention
-        return embedding | {"global": attention(embedding["tokens"], embedding["mask"], seed=seed)}
+        whole = attention(tokens, embedding["mask"], seed=seed, training=training)
+        return embedding | {"global": whole}
 
     def pair_weights(self) -> Weights:
         """Returns the weights that pairs are scored with, as tensors."""
@@ -193,7 +209,7 @@ class SAF(_Similarity):
         kept = (self.moving_mean, self.moving_variance)
         for moving, values in zip(kept, statistics, strict=True):
             moved = (1.0 - _MOMENTUM) * ops.sum(weights * ops.stop_gradient(values))
-            moving.assign(ops.power(_MOMENTUM, count) * moving + moved)
+            assign_statistics(moving, ops.power(_MOMENTUM, count) * moving + moved)
 
 
 class SGR(_Similarity):
@@ -277,7 +293,9 @@ class SGRAF(Matcher):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    CONTRACT = MatcherContract(accepts=("tokens",), tileable=False)
+    CONTRACT = MatcherContract(
+        accepts=("tokens",), tileable=False, prepared=("saf_global", "sgr_global")
+    )
     SEARCH = SearchContract(augmentation="token_means")
 
     def __init__(
@@ -306,12 +324,19 @@ class SGRAF(Matcher):
             if not part.built:
                 part.build(image_shape, caption_shape)
 
-    def prepare(self, embedding: Embedding, side: Side, seed: Tensor | None = None) -> Embedding:
-        """Adds the global vectors (B, D) of both."""
-        seeds = (None, None) if seed is None else split_seed(seed)
+    def prepare(
+        self,
+        embedding: Embedding,
+        side: Side,
+        seed: Any = None,
+        *,
+        training: bool | None = None,
+    ) -> Embedding:
+        """Adds the global vectors (B, D) of both; with dropout in training."""
+        training = self.in_training(training)
         vectors = {
-            f"{part.name}_global": part.prepare(embedding, side, seed)["global"]
-            for part, seed in zip((self.saf, self.sgr), seeds, strict=True)
+            f"{part.name}_global": part.prepare(embedding, side, seed, training=training)["global"]
+            for part, seed in zip((self.saf, self.sgr), split_seed(seed), strict=True)
         }
         return embedding | vectors
 

@@ -276,9 +276,7 @@ class Retriever(keras.Model):
 
         Where a matcher scores by direction, images are the queries.
         """
-        return self.matcher(
-            self.matcher.prepare(image, "image"), self.matcher.prepare(caption, "caption")
-        )
+        return self.matcher(image, caption)
 
     def compute_loss(
         self,
@@ -338,8 +336,8 @@ class Retriever(keras.Model):
         if training:
             seed = tf.stack([self.seed, tf.cast(self.global_step.value, tf.int32)])
             seeds = split_seed(seed)
-        image = self.matcher.prepare(image, "image", seeds[0])
-        caption = self.matcher.prepare(caption, "caption", seeds[1])
+        image = self.matcher.prepare(image, "image", seeds[0], training=training)
+        caption = self.matcher.prepare(caption, "caption", seeds[1], training=training)
         if has_replicas and embeddings.kind(image) == "tokens" and self.matcher.contract.tileable:
             # Scoring regions with words is most of a step: each replica scores its images.
             first = first_local_item(count)

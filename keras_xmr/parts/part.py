@@ -5,14 +5,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import keras
 from pydantic import ValidationError
 
 from keras_xmr.parts.contracts import Declared, first_mistake
+from keras_xmr.parts.keras_state import outer_training
 from keras_xmr.parts.registry import options_are_checked, options_of
 from keras_xmr.utils.errors import ArgumentError
+from keras_xmr.utils.messages import nearest
 from keras_xmr.utils.naming import snake_case
 
 
@@ -34,6 +36,41 @@ class RecordedLayer(keras.layers.Layer):
         # Keras would track a dict that is set as an attribute, before the layer can track any.
         object.__setattr__(layer, "_arguments", _arguments(cls, args, kwargs))
         return layer
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if keras.backend.backend() == "torch":
+            from keras_xmr.parts.torch_modules import prepare_module
+
+            prepare_module(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """Copies the layer as Keras saves it, and with PyTorch its mode."""
+        make, arguments = cast(tuple[Any, Any], self.__reduce__())
+        copied = memo[id(self)] = make(*arguments)
+        return copied.train(self.training) if keras.backend.backend() == "torch" else copied
+
+    def _track_variables(self) -> None:
+        """Makes nothing: PyTorch has each variable as a parameter as soon as it is added."""
+
+    def _setattr_hook(self, name: str, value: Any) -> Any:
+        if keras.backend.backend() == "torch" and isinstance(value, list | tuple | dict):
+            from keras_xmr.parts.torch_modules import register_nested
+
+            register_nested(self, name, value)
+        return super()._setattr_hook(name, value)
+
+    def rebuild(self, shapes: dict[str, Any]) -> None:
+        """Makes all weights for the shapes that another layer was built for.
+
+        Args:
+            shapes: The arguments of `build`.
+        """
+        self.build(**shapes)
+
+    def builds(self) -> bool:
+        """Says whether weights are made by the shapes of inputs, and not all in the constructor."""
+        return type(self).build is not RecordedLayer.build
 
     def build(self, *shapes: Any, **more_shapes: Any) -> None:
         """Makes nothing: layers within this one build themselves when they are first called."""
@@ -73,20 +110,40 @@ class Part(Declared, RecordedLayer):
     """A loss, matcher, head or pooling: a layer with a `CONTRACT` and checked options.
 
     Raises:
-        ArgumentError: If an option is not of its type, or has no effect with the others.
+        ArgumentError: If an option does not exist, is not of its type, or has no effect with the
+            others.
     """
 
+    _contract: Any
+
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        _check_names(cls, kwargs)
         part = super().__new__(cls, *args, **kwargs)
         if not options_are_checked(cls):
             _check_options(cls, part._arguments)
+        object.__setattr__(part, "_contract", cls.CONTRACT.with_options(part._arguments))
         return part
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns the checked output of `call`."""
+        """Returns the checked output of `call`; with PyTorch in the mode of the module."""
+        if keras.backend.backend() == "torch":
+            kwargs.setdefault("training", self.in_training())
         output = super().__call__(*args, **kwargs)
         self.check_output(output)
         return output
+
+    def __repr__(self) -> str:
+        cls: Any = type(self)
+        names = [name for name in options_of(cls).model_fields if name in self._arguments]
+        options = ", ".join(f"{name}={self._arguments[name]!r}" for name in names if name != "name")
+        return f"{cls.__name__}({options})"
+
+    def warn_of_late_weights(self) -> None:
+        """Warns where an optimizer of PyTorch may lack the weights that a first call has made."""
+        if keras.backend.backend() == "torch":
+            from keras_xmr.parts.torch_modules import warn_of_late_parameters
+
+            warn_of_late_parameters(self)
 
     def check_output(self, output: Any) -> None:
         """Checks the output of `call`.
@@ -95,10 +152,24 @@ class Part(Declared, RecordedLayer):
             UserError: If it is not an output of this kind of part.
         """
 
+    def in_training(self, training: bool | None = None) -> bool:
+        """Says whether dropout, statistics of batches and fresh noise are on.
+
+        Args:
+            training: Whether they are. None takes the mode of the outer layer of Keras, if there is
+                one; else, with PyTorch, the mode of the module, which `train` and `eval` set, and
+                with TensorFlow and JAX false.
+        """
+        if training is None:
+            training = outer_training()
+        if training is None:
+            return keras.backend.backend() == "torch" and bool(self.training)
+        return bool(training)
+
     @property
     def contract(self) -> Any:
         """Its declaration, with its options."""
-        return type(self).CONTRACT.with_options(self._arguments)
+        return self._contract
 
 
 def _arguments(cls: type, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,6 +194,23 @@ def _inherited(cls: type) -> set[str]:
 
 
 _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def _check_names(cls: type, given: Mapping[str, Any]) -> None:
+    """Checks that arguments of a constructor exist.
+
+    Raises:
+        ArgumentError: If one does not; the message names the nearest that does.
+    """
+    known = set(inspect.signature(cls.__init__).parameters) | _inherited(cls)  # type: ignore[misc]
+    for name in given:
+        if name not in known | _OF_KERAS:
+            options = known - {"self", "args", "kwargs"}
+            raise ArgumentError(f"{cls.__name__} has no option {name!r}.{nearest(name, options)}")
+
+
+_OF_KERAS = {"activity_regularizer", "autocast", "dtype", "name", "trainable"}
+"""Arguments of every layer of Keras that parts pass on."""
 
 
 def _check_options(cls: Any, arguments: Mapping[str, Any]) -> None:

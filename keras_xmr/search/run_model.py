@@ -293,11 +293,10 @@ class RunModel:
     @cached_property
     def _score(self) -> Any:
         matcher = self.matcher
-        options = {"query": "caption"} if matcher.contract.directed else {}
+        query: Any = "caption" if matcher.contract.directed else None
 
-        def score(gallery: Any, query: Any) -> Any:
-            image, caption = matcher.prepare(gallery, "image"), matcher.prepare(query, "caption")
-            return matcher(image, caption, **options)
+        def score(gallery: Any, text: Any) -> Any:
+            return matcher(gallery, text, query=query)
 
         return _compile_once(score) if self._compiled else score
 

@@ -6,7 +6,7 @@ import every_part
 import keras
 import numpy as np
 import pytest
-from autodiff import built, differentiated
+from autodiff import built, differentiated, evaluating
 
 from keras_xmr import heads
 from keras_xmr.heads import pooling as poolings
@@ -67,7 +67,7 @@ def check(value, embeddings, variables):
 def test_gradients_of_losses(name, random):
     case = every_part.LOSSES[name]
     embeddings, more = every_part.sides(case, random), every_part.relevance(case, random)
-    loss, matcher = case.make(), case.matcher and case.matcher()
+    loss, matcher = case.make(), case.matcher and evaluating(case.matcher())
     if not loss.built:
         shapes = ({key: array.shape for key, array in side.items()} for side in embeddings)
         loss.build((4, 5), *shapes)
@@ -92,15 +92,14 @@ def test_gradients_of_losses(name, random):
 def test_gradients_of_matchers(name, random):
     case = every_part.MATCHERS[name]
     image, caption = every_part.sides(case, random)
-    matcher = case.make()
+    matcher = evaluating(case.make())
     shapes = ({key: array.shape for key, array in side.items()} for side in (image, caption))
     if not matcher.built:
         matcher.build(*shapes)
     weigh = random.normal(size=(4, 5)).astype(np.float32)
 
     def value(image, caption):
-        prepared = matcher.prepare(image, "image"), matcher.prepare(caption, "caption")
-        return keras.ops.sum(keras.ops.multiply(matcher(*prepared), weigh))
+        return keras.ops.sum(keras.ops.multiply(matcher(image, caption), weigh))
 
     check(value, (image, caption), matcher.trainable_variables)
 

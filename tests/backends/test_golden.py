@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import sgraf_weights
 import torch_layout
-from autodiff import built, evaluated, gradients
+from autodiff import built, evaluated, evaluating, gradients
 from keras import ops
 from torch_layout import Weights
 
@@ -49,7 +49,7 @@ def test_soft_contrastive(golden, tag, doubled):
     # The released code takes the sigmoid of twice the logit.
     factor = 2.0 if doubled else 1.0
     scale, shift = float(case["param_negative_scale"]), float(case["param_shift"])
-    matcher = matchers.MatchProbability(scale=factor * scale, shift=factor * shift)
+    matcher = evaluating(matchers.MatchProbability(scale=factor * scale, shift=factor * shift))
     known = {"positives": np.eye(8, dtype=bool)}
 
     def value(image, caption):
@@ -421,7 +421,7 @@ def test_image_head_of_pcme(golden):
 @pytest.mark.parametrize("make", cases(matchers.SAF, matchers.SGR))
 def test_regions_and_words(golden, make):
     case, tag = golden("sgraf"), make.__name__.lower()
-    matcher = make(similarity_dimension=8)
+    matcher = evaluating(make(similarity_dimension=8))
     image, caption = sgraf_weights.golden_tokens(case)
 
     def score(image, caption):

@@ -6,7 +6,7 @@ import keras
 import method_oracles as oracles
 import numpy as np
 import pytest
-from autodiff import built, differentiated, evaluated
+from autodiff import built, differentiated, evaluated, evaluating
 from keras import ops
 
 from keras_xmr import heads, losses, matchers
@@ -113,7 +113,7 @@ def test_the_gradient_of_imram(random):
 def test_naaf(random, training):
     image, caption = sides(random)
     boundary = 0.3
-    matcher = matchers.NAAF(smoothing=7.0, captions_at_once=2)
+    matcher = evaluating(matchers.NAAF(smoothing=7.0, captions_at_once=2))
     matcher.boundary.assign(boundary if training else 0.9)
     matcher.test_boundary.assign(0.9 if training else boundary)
     expected = pairs(image, caption, lambda r, w: oracles.naaf(w, r, boundary, 7.0, training)[0])
@@ -123,7 +123,7 @@ def test_naaf(random, training):
 
 def test_naaf_learns_its_boundaries(random):
     image, caption = sides(random)
-    matcher = matchers.NAAF(penalty=1.5, captions_at_once=2)
+    matcher = evaluating(matchers.NAAF(penalty=1.5, captions_at_once=2))
     matcher.boundary.assign(0.2)
     matcher.test_boundary.assign(0.1)
     scored = [

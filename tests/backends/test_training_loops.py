@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import every_part
 import keras
 import numpy as np
 import pytest
-from autodiff import built, evaluated
+from autodiff import evaluated
 
 from keras_xmr import heads, losses, matchers
 from keras_xmr.heads import pooling as poolings
+from keras_xmr.utils.errors import ArgumentError
 
 BACKEND = keras.backend.backend()
 torch_only = pytest.mark.skipif(BACKEND != "torch", reason="of PyTorch")
@@ -30,9 +32,9 @@ def test_a_loss_with_its_matcher_trains_by_backward(unit):
     import torch
 
     images, captions = (torch.tensor(side, requires_grad=True) for side in unit)
-    matcher, loss = matchers.MeanOnly(scale=5.0, shift=5.0, name="m"), losses.SoftContrastive()
+    matcher, loss = matchers.MeanOnly(scale=5.0, shift=5.0), losses.SoftContrastive()
     assert isinstance(matcher, torch.nn.Module)
-    assert {"scale", "shift"} == {name.rpartition(".")[2] for name, _ in named(matcher)}
+    assert set(matcher.state_dict()) == {"scale", "shift"}
     optimizer = torch.optim.SGD([images, captions, *matcher.parameters()], 0.001)
     values = []
     for _ in range(5):
@@ -43,14 +45,9 @@ def test_a_loss_with_its_matcher_trains_by_backward(unit):
         values.append(float(value.detach()))
     assert np.diff(values).max() < 0
     kept = {name: tensor.clone() for name, tensor in matcher.state_dict().items()}
-    other = matchers.MeanOnly(name="m")
-    other(*unit)  # Layers of Keras have their weights from the first call on.
+    other = matchers.MeanOnly()
     other.load_state_dict(kept)
     np.testing.assert_array_equal(other(*unit).detach().numpy(), matcher(*unit).detach().numpy())
-
-
-def named(module):
-    return [(variable.path.replace("/", "."), variable) for variable in module.trainable_variables]
 
 
 @torch_only
@@ -80,9 +77,11 @@ def test_a_head_is_a_module(random):
 def test_half_precision_gives_finite_losses(unit, name):
     import torch
 
+    matcher = matchers.MeanOnly() if name == "SoftContrastive" else None
+
     images, captions = (torch.tensor(side, requires_grad=True) for side in unit)
     with torch.autocast("cpu", torch.bfloat16):
-        value = getattr(losses, name)()(images, captions, IMAGE_IDS)
+        value = getattr(losses, name)()(images, captions, IMAGE_IDS, matcher=matcher)
     value.backward()
     assert torch.isfinite(value)
     assert torch.isfinite(images.grad).all()
@@ -97,13 +96,9 @@ def test_a_matcher_of_tokens_trains_with_dropout(random, name):
     values = torch.tensor(random.normal(size=(2, 5, 3, 8)), dtype=torch.float32)
     sides = [{"tokens": side, "mask": torch.ones(5, 3)} for side in values.requires_grad_()]
     states = [matcher.saf if name == "SGRAF" else matcher] * (name != "SGR")
-    for seed in range(2):
-        image, caption = (
-            matcher.prepare(embedding, side, seed)
-            for embedding, side in zip(sides, ("image", "caption"), strict=True)
-        )
+    for _ in range(2):
         before = [float(state.moving_mean.numpy()) for state in states]
-        scores = matcher(image, caption, training=True)
+        scores = matcher(*sides)
         scores.sum().backward()
         assert [float(state.moving_mean.numpy()) for state in states] != before or not states
     assert torch.isfinite(values.grad).all()
@@ -114,24 +109,46 @@ def test_a_matcher_of_tokens_trains_with_dropout(random, name):
 def test_learned_numbers_are_trained_without_state(unit):
     import jax
 
-    matcher, loss = matchers.MeanOnly(scale=5.0, shift=5.0), losses.SoftContrastive()
-    built(matcher, *unit)  # Layers of Keras have their weights from the first call on.
+    loss = losses.Functional(losses.SoftContrastive(), matchers.MeanOnly(scale=5.0, shift=5.0))
+    weights, state = loss.init(*unit)
+    slope = jax.jit(jax.value_and_grad(loss, has_aux=True))
+    values = []
+    for _ in range(5):
+        (value, state), slopes = slope(weights, state, *unit, IMAGE_IDS)
+        weights = [w - 0.01 * one for w, one in zip(weights, slopes, strict=True)]
+        values.append(float(value))
+    assert np.diff(values).max() < 0
+
+
+@jax_only
+@pytest.mark.parametrize("name", ["SAF", "SGR"])
+def test_every_weight_of_a_matcher_of_tokens_has_a_gradient(random, name):
+    import jax
+
+    case = every_part.MATCHERS[name]
+    images, captions = every_part.sides(case, random)
+    loss = losses.Functional(losses.SmoothAP(temperature=0.1), case.make())
+    weights, state = loss.init(images, captions)
 
     @jax.jit
-    def step(weights, images, captions):
-        def value(weights):
-            scores, _ = matcher.stateless_call(weights, [], {"mean": images}, {"mean": captions})
-            known = {"positives": np.equal.outer(np.arange(4), IMAGE_IDS)}
-            return sum(loss.parts(scores, {}, {}, known).values())
+    def step(weights, state):
+        return jax.grad(loss, has_aux=True)(
+            weights, state, images, captions, every_part.IMAGE_IDS, training=True, seed=(1, 2)
+        )
 
-        found, slopes = jax.value_and_grad(value)(weights)
-        return found, [w - 0.01 * slope for w, slope in zip(weights, slopes, strict=True)]
-
-    weights, values = [variable.value for variable in matcher.trainable_variables], []
-    for _ in range(5):
-        found, weights = step(weights, *unit)
-        values.append(float(found))
-    assert np.diff(values).max() < 0
+    slopes, moved = step(weights, state)
+    # Softmax does not depend on what is added to all keys, or to all logits.
+    idle = ("key_0/bias", "key_1/bias", "common/bias")
+    paths = [one.path for one in loss.matcher.trainable_variables]
+    still = [path for path, slope in zip(paths, slopes, strict=True) if not np.any(slope)]
+    assert all(path.endswith(idle) for path in still), still
+    changed = [np.any(old != new) for old, new in zip(state, moved, strict=True)]
+    assert all(changed)
+    loss.assign(weights, moved)
+    with pytest.raises(ArgumentError, match=r"use keras_xmr\.losses\.Functional"):
+        jax.jit(lambda *sides: loss.loss(*sides, matcher=matchers.NAAF(), training=True))(
+            captions, captions
+        )
 
 
 @jax_only
@@ -153,8 +170,9 @@ def test_a_seed_gives_the_same_samples(random):
 
     def draw(gaussian):
         seeds = (1, 1, 2, generator, generator)
-        drawn = [matcher.prepare(gaussian, "image", seed)["samples"] for seed in seeds]
-        return drawn, loss(gaussian, gaussian, matcher=matcher, seed=generator)
+        drawn = [matcher.prepare(gaussian, "image", seed, training=True) for seed in seeds]
+        value = loss(gaussian, gaussian, matcher=matcher, seed=generator, training=True)
+        return [one["samples"] for one in drawn], value
 
     (once, again, other, first, second), value = evaluated(draw, gaussian)
     np.testing.assert_array_equal(once, again)
@@ -163,9 +181,6 @@ def test_a_seed_gives_the_same_samples(random):
     assert np.isfinite(value)
 
 
-def test_log_odds_without_a_matcher_are_fixed(unit):
-    loss, matcher = losses.SoftContrastive(), matchers.MeanOnly()
-    values = evaluated(
-        lambda *unit: [loss(*unit, IMAGE_IDS), loss(*unit, IMAGE_IDS, matcher=matcher)], *unit
-    )
-    np.testing.assert_allclose(*values, rtol=1e-5)
+def test_log_odds_need_a_matcher(unit):
+    with pytest.raises(ArgumentError, match=r"reads scores as log-odds .*MeanOnly\(\)"):
+        losses.SoftContrastive()(*unit, IMAGE_IDS)

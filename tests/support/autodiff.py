@@ -36,7 +36,12 @@ def evaluated(function: Callable[..., Any], *inputs: Any, changes: Sequence[Any]
 def built(layer: Any, *inputs: Any) -> Any:
     """A layer with the weights that it has for inputs of these shapes."""
     layer(*keras.tree.map_structure(lambda x: keras.KerasTensor(x.shape, str(x.dtype)), inputs))
-    return layer
+    return evaluating(layer)
+
+
+def evaluating(layer: Any) -> Any:
+    """A layer in evaluation, as it is in TensorFlow and JAX without an argument."""
+    return layer.eval() if hasattr(layer, "eval") else layer
 
 
 def gradients(

@@ -54,8 +54,8 @@ def load(matcher, weights):
 
 def score(matcher, image, caption, training=False, seed=None):
     return matcher(
-        matcher.prepare(image, "image", seed),
-        matcher.prepare(caption, "caption", seed),
+        matcher.prepare(image, "image", seed, training=training),
+        matcher.prepare(caption, "caption", seed, training=training),
         training=training,
     )
 

@@ -106,8 +106,7 @@ def _score_tile(
     image: dict[str, tf.Tensor],
     caption: dict[str, tf.Tensor],
 ) -> tf.Tensor:
-    options = {} if query is None else {"query": query}
-    return matcher(matcher.prepare(image, "image"), matcher.prepare(caption, "caption"), **options)
+    return matcher(image, caption, query=query)
 
 
 def _tiles(embedding: Arrays, size: int) -> Iterator[np.ndarray]:

@@ -89,6 +89,7 @@ class MatcherContract(_Reader):
         tileable: Whether a score depends on its pair alone in training too; some matchers normalise
             by all pairs of the batch.
         learned: Options with initial values of learned scalars.
+        prepared: Keys of the embeddings that it scores which its `prepare` adds.
         accepted_parameters: Options that are replaced by scalars of losses that share them.
     """
 
@@ -96,6 +97,7 @@ class MatcherContract(_Reader):
     directed: bool = False
     tileable: bool = True
     learned: tuple[str, ...] = ()
+    prepared: tuple[str, ...] = ()
     accepted_parameters: tuple[str, ...] = ()
 
     def mistakes(self, part: ChosenPart, setting: Setting) -> Iterator[Mistake]:

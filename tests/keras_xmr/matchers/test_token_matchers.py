@@ -126,10 +126,10 @@ def test_attention_drops_in_training_by_the_seed(tokens):
     layer = GlobalAttention(dropout=0.5)
     plain = np.asarray(layer(image["tokens"], image["mask"]))
     one, other = (
-        np.asarray(layer(image["tokens"], image["mask"], seed=tf.constant(seed)))
+        np.asarray(layer(image["tokens"], image["mask"], seed=tf.constant(seed), training=True))
         for seed in ([1, 2], [1, 3])
     )
-    again = layer(image["tokens"], image["mask"], seed=tf.constant([1, 2]))
+    again = layer(image["tokens"], image["mask"], seed=tf.constant([1, 2]), training=True)
     np.testing.assert_array_equal(again, one)
     assert (one != other).any()
     assert (one != plain).any()
@@ -149,10 +149,10 @@ def test_images_of_one_region_can_be_trained_on(random):
     # Keras's batch normalisation fails with a mask where what it normalises is one number.
     regions = tf.constant(random.normal(size=(5, 1, 6)), tf.float32)
     layer = GlobalAttention(dropout=0.0, batch_norm=True)
-    layer(regions, tf.ones((5, 1)), seed=tf.constant([1, 2]))
+    layer(regions, tf.ones((5, 1)), seed=tf.constant([1, 2]), training=True)
     found = layer.local(regions)
     layer.local_norm.momentum = 0.0
-    layer(regions, tf.ones((5, 1)), seed=tf.constant([1, 2]))
+    layer(regions, tf.ones((5, 1)), seed=tf.constant([1, 2]), training=True)
     np.testing.assert_allclose(layer.local_norm.moving_mean, [np.mean(found)], atol=1e-6)
 
 

@@ -1,0 +1,104 @@
+"""Layers as modules of PyTorch: their parameters from the constructor on, under names of their own.
+
+Keras names parameters after the path of their variable, in which a counter of the process occurs,
+and has those of nested layers twice. Here a `state_dict` has each once, as `scale` or
+`image_attention.local.kernel`, and the shapes that a layer was built for.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import torch
+
+_SHAPES = "_input_shapes"
+
+
+def prepare_module(layer: Any) -> None:
+    """Makes a layer that begins hold its parameters as they come, and name them in its state."""
+    layer._torch_params = torch.nn.ParameterDict()
+    layer.register_state_dict_post_hook(_write_names)
+    layer.register_load_state_dict_pre_hook(_read_names)
+
+
+def register_nested(layer: Any, name: str, value: Any) -> None:
+    """Registers the layers within a list or a dict, which PyTorch does not look into."""
+    values = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, nested in values:
+        if isinstance(nested, torch.nn.Module):
+            layer.add_module(f"{name}_{key}", nested)
+
+
+def warn_of_late_parameters(layer: Any) -> None:
+    """Warns where an optimizer exists before a layer makes its parameters in its first call."""
+    if not torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return
+    count = len(list(layer.parameters()))
+    if not any(issubclass(type(one), torch.optim.Optimizer) for one in gc.get_objects()):
+        return
+    warnings.warn(
+        f"{type(layer).__name__} has made parameters in its first call, {count} in all, and an "
+        "optimizer that was made before lacks them: call it once, or its build, before the "
+        "optimizer is made",
+        stacklevel=4,
+    )
+
+
+def _named(layer: Any) -> dict[str, tuple[Any, str]]:
+    """The variables of a layer and their names, by path; of nested ones the name is empty."""
+    nested = {variable.path: (variable, "") for variable in layer.variables}
+    variables = [*layer._trainable_variables, *layer._non_trainable_variables]
+    return nested | {variable.path: (variable, variable.name) for variable in variables}
+
+
+def _layers(module: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    """All layers within a module with parameters, and where they begin in a state."""
+    for name, layer in module.named_modules():
+        if isinstance(layer, keras.layers.Layer) and layer.torch_params:
+            yield prefix + (f"{name}." if name else ""), layer
+
+
+def _as_shapes(read: Any) -> Any:
+    """Returns shapes, which JSON has as lists, as tuples."""
+    if isinstance(read, dict):
+        return {name: _as_shapes(value) for name, value in read.items()}
+    return tuple(read) if isinstance(read, list) else read
+
+
+def _write_names(module: Any, state: Any, prefix: str, _: Any) -> None:
+    for start, layer in _layers(module, prefix):
+        for path, (_, name) in _named(layer).items():
+            value: Any = state.pop(f"{start}_torch_params.{path}", None)
+            if value is not None and name:
+                state[start + name] = value
+    if module._build_shapes_dict and module.builds():
+        text = json.dumps(module._build_shapes_dict).encode()
+        state[prefix + _SHAPES] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+
+
+def _read_names(module: Any, state: Any, prefix: str, *_: Any) -> None:
+    shapes = state.pop(prefix + _SHAPES, None)
+    if shapes is not None and not module.built:
+        module.rebuild(_as_shapes(json.loads(bytes(shapes.tolist()))))
+        module.train(module.training)
+    # Paths are not unique: layers that are built in a constructor have no outer one.
+    values, named = {}, set()
+    for start, layer in _layers(module, prefix):
+        for variable, name in _named(layer).values():
+            if name:
+                named.add(id(variable))
+            if name and start + name in state:
+                values[id(variable)] = state.pop(start + name)
+    for start, layer in _layers(module, prefix):
+        for path, (variable, _) in _named(layer).items():
+            if path not in layer.torch_params:
+                continue
+            if id(variable) in values:
+                state[f"{start}_torch_params.{path}"] = values[id(variable)]
+            elif id(variable) not in named:  # The state of a generator of random numbers stays.
+                state[f"{start}_torch_params.{path}"] = layer.torch_params[path].detach()

@@ -1,0 +1,135 @@
+"""Losses, matchers and heads as modules of PyTorch: parameters, state and devices."""
+
+from __future__ import annotations
+
+import copy
+
+import every_part
+import keras
+import numpy as np
+import pytest
+
+from keras_xmr import heads, losses, matchers
+from keras_xmr.heads import pooling as poolings
+from keras_xmr.utils.errors import ArgumentError
+
+if keras.backend.backend() != "torch":
+    pytest.skip("of PyTorch", allow_module_level=True)
+
+import torch
+
+
+def tensors(side):
+    return {key: torch.tensor(array) for key, array in side.items()}
+
+
+def test_scalars_are_parameters_from_the_constructor_on():
+    made = (
+        losses.NTXent(learnable=True),
+        matchers.MatchProbability(),
+        losses.MahalanobisContrastive(),
+    )
+    net = torch.nn.ModuleList(made)
+    names = [name for name, _ in net.named_parameters()]
+    assert [name.rpartition("/")[2] for name in names] == [
+        "log_temperature",
+        "scale",
+        "shift",
+        "temperature",
+    ]
+    assert list(net.state_dict()) == [
+        "0.divide.log_temperature",
+        "1.scale",
+        "1.shift",
+        "2.temperature",
+    ]
+
+
+def states(name, random):
+    """Two parts of one kind, of which the first was called, and their inputs."""
+    is_loss = name in every_part.LOSSES
+    case = every_part.LOSSES[name] if is_loss else every_part.MATCHERS[name]
+    sides = [tensors(side) for side in every_part.sides(case, random)]
+    more = every_part.relevance(case, random)
+    if is_loss:
+        more |= {"image_ids": every_part.IMAGE_IDS, "matcher": case.matcher and case.matcher()}
+    return case.make(), case.make(), sides, more
+
+
+@pytest.mark.parametrize("name", [*every_part.MATCHERS, *every_part.LOSSES])
+def test_a_state_is_loaded_into_a_new_object(name, random):
+    part, other, sides, more = states(name, random)
+    for one in (part, other, more.get("matcher")):
+        if one is not None:
+            one.eval()
+    expected = part(*sides, **more)
+    with torch.no_grad():
+        for weight in part.parameters():
+            weight += 0.01
+    state = part.state_dict()
+    assert not any("/" in key or "torch_params" in key for key in state)
+    pointers = [one.data_ptr() for one in state.values() if one.dtype.is_floating_point]
+    assert len(set(pointers)) == len(pointers) == len(part.weights)
+    other.load_state_dict(state)
+    found = other(*sides, **more)
+    torch.testing.assert_close(found, part(*sides, **more))
+    if part.trainable_weights:
+        assert not torch.equal(found, expected)
+    copied = copy.deepcopy(part)
+    torch.testing.assert_close(copied(*sides, **more), found)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: heads.Gaussian(6, lambda: poolings.Mean(6)),
+        lambda: heads.PIENet(6, lambda: poolings.GPO(6), set_size=2),
+        lambda: heads.Tokens(6, context="bi_gru"),
+    ],
+)
+def test_the_state_of_a_head(make, random):
+    features = torch.tensor(random.normal(size=(3, 4, 6)), dtype=torch.float32)
+    head, other = make().eval(), make().eval()
+    expected = head(features)
+    other.load_state_dict(head.state_dict())
+    assert not any("/" in key for key in head.state_dict())
+    for key, value in other(features).items():
+        torch.testing.assert_close(value, expected[key])
+
+
+def test_an_optimizer_that_lacks_parameters_is_noticed(random):
+    _, matcher, sides, _ = states("SGR", random)
+    net = torch.nn.ModuleList([torch.nn.Linear(2, 2), matcher])
+    optimizer = torch.optim.Adam(net.parameters())
+    with pytest.warns(UserWarning, match="SGR has made parameters in its first call"):
+        matcher(*sides)
+    del optimizer
+
+
+def test_every_parameter_is_in_the_list_of_its_parent(random):
+    part, _, sides, _ = states("SGRAF", random)
+    part(*sides).sum().backward()
+    listed = {id(one) for one in torch.nn.ModuleList([part]).parameters()}
+    assert {id(weight.value) for weight in part.weights} == listed
+
+
+def test_a_misspelt_option_names_the_nearest():
+    with pytest.raises(
+        ArgumentError, match=r"NTXent has no option 'temprature'. Did you mean 'temp"
+    ):
+        losses.NTXent(temprature=0.1)
+    assert repr(losses.NTXent(temperature=0.1)) == "NTXent(temperature=0.1, learnable=False)"
+
+
+def test_tensors_stay_on_their_device(random, monkeypatch):
+    from keras.src.backend.torch import core
+
+    # As on a machine with a GPU, where Keras computes on it unless it is told otherwise.
+    monkeypatch.setattr(core, "DEFAULT_DEVICE", "meta")
+    points = torch.tensor(random.normal(size=(4, 8)), dtype=torch.float32)
+    loss = losses.NTXent(learnable=True)
+    loss.to_empty(device="cpu")
+    with torch.no_grad():
+        loss.divide.log_temperature.value.zero_()
+    assert loss(points, points).device == matchers.Cosine()(points, points).device == points.device
+    assert np.isfinite(loss(points, points).item())
