@@ -135,7 +135,7 @@ class HypergraphContrastive(_QueryLoss):
         _check_candidates(self, distance)
         logs = ops.where(direction.positives, 0.0, self.sign * self.alpha * distance)
         # The convolution does not change with the scale of its incidence, so this cannot overflow.
-        relation = ops.exp(logs - ops.stop_gradient(ops.max(logs)))
+        relation = ops.exp(logs - ops.stop_gradient(ops.amax(logs)))
         nodes = direction.candidates["mean"]
         for convolution in getattr(self, part):
             nodes = convolution.call(nodes, ops.transpose(relation))

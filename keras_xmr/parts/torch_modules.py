@@ -81,7 +81,7 @@ def _write_names(module: Any, state: Any, prefix: str, _: Any) -> None:
         state[prefix + _SHAPES] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
 
 
-def _read_names(module: Any, state: Any, prefix: str, *_: Any) -> None:
+def _read_names(module: Any, state: Any, prefix: str, *unused: Any) -> None:
     shapes = state.pop(prefix + _SHAPES, None)
     if shapes is not None and not module.built:
         module.rebuild(_as_shapes(json.loads(bytes(shapes.tolist()))))
@@ -96,9 +96,9 @@ def _read_names(module: Any, state: Any, prefix: str, *_: Any) -> None:
                 values[id(variable)] = state.pop(start + name)
     for start, layer in _layers(module, prefix):
         for path, (variable, _) in _named(layer).items():
-            if path not in layer.torch_params:
-                continue
-            if id(variable) in values:
-                state[f"{start}_torch_params.{path}"] = values[id(variable)]
-            elif id(variable) not in named:  # The state of a generator of random numbers stays.
-                state[f"{start}_torch_params.{path}"] = layer.torch_params[path].detach()
+            key = f"{start}_torch_params.{path}"
+            if path in layer.torch_params and id(variable) in values:
+                state[key] = values[id(variable)]
+            elif path in layer.torch_params and id(variable) not in named:
+                # The state of a generator of random numbers stays.
+                state[key] = layer.torch_params[path].detach()

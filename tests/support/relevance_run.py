@@ -17,7 +17,7 @@ class FitRelevance(Loss):
 
     CONTRACT = LossContract(parts=("difference",), reads_relevance=True)
 
-    def call(self, scores, image, caption, relations):
+    def compute(self, scores, image, caption, relations):
         del image, caption
         return {"difference": ops.mean(ops.square(scores - relations["relevance"]))}
 

@@ -23,7 +23,7 @@ class SumOfHinges(Loss):
 
     CONTRACT = LossContract(parts=("hinges",))
 
-    def call(self, scores: Any, image: Any, caption: Any, relations: Any) -> dict[str, Any]:
+    def compute(self, scores: Any, image: Any, caption: Any, relations: Any) -> dict[str, Any]:
         positive = ops.diagonal(scores)
         rows = ops.relu(0.2 + scores - positive[:, None])
         columns = ops.relu(0.2 + scores - positive[None, :])

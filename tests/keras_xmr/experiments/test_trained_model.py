@@ -23,7 +23,7 @@ class Unregistered(Loss):
 
     CONTRACT = LossContract(parts=("scores",))
 
-    def call(self, scores, image, caption, relations):
+    def compute(self, scores, image, caption, relations):
         return {"scores": ops.mean(scores)}
 
 

@@ -34,7 +34,7 @@ LOSS = """
 class Mine(Loss):
     CONTRACT = LossContract(parts=("value",))
 
-    def call(self, scores, image, caption, relations):
+    def compute(self, scores, image, caption, relations):
         return RETURNED
 """
 MATCHER = """
@@ -74,7 +74,7 @@ CONSTRUCTOR = """
         super().__init__(**kwargs)
 
 """
-OPTION = LOSS.replace("    def call", CONSTRUCTOR + "    def call")
+OPTION = LOSS.replace("    def compute", CONSTRUCTOR + "    def compute")
 FORGETS = OPTION.replace("margin=0.2", "margin: float = 0.2") + (
     "    def get_config(self):\n        return {'name': self.name}\n"
 )
@@ -92,8 +92,8 @@ SMALL = ["model.dimension=8", "model.text.encoder.dimension=6", "model.text.pool
 
 RETURNED = [
     # A loss
-    (LOSS, "ops.mean(scores)", "Mine.call returned.*return the parts of the loss as a dict"),
-    (LOSS, "None", r"Mine.call returned None.*as a dict of scalars, \{'value': ...\}"),
+    (LOSS, "ops.mean(scores)", "Mine.compute returned.*return the parts of the loss as a dict"),
+    (LOSS, "None", r"Mine.compute returned None.*as a dict of scalars, \{'value': ...\}"),
     (
         LOSS,
         "{'value': ops.mean(scores, axis=1)}",
