@@ -25,7 +25,7 @@ def is_concrete(value: Any) -> bool:
 
 
 def device_of(values: Any) -> AbstractContextManager[Any]:
-    """See `keras_xmr.layers.backend.device_of`."""
+    """Does what `keras_xmr.layers.backend.device_of` says."""
     if isinstance(values, Mapping):
         values = next(iter(values.values()), None)
     if not isinstance(values, Tensor) or values.device.type in ("meta", default_device()):

@@ -191,7 +191,7 @@ class Loss(Part):
         return relations
 
     def _default_scores(self, image: Embedding, caption: Embedding) -> Tensor:
-        """Scores (N, M) without a matcher: cosines; zeros for a loss that reads none."""
+        """Returns scores (N, M) without a matcher: cosines; zeros for a loss that reads none."""
         if not self.contract.reads_scores:
             return None
         if "tokens" in image.keys() | caption.keys():

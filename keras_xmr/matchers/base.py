@@ -114,7 +114,7 @@ class Matcher(Part):
         query: Side | None = None,
         training: bool = False,
     ) -> Tensor:
-        """Scores (images, captions) of valid embeddings that are prepared.
+        """Returns scores (images, captions) of valid embeddings that are prepared.
 
         Keras' own call of a layer is left out where it has nothing to do, as it takes longer than
         the scores of a small batch.

@@ -1,8 +1,8 @@
 """Layers as modules of PyTorch: their parameters from the constructor on, under names of their own.
 
 Keras names parameters after the path of their variable, in which a counter of the process occurs,
-and has those of nested layers twice. Here a `state_dict` has each once, as `scale` or
-`image_attention.local.kernel`, and the shapes that a layer was built for.
+and lists parameters of nested layers twice. Here a `state_dict` lists a parameter once, by a name
+such as `scale` or `image_attention.local.kernel`, and the shapes that a layer was built for.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ def warn_of_late_parameters(layer: Any) -> None:
 
 
 def _named(layer: Any) -> dict[str, tuple[Any, str]]:
-    """The variables of a layer and their names, by path; of nested ones the name is empty."""
+    """Names the variables of a layer, by path; the name of nested variables is empty."""
     nested = {variable.path: (variable, "") for variable in layer.variables}
     variables = [*layer._trainable_variables, *layer._non_trainable_variables]
     return nested | {variable.path: (variable, variable.name) for variable in variables}
 
 
 def _layers(module: Any, prefix: str) -> Iterator[tuple[str, Any]]:
-    """All layers within a module with parameters, and where they begin in a state."""
+    """Yields all layers with parameters within a module, and where they begin in a state."""
     for name, layer in module.named_modules():
         if isinstance(layer, keras.layers.Layer) and layer.torch_params:
             yield prefix + (f"{name}." if name else ""), layer

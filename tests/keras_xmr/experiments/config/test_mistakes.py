@@ -259,7 +259,7 @@ def test_a_training_tries_its_parts_before_anything_else(package):
     choices = ["plugins=[my_methods]", *SMALL, CHOICES[LOSS]]
     config = load_config(find_config("scenes_vse0"), choices)
     nothing: Any = SimpleNamespace(is_trained=False)
-    with pytest.raises(UserError, match=r"Mine\.call returned None"):
+    with pytest.raises(UserError, match=r"Mine\.compute returned None"):
         train(config, nothing, nothing, nothing, nothing)
 
 
