@@ -21,7 +21,11 @@ from keras_xmr.utils.errors import ArgumentError
 from keras_xmr.utils.files import atomic_write
 from keras_xmr.utils.naming import snake_case
 
-SHOWN = (*(f"recall_{k}" for k in RECALL_AT), *(f"relevant_{k}" for k in RELEVANT_AT))
+SHOWN = (
+    *(f"recall_{k}" for k in RECALL_AT),
+    "r_precision",
+    *(f"relevant_{k}" for k in RELEVANT_AT),
+)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from keras_xmr.experiments.reports.comparison.tables import (
     is_significant,
     methods_tables,
     most_judged,
+    relevance_tables,
 )
 from keras_xmr.experiments.reports.metric_tables import glossary, judgements_title
 from keras_xmr.experiments.reports.pages import render
@@ -113,6 +114,7 @@ class Comparison:
         runs: The results of each run, by method and seed, and of a random ranking.
         compared: The means of the methods, with intervals, and their differences.
         tables: The tables of the methods.
+        by_relevance: R-Precision of the methods by the number of relevant items of a query.
         wins: The queries on which each method is most ahead of another, by both.
     """
 
@@ -123,6 +125,7 @@ class Comparison:
         own = {name: runs[0].matcher for name, runs in methods.items()}
         titles = {name: runs[0].title for name, runs in methods.items()}
         self.tables = methods_tables(self.runs, own, titles)
+        self.by_relevance = relevance_tables(self.runs, own, titles, split)
         self.wins = wins(methods, self.judgements)
 
     @cached_property
@@ -218,7 +221,7 @@ def _rows(methods: Methods) -> Iterator[Results]:
 def terminal_tables(comparison: Comparison) -> list[str]:
     """Returns the output on the terminal: all figures, and the differences in RSUM."""
     tables = [table.table(comparison.split) for table in comparison.tables]
-    tables += matrix_tables(comparison, [RSUM])
+    tables += [*comparison.by_relevance, *matrix_tables(comparison, [RSUM])]
     return [comparison.verdict, *map(str, tables), *comparison.notes]
 
 
@@ -238,6 +241,8 @@ def write_report(comparison: Comparison, folder: Path) -> Path:
         atomic_write(folder / "wins.csv", to_csv(_win_rows(chain(*comparison.wins.values()))))
     tables = [t.wide_table(comparison.split, comparison.compared) for t in comparison.tables]
     plain = sum(table.is_plain for table in comparison.tables)  # They come first.
+    tables[plain:plain] = comparison.by_relevance
+    plain += len(comparison.by_relevance)
     matrices = matrix_tables(comparison, HEADLINES)
     shown = [*tables, *matrices]
     markdown = [comparison.verdict, *(table.markdown() for table in shown), *comparison.notes]

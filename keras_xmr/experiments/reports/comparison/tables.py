@@ -14,7 +14,15 @@ from keras_xmr.experiments.reports.metric_tables import (
 )
 from keras_xmr.metrics import DIRECTIONS, METRICS, RSUM, metric_title
 from keras_xmr.metrics.names import in_percent, shown_value
-from keras_xmr.metrics.results import ALL, ANNOTATED, CHANCE, FOLDS, Result, Results
+from keras_xmr.metrics.results import (
+    ALL,
+    ANNOTATED,
+    CHANCE,
+    FOLDS,
+    Result,
+    Results,
+    full_name,
+)
 from keras_xmr.utils.tables import Table
 
 UNCERTAINTY = "t2i_uncertainty_of_truth"
@@ -219,6 +227,51 @@ def methods_tables(
             groups.items(), key=lambda item: item[0][:2]
         )
     ]
+
+
+def relevance_tables(
+    results: Results, own: dict[str, str], titles: dict[str, str], split: str
+) -> list[Table]:
+    """Returns R-Precision by the number of relevant items of a query, per kind of judgements.
+
+    Annotated pairs say little about queries with many relevant items. Judgements by which all
+    queries have similarly many have no table.
+
+    Args:
+        results: The results of all runs, by method and seed, and of chance.
+        own: The matcher of the training of each method.
+        titles: The title of each method.
+        split: The split.
+    """
+    known = [
+        row
+        for row in results.select(metric="r_precision", reranker="", minus="")
+        if row.queries not in (ALL, FOLDS) and row.matcher == own.get(row.method)
+    ]
+    tables = []
+    for judgements in dict.fromkeys(row.judgements for row in known):
+        cells: dict[str, dict[tuple[str, str], list[Result]]] = {}
+        for row in known:
+            if row.judgements == judgements:
+                column = (row.direction, row.queries)
+                cells.setdefault(row.method, {}).setdefault(column, []).append(row)
+        columns = sorted({c for of_method in cells.values() for c in of_method}, key=_by_number)
+        if len(columns) <= len({direction for direction, _ in columns}):
+            continue
+        header = [f"{full_name(d, '').rstrip('_')}\nR = {queries}" for d, queries in columns]
+        counts = [str(next(c[x][0].n for c in cells.values() if x in c)) for x in columns]
+        body = [
+            [titles.get(name, name), *map(_with_spread, (of.get(x, []) for x in columns))]
+            for name, of in cells.items()
+        ]
+        title = f"{split}, {judgements_title(judgements)}: R-Precision by number of relevant items"
+        tables.append(Table(title, ["method", *header], [*body, ["queries", *counts]]))
+    return tables
+
+
+def _by_number(column: tuple[str, str]) -> tuple[str, int]:
+    direction, queries = column
+    return direction, int(queries.split()[0])
 
 
 def shown_mean(runs: Sequence[Result]) -> str:

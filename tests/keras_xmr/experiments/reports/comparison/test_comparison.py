@@ -35,7 +35,12 @@ from keras_xmr.experiments.reports.comparison.report import (
 )
 from keras_xmr.experiments.reports.comparison.results import ComparisonError, read_runs
 from keras_xmr.experiments.reports.comparison.side_by_side import wins
-from keras_xmr.experiments.reports.comparison.tables import deviation_of, is_significant, mean_of
+from keras_xmr.experiments.reports.comparison.tables import (
+    deviation_of,
+    is_significant,
+    mean_of,
+    relevance_tables,
+)
 from keras_xmr.experiments.reports.pages import explain
 from keras_xmr.experiments.reports.result_tables import (
     embedding_lines,
@@ -611,3 +616,28 @@ def test_from_a_config_and_a_run_to_a_report(tmp_path, trained, monkeypatch, cap
     folder = tmp_path / "first" / "saved_models" / "comparison" / "test"
     differences = [row for row in Results.read(folder / "results.csv") if row.minus]
     assert {row.value for row in differences} == {0.0}
+
+
+def test_r_precision_by_the_number_of_relevant_items(tmp_path):
+    """By the truth of these runs captions of some photos have three more that are right."""
+    uneven = {}
+    for name, skill in (("good", 3.0), ("bad", 0.0)):
+        run = finished_run(tmp_path, name, 0, skill)
+        uneven[name] = run.path
+    comparison = Comparison("test", read_runs(list(uneven.values()))["test"])
+    # Each image has two right captions, and by the truth four: all queries of a side are alike.
+    assert comparison.by_relevance == []
+    truth = comparison.runs.select(judgements="truth", queries="all", metric="r_precision")
+    more = [row._replace(queries="5 to 8", value=0.25, n=7) for row in truth]
+    known = comparison.runs + Results(more)
+    own, titles = dict.fromkeys(uneven, "match_probability"), {"good": "good (adapted)"}
+    (table,) = relevance_tables(known, own, titles, "test")
+    assert table.header == [
+        "method",
+        *("i2t\nR = 3 to 4", "i2t\nR = 5 to 8"),
+        *("t2i\nR = 2", "t2i\nR = 5 to 8"),
+    ]
+    assert [row[0] for row in table.rows] == ["good (adapted)", "bad", "queries"]
+    assert table.rows[0][2] == "25.0"
+    assert table.rows[-1] == ["queries", "60", "7", "120", "7"]
+    assert float(table.rows[0][1]) > float(table.rows[1][1])
