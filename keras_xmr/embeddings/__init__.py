@@ -1,9 +1,9 @@
 """The kinds of embedding, and distances between embeddings."""
 
+from keras_xmr.embeddings.distributions import distribution
 from keras_xmr.embeddings.kinds import (
     Embedding,
     Tensor,
-    as_distribution,
     for_matching,
     kind,
     log_sigma,
@@ -15,7 +15,7 @@ from keras_xmr.embeddings.kinds import (
 __all__ = [
     "Embedding",
     "Tensor",
-    "as_distribution",
+    "distribution",
     "for_matching",
     "kind",
     "log_sigma",

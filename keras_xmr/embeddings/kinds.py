@@ -77,17 +77,6 @@ def for_matching(embedding: Embedding) -> Embedding:
     return {key: part for key, part in embedding.items() if key not in _FOR_LOSSES}
 
 
-def as_distribution(embedding: Embedding) -> Any:
-    """Returns a Gaussian embedding as a distribution of TensorFlow Probability.
-
-    Chun et al. 2021, Eq. 4. With Keras on TensorFlow alone.
-
-    Returns:
-        `tfp.distributions.MultivariateNormalDiag`, batch shape (B,).
-    """
-    return _normal(embedding["mean"], deviation(embedding))
-
-
 def deviation(embedding: Embedding) -> Tensor:
     """Returns the standard deviations (B, D) of a Gaussian embedding."""
     return keras.ops.exp(0.5 * embedding["log_variance"])
@@ -156,17 +145,12 @@ def _standard_normal(mean: Tensor, deviation: Tensor, samples: int, seed: Seed) 
     generator = as_generator(seed)
     if backend() == "tensorflow":
         numbers = keras.ops.cast(generator.next(), "int32")
-        return _normal(mean, deviation).distribution.sample(samples, seed=numbers)
+        from keras_xmr.embeddings.distributions import diagonal_normal
+
+        return diagonal_normal(mean, deviation).distribution.sample(samples, seed=numbers)
     shape = (samples, *keras.ops.shape(mean))
     if backend() == "torch" and isinstance(seed, tuple):
         from keras_xmr.layers.torch_paths import fixed_normal
 
         return fixed_normal(shape, seed)
     return keras.random.normal(shape, seed=generator)
-
-
-def _normal(mean: Tensor, deviation: Tensor) -> Any:
-    # Code without samples, such as most searches, does not wait for this import.
-    from tensorflow_probability import distributions
-
-    return distributions.MultivariateNormalDiag(mean, deviation)

@@ -170,6 +170,21 @@ class CCAOptions(Section):
         return prod(max(1, len(values)) for values in self.grid)
 
 
+class BatchRecall(Section):
+    """Recall among the items of a batch, a metric of the training."""
+
+    name: Literal["recall"] = "recall"
+
+    k: PositiveInt = 1
+    """The number of first answers that count."""
+
+    direction: Literal["both", "image_to_text", "text_to_image"] = "both"
+    """The queries that count; `both` takes the mean of both directions."""
+
+
+_BY_NAME = BeforeValidator(lambda text: {"name": text} if isinstance(text, str) else text)
+
+
 class TrainOptions(Section):
     """Options of the training."""
 
@@ -197,6 +212,10 @@ class TrainOptions(Section):
 
     optimizer: Annotated[Choice, OneOf("optimizer")]
     """The optimizer."""
+
+    metrics: tuple[Annotated[BatchRecall, _BY_NAME], ...] = ()
+    """Metrics of the batches, for the progress bar and TensorBoard: `[recall]`, or `[{name: recall,
+    k: 10}]`. They grow as batches get smaller, and are not those of an evaluation."""
 
     phases: tuple[PhaseOptions, ...]
     """The phases of training, one after another. An empty list, `[]`, trains nothing: `train` saves

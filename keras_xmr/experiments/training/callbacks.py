@@ -253,7 +253,9 @@ class ProgressBar(StepCallback):
     def on_step(self, step: int) -> None:
         if step % self.every == 0:
             loss = float(self.model.last_values.numpy()[0])
-            self._bar.set_postfix(loss=f"{loss:.4g}", refresh=False)
+            shown = {"loss": f"{loss:.4g}"}
+            shown |= {m.name: f"{float(m.result()):.3f}" for m in self.model.recalls}
+            self._bar.set_postfix(shown, refresh=False)
         self._bar.update(self.sampler.batch_size)
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
@@ -297,6 +299,8 @@ class TensorBoard(StepCallback):
         with self._writer.as_default(step):
             for name, value in zip(self.model.watched, values, strict=True):
                 tf.summary.scalar(f"train/{name}", value)
+            for metric in self.model.recalls:
+                tf.summary.scalar(f"train/{metric.name}", float(metric.result()))
             rate = self.model.optimizer.learning_rate
             tf.summary.scalar("train/learning_rate", float(rate))
             seen = (step - step_before) * self.sampler.batch_size

@@ -55,6 +55,7 @@ from keras_xmr.heads.pooling import Adapter
 from keras_xmr.judgements.files import BatchGrades
 from keras_xmr.layers import BagOfWords
 from keras_xmr.layers.keras_compat import all_layers
+from keras_xmr.metrics import Recall
 from keras_xmr.model.gradient_caching import check_towers
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import tower_on_features
@@ -297,7 +298,8 @@ class _Trainer:
         schedule = phase_schedule(phase, self.steps_per_epoch)
         optimizer = self.config.train.optimizer.build(learning_rate=schedule)
         optimizer.set_factors(learning_rate_factors(self.model, phase))
-        self.model.compile(optimizer, jit_compile=self.config.train.jit_compile)
+        metrics = [Recall(m.k, m.direction) for m in self.config.train.metrics]
+        self.model.compile(optimizer, metrics=metrics, jit_compile=self.config.train.jit_compile)
         self.checkpoints.start_phase()
         if done == span.start == 0:
             self._begin()

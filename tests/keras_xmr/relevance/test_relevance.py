@@ -131,6 +131,22 @@ def test_cider_d_is_what_pycocoevalcap_scores(random):
         np.testing.assert_allclose(found[np.arange(12), asked], expected, rtol=1e-5, atol=1e-6)
 
 
+def test_cider_is_what_pycocoevalcap_scores_without_clipping_and_lengths(random):
+    """Captions of equal length with different words: CIDEr-D is then 10 times CIDEr."""
+    scorer = pytest.importorskip("pycocoevalcap.cider.cider_scorer")
+    captions = [list(random.choice(list("abcdefghij"), 6, replace=False)) for _ in range(48)]
+    owner = np.repeat(np.arange(12), 4)
+    found = RelevanceMatrix(weigh(captions, owner, 12, "cider")).dense()
+    references = [[" ".join(c) for c in captions[4 * image : 4 * image + 4]] for image in range(12)]
+    for shift in range(0, 48, 5):
+        cider = scorer.CiderScorer()
+        asked = (np.arange(12) + shift) % 48
+        for image, caption in enumerate(asked):
+            cider += (" ".join(captions[caption]), references[image])
+        _, expected = cider.compute_score()
+        np.testing.assert_allclose(10 * found[np.arange(12), asked], expected, rtol=1e-5, atol=1e-6)
+
+
 def test_a_word_that_is_repeated_often_costs_no_more_than_its_counts():
     """Clipped counts of 200,000 and of 2 words; without the gaps between counts it took hours."""
     repeated = [["dog"] * 200_000, ["dog", "dog"], ["cat"]]

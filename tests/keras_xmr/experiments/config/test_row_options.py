@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import csv
 import fnmatch
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from keras_xmr.experiments.config.loader import find_config, load_config, packaged_configs
+from keras_xmr.experiments.config.loader import (
+    find_config,
+    load_config,
+    packaged_ablations,
+    packaged_configs,
+)
+from keras_xmr.experiments.config.yaml_file import read_yaml
 from keras_xmr.heads import AttentivePoint, DynamicSubEmbeddings
 from keras_xmr.heads.pooling import Mean
 
@@ -126,3 +134,28 @@ def test_all_seven_combinations_of_table_v_differ(random):
     assert len({loss for loss, _ in found.values()}) == 7
     # The mask is a part of the embedding, so it matters without the orthogonal loss, too.
     assert found[""][1] == found["_no_orthogonality"][1] != found["_no_mask"][1]
+
+
+PRINTED = Path(__file__).parents[3] / "support" / "printed_tables.csv"
+NOTEBOOK = "coco_vsrn_hardest"
+"""Its figures are from the notebook of the released code."""
+
+
+def test_published_figures_are_those_of_the_papers():
+    """All figures of a table of a config are on one line of a paper, or on two."""
+    with PRINTED.open(encoding="utf-8", newline="") as file:
+        lines = [[float(n) for n in row["numbers"].split()] for row in csv.DictReader(file)]
+
+    def missing(values, line):
+        return [v for v in values if not any(abs(v - n) < 0.0501 for n in line)]
+
+    groups = 0
+    for name, path in (packaged_configs() | packaged_ablations()).items():
+        paper = read_yaml(path).data.get("paper") or {}
+        for figures in paper.get("figures", []) if name != NOTEBOOK else []:
+            groups += 1
+            rest = list(figures["values"].values())
+            for _ in range(2):
+                rest = min((missing(rest, line) for line in lines), key=len)
+            assert not rest, (name, figures)
+    assert groups > 150

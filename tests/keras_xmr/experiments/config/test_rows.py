@@ -13,7 +13,12 @@ import pytest
 from data_pipelines.text import SPECIAL
 from keras_xmr.encoders.convolutional import KerasApplications
 from keras_xmr.experiments import build
-from keras_xmr.experiments.config.loader import find_config, load_config, packaged_configs
+from keras_xmr.experiments.config.loader import (
+    find_config,
+    load_config,
+    packaged_ablations,
+    packaged_configs,
+)
 
 DATA = ("coco_", "f30k_", "cub_")
 # Studies of the same data are no rows of papers.
@@ -123,6 +128,49 @@ def test_rows_are_built_at_the_size_of_their_papers(data, bert):
             vectors = output.get("mean", output.get("points", output.get("tokens")))
             assert vectors.shape[-1] == config.model.dimension, name
             assert vectors.dtype == "float32", name
+
+
+def made_by(tower, dimension):
+    """The head and the pooling of a tower, before they know the features."""
+    pooling = tower.pooling
+    make = None if pooling is None else functools.partial(pooling.build, dimension=dimension)
+    return tower.head.build(dimension=dimension, pooling=make)
+
+
+@pytest.mark.slow
+def test_parts_of_every_config_are_made():
+    """Heads with their poolings, matchers, losses and re-rankers of configs, studies and grids."""
+    made = set()
+    for name in (*packaged_configs(), *packaged_ablations()):
+        config = load(name)
+        for tower in config.model.towers.values():
+            key = f"{tower.head} {tower.pooling} {config.model.dimension}"
+            if key not in made:
+                made.add(key)
+                made_by(tower, config.model.dimension)
+        choices = (config.model.matcher, *config.objective, *config.evaluation.matchers)
+        for choice in (*choices, *config.evaluation.rerankers):
+            if str(choice) not in made and getattr(choice, "name", "") != "captioning":
+                made.add(str(choice))
+                choice.build()
+    assert len(made) > 150
+
+
+@pytest.mark.heavy
+def test_every_config_is_built_at_its_size(bert):
+    """All but those on pretrained image encoders, whose files are not here."""
+    built = set()
+    for name in (*packaged_configs(), *packaged_ablations()):
+        config = load(name)
+        texts, images = (config.model.towers[side].encoder for side in ("text", "image"))
+        key = config.model.model_dump_json() + str(config.objective)
+        if images.name == "keras_hub_image" or key in built:
+            continue
+        built.add(key)
+        if texts.name == "keras_hub_text":
+            config = load_config(find_config(name), [f"model.text.encoder.preset={bert}"])
+        full_size(config)
+    assert len(built) > 190
 
 
 def test_every_row_says_what_it_aims_at_and_where_its_numbers_are_from():

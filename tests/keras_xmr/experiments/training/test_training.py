@@ -467,3 +467,28 @@ def test_devices_must_share_a_batch_evenly(monkeypatch):
         make_strategy(16)
     with pytest.raises(UserError, match=r"train\.devices: 4 requested, but only"):
         make_strategy(16, 4)
+
+
+@pytest.mark.slow
+def test_metrics_of_a_config_are_in_the_progress_bar_and_in_tensorboard(start, monkeypatch):
+    shown = []
+    monkeypatch.setattr(
+        callbacks.Progress, "set_postfix", lambda self, values, **_: shown.append(values)
+    )
+    chosen = "train.metrics=[recall, {name: recall, k: 3, direction: image_to_text}]"
+    run = start(chosen, "train.log_steps=1", "train.phases.0.epochs=1")
+    run.train()
+    names = ("recall_1", "recall_3_image_to_text")
+    assert len(shown) > 1
+    for values in shown:
+        assert list(values) == ["loss", *names]
+        assert all(0.0 <= float(values[name]) <= 1.0 for name in names)
+    events = EventAccumulator(str(run.folder.logs))
+    events.Reload()
+    for name in names:
+        values = [tf.make_ndarray(e.tensor_proto) for e in events.Tensors(f"train/{name}")]
+        assert len(values) == len(events.Tensors("train/loss"))
+        assert all(0.0 <= value <= 1.0 for value in values)
+    # Three of the batch are hit more often than one.
+    first, third = (events.Tensors(f"train/{name}")[-1].tensor_proto for name in names)
+    assert tf.make_ndarray(third) >= tf.make_ndarray(first) * 0.5
