@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from data_pipelines.sources import SPLITS, Entry, Problems, Split
-from data_pipelines.sources.text_files import has_words
+from keras_xmr.utils.json_entries import has_words
 
 _ENTRIES = TypeAdapter(list[Entry])
 

@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from data_pipelines.images import to_jpeg
 from data_pipelines.options import DataOptions
-from data_pipelines.photo_files import UnreadableError
+from data_pipelines.photo_files import UnreadableError, content_digest
 from data_pipelines.shard_plan import ShardTask
 from data_pipelines.sources import EncodedImage, Entry, RegionArray
 from data_pipelines.split_index import SplitIndex
@@ -54,11 +54,6 @@ class RecordsError(UserError):
 
 class StoppedError(Exception):
     """The shard was cancelled."""
-
-
-def content_digest(content: bytes) -> int:
-    """Returns a digest of an image file, or of features: 64 bits."""
-    return int.from_bytes(hashlib.sha256(content).digest()[:8])
 
 
 def _digest(image: EncodedImage | RegionArray) -> int:

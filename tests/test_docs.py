@@ -164,7 +164,7 @@ TESTED = {
     "measure.md": 2,  # and keras_xmr/experiments/reports/comparison/test_comparison.py
     "exchange.md": 1,  # test_integrations.py
     "coco.md": 1,  # test_integrations.py
-    "search.md": 1,  # keras_xmr/search/test_run_model.py
+    "search.md": 1,  # keras_xmr/experiments/export/test_embedder.py
     "python.md": len(blocks("python", PYTHON)),
 }
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import abc
-import errno
 import hashlib
 import os
-import stat
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args
@@ -23,7 +21,7 @@ from pydantic import (
     Field,
 )
 
-from data_pipelines.photo_files import UnreadableError
+from data_pipelines.photo_files import UnreadableError, file_bytes, inside
 from keras_xmr.parts.registry import OneChoice
 from keras_xmr.utils.documentation import page
 from keras_xmr.utils.errors import UserError
@@ -197,25 +195,6 @@ class Source(BaseModel, abc.ABC):
         return None
 
 
-def visible_files(
-    root: Path, failed: Callable[[OSError], None] | None = None, without: Path | None = None
-) -> Iterator[tuple[Path, list[str]]]:
-    """Yields each folder below a root, with the names of its files, in the order of their names.
-
-    Hidden files and folders are skipped, and links to folders are not followed.
-
-    Args:
-        root: The folder, which is the first.
-        failed: Called with the error of a folder that cannot be read.
-        without: A folder to skip.
-    """
-    for folder, folders, names in os.walk(root, onerror=failed):
-        folders[:] = sorted(
-            name for name in folders if name[0] != "." and Path(folder, name) != without
-        )
-        yield Path(folder), sorted(name for name in names if name[0] != ".")
-
-
 Share = Annotated[float, Field(ge=0, lt=1)]
 """A share of the images."""
 
@@ -248,22 +227,6 @@ class FolderSource(Source):
         return _read_image(self.file_of(entry))
 
 
-def inside(root: Path, name: str) -> Path:
-    """Returns the path of `name` below `root`.
-
-    Raises:
-        UnreadableError: If the path is outside of `root` or invalid.
-    """
-    path = root / name
-    try:
-        is_inside = path.resolve().is_relative_to(root.resolve())
-    except (OSError, RuntimeError, ValueError) as error:  # A loop of links; NUL in the name.
-        raise UnreadableError(f"{name!r} is not the name of a file: {error}") from None
-    if not is_inside:
-        raise UnreadableError(f"{name!r} points outside of {root}; copy the file there")
-    return path
-
-
 def composed(name: str) -> str:
     """Returns a name with composed letters (NFC); macOS writes names with separate accents."""
     return unicodedata.normalize("NFC", name)
@@ -278,27 +241,6 @@ def find(root: Path, name: str) -> Path:
     names = name, *(unicodedata.normalize(form, name) for form in ("NFC", "NFD"))
     paths = [inside(root, each) for each in dict.fromkeys(names)]
     return next(filter(os.path.exists, paths), paths[0])
-
-
-def check_file(path: Path) -> Path:
-    """Returns the path of a file or folder; rejects pipes and devices, which might never end.
-
-    Raises:
-        OSError: If it is a pipe or device, or does not exist.
-    """
-    mode = path.stat().st_mode
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-    return path
-
-
-def file_bytes(path: Path) -> bytes:
-    """Reads a file that passes `check_file`.
-
-    Raises:
-        OSError: If it cannot be read.
-    """
-    return check_file(path).read_bytes()
 
 
 def read_image_file(root: Path, name: str) -> EncodedImage:

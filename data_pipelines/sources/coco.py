@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
-from data_pipelines.photo_files import UnreadableError
+from data_pipelines.photo_files import UnreadableError, file_bytes
 from data_pipelines.sources.base import (
     SPLITS,
     Caption,
@@ -18,7 +18,6 @@ from data_pipelines.sources.base import (
     Source,
     SourceError,
     Split,
-    file_bytes,
     find,
     where_to_get,
 )

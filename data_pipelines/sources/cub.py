@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from data_pipelines.photo_files import UnreadableError
+from data_pipelines.photo_files import UnreadableError, file_bytes, inside
 from data_pipelines.sources.base import (
     Caption,
     Entry,
@@ -18,8 +18,6 @@ from data_pipelines.sources.base import (
     SourceError,
     Split,
     UserPath,
-    file_bytes,
-    inside,
     where_to_get,
 )
 from data_pipelines.sources.text_files import decode, lines_of, read_lines

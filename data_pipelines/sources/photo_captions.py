@@ -11,8 +11,8 @@ from typing import Any
 
 from PIL import Image, IptcImagePlugin
 
+from data_pipelines.photo_files import check_file
 from data_pipelines.pixels import open_image
-from data_pipelines.sources.base import check_file
 
 _DESCRIPTION, _TITLE, _COMMENT = 0x010E, 0x9C9B, 0x9C9C
 _CAPTION = (2, 120)

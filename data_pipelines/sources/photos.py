@@ -12,7 +12,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import Literal
 
-from data_pipelines.photo_files import PHOTO_SUFFIXES, RAW_SUFFIXES, UnreadableError
+from data_pipelines.photo_files import (
+    PHOTO_SUFFIXES,
+    RAW_SUFFIXES,
+    UnreadableError,
+    file_bytes,
+    inside,
+    visible_files,
+)
 from data_pipelines.sources.base import (
     SPLITS,
     Caption,
@@ -25,9 +32,6 @@ from data_pipelines.sources.base import (
     Split,
     composed,
     draw_split,
-    file_bytes,
-    inside,
-    visible_files,
 )
 from data_pipelines.sources.text_files import csv_rows, decode, json_rows, lines_of
 from keras_xmr.utils.json_entries import parse_json, values_of

@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from data_pipelines.photo_files import UnreadableError
+from data_pipelines.photo_files import UnreadableError, check_file, inside
 from data_pipelines.sources.base import (
     SPLITS,
     Caption,
@@ -24,8 +24,6 @@ from data_pipelines.sources.base import (
     RegionArray,
     SourceError,
     Split,
-    check_file,
-    inside,
     where_to_get,
 )
 from data_pipelines.sources.coco import is_split_file, karpathy_entries, read_captions_file

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Literal
 
-from data_pipelines.photo_files import UnreadableError
+from data_pipelines.photo_files import UnreadableError, check_file, inside
 from data_pipelines.sources.base import (
     SPLITS,
     Caption,
@@ -25,9 +25,7 @@ from data_pipelines.sources.base import (
     Share,
     SourceError,
     Split,
-    check_file,
     draw_split,
-    inside,
 )
 from data_pipelines.sources.text_files import decode
 from keras_xmr.utils.installing import install_command

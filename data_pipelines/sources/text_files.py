@@ -10,13 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from data_pipelines.photo_files import check_file, file_bytes
 from data_pipelines.sources.base import (
     Entry,
     MissingFileError,
     Problems,
     SourceError,
-    check_file,
-    file_bytes,
 )
 from keras_xmr.utils import files
 from keras_xmr.utils.json_entries import Repeated, is_text, join_lists, parse_json, values_of
@@ -42,11 +41,6 @@ def only_text(entries: Iterable[Entry], problems: Problems) -> Iterator[Entry]:
         for caption in set(entry.captions).difference(kept):
             problems.add("caption that is not text", f"{entry.key}: {caption.text!r}")
         yield entry if len(kept) == len(entry.captions) else replace(entry, captions=kept)
-
-
-def has_words(text: str) -> bool:
-    """Returns whether a text has a letter or a digit."""
-    return any(character.isalnum() for character in text)
 
 
 def decode(content: bytes, errors: str = "strict") -> str:

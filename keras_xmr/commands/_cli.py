@@ -24,7 +24,6 @@ from keras_xmr.commands._memory import memory_error_message
 from keras_xmr.commands._quiet import loading_tensorflow
 from keras_xmr.experiments.config.loader import ConfigError
 from keras_xmr.experiments.runs.cluster import TF_CONFIG, cluster_of
-from keras_xmr.experiments.runs.termination import EXIT_CODE, TerminatedError
 from keras_xmr.model.backend import check_backend
 from keras_xmr.parts import registry
 from keras_xmr.utils.disk_errors import disk_error_message
@@ -32,6 +31,7 @@ from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.messages import cut, nearest
 from keras_xmr.utils.program import NAME, adapt_help, program
 from keras_xmr.utils.tables import on_one_line
+from keras_xmr.utils.termination import EXIT_CODE, TerminatedError
 
 _DEFAULT = "run"
 

@@ -26,9 +26,9 @@ from keras_xmr.experiments.reports.comparison.results import (
     read_runs,
 )
 from keras_xmr.experiments.runs.folder import RunFolder
-from keras_xmr.experiments.runs.termination import EXIT_CODE, TerminationNotice
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import check_folder
+from keras_xmr.utils.termination import EXIT_CODE, TerminationNotice
 
 _LOGGER = logging.getLogger(__name__)
 

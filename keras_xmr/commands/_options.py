@@ -87,19 +87,18 @@ def add_yes(options: Options) -> None:
     options.add_argument("--yes", action="store_true", help=text)
 
 
-def add_run_or_model(parser: argparse.ArgumentParser) -> None:
+def add_run_or_model(parser: argparse.ArgumentParser, required: bool = True) -> None:
     """Adds the alternatives `--run` and `--model`, without `--set`; see `find_run`."""
-    group = parser.add_mutually_exclusive_group(required=True)
+    group = parser.add_mutually_exclusive_group(required=required)
     add_path(group, "--run", "FOLDER", "folder of a finished run")
     add_value(group, "--model", "NAME", _MODEL)
 
 
 def add_index(parser: argparse.ArgumentParser) -> Options:
-    """Adds `--index`, which may get alternatives, and `--run` for a run that was moved."""
+    """Adds `--index`, which may get alternatives."""
     group = parser.add_mutually_exclusive_group()
     text = "folder of an index, built by `index`; default: the only one in saved_models"
     add_path(group, "--index", "FOLDER", text)
-    add_path(parser, "--run", "FOLDER", "folder of the run of the index, if it was moved")
     return group
 
 

@@ -11,12 +11,14 @@ from data_pipelines.shards import FEATURES
 from data_pipelines.source_changes import data_change
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.experiment import Experiment
+from keras_xmr.experiments.export.calibration import calibration_of
+from keras_xmr.experiments.export.embedder import run_embedder
 from keras_xmr.experiments.reports.evaluation_report import PAGE
 from keras_xmr.experiments.runs.folder import RunFolder
 from keras_xmr.search.build import Report, build_index, replace_index
 from keras_xmr.search.manifests import MANIFEST
+from keras_xmr.search.photo_embedding import Store
 from keras_xmr.search.photo_index import PhotoIndex
-from keras_xmr.search.run_model import RunModel
 from keras_xmr.utils.files import locked
 
 _LOGGER = logging.getLogger(__name__)
@@ -124,14 +126,17 @@ def _write_records(config: Config, new: Config) -> None:
 
 def _update_index(run: Path, path: Path, fresh: Path) -> Report:
     """Updates an index; for another model a new one is built, which replaces it later."""
-    model, old = RunModel(run), PhotoIndex.open(path)
-    backend, tags, calibrate = old.backend, old.content["tags"], old.answer_sets is not None
+    model, old = run_embedder(run), PhotoIndex.open(path)
+    backend, tags, store = old.backend, old.content["tags"], Store.of_embedder(model)
+    calibrate = None if old.answer_sets is None else calibration_of(run)
     uri = old.vectors.options.get("uri", "") if len(old) else ""
     before = {photo.path: photo.sha256 for photo in old.photos()}
     old.close()
     if old.fingerprint == model.fingerprint:
-        return build_index(model, old.root, path, backend, tags, calibrate)
-    report = build_index(model, old.root, fresh, backend, tags, calibrate, uri, replaced=old)
+        return build_index(model, old.root, path, backend, tags, calibrate, store=store)
+    report = build_index(
+        model, old.root, fresh, backend, tags, calibrate, uri, replaced=old, store=store
+    )
     report.path = path
     # Each photo is new in an index of another model; counted are those that the old one lacks.
     built = PhotoIndex.open(fresh)

@@ -38,9 +38,11 @@ def run(arguments: argparse.Namespace) -> None:
     check_folder(arguments.output.parent)
 
     import_tensorflow()
+    from keras_xmr.experiments.export.embedder import run_embedder
     from keras_xmr.search.photo_embedding import embed_folder
 
-    embedded = embed_folder(run or find_run(arguments), arguments.images, arguments.output)
+    embedder = run_embedder(run or find_run(arguments))
+    embedded = embed_folder(embedder, arguments.images, arguments.output)
     for reason in embedded.broken.values():
         print(f"skipped: {reason}", file=sys.stderr)
     shapes = ", ".join(f"{name} {v.shape}" for name, v in embedded.arrays.items())

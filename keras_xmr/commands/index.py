@@ -8,6 +8,7 @@ examples:
   keras-xmr index --run=saved_models/csv_pretrained --images=my_photos/images
   keras-xmr index --run=saved_models/csv_pretrained --images=my_photos/images --tags=tags.csv
   keras-xmr index --model=clip_vit_base_patch32 --images=my_photos
+  keras-xmr index --index=saved_models/csv_pretrained/index   # by the model in the index
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from __future__ import annotations
 import argparse
 import logging
 import shlex
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keras_xmr.commands._options import add_path, add_run_or_model, add_value, find_run
 from keras_xmr.commands._quiet import import_tensorflow
+from keras_xmr.experiments.config.loader import ConfigError
 from keras_xmr.utils.files import check_folder
 from keras_xmr.utils.messages import first_of
 from keras_xmr.utils.program import next_commands, update_hint
@@ -34,12 +37,12 @@ _SHOWN = 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
-    add_run_or_model(parser)
-    text = "folder of photos, searched recursively"
-    add_path(parser, "--images", "FOLDER", text, required=True)
+    add_run_or_model(parser, required=False)
+    text = "folder of photos, searched recursively; default: the folder of the index to update"
+    add_path(parser, "--images", "FOLDER", text)
     add_path(parser, "--index", "FOLDER", "folder of the index; default RUN/index")
-    text = "exact (the default), or faiss_hnsw, faiss_ivf_pq and milvus, which are approximate"
-    add_value(parser, "--backend", "NAME", text, default="exact")
+    text = "exact (by default), or faiss_hnsw, faiss_ivf_pq and milvus, which are approximate"
+    add_value(parser, "--backend", "NAME", text)
     text = "address of a Milvus server, such as http://localhost:19530; by default Milvus Lite"
     add_value(parser, "--uri", "URI", text, default="")
     text = "CSV with image,tag: tags to filter by; by default the tags of an earlier call stay"
@@ -54,25 +57,52 @@ def run(arguments: argparse.Namespace) -> None:
     from keras_xmr.search.photos import check_root, read_tags
 
     # Errors in these are reported before a model is loaded.
+    if arguments.run is None and arguments.model is None:
+        _update(arguments)
+        return
+    if arguments.images is None:
+        raise ConfigError("--images=FOLDER is missing: the folder of your photos")
     root = check_root(arguments.images)
     run = None if arguments.run is None else find_run(arguments)
     check_folder(arguments.index or run or Path("saved_models"))
-    backend_class(arguments.backend)
+    backend = arguments.backend or "exact"
+    backend_class(backend)
     tags = None if arguments.tags is None else read_tags(arguments.tags)
 
     import_tensorflow()
     from data_pipelines.source_changes import data_change
+    from keras_xmr.experiments.export.calibration import calibration_of
+    from keras_xmr.experiments.export.embedder import run_embedder
+    from keras_xmr.experiments.runs.folder import load_run
     from keras_xmr.search.build import build_index
-    from keras_xmr.search.calibration import example_caption
-    from keras_xmr.search.run_model import RunModel
+    from keras_xmr.search.photo_embedding import Store
 
-    model = RunModel(run or find_run(arguments))
-    path = arguments.index or model.folder.path / "index"
-    if change := data_change(model.config.data):
-        _LOGGER.warning("%s. %s trains again", change, update_hint(model.folder.path))
-    calibrate, uri = not arguments.no_answer_sets, arguments.uri
-    report = build_index(model, root, path, arguments.backend, tags, calibrate, uri)
-    print("\n".join(report_lines(report, example_caption(model))), flush=True)
+    run = run or find_run(arguments)
+    embedder, path = run_embedder(run), arguments.index or run / "index"
+    if change := data_change(load_run(run).data):
+        _LOGGER.warning("%s. %s trains again", change, update_hint(run))
+    calibrate = None if arguments.no_answer_sets else calibration_of(run)
+    store = Store.of_embedder(embedder)
+    report = build_index(embedder, root, path, backend, tags, calibrate, arguments.uri, store=store)
+    print("\n".join(report_lines(report, embedder.example)), flush=True)
+
+
+def _update(arguments: argparse.Namespace) -> None:
+    """Updates an index by its own embedder."""
+    from keras_xmr.search import PhotoIndex
+    from keras_xmr.search.build import build_index
+    from keras_xmr.search.embedder import Embedder
+    from keras_xmr.search.photos import check_root, read_tags
+
+    if arguments.index is None:
+        raise ConfigError("one of --run, --model, or --index of an index to update is missing")
+    with closing(PhotoIndex.open(arguments.index)) as index:
+        root, backend, embedder = index.root, index.backend, Embedder.open(index.embedder_path)
+    root = check_root(arguments.images or root)
+    tags = None if arguments.tags is None else read_tags(arguments.tags)
+    backend, uri = arguments.backend or backend, arguments.uri
+    report = build_index(embedder, root, arguments.index, backend, tags, uri=uri)
+    print("\n".join(report_lines(report, embedder.example)), flush=True)
 
 
 def report_lines(report: Report, example: str = "") -> list[str]:

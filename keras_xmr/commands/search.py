@@ -33,9 +33,7 @@ from keras_xmr.commands._options import (
     integer_from,
     known_indexes,
 )
-from keras_xmr.commands._quiet import import_tensorflow
 from keras_xmr.experiments.config.loader import ConfigError
-from keras_xmr.experiments.runs.folder import load_run
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import check_folder, user_path
 from keras_xmr.utils.program import program
@@ -82,17 +80,11 @@ def run(arguments: argparse.Namespace) -> None:
         raise ConfigError(f"--html={arguments.html} is a folder; name a file, such as page.html")
     if arguments.html:
         check_folder(arguments.html.parent)
-    if arguments.run:
-        load_run(arguments.run)
     queries = list(_queries(arguments))
     filters = Filters(arguments.folder, arguments.since, arguments.until, tuple(arguments.tag))
     path = find_index(arguments)
     index = PhotoIndex.open(path)
-    for _, query in queries:
-        query.check()
-    if len(filters.allowed(index)):
-        import_tensorflow()
-    searcher = Searcher(index, arguments.run, compiled=len(queries) > 1)
+    searcher = Searcher(index)
     answers = [
         (title, searcher.search(query, arguments.results, filters)) for title, query in queries
     ]
@@ -100,13 +92,8 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.html:
         write_page(arguments.html, index, answers)
     if changes := index.changes():
-        run = arguments.run or index.run
-        command = ["index", f"--run={run}", f"--images={index.root}"]
-        if path.resolve() != (run / "index").resolve():
-            command.append(f"--index={path}")
-        if index.backend != "exact":
-            command.append(f"--backend={index.backend}")
-        _LOGGER.warning("%s To update the index: `%s %s`", changes, program(), shlex.join(command))
+        command = shlex.join(["index", f"--index={path}"])
+        _LOGGER.warning("%s To update the index: `%s %s`", changes, program(), command)
 
 
 def _running_server(arguments: argparse.Namespace) -> str:
@@ -116,7 +103,7 @@ def _running_server(arguments: argparse.Namespace) -> str:
     """
     from keras_xmr.search.server.running import server_address
 
-    named = (arguments.index, arguments.image, arguments.html, arguments.run)
+    named = (arguments.index, arguments.image, arguments.html)
     if any(named):
         return ""
     servers = [server_address(index) for index in known_indexes()]
@@ -136,7 +123,7 @@ def _answers_of_server(
     address = address.rstrip("/")
     if not address.startswith(("http://", "https://")):
         raise ConfigError(f"--server={address}: use an address such as http://127.0.0.1:8000")
-    needing_index = {"--image": arguments.image, "--html": arguments.html, "--run": arguments.run}
+    needing_index = {"--image": arguments.image, "--html": arguments.html}
     for option, value in needing_index.items():
         if value:
             raise ConfigError(f"{option} excludes --server; use --index")

@@ -16,8 +16,6 @@ import time
 from pathlib import Path
 
 from keras_xmr.commands._options import add_index, add_list, add_value, find_index, integer_from
-from keras_xmr.commands._quiet import import_tensorflow
-from keras_xmr.experiments.runs.folder import load_run
 from keras_xmr.search.manifests import MANIFEST
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import has_lock
@@ -48,7 +46,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Serves until SIGTERM or Ctrl-C."""
-    from keras_xmr.search import PhotoIndex
 
     try:
         from keras_xmr.search.server.process import is_loopback, serve
@@ -56,13 +53,11 @@ def run(arguments: argparse.Namespace) -> None:
         from keras_xmr.search.server.service import Service
     except ModuleNotFoundError as error:
         raise UserError(
-            f"the server needs {error.name}, which is not installed: {install_command('serve')}"
+            f"the server needs {error.name}, which is not installed: {install_command('search')}"
         ) from None
 
     if arguments.port > 65535:
         raise UserError(f"--port: {arguments.port} is not a valid port; use one up to 65535")
-    if arguments.run:
-        load_run(arguments.run)
     is_alone = is_loopback(arguments.host)
     settings = Settings(
         title=arguments.title.strip(),
@@ -71,9 +66,7 @@ def run(arguments: argparse.Namespace) -> None:
     )
     path = find_index(arguments)
     _wait_for_index(path, arguments.wait)
-    PhotoIndex.open(path).close()  # Errors in it are reported before TensorFlow is imported.
-    import_tensorflow()
-    service = Service(path, settings, arguments.run)
+    service = Service(path, settings)
     if not is_alone:
         _LOG.warning(
             "everyone who can reach %s can search and see these photos, without a password",

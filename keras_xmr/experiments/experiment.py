@@ -45,6 +45,7 @@ from keras_xmr.experiments.evaluation.scoring import score_tiles
 from keras_xmr.experiments.evaluation.table import results_of
 from keras_xmr.experiments.evaluation.tuning import search_scales
 from keras_xmr.experiments.evaluation.uncertainty.damage import probe
+from keras_xmr.experiments.export.embedder import run_embedder
 from keras_xmr.experiments.export.onnx_export import check_packages, export_onnx
 from keras_xmr.experiments.export.saved_model import (
     export_keras,
@@ -402,11 +403,16 @@ class Experiment:
         with self._working():
             _LOGGER.info("== export as ONNX")
             check_packages()
-            samples = {
-                "image": some_inputs(self.retriever.image_tower),
-                "text": self.tokenizer(["a dog runs on the grass", "two men", ""]).numpy(),
-            }
-            for path in export_onnx(self.retriever, samples, self.folder.path / "onnx"):
+            folder = self.folder.path / "onnx"
+            if why_not_indexed(self.config):
+                samples = {
+                    "image": some_inputs(self.retriever.image_tower),
+                    "text": self.tokenizer(["a dog runs on the grass", "two men", ""]).numpy(),
+                }
+                export_onnx(self.retriever, samples, self.tokenizer.pad, folder)
+            else:
+                run_embedder(self.folder.path)
+            for path in sorted(folder.glob("*.onnx")):
                 _LOGGER.info("ONNX: %s", path)
 
     def write_relevance(self) -> None:

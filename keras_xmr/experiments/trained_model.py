@@ -14,7 +14,6 @@ import tensorflow as tf
 from data_pipelines.batches import finish
 from data_pipelines.photo_files import UnreadableError
 from data_pipelines.pixels import evaluation_pixels
-from data_pipelines.sources.text_files import has_words
 from data_pipelines.text import Tokenizer
 from keras_xmr.experiments.build import PHOTOS, restore_tokenizer
 from keras_xmr.experiments.config.schema import Config
@@ -27,6 +26,7 @@ from keras_xmr.experiments.runs.pretrained import OUTPUT, pretrained_run
 from keras_xmr.matchers.base import Side
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.utils.errors import ArgumentError, UserError
+from keras_xmr.utils.json_entries import has_words
 
 
 def load(folder: str | Path) -> TrainedModel:

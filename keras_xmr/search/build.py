@@ -8,7 +8,6 @@ import os
 import shutil
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from operator import attrgetter
@@ -17,14 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from data_pipelines.shards import RecordsError
+from keras_xmr.search.answer_sets import AnswerSets
 from keras_xmr.search.backends import Backend, DamagedError, backend_class
-from keras_xmr.search.calibration import calibrate_run, has_validation
+from keras_xmr.search.embedder import Embedder
 from keras_xmr.search.manifests import MANIFEST, read_manifest, write_manifest, write_numbered
-from keras_xmr.search.photo_embedding import PhotoEmbedder
+from keras_xmr.search.photo_embedding import PhotoEmbedder, Store
 from keras_xmr.search.photo_index import PHOTOS, REFERENCE, VERSION, PhotoIndex
 from keras_xmr.search.photos import FileState, Photo, find_photos, near_duplicates
-from keras_xmr.search.run_model import RunModel
 from keras_xmr.search.training_words import WORDS, encode_words
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import checksum, locked, remove_stale_temporaries
@@ -32,6 +30,9 @@ from keras_xmr.utils.progress import Progress
 from keras_xmr.utils.vectors import Arrays, chunks, select
 
 _LOGGER = logging.getLogger(__name__)
+
+Calibrate = Callable[[Any], "tuple[AnswerSets, Arrays] | None"]
+"""Calibrates answer sets for an embedder: these, and the embeddings of the reference; or None."""
 
 _LEAST, _SHARE = 512, 10
 """Photos between two saves: a minimum, and a share of the photos of the index."""
@@ -68,14 +69,15 @@ class Report:
 
 
 def build_index(
-    model: RunModel,
+    model: Embedder,
     root: Path,
     path: Path,
     backend: str = "exact",
     tags: Mapping[str, list[str]] | None = None,
-    calibrate: bool = False,
+    calibrate: Calibrate | None = None,
     uri: str = "",
     replaced: PhotoIndex | None = None,
+    store: Store | None = None,
 ) -> Report:
     """Builds or updates the index of a folder of photos.
 
@@ -83,14 +85,15 @@ def build_index(
     new and changed ones are embedded, not those that were moved. An interrupted build is resumed.
 
     Args:
-        model: The model of a finished run.
+        model: The embedder, which the index gets a copy of.
         root: The folder of the photos, absolute.
         path: The folder of the index.
         backend: Name of a backend; an index never changes its backend.
         tags: Tags by path; see `read_tags`. None keeps the present tags.
-        calibrate: Whether missing answer sets are calibrated on the validation split.
+        calibrate: Calibrates missing answer sets; None for none.
         uri: Address of a server of Milvus, for its backend and a new index.
         replaced: An index that the new one will replace; see `replace_index`.
+        store: Stored features of the image encoder; see `PhotoEmbedder`.
 
     Raises:
         UserError: If the index was made by another model, of a folder with other photos, or with
@@ -100,7 +103,7 @@ def build_index(
     if uri and backend != "milvus":
         raise UserError(f"the backend {backend} uses no server: use --uri with --backend=milvus")
     with locked(path):
-        builder = _Builder(model, root, path, backend, uri)
+        builder = _Builder(model, root, path, backend, uri, store)
         if replaced is not None:
             builder.take_place_of(replaced)
         return builder.build(calibrate, tags)
@@ -131,16 +134,25 @@ def _remove_former_files(index: PhotoIndex) -> None:
     for path in index.path.glob("[0-9]*"):
         if path.name not in kept:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-    for path in index.path.glob("vectors-*"):
-        if path != index.vectors_path:
+    for path in (*index.path.glob("vectors-*"), *index.path.glob("embedder-*")):
+        if path not in (index.vectors_path, index.embedder_path):
             shutil.rmtree(path)
 
 
 class _Builder:
     """Writes an index. Only files in its manifest, which is written last, belong to it."""
 
-    def __init__(self, model: RunModel, root: Path, path: Path, backend: str, uri: str) -> None:
+    def __init__(
+        self,
+        model: Embedder,
+        root: Path,
+        path: Path,
+        backend: str,
+        uri: str,
+        store: Store | None,
+    ) -> None:
         self.model, self.root, self.path, self.uri = model, root, path, uri
+        self.store = store
         self.report = Report(path)
         self.photos: list[Photo] = []
         self.arrays: dict[str, np.ndarray] = {}
@@ -151,18 +163,18 @@ class _Builder:
             self.content = self._empty(backend)
 
     def take_place_of(self, replaced: PhotoIndex) -> None:
-        """Names the same run, and gives files other names than an index has, to lie next to it."""
-        self.content["run"] = replaced.content["run"]
+        """Gives files other names than an index has, to lie next to them."""
         self.content["number"] = max(self.content["number"], replaced.content["number"])
 
-    def build(self, calibrate: bool, tags: Mapping[str, list[str]] | None) -> Report:
+    def build(self, calibrate: Calibrate | None, tags: Mapping[str, list[str]] | None) -> Report:
         """Builds the index, and returns a summary."""
         if tags is not None:
             self.content["tags"] = dict(tags)
         remove_stale_temporaries(self.path)
+        self._install_embedder()
         self._check_calibration()
-        if calibrate and self.content["answer_sets"] is None:
-            self._calibrate()
+        if calibrate is not None and self.content["answer_sets"] is None:
+            self._calibrate(calibrate)
         self._write_training_words()
         self._load()
         self._embed(*self._compare())
@@ -173,7 +185,6 @@ class _Builder:
         search = self.model.search
         return {
             "root": str(self.root),
-            "run": str(self.model.folder.path.resolve()),
             "fingerprint": self.model.fingerprint,
             "matcher": self.model.matcher_name,
             "kind": self.model.kind,
@@ -196,7 +207,7 @@ class _Builder:
         other = "use another folder with --index"
         if self.content["fingerprint"] != self.model.fingerprint:
             raise UserError(
-                f"{self.path} was made by another model than {self.model.folder.path}; {other}"
+                f"{self.path} was made by another model than {self.model.name}; {other}"
             )
         if self.content["backend"] != backend:
             raise UserError(f"{self.path} has the backend {self.content['backend']}; {other}")
@@ -211,38 +222,35 @@ class _Builder:
             self.report.damaged += [self.path / name for name in self.content["reference"]]
             self.content |= {"answer_sets": None, "reference": {}}
 
-    def _calibrate(self) -> None:
-        try:
-            has_captions = has_validation(self.model)
-        except RecordsError as error:
-            raise RecordsError(f"{error}. --no-answer-sets builds an index without them") from None
-        if not has_captions:
-            # Whoever takes a published model has no captions, and asks for no calibration.
-            if self.model.config.data.is_prepared:
-                _LOGGER.warning(
-                    "searches have no prediction sets: these need captions of some photos for "
-                    "validation, and %s has none",
-                    self.model.config.data.records,
-                )
+    def _install_embedder(self) -> None:
+        """Gives the index the files of the embedder, in place of damaged ones."""
+        target = PhotoIndex(self.path, self.content).embedder_path
+        if target.exists() and target.resolve() != Path(self.model.folder).resolve():
+            try:
+                Embedder.open(target).check()
+                return
+            except UserError:
+                self.report.damaged.append(target)
+        self.model.install(target)
+
+    def _calibrate(self, calibrate: Calibrate) -> None:
+        calibrated = calibrate(self.model)
+        if calibrated is None:
             return
-        sets, reference = calibrate_run(self.model)
+        sets, reference = calibrated
         writers = {REFERENCE: partial(_save_archive, reference)}
         self.content |= {"answer_sets": asdict(sets), "reference": self._write_files(writers)}
 
     def _write_training_words(self) -> None:
-        """Writes the words of the training captions of the run, where its records have them."""
+        """Writes the words of the training captions, if the embedder has them."""
         try:
             if PhotoIndex(self.path, self.content).training_words is not None:
                 return
         except UserError:
             self.report.damaged += [self.path / name for name in self.content["words"]]
-        config, counts = self.model.config, {}
-        with suppress(UserError):
-            if config.data.is_prepared:
-                counts = dict(self.model.open_records().word_counts())
         self.content.pop("words", None)
-        if counts:
-            content = encode_words(counts)
+        if words := self.model.training_words:
+            content = encode_words(words)
             writers = {WORDS: lambda path: path.write_bytes(content)}
             self.content["words"] = self._write_files(writers)
 
@@ -334,7 +342,8 @@ class _Builder:
             return
         self.content["finished"] = False
         self._write_manifest()
-        embedder, files = PhotoEmbedder(self.root, self.model), list(new.items())
+        embedder = PhotoEmbedder(self.root, self.model, self.store)
+        files = list(new.items())
         with Progress("embedding photos", len(new), "photos") as bar:
             while files:
                 size = max(_LEAST, len(self.photos) // _SHARE)

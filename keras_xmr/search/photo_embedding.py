@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,15 +9,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from data_pipelines.features import Writer
-from data_pipelines.photo_files import UnreadableError
+from data_pipelines.photo_files import UnreadableError, content_digest
 from data_pipelines.pixels import stored_jpeg, stored_pixels
-from data_pipelines.shards import content_digest
-from keras_xmr.experiments.runs.frozen_features import ImageEncoder, stores_image_features
+from keras_xmr.search.embedder import Embedder
 from keras_xmr.search.photos import (
     FileState,
     Photo,
@@ -27,7 +24,6 @@ from keras_xmr.search.photos import (
     find_photos,
     read_photo,
 )
-from keras_xmr.search.run_model import RunModel
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import LockedError, replace_atomically
 from keras_xmr.utils.installing import install_command
@@ -35,7 +31,8 @@ from keras_xmr.utils.processors import processor_count
 from keras_xmr.utils.progress import Progress
 from keras_xmr.utils.vectors import chunks, concatenate
 
-_LOGGER = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from data_pipelines.features import FeatureStore, Writer
 
 _MOST_STORED = 1 << 15
 """Maximum number of features of a photo that are stored: 100,000 photos take at most 6.6 GB."""
@@ -61,20 +58,54 @@ class EmbeddedPhotos:
         return [photo.path for photo in self.photos]
 
 
+class Store:
+    """Features of a frozen image encoder, which the training of a run has stored.
+
+    Args:
+        folder: The folder of the store.
+        shape: L and F of the features of an image.
+    """
+
+    def __init__(self, folder: Path, shape: tuple[int, ...]) -> None:
+        self.folder, self.shape = folder, shape
+
+    @classmethod
+    def of_embedder(cls, embedder: Embedder) -> Store | None:
+        """Returns the store of the run of an embedder; None where it has none, or it is gone."""
+        if embedder.features is None or not embedder.features[0].parent.is_dir():
+            return None
+        return cls(*embedder.features)
+
+    def open(self) -> FeatureStore:
+        """Opens the store as it is now.
+
+        Raises:
+            RecordsError: If it is damaged.
+        """
+        from data_pipelines.features import FeatureStore
+
+        return FeatureStore(self.folder)
+
+    def writing(self) -> Any:
+        """Opens the store to add features; see `FeatureStore.writing`."""
+        return self.open().writing("an image", "train.precompute_features")
+
+
 class PhotoEmbedder:
     """Embeds photos of a folder, which threads read.
 
-    Where the run stores features of a frozen encoder, a photo is embedded by these if its bytes
-    are known, and otherwise its features are stored, too.
+    With a store of features, a photo is embedded by these if its bytes are known, and otherwise
+    its features are stored, too.
 
     Args:
         root: The folder of the photos.
-        model: The model of the run.
+        model: The embedder.
+        store: The store; None computes all features.
     """
 
-    def __init__(self, root: Path, model: RunModel) -> None:
+    def __init__(self, root: Path, model: Embedder, store: Store | None = None) -> None:
         self._root, self._model = root, model
-        self._encoder = _image_encoder(model)
+        self._features = store
 
     def embed(
         self, files: Sequence[tuple[str, FileState]], bar: Progress, first_id: int = 0
@@ -86,7 +117,7 @@ class PhotoEmbedder:
             bar: Progress, updated per batch.
             first_id: The id of the first photo that can be read.
         """
-        size = self._model.config.evaluation.batch_size
+        size = self._model.batch_size
         photos: list[Photo] = []
         broken: dict[str, str] = {}
         embeddings = []
@@ -114,11 +145,11 @@ class PhotoEmbedder:
         path, state = file
         try:
             data = read_photo(self._root, path)
-            options = self._model.config.data.image
+            options = self._model.pixel_options
             jpeg = stored_jpeg(data, path, options.store_side)
             pixels = stored_pixels(jpeg, path, options)
             photo = describe(path, data, state, pixels)
-            return photo, pixels, 0 if self._encoder is None else content_digest(jpeg)
+            return photo, pixels, 0 if self._features is None else content_digest(jpeg)
         except UnreadableError as error:
             return error
 
@@ -126,48 +157,34 @@ class PhotoEmbedder:
         self, pixels: np.ndarray, keys: np.ndarray, writer: Writer | None
     ) -> dict[str, np.ndarray]:
         """Embeds photos in order, by stored features if there are any."""
-        if self._encoder is None:
+        if self._features is None:
             return self._model.embed_pixels(pixels)
         rows = self._store.rows(keys)
         new = np.flatnonzero(rows < 0)
-        features = np.empty((len(keys), *self._encoder.shape), np.float32)
+        features = np.empty((len(keys), *self._features.shape), np.float32)
         for item in np.flatnonzero(rows >= 0):
             features[item] = self._store.read(rows[item])
         if len(new):
-            computed = self._encoder.encode(pixels[new]).numpy()
+            computed = self._model.encode_pixels(pixels[new])
             if writer is not None:
                 writer.add(keys[new], computed)
             features[new] = computed.astype(np.float16)
-        return self._model.embed_image_features(features)
+        return self._model.embed_features(features)
 
     @contextmanager
     def _writing(self) -> Iterator[Writer | None]:
         """Opens the store of features to add some; None where another process does, or none may."""
         writer = None
         with ExitStack() as stack:
-            if self._encoder is not None:
-                self._store = self._encoder.store()
-                if math.prod(self._encoder.shape) <= _MOST_STORED:
+            if self._features is not None:
+                self._store = self._features.open()
+                if math.prod(self._features.shape) <= _MOST_STORED:
                     with suppress(LockedError):
-                        writer = stack.enter_context(self._encoder.writing())
+                        writer = stack.enter_context(self._features.writing())
             yield writer
 
 
-def _image_encoder(model: RunModel) -> ImageEncoder | None:
-    """Returns the frozen encoder of images of a run that stores their features, or None."""
-    config = model.config
-    if not (config.data.is_prepared and stores_image_features(config)):
-        return None
-    try:
-        encoder = ImageEncoder(model.image_tower, config.data.records, config)
-        encoder.store()
-        return encoder
-    except UserError as error:
-        _LOGGER.warning("all photos are embedded from their pixels: %s", error)
-        return None
-
-
-def embed_folder(run: Path, images: Path, output: Path) -> EmbeddedPhotos:
+def embed_folder(model: Embedder, images: Path, output: Path) -> EmbeddedPhotos:
     """Embeds all photos of a folder, and writes the embeddings.
 
     An `.npz` file has an array for each tensor of the embedding, such as `mean` (N, D) and
@@ -175,19 +192,19 @@ def embed_folder(run: Path, images: Path, output: Path) -> EmbeddedPhotos:
     `.parquet` file has the column `path`, and one for each tensor, with lists of numbers.
 
     Args:
-        run: The folder of a finished run.
+        model: The embedder.
         images: The folder of the photos.
         output: The file, `.npz` or `.parquet`; it appears whole or not at all.
 
     Raises:
-        UserError: If the run is not finished, or nothing could be read or written.
+        UserError: If nothing could be read or written.
     """
     if output.suffix != ".npz" and find_spec("pyarrow") is None:
         raise UserError(f"{output} needs pyarrow: {install_command('parquet')}, or take .npz")
-    root, model = check_root(images), RunModel(run)
+    root, store = check_root(images), Store.of_embedder(model)
     files = list(find_photos(root))
     with Progress("embedding photos", len(files), "photos") as bar:
-        embedded = PhotoEmbedder(root, model).embed(files, bar)
+        embedded = PhotoEmbedder(root, model, store).embed(files, bar)
     if not embedded.photos:
         raise UserError(f"{images} has no photo that can be read")
     output.parent.mkdir(parents=True, exist_ok=True)

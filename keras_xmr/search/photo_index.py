@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from data_pipelines.photo_files import UnreadableError
+from data_pipelines.photo_files import UnreadableError, inside
 from data_pipelines.pixels import thumbnail
-from data_pipelines.sources.base import inside
 from keras_xmr.search.answer_sets import AnswerSets
 from keras_xmr.search.augmentations import AUGMENTATIONS
 from keras_xmr.search.backends import Backend, backend_class
@@ -24,7 +23,7 @@ from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import NO_ARRAY, has_lock, verify
 from keras_xmr.utils.vectors import select
 
-VERSION = 3
+VERSION = 4
 
 PHOTOS, REFERENCE = "photos.json", "reference.npz"
 """Ends of the names of files, which have a number in front."""
@@ -51,8 +50,7 @@ class PhotoIndex:
     Attributes:
         path: The folder of the index.
         root: The folder of the photos.
-        run: The run of the model.
-        fingerprint: Of that model.
+        fingerprint: Of the model.
         matcher: The name of its matcher.
         kind: The kind of its embeddings of images.
         backend: The name of the backend.
@@ -66,7 +64,6 @@ class PhotoIndex:
         self.path = path
         self.content = content
         self.root = Path(content["root"])
-        self.run = _run_of(path, Path(content["run"]))
         self.fingerprint: str = content["fingerprint"]
         self.matcher: str = content["matcher"]
         self.kind: str = content["kind"]
@@ -127,6 +124,11 @@ class PhotoIndex:
     def vectors_path(self) -> Path:
         """The folder of the vectors of one model."""
         return self.path / f"vectors-{self.fingerprint[:12]}"
+
+    @property
+    def embedder_path(self) -> Path:
+        """The folder of the embedder, which is of one model."""
+        return self.path / f"embedder-{self.fingerprint[:12]}"
 
     @cached_property
     def _photos(self) -> list[Photo]:
@@ -327,19 +329,3 @@ def _naming_damage(path: Path, action: str) -> Iterator[None]:
         raise UserError(
             f"{path} is damaged ({error}); run `index` again, which {action} again"
         ) from None
-
-
-def _run_of(path: Path, built_by: Path) -> Path:
-    """Returns the run of an index: the folder around it, where that is a copy of the run.
-
-    Args:
-        path: The folder of the index.
-        built_by: The run that it was built by.
-    """
-    around = path.absolute().parent
-    is_run = around.name == built_by.name and (around / "config.yaml").exists()
-    return around if is_run and not _are_same(around, built_by) else built_by
-
-
-def _are_same(first: Path, second: Path) -> bool:
-    return second.exists() and first.samefile(second)

@@ -14,10 +14,15 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from data_pipelines.photo_files import PHOTO_SUFFIXES, UnreadableError
+from data_pipelines.photo_files import (
+    PHOTO_SUFFIXES,
+    UnreadableError,
+    file_bytes,
+    inside,
+    visible_files,
+)
 from data_pipelines.pixels import naming, open_image, orientation
-from data_pipelines.sources.base import file_bytes, inside, visible_files
-from keras_xmr.judgements.reading import read_rows
+from keras_xmr.utils import files
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.json_entries import is_text
 
@@ -178,6 +183,15 @@ def _taken(image: Image.Image) -> str:
         return ""
 
 
+def _tag_rows(path: Path) -> Iterator[dict[str, str]]:
+    with files.reading(path, "CSV with image,tag", UserError):
+        wanted = ", and should be 'image,tag'"
+        for _, fields in files.read_csv(path, ("image", "tag"), wanted, UserError):
+            if isinstance(fields, str):
+                raise UserError(fields)
+            yield fields
+
+
 def read_tags(path: Path) -> dict[str, list[str]]:
     """Reads the tags of each photo, by its path relative to the root.
 
@@ -186,10 +200,10 @@ def read_tags(path: Path) -> dict[str, list[str]]:
             may have several, separated by `;`.
 
     Raises:
-        JudgementsError: If it cannot be read, lacks a column, or a row has other fields.
+        UserError: If it cannot be read, lacks a column, or a row has other fields.
     """
     tags_by_image: dict[str, set[str]] = {}
-    for _, row in read_rows(path, ("image", "tag"), "image,tag"):
+    for row in _tag_rows(path):
         tags = (tag.strip() for tag in row["tag"].split(";"))
         tags_by_image.setdefault(row["image"].strip(), set()).update(t for t in tags if t)
     return {image: sorted(tags) for image, tags in sorted(tags_by_image.items())}

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from data_pipelines.sources.text_files import has_words
 from keras_xmr.utils.errors import UserError
-from keras_xmr.utils.json_entries import is_text
+from keras_xmr.utils.json_entries import has_words, is_text
 from keras_xmr.utils.messages import nearest
 
 if TYPE_CHECKING:

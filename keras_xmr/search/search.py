@@ -7,15 +7,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import chain
-from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from data_pipelines.photo_files import UnreadableError
 from keras_xmr.search.answer_sets import centre_and_scale
 from keras_xmr.search.augmentations import Reference
+from keras_xmr.search.embedder import Embedder
 from keras_xmr.search.photo_index import UNFINISHED, PhotoIndex
 from keras_xmr.search.query import (
     MAX_COUNT,
@@ -29,9 +29,6 @@ from keras_xmr.search.query import (
 from keras_xmr.search.training_words import untrained_words
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.vectors import Arrays, chunks, concatenate, select
-
-if TYPE_CHECKING:
-    from keras_xmr.search.run_model import RunModel
 
 _FEW = 2000
 """Minimum number of candidates; a gallery of this size is scored completely."""
@@ -48,58 +45,46 @@ class Searcher:
 
     Args:
         index: The index.
-        run: The run of the index, if it was moved.
-        embedder: Embeds and scores instead of the model of the run.
-        compiled: Whether the model is compiled, which is faster from the second query on.
+        embedder: Embeds and scores instead of the embedder of the index.
 
     Attributes:
-        embedder: The model, if it was loaded.
+        embedder: The embedder, if it was loaded.
     """
 
-    def __init__(
-        self,
-        index: PhotoIndex,
-        run: Path | None = None,
-        embedder: Any | None = None,
-        compiled: bool = True,
-    ) -> None:
+    def __init__(self, index: PhotoIndex, embedder: Any | None = None) -> None:
         self.index = index
-        self._compiled = compiled
-        self._run = index.run if run is None else run
         self.embedder: Any = embedder
         self._lock = Lock()
         # The same filters are used repeatedly, as while a user types.
         self._passed = lru_cache(8)(lambda filters: filters.allowed(index))
 
     @property
-    def model(self) -> RunModel:
-        """The model of the index.
+    def model(self) -> Embedder:
+        """The embedder of the index.
 
         Raises:
-            UserError: If the run is missing, or its model is another.
+            UserError: If it is missing, or another.
         """
         with self._lock:
             return self._model
 
     @cached_property
-    def _model(self) -> RunModel:
+    def _model(self) -> Embedder:
         if self.embedder is None:
-            from keras_xmr.search.run_model import RunModel
-
-            self.embedder = RunModel(self._run, self._compiled)
+            self.embedder = Embedder.open(self.index.embedder_path)
         if self.embedder.fingerprint != self.index.fingerprint:
             raise UserError(
-                f"{self.index.path} was made by another model than the one in {self._run}; build "
-                "it again with this run, or use --run with the run of the index"
+                f"{self.index.embedder_path} is the embedder of another index than "
+                f"{self.index.path}; copy the index again, or build it again"
             )
-        model: RunModel = self.embedder
+        model: Embedder = self.embedder
         return model
 
     def warm_up(self) -> None:
         """Loads the model, and answers a query, so that the next one is fast.
 
         Raises:
-            UserError: If the run is missing, or its model did not make the index.
+            UserError: If the embedder is missing, or of another index.
         """
         if len(self.index):
             self.search(Query(texts=("a photo",)), count=1)

@@ -113,3 +113,8 @@ def karpathy_path(image: Any) -> PurePosixPath:
     """Returns the file of an image, with its folder if the entry names it."""
     parts = [image.get("filepath"), image.get("filename")] if isinstance(image, dict) else []
     return PurePosixPath(*(part for part in parts if isinstance(part, str)))
+
+
+def has_words(text: str) -> bool:
+    """Returns whether a text has a letter or a digit."""
+    return any(character.isalnum() for character in text)

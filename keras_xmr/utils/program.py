@@ -46,7 +46,7 @@ def next_commands(steps: Sequence[str]) -> list[str]:
     """
     commands = [f"{program()} {step}" for step in steps]
     if find_spec("fastapi") is None:
-        commands.insert(-1, install_command("serve"))
+        commands.insert(-1, install_command("search"))
     return [f"{' ' * 10 if n else 'try next: '}{command}" for n, command in enumerate(commands)]
 
 

@@ -18,7 +18,9 @@ from data_pipelines.options import DataOptions, PrepareOptions
 from data_pipelines.photo_files import UnreadableError
 from data_pipelines.prepare import prepare
 from data_pipelines.sources import AnySource, Problems, SourceError
-from data_pipelines.sources.base import draw_split
+from data_pipelines.sources.base import (
+    draw_split,
+)
 
 PHOTOS = [datasets.encoded(datasets.picture(number)) for number in range(6)]
 TEXTS = [f"{datasets.sentence(number)} ü" for number in range(6)]

@@ -30,7 +30,10 @@ from data_pipelines.scenes.world import (
     jpeg,
     sample_scene,
 )
-from data_pipelines.sources.base import Entry, Problems
+from data_pipelines.sources.base import (
+    Entry,
+    Problems,
+)
 from data_pipelines.sources.scenes import ScenesSource
 
 

@@ -17,7 +17,6 @@ _STANDARD = set(sys.stdlib_module_names)
 # rooms of lower lines alone. The library is from `model` on.
 ORDER = (
     ("commands",),
-    ("search",),
     ("experiments.experiment",),
     ("experiments.audit", "experiments.export", "experiments.training"),
     ("experiments.trained_model",),
@@ -33,6 +32,7 @@ ORDER = (
     ("linear",),
     ("metrics",),
     ("judgements",),
+    ("search",),
     ("data_pipelines",),
     ("parts",),
     ("utils",),

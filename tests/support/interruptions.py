@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from keras_xmr.experiments.experiment import Experiment
-from keras_xmr.experiments.runs.termination import TerminatedError
+from keras_xmr.utils.termination import TerminatedError
 
 
 def last_weights(run: Experiment) -> dict[str, np.ndarray]:

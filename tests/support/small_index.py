@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from datasets import encoded
 from PIL import Image
 
-from data_pipelines.options import ImageOptions
 from data_pipelines.pixels import evaluation_pixels
-from keras_xmr.parts.contracts import SearchContract
 from keras_xmr.search import PhotoIndex
-from keras_xmr.utils.errors import UserError
+from keras_xmr.search.build import build_index
+from keras_xmr.search.embedder.embedder import PixelSettings, Ranking
 
 COLOURS = {
     "red": (200, 20, 20),
@@ -36,21 +34,21 @@ class StubEmbedder:
     def __init__(self, fingerprint: str = "stub", matcher: str = "cosine") -> None:
         self.fingerprint = fingerprint
         self.matcher_name = matcher
-        self.kind = "point"
-        self.search = SearchContract(augmentation="mean_cosine", exact=True)
-        self.config = SimpleNamespace(
-            evaluation=SimpleNamespace(batch_size=4),
-            data=SimpleNamespace(
-                records=Path("nowhere"),
-                is_prepared=False,
-                image=ImageOptions(size=16, resize=16, fit="stretch", interpolation="bicubic"),
-            ),
+        self.name, self.kind, self.example, self.features = "stub", "point", "", None
+        self.search = Ranking(augmentation="mean_cosine", exact=True)
+        self.pixel_options = PixelSettings(
+            size=16, resize=16, fit="stretch", interpolation="bicubic"
         )
-        self.folder = SimpleNamespace(path=Path("stub_run"))
+        self.batch_size = 4
+        self.folder = Path("stub")
+        self.training_words: frozenset[str] | None = None
         self.embedded = 0
 
+    def install(self, target: Path) -> None:
+        """Does nothing: it has no files."""
+
     def pixels(self, data: bytes, name: str) -> np.ndarray:
-        return evaluation_pixels(data, name, self.config.data.image)
+        return evaluation_pixels(data, name, self.pixel_options)
 
     def embed_pixels(self, pixels: np.ndarray) -> dict[str, np.ndarray]:
         self.embedded += len(pixels)
@@ -91,9 +89,6 @@ class StubEmbedder:
     def probability(self, scores: np.ndarray) -> None:
         return None
 
-    def open_records(self) -> Any:
-        raise UserError("it has no records")
-
     def warm_up_images(self) -> None:
         pass
 
@@ -120,9 +115,6 @@ def write_photos(root: Path, count: int = 3) -> list[str]:
 
 def small_index(folder: Path, backend: str = "exact", **options: Any) -> PhotoIndex:
     """An index of photos of five colours; options are those of `build_index`."""
-    # Imports TensorFlow, which the model above can do without.
-    from keras_xmr.search.build import build_index
-
     write_photos(folder / "photos")
     stub: Any = StubEmbedder()
     build_index(stub, folder / "photos", folder / "index", backend, **options)

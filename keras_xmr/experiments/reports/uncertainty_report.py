@@ -92,7 +92,7 @@ class UncertaintyReport:
     """Uncertainty compared with correctness; empty without both sigma and log-odds.
 
     Args:
-        evaluation: The evaluation, with its probes; see `keras_xmr.search.calibration`.
+        evaluation: The evaluation, with its probes; see `keras_xmr.experiments.export.calibration`.
 
     Attributes:
         sides: The uncertainty of "image" and "caption" queries; without those that have no sigma.

@@ -19,7 +19,6 @@ import tensorflow as tf
 from data_pipelines.samplers import Sampler
 from keras_xmr.experiments.config.schema import WatchdogOptions
 from keras_xmr.experiments.evaluation.results import Evaluation
-from keras_xmr.experiments.runs.termination import TerminatedError, TerminationNotice
 from keras_xmr.experiments.training.checkpoints import Checkpoints
 from keras_xmr.matchers import LogitMatcher
 from keras_xmr.metrics import verdict
@@ -28,6 +27,7 @@ from keras_xmr.model.retriever import GRADIENT
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import atomic_write
 from keras_xmr.utils.progress import Progress
+from keras_xmr.utils.termination import TerminatedError, TerminationNotice
 
 
 @dataclass(eq=False)

@@ -31,7 +31,6 @@ from keras_xmr.experiments.runs.frozen_features import (
     features_for_training,
 )
 from keras_xmr.experiments.runs.loading import load_initial_weights, load_retriever, load_trained
-from keras_xmr.experiments.runs.termination import TerminationNotice
 from keras_xmr.experiments.training import callbacks
 from keras_xmr.experiments.training.cca_start import start_from_cca
 from keras_xmr.experiments.training.checkpoints import Checkpoints
@@ -67,6 +66,7 @@ from keras_xmr.relevance import (
     weigh,
 )
 from keras_xmr.utils.progress import bars
+from keras_xmr.utils.termination import TerminationNotice
 
 _LOGGER = logging.getLogger(__name__)
 

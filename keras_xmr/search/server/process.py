@@ -17,12 +17,12 @@ from fastapi import FastAPI
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from keras_xmr.experiments.runs.termination import TerminationNotice
 from keras_xmr.search.server import routes
 from keras_xmr.search.server.requests import add_error_handlers, error_response
 from keras_xmr.search.server.running import announced
 from keras_xmr.search.server.service import Service
 from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.termination import TerminationNotice
 
 _LOG = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from data_pipelines.photo_files import UnreadableError
 from keras_xmr.search import Filters, Photo, PhotoIndex, Searcher, SearchResult
+from keras_xmr.search.embedder import Embedder
 from keras_xmr.search.server.batching import BatchingEmbedder, submit
 from keras_xmr.search.server.requests import (
     BrokenImagesError,
@@ -47,8 +48,7 @@ class Service:
     Args:
         path: The index.
         settings: Limits, and what the server offers.
-        run: The run of the index, if it was moved.
-        load: Loads the embedder of queries when it is first needed; default: the model of the run.
+        load: Loads the embedder of queries when it is first needed; by default, of the index.
 
     Attributes:
         id: What `/healthz` says: each server has another.
@@ -60,15 +60,14 @@ class Service:
         self,
         path: Path,
         settings: Settings,
-        run: Path | None = None,
         load: Callable[[], Any] | None = None,
     ) -> None:
         self.settings, self.metrics = settings, ServerMetrics()
         self.state: State = "loading"
         self.id, self.path = secrets.token_hex(8), path
         self._uploads, self._uploading = ThreadPoolExecutor(_DECODING, "uploads"), 0
-        self._load = load or (lambda: _model(run or self.index.run))
-        self.searcher = self._open(self._new_embedder())
+        self._load = load
+        self.searcher = self._open(None)
         # A changed photo has another checksum.
         self._thumbnail = lru_cache(_KEPT)(lambda id_, _: self.resized(id_, _SMALL))
         self._sort_by_day = lru_cache(_LISTS_KEPT)(_sort_by_day)
@@ -139,7 +138,7 @@ class Service:
         is_better = newer.index.is_finished or not self.index.is_finished
         if is_better and newer.index.is_current():
             if newer.index.fingerprint != self.index.fingerprint:
-                newer = self._open(self._new_embedder())
+                newer = self._open(None)
                 newer.warm_up()
                 newer.embedder.warm_up_images()
                 _LOG.info(
@@ -277,12 +276,15 @@ class Service:
         except (UserError, UnreadableError, OSError) as error:
             raise NotFoundError(f"{photo.path} cannot be shown: {error}") from None
 
-    def _open(self, embedder: BatchingEmbedder) -> Searcher:
-        return Searcher(PhotoIndex.open(self.path), embedder=embedder)
+    def _open(self, embedder: BatchingEmbedder | None) -> Searcher:
+        """Opens the index on the disk, with an embedder, or with its own if that is None."""
+        index = PhotoIndex.open(self.path)
+        load = self._load or partial(Embedder.open, index.embedder_path)
+        return Searcher(index, embedder or self._new_embedder(load))
 
-    def _new_embedder(self) -> BatchingEmbedder:
+    def _new_embedder(self, load: Callable[[], Any]) -> BatchingEmbedder:
         return BatchingEmbedder(
-            self._load,
+            load,
             self.settings.max_batch,
             self.settings.max_waiting,
             lambda kind, size: self.metrics.batches.labels(kind).observe(size),
@@ -299,12 +301,6 @@ def _photo(index: PhotoIndex, id_: int) -> Photo:
 def _sort_by_day(index: PhotoIndex, filters: Filters) -> list[tuple[str, int]]:
     """Times and ids of the photos that pass the filters, ascending."""
     return sorted((index.photo(id_).taken, id_) for id_ in filters.allowed(index).tolist())
-
-
-def _model(run: Path) -> Any:
-    from keras_xmr.search.run_model import RunModel
-
-    return RunModel(run)
 
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)

@@ -26,7 +26,7 @@ from keras_xmr.experiments.config.loader import (
     packaged_configs,
 )
 from keras_xmr.experiments.experiment import Experiment
-from keras_xmr.experiments.runs.termination import TerminatedError
+from keras_xmr.utils.termination import TerminatedError
 
 WITHOUT_TENSORFLOW = (
     (["--version"], f"keras-xmr {keras_xmr.__version__}"),

@@ -50,8 +50,17 @@ assert not [name for name in sys.modules if name.startswith("keras_xmr.experimen
 
 
 SEARCHING = """
-import keras_xmr.search.search, keras_xmr.search.run_model, keras_xmr.commands.search
-assert not [name for name in sys.modules if name.startswith("keras_xmr.experiments.training")]
+import sys
+import keras_xmr.search.build, keras_xmr.search.search, keras_xmr.search.embedder
+import keras_xmr.search.photo_embedding
+loaded = {name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names
+absent = {"tensorflow", "keras", "scipy", "pydantic", "yaml", "matplotlib", "onnxruntime", "onnx"}
+assert not absent & loaded, absent & loaded
+assert not [name for name in sys.modules if name.startswith("keras_xmr.experiments")]
+import keras_xmr.search.server.process
+loaded = {name.partition(".")[0] for name in sys.modules}
+assert not {"tensorflow", "keras", "scipy", "yaml", "matplotlib"} & loaded
+assert not [name for name in sys.modules if name.startswith("keras_xmr.experiments")]
 """
 
 
@@ -63,8 +72,13 @@ def python(script: str) -> None:
 
 
 @pytest.mark.slow
-def test_numpy_parts_need_no_tensorflow_keras_finds_classes_later_and_searching_no_training():
-    python(WITHOUT_TENSORFLOW + SEARCHING)
+def test_numpy_parts_need_no_tensorflow_and_keras_finds_classes_later():
+    python(WITHOUT_TENSORFLOW)
+
+
+@pytest.mark.slow
+def test_searching_and_serving_import_neither_tensorflow_nor_experiments():
+    python(SEARCHING)
 
 
 @pytest.mark.slow

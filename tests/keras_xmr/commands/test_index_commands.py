@@ -9,6 +9,7 @@ import re
 import stat
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -32,13 +33,16 @@ from keras_xmr.utils.files import replace_atomically
 def call(monkeypatch, tmp_path, capsys):
     """Runs a command with a stub in place of the model of any run; gives what it prints."""
 
-    def stub(run, compiled=True):
-        found = StubEmbedder()
-        found.folder = SimpleNamespace(path=run)
-        return found
-
-    for module in ("run_model", "photo_embedding"):
-        monkeypatch.setattr(f"keras_xmr.search.{module}.RunModel", stub)
+    data = SimpleNamespace(records=Path("nowhere"), is_prepared=False)
+    monkeypatch.setattr(
+        "keras_xmr.experiments.export.embedder.run_embedder", lambda run: StubEmbedder()
+    )
+    monkeypatch.setattr(
+        "keras_xmr.experiments.runs.folder.load_run", lambda run: SimpleNamespace(data=data)
+    )
+    opened = SimpleNamespace(open=lambda folder: StubEmbedder())
+    for module in ("search", "server.service", "embedder"):
+        monkeypatch.setattr(f"keras_xmr.search.{module}.Embedder", opened)
     monkeypatch.setattr("keras_xmr.commands._options.load_run", lambda run: None)
     monkeypatch.chdir(tmp_path)
     write_photos(tmp_path / "photos")
@@ -161,10 +165,14 @@ def test_a_page_can_be_written_to_a_pipe_and_a_link_stays(indexed, tmp_path):
 
 
 def test_records_of_other_data_calibrate_nothing(call, monkeypatch):
-    def refuse(model):
+    def refuse(config):
         raise RecordsError("data/records holds records made with data.source.seed: 1")
 
-    monkeypatch.setattr("keras_xmr.search.build.has_validation", refuse)
+    monkeypatch.setattr("keras_xmr.experiments.export.calibration.open_records", refuse)
+    monkeypatch.setattr(
+        "keras_xmr.experiments.export.calibration.load_run",
+        lambda run: SimpleNamespace(data=SimpleNamespace(is_prepared=True)),
+    )
     with pytest.raises(UserError, match=r"seed: 1\. --no-answer-sets builds an index without"):
         call(index, "--run=run", "--images=photos")
     assert call(index, "--run=run", "--images=photos", "--no-answer-sets")
@@ -180,7 +188,7 @@ def test_search_says_that_photos_have_changed_since(indexed, tmp_path, caplog):
     folder = tmp_path / "photos"
     assert caplog.messages[-1] == (
         f"Photos of {folder} since the index was made: 1 new, 1 changed, 1 gone. "
-        f"To update the index: `keras-xmr index --run={tmp_path}/run --images={folder}`"
+        "To update the index: `keras-xmr index --index=run/index`"
     )
 
 
@@ -310,12 +318,14 @@ def test_bad_queries_are_refused_before_a_model_is_loaded(
     call, indexed, tmp_path, monkeypatch, words, says
 ):
     (tmp_path / "broken.jpg").write_bytes(b"no image")
-    monkeypatch.setattr(search, "import_tensorflow", lambda: pytest.fail("too late"))
+    opened = SimpleNamespace(open=lambda folder: pytest.fail("too late"))
+    monkeypatch.setattr("keras_xmr.search.search.Embedder", opened)
     with pytest.raises(UserError, match=says):
         call(search, "--index=run/index", *words)
 
 
 def test_a_wrong_folder_needs_no_model(call, indexed, monkeypatch):
-    monkeypatch.setattr(search, "import_tensorflow", lambda: pytest.fail("too late"))
+    opened = SimpleNamespace(open=lambda folder: pytest.fail("too late"))
+    monkeypatch.setattr("keras_xmr.search.search.Embedder", opened)
     told = call(search, "--index=run/index", "a dog", "--folder=nope")
     assert "No photo is in the folder 'nope'" in told

@@ -16,10 +16,10 @@ import two_towers
 import keras_xmr
 from keras_xmr.commands._cli import main
 from keras_xmr.experiments.config.loader import load_config
+from keras_xmr.experiments.export.embedder import run_embedder
 from keras_xmr.experiments.runs.folder import load_run
 from keras_xmr.experiments.runs.pretrained import pretrained_run
 from keras_xmr.metrics.results import Results
-from keras_xmr.search.run_model import RunModel
 from keras_xmr.utils.errors import UserError
 
 PAGE = Path(__file__).parents[2] / "docs" / "how_to" / "encoders.md"
@@ -100,7 +100,7 @@ def test_commands_take_it_as_a_run(cases, here, capsys):
     assert found["hits"][0]["probability"] is not None, "scores of SigLIP are log-odds"
     assert ".jpg" in Path("page.html").read_text()
     keras_xmr_command("embed", "my/images", "--model=models/siglip2", "--output=all.npz")
-    model = RunModel(Path("saved_models/siglip2"))
+    model = run_embedder(Path("saved_models/siglip2"))
     with np.load("all.npz") as arrays:
         assert arrays["mean"].shape == (20, 12)
         assert str(arrays["fingerprint"]) == model.fingerprint
@@ -111,7 +111,7 @@ def test_commands_take_it_as_a_run(cases, here, capsys):
     assert "This model has no sigma" in said
     results = Results.read(Path("saved_models/siglip2/evaluation/test/results.csv"))
     assert 5 < results.select(metric="images")[0].value < 20
-    assert RunModel(Path("saved_models/siglip2")).fingerprint == model.fingerprint
+    assert run_embedder(Path("saved_models/siglip2")).fingerprint == model.fingerprint
 
 
 @pytest.mark.heavy
@@ -177,7 +177,7 @@ def test_an_exported_run_is_whole_without_the_folder_of_its_encoders(preset, her
     photo = Path("my/images/1.jpg").read_bytes()
 
     def embeddings() -> list[np.ndarray]:
-        model = RunModel(run)
+        model = run_embedder(run)
         return [model.embed_images([photo])["mean"], model.embed_texts(["two dogs"])["mean"]]
 
     before = embeddings()

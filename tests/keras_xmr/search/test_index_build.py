@@ -204,7 +204,7 @@ def test_an_index_of_the_former_version_is_refused(root):
     _, index, _ = built(root)
     write_manifest(index.path, 1, {"parts": [], "root": str(root)})
     for use in (lambda: PhotoIndex.open(index.path), lambda: built(root)):
-        with pytest.raises(UserError, match="has version 1, not 3; move the folder away and build"):
+        with pytest.raises(UserError, match="has version 1, not 4; move the folder away and build"):
             use()
 
 
@@ -304,26 +304,25 @@ def test_damaged_vectors_are_named_and_made_again(root, backend, damage):
     assert (stub.embedded, set(index.vectors.ids)) == (0, set(index.ids))
 
 
-def calibrated(monkeypatch, times):
-    """Lets indexes be calibrated with what a stub knows; `times` is told of each."""
-    monkeypatch.setattr(build, "has_validation", lambda model: True)
+def calibrated(times):
+    """A calibration with what a stub knows; `times` is told of each."""
 
     def calibrate(model):
         times.append(1)
         return AnswerSets(0.8, 2, 2), {"mean": np.ones((4, 3), np.float32)}
 
-    monkeypatch.setattr(build, "calibrate_run", calibrate)
+    return calibrate
 
 
 def test_a_damaged_calibration_is_named_and_made_again(root, monkeypatch):
     times = []
-    calibrated(monkeypatch, times)
-    _, before, _ = built(root, calibrate=True)
+    calibrate = calibrated(times)
+    _, before, _ = built(root, calibrate=calibrate)
     (name,) = before.content["reference"]
     np.savez(before.path / name, mean=np.eye(3, dtype=np.float32))
     with pytest.raises(UserError, match=r"reference.npz is damaged .*run `index` again"):
         PhotoIndex.open(before.path)
-    report, index, _ = built(root, calibrate=True)
+    report, index, _ = built(root, calibrate=calibrate)
     assert report.damaged == [before.path / name]
     assert len(times) == 2
     assert index.answer_sets == before.answer_sets
@@ -459,20 +458,3 @@ def test_other_backends_are_brought_up_to_date(backend, library, root):
 def test_only_milvus_asks_a_server(root):
     with pytest.raises(UserError, match=r"faiss_hnsw uses no server: use --uri with --backend"):
         built(root, backend="faiss_hnsw", uri="http://localhost:19530")
-
-
-def test_an_index_in_a_copied_run_is_of_the_copy(root, tmp_path):
-    stub = StubEmbedder()
-    run = tmp_path / stub.folder.path.name
-    (run / "index").parent.mkdir()
-    build_index(stub, root, run / "index")
-    built_by = stub.folder.path.absolute()
-    assert PhotoIndex.open(run / "index").run == built_by, "no run is around it"
-    (run / "config.yaml").touch()
-    copy = tmp_path / "elsewhere" / run.name
-    shutil.copytree(run, copy)
-    for folder in (run, copy):
-        assert PhotoIndex.open(folder / "index").run == folder
-    other = tmp_path / "another_run"
-    shutil.copytree(run, other)
-    assert PhotoIndex.open(other / "index").run == built_by

@@ -66,7 +66,7 @@ def test_photos_find_what_looks_like_them(searcher):
 
 
 def test_where_no_photo_is_looked_at_no_model_is_loaded(folder):
-    searcher = Searcher(PhotoIndex.open(folder / "index"), run=folder / "nowhere")
+    searcher = Searcher(PhotoIndex.open(folder / "index"))
     result = searcher.search(Query(texts=("red",)), filters=Filters(folder="gren"))
     assert result.notes[0].startswith("No photo is in the folder 'gren'.")
     assert results_table("red", result) == "red\n\n" + "\n".join(result.notes)

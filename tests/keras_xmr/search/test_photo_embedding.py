@@ -7,14 +7,13 @@ from types import SimpleNamespace
 import models
 import numpy as np
 import pytest
-import tensorflow as tf
 from datasets import csv_photos, encoded, picture
 from PIL import Image
 
 from data_pipelines.features import FeatureStore
 from data_pipelines.prepare import prepare
 from keras_xmr.search import photo_embedding
-from keras_xmr.search.photo_embedding import PhotoEmbedder
+from keras_xmr.search.photo_embedding import PhotoEmbedder, Store
 from keras_xmr.search.photos import find_photos
 from keras_xmr.utils.files import locked
 from keras_xmr.utils.progress import Progress
@@ -47,26 +46,26 @@ def test_photos_of_the_records_are_recognised_whatever_their_files_are(
         numbers = np.arange(len(train), dtype=float)
         writer.add(train.index.columns["digest"], numbers[:, None, None])
     computed = []
-    encoder = SimpleNamespace(
-        shape=(1, 1),
-        store=lambda: FeatureStore(tmp_path / "features"),
-        writing=lambda: store.writing("an image", "train.precompute_features"),
-        encode=lambda pixels: computed.append(len(pixels)) or tf.fill([len(pixels), 1, 1], -1.0),
-    )
-    monkeypatch.setattr(photo_embedding, "_image_encoder", lambda model: encoder)
+    features = Store(tmp_path / "features", (1, 1))
     model = SimpleNamespace(
-        config=config,
-        embed_image_features=lambda features: {"mean": features[:, 0]},
+        batch_size=config.evaluation.batch_size,
+        pixel_options=config.data.image,
+        encode_pixels=lambda pixels: (
+            computed.append(len(pixels)) or np.full((len(pixels), 1, 1), -1.0)
+        ),
+        embed_features=lambda features: {"mean": features[:, 0]},
     )
     files = [(path, state) for path, state in find_photos(root) if path in FILES]
     expected = [*(train.image_keys.index(name) for name in list(FILES)[:4]), -1]
     with locked(tmp_path / "features"):
         # Another process computes features: they are read, and those of others are not stored.
-        embedded = PhotoEmbedder(root, model).embed(files, Progress("photos", 5, "photos"))
+        embedded = PhotoEmbedder(root, model, features).embed(
+            files, Progress("photos", 5, "photos")
+        )
     assert [photo.path for photo in embedded.photos] == list(FILES)
     np.testing.assert_array_equal(embedded.arrays["mean"][:, 0], expected)
     for most in (0, 1, 1):
         monkeypatch.setattr(photo_embedding, "_MOST_STORED", most)
-        PhotoEmbedder(root, model).embed(files, Progress("photos", 5, "photos"))
+        PhotoEmbedder(root, model, features).embed(files, Progress("photos", 5, "photos"))
     # The photo of no record was embedded again twice, and stored by the second time.
     assert computed == [1, 1, 1]

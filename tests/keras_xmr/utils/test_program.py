@@ -38,10 +38,10 @@ def test_the_command_line_is_named_as_it_was_typed(monkeypatch, started, script,
 def test_texts_of_the_help_are_for_the_user_who_reads_them(monkeypatch, tmp_path):
     monkeypatch.setattr(program, "program", lambda: "python main.py")
     monkeypatch.chdir(ROOT)
-    text = "  keras-xmr list (docs/how_to/data.md)\npip install 'keras-xmr[serve]'"
+    text = "  keras-xmr list (docs/how_to/data.md)\npip install 'keras-xmr[search]'"
     assert (
         adapt_help(text)
-        == "  python main.py list (docs/how_to/data.md)\npip install 'keras-xmr[serve]'"
+        == "  python main.py list (docs/how_to/data.md)\npip install 'keras-xmr[search]'"
     )
     monkeypatch.chdir(tmp_path)
     assert documentation.with_pages("(docs/how_to/data.md)") == f"({ROOT}/docs/how_to/data.md)"

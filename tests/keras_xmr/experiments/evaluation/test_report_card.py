@@ -269,7 +269,7 @@ def test_what_is_next_names_the_photos_and_what_to_install(monkeypatch):
         assert f"--images={images}\n" in told
         assert "report.html, which has all tables" in told
         *_, before, last = told.splitlines()
-        assert ("[serve]" in before) is not installed
+        assert ("[search]" in before) is not installed
         assert last.split()[:2] == ["keras-xmr", "serve"]
 
 

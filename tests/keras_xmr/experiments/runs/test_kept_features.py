@@ -21,12 +21,12 @@ from keras_xmr.encoders import SmallCNN, WordEmbedding
 from keras_xmr.experiments.evaluation.baselines import LINEAR, add_baselines
 from keras_xmr.experiments.evaluation.embed import embed_split
 from keras_xmr.experiments.experiment import Experiment
+from keras_xmr.experiments.export.calibration import calibrate_run
+from keras_xmr.experiments.export.embedder import run_embedder
 from keras_xmr.experiments.runs.frozen_features import CaptionEncoder, with_features
 from keras_xmr.metrics.results import Results
 from keras_xmr.parts.contracts import SIDES
-from keras_xmr.search.calibration import calibrate_run
 from keras_xmr.search.photo_embedding import embed_folder
-from keras_xmr.search.run_model import RunModel
 
 pytestmark = pytest.mark.slow
 
@@ -120,16 +120,18 @@ def test_every_image_and_caption_goes_through_a_frozen_encoder_once(tmp_path, mo
     # pairs of photos the mixture, and the half.
     assert seen == {"image": 4 * TEST + 2 * TEST // 2, "caption": 4 * 2 * TEST}
     seen.clear()
-    calibrate_run(RunModel(one.folder.path))
+    embedder = run_embedder(one.folder.path)
+    seen.clear()  # Of the comparison with the model.
+    calibrate_run(one.config, embedder)
     assert not seen
     photos = [one.records.split("test").encoded(number) for number in (5, 2)]
     photos.insert(1, encoded(Image.new("RGB", (40, 40), "red")))
     (tmp_path / "photos").mkdir()
     for number, photo in enumerate(photos):
         (tmp_path / f"photos/{number}.jpg").write_bytes(photo)
-    found = embed_folder(one.folder.path, tmp_path / "photos", tmp_path / "photos.npz")
-    assert seen == {"image": 1}, "the other photos have the bytes of records"
-    expected = RunModel(one.folder.path).embed_images(photos)
+    found = embed_folder(embedder, tmp_path / "photos", tmp_path / "photos.npz")
+    assert not seen
+    expected = embedder.embed_images(photos)
     np.testing.assert_allclose(found.arrays["mean"], expected["mean"], atol=HALF)
 
 
@@ -151,11 +153,10 @@ def test_features_are_embedded_as_what_they_were_made_of(trained):
         for side in ("images", "captions"):
             for name, values in getattr(expected, side).items():
                 np.testing.assert_allclose(getattr(found, side)[name], values, atol=HALF)
-    model = RunModel(trained.folder.path)
-    found, expected = (
-        model.embed_records(records.split("val"), np.array([7, 2, 5]))
-        for records in (trained.embedded_records, trained.records)
-    )
+    embedder, numbers = run_embedder(trained.folder.path), np.array([7, 2, 5])
+    features = trained.embedded_records.split("val").regions(numbers)
+    photos = [trained.records.split("val").encoded(int(number)) for number in numbers]
+    found, expected = embedder.embed_features(features), embedder.embed_images(photos)
     np.testing.assert_allclose(found["mean"], expected["mean"], atol=HALF)
 
 

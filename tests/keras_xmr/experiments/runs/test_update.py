@@ -77,7 +77,7 @@ def made(tmp_path, monkeypatch):
     quick(config).train()
     quick(config).evaluate(is_brief=True)
     monkeypatch.setattr(module, "Experiment", quick)
-    monkeypatch.setattr(module, "RunModel", lambda run: StubEmbedder(fingerprint["model"]))
+    monkeypatch.setattr(module, "run_embedder", lambda run: StubEmbedder(fingerprint["model"]))
     index = config.folder / "index"
     build_index(StubEmbedder("old"), tmp_path / "photos" / "images", index)
     (index / "judgements.csv").write_text("image,caption,grade\n")
@@ -123,7 +123,7 @@ def test_changed_captions_are_trained_with_and_indexed(made, capsys, caplog):
     assert kept.exists(), "features are those of the content of photos and captions"
     assert data_change(config.data) is None
     index = PhotoIndex.open(config.folder / "index")
-    assert (len(index), index.fingerprint, index.run.name) == (25, "new", "stub_run")
+    assert (len(index), index.fingerprint) == (25, "new")
     assert (config.folder / "index" / "judgements.csv").exists(), "what is not of the index stays"
     assert (config.folder / "audit").is_dir()
     assert not (config.folder / "best.weights.h5").exists(), "they are of the former model"

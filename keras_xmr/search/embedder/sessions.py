@@ -1,0 +1,109 @@
+"""Models in ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.files import verify
+from keras_xmr.utils.installing import install_command
+
+_OLDEST = (1, 20)
+"""Version of ONNX Runtime that reads all files."""
+
+_ERRORS_ALONE = 3
+
+
+class EmbedderError(UserError):
+    """Error of an embedder that is missing, damaged or cannot be run."""
+
+
+def runtime() -> Any:
+    """Imports ONNX Runtime.
+
+    Raises:
+        EmbedderError: If it is missing, or too old.
+    """
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise EmbedderError(
+            f"searches need onnxruntime, which cannot be imported ({error}): "
+            f"{install_command('search')}"
+        ) from None
+    version = str(onnxruntime.__version__)
+    if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
+        raise EmbedderError(
+            f"onnxruntime {version} is too old; searches need {'.'.join(map(str, _OLDEST))} or "
+            f"later: {install_command('search')}"
+        )
+    return onnxruntime
+
+
+def verified(path: Path, sha256: str) -> Path:
+    """Returns the path of a file that has its checksum.
+
+    Raises:
+        EmbedderError: If it is missing, or has another.
+    """
+    try:
+        verify(path, sha256)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise EmbedderError(
+            f"{path} is missing or damaged ({reason}); copy the folder again, or run `index` again "
+            "with the --run or --model of the index"
+        ) from None
+    return path
+
+
+class Graph:
+    """A model in ONNX, loaded.
+
+    Args:
+        path: The file.
+
+    Raises:
+        EmbedderError: If it is not a model, or ONNX Runtime cannot run it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, onnxruntime = path, runtime()
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = _ERRORS_ALONE
+        # Waiting threads would take a whole core each.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        try:
+            self._session = onnxruntime.InferenceSession(
+                str(path), options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # Each fault has a class of its own.
+            raise self._fault("cannot be loaded", error) from None
+        self.inputs: dict[str, Any] = {each.name: each for each in self._session.get_inputs()}
+        self.outputs: list[str] = [each.name for each in self._session.get_outputs()]
+
+    def __call__(
+        self, inputs: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None
+    ) -> dict[str, np.ndarray]:
+        """Returns the outputs by name, all of them or some; inputs that it lacks are ignored.
+
+        Raises:
+            EmbedderError: If they do not fit the model.
+        """
+        names = self.outputs if outputs is None else list(outputs)
+        feed = {name: value for name, value in inputs.items() if name in self.inputs}
+        try:
+            return dict(zip(names, self._session.run(names, feed), strict=True))
+        except Exception as error:
+            raise self._fault("cannot be run", error) from None
+
+    def _fault(self, what: str, error: Exception) -> EmbedderError:
+        reason = str(error).strip().partition("\n")[0][:300]
+        return EmbedderError(
+            f"{self._path} {what} by onnxruntime ({reason}); run `index` again with the --run or "
+            "--model of the index, or update onnxruntime"
+        )

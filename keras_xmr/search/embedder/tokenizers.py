@@ -1,0 +1,363 @@
+"""Tokenizers of texts to search for, without TensorFlow.
+
+They give the ids of the tokenizers of training (`data_pipelines.text`, and of KerasHub), for
+every text. In regular expressions of TensorFlow `\\s` is ASCII alone, which is written out here.
+"""
+
+from __future__ import annotations
+
+import abc
+import heapq
+import json
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+import regex
+
+_CACHED = 1 << 14
+"""Number of words with known ids."""
+
+_SPACE = r"\t\n\f\r "
+
+
+class TextTokenizer(abc.ABC):
+    """Converts texts to ids, between a start and an end.
+
+    Args:
+        max_tokens: Longer texts are truncated; start and end do not count.
+        start: Id of the start, or None.
+        end: Id of the end, or None.
+        unknown: Id of unknown words, or None.
+    """
+
+    def __init__(
+        self,
+        max_tokens: int,
+        start: int | None = None,
+        end: int | None = None,
+        unknown: int | None = None,
+    ) -> None:
+        self.max_tokens = max_tokens
+        self.start, self.end, self.unknown = start, end, unknown
+
+    @abc.abstractmethod
+    def pieces(self, text: str) -> list[int]:
+        """Returns the ids of a whole text, without start and end."""
+
+    def __call__(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Returns ids and mask int64 (N, L); padding has the id 0 and the mask 0."""
+        before = [] if self.start is None else [self.start]
+        after = [] if self.end is None else [self.end]
+        rows = [[*before, *self.pieces(text)[: self.max_tokens], *after] for text in texts]
+        ids = np.zeros((len(rows), max(map(len, rows), default=0)), np.int64)
+        mask = np.zeros_like(ids)
+        for number, row in enumerate(rows):
+            ids[number, : len(row)] = row
+            mask[number, : len(row)] = 1
+        return ids, mask
+
+    def unknown_words(self, text: str) -> tuple[str, ...]:
+        """Returns the distinct words of a text that the tokenizer does not know."""
+        if self.unknown is None:
+            return ()
+        words = dict.fromkeys(split_words(text))
+        return tuple(word for word in words if self.unknown in self.pieces(word))
+
+
+_REWRITES: tuple[tuple[str, str], ...] = (
+    ("[’ʼ`´]", "'"),
+    (r"[^\p{L}\p{M}\p{N}']+", " "),
+    (rf"(^|[{_SPACE}])\p{{M}}+", r"\1"),
+    (rf"(^|[{_SPACE}])'+", r"\1"),
+    (rf"'+([{_SPACE}]|\Z)", r"\1"),
+    (r"(\p{L})n't(?![A-Za-z0-9_])", r"\1 n't"),
+    (r"(\p{L})'(s|m|d|ll|re|ve)(?![A-Za-z0-9_])", r"\1 '\2"),
+    (r"([\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}])", r" \1 "),
+)
+
+
+@lru_cache
+def _rewrites() -> tuple[tuple[Any, str], ...]:
+    return tuple((regex.compile(pattern), new) for pattern, new in _REWRITES)
+
+
+def split_words(text: str) -> list[str]:
+    """Splits a text into lower-case words, as `data_pipelines.text.split_words` does."""
+    text = lower(_without_newer(text))
+    for pattern, new in _rewrites():
+        text = pattern.sub(new, text)
+    return text.split()
+
+
+_NEWER = (
+    r"\u0558\u058B-\u058C\u05C8-\u05C9\u088F-\u0897\u0B53-\u0B54\u0C5C\u0CDC\u1ACF-\u1AF0"
+    r"\u1B4E-\u1B4F\u1B7F\u1C89-\u1C8A\u208F\u209D-\u209F\u2E60-\u2E63\uA7CB-\uA7CF\uA7D2\uA7D4"
+    r"\uA7DA-\uA7F1\uAB6C-\uAB6D\U000105C0-\U000105F3\U000107BB-\U000107BF\U00010940-\U00010959"
+    r"\U00010D40-\U00010D85\U00010EC2-\U00010EFC\U00011380-\U000113E2\U000116D0-\U000116E3"
+    r"\U00011B0A-\U00011BF9\U00011DB0-\U00011DF1\U00011F5A\U0001246F-\U0001247F"
+    r"\U00012550-\U00012686\U00013460-\U000143FA\U00016100-\U00016139\U00016D40-\U00016D79"
+    r"\U00016EA0-\U00016ED3\U00016FF2-\U00016FF6\U000187F8-\U000187FF\U00018CD6-\U00018CFF"
+    r"\U00018D09-\U000191D2\U0001B123-\U0001B128\U0001B168\U0001CCF0-\U0001CCF9\U0001D127-\U0001D128"
+    r"\U0001D250-\U0001D281\U0001D6A6\U0001DF1F-\U0001DF24\U0001DF2B-\U0001DFFF\U0001E5D0-\U0001E6FF"
+    r"\U0002B73A-\U0002B73F\U0002B81E\U0002CEA2-\U0002CEAD\U0002EBF0-\U0002EE5D\U000323B0-\U0003FC3F"
+)
+"""Characters of Unicode 15.1 and later, which are neither letters nor punctuation in training."""
+
+_FIXED = r"\u2C2F\uA7C0\uA7D0\uA7D6\uA7D8\U00010570-\U00010595"
+"""Capital letters of Unicode 14, which stay as they are in training."""
+
+
+@lru_cache
+def _class(characters: str) -> Any:
+    return regex.compile(f"[{characters}]")
+
+
+def _without_newer(text: str) -> str:
+    """Replaces characters that the tokenizers of training do not know by a symbol."""
+    return text if text.isascii() else _class(_NEWER).sub("\ufffd", text)
+
+
+def lower(text: str) -> str:
+    """Converts a text to lower case, as TensorFlow does."""
+    if text.isascii() or not _class(_FIXED).search(text):
+        return text.lower()
+    parts = regex.split(f"([{_FIXED}])", text)
+    return "".join(part if number % 2 else part.lower() for number, part in enumerate(parts))
+
+
+def fold(text: str) -> str:
+    """Folds case and compatible characters, as TensorFlow Text does (NFKC_Casefold)."""
+    if text.isascii():
+        return text.lower()
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    return str(_class(r"\p{Default_Ignorable_Code_Point}").sub("", folded))
+
+
+class WordIds(TextTokenizer):
+    """Tokenizer of words.
+
+    Args:
+        vocabulary: Words by id.
+        **options: Options of `TextTokenizer`.
+    """
+
+    def __init__(self, vocabulary: Sequence[str], **options: Any) -> None:
+        super().__init__(**options)
+        self._ids = {word: number for number, word in enumerate(vocabulary)}
+
+    def pieces(self, text: str) -> list[int]:
+        ids, unknown = self._ids, self.unknown
+        return [ids.get(word, unknown) for word in split_words(text)]  # type: ignore[misc]
+
+
+_PUNCTUATION = r"[!-/:-@\[-`{-~\p{P}]"
+_CJK = (
+    r"[\u4E00-\u9FFF\u3400-\u4DBF\U00020000-\U0002A6DF\U0002A700-\U0002B73F\U0002B740-\U0002B81F"
+    r"\U0002B820-\U0002CEAF\uF900-\uFAFF\U0002F800-\U0002FA1F]"
+)
+_ACCENTS = r"\p{Mn}\U0001171E"
+_MOST_BYTES = 100
+"""Length of the longest word that WordPiece splits; longer ones are unknown."""
+
+
+class WordPiece(TextTokenizer):
+    """WordPiece, with the words of BERT.
+
+    Args:
+        vocabulary: Pieces by id.
+        lowercase: Whether case is folded.
+        strip_accents: Whether accents are removed.
+        split_on_cjk: Whether every CJK character is a word.
+        suffix: Mark of pieces that do not begin a word.
+        **options: Options of `TextTokenizer`.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Sequence[str],
+        lowercase: bool,
+        strip_accents: bool,
+        split_on_cjk: bool,
+        suffix: str,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self._ids = {piece: number for number, piece in enumerate(vocabulary)}
+        self._longest = max(map(len, self._ids), default=0)
+        self._lowercase, self._strip_accents = lowercase, strip_accents
+        self._split_on_cjk, self._suffix = split_on_cjk, suffix
+        kept = f"{_PUNCTUATION}|{_CJK}" if split_on_cjk else _PUNCTUATION
+        # Spaces that are not ASCII belong to words.
+        self._word = regex.compile(rf"{kept}|(?:(?!{kept})[^{_SPACE}\p{{Cc}}\p{{Cf}}])+")
+        self._cjk = regex.compile(_CJK)
+        self._word_pieces = lru_cache(_CACHED)(self._split)
+
+    def pieces(self, text: str) -> list[int]:
+        text = _without_newer(text)
+        if self._split_on_cjk:
+            text = self._cjk.sub(r" \g<0> ", text)
+        if self._strip_accents and not text.isascii():
+            text = _class(_ACCENTS).sub("", unicodedata.normalize("NFD", text))
+        words = self._word.findall(text)
+        return [number for word in words for number in self._word_pieces(word)]
+
+    def _split(self, word: str) -> list[int]:
+        """Returns the ids of the longest pieces of a word, one after another."""
+        word = fold(word) if self._lowercase else word
+        unknown = [self.unknown] if self.unknown is not None else []
+        if len(word.encode()) > _MOST_BYTES:
+            return unknown
+        ids, begin = [], 0
+        while begin < len(word):
+            prefix = self._suffix if begin else ""
+            for end in range(min(len(word), begin + self._longest), begin, -1):
+                number = self._ids.get(prefix + word[begin:end])
+                if number is not None:
+                    ids.append(number)
+                    begin = end
+                    break
+            else:
+                return unknown
+        return ids
+
+
+_START, _END = "<|startoftext|>", "<|endoftext|>"
+_BLANKS = "\u00a0\u2009\u202f\u3000"
+_CONTRACTION = "'s|'t|'re|'ve|'m|'ll|'d"
+
+
+class ClipPairs(TextTokenizer):
+    """Byte-pair encoding of CLIP.
+
+    Args:
+        vocabulary: Ids by piece.
+        merges: Pairs of pieces, joined by a space, the first to merge first.
+        **options: Options of `TextTokenizer`.
+    """
+
+    def __init__(
+        self, vocabulary: Mapping[str, int], merges: Sequence[str], **options: Any
+    ) -> None:
+        super().__init__(**options)
+        self._ids = dict(vocabulary)
+        pairs = (tuple(merge.split(" ")) for merge in merges if "#version:" not in merge)
+        self._ranks = {pair: rank for rank, pair in enumerate(pairs)}
+        self._word_pieces = lru_cache(_CACHED)(self._merge)
+
+    @cached_property
+    def _word(self) -> Any:
+        special = "|".join(map(regex.escape, (_START, _END)))
+        other = rf"[^{_SPACE}\p{{L}}\p{{N}}{_BLANKS}]+"
+        return regex.compile(rf"{special}|{_CONTRACTION}|\p{{L}}+|\p{{N}}|(?:(?!{special}){other})")
+
+    def pieces(self, text: str) -> list[int]:
+        words = self._word.findall(lower(_without_newer(text)))
+        return [number for word in words for number in self._word_pieces(word)]
+
+    def _merge(self, word: str) -> list[int]:
+        """Returns the ids of the pieces of a word, of which the first pair is merged first."""
+        letters = _byte_letters()
+        parts: list[str] = [letters[byte] for byte in word.encode()]
+        parts[-1] += "</w>"
+        after = [*range(1, len(parts)), -1]
+        before = list(range(-1, len(parts) - 1))
+        queue: list[tuple[int, int, str, str]] = []
+
+        def offer(left: int) -> None:
+            if left >= 0 and (right := after[left]) >= 0:
+                rank = self._ranks.get((parts[left], parts[right]))
+                if rank is not None:
+                    heapq.heappush(queue, (rank, left, parts[left], parts[right]))
+
+        for left in range(len(parts) - 1):
+            offer(left)
+        while queue:
+            _, left, first, second = heapq.heappop(queue)
+            right = after[left]
+            if right < 0 or (parts[left], parts[right]) != (first, second):
+                continue  # One of both has been merged with another.
+            parts[left], parts[right] = first + second, ""
+            after[left] = after[right]
+            if after[left] >= 0:
+                before[after[left]] = left
+            offer(before[left])
+            offer(left)
+        # A small vocabulary may lack bytes.
+        return [self._ids[part] for part in parts if part in self._ids]
+
+
+@lru_cache
+def _byte_letters() -> tuple[str, ...]:
+    """Returns the printable letter of every byte in the vocabularies of byte-pair encoding."""
+    printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    others = iter(range(256, 512))
+    return tuple(chr(byte if byte in printable else next(others)) for byte in range(256))
+
+
+class SentencePieces(TextTokenizer):
+    """SentencePiece, as SigLIP and Gemma use it.
+
+    Args:
+        model: The content of its file.
+        strip_punctuation: Whether ASCII punctuation is removed, as for SigLIP.
+        lowercase: Whether texts are lowered.
+        **options: Options of `TextTokenizer`.
+    """
+
+    def __init__(
+        self, model: bytes, lowercase: bool, strip_punctuation: bool, **options: Any
+    ) -> None:
+        super().__init__(**options)
+        import sentencepiece
+
+        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        self._lowercase, self._strips = lowercase, strip_punctuation
+
+    def pieces(self, text: str) -> list[int]:
+        if self._lowercase:
+            text = lower(text)
+        if self._strips:
+            text = regex.sub(r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~]", "", text)
+            text = regex.sub(rf"[{_SPACE}]+", " ", text).strip("\t\n\v\f\r ")
+        ids: list[int] = self._processor.encode(text)
+        return ids
+
+
+def _lines(content: bytes) -> list[str]:
+    return content.decode("utf-8").split("\n")[:-1]
+
+
+def _pairs(files: Mapping[str, bytes], options: dict[str, Any]) -> TextTokenizer:
+    merges = [line.rstrip() for line in files["merges.txt"].decode("utf-8").splitlines()]
+    return ClipPairs(json.loads(files["vocabulary.json"]), merges, **options)
+
+
+_KINDS: Mapping[str, Callable[[Mapping[str, bytes], dict[str, Any]], TextTokenizer]] = {
+    "words": lambda files, options: WordIds(_lines(files["vocabulary.txt"]), **options),
+    "wordpiece": lambda files, options: WordPiece(
+        files["vocabulary.txt"].decode("utf-8").splitlines(), **options
+    ),
+    "clip": _pairs,
+    "sentencepiece": lambda files, options: SentencePieces(files["vocabulary.spm"], **options),
+}
+
+
+def make_tokenizer(kind: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> Any:
+    """Makes a tokenizer.
+
+    Args:
+        kind: Its kind: words, wordpiece, clip or sentencepiece.
+        files: Its files: content by name.
+        options: Its options.
+
+    Raises:
+        ValueError: If the kind is unknown, or a file or an option does not fit.
+        KeyError: If a file is missing.
+        TypeError: If an option is missing or unknown.
+    """
+    if kind not in _KINDS:
+        raise ValueError(f"unknown kind of tokenizer {kind!r}")
+    return _KINDS[kind](files, dict(options))
