@@ -81,9 +81,7 @@ class HypergraphContrastive(_QueryLoss):
         cosine_scale: Where the learned lambda starts.
         residual: Whether candidates keep their means and move from there, instead of becoming
             the sigmoid of a convolution; see `HypergraphConvolution`. False is the paper's, which
-            leaves hardly a gradient: with the heads of `scenes_msrm` on 48 random pairs, before
-            any training, its norm is 0.002 times the norm of `mahalanobis_contrastive` with its
-            weight, and 0.21 times with true.
+            leaves hardly a gradient (docs/tables/options.csv).
         signs: "reversed", or "printed" as in Eq. 8 and 11: candidates belong to a query the more
             the farther they are, and cosines of matches fall.
         **kwargs: Passed on to `keras.layers.Layer`.

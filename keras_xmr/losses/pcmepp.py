@@ -27,10 +27,7 @@ class ProbabilisticMatching(Loss):
     Args:
         pseudo_positives: Weight of the terms with pseudo-positives (alpha); 0 leaves them out.
         warmup_steps: Number of first steps without them: the scores of an untrained model do not
-            indicate matches. `csv_pcmepp_regions` with
-            `dimension: 128`, on 500 photos with features of 9 regions of 128 numbers, has a
-            validation RSUM of 197.6 after 312 steps without a warm-up, and of 271.4 with one of 156
-            or 234 steps, and without pseudo-positives at all (one seed).
+            indicate matches (docs/tables/options.csv).
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 

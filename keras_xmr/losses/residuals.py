@@ -81,20 +81,8 @@ class DynamicOrthogonality(_ResidualsLoss):
     et al. 2023, Eq. 4; without that mask it is L_ort of its ablation. A masked sub-embedding is 0,
     and orthogonal to all. A side without residuals adds nothing.
 
-    Its effect depends on the activation of the head. `csv_dvse_regions` with `dimension: 128`,
-    `dynamic_mask: coordinates` and `sigma: one` was trained for 8 epochs on 500 photos, with
-    features reduced to 9 regions of 128 numbers (one seed). Gradient norm before the training, with
-    its weight, the other loss having 4; mean cosine, after it, of the sub-embeddings that the loss
-    sees, and of those that are scored, which have the global vector in common; and validation RSUM:
-
-    ==========  =========  ========  ====  ======  =====
-    activation  normalize  gradient  seen  scored   RSUM
-    ==========  =========  ========  ====  ======  =====
-    sigmoid     true           0.27  0.69    0.90  134.8
-    sigmoid     false          26.9  1.00    1.00  144.8
-    tanh        true           2.28  0.28    0.79  112.4
-    tanh        false          70.2  0.42    1.00  168.0
-    ==========  =========  ========  ====  ======  =====
+    Its effect depends on the activation and the normalisation of the head
+    (docs/tables/options.csv).
 
     Inner products make sub-embeddings short, not different, and leave one embedding per image.
 

@@ -115,11 +115,8 @@ class DAA(DirectionsLoss):
         temperature: Divisor of differences of similarities. 0.01, as in the released
             code, is for cosines; scores on another scale need another.
         relevance_temperature: Divisor of differences of relevances. 0.003 is for CIDEr,
-            0.01 of the released code for its TF-IDF, which differs more. In batches of 60 of 500
-            photos of Flickr8k, relevance to other images has a standard deviation of 0.010 by
-            CIDEr and of 0.038 by TF-IDF, and the 10th most relevant candidate gets a smooth rank
-            of 23.4 by CIDEr with 0.01, 14.7 with 0.003, 12.6 with 0.002, 10.8 with 0.001; by
-            TF-IDF with 0.01, 11.8.
+            0.01 of the released code for its TF-IDF, which differs more
+            (docs/tables/options.csv).
         directions: Which queries count.
         **kwargs: Passed on to `keras.layers.Layer`.
     """

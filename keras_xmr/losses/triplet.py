@@ -112,15 +112,11 @@ class VarianceAwareWeighting(DirectionsLoss):
             loss.
         sigma_of: The numbers with the deviation sigma. "probabilities" takes, as Eq. 5 to 8,
             softmax(scores / temperature) over the candidates of a query. "scores" takes the
-            scores themselves, which deviate more where they are correct: with 128 candidates,
-            equal scores cost 0.200, and positives of 0.6 with negatives N(0, 0.2), of which
-            88 % rank first, 0.255 ("probabilities": 0.117). So it draws all scores together,
-            unless `stop_gradient` is set.
+            scores themselves, which deviate more where they are correct. So it draws all scores
+            together, unless `stop_gradient` is set (docs/tables/options.csv).
         temperature: Divisor of the scores in the probabilities; Eq. 5 has none. With 1 they are so
-            similar that sigma is 1 within 0.002, and no sub-embedding weighs more than another.
-            With any, the deviation of probabilities over M candidates is at most 1 / sqrt(M - 1):
-            of 128, sigma is 1 to 1.089, and the weights of two pairs differ by a factor of at
-            most 1.19. With 0.05, random embeddings of 1,024 numbers have 1.004 to 1.007.
+            similar that sigma is nearly 1, and no sub-embedding weighs more than another. With any,
+            the deviation of probabilities over M candidates is at most 1 / sqrt(M - 1).
         stop_gradient: Whether sigma is a constant of the step.
         mining: "hardest" takes the negative that scores highest, as printed. "mean" takes the
             mean over all negatives that violate the margin, and sigma is a constant: where many

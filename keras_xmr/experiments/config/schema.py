@@ -264,10 +264,8 @@ class TrainOptions(Section):
 
     jit_compile: bool = False
     """Whether the training step is compiled with XLA, for GPUs. Captions are then padded to
-    multiples of 8, since each length is compiled separately. On a CPU it is slower: one thread took
-    222 ms for a step of `csv_pcme_regions` (64 pairs, 36 regions of 512 numbers, 256 dimensions)
-    and 57 ms for one of `csv_vsepp_regions`, and compiled 1,076 and 962 ms, after 16 and 8 s a
-    length."""
+    multiples of 8, since each length is compiled separately. On a CPU it is slower
+    (docs/tables/options.csv)."""
 
     checkpoint_steps: NonNegativeInt = 1000
     """Steps between two checkpoints, in addition to one at the end of each epoch; 0 for none."""
