@@ -131,13 +131,13 @@ def _run_here(config: str, runs: Mapping[str, str]) -> str:
     if config in runs:
         return f"run here: {runs[config]}"
     method = "_".join(part for part in config.split("_")[1:] if part not in _NOT_ON_SCENES)
-    twin = f"scenes_{_ON_SCENES.get(method, method)}"
-    if twin not in runs:
+    counterpart = f"scenes_{_ON_SCENES.get(method, method)}"
+    if counterpart not in runs:
         return "not run here"
-    text = f"not run here; a relative was: {twin}, {runs[twin]}"
+    text = f"not run here; a relative was: {counterpart}, {runs[counterpart]}"
     if config.startswith("scenes_"):
         return text
-    return f"{text}. It differs: {'; '.join(_describe_differences(config, twin))}"
+    return f"{text}. It differs: {'; '.join(_describe_differences(config, counterpart))}"
 
 
 def _aims(paper: ReportedResults) -> Iterator[str]:

@@ -540,7 +540,7 @@ class Experiment:
     def retriever(self) -> Retriever:
         """The Keras model, trained."""
         self._check_trained()
-        self.folder.claim(self.config)
+        self.folder.write_config(self.config)
         records = PHOTOS if self.config.data.source.holds == "images" else self.records
         return load_retriever(self.config, records, self.tokenizer)
 

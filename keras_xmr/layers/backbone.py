@@ -176,8 +176,8 @@ def run_by_length(
     """
     lengths = ops.sum(ops.cast(ids != padding, "int32"), axis=1)
     order, size, encoded = ops.argsort(lengths), ops.shape(ids)[0], []
-    for part in range(_PARTS):
-        rows = order[size * part // _PARTS : size * (part + 1) // _PARTS]
+    for group in range(_GROUPS):
+        rows = order[size * group // _GROUPS : size * (group + 1) // _GROUPS]
         longest = ops.max(ops.take(lengths, rows), initial=1)
         encoded.append(encode(ops.take(ids, rows, axis=0)[:, :longest]))
     length = ops.amax([ops.shape(mask)[1] for _, mask in encoded])
@@ -191,8 +191,8 @@ def run_by_length(
     )
 
 
-_PARTS = 4
-"""The parts of a batch that are padded to separate lengths."""
+_GROUPS = 4
+"""Groups of a batch that are padded to separate lengths."""
 
 
 def number_of_layers(backbone: Any) -> int:

@@ -126,7 +126,7 @@ class _Similarity(Matcher):
         """
         raise NotImplementedError
 
-    def keep(self, statistics: list[Tensor]) -> None:
+    def store(self, statistics: list[Tensor]) -> None:
         """Stores the statistics (M,) of the captions of a training step."""
 
     def score(
@@ -202,7 +202,7 @@ class SAF(_Similarity):
         gate = gate / (ops.sum(gate, axis=-1, keepdims=True) + 1e-8)
         return l2_normalize(ops.sum(gate[..., None] * nodes, axis=2)), statistics
 
-    def keep(self, statistics: list[Tensor]) -> None:
+    def store(self, statistics: list[Tensor]) -> None:
         """Moves the statistics as if the captions had come one after another."""
         count = ops.cast(ops.shape(statistics[0])[0], "float32")
         weights = ops.power(_MOMENTUM, count - 1.0 - ops.arange(count))
@@ -373,7 +373,7 @@ def _score_pairs(
         score, weights, image, caption, first.captions_at_once, training, count
     )
     if statistics:
-        first.keep(statistics)
+        first.store(statistics)
     return scores
 
 

@@ -41,7 +41,7 @@ Tensor = Any
 
 GRADIENT = "gradient_norm"
 
-_PARTS = ("image_tower", "text_tower", "matcher", "objective")
+_LAYERS = ("image_tower", "text_tower", "matcher", "objective")
 _OPTIONS = ("name", "judgements", "clip_norm", "seed", "gradient_caching")
 
 
@@ -449,12 +449,12 @@ class Retriever(keras.Model):
         It shares its weights with this one.
         """
         with self.distribute_strategy.scope():
-            twin = Retriever(**{name: getattr(self, name) for name in (*_PARTS, *_OPTIONS)})
-            twin.global_step.assign(self.global_step)
-        return twin
+            plain = Retriever(**{name: getattr(self, name) for name in (*_LAYERS, *_OPTIONS)})
+            plain.global_step.assign(self.global_step)
+        return plain
 
     def get_config(self) -> dict[str, Any]:
-        parts = {n: keras.saving.serialize_keras_object(getattr(self, n)) for n in _PARTS}
+        parts = {n: keras.saving.serialize_keras_object(getattr(self, n)) for n in _LAYERS}
         return {name: getattr(self, name) for name in _OPTIONS} | parts
 
     @classmethod
@@ -465,7 +465,7 @@ class Retriever(keras.Model):
             raise UserError(f"the model has parts of other packages; write `{imports}` before")
         parts = {
             name: keras.saving.deserialize_keras_object(config.pop(name), custom_objects)
-            for name in _PARTS
+            for name in _LAYERS
         }
         return cls(**parts, **config)
 

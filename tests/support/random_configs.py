@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from data_pipelines.options import ImageOptions, TextOptions
 from keras_xmr.experiments.config.loader import find_config, load_config
-from keras_xmr.experiments.config.rules import PARTS, mistakes
+from keras_xmr.experiments.config.rules import TOWER_PARTS, mistakes
 from keras_xmr.experiments.config.schema import (
     Config,
     EvaluationOptions,
@@ -38,7 +38,7 @@ SECTIONS: Mapping[str, tuple[type[BaseModel], set[str]]] = {
     "evaluation": (EvaluationOptions, {"judgements", "matchers", "metrics", "rerankers"}),
 }
 FREEZE = ["image", "text", "matcher"]
-FREEZE += [f"{side}.{part}" for side in ("image", "text") for part in PARTS]
+FREEZE += [f"{side}.{part}" for side in ("image", "text") for part in TOWER_PARTS]
 
 # What costs much, small.
 SMALL = {

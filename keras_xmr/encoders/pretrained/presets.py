@@ -27,8 +27,8 @@ CLIP, SIGLIP = "CLIPBackbone", "SigLIPBackbone"
 
 _SAVE = 'python -c "import keras_hub as k; p = {preset!r}; {calls}"'
 _CALL = "k.{part}.from_preset(p).save_to_preset('FOLDER')"
-_PARTS = {"text": ["tokenizers.Tokenizer"], "image": ["layers.ImageConverter"]}
-_PARTS["both"] = _PARTS["text"] + _PARTS["image"]
+_COMPONENTS = {"text": ["tokenizers.Tokenizer"], "image": ["layers.ImageConverter"]}
+_COMPONENTS["both"] = _COMPONENTS["text"] + _COMPONENTS["image"]
 _TEXT_INPUTS = {"token_ids", "padding_mask"}
 
 
@@ -236,7 +236,7 @@ class Preset:
     def _how_to_save(self) -> str:
         if self.name.startswith("hf://"):
             return f"`hf download {self.name.removeprefix('hf://')} --local-dir FOLDER`"
-        parts = ["models.Backbone", *_PARTS[self.side]]
+        parts = ["models.Backbone", *_COMPONENTS[self.side]]
         calls = "; ".join(_CALL.format(part=part) for part in parts)
         return f"`{_SAVE.format(preset=self.name, calls=calls)}`"
 

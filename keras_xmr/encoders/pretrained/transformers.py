@@ -57,7 +57,7 @@ _EMBEDDINGS = {
     "text_model.embeddings.token_embedding": "text_encoder.embedding.token_embedding",
     "text_model.embeddings.position_embedding": "text_encoder.embedding.position_embedding",
 }
-_PARTS = {
+_PLACES = {
     "clip": _EMBEDDINGS
     | {
         "vision_model.embeddings.class_embedding": "vision_encoder.embedding.class_embedding",
@@ -221,7 +221,7 @@ class TwoTowers:
 
     def _load(self, backbone: Any) -> None:
         tensors = safetensors.numpy.load_file(preset_file(self.source, WEIGHTS))
-        parts = dict(_PARTS[self.kind])
+        parts = dict(_PLACES[self.kind])
         for side, tower in (("vision", backbone.vision_encoder), ("text", backbone.text_encoder)):
             for number in range(tower.num_layers):
                 for name, part in _BLOCK[self.kind].items():

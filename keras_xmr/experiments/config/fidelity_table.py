@@ -16,7 +16,7 @@ import yaml
 VERDICTS = ("exact", "option", "deviates", "left out", "not applicable", "no paper")
 
 _DEFAULT = "default"
-_PARTS = ("model", "objective")
+_SECTIONS = ("model", "objective")
 """Sections whose parts have no values where they are not chosen."""
 
 _KEY = re.compile(r"\{([\w.]+)\}")
@@ -130,7 +130,7 @@ def _holds(condition: str, data: Mapping[str, Any]) -> bool:
     wanted, key = not key.endswith("!"), key.rstrip("!")
     section, _, last = key.rpartition(".")
     holder = _at(data, section) if section else data
-    if holder is None and section.partition(".")[0] not in _PARTS:
+    if holder is None and section.partition(".")[0] not in _SECTIONS:
         holder = {}
     if not isinstance(holder, Mapping):
         return False

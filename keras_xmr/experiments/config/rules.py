@@ -17,7 +17,7 @@ from keras_xmr.parts.registry import Choice, components
 from keras_xmr.utils.installing import install_command
 from keras_xmr.utils.messages import cut, nearest
 
-PARTS = ("encoder", "pooling", "head", "log_variance")
+TOWER_PARTS = ("encoder", "pooling", "head", "log_variance")
 """The parts of a tower, which can be frozen or have other learning rates."""
 
 _SCHEDULES = Contract(
@@ -216,7 +216,7 @@ def _paper(config: Config) -> Iterator[Mistake]:
 def _phases(config: Config) -> Iterator[Mistake]:
     towers = config.model.towers
     kinds = [tower.head.contract.kind for tower in towers.values()]
-    parts = ["matcher", *towers, *(f"{side}.{part}" for side in towers for part in PARTS)]
+    parts = ["matcher", *towers, *(f"{side}.{part}" for side in towers for part in TOWER_PARTS)]
     unpooled = [f"{side}.pooling" for side, tower in towers.items() if tower.pooling is None]
     with_kinds = zip(towers, kinds, strict=True)
     without_variance = [f"{side}.log_variance" for side, kind in with_kinds if kind != "gaussian"]

@@ -104,7 +104,7 @@ def read_yaml(path: Path) -> Draft:
 
     Args:
         path: The file, or `grid.yaml#row`. Its key `include` names files in the same folder, and
-            its other keys change theirs: mappings are merged, everything else is replaced. After
+            its other keys change changes: mappings are merged, everything else is replaced. After
             that, keys with dots change single keys, as overrides do (`train.phases.0.learning_rate:
             2.0e-3`).
 
@@ -286,17 +286,17 @@ def _scalar(node: yaml.Node, about: str) -> Any:
 
 
 def _merge(base: Draft, other: Draft) -> None:
-    def merge(mine: dict[str, Any], theirs: Mapping[str, Any], key: Key) -> None:
-        for name, value in theirs.items():
+    def merge(into: dict[str, Any], changes: Mapping[str, Any], key: Key) -> None:
+        for name, value in changes.items():
             here = (*key, name)
-            old: Any = mine.get(name)
+            old: Any = into.get(name)
             are_sections = isinstance(old, dict) and isinstance(value, dict)
             # A section that chooses another component drops the options of the old one.
             if are_sections and old.get("name") == value.get("name", old.get("name")):
                 merge(old, value, here)
             else:
                 base.forget(here)
-                mine[name] = copy.deepcopy(value)
+                into[name] = copy.deepcopy(value)
 
     merge(base.data, other.data, ())
     base.places.update(other.places)

@@ -176,7 +176,7 @@ class RunFolder:
                 "another name (--set name=...)"
             )
 
-    def claim(self, config: Config) -> None:
+    def write_config(self, config: Config) -> None:
         """Makes the folder and writes config and versions into it.
 
         Raises:
@@ -265,8 +265,8 @@ class RunFolder:
             self.config.unlink(missing_ok=True)
             shutil.rmtree(self.checkpoints, ignore_errors=True)
             self.path.mkdir(parents=True, exist_ok=True)
-            self.keep(files)
-        self.claim(config)
+            self.write_tokenizer(files)
+        self.write_config(config)
 
     def remove_temporary_files(self) -> None:
         """Removes temporary files of killed processes from the folders of the run."""
@@ -285,7 +285,7 @@ class RunFolder:
         if source is not None and not self.has_judgements:
             atomic_write(self.training_judgements, source.read_bytes())
 
-    def keep(self, files: Mapping[str, bytes]) -> None:
+    def write_tokenizer(self, files: Mapping[str, bytes]) -> None:
         """Writes the files of the tokenizer: content by path in the folder."""
         for name, content in files.items():
             path = self.path / name

@@ -54,10 +54,10 @@ def load_retriever(
             ) from None
         folder.verify_model()
         model = keras.models.load_model(folder.model, compile=False)
-    bare = model.without_optimizer()
+    plain = model.without_optimizer()
     if reads:
-        load_trained(bare, config, folder)
-        model.global_step.assign(bare.global_step)
+        load_trained(plain, config, folder)
+        model.global_step.assign(plain.global_step)
     return model
 
 

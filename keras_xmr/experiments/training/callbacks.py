@@ -352,11 +352,11 @@ class Watchdog(StepCallback):
 
     def on_step(self, step: int) -> None:
         if step % self.every == 0:
-            self.look()
+            self.inspect()
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         # Before the validation, which would fail on numbers that are not finite.
-        self.look()
+        self.inspect()
         # A mean of norms is 0 only where each of them is.
         if logs and GRADIENT in logs and float(logs[GRADIENT]) == 0:
             self._report(
@@ -366,7 +366,7 @@ class Watchdog(StepCallback):
                 "learns from the losses; look at `objective`, and at `freeze` of the phase",
             )
 
-    def look(self) -> None:
+    def inspect(self) -> None:
         """Looks at the last step.
 
         Raises:
@@ -387,19 +387,19 @@ class Watchdog(StepCallback):
         """Returns the checkpoint that is kept, and advice, for the first step that is not
         finite.
         """
-        cure = " Lower the learning rate or clip_norm"
+        remedy = " Lower the learning rate or clip_norm"
         if step == 1:
-            cure = (
+            remedy = (
                 " No weight had changed before: look at the options and weights of the losses, and "
                 "for NaN in the data and in the weights that the training began with"
             )
         if self.model.compute_dtype != "float32":
-            cure += ", or train in float32"
+            remedy += ", or train in float32"
         if self.options.on_nan == "warn":
-            return cure
+            return remedy
         kept = self.checkpoints.progress.step
         written = f"The checkpoint of step {kept} is kept" if kept else "No checkpoint was written"
-        return f" {written}.{cure}"
+        return f" {written}.{remedy}"
 
     def _look_at_sigma(self, values: dict[str, float]) -> None:
         low, high = np.log(self.options.sigma)
@@ -407,14 +407,14 @@ class Watchdog(StepCallback):
             value = values.get(f"{side}_log_sigma")
             if value is None or low <= value <= high or math.isnan(value):
                 continue
-            word, cure = "exploded", "lower the learning rate"
+            word, remedy = "exploded", "lower the learning rate"
             if value < low:
-                word, cure = "collapsed", "raise the weight of kl_divergence"
+                word, remedy = "collapsed", "raise the weight of kl_divergence"
             self._report(
                 self.options.on_sigma,
                 f"{side} sigma {word}",
                 f"step {self.step}: the {side} sigma has {word}: its geometric mean is "
-                f"{math.exp(value):.3g}; {cure}",
+                f"{math.exp(value):.3g}; {remedy}",
             )
 
     def _look_for_flat(self, values: dict[str, float]) -> None:
@@ -474,7 +474,7 @@ class Checkpoint(StepCallback):
         self._save()
 
     def _save(self) -> None:
-        self.watchdog.look()
+        self.watchdog.inspect()
         self.checkpoints.progress.step = self.step
         self.checkpoints.save(self.means.so_far())
         if self.notice.given:

@@ -76,7 +76,7 @@ class Checkpoints:
         frozen: Weights of the model that no phase trains.
 
     Attributes:
-        bare: The model without its optimizer, for saving and loading files of weights.
+        plain: The model without its optimizer, for saving and loading files of weights.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Checkpoints:
         self.progress = Progress()
         self._newest = ""
         # Variables are made here and not when they are needed: that all workers do together.
-        self.bare = model.without_optimizer()
+        self.plain = model.without_optimizer()
         absent = {id(weight) for weight in frozen}
         variables = [v.value for v in _variables(model) if id(v) not in absent]
         self._model = {"progress": self.progress, "model": variables}
@@ -182,12 +182,12 @@ class Checkpoints:
 
     def save_weights(self, path: Path) -> None:
         """Writes the weights of the model, without its optimizer, to a file that appears whole."""
-        self.bare.global_step.assign(self.model.global_step)
-        sizes = [int(np.prod(v.shape)) * tf.as_dtype(v.dtype).size for v in self.bare.variables]
+        self.plain.global_step.assign(self.model.global_step)
+        sizes = [int(np.prod(v.shape)) * tf.as_dtype(v.dtype).size for v in self.plain.variables]
         with replace_atomically(path, ".weights.h5") as temporary:
             # HDF5 crashes the process at its end if it could not write all of a file.
             reserve(temporary, sum(sizes) + _HDF5_OVERHEAD * (1 + len(sizes)))
-            self.bare.save_weights(temporary)
+            self.plain.save_weights(temporary)
 
     def _manage(self, folder: Path, **state: Any) -> tuple[Any, Any]:
         """Returns a checkpoint of some state, and the manager of a folder; of the chief alone.

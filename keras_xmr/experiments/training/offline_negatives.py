@@ -18,7 +18,7 @@ from keras_xmr.model.retriever import Retriever
 from keras_xmr.utils.files import replace_atomically
 
 
-def mine(
+def mine_negatives(
     sampler: OfflineNegativeSampler,
     epoch: int,
     model: Retriever,

@@ -11,8 +11,7 @@ from keras import ops
 from keras_xmr.experiments.config.schema import PhaseOptions
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import parts_of
-
-SIDES = ("image", "text")
+from keras_xmr.parts.contracts import SIDES
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")

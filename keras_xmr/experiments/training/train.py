@@ -42,9 +42,8 @@ from keras_xmr.experiments.training.closed_form_weight import (
 from keras_xmr.experiments.training.distribution import Distribution
 from keras_xmr.experiments.training.dry_run import try_parts
 from keras_xmr.experiments.training.judged import judged_training
-from keras_xmr.experiments.training.offline_negatives import mine
+from keras_xmr.experiments.training.offline_negatives import mine_negatives
 from keras_xmr.experiments.training.phases import (
-    SIDES,
     freeze,
     learning_rate_factors,
     never_trained,
@@ -58,6 +57,7 @@ from keras_xmr.metrics import Recall
 from keras_xmr.model.gradient_caching import check_towers
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import tower_on_features
+from keras_xmr.parts.contracts import SIDES
 from keras_xmr.relevance import (
     TOKENIZERS,
     BatchRelevance,
@@ -184,7 +184,7 @@ def train(
                 continue
             trainer.start(span, done)
             while (step := checkpoints.progress.step) < span.end and not trainer.is_over():
-                trainer.mine(step)
+                trainer.mine_negatives(step)
                 batches = training_batches(
                     trainer.records.split("train"),
                     sampler,
@@ -367,7 +367,7 @@ class _Trainer:
         """Gives the model the weights that it begins with, before or in place of all steps."""
         options = self.config.train
         if options.initial_weights is not None:
-            load_initial_weights(self.checkpoints.bare, self.config)
+            load_initial_weights(self.checkpoints.plain, self.config)
             self._share()
         else:
             self._adapt()
@@ -422,14 +422,14 @@ class _Trainer:
             }
         self.records = replace(self.whole_records, **features)
 
-    def mine(self, step: int) -> None:
+    def mine_negatives(self, step: int) -> None:
         """Finds the hard negatives of the epoch of a step, for a sampler that takes them."""
         if not isinstance(self.sampler, OfflineNegativeSampler):
             return
         epoch = step // self.steps_per_epoch
         reads = (self.records, self.tokenizer, self.config)
         file = self.checkpoints.folder / "offline_negatives.npz"
-        mine(self.sampler, epoch, self.model, *reads, self.distribution, file)
+        mine_negatives(self.sampler, epoch, self.model, *reads, self.distribution, file)
 
     def fit(self, batches: object, span: _Span) -> None:
         """Trains to the end of the phase, or of an epoch that was begun or whose negatives end."""
@@ -476,8 +476,8 @@ class _Trainer:
             new.append(folder.best_weights.name)
         # Not a model that is made now: of several workers the chief alone would make it.
         self._summarize(new)
-        load_trained(self.checkpoints.bare, self.config, folder)
-        self.model.global_step.assign(self.checkpoints.bare.global_step)
+        load_trained(self.checkpoints.plain, self.config, folder)
+        self.model.global_step.assign(self.checkpoints.plain.global_step)
         self._summarize([])
 
     def _write(self, path: Path) -> None:

@@ -153,7 +153,7 @@ def test_the_output_is_checked_before_the_work(way, tmp_path, in_the_way):
         ),
         "compare": lambda: compare([], [tmp_path / "no run"], in_the_way),
         "ensemble": lambda: _claim(RunFolder(config), ["a", "b"]),
-        "train": lambda: RunFolder(config).claim(config),
+        "train": lambda: RunFolder(config).write_config(config),
     }
     with pytest.raises(UserError, match="file is not a folder"):
         work[way]()

@@ -256,13 +256,13 @@ def check_same_ids(split: str, tested: Iterable[tuple[str, Mapping[str, Sequence
         ComparisonError: If ids differ.
     """
     runs = iter(tested)
-    first, mine = next(runs)
+    first, own = next(runs)
     for other, theirs in runs:
-        for kind in mine:
-            if mine[kind] == theirs[kind]:
+        for kind in own:
+            if own[kind] == theirs[kind]:
                 continue
             why = f"the {kind} ids are in another order"
-            if odd := sorted(set(mine[kind]) ^ set(theirs[kind])):
+            if odd := sorted(set(own[kind]) ^ set(theirs[kind])):
                 why = f"{len(odd)} {kind} ids are in only one of them, such as {odd[0]!r}"
             raise ComparisonError(
                 f"{first} and {other} have different {split} sets: {why}. "

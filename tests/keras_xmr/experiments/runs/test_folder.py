@@ -28,7 +28,7 @@ def run(tmp_path) -> RunFolder:
     (folder.checkpoints / "checkpoint").touch()
     folder.best_weights.write_bytes(b"best")
     folder.last_weights.write_bytes(b"last")
-    folder.keep(TOKENIZER)
+    folder.write_tokenizer(TOKENIZER)
     weights = [folder.best_weights.name, folder.last_weights.name]
     folder.finish({"steps": 20}, load_run(folder.path), [*weights, *TOKENIZER])
     return folder
@@ -85,7 +85,7 @@ def test_a_folder_is_free_until_something_is_trained_in_it(tmp_path):
 def test_a_finished_training_keeps_its_name_without_checkpoints(run):
     forget_checkpoints(run)
     other = load_run(run.path, ["model.dimension=6"])
-    for work in (run.check, run.claim, lambda config: run.begin(config, TOKENIZER)):
+    for work in (run.check, run.write_config, lambda config: run.begin(config, TOKENIZER)):
         with pytest.raises(ConfigError, match="holds a run with another config"):
             work(other)
 
@@ -155,7 +155,7 @@ def test_a_run_of_before_an_option_existed_has_its_default(run, config):
         del written["train"]["validate_every"]
     run.done.write_text(json.dumps(summary))
     run.config.write_text(yaml.safe_dump(content))
-    run.claim(config)
+    run.write_config(config)
     train = config.train.model_copy(update={"validate_every": 3})
     edited = config.model_copy(update={"train": train})
     for check in (run.check_trained, run.check):

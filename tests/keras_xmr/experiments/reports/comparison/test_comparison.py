@@ -554,9 +554,9 @@ def test_another_evaluation_is_done_again(tmp_path):
     assert run.is_evaluated(config)
     more = load_config(run.config, ["evaluation.matchers=[elk]"])
     assert not run.is_evaluated(more)
-    run.claim(config)
+    run.write_config(config)
     assert run.is_evaluated(config), "the same config again changes nothing"
-    run.claim(more)
+    run.write_config(more)
     assert not run.is_evaluated(more), "these figures are older than the config"
     assert load_config(run.config) == more
     run.done.unlink()
