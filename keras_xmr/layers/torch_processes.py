@@ -45,7 +45,7 @@ def items_before(items: int, like: Tensor, group: Any = None) -> Tensor:
 
 
 def _sent(tensor: Tensor) -> torch.dtype:
-    """The type in which numbers are sent: not every backend has booleans."""
+    """Returns the type in which numbers are sent: not every backend has booleans."""
     return torch.uint8 if tensor.dtype == torch.bool else tensor.dtype
 
 

@@ -90,5 +90,5 @@ def _collectives(
 
 
 def _as_given(given: Any, embedding: dict[str, Tensor]) -> Any:
-    """A dict if a dict was given, and a tensor otherwise."""
+    """Returns a dict if a dict was given, and a tensor otherwise."""
     return embedding if isinstance(given, dict) else next(iter(embedding.values()))

@@ -9,7 +9,7 @@ from typing import Any
 
 
 def in_notebook() -> bool:
-    """Whether this is the kernel of a notebook; imports nothing."""
+    """Returns whether this is the kernel of a notebook; imports nothing."""
     ipython: Any = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return getattr(shell, "kernel", None) is not None

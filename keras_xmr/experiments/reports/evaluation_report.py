@@ -66,7 +66,7 @@ class ReportPage:
     path: Path
 
     def _repr_html_(self) -> str:
-        """The page in a notebook."""
+        """Returns the page in a notebook."""
         return frame(self.path.read_text("utf-8"))
 
 
