@@ -95,11 +95,12 @@ class DataReport:
     examples: dict[str, list[str]]
 
     def __str__(self) -> str:
+        span = "{} / {:.1f} / {}".format
         rows = {
             "images": lambda s: f"{s.images:,}",
             "captions": lambda s: f"{s.captions:,}",
-            "captions per image": lambda s: "{} / {:.1f} / {}".format(*s.captions_per_image),
-            "words per caption": lambda s: "{} / {:.1f} / {}".format(*np.take(s.words, [0, 1, 4])),
+            "captions per image (least / mean / most)": lambda s: span(*s.captions_per_image),
+            "words per caption (least / mean / most)": lambda s: span(*np.take(s.words, [0, 1, 4])),
             "truncated captions": lambda s: f"{s.cut:,}",
             "captions without known words": lambda s: f"{s.without_known_words:,}",
             "unknown words": lambda s: f"{100 * s.unknown_words:.2f} %",

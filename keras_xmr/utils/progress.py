@@ -16,6 +16,9 @@ from tqdm import tqdm
 
 from keras_xmr.utils.notebooks import in_notebook
 
+_SECONDS = 30.0
+"""Seconds between two lines of a log file."""
+
 _WAITING: list[str] = []
 """Descriptions of current work, the innermost last."""
 
@@ -66,8 +69,8 @@ def _is_silent() -> bool:
 class Progress(tqdm):
     """A `tqdm` bar on standard error.
 
-    On a terminal and in a notebook it redraws itself; in a log file it writes a line every few
-    seconds. With
+    On a terminal and in a notebook it redraws itself; in a log file it writes a line every half
+    minute. With
     `TQDM_DISABLE=1` in the environment, as for other bars of `tqdm`, it shows nothing.
 
     Args:
@@ -86,7 +89,7 @@ class Progress(tqdm):
         is_notebook = in_notebook()
         self._terminal = sys.stderr.isatty() or is_notebook
         if not self._terminal:
-            kwargs = {"mininterval": 5.0, "maxinterval": 5.0} | kwargs
+            kwargs = {"mininterval": _SECONDS, "maxinterval": _SECONDS} | kwargs
         if not self._terminal or is_notebook:
             kwargs = {"ncols": 100} | kwargs
         super().__init__(
@@ -107,6 +110,11 @@ class Progress(tqdm):
         elif self.n or self.total == 0:
             self.fp.write(f"{msg or self}\n".lstrip("\n"))
             self.fp.flush()
+
+    def make_room(self) -> None:
+        """Leaves the line on a terminal to other output; the next update draws the bar again."""
+        if self._terminal and not self.disable:
+            self.clear()
 
     def close(self) -> None:
         """Closes the bar; in a log, writes its final state."""

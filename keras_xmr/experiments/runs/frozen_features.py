@@ -353,10 +353,8 @@ def _log_size(missing: int, records: Path, folder: Path, shape: tuple[int, ...])
         _LOGGER.info("features: %s", folder)
         return
     _LOGGER.info(
-        "features: %s images x %d positions x %d numbers x %d bytes = %s on disk, in %s",
+        "features: the image encoder reads each of %s photos once; %s on disk, in %s",
         f"{missing:,}",
-        *shape,
-        _BYTES,
         _readable(size),
         folder,
     )

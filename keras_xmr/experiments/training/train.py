@@ -261,6 +261,10 @@ class _Trainer:
         self.notice = TerminationNotice()
         self.choices = self.folder.kept_choices()
         self.validation = self._validation()
+        options = self.config.train
+        self.bar = callbacks.ProgressBar(
+            self.sampler, self._epochs, options.log_steps, options.patience is not None
+        )
         self.callbacks = [*self._callbacks(), *self.more_callbacks]
 
     @property
@@ -460,6 +464,7 @@ class _Trainer:
 
     def finish(self, done: int) -> None:
         """Saves the last weights, and loads those that the config chooses."""
+        self.bar.close()
         self.model.feature_tower = None
         self.model.caption_feature_tower = None
         if done and (done >= self.spans()[-1].end or self.is_over()):
@@ -554,7 +559,7 @@ class _Trainer:
             return [means, watchdog, checkpoint]
         made = [
             means,
-            callbacks.ProgressBar(self.sampler, self._epochs, options.log_steps),
+            self.bar,
             watchdog,
             self.validation,
             callbacks.CsvLog(self.folder.training_log, self.steps_per_epoch),

@@ -59,7 +59,7 @@ def summary(run) -> dict:
     return json.loads(run.folder.done.read_text())
 
 
-def test_it_trains_while_validation_gains(regions, tmp_path, validated):
+def test_it_trains_while_validation_gains(regions, tmp_path, validated, capsys):
     sums, seen = validated
     sums += [100.0, 90, 120, 110, 120]
     finished = run(regions, tmp_path)
@@ -68,6 +68,10 @@ def test_it_trains_while_validation_gains(regions, tmp_path, validated):
     assert summary(finished)["best_step"] == summary(finished)["steps"] // 2 > 0
     assert summary(finished)["choices"]["is_trained"]
     assert finished.folder.is_trained
+    lines = [line for line in capsys.readouterr().err.splitlines() if "pairs" in line]
+    assert len(lines) == 1, "a log file has no line per epoch"
+    assert lines[0].startswith("training, at most: ")
+    assert "epoch=4/9" in lines[0]
 
 
 def test_a_training_that_was_killed_waits_as_long(regions, tmp_path, validated, monkeypatch):
