@@ -39,6 +39,7 @@ from keras_xmr.experiments.evaluation.embed import embed_split, embed_unknown
 from keras_xmr.experiments.evaluation.evaluate import evaluate_split, plan_memory
 from keras_xmr.experiments.evaluation.files import save_scores
 from keras_xmr.experiments.evaluation.inspection import compute_attention
+from keras_xmr.experiments.evaluation.meaning import meaning_lines, what_to_do
 from keras_xmr.experiments.evaluation.relevance_files import write_caption_relevance
 from keras_xmr.experiments.evaluation.results import Evaluation
 from keras_xmr.experiments.evaluation.scoring import score_tiles
@@ -93,7 +94,8 @@ def report(
     split: SplitRecords,
     config: Config,
     folder: Path,
-    next_step: str | None = None,
+    meaning: Sequence[str] = (),
+    steps: Sequence[str] = (),
     is_brief: bool = False,
 ) -> str:
     """Writes the reports of an evaluation, and returns its tables as text.
@@ -103,12 +105,13 @@ def report(
         split: The split.
         config: Its `name` is the title, and it says whether scores are kept.
         folder: Where the files go.
-        next_step: What to try next, as a sentence.
+        meaning: What the figures mean for the reader, in sentences.
+        steps: What the reader can do now, in sentences.
         is_brief: Whether the text has a summary of `model.matcher` in place of all tables.
     """
     results = results_of(evaluation)
-    verdict = " ".join(filter(None, [verdict_line(results), next_step]))
-    page = write_report(evaluation, results, split, config.name, folder, verdict)
+    verdict = verdict_line(results)
+    page = write_report(evaluation, results, split, config.name, folder, verdict, meaning, steps)
     if config.evaluation.save_scores:
         _LOGGER.info("scores: %s", save_scores(evaluation, folder))
     _LOGGER.info("report: %s", page)
@@ -116,7 +119,7 @@ def report(
     tables = summary_tables if is_brief else result_tables
     shown = tables(results, fidelity and fidelity.label)
     further = [] if is_brief else embedding_lines(results)
-    lines = [*plain_lines(results), verdict]
+    lines = [*plain_lines(results), verdict, *meaning, *steps]
     lines += [fidelity.sentence] if fidelity else []
     return "\n\n".join([*lines, *map(str, shown), *further])
 
@@ -334,14 +337,30 @@ class Experiment:
                     split,
                     evaluation.embedded,
                 )
-            next_steps = (
-                outcome_of_training(self.folder.summary()),
-                larger_split(self.config, split, len(part)),
-                advice(self.config, len(self.records.split("train")), self._is_unknown_language),
-            )
-            folder = self.folder.evaluation(split)
-            next_step = " ".join(filter(None, next_steps))
-            yield report(evaluation, part, self.config, folder, next_step, is_brief)
+            folder, meaning = self.folder.evaluation(split), self._meaning(len(part))
+            steps = self._next_steps(split, len(part))
+            yield report(evaluation, part, self.config, folder, meaning, steps, is_brief)
+
+    def _meaning(self, images: int) -> list[str]:
+        """Returns what the figures of a split mean, in sentences."""
+        outcome = outcome_of_training(self.folder.summary())
+        lines = [] if outcome is None else [outcome]
+        if self._has_own_captions and not is_as_published(self.config):
+            lines += meaning_lines(images, dict(self.records.word_counts()))
+        return lines
+
+    def _next_steps(self, split: Split, images: int) -> list[str]:
+        """Returns what can be done now, in sentences."""
+        advised = (
+            larger_split(self.config, split, images),
+            advice(self.config, len(self.records.split("train")), self._is_unknown_language),
+        )
+        return what_to_do(filter(None, advised), self._has_own_captions)
+
+    @property
+    def _has_own_captions(self) -> bool:
+        """Whether the captions are files of a user, not of a data set."""
+        return self.config.data.source.name == "csv"
 
     def _is_unknown_language(self) -> bool:
         """Returns whether the vocabulary of the text encoder lacks much of the training

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from data_pipelines.training_words import WORDS, encode_words
 from keras_xmr.search.answer_sets import AnswerSets
 from keras_xmr.search.backends import Backend, DamagedError, backend_class
 from keras_xmr.search.embedder import Embedder
@@ -23,7 +24,6 @@ from keras_xmr.search.manifests import MANIFEST, read_manifest, write_manifest, 
 from keras_xmr.search.photo_embedding import PhotoEmbedder, Store
 from keras_xmr.search.photo_index import PHOTOS, REFERENCE, VERSION, PhotoIndex
 from keras_xmr.search.photos import FileState, Photo, find_photos, near_duplicates
-from keras_xmr.search.training_words import WORDS, encode_words
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import checksum, locked, remove_stale_temporaries
 from keras_xmr.utils.progress import Progress

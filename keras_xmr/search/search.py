@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from data_pipelines.photo_files import UnreadableError
+from data_pipelines.training_words import untrained_words
 from keras_xmr.search.answer_sets import centre_and_scale
 from keras_xmr.search.augmentations import Reference
 from keras_xmr.search.embedder import Embedder
@@ -26,7 +27,6 @@ from keras_xmr.search.query import (
     QueryError,
     SearchResult,
 )
-from keras_xmr.search.training_words import untrained_words
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.vectors import Arrays, chunks, concatenate, select
 

@@ -77,6 +77,8 @@ def write_report(
     name: str,
     folder: Path,
     verdict: str,
+    meaning: Sequence[str] = (),
+    steps: Sequence[str] = (),
 ) -> Path:
     """Writes `results.csv`, `queries-<split>.npz`, `answers-<split>.npz`, pictures, `report.html`.
 
@@ -87,6 +89,8 @@ def write_report(
         name: Name of the run.
         folder: The folder of the files.
         verdict: Whether it is better than chance, in a sentence or two.
+        meaning: What the figures mean for the reader, in sentences.
+        steps: What the reader can do now, in sentences.
 
     Returns:
         The page.
@@ -96,9 +100,16 @@ def write_report(
     drawn = (rank_pictures, curve_pictures, shape_pictures)
     page = render(
         "evaluation.html",
-        title=f"{name} ({evaluation.fidelity.label})" if evaluation.fidelity else name,
+        title=f"How well the model finds photos and captions: {name}",
+        name=name,
+        label=evaluation.fidelity.label if evaluation.fidelity else None,
         split=evaluation.split,
+        images=len(records),
+        captions=records.num_captions,
         summary=plain_lines(results),
+        meaning=meaning,
+        steps=steps,
+        worst=_worst(evaluation, records),
         summary_words=_words(_summary_rows(results)),
         verdict=verdict,
         fidelity=evaluation.fidelity and evaluation.fidelity.sentence,
@@ -171,33 +182,58 @@ def _meanings(evaluation: Evaluation) -> dict[str, str]:
 
 
 def _examples(evaluation: Evaluation, records: SplitRecords, side: str) -> dict[str, Any]:
-    """Returns queries of a side, from the lowest to the highest sigma if it is informative, and
-    answers.
-    """
+    """Returns queries of a side, from low to high sigma if it is informative, and answers."""
+    count, sigma = _size(records, side), _informative_sigma(evaluation, side)
+    order = np.arange(count) if sigma is None else np.argsort(sigma, kind="stable")
+    queries = order[np.linspace(0, count - 1, min(_EXAMPLES, count)).round().astype(int)]
+    other = "caption" if side == "image" else "image"
+    return {
+        "title": f"{side.capitalize()}s and the {other}s retrieved for them",
+        "by_sigma": sigma is not None,
+        "queries": _answered(evaluation, records, side, queries),
+    }
+
+
+def _size(records: SplitRecords, side: str) -> int:
+    return len(records) if side == "image" else records.num_captions
+
+
+def _worst(evaluation: Evaluation, records: SplitRecords) -> list[dict[str, Any]]:
+    """Returns the captions whose image comes last, with its place and the first answers."""
+    ranks = evaluation.matchers[0].metrics.directions["t2i"].values["rank"]
+    order = np.argsort(-np.nan_to_num(ranks, nan=1.0), kind="stable")[:_EXAMPLES]
+    queries = order[np.nan_to_num(ranks[order], nan=1.0) > 1]
+    if not len(queries):
+        return []
+    answered = _answered(evaluation, records, "caption", queries)
+    # The right answer of a caption comes first here, as the first answers do not have it.
+    right = [{"photo": _photo(records, int(image))} for image in records.caption_image[queries]]
+    return [
+        each | {"rank": int(rank), "right": own}
+        for each, rank, own in zip(answered, ranks[queries], right, strict=True)
+    ]
+
+
+def _answered(
+    evaluation: Evaluation, records: SplitRecords, side: str, queries: np.ndarray
+) -> list[dict[str, Any]]:
+    """Returns queries of a side by number, with their first answers."""
     texts = records.texts
     items: dict[str, Callable[[int], dict[str, Any]]] = {
         "image": lambda number: {"photo": _photo(records, number)},
         "caption": lambda number: {"text": texts[number]},
     }
     other, direction = ("caption", "i2t") if side == "image" else ("image", "t2i")
-    members = {"image": np.arange(len(records)), "caption": np.arange(len(texts))}
-    count, sigma = len(members[side]), _informative_sigma(evaluation, side)
-    order = members[side] if sigma is None else np.argsort(sigma, kind="stable")
-    queries = order[np.linspace(0, count - 1, min(_EXAMPLES, count)).round().astype(int)]
     rows = evaluation.matchers[0].scores.select_queries(direction, queries)
     first, kinds = first_answers(evaluation, direction, queries, rows)
     answers = [
         [{"kind": KINDS[kind], **items[other](n)} for n, kind in zip(*of_query, strict=True)]
         for of_query in zip(first.tolist(), kinds.tolist(), strict=True)
     ]
-    return {
-        "title": f"{side.capitalize()}s and the {other}s retrieved for them",
-        "by_sigma": sigma is not None,
-        "queries": [
-            items[side](query) | {"answers": of_query}
-            for query, of_query in zip(queries.tolist(), answers, strict=True)
-        ],
-    }
+    return [
+        items[side](query) | {"answers": of_query}
+        for query, of_query in zip(queries.tolist(), answers, strict=True)
+    ]
 
 
 def _informative_sigma(evaluation: Evaluation, side: str) -> np.ndarray | None:

@@ -151,7 +151,7 @@ def test_another_tokenizer_is_refused(trained, tmp_path):
     with pytest.raises(UserError, match=r"another vocabulary or tokenizer .*vocabulary\.txt"):
         moved.folder.check_tokenizer(files, files | {"tokenizer/vocabulary.txt": b"[PAD]\n"})
     shutil.rmtree(moved.folder.path / "tokenizer")
-    with pytest.raises(UserError, match=r"tokenizer.json is missing\. Copy it back, or delete"):
+    with pytest.raises(UserError, match=r"tokenizer.json is missing\. Copy it back, or train"):
         _ = moved.tokenizer
 
 

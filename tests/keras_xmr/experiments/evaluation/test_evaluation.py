@@ -166,15 +166,17 @@ def test_report_has_figures_plots_and_pictures(run, done):
     assert "sigma of captions, 70 % dropped" in (folder / "report_card.csv").read_text("utf-8")
     for word in ("<dt>R@K</dt>", "<dt>t2i</dt>", "<dt>AURC</dt>", "<dt>wasserstein</dt>"):
         assert word in page
-    # A sentence for everyone comes first, then photos. All metrics are folded, and so is
-    # uncertainty that is not informative.
+    # A sentence for everyone comes first, then photos. Tables and all metrics are folded, and so
+    # is uncertainty that is not informative.
     begins = [
-        "<h1>scenes_pcme (adapted): test",
+        "Run scenes_pcme (adapted), test split: ",
         "Given a caption, the model puts a labelled photo first in",
         "Captions and the images retrieved",
         "Given a photo, the model puts a labelled caption first in",
-        "Changed from the packaged config: model.dimension 8",
+        "<h2>The worst queries</h2>",
         "Images and the captions retrieved",
+        "<details><summary><h2>For researchers",
+        "Changed from the packaged config: model.dimension 8",
         "<h2>Uncertainty",
         "<details><summary><h2>All metrics",
         "annotated pairs</h2>",
