@@ -215,7 +215,7 @@ class TrainOptions(Section):
 
     metrics: tuple[Annotated[BatchRecall, _BY_NAME], ...] = ()
     """Metrics of the batches, for the progress bar and TensorBoard: `[recall]`, or `[{name: recall,
-    k: 10}]`. They grow as batches get smaller, and are not those of an evaluation."""
+    k: 10}]`. They grow as batches get smaller, and differ from an evaluation."""
 
     phases: tuple[PhaseOptions, ...]
     """The phases of training, one after another. An empty list, `[]`, trains nothing: `train` saves
