@@ -23,7 +23,7 @@ def distribution(embedding: Embedding) -> Any:
 
     Returns:
         Batch shape (B,), event shape (D,): `tfp.distributions.MultivariateNormalDiag`, with JAX
-        its JAX substrate, and with PyTorch `torch.distributions.Independent` normals.
+        the same of its JAX substrate, and with PyTorch `torch.distributions.Independent` normals.
 
     Raises:
         ArgumentError: If the embedding is not a Gaussian, or TensorFlow Probability is not
