@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -55,7 +58,8 @@ class Workers:
 
     def submit(self, task: ShardTask) -> Future[Skipped | UserError]:
         """Begins to write a shard; see `write_shard`."""
-        future: Future[Skipped | UserError] = self._pool.submit(self._write, task)
+        with _without_script():
+            future: Future[Skipped | UserError] = self._pool.submit(self._write, task)
         if isinstance(self._pool, ProcessPoolExecutor):
             future.add_done_callback(partial(_report_done, self._report, task.images))
         return future
@@ -70,6 +74,23 @@ class Workers:
         if self._stop.is_set():
             raise StoppedError
         self._report(count)
+
+
+@contextmanager
+def _without_script() -> Iterator[None]:
+    """Hides the main script from processes that begin, which would run it again.
+
+    Python needs `if __name__ == "__main__":` in a script for that reason; no work of a process is
+    in the script.
+    """
+    main: Any = sys.modules["__main__"]
+    names = {name: vars(main)[name] for name in ("__file__", "__spec__") if name in vars(main)}
+    try:
+        for name in names:
+            setattr(main, name, None)
+        yield
+    finally:
+        vars(main).update(names)
 
 
 def _report_done(report: ReportProgress, images: int, future: Future[Any]) -> None:

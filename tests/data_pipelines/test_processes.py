@@ -177,3 +177,34 @@ def test_an_error_of_a_cluster_is_that_of_the_shard(options, monkeypatch):
     error = workers._write_remotely(str(made.records), other, 5, task)
     assert isinstance(error, RecordsError)
     assert "other images or captions" in str(error)
+
+
+SCRIPT = """
+import sys
+from data_pipelines.options import DataOptions
+from data_pipelines.prepare import prepare
+
+print("begins", flush=True)
+section = {"name": "csv", "root": sys.argv[1]}
+settings = {"images_per_shard": 5, "prepare": {"workers": 2}, "records": sys.argv[2]}
+prepare(DataOptions(source=section, **settings))
+print("ends")
+"""
+
+
+@pytest.mark.slow
+def test_a_script_without_a_guard_runs_once(tmp_path):
+    """Processes that begin would run it again, without `if __name__ == "__main__"`."""
+    datasets.csv_photos(tmp_path / "photos")
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, script, tmp_path / "photos", tmp_path / "records"],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.split() == ["begins", "ends"]
+    assert (tmp_path / "records" / "manifest.json").exists()
