@@ -1,0 +1,407 @@
+"""How time, memory and disk grow with the number of photos, captions and items of a batch.
+
+A measurement is a process of its own. It prints what it needed, and a line of the table is written
+at once: what has a line is not measured again. From the lines a power law is fitted per part, and
+what 100 million photos and a billion pairs take is computed by it.
+
+    python studies/scale.py                           # what is missing, then the fits
+    python studies/scale.py --only=hnsw,exact --most=100000
+    python studies/scale.py --most=0                  # the fits alone
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, astuple, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+TABLE = Path(__file__).parents[1] / "docs" / "tables" / "scale.csv"
+WIDTH, K = 128, 10
+
+
+@dataclass(frozen=True)
+class Line:
+    """One measurement.
+
+    Attributes:
+        part: What was measured, such as `hnsw`.
+        size: Number of vectors, captions, items of a batch, or workers.
+        what: The step, such as `query`.
+        seconds: Of wall time.
+        processor: Seconds of processor time of all threads.
+        memory: Additional bytes of memory at the peak.
+        disk: Bytes of files.
+        value: A number of the step, such as the recall; NaN for none.
+    """
+
+    part: str
+    size: int
+    what: str
+    seconds: float
+    processor: float = float("nan")
+    memory: float = float("nan")
+    disk: float = float("nan")
+    value: float = float("nan")
+
+
+def _resident() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+def _peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _timed(work: Callable[[], Any]) -> tuple[float, float]:
+    """Seconds, and seconds of processor time, of a step."""
+    begin, processor = time.perf_counter(), time.process_time()
+    work()
+    return time.perf_counter() - begin, time.process_time() - processor
+
+
+def _median(works: Iterable[Callable[[], Any]]) -> tuple[float, float]:
+    times = np.array([_timed(work) for work in works])
+    return float(np.median(times[:, 0])), float(np.median(times[:, 1]))
+
+
+# Vectors.
+
+_BACKENDS = {
+    "exact": ("exact", {}),
+    "hnsw": ("faiss_hnsw", {"construction": 100, "breadth": 64}),
+    "ivf_pq": ("faiss_ivf_pq", {}),
+    "milvus": ("milvus", {}),
+}
+
+
+def _vectors(size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Unit vectors (size, 1, D) in 500 clusters, and 20 queries near to some."""
+    random = np.random.default_rng(0)
+    centres = random.standard_normal((500, WIDTH), np.float32)
+    vectors = random.standard_normal((size, 1, WIDTH), np.float32)
+    vectors *= 0.8
+    vectors += centres[random.integers(0, 500, size)][:, None]
+    vectors /= np.linalg.norm(vectors, axis=2, keepdims=True)
+    noise = 0.05 * random.standard_normal((20, 1, WIDTH), np.float32)
+    return vectors, vectors[random.integers(0, size, 20)] + noise
+
+
+def _measure_vectors(part: str, size: int) -> list[Line]:
+    from keras_xmr.search.backends import backend_class
+
+    kind, options = _BACKENDS[part]
+    vectors, queries = _vectors(size + 1000)
+    products = vectors[:size, 0] @ queries[:, 0].T
+    right = np.argpartition(-products, K, axis=0)[:K].T
+    del products
+    before = _resident()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "vectors"
+        made = backend_class(kind)(folder, (1, WIDTH), **options)
+
+        def build() -> None:
+            random = np.random.default_rng(1)
+            made.begin(size, lambda n: vectors[np.sort(random.choice(size, n, replace=False))])
+            made.add(np.arange(size), vectors[:size])
+            made.save()
+
+        took = _timed(build)
+        disk = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        lines = [Line(part, size, "build", *took, _peak() - before, disk)]
+        made.close()
+        before = _resident()
+        backend = backend_class(kind).open(folder, writing=True)
+        found = backend.search(queries, K).ids
+        lines.append(Line(part, size, "open", 0.0, 0.0, _resident() - before))
+        took = _median([lambda q=q: backend.search(q[None], K) for q in queries])
+        recall = np.mean([np.isin(r, f).mean() for r, f in zip(right, found, strict=True)])
+        lines.append(Line(part, size, "query", *took, value=float(recall)))
+        more = np.arange(size, size + 1000)
+        took = _timed(lambda: (backend.add(more, vectors[size:]), backend.save()))
+        lines.append(Line(part, size, "add 1,000", *took))
+        took = _timed(lambda: (backend.remove(more), backend.save()))
+        lines.append(Line(part, size, "delete 1,000", *took))
+        backend.close()
+    return lines
+
+
+# Evaluation.
+
+
+def _measure_evaluation(part: str, size: int) -> list[Line]:
+    """All ranks of both directions of captions, of which an image has five, tile by tile."""
+    from keras_xmr import matchers
+    from keras_xmr.experiments.evaluation.scoring import score_tiles
+    from keras_xmr.judgements import Judgements
+    from keras_xmr.metrics import retrieval
+
+    random = np.random.default_rng(0)
+    images = random.standard_normal((size // 5, WIDTH), np.float32)
+    owner = np.repeat(np.arange(size // 5), 5)
+    captions = images[owner] + 2 * random.standard_normal((size, WIDTH), np.float32)
+    scores = score_tiles(matchers.Cosine(), {"mean": images}, {"mean": captions}, (2048, 8192))
+    few = score_tiles(matchers.Cosine(), {"mean": images[:9]}, {"mean": captions[:45]}, (9, 45))
+    retrieval(few, Judgements.from_pairs(owner[:45], 9))  # Traces.
+    before = _resident()
+    found: dict[str, float] = {}
+    took = _timed(
+        lambda: found.update(retrieval(scores, Judgements.from_pairs(owner, len(images))))
+    )
+    return [Line(part, size, "ranks", *took, _peak() - before, value=found["rsum"])]
+
+
+# Losses.
+
+_LOSSES = {
+    "triplet": "Triplet",
+    "nt_xent": "NTXent",
+    "smooth_ap": "SmoothAP",
+    "probabilistic": "ProbabilisticMatching",
+}
+
+
+def _measure_loss(part: str, size: int) -> list[Line]:
+    """A loss and its gradient, of a batch of embeddings."""
+    import tensorflow as tf
+
+    from keras_xmr import losses
+
+    objective = getattr(losses, _LOSSES[part])()
+
+    def embeddings(items: int) -> list[dict[str, Any]]:
+        random = np.random.default_rng(0)
+        return [
+            {
+                "mean": tf.constant(random.standard_normal((items, WIDTH), np.float32)),
+                "log_variance": tf.fill((items, WIDTH), -3.0),
+            }
+            for _ in range(2)
+        ]
+
+    @tf.function(autograph=False)
+    def step(image: Any, caption: Any, ids: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch([image, caption])
+            value = objective(image, caption, ids)
+        return value, tape.gradient(value, [image["mean"], caption["mean"]])
+
+    def run(items: int) -> None:
+        value, _ = step(*embeddings(items), tf.range(items))
+        value.numpy()
+
+    run(16)
+    before = _resident()
+    run(size)  # Traces it.
+    took = _timed(lambda: run(size))
+    return [Line(part, size, "step", *took, _peak() - before)]
+
+
+def _measure_caching(part: str, size: int) -> list[Line]:
+    """A training step of a small convolutional tower and NT-Xent, whole or in chunks of 128."""
+    import keras
+    import tensorflow as tf
+
+    from keras_xmr import losses, matchers
+    from keras_xmr.model.retriever import Retriever
+
+    keras.utils.set_random_seed(0)
+    image = keras.Input((64, 64, 3))
+    x = image
+    for channels in (16, 32, 64):
+        x = keras.layers.Conv2D(channels, 3, strides=2, padding="same", activation="gelu")(x)
+        x = keras.layers.Conv2D(channels, 3, padding="same", activation="gelu")(x)
+    x = keras.layers.Dense(WIDTH)(keras.layers.GlobalAveragePooling2D()(x))
+    caption = keras.Input((WIDTH,))
+    model = Retriever(
+        keras.Model(image, x),
+        keras.Model(caption, keras.layers.Dense(WIDTH)(caption)),
+        matchers.Cosine(),
+        losses.NTXent(),
+        gradient_caching=128 if part == "cached_step" else None,
+    )
+    model.compile(optimizer=keras.optimizers.SGD(0.01))
+
+    def data(items: int) -> Any:
+        random = np.random.default_rng(0)
+        pixels = random.random((items, 64, 64, 3), np.float32)
+        words = random.random((items, WIDTH), np.float32)
+        x = {"image": pixels, "caption": words}
+        return tf.data.Dataset.from_tensors((x, np.arange(items)))
+
+    model.fit(data(128), verbose=0)
+    batch = data(size)
+    before = _resident()
+    took = _timed(lambda: model.fit(batch, verbose=0))
+    return [Line(part, size, "step", *took, _peak() - before)]
+
+
+# Workers.
+
+
+def _measure_workers(part: str, size: int) -> list[Line]:
+    """Records of photos that Ray workers write; `--photos` has a folder with captions.csv."""
+    import ray
+
+    from data_pipelines.options import DataOptions
+    from data_pipelines.prepare import prepare
+
+    photos = Path(os.environ["SCALE_PHOTOS"])
+    with tempfile.TemporaryDirectory() as name:
+        ray.init(num_cpus=size, include_dashboard=False, log_to_driver=False)
+        options = DataOptions.model_validate(
+            {
+                "source": {"name": "csv", "root": str(photos), "captions": "captions.csv"},
+                "records": f"{name}/records",
+                "image": {"store_side": 128},
+                "prepare": {"cluster": "auto", "shard_size": 64},
+            }
+        )
+        took = _timed(lambda: prepare(options))
+        ray.shutdown()
+    return [Line(part, size, "prepare", *took)]
+
+
+_SIZES = (10_000, 100_000, 1_000_000)
+_BATCHES = (128, 512, 2048, 8192, 32_768)
+
+PARTS: dict[str, tuple[Callable[[str, int], list[Line]], Sequence[int]]] = {
+    "exact": (_measure_vectors, _SIZES),
+    "hnsw": (_measure_vectors, _SIZES),
+    "ivf_pq": (_measure_vectors, _SIZES),
+    "milvus": (_measure_vectors, (10_000,)),
+    "evaluation": (_measure_evaluation, (10_000, 30_000, 100_000, 500_000)),
+    **dict.fromkeys(_LOSSES, (_measure_loss, _BATCHES)),
+    "whole_step": (_measure_caching, _BATCHES[:-1]),
+    "cached_step": (_measure_caching, _BATCHES[:-1]),
+    "ray": (_measure_workers, (1, 2, 4)),
+}
+
+
+def read(path: Path = TABLE) -> list[Line]:
+    """The lines of the table; none if it does not exist."""
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return [
+            Line(row["part"], int(row["size"]), row["what"], *map(float, list(row.values())[3:]))
+            for row in csv.DictReader(file)
+        ]
+
+
+def write(lines: Iterable[Line], path: Path = TABLE) -> None:
+    """Writes the table, in the order of the parts."""
+    order = list(PARTS)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([field.name for field in fields(Line)])
+        for line in sorted(lines, key=lambda line: (order.index(line.part), line.size)):
+            numbers = [f"{value:.4g}" for value in astuple(line)[3:]]
+            writer.writerow([line.part, line.size, line.what, *numbers])
+
+
+def power(sizes: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
+    """Factor and exponent of the power law that fits best, by least squares of the logarithms."""
+    exponent, constant = np.polyfit(np.log(sizes), np.log(values), 1)
+    return float(np.exp(constant)), float(exponent)
+
+
+def fits(lines: Iterable[Line]) -> dict[tuple[str, str, str], tuple[float, float]]:
+    """Factor and exponent of each part, step and quantity with at least two sizes.
+
+    The two largest sizes alone count: small ones are of fixed costs.
+    """
+    found = {}
+    for part in PARTS:
+        for what in dict.fromkeys(line.what for line in lines if line.part == part):
+            mine = sorted(
+                (line for line in lines if (line.part, line.what) == (part, what)),
+                key=lambda line: line.size,
+            )[-2:]
+            for name in ("seconds", "processor", "memory", "disk"):
+                values = [getattr(line, name) for line in mine]
+                if len(mine) == 2 and all(value > 0 for value in values):
+                    found[part, what, name] = power([line.size for line in mine], values)
+    return found
+
+
+def project(fit: tuple[float, float], size: float) -> float:
+    """The value of a power law."""
+    return fit[0] * size ** fit[1]
+
+
+def report(lines: Sequence[Line]) -> str:
+    """The fits, and what 100 million photos and a billion pairs take by them."""
+    found = fits(lines)
+    text = [f"{'part':<14}{'step':<14}{'quantity':<11}exponent     100 million     a billion"]
+    for (part, what, name), fit in found.items():
+        unit = "s" if name in ("seconds", "processor") else "GB"
+        scale = 1.0 if unit == "s" else 1e-9
+        values = [f"{scale * project(fit, n):,.4g} {unit}" for n in (1e8, 1e9)]
+        text.append(f"{part:<14}{what:<14}{name:<11}{fit[1]:8.2f}{values[0]:>16}{values[1]:>14}")
+    return "\n".join(text)
+
+
+def measure(part: str, size: int) -> list[Line]:
+    """Measures in another process.
+
+    Raises:
+        RuntimeError: If it fails, as without memory.
+    """
+    command = [sys.executable, __file__, "--measure", part, str(size)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        why = (done.stderr.strip().splitlines() or [f"it ended by {done.returncode}"])[-1]
+        raise RuntimeError(why)
+    return [Line(**fields) for fields in json.loads(done.stdout.splitlines()[-1])]
+
+
+def main() -> None:
+    """Measures what is missing, and prints the fits."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", default=",".join(PARTS), help="parts, separated by commas")
+    parser.add_argument("--most", type=int, default=10**9, help="largest size")
+    parser.add_argument("--photos", default="", help="folder with captions.csv, for Ray")
+    parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.measure:
+        part, size = options.measure
+        lines = PARTS[part][0](part, int(size))
+        print(json.dumps([asdict(line) for line in lines]))
+        return
+    os.environ["SCALE_PHOTOS"] = options.photos
+    lines = read()
+    for part in options.only.split(","):
+        for size in (size for size in PARTS[part][1] if size <= options.most):
+            if any((line.part, line.size) == (part, size) for line in lines):
+                continue
+            if part == "ray" and not options.photos:
+                continue
+            try:
+                lines += measure(part, size)
+            except RuntimeError as error:
+                print(f"{part}, {size:,}: {error}", flush=True)
+                break
+            write(lines)
+            print(*(line for line in lines if (line.part, line.size) == (part, size)), sep="\n")
+    print(report(lines))
+
+
+if __name__ == "__main__":
+    main()
