@@ -39,9 +39,9 @@ class Line:
 
     Attributes:
         part: What was measured, such as `hnsw`.
-        size: Number of vectors, captions, items of a batch, or workers.
+        size: Number of vectors, photos, captions, or items of a batch.
         what: The step, such as `query`.
-        seconds: Of wall time.
+        seconds: Of wall time, which other work on the machine prolongs.
         processor: Seconds of processor time of all threads.
         memory: Additional bytes of memory at the peak.
         disk: Bytes of files.
@@ -138,6 +138,43 @@ def _measure_vectors(part: str, size: int) -> list[Line]:
         lines.append(Line(part, size, "delete 1,000", *took))
         backend.close()
     return lines
+
+
+# Descriptions of photos.
+
+
+def _measure_descriptions(part: str, size: int) -> list[Line]:
+    """The list of the photos of an index: written and read whole, and near-duplicates in it."""
+    from keras_xmr.search.photos import Photo, near_duplicates
+
+    random = np.random.default_rng(0)
+    hashes = random.bytes(16 * size)
+    photos = [
+        Photo(
+            id=n,
+            path=f"2021/summer holidays/IMG_{n:08d}.jpg",
+            bytes=3_000_000 + n,
+            modified=1_600_000_000_000_000_000 + n,
+            changed=1_600_000_000_000_000_000 + n,
+            sha256=f"{n:064x}",
+            taken="2021-06-30T12:00:00",
+            width=4000,
+            height=3000,
+            hash=hashes[16 * n : 16 * n + 16].hex(),
+        )
+        for n in range(size)
+    ]
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / "photos.json"
+        took = _timed(lambda: path.write_text(json.dumps([photo.to_dict() for photo in photos])))
+        lines = [Line(part, size, "write", *took, disk=path.stat().st_size)]
+        before, found = _resident(), list[Photo]()
+        took = _timed(
+            lambda: found.extend(Photo(**fields) for fields in json.loads(path.read_bytes()))
+        )
+        lines.append(Line(part, size, "read", *took, _peak() - before))
+    took = _timed(lambda: near_duplicates(found))
+    return [*lines, Line(part, size, "near-duplicates", *took)]
 
 
 # Evaluation.
@@ -250,32 +287,6 @@ def _measure_caching(part: str, size: int) -> list[Line]:
     return [Line(part, size, "step", *took, _peak() - before)]
 
 
-# Workers.
-
-
-def _measure_workers(part: str, size: int) -> list[Line]:
-    """Records of photos that Ray workers write; `--photos` has a folder with captions.csv."""
-    import ray
-
-    from data_pipelines.options import DataOptions
-    from data_pipelines.prepare import prepare
-
-    photos = Path(os.environ["SCALE_PHOTOS"])
-    with tempfile.TemporaryDirectory() as name:
-        ray.init(num_cpus=size, include_dashboard=False, log_to_driver=False)
-        options = DataOptions.model_validate(
-            {
-                "source": {"name": "csv", "root": str(photos), "captions": "captions.csv"},
-                "records": f"{name}/records",
-                "image": {"store_side": 128},
-                "prepare": {"cluster": "auto", "shard_size": 64},
-            }
-        )
-        took = _timed(lambda: prepare(options))
-        ray.shutdown()
-    return [Line(part, size, "prepare", *took)]
-
-
 _SIZES = (10_000, 100_000, 1_000_000)
 _BATCHES = (128, 512, 2048, 8192, 32_768)
 
@@ -284,11 +295,11 @@ PARTS: dict[str, tuple[Callable[[str, int], list[Line]], Sequence[int]]] = {
     "hnsw": (_measure_vectors, _SIZES),
     "ivf_pq": (_measure_vectors, _SIZES),
     "milvus": (_measure_vectors, (10_000,)),
+    "descriptions": (_measure_descriptions, _SIZES),
     "evaluation": (_measure_evaluation, (10_000, 30_000, 100_000, 500_000)),
     **dict.fromkeys(_LOSSES, (_measure_loss, _BATCHES)),
     "whole_step": (_measure_caching, _BATCHES[:-1]),
     "cached_step": (_measure_caching, _BATCHES[:-1]),
-    "ray": (_measure_workers, (1, 2, 4)),
 }
 
 
@@ -332,7 +343,7 @@ def fits(lines: Iterable[Line]) -> dict[tuple[str, str, str], tuple[float, float
                 (line for line in lines if (line.part, line.what) == (part, what)),
                 key=lambda line: line.size,
             )[-2:]
-            for name in ("seconds", "processor", "memory", "disk"):
+            for name in ("processor", "memory", "disk"):
                 values = [getattr(line, name) for line in mine]
                 if len(mine) == 2 and all(value > 0 for value in values):
                     found[part, what, name] = power([line.size for line in mine], values)
@@ -344,15 +355,23 @@ def project(fit: tuple[float, float], size: float) -> float:
     return fit[0] * size ** fit[1]
 
 
+def largest(fit: tuple[float, float], value: float) -> float:
+    """The size at which a power law has a value."""
+    return float((value / fit[0]) ** (1 / fit[1]))
+
+
 def report(lines: Sequence[Line]) -> str:
-    """The fits, and what 100 million photos and a billion pairs take by them."""
-    found = fits(lines)
-    text = [f"{'part':<14}{'step':<14}{'quantity':<11}exponent     100 million     a billion"]
-    for (part, what, name), fit in found.items():
-        unit = "s" if name in ("seconds", "processor") else "GB"
-        scale = 1.0 if unit == "s" else 1e-9
+    """The fits, what 100 million and a billion items take, and the largest batch of 80 GB."""
+    text = [f"{'part':<14}{'step':<17}{'quantity':<11}exponent     100 million     a billion"]
+    for (part, what, name), fit in fits(lines).items():
+        title = f"{part:<14}{what:<17}{name:<11}{fit[1]:8.2f}"
+        if what == "step":
+            if name == "memory":
+                text.append(f"{title}   80 GB at {largest(fit, 80e9):,.0f} items")
+            continue
+        unit, scale = ("s", 1.0) if name == "processor" else ("GB", 1e-9)
         values = [f"{scale * project(fit, n):,.4g} {unit}" for n in (1e8, 1e9)]
-        text.append(f"{part:<14}{what:<14}{name:<11}{fit[1]:8.2f}{values[0]:>16}{values[1]:>14}")
+        text.append(f"{title}{values[0]:>16}{values[1]:>14}")
     return "\n".join(text)
 
 
@@ -377,7 +396,6 @@ def main() -> None:
     )
     parser.add_argument("--only", default=",".join(PARTS), help="parts, separated by commas")
     parser.add_argument("--most", type=int, default=10**9, help="largest size")
-    parser.add_argument("--photos", default="", help="folder with captions.csv, for Ray")
     parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:
@@ -385,13 +403,10 @@ def main() -> None:
         lines = PARTS[part][0](part, int(size))
         print(json.dumps([asdict(line) for line in lines]))
         return
-    os.environ["SCALE_PHOTOS"] = options.photos
     lines = read()
     for part in options.only.split(","):
         for size in (size for size in PARTS[part][1] if size <= options.most):
             if any((line.part, line.size) == (part, size) for line in lines):
-                continue
-            if part == "ray" and not options.photos:
                 continue
             try:
                 lines += measure(part, size)

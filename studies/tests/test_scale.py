@@ -16,15 +16,17 @@ def test_a_power_law_is_found():
 
 def test_fits_are_of_the_two_largest_sizes():
     lines = [
-        Line("exact", size, "query", seconds, disk=8.0 * size)
+        Line("exact", size, "query", 1.0, seconds, disk=8.0 * size)
         for size, seconds in ((10, 5.0), (100, 1.0), (1000, 10.0))
     ]
     found = scale.fits([*lines, Line("hnsw", 10, "query", 1.0)])
-    assert found.keys() == {("exact", "query", "seconds"), ("exact", "query", "disk")}
-    assert found["exact", "query", "seconds"] == pytest.approx((0.01, 1.0))
+    assert found.keys() == {("exact", "query", "processor"), ("exact", "query", "disk")}
+    assert found["exact", "query", "processor"] == pytest.approx((0.01, 1.0))
     text = scale.report(lines)
     assert "1e+06 s" in text.replace("1,000,000", "1e+06")
     assert "0.8 GB" in text
+    steps = [Line("nt_xent", n, "step", 1.0, memory=5.0 * n**2) for n in (100, 1000)]
+    assert "80 GB at 126,491 items" in scale.report(steps)
 
 
 def test_the_table_is_read_as_it_was_written(tmp_path):
