@@ -167,7 +167,7 @@ class Experiment:
         """
         with self._working(records=True, trains=True):
             check_initial_weights(self.config)
-            if not self.folder.has_begun:
+            if not self.folder.goes_on:
                 check_files(self.config)
             distribution = self.distribution
             if distribution.is_chief and not self.config.data.is_prepared:
@@ -225,10 +225,10 @@ class Experiment:
             if distribution.is_chief:
                 self.folder.check(self.config)
             check_initial_weights(self.config)
-            if not self.folder.has_begun:
+            if not self.folder.goes_on:
                 check_files(self.config)
             tokenizer = build_tokenizer(self.config, self.records, self._encoder_tokenizer)
-            if distribution.is_chief and self.folder.has_begun:
+            if distribution.is_chief and self.folder.goes_on:
                 kept = restore_tokenizer(self.config, self.folder.path)
                 self.folder.check_tokenizer(kept.files(), tokenizer.files())
             if distribution.is_chief and (

@@ -227,6 +227,11 @@ class RunFolder:
         """Whether a training has ended, and its weights are there."""
         return self.is_complete and (self.last_weights.exists() or self.model.exists())
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether the next training goes on from what there is, or has nothing left to do."""
+        return self.has_begun or self.is_trained
+
     def check_tokenizer(self, kept: Mapping[str, bytes], now: Mapping[str, bytes]) -> None:
         """Checks that a training goes on with the tokenizer that it began with.
 
@@ -257,7 +262,7 @@ class RunFolder:
             ConfigError: If the folder holds a run with another config.
         """
         self.check(config)
-        if not (self.has_begun or self.is_trained):
+        if not self.goes_on:
             # The config too: older evaluations are recognised by its time.
             for path in (self.done, self.best_weights, self.last_weights, self.training_log):
                 path.unlink(missing_ok=True)
@@ -277,7 +282,7 @@ class RunFolder:
     @property
     def has_judgements(self) -> bool:
         """Whether a training has begun, with judgements of which the folder has a copy."""
-        return (self.has_begun or self.is_trained) and self.training_judgements.exists()
+        return self.goes_on and self.training_judgements.exists()
 
     def keep_judgements(self, config: Config) -> None:
         """Copies the file of judgements that a training begins with, since the file may change."""
@@ -477,7 +482,7 @@ class RunFolder:
         """Returns whether the training has ended, and every split was evaluated with this
         very config.
         """
-        if not self.done.exists() or self._changes(config, ("output", "plugins")):
+        if not self.is_complete or self._changes(config, ("output", "plugins")):
             return False
         begin = self.config.stat().st_mtime_ns
         splits = config.evaluation.splits

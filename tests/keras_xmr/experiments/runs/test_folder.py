@@ -53,8 +53,16 @@ def test_a_training_without_checkpoints_takes_nothing_of_the_one_before(run, con
     for path in (run.done, run.best_weights, run.last_weights, run.training_log):
         assert not path.exists()
     assert (run.path / "vocabulary.txt").read_bytes() == b"new"
-    run.done.write_text("{}")
+    run.done.write_text('{"steps": 0}')
     assert not run.is_evaluated(config), "these figures are of other weights"
+
+
+@pytest.mark.slow
+def test_a_run_whose_closed_form_alone_is_finished_is_not_evaluated(run, config):
+    summary = json.loads(run.done.read_text())
+    run.done.write_text(json.dumps(summary | {"is_complete": False}))
+    assert not run.is_evaluated(config)
+    assert not run.is_trained
 
 
 @pytest.mark.slow
