@@ -20,7 +20,8 @@ from data_pipelines.sources.base import (
     UserPath,
     where_to_get,
 )
-from data_pipelines.sources.text_files import decode, lines_of, read_lines
+from data_pipelines.sources.text_files import decode, read_lines
+from keras_xmr.utils.files import lines_of
 
 
 class CubSource(FolderSource):

@@ -33,7 +33,8 @@ from data_pipelines.sources.base import (
     composed,
     draw_split,
 )
-from data_pipelines.sources.text_files import csv_rows, decode, json_rows, lines_of
+from data_pipelines.sources.text_files import csv_rows, decode, json_rows
+from keras_xmr.utils.files import lines_of
 from keras_xmr.utils.json_entries import parse_json, values_of
 
 _CAPTIONS = (".txt", ".caption", ".json")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import io
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -18,6 +17,7 @@ from data_pipelines.sources.base import (
     SourceError,
 )
 from keras_xmr.utils import files
+from keras_xmr.utils.files import lines_of
 from keras_xmr.utils.json_entries import Repeated, is_text, join_lists, parse_json, values_of
 
 reading = partial(files.reading, error=SourceError, missing=MissingFileError)
@@ -56,11 +56,6 @@ def decode(content: bytes, errors: str = "strict") -> str:
     if content.startswith(_UTF_16) or b"\0" in content:
         raise UnicodeDecodeError("utf-8", content, 0, len(content), "it seems to be UTF-16")
     return content.decode("utf-8-sig", errors)
-
-
-def lines_of(text: str) -> list[str]:
-    """Splits a text at newlines, not at other line breaks of Unicode."""
-    return [line.removesuffix("\n") for line in io.StringIO(text, newline=None)]
 
 
 def load_json(path: Path, holds: str) -> Any:

@@ -16,6 +16,7 @@ import pkgutil
 import re
 from functools import cache
 from importlib.metadata import entry_points
+from pathlib import Path
 from types import ModuleType
 
 from keras_xmr.utils.errors import UserError
@@ -60,6 +61,18 @@ def load_command(name: str) -> ModuleType:
             "add_arguments(parser) and run(arguments)"
         )
     return command
+
+
+def first_line(name: str) -> str | None:
+    """Returns the first line of the docstring of a command of this package, without its imports.
+
+    None for a command of another package.
+    """
+    path = Path(__file__).with_name(f"{name.replace('-', '_')}.py")
+    if name not in _packaged() or not path.is_file():
+        return None
+    with path.open(encoding="utf-8") as file:
+        return file.readline().strip().strip('"')
 
 
 def _packaged() -> list[str]:

@@ -16,18 +16,14 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import NoReturn
 
-from absl import logging as absl_logging
-
 from keras_xmr import __version__
-from keras_xmr.commands import command_names, is_module, load_command
+from keras_xmr.commands import command_names, first_line, is_module, load_command
 from keras_xmr.commands._memory import memory_error_message
-from keras_xmr.commands._quiet import loading_tensorflow
-from keras_xmr.experiments.config.loader import ConfigError
+from keras_xmr.commands._quiet import hide_log_lines
 from keras_xmr.experiments.runs.cluster import TF_CONFIG, cluster_of
 from keras_xmr.model.backend import check_backend
-from keras_xmr.parts import registry
 from keras_xmr.utils.disk_errors import disk_error_message
-from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.errors import ConfigError, UserError
 from keras_xmr.utils.messages import cut, nearest
 from keras_xmr.utils.program import NAME, adapt_help, program
 from keras_xmr.utils.tables import on_one_line
@@ -118,7 +114,8 @@ def _start(words: Sequence[str]) -> None:
     _set_up_logging()
     # An image that is too large is refused by name, which the warning of Pillow does not have.
     warnings.filterwarnings("ignore", "Image size", RuntimeWarning)
-    registry.import_context = loading_tensorflow
+    if "keras_xmr.parts.registry" in sys.modules:
+        hide_log_lines()
     command.run(arguments)
 
 
@@ -135,6 +132,8 @@ def summary(name: str) -> str:
     """Returns the first line of the docstring of a command, or the reason if it cannot be
     loaded.
     """
+    if (first := first_line(name)) is not None:
+        return first
     try:
         return (load_command(name).__doc__ or "").partition("\n")[0]
     except UserError as error:
@@ -188,7 +187,6 @@ def _options(parser: argparse.ArgumentParser) -> list[str]:
 
 def _set_up_logging() -> None:
     logging.basicConfig(format="%(message)s", force=True)
-    absl_logging.set_verbosity(absl_logging.WARNING)
     tensorflow = logging.getLogger("tensorflow")
     tensorflow.setLevel(logging.WARNING)
     # It counts the functions of one line as one: of all towers, each of which is traced once.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from keras_xmr.experiments.config.loader import ConfigError, find_configs, load_config
+from keras_xmr.experiments.config.loader import find_configs, load_config
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.reports.comparison.report import (
     Comparison,
@@ -26,7 +26,7 @@ from keras_xmr.experiments.reports.comparison.results import (
     read_runs,
 )
 from keras_xmr.experiments.runs.folder import RunFolder
-from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.errors import ConfigError, UserError
 from keras_xmr.utils.files import check_folder
 from keras_xmr.utils.termination import EXIT_CODE, TerminationNotice
 

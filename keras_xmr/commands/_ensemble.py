@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from data_pipelines.records import SplitRecords
-from keras_xmr.experiments.config.loader import ConfigError, dump_config
+from keras_xmr.experiments.config.loader import dump_config
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.evaluation.evaluate import evaluate_matrices
 from keras_xmr.experiments.evaluation.scoring import check_time
@@ -16,7 +16,7 @@ from keras_xmr.experiments.experiment import Experiment, print_paragraphs, repor
 from keras_xmr.experiments.runs.folder import RunFolder, load_run
 from keras_xmr.metrics import ScoreMatrices, mean_scores
 from keras_xmr.model.towers import ignore_hubness
-from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.errors import ConfigError, UserError
 from keras_xmr.utils.files import atomic_write, check_folder
 
 _LOGGER = logging.getLogger(__name__)

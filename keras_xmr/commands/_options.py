@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from keras_xmr.commands._quiet import import_tensorflow
-from keras_xmr.experiments.config.loader import ConfigError, find_config, load_config
-from keras_xmr.experiments.config.schema import Config
-from keras_xmr.experiments.runs.cluster import cluster_of
-from keras_xmr.experiments.runs.folder import check_folders, load_run
+from keras_xmr.commands._quiet import hide_log_lines, import_tensorflow
+from keras_xmr.utils.errors import ConfigError
 from keras_xmr.utils.files import user_path
 from keras_xmr.utils.messages import cut, nearest
 
 if TYPE_CHECKING:
+    from keras_xmr.experiments.config.schema import Config
     from keras_xmr.experiments.experiment import Experiment
 
 DEMO = "scenes_pcme"
@@ -133,7 +131,7 @@ def find_run(arguments: argparse.Namespace) -> Path:
         UserError: If the run does not exist, or the model is not available.
     """
     if arguments.model is None:
-        load_run(arguments.run)
+        _load_run(arguments.run)
         return Path(arguments.run)
 
     import_tensorflow()
@@ -149,8 +147,8 @@ def read_config(arguments: argparse.Namespace) -> Config:
         ConfigError: If the config does not exist or is not valid.
     """
     if getattr(arguments, "run", None) or getattr(arguments, "model", None):
-        return load_run(find_run(arguments), _overrides(arguments))
-    return load_config(find_config(arguments.config), _overrides(arguments))
+        return _load_run(find_run(arguments), _overrides(arguments))
+    return _load_config(arguments)
 
 
 def read_runs(arguments: argparse.Namespace) -> tuple[Config, list[Path]]:
@@ -160,12 +158,27 @@ def read_runs(arguments: argparse.Namespace) -> tuple[Config, list[Path]]:
         ConfigError: If there is neither a config nor a run, or one of them is not valid.
     """
     models = [] if arguments.model is None else [find_run(arguments)]
-    runs = [load_run(run).folder for run in (*arguments.runs, *models)]
+    runs = [_load_run(run).folder for run in (*arguments.runs, *models)]
     if arguments.config is not None:
-        return load_config(find_config(arguments.config), _overrides(arguments)), runs
+        return _load_config(arguments), runs
     if not runs:
         raise ConfigError("no run: use --run=saved_models/NAME, --config or --model")
-    return load_run(runs[0], _overrides(arguments)), runs
+    return _load_run(runs[0], _overrides(arguments)), runs
+
+
+def _load_config(arguments: argparse.Namespace) -> Config:
+    """Loads the config of `--config`. Searches need none of its packages."""
+    hide_log_lines()
+    from keras_xmr.experiments.config.loader import find_config, load_config
+
+    return load_config(find_config(arguments.config), _overrides(arguments))
+
+
+def _load_run(folder: Path, overrides: Sequence[str] = ()) -> Config:
+    hide_log_lines()
+    from keras_xmr.experiments.runs.folder import load_run
+
+    return load_run(folder, overrides)
 
 
 def read_experiment(
@@ -190,6 +203,9 @@ def new_experiment(
     config: Config, *, run: bool = True, records: bool = False, trains: bool = False
 ) -> Experiment:
     """Returns the experiment of a config; see `read_experiment`."""
+    from keras_xmr.experiments.runs.cluster import cluster_of
+    from keras_xmr.experiments.runs.folder import check_folders
+
     if cluster_of().is_chief:
         check_folders(config, run=run, records=records, trains=trains)
 

@@ -39,6 +39,15 @@ def loading_tensorflow() -> Iterator[None]:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if has_gpu else "3")
     with waiting("loading TensorFlow"), without_log_lines():
         yield
+    if absl := sys.modules.get("absl.logging"):
+        absl.set_verbosity(absl.WARNING)
+
+
+def hide_log_lines() -> None:
+    """Hides log lines while parts of a config import TensorFlow."""
+    from keras_xmr.parts import registry
+
+    registry.import_context = loading_tensorflow
 
 
 def import_tensorflow() -> None:

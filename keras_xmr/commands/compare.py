@@ -21,7 +21,7 @@ from keras_xmr.commands._options import (
     integer_from,
     words,
 )
-from keras_xmr.experiments.config.loader import ConfigError
+from keras_xmr.utils.errors import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -30,8 +30,9 @@ from keras_xmr.commands._options import (
     one_of,
     read_runs,
 )
-from keras_xmr.experiments.config.loader import ConfigError, load_judgements, load_rerankers
+from keras_xmr.experiments.config.loader import load_judgements, load_rerankers
 from keras_xmr.experiments.config.model_facts import is_as_published
+from keras_xmr.utils.errors import ConfigError
 
 if TYPE_CHECKING:
     from keras_xmr.metrics.results import Results

@@ -20,14 +20,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from keras_xmr.commands._options import add_list
-from keras_xmr.experiments.config.loader import (
-    ConfigError,
-    section_name,
-    sections_at,
-    sections_of,
-    use_plugins,
-)
+from keras_xmr.experiments.config.loader import section_name, sections_at, sections_of, use_plugins
 from keras_xmr.experiments.config.schema import Config
+from keras_xmr.utils.errors import ConfigError
 from keras_xmr.utils.messages import cut, nearest
 from keras_xmr.utils.program import adapt_help
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from keras_xmr.commands._options import add_path, add_run_or_model, add_value, find_run
 from keras_xmr.commands._quiet import import_tensorflow
-from keras_xmr.experiments.config.loader import ConfigError
+from keras_xmr.utils.errors import ConfigError
 from keras_xmr.utils.files import check_folder
 from keras_xmr.utils.messages import first_of
 from keras_xmr.utils.program import next_commands, update_hint

@@ -20,7 +20,6 @@ from typing import Any
 from keras_xmr.experiments.config.differences import differences
 from keras_xmr.experiments.config.fidelity import fidelity_text
 from keras_xmr.experiments.config.loader import (
-    ConfigError,
     config_name,
     config_title,
     draft_fidelity,
@@ -33,6 +32,7 @@ from keras_xmr.experiments.config.loader import (
 )
 from keras_xmr.experiments.config.schema import Config, ReportedResults
 from keras_xmr.experiments.config.yaml_file import read_yaml
+from keras_xmr.utils.errors import ConfigError
 from keras_xmr.utils.messages import cut, nearest
 
 SEVERAL_WORKERS = True

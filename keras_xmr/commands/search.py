@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from data_pipelines.photo_files import UnreadableError
-from data_pipelines.sources.text_files import lines_of
 from keras_xmr.commands._options import (
     add_index,
     add_list,
@@ -33,9 +32,8 @@ from keras_xmr.commands._options import (
     integer_from,
     known_indexes,
 )
-from keras_xmr.experiments.config.loader import ConfigError
-from keras_xmr.utils.errors import UserError
-from keras_xmr.utils.files import check_folder, user_path
+from keras_xmr.utils.errors import ConfigError, UserError
+from keras_xmr.utils.files import check_folder, lines_of, user_path
 from keras_xmr.utils.program import program
 
 if TYPE_CHECKING:

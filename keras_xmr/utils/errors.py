@@ -10,3 +10,7 @@ class UserError(Exception):
 
 class ArgumentError(UserError, ValueError):
     """Error of an invalid argument; the message names a valid one."""
+
+
+class ConfigError(UserError):
+    """A config cannot be used; the message names each key, its value, and the remedy."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import json
 import os
 import re
@@ -313,6 +314,11 @@ def _owner(descriptor: int) -> str:
         return f"process {owner['pid']} ({' '.join(owner['command'])[:200]})"
     except (ValueError, TypeError, KeyError):
         return "another process"
+
+
+def lines_of(text: str) -> list[str]:
+    """Splits a text at newlines, not at other line breaks of Unicode."""
+    return [line.removesuffix("\n") for line in io.StringIO(text, newline=None)]
 
 
 @contextmanager

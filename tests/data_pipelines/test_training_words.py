@@ -37,17 +37,11 @@ def test_words_of_a_query(text, expected):
 
 
 class Trained(StubEmbedder):
-    """A model whose records have captions."""
+    """A model that knows the words of its training captions."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.config.data.is_prepared = True
-
-    def open_records(self):
-        return self
-
-    def word_counts(self):
-        return iter([("red", 3), ("photos", 1)])
+        self.training_words = frozenset({"red", "photos"})
 
 
 def test_an_index_knows_the_words_of_the_training(tmp_path):

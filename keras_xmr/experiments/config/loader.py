@@ -23,7 +23,6 @@ from keras_xmr.experiments.config.fidelity_table import fidelity
 from keras_xmr.experiments.config.rules import mistakes
 from keras_xmr.experiments.config.schema import Config, EvaluationOptions, RelevanceOptions
 from keras_xmr.experiments.config.yaml_file import (
-    ConfigError,
     Draft,
     Key,
     apply_override,
@@ -36,6 +35,7 @@ from keras_xmr.experiments.config.yaml_file import (
 )
 from keras_xmr.judgements.files import JudgementOptions
 from keras_xmr.parts.registry import Choice, import_parts
+from keras_xmr.utils.errors import ConfigError
 from keras_xmr.utils.messages import cut, first_of, most_similar, nearest
 from keras_xmr.utils.plugins import PluginError, add_plugins, remove_plugins
 from keras_xmr.utils.program import program

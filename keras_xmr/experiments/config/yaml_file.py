@@ -21,7 +21,7 @@ from typing import Any
 
 import yaml
 
-from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.errors import ConfigError
 from keras_xmr.utils.messages import cut, nearest
 
 Key = tuple[str | int, ...]
@@ -35,10 +35,6 @@ _FILES = 50
 _TAG = "tag:yaml.org,2002:"
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
 _SCALARS = {_TAG + name for name in ("str", "int", "float", "bool", "null")}
-
-
-class ConfigError(UserError):
-    """A config cannot be used; the message names each key, its value, and the remedy."""
 
 
 @dataclass

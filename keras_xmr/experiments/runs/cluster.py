@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from keras_xmr.experiments.config.loader import ConfigError
+from keras_xmr.utils.errors import ConfigError
 
 TF_CONFIG = "TF_CONFIG"
 

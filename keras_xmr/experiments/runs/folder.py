@@ -17,10 +17,10 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from keras_xmr.experiments.config.differences import differences
-from keras_xmr.experiments.config.loader import ConfigError, dump_config, load_config
+from keras_xmr.experiments.config.loader import dump_config, load_config
 from keras_xmr.experiments.config.model_facts import is_as_published
 from keras_xmr.experiments.config.schema import CCAOptions, Config
-from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.errors import ConfigError, UserError
 from keras_xmr.utils.files import atomic_write, check_folder, checksum, remove_stale_temporaries
 
 _PACKAGES = (

@@ -12,11 +12,10 @@ from data_pipelines.text import Tokenizer
 from keras_xmr.encoders import EncoderError
 from keras_xmr.experiments.build import build_model
 from keras_xmr.experiments.config.differences import differences
-from keras_xmr.experiments.config.loader import ConfigError
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.runs.folder import RunFolder, load_run
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.errors import ConfigError, UserError
 from keras_xmr.utils.files import user_path
 
 

@@ -10,8 +10,8 @@ import abc
 import heapq
 import json
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -132,8 +132,9 @@ def fold(text: str) -> str:
     """Folds case and compatible characters, as TensorFlow Text does (NFKC_Casefold)."""
     if text.isascii():
         return text.lower()
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-    return str(_class(r"\p{Default_Ignorable_Code_Point}").sub("", folded))
+    ignorable = _class(r"\p{Default_Ignorable_Code_Point}")
+    plain = unicodedata.normalize("NFKC", ignorable.sub("", text))
+    return str(ignorable.sub("", unicodedata.normalize("NFKC", plain.casefold())))
 
 
 class WordIds(TextTokenizer):
@@ -153,12 +154,12 @@ class WordIds(TextTokenizer):
         return [ids.get(word, unknown) for word in split_words(text)]  # type: ignore[misc]
 
 
-_PUNCTUATION = r"[!-/:-@\[-`{-~\p{P}]"
+_PUNCTUATION = rf"(?:[!-/:-@\[-`{{-~]|(?![{_NEWER}])\p{{P}})"
 _CJK = (
     r"[\u4E00-\u9FFF\u3400-\u4DBF\U00020000-\U0002A6DF\U0002A700-\U0002B73F\U0002B740-\U0002B81F"
     r"\U0002B820-\U0002CEAF\uF900-\uFAFF\U0002F800-\U0002FA1F]"
 )
-_ACCENTS = r"\p{Mn}\U0001171E"
+_ACCENTS = rf"(?![{_NEWER}])[\p{{Mn}}\U0001171E]"
 _MOST_BYTES = 100
 """Length of the longest word that WordPiece splits; longer ones are unknown."""
 
@@ -192,15 +193,14 @@ class WordPiece(TextTokenizer):
         kept = f"{_PUNCTUATION}|{_CJK}" if split_on_cjk else _PUNCTUATION
         # Spaces that are not ASCII belong to words.
         self._word = regex.compile(rf"{kept}|(?:(?!{kept})[^{_SPACE}\p{{Cc}}\p{{Cf}}])+")
-        self._cjk = regex.compile(_CJK)
+        self._cjk, self._accents = regex.compile(_CJK), regex.compile(_ACCENTS)
         self._word_pieces = lru_cache(_CACHED)(self._split)
 
     def pieces(self, text: str) -> list[int]:
-        text = _without_newer(text)
         if self._split_on_cjk:
             text = self._cjk.sub(r" \g<0> ", text)
         if self._strip_accents and not text.isascii():
-            text = _class(_ACCENTS).sub("", unicodedata.normalize("NFD", text))
+            text = self._accents.sub("", unicodedata.normalize("NFD", text))
         words = self._word.findall(text)
         return [number for word in words for number in self._word_pieces(word)]
 
@@ -224,9 +224,31 @@ class WordPiece(TextTokenizer):
         return ids
 
 
-_START, _END = "<|startoftext|>", "<|endoftext|>"
+_SPECIAL = r"<\|startoftext\|>|<\|endoftext\|>"
 _BLANKS = "\u00a0\u2009\u202f\u3000"
-_CONTRACTION = "'s|'t|'re|'ve|'m|'ll|'d"
+_MARK = "\u096c"
+"""A digit that KerasHub writes before blanks, and removes where it is alone."""
+
+_PIECES = (
+    rf"'s|'t|'re|'ve|'m|'ll|'d|[{_SPACE}{_BLANKS}]+[\n\r\t\f{_MARK}{_BLANKS}]"
+    rf"| ?\p{{L}}+| ?\p{{N}}+| ?[^{_SPACE}\p{{L}}\p{{N}}{_BLANKS}]+"
+)
+_LAST_BLANK = rf"[ \t\r\f\v{_MARK}{_BLANKS}]\Z"
+
+
+def _split_at(pattern: str, text: str) -> Iterator[str]:
+    """Yields the parts of a text that a pattern matches, and the parts between them."""
+    end = 0
+    for match in _pattern(pattern).finditer(text):
+        yield from filter(None, (text[end : match.start()], match.group()))
+        end = match.end()
+    if end < len(text):
+        yield text[end:]
+
+
+@lru_cache
+def _pattern(pattern: str) -> Any:
+    return regex.compile(pattern)
 
 
 class ClipPairs(TextTokenizer):
@@ -247,15 +269,8 @@ class ClipPairs(TextTokenizer):
         self._ranks = {pair: rank for rank, pair in enumerate(pairs)}
         self._word_pieces = lru_cache(_CACHED)(self._merge)
 
-    @cached_property
-    def _word(self) -> Any:
-        special = "|".join(map(regex.escape, (_START, _END)))
-        other = rf"[^{_SPACE}\p{{L}}\p{{N}}{_BLANKS}]+"
-        return regex.compile(rf"{special}|{_CONTRACTION}|\p{{L}}+|\p{{N}}|(?:(?!{special}){other})")
-
     def pieces(self, text: str) -> list[int]:
-        words = self._word.findall(lower(_without_newer(text)))
-        return [number for word in words for number in self._word_pieces(word)]
+        return [number for word in _clip_words(text) for number in self._word_pieces(word)]
 
     def _merge(self, word: str) -> list[int]:
         """Returns the ids of the pieces of a word, of which the first pair is merged first."""
@@ -287,6 +302,21 @@ class ClipPairs(TextTokenizer):
             offer(left)
         # A small vocabulary may lack bytes.
         return [self._ids[part] for part in parts if part in self._ids]
+
+
+def _clip_words(text: str) -> Iterator[str]:
+    """Yields the words of a text as KerasHub splits it in a graph, where blanks are rare words."""
+    # CLIP reads digits one by one.
+    text = _pattern(r"(\p{N})").sub(r" \1 ", lower(_without_newer(text)))
+    text = _pattern(rf"( )([^{_SPACE}{_BLANKS}])").sub(rf"{_MARK}\1\2", text)
+    for part in _split_at(_SPECIAL, text):
+        if _pattern(_SPECIAL).fullmatch(part):
+            yield part
+            continue
+        for piece in _split_at(_PIECES, part):
+            for word in _split_at(_LAST_BLANK, piece):
+                if word != _MARK and (stripped := word.strip(" \t\n\v\f\r")):
+                    yield stripped
 
 
 @lru_cache

@@ -202,7 +202,7 @@ def test_list_shows_every_config(capsys):
         (["train", "--confg=x"], "train has no option --confg. Did you mean '--config'?"),
         (["train", "--config"], "--config: expected one argument (keras-xmr train --help)"),
         (["search", "--idnex=x", "a dog"], "search has no option --idnex. Did you mean '--index'?"),
-        (["search", "--index=x", "--run=y", "a dog"], "y holds no run"),
+        (["search", "--index=x", "--run=y", "a dog"], "search has no option --run"),
         (["export"], "one of the arguments --run --config --model is required"),
         (["export", "--run=x", "--config=y"], "--config: not allowed with argument --run"),
         (["tune", "--run=saved_models/x"], "saved_models/x holds no run"),

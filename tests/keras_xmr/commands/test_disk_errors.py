@@ -17,14 +17,14 @@ from keras_xmr.commands import _cli as cli
 from keras_xmr.commands._comparison import compare
 from keras_xmr.commands._ensemble import _claim
 from keras_xmr.commands._options import new_experiment
-from keras_xmr.experiments.config.loader import ConfigError, find_config, load_config
+from keras_xmr.experiments.config.loader import find_config, load_config
 from keras_xmr.experiments.config.schema import RelevanceOptions
 from keras_xmr.experiments.evaluation import external_scores
 from keras_xmr.experiments.evaluation.relevance_files import write_file_relevance
 from keras_xmr.experiments.export.saved_model import export_keras
 from keras_xmr.experiments.runs.folder import RunFolder
 from keras_xmr.utils.disk_errors import disk_error_message
-from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.errors import ConfigError, UserError
 from keras_xmr.utils.files import atomic_write, check_folder
 
 

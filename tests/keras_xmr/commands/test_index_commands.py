@@ -20,12 +20,11 @@ from small_index import StubEmbedder, photo, write_photos
 
 from data_pipelines.shards import RecordsError
 from keras_xmr.commands import embed, index, search, serve
-from keras_xmr.experiments.config.loader import ConfigError
 from keras_xmr.search.server.process import create_app, listen, page_address
 from keras_xmr.search.server.requests import Settings
 from keras_xmr.search.server.running import announced, server_address
 from keras_xmr.search.server.service import Service
-from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.errors import ConfigError, UserError
 from keras_xmr.utils.files import replace_atomically
 
 
@@ -38,12 +37,11 @@ def call(monkeypatch, tmp_path, capsys):
         "keras_xmr.experiments.export.embedder.run_embedder", lambda run: StubEmbedder()
     )
     monkeypatch.setattr(
-        "keras_xmr.experiments.runs.folder.load_run", lambda run: SimpleNamespace(data=data)
+        "keras_xmr.experiments.runs.folder.load_run", lambda *_: SimpleNamespace(data=data)
     )
     opened = SimpleNamespace(open=lambda folder: StubEmbedder())
     for module in ("search", "server.service", "embedder"):
         monkeypatch.setattr(f"keras_xmr.search.{module}.Embedder", opened)
-    monkeypatch.setattr("keras_xmr.commands._options.load_run", lambda run: None)
     monkeypatch.chdir(tmp_path)
     write_photos(tmp_path / "photos")
 

@@ -10,7 +10,7 @@ import pytest
 
 from keras_xmr.commands import list as listing
 from keras_xmr.experiments.config import loader
-from keras_xmr.experiments.config.loader import ConfigError
+from keras_xmr.utils.errors import ConfigError
 
 
 @pytest.fixture

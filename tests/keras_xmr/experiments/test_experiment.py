@@ -11,9 +11,9 @@ from tiny_runs import copy_of
 
 import keras_xmr
 from keras_xmr.experiments import experiment as module
-from keras_xmr.experiments.config.loader import ConfigError, find_config, load_config
+from keras_xmr.experiments.config.loader import find_config, load_config
 from keras_xmr.experiments.experiment import Experiment
-from keras_xmr.utils.errors import ArgumentError, UserError
+from keras_xmr.utils.errors import ArgumentError, ConfigError, UserError
 
 
 def test_changes_are_values_of_python():

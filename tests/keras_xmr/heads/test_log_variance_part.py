@@ -5,9 +5,9 @@ from __future__ import annotations
 import models
 import pytest
 
-from keras_xmr.experiments.config.loader import ConfigError
 from keras_xmr.experiments.config.schema import PhaseOptions
 from keras_xmr.experiments.training.phases import freeze, learning_rate_factors, model_parts
+from keras_xmr.utils.errors import ConfigError
 
 POINTS = (
     "model.image.head=point",

@@ -8,7 +8,7 @@ import datasets
 import numpy as np
 import pytest
 
-from keras_xmr.experiments.config.loader import ConfigError, find_config, load_config
+from keras_xmr.experiments.config.loader import find_config, load_config
 from keras_xmr.experiments.runs.loading import check_files
 from keras_xmr.judgements import (
     GroundTruth,
@@ -18,6 +18,7 @@ from keras_xmr.judgements import (
     add_judgements,
     read_judgements,
 )
+from keras_xmr.utils.errors import ConfigError
 
 PHOTOS = ["a.jpg", "b.jpg", "c.jpg"]
 CAPTIONS = ["a.jpg#0", "a.jpg#2", "b.jpg#2", "c.jpg#2"]

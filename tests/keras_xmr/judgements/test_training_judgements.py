@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_xmr.experiments.config.loader import ConfigError, find_config, load_config
+from keras_xmr.experiments.config.loader import find_config, load_config
 from keras_xmr.experiments.training.judged import judged_training
 from keras_xmr.judgements.files import (
     BatchGrades,
@@ -18,6 +18,7 @@ from keras_xmr.judgements.files import (
     read_training_judgements,
 )
 from keras_xmr.model.objective import relations
+from keras_xmr.utils.errors import ConfigError
 
 IMAGES = ["a.jpg", "b.jpg", "c.jpg"]
 CAPTIONS = [("a#0", "a dog"), ("a#1", "two  dogs"), ("b#0", "a dog"), ("c#0", "a cat")]

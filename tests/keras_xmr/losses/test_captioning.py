@@ -10,13 +10,13 @@ import torch_layout
 
 from keras_xmr.embeddings.kinds import for_matching
 from keras_xmr.encoders import VSRN, InputSpec
-from keras_xmr.experiments.config.loader import ConfigError, find_config, load_config
+from keras_xmr.experiments.config.loader import find_config, load_config
 from keras_xmr.heads import Point, PointWithFeatures
 from keras_xmr.heads.pooling import Mean
 from keras_xmr.losses import Captioning
 from keras_xmr.matchers import Cosine
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.utils.errors import ArgumentError
+from keras_xmr.utils.errors import ArgumentError, ConfigError
 
 
 class Weights:

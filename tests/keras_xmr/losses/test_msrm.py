@@ -11,12 +11,13 @@ import tensorflow as tf
 
 from keras_xmr import matchers
 from keras_xmr.experiments.build import further_matcher
-from keras_xmr.experiments.config.loader import ConfigError, find_config, load_config
+from keras_xmr.experiments.config.loader import find_config, load_config
 from keras_xmr.layers import HypergraphConvolution
 from keras_xmr.losses import HypergraphContrastive, MahalanobisContrastive
 from keras_xmr.losses.msrm import match_loss, query_distances
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.parts.registry import components, options_of
+from keras_xmr.utils.errors import ConfigError
 
 DIRECTIONS = (("v2t", "image_to_text"), ("t2v", "text_to_image"))
 

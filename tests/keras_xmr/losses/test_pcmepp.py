@@ -7,10 +7,11 @@ import pytest
 import scipy.optimize
 import tensorflow as tf
 
-from keras_xmr.experiments.config.loader import ConfigError, find_config, load_config
+from keras_xmr.experiments.config.loader import find_config, load_config
 from keras_xmr.losses import ProbabilisticMatching
 from keras_xmr.losses.pcmepp import add_pseudo_positives
 from keras_xmr.matchers import ClosedFormSampled
+from keras_xmr.utils.errors import ConfigError
 
 NAMES = ("image_mean", "image_logvar", "caption_mean", "caption_logvar")
 DIMENSION = 12

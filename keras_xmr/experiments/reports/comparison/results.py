@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from keras_xmr.experiments.config.loader import ConfigError
 from keras_xmr.experiments.config.yaml_file import read_yaml
 from keras_xmr.experiments.evaluation.files import EXTERNAL, RESULTS
 from keras_xmr.experiments.reports.result_tables import own_results
 from keras_xmr.metrics.results import ANNOTATED, Results
-from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.errors import ConfigError, UserError
 from keras_xmr.utils.files import NO_ARRAY, checksum
 
 _AGAIN = "evaluate this run again (the command `evaluate`)"

@@ -19,7 +19,7 @@ from tiny_runs import untrained
 from data_pipelines.pixels import thumbnail
 from keras_xmr.commands.audit import audit_runs
 from keras_xmr.experiments.audit.candidates import combine_scores, find_candidates, judged_pairs
-from keras_xmr.experiments.config.loader import ConfigError, dump_config
+from keras_xmr.experiments.config.loader import dump_config
 from keras_xmr.experiments.config.schema import AuditOptions
 from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.reports.pages import data_url, render
@@ -27,7 +27,7 @@ from keras_xmr.experiments.runs.folder import load_run
 from keras_xmr.judgements import Judgements, JudgementsError, read_judgements
 from keras_xmr.judgements.files import read_graded_pairs
 from keras_xmr.metrics import ScoreMatrices
-from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.errors import ConfigError, UserError
 
 IMAGES, CAPTIONS = ["a", "b", 'c,"1"'], ["0", "1", "2", "<3>"]
 

@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from keras_xmr.experiments.config.loader import (
-    ConfigError,
     config_title,
     find_config,
     find_configs,
@@ -18,6 +17,7 @@ from keras_xmr.experiments.config.loader import (
     packaged_configs,
 )
 from keras_xmr.experiments.config.yaml_file import split_row
+from keras_xmr.utils.errors import ConfigError
 
 ABLATIONS = packaged_ablations()
 

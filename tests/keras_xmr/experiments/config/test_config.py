@@ -10,13 +10,13 @@ import pytest
 
 from keras_xmr.commands.explain import explain
 from keras_xmr.experiments.config.loader import (
-    ConfigError,
     dump_config,
     find_config,
     load_config,
     packaged_configs,
 )
 from keras_xmr.parts.registry import FAMILIES, components, options_of, summary_of
+from keras_xmr.utils.errors import ConfigError
 
 DEMO = "scenes_pcme"
 

@@ -8,8 +8,8 @@ import models
 import numpy as np
 import pytest
 
-from keras_xmr.experiments.config.loader import ConfigError
 from keras_xmr.parts.registry import components
+from keras_xmr.utils.errors import ConfigError
 
 RATE = 1e-3
 """The length of a step: short, so that a loss falls along a straight line."""

@@ -11,12 +11,11 @@ import pytest
 
 from keras_xmr.experiments.config.loader import find_config, load_config
 from keras_xmr.experiments.config.schema import weight_of
-from keras_xmr.experiments.config.yaml_file import ConfigError
 from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.training.dry_run import try_parts
 from keras_xmr.experiments.training.train import train
 from keras_xmr.parts.registry import Choice
-from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.errors import ConfigError, UserError
 
 HEADER = """
 import keras

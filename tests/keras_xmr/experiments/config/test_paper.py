@@ -8,11 +8,7 @@ import finished_runs
 import numpy as np
 import pytest
 
-from keras_xmr.experiments.config.loader import (
-    ConfigError,
-    find_config,
-    load_config,
-)
+from keras_xmr.experiments.config.loader import find_config, load_config
 from keras_xmr.experiments.config.schema import ReportedResults
 from keras_xmr.experiments.evaluation.results import EmbeddedSplit, Evaluation, MatcherEvaluation
 from keras_xmr.experiments.evaluation.table import results_of
@@ -20,6 +16,7 @@ from keras_xmr.experiments.reports.result_tables import reported_tables
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import ScoreMatrices, all_metrics, measure, metric_names
 from keras_xmr.reranking import FastReranking, measure_reranked
+from keras_xmr.utils.errors import ConfigError
 
 FIGURES = [
     {"values": {"i2t_recall_1": 44.2, "rsum": 370.1, "t2i_median_rank": 3, "i2t_pmrp": 34.1}},

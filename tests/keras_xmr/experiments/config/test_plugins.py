@@ -18,7 +18,6 @@ from keras_xmr.commands import _cli as cli
 from keras_xmr.commands.explain import explain
 from keras_xmr.experiments.build import build_model
 from keras_xmr.experiments.config.loader import find_config, load_config
-from keras_xmr.experiments.config.yaml_file import ConfigError
 from keras_xmr.experiments.evaluation.evaluate import build_metrics
 from keras_xmr.experiments.evaluation.results import evaluate_split_scores
 from keras_xmr.experiments.evaluation.table import results_of
@@ -29,7 +28,7 @@ from keras_xmr.metrics import ScoreMatrices, measure
 from keras_xmr.parts.registry import FAMILIES, components
 from keras_xmr.reranking import build_rerankers
 from keras_xmr.utils import plugins
-from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.errors import ConfigError, UserError
 from keras_xmr.utils.plugins import remove_plugins
 
 HOW_TO = Path(__file__).parents[4] / "docs" / "how_to"

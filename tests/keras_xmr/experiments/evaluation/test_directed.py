@@ -9,11 +9,11 @@ import tensorflow as tf
 import tiny_runs
 
 from keras_xmr import matchers
-from keras_xmr.experiments.config.loader import ConfigError
 from keras_xmr.experiments.evaluation.evaluate import evaluate_split
 from keras_xmr.experiments.evaluation.scoring import MatcherScores, score_tiles
 from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.export.saved_model import _Endpoints
+from keras_xmr.utils.errors import ConfigError
 
 MSRM = (
     "model.matcher={name: mahalanobis_cosine}",

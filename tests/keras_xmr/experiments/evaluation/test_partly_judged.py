@@ -12,7 +12,7 @@ import pytest
 
 from data_pipelines.prepare import prepare
 from keras_xmr.commands._comparison import compare
-from keras_xmr.experiments.config.loader import ConfigError, find_config, load_config
+from keras_xmr.experiments.config.loader import find_config, load_config
 from keras_xmr.experiments.config.schema import LabelFiles
 from keras_xmr.experiments.evaluation.evaluate import evaluate_matrices, ground_truth
 from keras_xmr.experiments.evaluation.external_scores import ExternalScores, run
@@ -21,7 +21,7 @@ from keras_xmr.experiments.reports.evaluation_report import write_report
 from keras_xmr.experiments.reports.result_tables import result_tables
 from keras_xmr.experiments.runs.loading import check_files
 from keras_xmr.metrics import ScoreMatrices
-from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.errors import ConfigError, UserError
 
 TEST = 6
 

@@ -11,7 +11,6 @@ import scipy.sparse
 import yaml
 from tiny_runs import copy_of, evaluated, sharing
 
-from keras_xmr.experiments.config.loader import ConfigError
 from keras_xmr.experiments.evaluation.evaluate import evaluate_split
 from keras_xmr.experiments.evaluation.table import results_of
 from keras_xmr.experiments.evaluation.tuning import search_scales
@@ -21,6 +20,7 @@ from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import ScoreMatrices, evaluate_scores
 from keras_xmr.metrics.results import Results
 from keras_xmr.reranking import FastReranking, build_rerankers
+from keras_xmr.utils.errors import ConfigError
 
 RERANKERS = (
     "evaluation.rerankers=[{name: fast_reranking, gamma1: 2, gamma2: 3}, "

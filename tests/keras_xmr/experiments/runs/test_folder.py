@@ -12,10 +12,10 @@ import pytest
 import yaml
 from finished_runs import finished_run
 
-from keras_xmr.experiments.config.loader import ConfigError, find_config, load_config
+from keras_xmr.experiments.config.loader import find_config, load_config
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.runs.folder import RunFolder, load_run
-from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.errors import ConfigError, UserError
 
 TOKENIZER = {"vocabulary.txt": b"<pad>\n<unk>\n"}
 

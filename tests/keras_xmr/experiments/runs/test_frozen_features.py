@@ -20,7 +20,6 @@ from data_pipelines.samplers import SAMPLERS
 from data_pipelines.shards import FEATURES
 from keras_xmr.encoders import EncoderError, InputSpec
 from keras_xmr.experiments.build import build_tokenizer
-from keras_xmr.experiments.config.loader import ConfigError
 from keras_xmr.experiments.config.schema import TowerOptions
 from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.runs.frozen_features import (
@@ -30,6 +29,7 @@ from keras_xmr.experiments.runs.frozen_features import (
 )
 from keras_xmr.experiments.training import train
 from keras_xmr.model.towers import features_of, image_tower, tower_on_features
+from keras_xmr.utils.errors import ConfigError
 
 IMAGES, CAPTIONS = "train.precompute_features=true", "train.precompute_captions=true"
 

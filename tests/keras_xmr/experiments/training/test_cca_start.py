@@ -14,10 +14,10 @@ from cca_oracle import oracle
 
 from data_pipelines.batches import image_batches
 from keras_xmr.experiments.build import build_tokenizer
-from keras_xmr.experiments.config.loader import ConfigError
 from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.training.cca_start import start_from_cca
 from keras_xmr.model.towers import features_of
+from keras_xmr.utils.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("eager")
 

@@ -11,7 +11,6 @@ import pytest
 from data_pipelines.batches import image_batches
 from keras_xmr.commands._ensemble import scores_of_runs
 from keras_xmr.experiments.build import build_tokenizer
-from keras_xmr.experiments.config.loader import ConfigError
 from keras_xmr.experiments.training.cca_start import start_from_cca
 from keras_xmr.experiments.training.closed_form_weight import (
     WEIGHTS,
@@ -20,6 +19,7 @@ from keras_xmr.experiments.training.closed_form_weight import (
 )
 from keras_xmr.judgements import judge
 from keras_xmr.metrics import evaluate_scores
+from keras_xmr.utils.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("eager")
 

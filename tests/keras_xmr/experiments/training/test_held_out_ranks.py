@@ -10,7 +10,7 @@ import pytest
 import scipy.stats
 
 from data_pipelines.text import shortened
-from keras_xmr.experiments.config.loader import ConfigError, find_config, load_config
+from keras_xmr.experiments.config.loader import find_config, load_config
 from keras_xmr.experiments.config.schema import CCAOptions
 from keras_xmr.experiments.training import cca_start
 from keras_xmr.experiments.training.cca_start import Averages, begin_at_cca
@@ -19,6 +19,7 @@ from keras_xmr.heads import HeadError, HeldOutRank
 from keras_xmr.heads.pooling import Mean, Projection
 from keras_xmr.judgements import Judgements
 from keras_xmr.linear.cca import CanonicalCorrelations
+from keras_xmr.utils.errors import ConfigError
 from keras_xmr.utils.vectors import unit_rows
 
 HIDDEN, WIDTH = 6, 12

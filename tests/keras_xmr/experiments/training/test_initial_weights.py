@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from tiny_runs import RECURRENT, copy_of
 
-from keras_xmr.experiments.config.loader import ConfigError
 from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.runs.loading import check_initial_weights
-from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.errors import ConfigError, UserError
 
 
 def tuned(trained, folder, *overrides):

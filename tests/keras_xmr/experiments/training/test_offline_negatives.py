@@ -8,12 +8,11 @@ import pytest
 from interruptions import interrupted, last_weights
 
 from data_pipelines.samplers import OfflineNegativeSampler
-from keras_xmr.experiments.config.loader import ConfigError
 from keras_xmr.experiments.evaluation.scoring import score_tiles
 from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.training.offline_negatives import hardest
 from keras_xmr.matchers import Cosine
-from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.errors import ConfigError, UserError
 
 AOQ = (
     "objective=[{name: adaptive_offline_quintuplet}]",

@@ -25,7 +25,7 @@ from tiny_runs import RECURRENT, copy_of
 
 from data_pipelines.shards import RecordsError
 from keras_xmr.experiments.build import build_model, build_tokenizer
-from keras_xmr.experiments.config.loader import ConfigError, dump_config
+from keras_xmr.experiments.config.loader import dump_config
 from keras_xmr.experiments.config.schema import PhaseOptions, WatchdogOptions
 from keras_xmr.experiments.evaluation.results import EmbeddedSplit
 from keras_xmr.experiments.experiment import Experiment
@@ -41,7 +41,7 @@ from keras_xmr.experiments.training.phases import (
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import evaluate_scores
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.errors import ConfigError, UserError
 
 ROOT = Path(__file__).parents[4]
 

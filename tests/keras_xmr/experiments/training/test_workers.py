@@ -21,11 +21,11 @@ from clusters import cluster, two_workers
 from command_line import ROOT
 from interruptions import last_weights
 
-from keras_xmr.experiments.config.loader import ConfigError, dump_config
+from keras_xmr.experiments.config.loader import dump_config
 from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.runs.cluster import TF_CONFIG, Cluster, cluster_of
 from keras_xmr.experiments.training.distribution import LOST, lost_worker, make_strategy
-from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.errors import ConfigError, UserError
 
 HOSTS = ["a:1", "b:1", "c:1"]
 

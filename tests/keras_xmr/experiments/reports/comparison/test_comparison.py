@@ -22,12 +22,7 @@ from data_pipelines.prepare import prepare
 from keras_xmr.commands import _cli as cli
 from keras_xmr.commands._comparison import _run, compare, plan_runs
 from keras_xmr.experiments.config.fidelity import fidelity_of
-from keras_xmr.experiments.config.loader import (
-    ConfigError,
-    dump_config,
-    find_config,
-    load_config,
-)
+from keras_xmr.experiments.config.loader import dump_config, find_config, load_config
 from keras_xmr.experiments.reports.comparison.report import (
     Comparison,
     compare_runs,
@@ -50,7 +45,7 @@ from keras_xmr.experiments.reports.result_tables import (
 )
 from keras_xmr.metrics.bootstrap import difference, holm, resampled_means
 from keras_xmr.metrics.results import Results
-from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.errors import ConfigError, UserError
 
 SKILLS = {"good": 3.0, "fair": 1.5, "twin": 1.5}
 

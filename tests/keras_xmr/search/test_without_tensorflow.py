@@ -1,0 +1,104 @@
+"""Indexes are updated, searched and served where TensorFlow and Keras cannot be imported."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+from small_index import photo
+
+from keras_xmr.experiments.export.embedder import run_embedder
+from keras_xmr.search.build import build_index
+
+ROOT = Path(__file__).parents[3]
+
+PROGRAM = """
+import sys
+BLOCKED = {"tensorflow", "keras", "scipy", "tf_keras", "keras_hub", "absl", "yaml", "onnx"}
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in BLOCKED:
+            raise ModuleNotFoundError(f"{name} is blocked", name=name)
+sys.meta_path.insert(0, Blocked())
+from keras_xmr.__main__ import main
+sys.argv = ["keras-xmr", *sys.argv[1:]]
+main()
+"""
+
+
+@pytest.fixture(scope="module")
+def copied(trained, tmp_path_factory):
+    """A copy of an index of a trained run, and its photos."""
+    folder = tmp_path_factory.mktemp("light")
+    (folder / "photos").mkdir()
+    for number, colour in enumerate(("red", "green", "blue")):
+        (folder / "photos" / f"{colour}.jpg").write_bytes(photo(colour, number))
+    embedder = run_embedder(trained.folder.path)
+    build_index(embedder, (folder / "photos").resolve(), folder / "first")
+    shutil.copytree(folder / "first", folder / "index")
+    shutil.rmtree(folder / "first")
+    return folder
+
+
+def command(folder: Path, *words: str) -> subprocess.Popen[str]:
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "TQDM_DISABLE": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *words],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(folder: Path, *words: str) -> str:
+    with command(folder, *words) as process:
+        out, error = process.communicate(timeout=60)
+        assert process.returncode == 0, error
+    return out
+
+
+@pytest.mark.slow
+def test_photos_are_added_searched_and_served(copied):
+    (copied / "photos" / "new.jpg").write_bytes(photo("yellow", 9))
+    told = run(copied, "index", "--index=index")
+    assert told.startswith("4 photos (1 new) in index")
+    (found,) = json.loads(run(copied, "search", "--index=index", "a red circle", "--json"))
+    assert len(found["hits"]) == 4
+    (similar,) = json.loads(
+        run(copied, "search", "--index=index", "--image=photos/blue.jpg", "--json")
+    )
+    assert similar["hits"][0]["path"] == "blue.jpg"
+    with command(copied, "serve", "--index=index", "--port=0") as server:
+        try:
+            address = server.stdout.readline().split(" at ")[1].split()[0]
+            request = urllib.request.Request(
+                f"{address}search",
+                json.dumps({"texts": ["a red circle"], "count": 4}).encode(),
+                {"Content-Type": "application/json"},
+            )
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                served = json.load(answer)
+        finally:
+            server.terminate()
+            _, error = server.communicate(timeout=60)
+    assert "Traceback" not in error, error
+    assert [hit["score"] for hit in served["hits"]] == pytest.approx(
+        [hit["score"] for hit in found["hits"]], abs=1e-5
+    )
+
+
+@pytest.mark.slow
+def test_commands_that_train_say_what_is_missing(copied):
+    with command(copied, "train", "--config=scenes_pcme") as process:
+        _, error = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert error.startswith("error: ")
+    assert "pip install" in error
+    assert "[tensorflow]" in error
