@@ -134,7 +134,7 @@ def test_the_last_step_of_an_epoch_is_saved_after_its_validation():
     """A training that is killed while it validates validates again."""
     saved = []
     checkpoints = SimpleNamespace(progress=Progress(), save=lambda means: saved.append(means))
-    watchdog = SimpleNamespace(look=lambda: None)
+    watchdog = SimpleNamespace(inspect=lambda: None)
     means = SimpleNamespace(steps_per_epoch=3, so_far=lambda: checkpoints.progress.step)
     notice = SimpleNamespace(given=False)
     checkpoint = callbacks.Checkpoint(checkpoints, watchdog, 1, notice, means)
@@ -481,7 +481,7 @@ def test_metrics_of_a_config_are_in_the_progress_bar_and_in_tensorboard(start, m
     names = ("recall_1", "recall_3_image_to_text")
     assert len(shown) > 1
     for values in shown:
-        assert list(values) == ["loss", *names]
+        assert list(values) == ["epoch", "loss", *names]
         assert all(0.0 <= float(values[name]) <= 1.0 for name in names)
     events = EventAccumulator(str(run.folder.logs))
     events.Reload()
