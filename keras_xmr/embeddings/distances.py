@@ -48,8 +48,9 @@ def cosine(left: Tensor, right: Tensor) -> Tensor:
 
 def _inverse_lengths(vectors: Tensor) -> Tensor:
     """Returns one over the Euclidean length of each vector (N, 1)."""
-    squares = ops.sum(ops.square(vectors), axis=-1, keepdims=True)
-    return ops.rsqrt(ops.maximum(squares, 1e-24))
+    squares = ops.maximum(ops.sum(ops.square(vectors), axis=-1, keepdims=True), 1e-24)
+    # NaN, and not 0, where the squares overflow.
+    return ops.rsqrt(squares) * (squares / squares)
 
 
 def set_cosines(left: Tensor, right: Tensor) -> Tensor:

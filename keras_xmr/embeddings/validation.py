@@ -159,18 +159,19 @@ def _floats(value: Any, key: str, name: str) -> Any:
         raise ArgumentError(
             f"{name}: {key!r} is {layout}; losses and matchers take dense tensors with values"
         )
-    known = value if keras.ops.is_tensor(value) else _as_array(value)
+    is_tensor = keras.ops.is_tensor(value)
+    known = value if is_tensor else _as_array(value)
     dtype = "" if known is None else keras.backend.standardize_dtype(known.dtype)
     if known is None or "float" not in dtype:
         raise ArgumentError(
             f"{name}: embeddings are float tensors, not {_describe_dtype(value)}. A text tower "
             "makes them of word ids, and `keras_xmr.load(run).embed_texts` of texts"
         )
-    if eager and key in _VECTORS:
-        _check_norms(known, key, name)
+    if not is_tensor:
+        _check_sizes(known, key, name)
     # Arrays of NumPy are of float64 unless somebody chose another; a tensor was chosen to be.
     return keras.ops.convert_to_tensor(
-        known, dtype if known is value and dtype in _WIDE else "float32"
+        known, "float64" if is_tensor and "64" in dtype else "float32"
     )
 
 
@@ -199,30 +200,28 @@ _LAYOUTS = {
 """Attributes of tensors of PyTorch."""
 
 
-def _check_norms(values: Any, key: str, name: str) -> None:
-    """Checks that vectors can be squared in float32: where they overflow, cosines would be 0.
+def check_norms(embedding: Embedding, name: str) -> None:
+    """Checks that vectors can be squared: where they overflow, no cosine is a number.
 
     Raises:
-        ArgumentError: If all are finite, and some are too long. Values that are not finite pass, as
-            a loss in half precision may have them and tell its caller by NaN.
+        ArgumentError: If all numbers are finite, and some are too large.
     """
-    if str(getattr(values, "device", "cpu")).startswith(("cuda", "mps", "xpu")):
-        return  # Reading them would make the processor wait.
-    array = np.asarray(to_numpy(values)).reshape(-1)
-    if array.dtype.kind != "f" or array.dtype.itemsize < 4:
-        return  # The largest numbers of half precision are far below.
-    with np.errstate(over="ignore", invalid="ignore"):
-        if np.dot(array, array) < _LARGEST**2 or not np.isfinite(array).all():
-            return
-        if (largest := np.abs(array).max()) < _LARGEST:
-            return
-    raise ArgumentError(
-        f"{name}: {key!r} has numbers up to {largest:.3g}, which float32 cannot square: divide the "
-        "vectors by their norms"
-    )
+    for key in _VECTORS:
+        if key in embedding:
+            _check_sizes(keras.ops.convert_to_numpy(embedding[key]), key, name)
 
 
-_WIDE = ("float32", "float64")
+def _check_sizes(array: np.ndarray, key: str, name: str) -> None:
+    """Checks that all numbers can be squared in float32, or that some are not finite."""
+    if array.dtype.kind != "f" or key not in _VECTORS:
+        return
+    largest = np.max(np.abs(array), initial=0.0)  # NaN where there is one.
+    if _LARGEST < largest < np.inf:
+        raise ArgumentError(
+            f"{name}: {key!r} has numbers up to {largest:.3g}, which float32 cannot square: divide "
+            "the vectors by their norms"
+        )
+
 
 _LARGEST = 1e18
 """Numbers up to here can be squared and added up in float32."""

@@ -125,6 +125,22 @@ def assign_statistics(variable: keras.Variable, value: Tensor) -> None:
     variable.assign(value)
 
 
+def in_inference_mode() -> bool:
+    """Says whether PyTorch makes tensors that cannot be used for gradients later."""
+    if backend() != "torch":
+        return False
+    import torch
+
+    return bool(torch.is_inference_mode_enabled())
+
+
+def is_known_not_finite(value: Tensor) -> bool:
+    """Says whether a scalar in the memory of the processor is NaN or infinite."""
+    if str(getattr(value, "device", "cpu")).startswith(("cuda", "mps", "xpu")):
+        return False  # Reading it would make the processor wait.
+    return is_concrete(value) and not np.isfinite(float(value))
+
+
 def with_gradient(function: Callable[..., Tensor], values: Tensor, *constants: Tensor) -> Tensor:
     """Computes numbers of vectors, with a gradient that is computed at the same time.
 

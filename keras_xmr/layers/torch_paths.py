@@ -28,7 +28,7 @@ def device_of(values: Any) -> AbstractContextManager[Any]:
     """Does what `keras_xmr.layers.backend.device_of` says."""
     if isinstance(values, Mapping):
         values = next(iter(values.values()), None)
-    if not isinstance(values, Tensor) or values.device.type in ("meta", default_device()):
+    if not isinstance(values, Tensor) or str(values.device) in ("meta", default_device()):
         return nullcontext()
     device: AbstractContextManager[Any] = keras.device(str(values.device))
     return device

@@ -10,8 +10,15 @@ import numpy as np
 from keras import ops
 
 from keras_xmr.embeddings import Embedding, Tensor, distances, points
-from keras_xmr.embeddings.validation import as_embedding, as_scores, check_fit, described, items
-from keras_xmr.layers.backend import device_of, split_seed
+from keras_xmr.embeddings.validation import (
+    as_embedding,
+    as_scores,
+    check_fit,
+    check_norms,
+    described,
+    items,
+)
+from keras_xmr.layers.backend import device_of, is_concrete, is_known_not_finite, split_seed
 from keras_xmr.losses.relations import Relations, matches, relevance_matrix
 from keras_xmr.parts.contracts import LossContract, MatcherContract
 from keras_xmr.parts.part import Part
@@ -93,7 +100,8 @@ class Loss(Part):
                 image, caption = as_embedding(images, "images"), as_embedding(captions, "captions")
                 self._check(image, caption, matcher)
                 shape = items(image), items(caption)
-                relations = self._relations(image_ids, positives, relevance, shape)
+                eager = is_concrete(next(iter(image.values())))
+                relations = self._relations(image_ids, positives, relevance, shape, eager)
                 if matcher is not None:
                     training = matcher.in_training(training)
                     seeds = (None, None) if seed is None else split_seed(seed)
@@ -103,7 +111,11 @@ class Loss(Part):
                     scores = matcher.score_prepared(image, caption, training=training)
                 else:
                     scores = self._default_scores(image, caption)
-                return self._sum(scores, image, caption, relations, step)
+                value = self._sum(scores, image, caption, relations, step)
+                if is_known_not_finite(value):
+                    check_norms(image, "images")
+                    check_norms(caption, "captions")
+                return value
             if isinstance(matcher, type) or not callable(matcher):
                 raise ArgumentError(
                     "matcher is one of keras_xmr.matchers, or a function of both embeddings, not "
@@ -156,7 +168,8 @@ class Loss(Part):
     ) -> Tensor:
         scores = as_scores(scores)
         shape = scores.shape[0], scores.shape[1]
-        relations = self._relations(image_ids, positives, relevance, shape)
+        eager = is_concrete(scores)
+        relations = self._relations(image_ids, positives, relevance, shape, eager)
         return self._sum(scores, image, caption, relations, step)
 
     def _check(self, image: Embedding, caption: Embedding, matcher: Any) -> None:
@@ -176,11 +189,11 @@ class Loss(Part):
             )
 
     def _relations(
-        self, image_ids: Any, positives: Any, relevance: Any, shape: tuple[Any, Any]
+        self, image_ids: Any, positives: Any, relevance: Any, shape: tuple[Any, Any], eager: bool
     ) -> Relations:
         if 0 in shape:
             raise ArgumentError("a loss needs at least one image and one caption")
-        relations = matches(image_ids, positives, *shape)
+        relations = matches(image_ids, positives, *shape, eager=eager)
         if self.contract.reads_relevance:
             shape = tuple(relations["positives"].shape)
             relations["relevance"] = relevance_matrix(type(self).__name__, relevance, shape)
@@ -331,8 +344,8 @@ class Loss(Part):
         return None
 
 
-def _shape(tensor: Any) -> tuple[int | None, ...] | None:
-    return None if tensor is None else tuple(tensor.shape)
+def _shape(value: Any) -> tuple[int | None, ...] | None:
+    return tuple(value.shape) if hasattr(value, "shape") else None
 
 
 def _as_tensor(value: Any) -> Tensor:

@@ -7,8 +7,9 @@ from typing import Any
 
 from keras import ops
 
+from keras_xmr.embeddings.kinds import Tensor
 from keras_xmr.layers import Temperature
-from keras_xmr.losses.directions import LOWEST, Direction, DirectionsLoss
+from keras_xmr.losses.directions import Direction, DirectionsLoss
 from keras_xmr.parts.option_types import PositiveFloat
 
 
@@ -24,14 +25,28 @@ class _CrossEntropy(DirectionsLoss):
         self.learnable = learnable
         self.divide = Temperature(temperature, learnable, name="temperature")
 
+    def compute(self, scores: Tensor, *others: Any, **more: Any) -> dict[str, Tensor]:
+        return super().compute(scores / self.divide.value(), *others, **more)
+
     @abstractmethod
-    def entropy(self, logits: Any, positives: Any) -> Any:
+    def entropy(self, direction: Direction) -> Any:
         """Makes the cross entropy of each candidate (column) of a query (row), if it is right."""
 
+    @abstractmethod
+    def entropy_of_pairs(self, direction: Direction) -> Any:
+        """Makes the cross entropy of each of the pairs that the direction lists, (P,)."""
+
     def direction_loss(self, direction: Direction, part: str, step: Any) -> Any:
-        positives = direction.positives
-        entropy = self.entropy(direction.scores / self.divide.value(), positives)
-        return 0.5 * ops.sum(direction.weights()[:, None] * ops.where(positives, entropy, 0.0))
+        if direction.is_diagonal:
+            # Every query has one positive, and every loss is the plain cross entropy.
+            log_p = ops.log_softmax(direction.original_scores, axis=int(not direction.is_reversed))
+            return -0.5 * ops.mean(ops.diagonal(log_p))
+        if "pairs" in direction.relations:
+            rows = direction.relations["pairs"][0]
+            weights = ops.take(direction.weights(), rows)
+            return 0.5 * ops.sum(weights * self.entropy_of_pairs(direction))
+        entropy = ops.where(direction.positives, self.entropy(direction), 0.0)
+        return 0.5 * ops.sum(direction.weights()[:, None] * entropy)
 
 
 class NTXent(_CrossEntropy):
@@ -54,12 +69,21 @@ class NTXent(_CrossEntropy):
     ) -> None:
         super().__init__(temperature, learnable, **kwargs)
 
-    def entropy(self, logits: Any, positives: Any) -> Any:
-        negatives = ops.where(positives, LOWEST, logits)
+    def _others(self, direction: Direction) -> tuple[Any, Any]:
+        """Returns the highest negative, and the log of the sum of all relative to it, (Q, 1)."""
+        negatives = direction.negative_scores()
         highest = ops.stop_gradient(ops.amax(negatives, axis=1, keepdims=True))
-        sums = ops.sum(ops.exp(negatives - highest), axis=1, keepdims=True)
+        return highest, ops.log(ops.sum(ops.exp(negatives - highest), axis=1, keepdims=True))
+
+    def entropy(self, direction: Direction) -> Any:
+        highest, logs = self._others(direction)
         # Large logits would lose the digits by which they differ in a sum with the logarithm.
-        return ops.softplus(ops.log(sums) + (highest - logits))
+        return ops.softplus(logs + (highest - direction.scores))
+
+    def entropy_of_pairs(self, direction: Direction) -> Any:
+        rows = direction.relations["pairs"][0]
+        highest, logs = (ops.take(one[:, 0], rows) for one in self._others(direction))
+        return ops.softplus(logs + (highest - direction.scores_of_pairs()))
 
 
 class SupervisedContrastive(_CrossEntropy):
@@ -82,5 +106,9 @@ class SupervisedContrastive(_CrossEntropy):
     ) -> None:
         super().__init__(temperature, learnable, **kwargs)
 
-    def entropy(self, logits: Any, positives: Any) -> Any:
-        return -ops.log_softmax(logits, axis=1)
+    def entropy(self, direction: Direction) -> Any:
+        return -ops.log_softmax(direction.scores, axis=1)
+
+    def entropy_of_pairs(self, direction: Direction) -> Any:
+        sums = ops.logsumexp(direction.scores, axis=1)
+        return ops.take(sums, direction.relations["pairs"][0]) - direction.scores_of_pairs()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import keras
@@ -47,12 +47,16 @@ class Direction:
         queries: The embedding of the Q queries.
         candidates: The embedding of the C candidates.
         relations: The relations of queries and candidates, (Q, C).
+        shared: What both directions have in common, once it is computed.
+        is_reversed: Whether captions are the queries.
     """
 
     scores: Tensor
     queries: Embedding
     candidates: Embedding
     relations: Relations
+    shared: dict[str, Tensor] = field(default_factory=dict)
+    is_reversed: bool = False
 
     @property
     def positives(self) -> Tensor:
@@ -62,6 +66,39 @@ class Direction:
     def number_of_pairs(self) -> Tensor:
         """Counts the matching pairs, at least 1, as float32."""
         return ops.maximum(ops.sum(ops.cast(self.positives, "float32")), 1.0)
+
+    @property
+    def is_diagonal(self) -> bool:
+        """Whether query i is known to match candidate i and no other."""
+        return "diagonal" in self.relations
+
+    @property
+    def original_scores(self) -> Tensor:
+        """Scores with images as rows, whichever side the queries are."""
+        return ops.swapaxes(self.scores, -1, -2) if self.is_reversed else self.scores
+
+    def negative_scores(self) -> Tensor:
+        """Returns the scores (Q, C), `LOWEST` for matches; of both directions at once."""
+        if "negatives" not in self.shared:
+            scores = self.original_scores
+            positives = self.positives
+            if self.is_reversed:
+                positives = ops.transpose(positives)
+            self.shared["negatives"] = ops.where(positives, LOWEST, scores)
+        negatives = self.shared["negatives"]
+        return ops.transpose(negatives) if self.is_reversed else negatives
+
+    def scores_of_pairs(self) -> Tensor:
+        """Returns the scores of the pairs that `pairs` lists (P,); of both directions at once."""
+        if "pairs" not in self.shared:
+            if self.is_diagonal:
+                own = ops.diagonal(self.scores)
+            else:
+                rows, columns, _ = self.pairs()
+                flat = ops.reshape(self.scores, (-1,))
+                own = ops.take(flat, rows * ops.shape(self.scores)[1] + columns)
+            self.shared["pairs"] = own
+        return self.shared["pairs"]
 
     def weights(self) -> Tensor:
         """Returns weights (Q,): a sum over positives becomes the mean over them, then queries.
@@ -93,6 +130,10 @@ class Direction:
 
         Memory grows with the number of positives, not with the square of the candidates.
         """
+        if self.is_diagonal:
+            exists = ops.ones_like(self.scores[:, 0])
+            own = self.scores_of_pairs()[:, None]
+            return PositivePairs(self.scores, self.positives, own, exists, exists / exists.shape[0])
         rows, columns, exists = self.pairs()
         scores, positives, weight = (
             ops.take(values, rows, axis=0)
@@ -103,11 +144,18 @@ class Direction:
 
     def reversed(self) -> Direction:
         """Returns the other direction: candidates are queries."""
-        relations = {name: ops.transpose(value) for name, value in self.relations.items()}
-        if "pairs" in relations:
-            relations["pairs"] = ops.flip(self.relations["pairs"], axis=0)
+        if self.is_diagonal:
+            relations = self.relations | {"positives": ops.transpose(self.positives)}
+        else:
+            relations = {name: ops.transpose(value) for name, value in self.relations.items()}
+            if "pairs" in relations:
+                relations["pairs"] = ops.flip(self.relations["pairs"], axis=0)
+        if "relevance" in self.relations:
+            relations["relevance"] = ops.transpose(self.relations["relevance"])
         scores = None if self.scores is None else ops.swapaxes(self.scores, -1, -2)
-        return Direction(scores, self.candidates, self.queries, relations)
+        return Direction(
+            scores, self.candidates, self.queries, relations, self.shared, not self.is_reversed
+        )
 
 
 def _all_pairs(rows: int, columns: int) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ from keras import ops
 from keras_xmr.embeddings import Embedding, distances
 from keras_xmr.embeddings.kinds import vectors
 from keras_xmr.losses.base import Loss, even_log_odds
-from keras_xmr.losses.directions import ItemsLoss, reduce
+from keras_xmr.losses.directions import Direction, ItemsLoss, reduce
 from keras_xmr.losses.relations import Relations
 from keras_xmr.parts.contracts import LossContract
 from keras_xmr.parts.option_types import PositiveFloat, Reduction, TwoOrMore
@@ -37,11 +37,17 @@ class SoftContrastive(Loss):
     def compute(
         self, scores: Any, image: Embedding, caption: Embedding, relations: Relations
     ) -> dict[str, Any]:
-        positives = relations["positives"]
-        positive = ops.where(positives, ops.softplus(-scores), 0.0)
-        negative = ops.where(positives, 0.0, ops.softplus(scores))
-        parts = {"positive": positive, "negative": negative}
-        return {part: 2.0 * reduce(values, self.reduction) for part, values in parts.items()}
+        direction = Direction(scores, image, caption, relations)
+        if "pairs" in relations:
+            positive = ops.softplus(-direction.scores_of_pairs())
+        else:
+            positive = ops.where(direction.positives, ops.softplus(-scores), 0.0)
+        parts = {"positive": positive, "negative": ops.softplus(direction.negative_scores())}
+        sums = {part: 2.0 * ops.sum(values) for part, values in parts.items()}
+        if self.reduction == "sum":
+            return sums
+        pairs = ops.cast(ops.size(scores), scores.dtype)
+        return {part: value / pairs for part, value in sums.items()}
 
     def trivial_value(self, scores: Any, relations: Relations) -> Any:
         odds = even_log_odds(scores, relations)

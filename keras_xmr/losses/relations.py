@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -10,20 +11,36 @@ from keras import ops
 from keras_xmr.embeddings.kinds import Tensor
 from keras_xmr.embeddings.validation import to_numpy
 from keras_xmr.judgements.relation import as_array, check_image_ids
-from keras_xmr.layers.backend import is_concrete
+from keras_xmr.layers.backend import in_inference_mode, is_concrete
+from keras_xmr.parts.keras_state import default_device
 from keras_xmr.utils.errors import ArgumentError
 
 Relations = dict[str, Tensor]
 """Relations of the pairs of a batch: `positives`, boolean (N, M), true where an image and a caption
 match; for losses that need it `relevance`, float32 (N, M), from 0; where pairs were judged,
 `targets`, float32 (N, M), how far an image and a caption match, from 0 to 1; and where each caption
-matches one image, perhaps `pairs`, int32 (2, M), the rows and columns of all matches."""
+matches one image, perhaps `pairs`, int32 (2, M), the rows and columns of all matches. Where caption
+i is known to match image i and no other, `diagonal` is true."""
 
 
-def matches(image_ids: Any, positives: Any, images: int | None, captions: int | None) -> Relations:
+def matches(
+    image_ids: Any,
+    positives: Any,
+    images: int | None,
+    captions: int | None,
+    *,
+    eager: bool = False,
+) -> Relations:
     """Makes `positives`, boolean (N, M), and `pairs`, where each caption has one image.
 
     Values are checked unless they are in a graph.
+
+    Args:
+        image_ids: The row of each caption's image, or None.
+        positives: Which pairs match, or None.
+        images: N.
+        captions: M.
+        eager: Whether this is no graph, so that the relations of equal batches can be kept.
 
     Raises:
         ArgumentError: If both or neither are given, or a shape or value is wrong.
@@ -36,21 +53,39 @@ def matches(image_ids: Any, positives: Any, images: int | None, captions: int | 
         return {"positives": _matrix(positives, "positives", (images, captions), "bool")}
     if images is None or captions is None:
         raise ArgumentError("the first axis of embeddings is of a known size; set it in the graph")
-    columns = ops.arange(captions, dtype="int32")
     if image_ids is None:
         check_image_ids(None, images, captions)
-        rows = columns
-    else:
-        if is_concrete(image_ids):
-            image_ids = check_image_ids(to_numpy(image_ids), images, captions)
-        rows = ops.convert_to_tensor(image_ids, "int32")
-        if tuple(rows.shape) != (captions,):
-            raise ArgumentError(
-                f"image_ids is the row of the image of each of the {captions} captions, not of "
-                f"shape {tuple(rows.shape)}"
-            )
+        return _diagonal(captions, eager)
+    if is_concrete(image_ids):
+        image_ids = check_image_ids(to_numpy(image_ids), images, captions)
+        if images == captions and (image_ids == np.arange(images)).all():
+            return _diagonal(captions, eager)
+    columns = ops.arange(captions, dtype="int32")
+    rows = ops.convert_to_tensor(image_ids, "int32")
+    if tuple(rows.shape) != (captions,):
+        raise ArgumentError(
+            f"image_ids is the row of the image of each of the {captions} captions, not of "
+            f"shape {tuple(rows.shape)}"
+        )
     found = ops.equal(ops.arange(images, dtype="int32")[:, None], rows[None, :])
     return {"positives": found, "pairs": ops.stack([rows, columns])}
+
+
+def _diagonal(count: int, eager: bool) -> Relations:
+    if eager and not in_inference_mode():
+        return dict(_kept_diagonal(count, default_device()))
+    return _new_diagonal(count)
+
+
+@lru_cache(maxsize=16)
+def _kept_diagonal(count: int, device: str) -> Relations:
+    return _new_diagonal(count)
+
+
+def _new_diagonal(count: int) -> Relations:
+    columns = ops.arange(count, dtype="int32")
+    positives = ops.equal(columns[:, None], columns)
+    return {"positives": positives, "pairs": ops.stack([columns, columns]), "diagonal": True}
 
 
 def relevance_matrix(loss: str, relevance: Any, shape: tuple[Any, ...]) -> Tensor:

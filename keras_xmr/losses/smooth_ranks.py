@@ -188,5 +188,7 @@ class SmoothAP(DirectionsLoss):
         above = ops.sigmoid((pairs.scores - pairs.positive_scores) / self.temperature)
         # The positive itself is among the candidates too, with a sigmoid of one half.
         rank = 0.5 + ops.sum(above, axis=1)
+        if direction.is_diagonal:
+            return 0.5 * ops.mean(1.0 - 1.0 / rank)
         rank_in_positives = 0.5 + ops.sum(ops.where(pairs.positives, above, 0.0), axis=1)
         return 0.5 * ops.sum(pairs.weight * (1.0 - rank_in_positives / rank))

@@ -87,10 +87,15 @@ class Triplet(DirectionsLoss):
 
     def _over_hardest(self, direction: Direction) -> Any:
         """Adds up the hinges of all those pairs and the hardest negative of the query."""
-        scores, positives = direction.scores, direction.positives
         # A query that all candidates match has no negative, and no hinge.
-        hinges = ops.relu(self.margin + (_hardest_negatives(scores, positives) - scores))
-        return ops.sum(ops.where(positives, hinges, 0.0))
+        hardest = ops.amax(direction.negative_scores(), axis=1, keepdims=True)
+        if direction.is_diagonal:
+            return ops.sum(ops.relu(self.margin + (hardest[:, 0] - direction.scores_of_pairs())))
+        if "pairs" in direction.relations:
+            hardest = ops.take(hardest[:, 0], direction.relations["pairs"][0])
+            return ops.sum(ops.relu(self.margin + (hardest - direction.scores_of_pairs())))
+        hinges = ops.relu(self.margin + (hardest - direction.scores))
+        return ops.sum(ops.where(direction.positives, hinges, 0.0))
 
 
 class VarianceAwareWeighting(DirectionsLoss):

@@ -5,6 +5,7 @@ A test detects changes in a new version; until it passes there, pyproject.toml e
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -29,12 +30,14 @@ def in_stateless() -> bool:
 
 
 def default_device() -> str:
-    """Returns the type of the device that Keras with PyTorch computes on, such as "cpu"."""
+    """Returns the device that Keras with PyTorch computes on, such as "cpu"; else nothing."""
+    if keras.backend.backend() != "torch":
+        return ""
     from keras.src.backend.torch.core import get_device
 
-    return str(get_device()).partition(":")[0]
+    return str(get_device())
 
 
-def is_symbolic(*values: Any) -> bool:
-    """Says whether a tensor, in any structure, is one of a functional model."""
-    return any(isinstance(one, keras.KerasTensor) for one in keras.tree.flatten(values))
+def is_symbolic(*embeddings: Mapping[str, Any]) -> bool:
+    """Says whether a tensor of some dicts of tensors is one of a functional model."""
+    return any(isinstance(one, keras.KerasTensor) for side in embeddings for one in side.values())
