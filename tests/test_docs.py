@@ -164,6 +164,11 @@ TESTED = {
     "measure.md": 2,  # and keras_xmr/experiments/reports/comparison/test_comparison.py
     "exchange.md": 1,  # test_integrations.py
     "coco.md": 1,  # test_integrations.py
+    "sentence_transformers.md": 1,  # test_integrations.py
+    "open_clip.md": 1,  # test_integrations.py
+    "lightning.md": 1,  # test_integrations.py
+    "keras.md": 1,  # test_integrations.py
+    "flax.md": 1,  # test_integrations.py
     "search.md": 1,  # keras_xmr/experiments/export/test_embedder.py
     "python.md": len(blocks("python", PYTHON)),
 }

@@ -13,19 +13,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import keras_xmr
+
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "integrations"
 
 
-def run(page: str, folder: Path, distributions: dict[str, str], before: str = "") -> str:
-    """Runs the Python of a page in a process of its own; returns its output.
-
-    Args:
-        page: The name of the page.
-        folder: The working directory, with the files that the page reads.
-        distributions: The packages that it needs, with the least version.
-        before: Python to run before.
-    """
+def require(distributions: dict[str, str]) -> None:
+    """Skips a test where a package is missing or older."""
     for name, least in distributions.items():
         try:
             known = metadata.version(name)
@@ -33,10 +28,30 @@ def run(page: str, folder: Path, distributions: dict[str, str], before: str = ""
             pytest.skip(f"{name} is not installed: pip install '.[integrations]'")
         if _numbers(known) < _numbers(least):
             pytest.skip(f"{name} {known} is installed, {least} is needed")
+
+
+def run(
+    page: str,
+    folder: Path,
+    distributions: dict[str, str],
+    before: str = "",
+    backend: str | None = None,
+) -> str:
+    """Runs the Python of a page in a process of its own; returns its output.
+
+    Args:
+        page: The name of the page.
+        folder: The working directory, with the files that the page reads.
+        distributions: The packages that it needs, with the least version.
+        before: Python to run before.
+        backend: The framework of Keras; by default the page or the package chooses.
+    """
+    require(distributions)
     blocks = re.findall(r"```python\n(.*?)```", (PAGES / page).read_text("utf-8"), re.S)
     script = folder / "page.py"
     script.write_text("\n".join([before, *blocks]), "utf-8")
     settings = {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    settings |= {"KERAS_BACKEND": backend} if backend else {}
     inherited = {k: v for k, v in os.environ.items() if k != "KERAS_BACKEND"}
     done = subprocess.run(
         [sys.executable, "-W", "ignore", script.name],
@@ -91,3 +106,75 @@ def test_coco(tmp_path, random):
     assert [line.split()[0] for line in lines] == ["i2t", "i2t", "t2i", "t2i", "RSUM"]
     assert 100 < float(lines[-1].split()[1]) < 600
     assert 0 < float(lines[1].split()[-1]) < 1
+
+
+TINY_CLIP = """
+import json, open_clip
+from pathlib import Path
+
+vision = {"image_size": 32, "patch_size": 16, "layers": 1, "width": 64, "head_width": 32}
+text = {"context_length": 77, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 1}
+Path("configs").mkdir()
+sizes = {"embed_dim": 32, "vision_cfg": vision, "text_cfg": text}
+Path("configs/tiny.json").write_text(json.dumps(sizes))
+open_clip.add_model_config("configs")
+create = open_clip.create_model_and_transforms
+open_clip.create_model_and_transforms = lambda name, weights: create("tiny")
+"""
+
+
+def numbers(line: str) -> list[float]:
+    return [float(word) for word in re.findall(r"\d+\.\d+", line)]
+
+
+@pytest.mark.slow
+def test_sentence_transformers(tmp_path):
+    packages = {"sentence-transformers": "6.0", "accelerate": "1.1", "datasets": "3.0"}
+    require(packages)
+    weights = tmp_path / "sentence-transformers" / "clip-ViT-B-32"
+    source = (ROOT / "tests" / "support" / "tiny_clip.py").read_text("utf-8")
+    (tmp_path / "write.py").write_text(f"{source}\n\nwrite(Path({str(weights)!r}))\n")
+    subprocess.run([sys.executable, "write.py"], cwd=tmp_path, check=True, capture_output=True)
+    before, after = numbers(run("sentence_transformers.md", tmp_path, packages).splitlines()[-1])
+    assert after > before + 0.2
+
+
+@pytest.mark.slow
+def test_open_clip(tmp_path):
+    packages = {"open_clip_torch": "3.0"}
+    first, last, found = numbers(run("open_clip.md", tmp_path, packages, TINY_CLIP))
+    assert last < first
+    assert found > 0.25  # Chance is a quarter.
+
+
+@pytest.mark.slow
+def test_lightning(tmp_path):
+    line = run("lightning.md", tmp_path, {"lightning": "2.5"}).splitlines()[-1]
+    assert numbers(line)[0] > 0.7
+    assert line.endswith("temperature")
+
+
+@pytest.mark.slow
+def test_flax(tmp_path):
+    last, found = numbers(run("flax.md", tmp_path, {"flax": "0.11", "optax": "0.2"}))
+    assert last < 0.4
+    assert found > 0.4  # Chance is 0.02.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["tensorflow", "torch", "jax"])
+def test_keras(backend, tmp_path):
+    distribution = {"tensorflow": "2.20"} if backend == "tensorflow" else {backend: "0.1"}
+    output = run("keras.md", tmp_path, distribution, backend=backend)
+    assert output.startswith(f"{backend}: ")
+    first, last, found = numbers(output)
+    assert last < first / 2
+    assert found > 0.5
+
+
+def test_the_table_of_names_has_names_that_are_there():
+    table = (PAGES / "index.md").read_text("utf-8").partition("## Names")[2]
+    named = re.findall(r"`(losses|matchers|metrics|judgements)\.(\w+)", table)
+    assert len(named) > 20
+    for module, name in named:
+        assert hasattr(getattr(keras_xmr, module), name), name

@@ -15,6 +15,9 @@ from keras_xmr.losses.smooth_ranks import DAA, SmoothAP
 from keras_xmr.losses.triplet import Triplet, VarianceAwareWeighting
 from keras_xmr.parts.contracts import LossContract
 
+InfoNCE = NTXent
+"""The name that most papers use."""
+
 __all__ = [
     "DAA",
     "MMD",
@@ -24,6 +27,7 @@ __all__ = [
     "DynamicOrthogonality",
     "Functional",
     "HypergraphContrastive",
+    "InfoNCE",
     "KLDivergence",
     "Loss",
     "LossContract",
