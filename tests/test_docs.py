@@ -165,6 +165,7 @@ TESTED = {
     "exchange.md": 1,  # test_integrations.py
     "coco.md": 1,  # test_integrations.py
     "sentence_transformers.md": 1,  # test_integrations.py
+    "training_loop.md": 1,  # test_integrations.py
     "open_clip.md": 1,  # test_integrations.py
     "lightning.md": 1,  # test_integrations.py
     "keras.md": 1,  # test_integrations.py
