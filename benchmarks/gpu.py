@@ -346,10 +346,10 @@ def allocated(work: Callable[[], Any], device: str) -> float:
     """Returns the most bytes that PyTorch holds during a pass, which also warms it up."""
     if device != "cpu":
         torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memoryallocated()
+        before = torch.cuda.memory_allocated()
         work()
         torch.cuda.synchronize()
-        return torch.cuda.max_memoryallocated() - before
+        return torch.cuda.max_memory_allocated() - before
     cpu = [torch.profiler.ProfilerActivity.CPU]
     with torch.profiler.profile(activities=cpu, profile_memory=True) as profile:
         work()

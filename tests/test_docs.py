@@ -10,6 +10,7 @@ from pathlib import Path
 import datasets
 import numpy as np
 import pytest
+import signatures
 import tensorflow as tf
 from imported_names import missing_names
 from tiny_runs import copy_of
@@ -197,6 +198,12 @@ def test_the_reference_has_every_public_module():
         public = getattr(keras_xmr, name)
         module = getattr(public, "__module__", None) or public.__name__
         assert module.startswith(documented), name
+
+
+@pytest.mark.slow
+def test_the_table_of_signatures_is_that_of_the_code():
+    """If it is not, `python tests/support/signatures.py` writes it."""
+    assert signatures.PAGE.read_text("utf-8") == signatures.text()
 
 
 def test_the_readme_prints_what_its_snippet_prints(capsys):

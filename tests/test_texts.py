@@ -72,9 +72,11 @@ def test_words_are_those_of_the_field(path):
 def test_the_texts_are_not_long():
     """Tables count, too: long ones are CSV files in docs/tables.
 
-    Pages of `integrations` are recipes, each of at most 60 lines: tests/test_integrations.py.
+    Pages of `integrations` are recipes, each of at most 60 lines: tests/test_integrations.py. The
+    table of signatures is generated.
     """
-    pages = [path for path in DOCS if path.parent.name != "integrations"]
+    generated = ROOT / "docs" / "reference" / "signatures.md"
+    pages = [p for p in DOCS if p.parent.name != "integrations" and p != generated]
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 90
     assert sum(len(path.read_text("utf-8").splitlines()) for path in pages) <= 3000
 

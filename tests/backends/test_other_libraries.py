@@ -65,3 +65,48 @@ def test_no_loss_holds_numbers_of_all_pairs_and_dimensions(gpu):
         value = case.ours(inputs)
         held = gpu.allocated(lambda v=value, i=inputs, c=case: gpu.gradients(v, i, c), "cpu")
         assert held < 4 * batch * batch * dimension, name
+
+
+@pytest.mark.slow
+def test_it_runs_to_its_end_as_on_a_gpu(gpu, monkeypatch, capsys):
+    """With functions of CUDA that count, and tensors of the processor in place of a GPU's."""
+    calls = []
+    made_up, measured, rows = gpu.made_up, gpu.measured, gpu.rows
+
+    def on_processor(batch, dimension, device="cpu", **more):
+        return made_up(batch, dimension, **more)
+
+    def as_on_a_gpu(works, device, repeats):
+        return measured(works, "cuda", repeats)
+
+    def counted(name, value=None):
+        # A name that PyTorch does not have is an error.
+        monkeypatch.setattr(gpu.torch.cuda, name, lambda: calls.append(name) or value)
+
+    counted("synchronize")
+    counted("reset_peak_memory_stats")
+    counted("memory_allocated", 1000)
+    counted("max_memory_allocated", 3000)
+    counted("get_device_name", "Replaced")
+    commands = []
+
+    def run(command, **options):
+        commands.append(options["env"]["KERAS_BACKEND"])
+        return gpu.SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(gpu, "made_up", on_processor)
+    monkeypatch.setattr(gpu, "measured", as_on_a_gpu)
+    monkeypatch.setattr(gpu, "_placed", lambda device: gpu.nullcontext())
+    monkeypatch.setattr(gpu, "rows", lambda device: rows(True, device=device))
+    monkeypatch.setattr(gpu.subprocess, "run", run)
+    monkeypatch.setattr(gpu.sys, "argv", ["gpu.py", "--device=cuda", "--released="])
+    monkeypatch.setenv("RELEASED", "")
+    gpu.main()
+    printed = capsys.readouterr().out
+    assert printed.startswith("Replaced, PyTorch ")
+    assert commands == ["torch", "jax"]
+    for name in gpu.CASES:
+        assert f"{name}, bfloat16: " in printed
+        assert f"{name}, size B 16" in printed
+    assert calls.count("max_memory_allocated") >= len(gpu.CASES)
+    assert calls.count("synchronize") >= 2 * len(gpu.CASES)
