@@ -13,12 +13,11 @@ MODULES = (
     *("losses", "matchers", "heads", "heads.pooling", "metrics", "judgements"),
     *("relevance", "reranking", "optimizers", "embeddings", "encoders"),
 )
-HEADER = """\
-# Signatures
-
-Every public name, with its options and their defaults. `python tests/support/signatures.py` writes this page; the other pages of the
-reference have the arguments, results and errors.
-"""
+HEADER = (
+    "# Signatures\n\nEvery public name, with its options and their defaults. `python "
+    "tests/support/signatures.py` writes this page; the other\npages of the reference have the "
+    "arguments, results and errors.\n"
+)
 
 
 def text() -> str:
