@@ -228,7 +228,13 @@ def test_the_server_waits_for_an_index_that_is_being_made(tmp_path, monkeypatch,
         time.sleep(0.1)
         assert thread.is_alive()
         assert not served
-        shutil.copytree(index, path, dirs_exist_ok=True)
+        # The manifest comes last, as when an index is built.
+        whole = tmp_path / "whole"
+        shutil.copytree(index, whole)
+        path.mkdir(exist_ok=True)
+        for entry in sorted(whole.iterdir(), key=lambda entry: entry.name == "manifest.json"):
+            entry.rename(path / entry.name)
+        whole.rmdir()
         thread.join(20)
         assert len(served) == 1
         served.clear()
