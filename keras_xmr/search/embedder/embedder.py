@@ -19,7 +19,7 @@ from keras_xmr.search.embedder.sessions import EmbedderError, Graph, verified
 from keras_xmr.search.embedder.tokenizers import TextTokenizer, make_tokenizer
 from keras_xmr.search.manifests import MANIFEST, read_manifest, write_manifest
 from keras_xmr.utils.files import temporary_path
-from keras_xmr.utils.vectors import Arrays, select
+from keras_xmr.utils.vectors import Arrays, chunks, concatenate, select
 
 VERSION = 1
 
@@ -248,15 +248,22 @@ class Embedder:
 
     def embed_pixels(self, pixels: np.ndarray) -> dict[str, np.ndarray]:
         """Returns the embeddings of pixels uint8 (N, size, size, 3)."""
+        wanted = [name for name in self._image_tower.outputs if name != FEATURES]
+        return self._run_images(pixels, wanted)
+
+    def _run_images(self, pixels: np.ndarray, wanted: Sequence[str]) -> dict[str, np.ndarray]:
+        """Runs the image tower on one photo after another.
+
+        The activations of one stay in the cache: EfficientNet-Lite0 takes half of the processor
+        time that it takes for 16 photos at once.
+        """
         with self._lock:
-            tower = self._image_tower
-            wanted = [name for name in tower.outputs if name != FEATURES]
-            return tower({"images": pixels}, wanted)
+            tower, photos = self._image_tower, chunks(pixels, 1)
+            return concatenate([tower({"images": photo}, wanted) for photo in photos])
 
     def encode_pixels(self, pixels: np.ndarray) -> np.ndarray:
         """Returns the features float32 (N, L, F) of pixels, which `embed_features` takes."""
-        with self._lock:
-            return self._image_tower({"images": pixels}, [FEATURES])[FEATURES]
+        return self._run_images(pixels, [FEATURES])[FEATURES]
 
     def embed_features(self, features: np.ndarray) -> dict[str, np.ndarray]:
         """Returns embeddings of images from features float32 (N, L, F) of the image encoder."""
