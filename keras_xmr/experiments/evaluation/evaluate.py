@@ -160,7 +160,7 @@ def evaluate_matrices(
     known = ground_truth(records, part, config.data.judgements, extra)
     known.measures = build_metrics(options.metrics)
     if options.labels is not None and part.split == "test":
-        known.labels = _labels_of_files(options.labels, known)
+        known.labels = labels_of_files(options.labels, known)
     if known.has_label_vectors and not options.plausible_match:
         known.labels = ()
     if options.semantic_precision:
@@ -177,7 +177,7 @@ def evaluate_matrices(
     return evaluation
 
 
-def _labels_of_files(files: LabelFiles, known: GroundTruth) -> Sequence[tuple[int, ...]]:
+def labels_of_files(files: LabelFiles, known: GroundTruth) -> Sequence[tuple[int, ...]]:
     """Returns the labels of the images of a split; the known ones where optional files are
     missing.
     """

@@ -18,7 +18,7 @@ from keras_xmr import matchers
 from keras_xmr.experiments.config.schema import LabelFiles
 from keras_xmr.experiments.evaluation.curves import set_correlation, set_similarity
 from keras_xmr.experiments.evaluation.embed import embed_split
-from keras_xmr.experiments.evaluation.evaluate import _labels_of_files, evaluate_split
+from keras_xmr.experiments.evaluation.evaluate import evaluate_split, labels_of_files
 from keras_xmr.experiments.evaluation.external_scores import ExternalScores
 from keras_xmr.experiments.evaluation.external_scores import run as run_external_scores
 from keras_xmr.experiments.evaluation.scoring import MatcherScores
@@ -335,13 +335,13 @@ def test_labels_that_are_optional_leave_pmrp_out_with_a_sentence(tmp_path, caplo
     judgements = Judgements.from_pairs(np.array([0, 1]), 2)
     known = GroundTruth(["1", "2"], ["a", "b"], np.array([0, 1]), judgements)
     optional = LabelFiles(instances=missing, optional=True)
-    assert _labels_of_files(optional, known) == ()
+    assert labels_of_files(optional, known) == ()
     assert f"PMRP is not measured, as it needs the labels of the images: {missing}" in caplog.text
     with pytest.raises(UserError, match=r"instances\.json"):
-        _labels_of_files(LabelFiles(instances=missing), known)
+        labels_of_files(LabelFiles(instances=missing), known)
     content = {
         "categories": [{"id": 4}, {"id": 9}],
         "annotations": [{"image_id": 1, "category_id": 9}, {"image_id": 2, "category_id": 4}],
     }
     missing.write_text(json.dumps(content), "utf-8")
-    assert _labels_of_files(optional, known) == [(1,), (0,)]
+    assert labels_of_files(optional, known) == [(1,), (0,)]

@@ -1,0 +1,169 @@
+"""Figures with a curve per run, or a point per run."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from keras_xmr.experiments.evaluation.curves import (
+    ZETAS,
+    plausible_match_by_zeta,
+    precision_by_top,
+)
+from keras_xmr.experiments.evaluation.evaluate import ground_truth, labels_of_files
+from keras_xmr.experiments.reports.figures.base import FigureOptions, Run
+from keras_xmr.experiments.reports.pictures import DIRECTIONS, SIZE
+from keras_xmr.experiments.reports.result_tables import own_results
+from keras_xmr.metrics.results import ANNOTATED
+from keras_xmr.utils.errors import UserError
+
+PLACES = {"name", "output", "records", "fidelity", "paper", "seed"}
+"""Keys of a config that say where a run is, and not what it is."""
+
+_SWEPT = ("i2t_recall_1", "i2t_recall_5", "i2t_r_precision", "t2i_recall_1", "t2i_recall_5")
+
+
+def _sides(label: str) -> tuple[plt.Figure, dict[str, plt.Axes]]:
+    """A panel per direction."""
+    drawing, axes = plt.subplots(1, 2, figsize=(2 * SIZE[0], SIZE[1]))
+    for axis, title in zip(axes, DIRECTIONS.values(), strict=True):
+        axis.set(title=title, xlabel=label)
+        axis.grid(alpha=0.3)
+    return drawing, dict(zip(DIRECTIONS, axes, strict=True))
+
+
+def draw_sweep(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
+    """Draws recalls against the one option in which runs differ.
+
+    Wei et al. 2023, Fig. 8 and 9; Wang et al. 2023, Fig. 4 to 6.
+    """
+    configs = [dict(flat(run.config.model_dump(mode="json"))) for run in runs]
+    name = differing_option(configs)
+    order = sorted(range(len(runs)), key=lambda number: configs[number][name])
+    drawing, axes = _sides(name)
+    summaries = [summary_of(run, options) for run in runs]
+    for side, axis in axes.items():
+        for metric in _SWEPT:
+            if metric.startswith(side) and all(metric in summary for summary in summaries):
+                values = [100 * summaries[number][metric] for number in order]
+                axis.plot(
+                    [configs[number][name] for number in order], values, "o-", label=metric[4:]
+                )
+        axis.set_ylabel("%")
+        axis.legend(fontsize=8)
+    return drawing
+
+
+def draw_asp_of_first(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
+    """Draws ASP of the first N by relevance, and of all candidates (Li et al. 2022, Fig. 3)."""
+    drawing, axes = _sides("N: the most relevant candidates")
+    for run in runs:
+        summary = summary_of(run, options)
+        part = run.records.split(options.split)
+        for side, candidates in (("i2t", part.num_captions), ("t2i", len(part))):
+            curve = precision_by_top(summary)[side]
+            if f"{side}_asp" not in summary:
+                raise UserError(
+                    f"{run.config.name} has no ASP; evaluate it with "
+                    "--set evaluation.semantic_precision=true"
+                )
+            curve = [*curve, (candidates, summary[f"{side}_asp"])]
+            axes[side].plot(
+                [n for n, _ in curve], [100 * v for _, v in curve], "o-", label=run.config.name
+            )
+    for axis in axes.values():
+        axis.set_xscale("log")
+        axis.set_ylabel("ASP (%)")
+        axis.legend(fontsize=8)
+    return drawing
+
+
+def draw_asp_by_epoch(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
+    """Draws ASP on the validation split by epoch, a curve per run (Li et al. 2022, Fig. 4)."""
+    drawing, axes = _sides("epoch")
+    for run in runs:
+        if not run.folder.training_log.exists():
+            raise UserError(f"{run.folder.training_log} does not exist; train the run")
+        with run.folder.training_log.open(encoding="utf-8", newline="") as file:
+            lines = list(csv.DictReader(file))
+        for side, axis in axes.items():
+            known = [line for line in lines if line.get(f"val_{side}_asp")]
+            if not known:
+                raise UserError(
+                    f"{run.config.name} has no ASP by epoch; train it with "
+                    "--set train.validate_semantic_precision=true"
+                )
+            values = [100 * float(line[f"val_{side}_asp"]) for line in known]
+            axis.plot([int(line["epoch"]) for line in known], values, "o-", label=run.config.name)
+    for axis in axes.values():
+        axis.set_ylabel("ASP (%)")
+        axis.legend(fontsize=8)
+    return drawing
+
+
+def draw_pmrp_by_zeta(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
+    """Draws R-Precision by the labels that may differ, a curve per run (Wang et al., Fig. 7)."""
+    drawing, axes = _sides("zeta: labels that may differ")
+    for run in runs:
+        part = run.records.split(options.split)
+        truth = ground_truth(run.records, part, run.config.data.judgements)
+        if (files := run.config.evaluation.labels) is not None:
+            truth.labels = labels_of_files(files, truth)
+        if not truth.has_label_vectors:
+            raise UserError(
+                f"{run.config.name} has images without sets of labels; set evaluation.labels"
+            )
+        curves = plausible_match_by_zeta(run.score(options.split), truth)
+        for side, axis in axes.items():
+            axis.plot(ZETAS, 100 * curves[side], "o-", label=run.config.name)
+    for axis in axes.values():
+        axis.set_ylabel("R-Precision (%)")
+        axis.legend(fontsize=8)
+    return drawing
+
+
+def summary_of(run: Run, options: FigureOptions) -> dict[str, float]:
+    """Returns the metrics of the matcher that a run was trained with, by name."""
+    results = own_results(run.results.select(split=options.split))
+    return results.select(judgements=ANNOTATED).summary()
+
+
+def differing_option(configs: Sequence[Mapping[str, Any]]) -> str:
+    """Finds the one option that differs between configs, by its whole name.
+
+    Raises:
+        UserError: If none differs, several do, or its values are not numbers.
+    """
+    names = {name for config in configs for name in config}
+    found = sorted(
+        name
+        for name in names
+        if not PLACES & set(name.split("."))
+        and len({json.dumps(config.get(name)) for config in configs}) > 1
+    )
+    # Weights that add up to 1, as those of Wei et al., Eq. 12, are one option.
+    opposite = len(found) == 2 and all(
+        np.isclose(sum(float(config.get(name) or 0) for name in found), 1) for config in configs
+    )
+    if len(found) != 1 and not opposite:
+        raise UserError(
+            f"the runs differ in {', '.join(found) or 'no option'}; give runs of a grid"
+        )
+    if not all(isinstance(config.get(found[0]), int | float) for config in configs):
+        raise UserError(f"{found[0]} has no number in some of the runs")
+    return found[0]
+
+
+def flat(values: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields the options of a config with whole names, such as `objective.0.weight`."""
+    if isinstance(values, dict | list) and values:
+        items = values.items() if isinstance(values, dict) else enumerate(values)
+        for key, value in items:
+            yield from flat(value, f"{name}.{key}" if name else str(key))
+    else:
+        yield name, values

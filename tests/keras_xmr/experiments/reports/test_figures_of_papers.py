@@ -1,0 +1,126 @@
+"""Figures of the papers, drawn from runs."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import oracles
+import pytest
+
+from keras_xmr.experiments.config.fidelity_table import rows
+from keras_xmr.experiments.reports.figures import FIGURES, FigureOptions, curves, draw_figure, sets
+from keras_xmr.experiments.reports.figures.curves import differing_option, draw_sweep, flat
+from keras_xmr.experiments.reports.figures.sets import recall_by_scales, sub_embedding_correlation
+from keras_xmr.reranking import FastReranking
+from keras_xmr.utils.errors import UserError
+
+ROOT = Path(__file__).parents[4]
+
+
+def swept(monkeypatch, **by_beta):
+    """Runs that differ in beta, with R@1 of images."""
+    runs = []
+    for name, (beta, recall) in by_beta.items():
+        content = {"name": name, "objective": [{"beta": beta, "margin": 0.2}]}
+        config = SimpleNamespace(name=name, model_dump=lambda mode, content=content: content)
+        runs.append(SimpleNamespace(config=config, recall=recall))
+    summary = lambda run, options: {"i2t_recall_1": run.recall, "t2i_recall_1": run.recall / 2}  # noqa: E731
+    monkeypatch.setattr(curves, "summary_of", summary)
+    return runs
+
+
+def test_a_sweep_is_drawn_along_the_option_that_differs(monkeypatch):
+    runs = swept(monkeypatch, c=(3, 0.3), a=(1, 0.1), b=(2, 0.2))
+    left, right = draw_sweep(runs, FigureOptions()).axes
+    assert left.get_xlabel() == right.get_xlabel() == "objective.0.beta"
+    for axis, factor in ((left, 10), (right, 5)):
+        (line,) = axis.lines
+        assert list(line.get_xdata()) == [1, 2, 3]
+        np.testing.assert_allclose(line.get_ydata(), [factor, 2 * factor, 3 * factor])
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"beta": 1.0, "margin": 0.2}, "differ in no option"),
+        ({"beta": 9.0, "margin": 0.7}, "differ in objective.0.beta, objective.0.margin"),
+        ({"beta": "large", "margin": 0.2}, "has no number"),
+    ],
+)
+def test_runs_that_are_no_sweep_are_refused(other, message):
+    configs = [dict(flat({"objective": [o]})) for o in ({"beta": 1.0, "margin": 0.2}, other)]
+    with pytest.raises(UserError, match=message):
+        differing_option(configs)
+
+
+def test_weights_that_add_up_to_1_are_one_option():
+    configs = [{"a.weight": eta, "b.weight": 1 - eta} for eta in (0.4, 0.6)]
+    assert differing_option(configs) == "a.weight"
+
+
+def test_correlation_is_that_of_numpy_and_missing_where_a_member_is_masked(random):
+    vectors = random.normal(size=(4, 30))
+    np.testing.assert_allclose(sub_embedding_correlation(vectors), np.corrcoef(vectors))
+    vectors[2] = 0
+    found = sub_embedding_correlation(vectors)
+    assert np.isnan(found[2]).all()
+    assert np.isfinite(found[np.ix_([0, 1, 3], [0, 1, 3])]).all()
+
+
+@pytest.mark.parametrize("side", ["i2t", "t2i"])
+def test_recalls_of_all_scales_are_those_of_the_re_ranker(random, side):
+    owner = np.repeat(np.arange(12), 3)
+    scores = random.normal(size=(12, 36)) / 4 + np.eye(12)[:, owner] / 4
+    scales = (1.0, 10.0, 40.0)
+    found = recall_by_scales(scores, owner, side, scales)
+    for row, sums in enumerate(scales):
+        for column, own in enumerate(scales):
+            pair = {"gamma1": sums, "gamma2": own, "lambda1": sums, "lambda2": own}
+            i2t, t2i = FastReranking(**pair)(scores)
+            right = owner[None, :] == np.arange(12)[:, None]
+            matrix, wanted = (i2t, right) if side == "i2t" else (t2i.T, right.T)
+            values = [
+                oracles.query_metrics(matrix[q], wanted[q])["recall_1"] for q in range(len(matrix))
+            ]
+            assert found[row, column] == pytest.approx(np.mean(values))
+
+
+def test_the_axes_of_scales_are_those_of_the_paper():
+    assert sets.SCALES[:3] == (1, 5, 10)
+    assert {45, 50, 450, 500, 1500} <= set(sets.SCALES)
+    assert len(sets.SCALES) == 30
+
+
+def test_figures_that_cannot_be_drawn_are_refused(tmp_path):
+    for name, runs, message in (
+        ("wei2023:99", [1], "unknown figure 'wei2023:99'"),
+        ("wei2023:6", [], "give --run="),
+        ("wei2023:7", [1, 2], "is of one run, and 2 were given"),
+    ):
+        with pytest.raises(UserError, match=message):
+            draw_figure(name, runs, FigureOptions(), tmp_path / "x.png")
+
+
+def test_table_of_figures_has_every_figure_of_the_command():
+    path = ROOT / "docs" / "tables" / "figures.csv"
+    with path.open(encoding="utf-8", newline="") as file:
+        lines = list(csv.DictReader(file))
+    drawn = {line["command"].split()[2] for line in lines if " figure " in line["command"]}
+    assert drawn == set(FIGURES)
+    assert all(line["command"] or line["words"] for line in lines)
+    assert rows()
+
+
+@pytest.mark.slow
+def test_pictures_of_a_trained_run(trained, tmp_path):
+    """Two of a tiny PCME, whose numbers mean nothing: the mixture, and the grid of scales."""
+    options = FigureOptions(grid=(1.0, 20.0))
+    for name in ("chun2021:8", "wei2023:7"):
+        assert draw_figure(name, [trained], options, tmp_path / "x.png").stat().st_size > 5_000
+    with pytest.raises(UserError, match="no sub-embeddings"):
+        draw_figure("wei2023:6", [trained], options, tmp_path / "x.png")
+    with pytest.raises(UserError, match="two dimensions"):
+        draw_figure("chun2021:5", [trained], options, tmp_path / "x.png")
