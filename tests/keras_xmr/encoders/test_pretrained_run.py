@@ -166,13 +166,13 @@ def test_a_run_that_prepared_its_records_goes_on_with_its_tokenizer(tmp_path, mo
     )
     names = []
 
-    def train(config, folder, records, tokenizer, distribution, more_callbacks):
+    def train(config, folder, records, tokenizer, *_):
         names.append(tokenizer.tokenizer.name)
         folder.begin(config, tokenizer.files())
         folder.checkpoints.mkdir(exist_ok=True)
         (folder.checkpoints / "checkpoint").touch()
 
-    monkeypatch.setattr("keras_xmr.commands._steps.train", train)
+    monkeypatch.setattr("keras_xmr.experiments.experiment.train", train)
     first = Experiment(config)
     first.prepare()
     first.train()
