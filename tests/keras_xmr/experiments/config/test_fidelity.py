@@ -37,7 +37,7 @@ def test_changed_keys_are_named(name, settings, label, says):
         ("coco_dvse_regions", ["cosines for", "temperature of 0.05"], ["a tenth of the rate"]),
         ("scenes_msrm", ["a residual", "Eq. 8 and 11", "unit sphere"], ["sigma", "KL"]),
         ("cub_msrm_literal", ["Eq. 8 and 11", "unit sphere", "separate W"], ["residual"]),
-        ("cub_msrm_printed", ["unit sphere"], ["residual", "Eq. 8 and 11"]),
+        ("cub_msrm_literal_printed", ["unit sphere"], ["residual", "Eq. 8 and 11"]),
         ("coco_dvse_regions_k1", ["w/o SE"], ["Eq. 4 and 11", "inner products", "a tenth of"]),
         ("coco_dvse_regions_k10", ["inner products"], ["w/o SE"]),
         ("coco_vsrn_aoq", ["mined again", "caption decoder"], ["all negatives"]),

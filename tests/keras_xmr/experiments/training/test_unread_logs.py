@@ -51,6 +51,7 @@ def test_a_training_of_fewer_steps_than_between_two_entries_has_its_loss(
             watched=["loss"],
             optimizer=keras.optimizers.SGD(0.1),
             matcher=None,
+            recalls=[],
         )
     )
     board.on_train_begin()
