@@ -29,7 +29,7 @@ _SWEPT = ("i2t_recall_1", "i2t_recall_5", "i2t_r_precision", "t2i_recall_1", "t2
 
 
 def _sides(label: str) -> tuple[plt.Figure, dict[str, plt.Axes]]:
-    """A panel per direction."""
+    """Makes a panel per direction."""
     drawing, axes = plt.subplots(1, 2, figsize=(2 * SIZE[0], SIZE[1]))
     for axis, title in zip(axes, DIRECTIONS.values(), strict=True):
         axis.set(title=title, xlabel=label)
@@ -146,7 +146,7 @@ def differing_option(configs: Sequence[Mapping[str, Any]]) -> str:
         if not PLACES & set(name.split("."))
         and len({json.dumps(config.get(name)) for config in configs}) > 1
     )
-    # Weights that add up to 1, as those of Wei et al., Eq. 12, are one option.
+    # Weights that add up to 1, as in Wei et al., Eq. 12, are one option.
     opposite = len(found) == 2 and all(
         np.isclose(sum(float(config.get(name) or 0) for name in found), 1) for config in configs
     )

@@ -106,7 +106,7 @@ def _in_the_plane(embedding: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     if "log_variance" not in embedding or embedding["mean"].shape[1] != 2:
         raise UserError(
-            "this figure is of Gaussian embeddings of two dimensions, such as those of "
+            "this figure is of Gaussian embeddings of two dimensions, such as "
             "ablations/cub_pcme_2d or ablations/scenes_pcme_2d"
         )
     return embedding
