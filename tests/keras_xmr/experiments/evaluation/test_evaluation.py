@@ -169,7 +169,7 @@ def test_report_has_figures_plots_and_pictures(run, done):
     # A sentence for everyone comes first, then photos. Tables and all metrics are folded, and so
     # is uncertainty that is not informative.
     begins = [
-        "Run scenes_pcme (changed), test split: ",
+        "Run scenes_pcme (adapted), test split: ",
         "Given a caption, the model puts a labelled photo first in",
         "Captions and the images retrieved",
         "Given a photo, the model puts a labelled caption first in",
