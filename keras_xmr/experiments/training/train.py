@@ -351,7 +351,11 @@ class _Trainer:
         self._write(self.folder.best_weights)
         self._summarize([self.folder.best_weights.name], is_complete=False)
         if self.on_closed_form is not None:
+            # Like a finished model, it reads photos and words, not stored features alone.
+            towers = self.model.feature_tower, self.model.caption_feature_tower
+            self.model.feature_tower = self.model.caption_feature_tower = None
             self.on_closed_form(self.model)
+            self.model.feature_tower, self.model.caption_feature_tower = towers
 
     def begin_without_phases(self) -> None:
         """Starts, and ends, a training without phases."""
