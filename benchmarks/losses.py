@@ -348,11 +348,11 @@ def variance_aware_weighting(inputs: Inputs) -> Tensor:
     others = 1.0 - tf.eye(batch)
     for number in range(points.shape[1]):
         scores = tf.matmul(points[:, number], caption, transpose_b=True)
+        p = tf.nn.softmax(scores / 0.05, 1)[:, None, :] * others
+        mean = tf.reduce_sum(p, 2, keepdims=True) / (batch - 1)
+        spread = tf.reduce_sum(others * (p - mean) ** 2, 2) / (batch - 2)
+        sigma = 1 + tf.linalg.diag_part(tf.sqrt(spread + 1e-12))  # Over captions, for both.
         for s in (scores, tf.transpose(scores)):
-            p = tf.nn.softmax(s / 0.05, 1)[:, None, :] * others
-            mean = tf.reduce_sum(p, 2, keepdims=True) / (batch - 1)
-            spread = tf.reduce_sum(others * (p - mean) ** 2, 2) / (batch - 2)
-            sigma = 1 + tf.linalg.diag_part(tf.sqrt(spread + 1e-12))
             negative = tf.reduce_max(tf.where(tf.eye(batch) > 0, -1e30, s), 1)
             hinge = tf.nn.relu(0.2 + negative - tf.linalg.diag_part(s))
             total += tf.reduce_mean(hinge / sigma**2 + tf.math.log(sigma))
