@@ -61,7 +61,24 @@ def as_embedding(given: Any, name: str) -> Embedding:
     sizes = {key: tensor.shape[0] for key, tensor in embedding.items()}
     if len({size for size in sizes.values() if size is not None}) > 1:
         raise ArgumentError(f"{name}: the parts of an embedding are of as many items, not {sizes}")
+    if "tokens" in embedding:
+        _check_mask(embedding, name)
     return embedding
+
+
+def _check_mask(embedding: Mapping[str, Any], name: str) -> None:
+    """Checks that tokens have a mask of their length."""
+    if "mask" not in embedding:
+        raise ArgumentError(
+            f"{name}: tokens need a mask (N, L), which is 1 or True where there is a token; "
+            f"{shapes('tokens')}"
+        )
+    lengths = {key: embedding[key].shape[1] for key in ("tokens", "mask")}
+    if None not in lengths.values() and len(set(lengths.values())) > 1:
+        raise ArgumentError(
+            f"{name}: a mask has a number per token, and {lengths['tokens']} tokens have a mask of "
+            f"{lengths['mask']}"
+        )
 
 
 def as_scores(given: Any) -> Any:
@@ -162,6 +179,8 @@ def _floats(value: Any, key: str, name: str) -> Any:
     is_tensor = keras.ops.is_tensor(value)
     known = value if is_tensor else _as_array(value)
     dtype = "" if known is None else keras.backend.standardize_dtype(known.dtype)
+    if key == "mask" and dtype.startswith(("bool", "int", "uint")):
+        return keras.ops.cast(keras.ops.convert_to_tensor(known), "float32")
     if known is None or "float" not in dtype:
         raise ArgumentError(
             f"{name}: embeddings are float tensors, not {_describe_dtype(value)}. A text tower "

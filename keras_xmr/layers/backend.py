@@ -138,7 +138,10 @@ def is_known_not_finite(value: Tensor) -> bool:
     """Says whether a scalar in the memory of the processor is NaN or infinite."""
     if str(getattr(value, "device", "cpu")).startswith(("cuda", "mps", "xpu")):
         return False  # Reading it would make the processor wait.
-    return is_concrete(value) and not np.isfinite(float(value))
+    if not is_concrete(value):
+        return False
+    detached = value.detach() if hasattr(value, "detach") else value  # PyTorch warns otherwise.
+    return not np.isfinite(float(detached))
 
 
 def with_gradient(function: Callable[..., Tensor], values: Tensor, *constants: Tensor) -> Tensor:

@@ -124,3 +124,22 @@ def test_the_second_derivative_of_daa(random):
     ends = [slope(images + step * way)[1].numpy() for step in (1e-3, -1e-3)]
     expected = (ends[0] - ends[1]) / 2e-3
     assert np.linalg.norm(found.numpy() - expected) < 0.02 * np.linalg.norm(expected)
+
+
+def test_masks_may_be_of_bool_and_fit_their_tokens():
+    random = np.random.default_rng(5)
+    image = {"tokens": random.normal(size=(3, 4, 6)).astype("float32"), "mask": np.ones((3, 4))}
+    tokens = random.normal(size=(5, 7, 6)).astype("float32")
+    there = np.arange(7) < np.array([[3], [7], [5], [1], [6]])
+    scan = matchers.SCAN()
+    expected, *others = (
+        keras.ops.convert_to_numpy(scan(image, {"tokens": tokens, "mask": mask}))
+        for mask in (there.astype("float32"), there, there.astype("int64"))
+    )
+    for found in others:
+        np.testing.assert_array_equal(found, expected)
+    for mask, says in ((there[:, :6], "7 tokens have a mask of 6"), (there[:, :1], "mask of 1")):
+        with pytest.raises(ArgumentError, match=says):
+            scan(image, {"tokens": tokens, "mask": mask})
+    with pytest.raises(ArgumentError, match="captions: tokens need a mask"):
+        scan(image, {"tokens": tokens})
