@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 # By their time, which is half of that of the whole suite.
 LONGEST = (
+    "test_other_backends.py",
     "test_reproduce.py",
     "test_replicas.py",
     "test_training.py",
@@ -34,6 +35,9 @@ LONGEST = (
     "test_token_matchers.py",
     "test_rows.py",
     "test_pretrained.py",
+    "test_closed_form_first.py",
+    "test_embedder.py",
+    "test_integrations.py",
 )
 
 

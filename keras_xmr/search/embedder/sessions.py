@@ -66,15 +66,17 @@ class Graph:
 
     Args:
         path: The file.
+        threads: Number of threads of one call; 0 for one per core.
 
     Raises:
         EmbedderError: If it is not a model, or ONNX Runtime cannot run it.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, threads: int = 0) -> None:
         self._path, onnxruntime = path, runtime()
         options = onnxruntime.SessionOptions()
         options.log_severity_level = _ERRORS_ALONE
+        options.intra_op_num_threads = threads
         # Waiting threads would take a whole core each.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         try:
