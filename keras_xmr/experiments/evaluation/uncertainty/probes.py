@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from data_pipelines.text import dropped
 from keras_xmr.experiments.evaluation.uncertainty.assessment import log_sigma
 from keras_xmr.utils.vectors import select
 
@@ -90,6 +89,9 @@ def drop_from_captions(
     Returns:
         The growth of sigma; None if the model has no sigma.
     """
+    # It imports TensorFlow, which the results of an evaluation do without.
+    from data_pipelines.text import dropped
+
     return _occlude(lambda share: embed(dropped(texts, share)), whole)
 
 
