@@ -52,7 +52,8 @@ def fidelity_of(config: Config) -> Fidelity | None:
         config: The config of a run.
 
     Returns:
-        None if the config says nothing about a paper.
+        None if the config says nothing about a paper, or if no deviation is known and there is no
+        packaged config of its name with which to compare it.
     """
     if config.fidelity is None:
         return None
@@ -61,6 +62,8 @@ def fidelity_of(config: Config) -> Fidelity | None:
     source = f" to {config.paper.source}" if config.paper else ""
     sentence = f"Fidelity{source}: {text}."
     if config.name not in packaged_configs() and config.name not in packaged_ablations():
+        if label == "as published":
+            return None
         return Fidelity(label, f"{sentence} No packaged config is called {config.name}.")
     packaged = load_config(find_config(config.name))
     changed = differences(_compared(packaged), _compared(config), _FREE)

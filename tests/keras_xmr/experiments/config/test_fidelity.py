@@ -30,6 +30,13 @@ def test_changed_keys_are_named(name, settings, label, says):
     assert ("Changed from the packaged config: " in fidelity.sentence) is ("packaged: " in says)
 
 
+def test_nothing_is_called_as_published_that_cannot_be_compared():
+    changed = ["name=mine", "objective=[nt_xent]"]
+    config = load_config(find_config("f30k_saf"), changed)
+    assert config.fidelity == "as published"
+    assert fidelity_of(config) is None
+
+
 @pytest.mark.parametrize(
     ("name", "has", "has_not"),
     [

@@ -78,7 +78,7 @@ def test_an_ensemble_is_the_mean_of_its_runs(folder, members, capsys):
     assert results.distinct("matcher") == ["ensemble", ""]
     assert results.distinct("reranker") == ["", "fast_reranking"]
     assert "ensemble" in capsys.readouterr().out
-    assert "Run ensemble-my_one-my_two (adapted), test split" in (
+    assert "Run ensemble-my_one-my_two, test split" in (
         evaluation / "report.html"
     ).read_text("utf-8")
     assert json.loads((found / "ensemble.json").read_bytes())["runs"] == [str(p) for p in paths]
