@@ -18,6 +18,7 @@ import keras_xmr
 from data_pipelines.pixels import read_pixels, stored_jpeg
 from keras_xmr.experiments.evaluation.embed import embed_split
 from keras_xmr.experiments.experiment import Experiment
+from keras_xmr.experiments.export.embedder import run_embedder
 from keras_xmr.experiments.export.saved_model import versions
 from keras_xmr.search.photo_embedding import embed_folder
 
@@ -50,7 +51,7 @@ def test_odd_files_have_one_embedding_whatever_embeds_them(tmp_path):
 
     paths = [photos / name for name in files]
     seen = {"Python": keras_xmr.load(run.folder.path).embed_images(paths)["mean"]}
-    embed_folder(run.folder.path, photos, tmp_path / "index.npz")
+    embed_folder(run_embedder(run.folder.path), photos, tmp_path / "index.npz")
     with np.load(tmp_path / "index.npz") as arrays:
         rows = dict(zip(arrays["paths"], arrays["mean"], strict=True))
         seen["index"] = [rows[name] for name in files]

@@ -118,7 +118,7 @@ def test_output_must_be_npz(captions, tmp_path):
 def test_the_records_of_a_run_become_a_matrix(tmp_path, trained):
     records = f"data.records={trained.config.data.records}"
     run = Experiment(models.tiny_config(tmp_path, records, "evaluation.splits=[val, test]"))
-    run.relevance()
+    run.write_relevance()
     for name in ("val", "test"):
         split = run.records.split(name)
         words = ptb_tokenize(caption.text for caption in split.captions)

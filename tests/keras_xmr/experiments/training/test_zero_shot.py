@@ -48,7 +48,7 @@ def test_what_a_start_computes_is_kept_where_nothing_is_trained(tmp_path):
     heads = ("model.image.head=held_out_rank", "model.text.head=held_out_rank")
     run = projected_runs.run(folder, *heads, "train.start=cca", "train.phases=[]")
     run.train()
-    model = Experiment(run.config).model
+    model = Experiment(run.config).model.retriever
     assert int(model.global_step) == 0
     for weight, computed in zip(model.weights, run.retriever.weights, strict=True):
         if "seed" not in weight.path:
