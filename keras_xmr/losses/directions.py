@@ -210,7 +210,8 @@ class DirectionsLoss(Loss):
         reads_more = contract.accepts or contract.keys or contract.reads_relevance
         if reads_more or not contract.reads_scores:
             return None
-        return sum(self.parts(ops.zeros_like(scores), {}, {}, relations).values())
+        equal = ops.zeros_like(scores, dtype="float32")
+        return sum(self.parts(equal, {}, {}, relations).values())
 
 
 class ItemsLoss(Loss):
