@@ -61,11 +61,13 @@ def fidelity_of(config: Config) -> Fidelity | None:
     label = text.partition(":")[0]
     source = f" to {config.paper.source}" if config.paper else ""
     sentence = f"Fidelity{source}: {text}."
-    if config.name not in packaged_configs() and config.name not in packaged_ablations():
+    # As `compare` names the runs of a config.
+    name = config.name.removesuffix(f"-seed{config.seed}")
+    if name not in packaged_configs() and name not in packaged_ablations():
         if label == "as published":
             return None
         return Fidelity(label, f"{sentence} No packaged config is called {config.name}.")
-    packaged = load_config(find_config(config.name))
+    packaged = load_config(find_config(name))
     changed = differences(_compared(packaged), _compared(config), _FREE)
     if not (changes := [f"{key} {ours} (packaged: {theirs})" for key, theirs, ours in changed]):
         return Fidelity(label, sentence)

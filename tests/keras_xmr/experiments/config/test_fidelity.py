@@ -20,6 +20,8 @@ from keras_xmr.experiments.config.loader import dump_config, find_config, load_c
         ),
         ("f30k_saf", ["model.dimension=8"], "changed", "model.dimension 8 (packaged: 1024)."),
         ("scenes_pcme", ["train.batch_size=7"], "adapted", "train.batch_size 7 (packaged: "),
+        ("f30k_saf", ["name=f30k_saf-seed3", "seed=3"], "as published", "as published."),
+        ("scenes_pcme", ["name=scenes_pcme-seed3"], "adapted", "is called scenes_pcme-seed3."),
         ("scenes_pcme", ["name=mine"], "adapted", "No packaged config is called mine."),
     ],
 )
