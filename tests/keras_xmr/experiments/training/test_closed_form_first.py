@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import datasets
 import projected_runs
 import pytest
 from interruptions import interrupted
@@ -13,6 +14,7 @@ from keras_xmr.experiments import experiment
 from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.runs.folder import Summary
 from keras_xmr.experiments.runs.outcome import outcome_of_training
+from keras_xmr.experiments.trained_model import TrainedModel
 from keras_xmr.experiments.training import train
 from keras_xmr.experiments.training.closed_form_weight import Weighing
 
@@ -120,6 +122,43 @@ def test_the_closed_form_is_a_finished_model_before_the_first_epoch(
     again.run()
     assert len(seen) == 3, "the same command does not train again"
     assert again.folder.trained_weights(again.config) == again.folder.model
+
+
+def test_the_closed_form_reads_photos_and_words_while_features_are_stored(
+    tmp_path, validated, monkeypatch
+):
+    sums, _ = validated
+    sums += [100.0, 90, 80]
+    source = datasets.csv_photos(tmp_path / "raw")
+    photo, embedded = next((tmp_path / "raw" / "images").iterdir()), []
+    original = Experiment._report_closed_form
+
+    def report(self, model):
+        one = TrainedModel(self.config, model, self.tokenizer)
+        embedded.append((one.embed_images([photo]), one.embed_texts(["a red circle"])))
+        original(self, model)
+
+    monkeypatch.setattr(Experiment, "_report_closed_form", report)
+    finished = run(
+        tmp_path,
+        tmp_path,
+        f"data.source={source}",
+        "model.image.encoder={name: small_cnn, channels: [8, 8]}",
+        "train.precompute_features=true",
+        "train.precompute_captions=true",
+        "train.phases=[{epochs: 9, learning_rate: 1e-2, freeze: [image.encoder, text.encoder]}]",
+        "train.batch_size=8",
+        "data.image.crop=center",
+        "data.image.flip=false",
+        "data.image.cutout=0",
+        "data.text.drop_words=0",
+        f"data.records={tmp_path / 'photos'}",
+    )
+    finished.prepare()
+    finished.run()
+    ((images, captions),) = embedded
+    assert images["mean"].shape == captions["mean"].shape == (1, 9)
+    assert (tmp_path / "photos" / "features").is_dir(), "it was trained on these"
 
 
 def test_weights_that_went_are_named(regions, tmp_path, validated):
