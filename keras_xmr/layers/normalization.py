@@ -113,7 +113,8 @@ class Temperature(RecordedLayer):
         return ops.exp(logarithm + ops.stop_gradient(below))
 
     def call(self, scores: Any) -> Any:
-        return scores / self.value()
+        temperature = self.value()
+        return scores / (ops.cast(temperature, scores.dtype) if self.learnable else temperature)
 
 
 class ReZero(RecordedLayer):

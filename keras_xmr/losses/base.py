@@ -356,11 +356,16 @@ def _as_tensor(value: Any) -> Tensor:
         value = np.asarray(value)
         return ops.convert_to_tensor(value, "float32" if value.dtype.kind == "f" else None)
     tensor = value
-    half = keras.backend.standardize_dtype(tensor.dtype) in ("float16", "bfloat16")
+    half = dtype_of(tensor) in ("float16", "bfloat16")
     return ops.cast(tensor, "float32") if half else tensor
+
+
+def dtype_of(scores: Tensor) -> str:
+    """Returns the type of scores by its name, such as float32, for weights and constants."""
+    return keras.backend.standardize_dtype(scores.dtype)
 
 
 def even_log_odds(scores: Tensor, relations: Relations) -> Tensor:
     """Returns log-odds (N, M), equal for all pairs, of the share of pairs that match."""
-    share = ops.mean(ops.cast(relations["positives"], "float32"))
+    share = ops.mean(ops.cast(relations["positives"], dtype_of(scores)))
     return ops.zeros_like(scores) + ops.log(share) - ops.log1p(-share)

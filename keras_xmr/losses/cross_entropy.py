@@ -26,7 +26,7 @@ class _CrossEntropy(DirectionsLoss):
         self.divide = Temperature(temperature, learnable, name="temperature")
 
     def compute(self, scores: Tensor, *others: Any, **more: Any) -> dict[str, Tensor]:
-        return super().compute(scores / self.divide.value(), *others, **more)
+        return super().compute(self.divide.call(scores), *others, **more)
 
     @abstractmethod
     def entropy(self, direction: Direction) -> Any:

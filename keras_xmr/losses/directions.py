@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_xmr.embeddings.kinds import Embedding, Tensor
 from keras_xmr.layers.backend import is_concrete
-from keras_xmr.losses.base import Loss
+from keras_xmr.losses.base import Loss, dtype_of
 from keras_xmr.losses.relations import Relations
 from keras_xmr.parts.contracts import LossContract
 from keras_xmr.parts.option_types import Reduction
@@ -47,7 +47,8 @@ class Direction:
         queries: The embedding of the Q queries.
         candidates: The embedding of the C candidates.
         relations: The relations of queries and candidates, (Q, C).
-        shared: What both directions have in common, once it is computed.
+        shared: Both directions' common tensors, once computed. None shares none: tensors made in a
+            branch of a graph are not those of another branch.
         is_reversed: Whether captions are the queries.
     """
 
@@ -55,7 +56,7 @@ class Direction:
     queries: Embedding
     candidates: Embedding
     relations: Relations
-    shared: dict[str, Tensor] = field(default_factory=dict)
+    shared: dict[str, Tensor] | None = field(default_factory=dict)
     is_reversed: bool = False
 
     @property
@@ -63,9 +64,14 @@ class Direction:
         """Matching pairs, boolean (Q, C)."""
         return self.relations["positives"]
 
+    @property
+    def dtype(self) -> str:
+        """The type of scores, weights and losses."""
+        return "float32" if self.scores is None else dtype_of(self.scores)
+
     def number_of_pairs(self) -> Tensor:
-        """Counts the matching pairs, at least 1, as float32."""
-        return ops.maximum(ops.sum(ops.cast(self.positives, "float32")), 1.0)
+        """Counts the matching pairs, at least 1, in the type of the scores."""
+        return ops.maximum(ops.sum(ops.cast(self.positives, self.dtype)), 1.0)
 
     @property
     def is_diagonal(self) -> bool:
@@ -79,6 +85,8 @@ class Direction:
 
     def negative_scores(self) -> Tensor:
         """Returns the scores (Q, C), `LOWEST` for matches; of both directions at once."""
+        if self.shared is None:
+            return ops.where(self.positives, LOWEST, self.scores)
         if "negatives" not in self.shared:
             scores = self.original_scores
             positives = self.positives
@@ -90,23 +98,25 @@ class Direction:
 
     def scores_of_pairs(self) -> Tensor:
         """Returns the scores of the pairs that `pairs` lists (P,); of both directions at once."""
-        if "pairs" not in self.shared:
-            if self.is_diagonal:
-                own = ops.diagonal(self.scores)
-            else:
-                rows, columns, _ = self.pairs()
-                flat = ops.reshape(self.scores, (-1,))
-                own = ops.take(flat, rows * ops.shape(self.scores)[1] + columns)
+        if self.shared is not None and "pairs" in self.shared:
+            return self.shared["pairs"]
+        if self.is_diagonal:
+            own = ops.diagonal(self.scores)
+        else:
+            rows, columns, _ = self.pairs()
+            flat = ops.reshape(self.scores, (-1,))
+            own = ops.take(flat, rows * ops.shape(self.scores)[1] + columns)
+        if self.shared is not None:
             self.shared["pairs"] = own
-        return self.shared["pairs"]
+        return own
 
     def weights(self) -> Tensor:
         """Returns weights (Q,): a sum over positives becomes the mean over them, then queries.
 
         A query without a positive does not count.
         """
-        counts = ops.sum(ops.cast(self.positives, "float32"), axis=1)
-        queries = ops.sum(ops.cast(counts > 0, "float32"))
+        counts = ops.sum(ops.cast(self.positives, self.dtype), axis=1)
+        queries = ops.sum(ops.cast(counts > 0, self.dtype))
         return 1.0 / (ops.maximum(counts, 1.0) * ops.maximum(queries, 1.0))
 
     def pairs(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -117,13 +127,13 @@ class Direction:
         """
         if "pairs" in self.relations:
             rows, columns = self.relations["pairs"][0], self.relations["pairs"][1]
-            return rows, columns, ops.ones_like(rows, dtype="float32")
+            return rows, columns, ops.ones_like(rows, dtype=self.dtype)
         positives = self.positives
         if keras.backend.backend() != "tensorflow" and not is_concrete(positives):
             rows, columns = (ops.reshape(part, (-1,)) for part in _all_pairs(*positives.shape))
-            return rows, columns, ops.cast(ops.reshape(positives, (-1,)), "float32")
+            return rows, columns, ops.cast(ops.reshape(positives, (-1,)), self.dtype)
         rows, columns = ops.nonzero(positives)
-        return rows, columns, ops.ones_like(rows, dtype="float32")
+        return rows, columns, ops.ones_like(rows, dtype=self.dtype)
 
     def positive_pairs(self) -> PositivePairs:
         """Gathers all pairs of a query and one of its positives, with all its candidates.
@@ -201,6 +211,8 @@ class DirectionsLoss(Loss):
         if not self.contract.reads_scores:
             scores = self.similarities(image, caption)
         images = Direction(scores, image, caption, relations)
+        if self.warmup_steps:
+            images.shared = None
         parts = zip(self.CONTRACT.parts, (images, images.reversed()), strict=True)
         return {part: self.direction_loss(direction, part, step) for part, direction in parts}
 

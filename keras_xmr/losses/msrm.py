@@ -59,7 +59,9 @@ class MahalanobisContrastive(_QueryLoss):
     def direction_loss(self, direction: Direction, part: str, step: Tensor) -> Tensor:
         distance = query_distances(direction.queries, direction.candidates)
         _check_candidates(self, distance)
-        return match_loss(-self.temperature * distance, direction.positives)
+        return match_loss(
+            -ops.cast(self.temperature, distance.dtype) * distance, direction.positives
+        )
 
 
 class HypergraphContrastive(_QueryLoss):
@@ -131,13 +133,15 @@ class HypergraphContrastive(_QueryLoss):
     def direction_loss(self, direction: Direction, part: str, step: Tensor) -> Tensor:
         distance = query_distances(direction.queries, direction.candidates)
         _check_candidates(self, distance)
-        logs = ops.where(direction.positives, 0.0, self.sign * self.alpha * distance)
+        alpha = ops.cast(self.alpha, distance.dtype) if self.learn_alpha else self.alpha
+        logs = ops.where(direction.positives, 0.0, self.sign * alpha * distance)
         # The convolution does not change with the scale of its incidence, so this cannot overflow.
         relation = ops.exp(logs - ops.stop_gradient(ops.amax(logs)))
         nodes = direction.candidates["mean"]
         for convolution in getattr(self, part):
             nodes = convolution.call(nodes, ops.transpose(relation))
-        logits = self.cosine_scale * distances.cosine(direction.queries["mean"], nodes)
+        cosines = distances.cosine(direction.queries["mean"], nodes)
+        logits = ops.cast(self.cosine_scale, cosines.dtype) * cosines
         return match_loss(-self.sign * logits, direction.positives)
 
 

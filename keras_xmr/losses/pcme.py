@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_xmr.embeddings import Embedding, distances
 from keras_xmr.embeddings.kinds import vectors
-from keras_xmr.losses.base import Loss, even_log_odds
+from keras_xmr.losses.base import Loss, dtype_of, even_log_odds
 from keras_xmr.losses.directions import Direction, ItemsLoss, reduce
 from keras_xmr.losses.relations import Relations
 from keras_xmr.parts.contracts import LossContract
@@ -125,5 +125,6 @@ class Uniformity(Loss):
         # Every pair occurs twice; a vector with itself is not a pair.
         itself = ops.arange(count)[:, None] == ops.arange(count)[None, :]
         total = ops.logsumexp(ops.where(itself, -float("inf"), kernel))
-        pairs = ops.cast(count, "float32") * (ops.cast(count, "float32") - 1.0)
+        number = ops.cast(count, dtype_of(both))
+        pairs = number * (number - 1.0)
         return {"uniformity": total - ops.log(pairs)}

@@ -7,7 +7,7 @@ from typing import Any
 from keras import ops
 
 from keras_xmr.embeddings.kinds import Embedding, Tensor
-from keras_xmr.losses.base import Loss, even_log_odds
+from keras_xmr.losses.base import Loss, dtype_of, even_log_odds
 from keras_xmr.losses.relations import Relations
 from keras_xmr.parts.contracts import LossContract
 from keras_xmr.parts.option_types import NonNegativeFloat, NonNegativeInt
@@ -59,16 +59,17 @@ class ProbabilisticMatching(Loss):
     ) -> dict[str, Tensor]:
         targets = relations.get("targets")
         if targets is None:
-            targets = ops.cast(relations["positives"], "float32")
+            targets = relations["positives"]
+        targets = ops.cast(targets, dtype_of(scores))
         match = 2.0 * _cross_entropy(scores, targets)
         if not self.pseudo_positives:
-            return {"match": match, "pseudo_match": ops.zeros(())}
+            return {"match": match, "pseudo_match": ops.zeros((), dtype_of(scores))}
 
         def pseudo_match() -> Tensor:
             added = (add_pseudo_positives(scores, targets, axis) for axis in (1, 0))
             return sum(_cross_entropy(scores, one) for one in added)
 
-        pseudo = self.switch_after_warm_up(step, lambda: ops.zeros(()), pseudo_match)
+        pseudo = self.switch_after_warm_up(step, lambda: ops.zeros_like(match), pseudo_match)
         return {"match": match, "pseudo_match": self.pseudo_positives * pseudo}
 
     def trivial_value(self, scores: Tensor, relations: Relations) -> Tensor | None:

@@ -9,7 +9,7 @@ from keras import ops
 from keras_xmr.embeddings.distances import root, squared_euclidean
 from keras_xmr.embeddings.kinds import Embedding, vectors
 from keras_xmr.layers import l2_normalize
-from keras_xmr.losses.base import Loss
+from keras_xmr.losses.base import Loss, dtype_of
 from keras_xmr.losses.directions import ItemsLoss, reduce
 from keras_xmr.losses.relations import Relations
 from keras_xmr.parts.contracts import LossContract
@@ -24,7 +24,7 @@ class _ResidualsLoss(ItemsLoss):
     def items_loss(self, items: Embedding) -> Any:
         if "residuals" in items:
             return self.sets_loss(items["residuals"])
-        return ops.zeros(())
+        return ops.zeros((), dtype_of(next(iter(items.values()))) if items else "float32")
 
     def sets_loss(self, residuals: Any) -> Any:
         """Returns the loss of items with residuals (N, K, D), a scalar."""
@@ -41,7 +41,7 @@ class Diversity(_ResidualsLoss):
 
     def sets_loss(self, residuals: Any) -> Any:
         size = residuals.shape[1]
-        others = _products(l2_normalize(residuals)) * (1.0 - ops.eye(size))
+        others = _products(l2_normalize(residuals)) * (1.0 - ops.eye(size, dtype=residuals.dtype))
         alike = ops.mean(root(ops.sum(others * others, axis=(1, 2))))
         return alike / size**2
 
@@ -68,7 +68,9 @@ class SetUniformity(_ResidualsLoss):
             return ops.sum(residuals[:, :0])  # 0, by which a value can be differentiated.
         # |x - y|^2 of unit vectors is 2 - 2 cos.
         distances = 2.0 * (1.0 - _products(l2_normalize(residuals)))
-        kernel = ops.exp(-self.temperature * distances) * (1.0 - ops.eye(size))
+        kernel = ops.exp(-self.temperature * distances) * (
+            1.0 - ops.eye(size, dtype=residuals.dtype)
+        )
         mean = ops.mean(ops.sum(kernel, axis=(1, 2)))
         return mean / (size * (size - 1))
 
@@ -109,7 +111,9 @@ class DynamicOrthogonality(_ResidualsLoss):
 
     def sets_loss(self, residuals: Any) -> Any:
         products = ops.abs(_products(l2_normalize(residuals) if self.normalize else residuals))
-        others = ops.sum(products * (1.0 - ops.eye(residuals.shape[1])), axis=(1, 2))
+        others = ops.sum(
+            products * (1.0 - ops.eye(residuals.shape[1], dtype=residuals.dtype)), axis=(1, 2)
+        )
         return reduce(ops.relu(others - self.beta), self.reduction)
 
 

@@ -10,6 +10,7 @@ from keras import ops
 from keras_xmr.embeddings import Embedding, Tensor, distances
 from keras_xmr.embeddings.kinds import vectors
 from keras_xmr.layers.backend import with_gradient
+from keras_xmr.losses.base import dtype_of
 from keras_xmr.losses.directions import Direction, DirectionsLoss
 from keras_xmr.parts.contracts import LossContract
 from keras_xmr.parts.option_types import PositiveFloat
@@ -35,7 +36,7 @@ def smooth_ranks(values: Tensor, temperature: float, copies: Any = 1) -> Tensor:
 
     ranks = _in_blocks(rank, (ops.stop_gradient(values) / temperature,))
     # The sums count half of each candidate itself, and its rank begins at 1.
-    return 0.5 + ops.cast(copies, "float32") * ranks
+    return 0.5 + ops.cast(copies, dtype_of(values)) * ranks
 
 
 def smooth_asp(values: Tensor, other_ranks: Tensor, temperature: float) -> Tensor:
@@ -73,7 +74,7 @@ def _asp_and_gradient(rows: Tensor, others: Tensor) -> Tensor:
     slope = before * (1.0 - before)
     sums = ops.matmul(slope, ops.stack([by_rank, ops.ones_like(by_rank)], axis=2))
     gradient = sums[..., 0] - by_rank * sums[..., 1]
-    mean = gradient / ops.cast(ops.shape(rows)[1], "float32")
+    mean = gradient / ops.cast(ops.shape(rows)[1], dtype_of(rows))
     return ops.concatenate([precision, mean], axis=1)
 
 
@@ -154,8 +155,9 @@ class DAA(DirectionsLoss):
 
     def direction_loss(self, direction: Direction, part: str, step: Tensor) -> Tensor:
         if self.directions not in ("both", part):
-            return ops.zeros(())
-        scores, relevance = direction.scores, direction.relations["relevance"]
+            return ops.zeros((), direction.dtype)
+        scores = direction.scores
+        relevance = ops.cast(direction.relations["relevance"], direction.dtype)
         copies = [ops.shape(scores)[axis] // ops.shape(relevance)[axis] for axis in (0, 1)]
         ranks = smooth_ranks(relevance, self.relevance_temperature, copies[1])
         ranks = ops.repeat(ops.repeat(ranks, copies[0], axis=0), copies[1], axis=1)

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from keras import ops
 
 from keras_xmr.embeddings import Embedding, Tensor, distances, points
+from keras_xmr.losses.base import dtype_of
 from keras_xmr.losses.directions import LOWEST, Direction, DirectionsLoss
 from keras_xmr.losses.relations import Relations
 from keras_xmr.parts.contracts import LossContract
@@ -89,7 +90,7 @@ class Triplet(DirectionsLoss):
         total = ops.sum(self._hinges(direction))
         if self.reduction == "sum":
             return total
-        return total / ops.cast(ops.shape(direction.positives)[1], "float32")
+        return total / ops.cast(ops.shape(direction.positives)[1], direction.dtype)
 
     def _over_violating(self, direction: Direction) -> Any:
         """Returns the sum over the pairs of the mean of those hinges that are not 0."""
@@ -241,7 +242,7 @@ def _weighted(hinges: Any, sigma: Any) -> Any:
 
 def _deviation_of_others(scores: Any) -> Any:
     """Measures deviations (..., M) of the last axis, each without the number at its position."""
-    others = ops.cast(ops.shape(scores)[-1] - 1, "float32")
+    others = ops.cast(ops.shape(scores)[-1] - 1, dtype_of(scores))
     centered = scores - ops.mean(scores, axis=-1, keepdims=True)
     squares = ops.sum(centered * centered, axis=-1, keepdims=True)
     squares = squares - centered * centered * (1.0 + 1.0 / ops.maximum(others, 1.0))
@@ -251,7 +252,7 @@ def _deviation_of_others(scores: Any) -> Any:
 
 def _mean_of_violating(hinges: Tensor) -> Tensor:
     """Averages (...,) over the last axis those hinges that are not 0; 0 where all are."""
-    violating = ops.sum(ops.cast(hinges > 0, "float32"), axis=-1)
+    violating = ops.sum(ops.cast(hinges > 0, dtype_of(hinges)), axis=-1)
     return ops.sum(hinges, axis=-1) / ops.maximum(violating, 1.0)
 
 

@@ -73,13 +73,29 @@ def test_every_loss_has_a_value_for_embeddings_and_survives_its_config(loss, giv
     value = loss(images, captions, IMAGE_IDS, **more)
     assert value.shape == ()
     assert np.isfinite(value)
-    np.testing.assert_allclose(loss(images, captions, positives=POSITIVES, **more), value)
+    # Pairs from ids are summed alone, a matrix of positives as a whole: in another order.
+    again = loss(images, captions, positives=POSITIVES, **more)
+    np.testing.assert_allclose(again, value, rtol=1e-6)
     copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(loss))
     assert copy.get_config() == loss.get_config()
     copy(images, captions, IMAGE_IDS, **more)
     copy.set_weights(loss.get_weights())
     np.testing.assert_array_equal(copy(images, captions, IMAGE_IDS, **more), value)
     assert [w.path for w in copy.weights] == [w.path for w in loss.weights]
+
+
+@pytest.mark.parametrize("related", ["image_ids", "positives"])
+@every_loss
+def test_float64_stays_float64(loss, given, related):
+    relations = {related: IMAGE_IDS if related == "image_ids" else POSITIVES}
+
+    def value(dtype):
+        sides = keras.tree.map_structure(lambda part: tf.cast(part, dtype), given[:2])
+        return loss(*sides, **relations, **given[2])
+
+    double = value("float64")
+    assert double.dtype == tf.float64
+    np.testing.assert_allclose(double, value("float32"), rtol=1e-4)
 
 
 @every_loss
