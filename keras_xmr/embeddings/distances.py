@@ -49,8 +49,9 @@ def cosine(left: Tensor, right: Tensor) -> Tensor:
 def _inverse_lengths(vectors: Tensor) -> Tensor:
     """Returns one over the Euclidean length of each vector (N, 1)."""
     squares = ops.maximum(ops.sum(ops.square(vectors), axis=-1, keepdims=True), 1e-24)
-    # NaN, and not 0, where the squares overflow.
-    return ops.rsqrt(squares) * (squares / squares)
+    # NaN, and not 0, where the squares overflow. JAX divides by the square of 1e-24 in the gradient
+    # of this factor, which is 0.
+    return ops.rsqrt(squares) * ops.stop_gradient(squares / squares)
 
 
 def set_cosines(left: Tensor, right: Tensor) -> Tensor:

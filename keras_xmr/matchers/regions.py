@@ -204,8 +204,9 @@ class SAF(_Similarity):
 
     def store(self, statistics: list[Tensor]) -> None:
         """Moves the statistics as if the captions had come one after another."""
-        count = ops.cast(ops.shape(statistics[0])[0], "float32")
-        weights = ops.power(_MOMENTUM, count - 1.0 - ops.arange(count))
+        captions = ops.shape(statistics[0])[0]  # A number in JAX, which counts up to no tensor.
+        count = ops.cast(captions, "float32")
+        weights = ops.power(_MOMENTUM, count - 1.0 - ops.cast(ops.arange(captions), "float32"))
         kept = (self.moving_mean, self.moving_variance)
         for moving, values in zip(kept, statistics, strict=True):
             moved = (1.0 - _MOMENTUM) * ops.sum(weights * ops.stop_gradient(values))

@@ -8,12 +8,12 @@ import keras
 import numpy as np
 import pytest
 
-from conftest import BACKEND
 from keras_xmr import heads, losses
 from keras_xmr.embeddings import distances, distribution, log_sigma, sample
 from keras_xmr.heads import pooling as poolings
 from keras_xmr.utils.errors import ArgumentError
 
+BACKEND = keras.backend.backend()
 RANDOM = np.random.default_rng(5)
 GIVEN = {
     "mean": RANDOM.normal(size=(4, 6)).astype(np.float32),
