@@ -78,6 +78,10 @@ def run_torch(case, rank, folder):
         value = spread(*batches[rank])
         value.backward()
     found = {name: p.grad.clone() for name, p in net.named_parameters() if p.requires_grad}
+    value = value.item()
+    # What is left of the group must go while both live: its end waits for the other process.
+    del spread
+    torch.distributed.barrier()
     torch.distributed.destroy_process_group()
     longest = max(captions[0].shape[1] for _, captions, _ in batches) if case == "sgr" else 0
     whole = []
@@ -97,7 +101,7 @@ def run_torch(case, rank, folder):
     net.zero_grad()
     expected = net(*whole, torch.tensor(whole_rows()))
     expected.backward()
-    np.testing.assert_allclose(value.item(), expected.item(), rtol=1e-5)
+    np.testing.assert_allclose(value, expected.item(), rtol=1e-5)
     for name, p in net.named_parameters():
         if p.requires_grad:
             np.testing.assert_allclose(found[name], p.grad, atol=1e-5, rtol=1e-3, err_msg=name)
