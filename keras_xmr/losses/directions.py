@@ -48,7 +48,7 @@ class Direction:
         candidates: The embedding of the C candidates.
         relations: The relations of queries and candidates, (Q, C).
         shared: Both directions' common tensors, once computed. None shares none: tensors made in a
-            branch of a graph are not those of another branch.
+            branch of a graph are out of scope in another branch.
         is_reversed: Whether captions are the queries.
     """
 

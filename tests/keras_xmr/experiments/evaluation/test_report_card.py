@@ -10,6 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
+from data_pipelines.text import dropped
 from keras_xmr.experiments.config.loader import find_config, load_config
 from keras_xmr.experiments.evaluation.curves import (
     plausible_counts,
@@ -30,7 +31,6 @@ from keras_xmr.experiments.evaluation.uncertainty.probes import (
     SHARES,
     Probes,
     drop_from_captions,
-    dropped,
     erase_images,
     erased,
 )
