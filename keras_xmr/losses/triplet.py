@@ -9,7 +9,6 @@ from keras import ops
 from keras_xmr.embeddings import Embedding, Tensor, distances, points
 from keras_xmr.losses.base import dtype_of
 from keras_xmr.losses.directions import LOWEST, Direction, DirectionsLoss
-from keras_xmr.losses.relations import Relations
 from keras_xmr.parts.contracts import LossContract
 from keras_xmr.parts.option_types import NonNegativeInt, PositiveFloat, Reduction
 
@@ -58,21 +57,6 @@ class Triplet(DirectionsLoss):
         self.mining = mining
         self.reduction = reduction
         self.warmup_steps = warmup_steps
-
-    def compute(
-        self,
-        scores: Tensor,
-        image: Embedding,
-        caption: Embedding,
-        relations: Relations,
-        step: Tensor | None = None,
-    ) -> dict[str, Tensor]:
-        # One branch for both directions: tensors that these share may not leave it.
-        given, compute = (scores, image, caption, relations), super().compute
-        parts: dict[str, Tensor] = self.switch_after_warm_up(
-            step, lambda: compute(*given, 0), lambda: compute(*given, self.warmup_steps)
-        )
-        return parts
 
     def direction_loss(self, direction: Direction, part: str, step: Any) -> Any:
         totals = {"sum": self._over_all, "mean": self._over_violating}
