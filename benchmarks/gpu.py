@@ -206,7 +206,7 @@ def _our_saf(inputs: Inputs) -> Value:
     ]
 
     def value() -> torch.Tensor:
-        both = zip(sides, ("image", "caption"), strict=True)
+        both = zip(sides, ("image", "text"), strict=True)
         made = [matcher.prepare(embedding, side, 0, training=True) for embedding, side in both]
         scores = matcher(*made, training=True)
         return sum(loss.parts(scores, {}, {}, {"positives": inputs.positives}).values())

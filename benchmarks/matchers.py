@@ -158,7 +158,7 @@ def both(
     sides = [{key: side[key] for key in reads} for side in (images, captions)]
     prepared = [
         {key: np.asarray(x) for key, x in matcher.prepare(embedding, side).items()}
-        for embedding, side in zip(sides, ("image", "caption"), strict=True)
+        for embedding, side in zip(sides, ("image", "text"), strict=True)
     ]
 
     def ours() -> np.ndarray:
@@ -237,7 +237,7 @@ def build(matcher: Any, images: Tokens, captions: Tokens) -> None:
     """Makes the weights, before any time is taken."""
     one = slice(0, 1)
     matcher(
-        matcher.prepare(part(images, one), "image"), matcher.prepare(part(captions, one), "caption")
+        matcher.prepare(part(images, one), "image"), matcher.prepare(part(captions, one), "text")
     )
 
 
@@ -247,7 +247,7 @@ def one_caption(
     """Scores (images,) of one caption, as the released code computes them."""
     scores = []
     for module, image in zip(modules, images, strict=True):
-        caption_global = module.prepare(caption, "caption")["global"]
+        caption_global = module.prepare(caption, "text")["global"]
         weights = module.pair_weights()
         attended = attend(
             image["tokens"], image["mask"], caption["tokens"], caption["mask"], module.smoothing

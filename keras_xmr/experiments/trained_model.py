@@ -23,10 +23,10 @@ from keras_xmr.experiments.evaluation.scoring import MatcherScores
 from keras_xmr.experiments.runs.folder import RunFolder, load_run
 from keras_xmr.experiments.runs.loading import load_retriever
 from keras_xmr.experiments.runs.pretrained import OUTPUT, pretrained_run
-from keras_xmr.matchers.base import Side
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.utils.errors import ArgumentError, UserError
 from keras_xmr.utils.json_entries import has_words
+from keras_xmr.utils.sides import Side
 
 
 def load(folder: str | Path) -> TrainedModel:

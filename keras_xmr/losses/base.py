@@ -107,7 +107,7 @@ class Loss(Part):
                     seeds = (None, None) if seed is None else split_seed(seed)
                     matcher.ensure_built(image, caption)
                     image = matcher.prepare(image, "image", seeds[0], training=training)
-                    caption = matcher.prepare(caption, "caption", seeds[1], training=training)
+                    caption = matcher.prepare(caption, "text", seeds[1], training=training)
                     scores = matcher.score_prepared(image, caption, training=training)
                 else:
                     scores = self._default_scores(image, caption)

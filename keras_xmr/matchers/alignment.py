@@ -187,7 +187,7 @@ class SCAN(Matcher):
         def score(weights: Any, image: Embedding, caption: Embedding) -> list[Tensor]:
             return [self._score(image, caption)]
 
-        image, caption = self.checked(image, "image"), self.checked(caption, "caption")
+        image, caption = self.checked(image, "image"), self.checked(caption, "text")
         return score_in_tiles(score, {}, image, caption, self.captions_at_once, training)[0]
 
     def _score(self, image: Embedding, caption: Embedding) -> Tensor:

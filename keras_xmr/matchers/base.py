@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 import keras
 
@@ -23,11 +23,10 @@ from keras_xmr.parts.keras_state import in_autocast, is_symbolic
 from keras_xmr.parts.option_types import PositiveInt
 from keras_xmr.parts.part import Part
 from keras_xmr.utils.errors import ArgumentError
-
-Side = Literal["image", "caption"]
+from keras_xmr.utils.sides import ITEMS, Side, check_side
 
 # Seeds of the noise in evaluation: all images have the same noise, and all captions another.
-_EVALUATION_SEEDS: dict[Side, tuple[int, int]] = {"image": (2021, 0), "caption": (2021, 1)}
+_EVALUATION_SEEDS: dict[Side, tuple[int, int]] = {"image": (2021, 0), "text": (2021, 1)}
 
 
 class Matcher(Part):
@@ -72,7 +71,8 @@ class Matcher(Part):
         Args:
             image: Embeddings of images.
             caption: Embeddings of captions.
-            query: The side that is the query, for a matcher that scores by direction.
+            query: The side of the queries, "image" or "text", for a matcher that scores by
+                direction.
             training: Whether dropout, statistics of batches and fresh noise are on. None takes the
                 mode that `train` and `eval` of PyTorch have set; with TensorFlow and JAX, false.
             seed: Makes what is drawn in training repeatable: an int, or a
@@ -82,6 +82,8 @@ class Matcher(Part):
             ArgumentError: If they are not embeddings, of kinds that it does not take, or not in one
                 space; or if the output is not a score matrix.
         """
+        if query is not None:
+            check_side(query, "query")
         with device_of(image):
             image, caption = as_embedding(image, "images"), as_embedding(caption, "captions")
             check_fit(self, image, caption)
@@ -91,7 +93,7 @@ class Matcher(Part):
             if not self._is_prepared(image):
                 image = self.prepare(image, "image", seeds[0], training=training)
             if not self._is_prepared(caption):
-                caption = self.prepare(caption, "caption", seeds[1], training=training)
+                caption = self.prepare(caption, "text", seeds[1], training=training)
             return self.score_prepared(image, caption, query=query, training=training)
 
     def _is_prepared(self, embedding: Embedding) -> bool:
@@ -169,7 +171,7 @@ class Matcher(Part):
 
         Args:
             embedding: An embedding of images, or of captions.
-            side: Which of the two.
+            side: "image" or "text".
             seed: Seed of what is drawn in training; None draws anew each time.
             training: As of a call. In evaluation samples do not depend on the batch.
 
@@ -188,11 +190,13 @@ class Matcher(Part):
         Raises:
             ArgumentError: If it is not.
         """
-        embedding = as_embedding(embedding, f"{side}s")
-        known = dict.fromkeys(pair[side == "caption"] for pair in self.contract.accepts)
+        check_side(side, "side")
+        items = f"{ITEMS[side]}s"
+        embedding = as_embedding(embedding, items)
+        known = dict.fromkeys(pair[side == "text"] for pair in self.contract.accepts)
         if kind(embedding) not in known:
             raise ArgumentError(
-                f"{type(self).__name__} takes {side}s of the kind {' or '.join(known)}, not "
+                f"{type(self).__name__} takes {items} of the kind {' or '.join(known)}, not "
                 f"{kind(embedding)}: {shapes(*known)}"
             )
         return embedding

@@ -9,9 +9,10 @@ import keras
 from keras import ops
 
 from keras_xmr.embeddings import Embedding, distances
-from keras_xmr.matchers.base import LogitMatcher, Matcher, SampledMatcher, Side
+from keras_xmr.matchers.base import LogitMatcher, Matcher, SampledMatcher
 from keras_xmr.parts.contracts import MatcherContract, SearchContract
 from keras_xmr.parts.option_types import PositiveFloat, PositiveInt
+from keras_xmr.utils.sides import Side
 
 _FAR = 40.0
 
@@ -259,6 +260,6 @@ class MahalanobisCosine(Matcher):
 
 def _mahalanobis(image: Embedding, caption: Embedding, query: Side) -> Any:
     """Returns squared distances (images, captions) with the variances of one side."""
-    if query == "caption":
+    if query == "text":
         return distances.mahalanobis_squared(image["mean"], caption)
     return keras.ops.transpose(distances.mahalanobis_squared(caption["mean"], image))

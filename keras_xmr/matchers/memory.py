@@ -14,7 +14,7 @@ from keras_xmr.matchers.base import Matcher
 from keras_xmr.parts.contracts import MatcherContract, SearchContract
 from keras_xmr.parts.option_types import PositiveFloat, PositiveInt
 
-_SIDES = {"text_to_image": ("caption", "image"), "image_to_text": ("image", "caption")}
+_SIDES = {"text_to_image": ("text", "image"), "image_to_text": ("image", "text")}
 """The side that attends, and the one that is attended to."""
 
 
@@ -74,7 +74,7 @@ class IMRAM(Matcher):
             # Pairs have the axes (N, C), and either side is the same along one of them.
             sides = {
                 "image": {name: image[name][:, None] for name in ("tokens", "mask")},
-                "caption": {name: caption[name][None] for name in ("tokens", "mask")},
+                "text": {name: caption[name][None] for name in ("tokens", "mask")},
             }
             scores = [
                 self._score(weights.get(direction), *(sides[side] for side in _SIDES[direction]))
@@ -82,7 +82,7 @@ class IMRAM(Matcher):
             ]
             return [sum(scores)]
 
-        image, caption = self.checked(image, "image"), self.checked(caption, "caption")
+        image, caption = self.checked(image, "image"), self.checked(caption, "text")
         weights = {name: read_variables(*memory) for name, memory in self.memory.items()}
         return score_in_tiles(score, weights, image, caption, self.captions_at_once, training)[0]
 

@@ -71,7 +71,7 @@ class NAAF(Matcher):
         def score(weights: Any, image: Embedding, caption: Embedding) -> list[Tensor]:
             return self._score(weights[0], image, caption, training)
 
-        image, caption = self.checked(image, "image"), self.checked(caption, "caption")
+        image, caption = self.checked(image, "image"), self.checked(caption, "text")
         # A copy: gradients are computed after the boundary has moved.
         read = read_variables(self.boundary if training else self.test_boundary)
         weights = [ops.copy(boundary) for boundary in read]

@@ -16,9 +16,10 @@ from keras_xmr.layers.backend import (
     split_seed,
 )
 from keras_xmr.matchers.alignment import attend, linear, score_in_tiles
-from keras_xmr.matchers.base import Matcher, Side
+from keras_xmr.matchers.base import Matcher
 from keras_xmr.parts.contracts import MatcherContract, SearchContract
 from keras_xmr.parts.option_types import BelowOne, PositiveFloat, PositiveInt
+from keras_xmr.utils.sides import Side
 
 Weights = dict[str, list[Tensor]]
 

@@ -337,7 +337,7 @@ class Retriever(keras.Model):
             seed = tf.stack([self.seed, tf.cast(self.global_step.value, tf.int32)])
             seeds = split_seed(seed)
         image = self.matcher.prepare(image, "image", seeds[0], training=training)
-        caption = self.matcher.prepare(caption, "caption", seeds[1], training=training)
+        caption = self.matcher.prepare(caption, "text", seeds[1], training=training)
         if has_replicas and embeddings.kind(image) == "tokens" and self.matcher.contract.tileable:
             # Scoring regions with words is most of a step: each replica scores its images.
             first = first_local_item(count)
@@ -351,7 +351,7 @@ class Retriever(keras.Model):
         """Counts the batch in the metrics that the model was compiled with."""
         image, caption, columns = batch.queries, batch.candidates, None
         if self.matcher.contract.directed:
-            columns = self.matcher(image, caption, query="caption")
+            columns = self.matcher(image, caption, query="text")
         for recall in self.recalls:
             recall.update_state(batch.positives, batch.scores, columns)
 

@@ -178,7 +178,7 @@ class Searcher:
             return allowed, None
         stored = index.vectors
         known = Reference(self.model.search_constants(), index.sample)
-        vectors = index.augmentation.query_vectors(self.model.prepare(parts, "caption"), known)
+        vectors = index.augmentation.query_vectors(self.model.prepare(parts, "text"), known)
         if not index.is_finished:
             # Photos may have been added and removed since the vectors were written.
             allowed = np.intersect1d(allowed, stored.ids)

@@ -55,7 +55,7 @@ def load(matcher, weights):
 def score(matcher, image, caption, training=False, seed=None):
     return matcher(
         matcher.prepare(image, "image", seed, training=training),
-        matcher.prepare(caption, "caption", seed, training=training),
+        matcher.prepare(caption, "text", seed, training=training),
         training=training,
     )
 

@@ -196,15 +196,15 @@ def labels_of_files(files: LabelFiles, known: GroundTruth) -> Sequence[tuple[int
 
 def _add_uncertainty(evaluation: Evaluation) -> None:
     metrics, sigma = evaluation.matchers[0].metrics, evaluation.embedded.log_sigma()
-    queries = {"image": metrics.image_to_text, "caption": metrics.text_to_image}
+    queries = {"image": metrics.image_to_text, "text": metrics.text_to_image}
     evaluation.uncertainty_bins = {
         # Captions of one image are similar.
         side: bins(values, queries[side].values["recall_1"], independent=evaluation.images)
         for side, values in sigma.items()
     }
-    if "caption" in sigma and evaluation.truth is not None:
+    if "text" in sigma and evaluation.truth is not None:
         true_of = evaluation.truth.transpose().counts()
-        evaluation.uncertainty_of_truth = rank_correlation(sigma["caption"], true_of)
+        evaluation.uncertainty_of_truth = rank_correlation(sigma["text"], true_of)
 
 
 def build_metrics(choices: Iterable[Choice]) -> dict[str, QueryMetric]:

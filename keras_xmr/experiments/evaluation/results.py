@@ -37,8 +37,8 @@ class EmbeddedSplit:
 
     @property
     def sides(self) -> dict[str, Arrays]:
-        """The embeddings of "image" and "caption"."""
-        return {"image": self.images, "caption": self.captions}
+        """The embeddings of "image" and "text"."""
+        return {"image": self.images, "text": self.captions}
 
     def log_sigma(self) -> dict[str, np.ndarray]:
         """Returns the uncertainty of the items of each side; see
@@ -103,10 +103,10 @@ class Evaluation:
         matchers: The results per matcher; the trained one comes first.
         embedded: The embeddings; empty if several models made the scores.
         ground_truth: The ground truth of the split.
-        uncertainty_bins: For "image" and "caption" queries, recall at 1 in bins of uncertainty.
+        uncertainty_bins: For "image" and "text" queries, recall at 1 in bins of uncertainty.
         uncertainty_of_truth: Rank correlation between the uncertainty of a caption and the number
             of images it is true of; None where one of them is not known.
-        set_similarity: For "image" and "caption" embeddings that are sets: the mean cosine of the
+        set_similarity: For "image" and "text" embeddings that are sets: the mean cosine of the
             members of one item's set.
         reranked: By re-ranker and matcher, the metrics after re-ranking, of which each fold was
             re-ranked separately. A re-ranker uses all queries at once (transductive), so these

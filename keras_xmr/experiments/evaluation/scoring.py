@@ -14,10 +14,10 @@ from pydantic import ByteSize
 from keras_xmr.experiments.config.schema import EvaluationOptions
 from keras_xmr.experiments.evaluation.embed import Arrays, Ragged, reordered
 from keras_xmr.matchers import Matcher
-from keras_xmr.matchers.base import Side
 from keras_xmr.metrics import ScoreMatrices, ScoreTiles
 from keras_xmr.metrics.score_matrices import TileWork, place_in
 from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.sides import SIDES, Side
 
 ON_DEVICE = 2 << 30
 """Maximum bytes of caption embeddings that stay on the device during scoring."""
@@ -88,7 +88,7 @@ def score_tiles(
     Returns:
         Float32 (N, M); two of them if the matcher scores by direction.
     """
-    sides: tuple[Side | None, ...] = ("image", "caption") if matcher.contract.directed else (None,)
+    sides: tuple[Side | None, ...] = SIDES if matcher.contract.directed else (None,)
     return ScoreMatrices(*(MatcherScores(matcher, images, captions, tile, s) for s in sides))
 
 

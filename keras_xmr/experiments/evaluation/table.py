@@ -45,7 +45,7 @@ FACTS = {
 }
 """Figures of an evaluation that no judgements decide; their `judgements` are empty."""
 
-_OF_QUERIES = {"image": DIRECTIONS[0], "caption": DIRECTIONS[1]}
+_OF_QUERIES = {"image": DIRECTIONS[0], "text": DIRECTIONS[1]}
 
 
 class _System(NamedTuple):
@@ -166,7 +166,7 @@ def _facts(evaluation: Evaluation) -> Iterator[Result]:
         yield from rows_of({name: bins.correlation}, {name: bins.interval}, **key)
     if (correlation := evaluation.uncertainty_of_truth) is not None:
         interval = correlation_interval(correlation, evaluation.images)
-        name = f"{_OF_QUERIES['caption']}_uncertainty_of_truth"
+        name = f"{_OF_QUERIES['text']}_uncertainty_of_truth"
         yield from rows_of({name: correlation}, {name: interval}, **key)
 
 

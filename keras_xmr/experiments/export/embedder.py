@@ -227,11 +227,11 @@ def _write_matcher(model: Retriever, target: Path) -> dict[str, float]:
     matcher = model.matcher
     outputs = {
         "image": embeddings.for_matching(dict(model.image_tower.output)),
-        "caption": embeddings.for_matching(dict(model.text_tower.output)),
+        "text": embeddings.for_matching(dict(model.text_tower.output)),
     }
     specs = {side: _specs(output) for side, output in outputs.items()}
     samples = {side: _sample(spec, number) for number, (side, spec) in enumerate(specs.items())}
-    sides = {"image": parts.GALLERY, "caption": parts.QUERY}
+    sides = {"image": parts.GALLERY, "text": parts.QUERY}
     side: parts.Side
     for side, path in parts.PREPARE.items():
         prepared = matcher.prepare(_tensors(samples[side]), side)
@@ -251,16 +251,16 @@ def _write_matcher(model: Retriever, target: Path) -> dict[str, float]:
                 {f"{parts.GALLERY}{name}": value for name, value in samples[side].items()},
                 is_exact=True,
             )
-    directed: Any = "caption" if matcher.contract.directed else None
+    directed: Any = "text" if matcher.contract.directed else None
 
     def score(*values: tf.Tensor) -> dict[str, tf.Tensor]:
         return {"scores": matcher(*_split(values, specs), query=directed)}
 
-    query = specs["caption"]
+    query = specs["text"]
     if "tokens" in query:  # One text at a time, so that no tile has another length.
         query = {name: tf.TensorSpec([1, *s.shape[1:]], s.dtype) for name, s in query.items()}
-        samples["caption"] = {name: value[:1] for name, value in samples["caption"].items()}
-    inputs = [*_named(specs["image"], sides["image"]), *_named(query, sides["caption"])]
+        samples["text"] = {name: value[:1] for name, value in samples["text"].items()}
+    inputs = [*_named(specs["image"], sides["image"]), *_named(query, sides["text"])]
     sample = {
         f"{sides[side]}{name}": value
         for side, values in samples.items()
@@ -274,7 +274,7 @@ def _write_matcher(model: Retriever, target: Path) -> dict[str, float]:
 def _write_bound(model: Retriever, target: Path) -> None:
     """Writes the bound of the scores of a matcher, if it has one."""
     matcher = model.matcher
-    towers = {"image": model.image_tower, "caption": model.text_tower}
+    towers = {"image": model.image_tower, "text": model.text_tower}
     prepared = {
         side: matcher.prepare(
             _tensors(_sample(_specs(embeddings.for_matching(dict(tower.output)), True), 0)),

@@ -46,6 +46,7 @@ from keras_xmr.metrics.results import Result, Results
 from keras_xmr.parts.registry import summaries
 from keras_xmr.utils.files import atomic_write
 from keras_xmr.utils.notebooks import frame
+from keras_xmr.utils.sides import SIDES
 from keras_xmr.utils.spreadsheets import to_csv
 from keras_xmr.utils.tables import Table
 
@@ -114,7 +115,7 @@ def write_report(
         verdict=verdict,
         fidelity=evaluation.fidelity and evaluation.fidelity.sentence,
         truth=evaluation.truth is not None,
-        examples=[_examples(evaluation, records, side) for side in ("caption", "image")],
+        examples=[_examples(evaluation, records, side) for side in reversed(SIDES)],
         pictures=[picture.write(folder) for draw in drawn for picture in draw(evaluation)],
         uncertainty=_uncertainty(evaluation, results, folder),
         summary_tables=summary_tables(results, evaluation.fidelity and evaluation.fidelity.label),
@@ -186,9 +187,9 @@ def _examples(evaluation: Evaluation, records: SplitRecords, side: str) -> dict[
     count, sigma = _size(records, side), _informative_sigma(evaluation, side)
     order = np.arange(count) if sigma is None else np.argsort(sigma, kind="stable")
     queries = order[np.linspace(0, count - 1, min(_EXAMPLES, count)).round().astype(int)]
-    other = "caption" if side == "image" else "image"
+    items, others = ("images", "captions") if side == "image" else ("captions", "images")
     return {
-        "title": f"{side.capitalize()}s and the {other}s retrieved for them",
+        "title": f"{items.capitalize()} and the {others} retrieved for them",
         "by_sigma": sigma is not None,
         "queries": _answered(evaluation, records, side, queries),
     }
@@ -205,7 +206,7 @@ def _worst(evaluation: Evaluation, records: SplitRecords) -> list[dict[str, Any]
     queries = order[np.nan_to_num(ranks[order], nan=1.0) > 1]
     if not len(queries):
         return []
-    answered = _answered(evaluation, records, "caption", queries)
+    answered = _answered(evaluation, records, "text", queries)
     # The right answer of a caption comes first here, as the first answers do not have it.
     right = [{"photo": _photo(records, int(image))} for image in records.caption_image[queries]]
     return [
@@ -221,9 +222,9 @@ def _answered(
     texts = records.texts
     items: dict[str, Callable[[int], dict[str, Any]]] = {
         "image": lambda number: {"photo": _photo(records, number)},
-        "caption": lambda number: {"text": texts[number]},
+        "text": lambda number: {"text": texts[number]},
     }
-    other, direction = ("caption", "i2t") if side == "image" else ("image", "t2i")
+    other, direction = ("text", "i2t") if side == "image" else ("image", "t2i")
     rows = evaluation.matchers[0].scores.select_queries(direction, queries)
     first, kinds = first_answers(evaluation, direction, queries, rows)
     answers = [

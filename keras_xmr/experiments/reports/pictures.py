@@ -18,13 +18,13 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 
-SIDES = {"image": "image-to-text", "caption": "text-to-image"}
+QUESTIONS = {"image": "image-to-text", "text": "text-to-image"}
 """The direction in which images, or captions, are the queries."""
 
 DIRECTIONS = {"i2t": "image-to-text", "t2i": "text-to-image"}
 """The directions by their names in metrics."""
 
-COLOURS = {"image": "tab:blue", "caption": "tab:orange"}
+COLOURS = {"image": "tab:blue", "text": "tab:orange"}
 """The colour of each side in pictures."""
 
 SIZE = (4.6, 3.4)

@@ -19,8 +19,9 @@ from keras_xmr.experiments.evaluation.uncertainty.assessment import (
 )
 from keras_xmr.experiments.evaluation.uncertainty.probes import Occlusion, Probes
 from keras_xmr.experiments.reports.pages import explain, percent
-from keras_xmr.experiments.reports.pictures import COLOURS, SIDES, Picture, columns, panel
+from keras_xmr.experiments.reports.pictures import COLOURS, QUESTIONS, Picture, columns, panel
 from keras_xmr.parts.registry import components
+from keras_xmr.utils.sides import ITEMS
 from keras_xmr.utils.tables import Table
 
 WORDS = {
@@ -32,10 +33,10 @@ WORDS = {
 }
 """The meaning of the words of the report."""
 
-_REMOVED = {"image": "erased", "caption": "dropped"}
+_REMOVED = {"image": "erased", "text": "dropped"}
 """The treatment of parts of images and of words of captions."""
 
-_SHARES = {"image": "share of the pixels erased (%)", "caption": "share of the words dropped (%)"}
+_SHARES = {"image": "share of the pixels erased (%)", "text": "share of the words dropped (%)"}
 
 
 class SideReport:
@@ -43,7 +44,7 @@ class SideReport:
 
     Args:
         evaluation: The evaluation.
-        side: The queries, "image" or "caption".
+        side: The queries, "image" or "text".
         sigma: Their uncertainties.
 
     Attributes:
@@ -58,7 +59,7 @@ class SideReport:
         matcher, truth = evaluation.matchers[0], evaluation.ground_truth
         number, queries = 0, matcher.metrics.image_to_text
         groups = np.arange(evaluation.images)
-        if side == "caption":
+        if side == "text":
             number, queries, groups = 1, matcher.metrics.text_to_image, truth.caption_image
         correct = queries.values["recall_1"]
         self.selective = risk_coverage(sigma, correct)
@@ -95,7 +96,7 @@ class UncertaintyReport:
         evaluation: The evaluation, with its probes; see `keras_xmr.experiments.export.calibration`.
 
     Attributes:
-        sides: The uncertainty of "image" and "caption" queries; without those that have no sigma.
+        sides: The uncertainty of "image" and "text" queries; without those that have no sigma.
         reliability: The reliability of "all pairs" and of the first answers of each side.
         probes: The results of embedding changed items.
     """
@@ -109,7 +110,7 @@ class UncertaintyReport:
     def table(self) -> Table:
         """Returns a row per question, with its answer and a value to compare it with."""
         rows = [
-            [f"{SIDES[side]}: {question}", *answers]
+            [f"{QUESTIONS[side]}: {question}", *answers]
             for side, report in self.sides.items()
             for question, *answers in report.rows()
         ]
@@ -120,9 +121,8 @@ class UncertaintyReport:
             removed = f"{percent(occlusion.shares[-1], 0)} {_REMOVED[side]}"
             interval = f"95 % interval {occlusion.low[-1]:.3f} to {occlusion.high[-1]:.3f}; "
             interval += "it grows" if occlusion.grows else "no significant growth by 1 %"
-            rows.append(
-                [f"sigma of {side}s, {removed}", f"times {occlusion.ratio[-1]:.3f}", interval]
-            )
+            sigma = f"sigma of {ITEMS[side]}s, {removed}"
+            rows.append([sigma, f"times {occlusion.ratio[-1]:.3f}", interval])
         return Table("Uncertainty report", ["question", "result", "to compare"], rows)
 
 
@@ -154,7 +154,7 @@ def uncertainty_pictures(report: UncertaintyReport) -> Iterator[Picture]:
 
 
 def _risk(side: str, curve: RiskCoverage, by_gap: RiskCoverage | None) -> Picture:
-    title = SIDES[side]
+    title = QUESTIONS[side]
     drawing, axis = panel(title, "queries answered, most certain first (%)", "wrong answers (%)")
     label = f"by sigma, mean {percent(curve.area)}"
     axis.plot(100 * curve.coverage, 100 * curve.risk, color=COLOURS[side], label=label)
@@ -170,11 +170,11 @@ def _risk(side: str, curve: RiskCoverage, by_gap: RiskCoverage | None) -> Pictur
     axis.set_ylim(0, 105)
     axis.legend(fontsize=8)
     title, see = f"risk and coverage, {title}", explain("risk_coverage", curve, by_gap)
-    return Picture(f"risk_coverage_{side}", title, see, drawing, *columns(**table))
+    return Picture(f"risk_coverage_{ITEMS[side]}", title, see, drawing, *columns(**table))
 
 
 def _bins(side: str, bins: Bins, low: np.ndarray, high: np.ndarray) -> Picture:
-    drawing, axis = panel(SIDES[side], "bin of sigma, from certain to uncertain", "R@1 (%)")
+    drawing, axis = panel(QUESTIONS[side], "bin of sigma, from certain to uncertain", "R@1 (%)")
     value = np.array(bins.value)
     # The mean of a few equal answers may lie at an end of its interval.
     error = 100 * np.maximum([value - low, high - value], 0)
@@ -182,8 +182,8 @@ def _bins(side: str, bins: Bins, low: np.ndarray, high: np.ndarray) -> Picture:
     axis.bar(places, 100 * value, color=COLOURS[side], yerr=error, capsize=3, ecolor="0.3")
     axis.set_ylim(0, None)
     table = columns(log_sigma=bins.log_sigma, recall_1=bins.value, low=low, high=high)
-    title, see = f"R@1 in bins of sigma, {SIDES[side]}", explain("sigma_bins", bins)
-    return Picture(f"sigma_bins_{side}", title, see, drawing, *table)
+    title, see = f"R@1 in bins of sigma, {QUESTIONS[side]}", explain("sigma_bins", bins)
+    return Picture(f"sigma_bins_{ITEMS[side]}", title, see, drawing, *table)
 
 
 def _reliability_picture(name: str, bins: Reliability) -> Picture:
@@ -209,7 +209,8 @@ def _reliability_picture(name: str, bins: Reliability) -> Picture:
 
 
 def _occlusion(side: str, growth: Occlusion) -> Picture:
-    drawing, axis = panel(f"{growth.items:,} {side}s", _SHARES[side], "sigma, times unchanged")
+    item = ITEMS[side]
+    drawing, axis = panel(f"{growth.items:,} {item}s", _SHARES[side], "sigma, times unchanged")
     shares = 100 * np.array(growth.shares)
     axis.plot(shares, growth.ratio, "-o", color=COLOURS[side], ms=4)
     axis.fill_between(shares, growth.low, growth.high, color=COLOURS[side], alpha=0.25, lw=0)
@@ -219,6 +220,6 @@ def _occlusion(side: str, growth: Occlusion) -> Picture:
     ends = ends[np.isfinite(ends)]
     axis.set_ylim(ends.min(), ends.max())
     table = columns(share=growth.shares, sigma_ratio=growth.ratio, low=growth.low, high=growth.high)
-    title = f"sigma of {side}s with parts {_REMOVED[side]}"
-    see = explain("sigma_damage", side, _REMOVED[side], growth.grows)
-    return Picture(f"sigma_damage_{side}", title, see, drawing, *table)
+    title = f"sigma of {item}s with parts {_REMOVED[side]}"
+    see = explain("sigma_damage", item, _REMOVED[side], growth.grows)
+    return Picture(f"sigma_damage_{item}", title, see, drawing, *table)

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import keras
 import numpy as np
@@ -36,6 +36,7 @@ from keras_xmr.experiments.config.schema import Config
 from keras_xmr.layers.backbone import run_by_length
 from keras_xmr.model.towers import cheap_features_of, run_images, stored_features_of
 from keras_xmr.utils.progress import Progress
+from keras_xmr.utils.sides import Side
 from keras_xmr.utils.vectors import chunks
 
 _LOGGER = logging.getLogger(__name__)
@@ -94,7 +95,7 @@ def stores_image_features(config: Config) -> bool:
     return config.train.precompute_features and _is_frozen(config, "image")
 
 
-def _is_frozen(config: Config, side: Literal["image", "text"]) -> bool:
+def _is_frozen(config: Config, side: Side) -> bool:
     return all(phase.freezes_encoder(side) for phase in config.train.phases)
 
 
@@ -129,7 +130,7 @@ class _FrozenEncoder:
         config: The config of the run.
     """
 
-    _side: Literal["image", "text"]
+    _side: Side
     _key: str
     """The option by which a training reads the features."""
     _item: str

@@ -137,7 +137,7 @@ def _scores(
     with _sentences(cls, f"its call on {_IMAGES} images and {_CAPTIONS} captions", image, caption):
         if "tokens" in image and "tokens" in caption:
             matcher.build(*({key: t.shape for key, t in side.items()} for side in (image, caption)))
-        image, caption = matcher.prepare(image, "image"), matcher.prepare(caption, "caption")
+        image, caption = matcher.prepare(image, "image"), matcher.prepare(caption, "text")
         scores = matcher(image, caption)
     _check_finite(cls, {"the scores that it returned": scores})
     return scores, image, caption

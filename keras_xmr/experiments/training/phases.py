@@ -11,7 +11,7 @@ from keras import ops
 from keras_xmr.experiments.config.schema import PhaseOptions
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import parts_of
-from keras_xmr.parts.contracts import SIDES
+from keras_xmr.utils.sides import SIDES
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")

@@ -57,7 +57,6 @@ from keras_xmr.metrics import Recall
 from keras_xmr.model.gradient_caching import check_towers
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import tower_on_features
-from keras_xmr.parts.contracts import SIDES
 from keras_xmr.relevance import (
     TOKENIZERS,
     BatchRelevance,
@@ -66,6 +65,7 @@ from keras_xmr.relevance import (
     weigh,
 )
 from keras_xmr.utils.progress import bars
+from keras_xmr.utils.sides import SIDES
 from keras_xmr.utils.termination import TerminationNotice
 
 _LOGGER = logging.getLogger(__name__)

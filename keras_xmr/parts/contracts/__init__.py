@@ -11,7 +11,6 @@ config (`mistakes`) or in calls from Python (`mismatches`). Needs no TensorFlow.
 from keras_xmr.parts.contracts.base import Contract, Declared, first_mistake
 from keras_xmr.parts.contracts.scoring import LossContract, MatcherContract, SearchContract
 from keras_xmr.parts.contracts.setting import (
-    SIDES,
     ChosenPart,
     EmbeddingSpec,
     Mistake,
@@ -22,7 +21,6 @@ from keras_xmr.parts.contracts.setting import (
 from keras_xmr.parts.contracts.towers import EncoderContract, HeadContract, PoolingContract
 
 __all__ = [
-    "SIDES",
     "ChosenPart",
     "Contract",
     "Declared",

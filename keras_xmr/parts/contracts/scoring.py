@@ -10,7 +10,6 @@ from pydantic import AfterValidator
 
 from keras_xmr.parts.contracts.base import Contract
 from keras_xmr.parts.contracts.setting import (
-    SIDES,
     ChosenPart,
     EmbeddingSpec,
     Mistake,
@@ -19,6 +18,7 @@ from keras_xmr.parts.contracts.setting import (
     options_text,
 )
 from keras_xmr.parts.registry import Choice, components
+from keras_xmr.utils.sides import SIDES, Side
 
 Pair = tuple[str, str]
 """The kinds of the image embedding and of the caption embedding."""
@@ -199,7 +199,7 @@ class LossContract(_Reader):
 
     parts: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
-    required_keys_side: Literal["image", "text"] | None = None
+    required_keys_side: Side | None = None
     reads_scores: bool = True
     reads_log_odds: bool = False
     reads_matches: bool = True
@@ -223,7 +223,7 @@ class LossContract(_Reader):
         if self.reads_log_odds and not log_odds:
             yield Mismatch("scores", "reads scores as log-odds of a match")
 
-    def _searched_sides(self) -> tuple[Literal["image", "text"], ...]:
+    def _searched_sides(self) -> tuple[Side, ...]:
         """Returns the sides of which one must have the keys that the loss reads."""
         return SIDES if self.required_keys_side is None else (self.required_keys_side,)
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from keras_xmr.parts.registry import Choice, components
 
 Mistake = str
 """A dotted key, and why its value cannot work: `model.dimension: 7 is odd, but ...`."""
-
-SIDES: tuple[Literal["image", "text"], ...] = ("image", "text")
 
 
 class EmbeddingSpec(NamedTuple):

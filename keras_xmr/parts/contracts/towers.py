@@ -14,6 +14,7 @@ from keras_xmr.parts.contracts.setting import (
     options_text,
 )
 from keras_xmr.parts.registry import components
+from keras_xmr.utils.sides import Side
 
 
 class EncoderContract(Contract):
@@ -28,7 +29,7 @@ class EncoderContract(Contract):
         smallest: Minimum height and width of a photo, in pixels.
     """
 
-    side: Literal["image", "text"] | None = None
+    side: Side | None = None
     reads: Literal["pixels", "regions", "words"] | None = None
     width: str | None = None
     local: bool = True

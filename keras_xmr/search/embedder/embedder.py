@@ -20,6 +20,7 @@ from keras_xmr.search.embedder.tokenizers import TextTokenizer, make_tokenizer
 from keras_xmr.search.manifests import MANIFEST, read_manifest, write_manifest
 from keras_xmr.utils.files import temporary_path
 from keras_xmr.utils.processors import in_threads
+from keras_xmr.utils.sides import SIDES, Side
 from keras_xmr.utils.vectors import Arrays, concatenate, select
 
 VERSION = 1
@@ -35,9 +36,7 @@ FEATURES = "features"
 GALLERY, QUERY = "gallery_", "query_"
 """Beginnings of the names of the inputs of scores."""
 
-Side = Literal["image", "caption"]
-
-PREPARE: dict[Side, str] = {"image": "prepare_image.onnx", "caption": "prepare_text.onnx"}
+PREPARE: dict[Side, str] = {"image": "prepare_image.onnx", "text": "prepare_text.onnx"}
 """Files that add what the matcher needs; optional."""
 
 
@@ -207,8 +206,7 @@ class Embedder:
 
     @cached_property
     def _prepare(self) -> dict[Side, Graph]:
-        sides: tuple[Side, ...] = ("image", "caption")
-        held = [side for side in sides if PREPARE[side] in self._content["files"]]
+        held = [side for side in SIDES if PREPARE[side] in self._content["files"]]
         return {side: self._graph(PREPARE[side]) for side in held}
 
     def _graph(self, name: str) -> Graph:

@@ -42,8 +42,8 @@ def test_jensen_shannon_lies_between_zero_and_log_two(gaussians):
     left, right = gaussians
     near = {"mean": left["mean"] + 0.05, "log_variance": left["log_variance"]}
     image = matcher.prepare(left, "image")
-    far = np.log(2) - np.exp(matcher(image, matcher.prepare(right, "caption")))
-    close = np.log(2) - np.exp(np.diag(matcher(image, matcher.prepare(near, "caption"))))
+    far = np.log(2) - np.exp(matcher(image, matcher.prepare(right, "text")))
+    close = np.log(2) - np.exp(np.diag(matcher(image, matcher.prepare(near, "text"))))
     assert far.min() > 0.5
     assert far.max() <= np.log(2) + 1e-5
     assert 0 < close.max() < 0.2
@@ -51,7 +51,7 @@ def test_jensen_shannon_lies_between_zero_and_log_two(gaussians):
 
 def test_jensen_shannon_equals_the_plain_estimate(gaussians):
     matcher = matchers.JensenShannon(test_samples=7)
-    sides = zip(("image", "caption"), gaussians, strict=True)
+    sides = zip(("image", "text"), gaussians, strict=True)
     pair = [matcher.prepare(own | {"mean": 0.1 * own["mean"]}, side) for side, own in sides]
     left, right = [{k: np.asarray(v, np.float64) for k, v in own.items()} for own in pair]
 
@@ -91,7 +91,7 @@ def test_jensen_shannon_tells_far_gaussians_apart(random):
     near = mean + 0.05 * random.normal(size=mean.shape).astype(np.float32)
     pair = [
         matcher.prepare({"mean": m, "log_variance": log_variance}, side)
-        for side, m in (("image", mean), ("caption", near))
+        for side, m in (("image", mean), ("text", near))
     ]
     scores = np.asarray(matcher(*pair))
     assert np.isfinite(scores).all()

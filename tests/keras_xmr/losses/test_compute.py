@@ -290,7 +290,7 @@ def test_a_matcher_scores_embeddings_of_one_space():
 def test_a_matcher_prepares_what_it_scores():
     gaussian = embedding("gaussian", 4, 1)
     matcher = matchers.AverageL2()
-    prepared = (matcher.prepare(gaussian, side) for side in ("image", "caption"))
+    prepared = (matcher.prepare(gaussian, side) for side in ("image", "text"))
     np.testing.assert_array_equal(matcher(gaussian, gaussian), matcher(*prepared))
     for other, taken in ((matcher, "gaussian"), (matchers.SGR(), "tokens")):
         with pytest.raises(ArgumentError, match=f"takes images of the kind {taken}, not point"):
@@ -337,3 +337,13 @@ def test_successive_steps_share_no_noise_between_images_and_captions():
     for step in range(4):
         loss(*sides, matcher=matcher, seed=step, training=True)
     assert len(set(seeds)) == 8
+
+
+@pytest.mark.parametrize("side", ["caption", "images", None])
+def test_a_side_is_image_or_text(side):
+    gaussian = embedding("gaussian", 4, 1)
+    with pytest.raises(ArgumentError, match=f'side is "image" or "text", not {side!r}'):
+        matchers.AverageL2().prepare(gaussian, side)
+    if side:
+        with pytest.raises(ArgumentError, match=f'query is "image" or "text", not {side!r}'):
+            matchers.Mahalanobis()(gaussian, gaussian, query=side)

@@ -175,9 +175,9 @@ def test_matchers_ask_the_variance_of_the_query_alone(random, make):
     wider = {**caption, "log_variance": caption["log_variance"] + 1}
     matcher = make()
     np.testing.assert_array_equal(matcher(image, caption), matcher(image, wider, query="image"))
-    by_caption = np.asarray(matcher(image, caption, query="caption"))
+    by_caption = np.asarray(matcher(image, caption, query="text"))
     assert by_caption.shape == (3, 4)
-    assert (np.asarray(matcher(image, wider, query="caption")) > by_caption).all()
+    assert (np.asarray(matcher(image, wider, query="text")) > by_caption).all()
 
 
 def test_mahalanobis_equals_the_formula_and_the_product_ranks_like_it(random):

@@ -89,7 +89,7 @@ def test_recomputed_gradients_are_those_of_the_remembered(tokens):
     image, caption = tokens
     matcher = SGR(**TINY, dropout=0.0, captions_at_once=4)
     score(matcher, image, caption)
-    prepared = matcher.prepare(image, "image"), matcher.prepare(caption, "caption")
+    prepared = matcher.prepare(image, "image"), matcher.prepare(caption, "text")
     weights = [weight.value for weight in matcher.trainable_weights]
 
     def gradients(training):
@@ -106,7 +106,7 @@ def test_saf_normalises_by_the_statistics_of_each_caption(tokens):
     image, caption = tokens
     matcher = SAF(**TINY, dropout=0.0, captions_at_once=2)
     score(matcher, image, caption)
-    prepared = matcher.prepare(image, "image"), matcher.prepare(caption, "caption")
+    prepared = matcher.prepare(image, "image"), matcher.prepare(caption, "text")
     together = np.asarray(matcher(*prepared, training=True))
     moved = float(matcher.moving_mean.numpy()), float(matcher.moving_variance.numpy())
     assert moved != (0.0, 1.0)

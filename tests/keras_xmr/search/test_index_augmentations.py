@@ -24,8 +24,8 @@ def scores_and_products(name, random, images=80, queries=7):
     if name == "point_to_rectangle":
         sides = (image, caption)
         image, caption = (e | {"offset": 0.3 * tf.abs(tf.roll(e["mean"], 1, 1))} for e in sides)
-    image, caption = matcher.prepare(image, "image"), matcher.prepare(caption, "caption")
-    options = {"query": "caption"} if matcher.contract.directed else {}
+    image, caption = matcher.prepare(image, "image"), matcher.prepare(caption, "text")
+    options = {"query": "text"} if matcher.contract.directed else {}
     scores = matcher(image, caption, **options).numpy().T
     gallery, query = ({n: np.array(v) for n, v in e.items()} for e in (image, caption))
     augmentation = AUGMENTATIONS[matcher.SEARCH.augmentation]

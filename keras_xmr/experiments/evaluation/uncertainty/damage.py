@@ -74,7 +74,7 @@ def probe(
     with bars(shown=False):
         growths = {
             "image": erase_images(embed_pixels, pixels, whole_images),
-            "caption": drop_from_captions(embed_texts, texts, whole_captions),
+            "text": drop_from_captions(embed_texts, texts, whole_captions),
         }
         mixtures = mix_images(embed_pixels, pixels, whole_images)
     occlusion = {side: growth for side, growth in growths.items() if growth is not None}

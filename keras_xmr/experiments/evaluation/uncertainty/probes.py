@@ -51,7 +51,7 @@ class Probes:
     """Results of embedding changed items.
 
     Attributes:
-        occlusion: Growth of sigma for "image" and "caption".
+        occlusion: Growth of sigma for "image" and "text".
         mixtures: Inclusion in mixed images; see `mix_images`.
     """
 

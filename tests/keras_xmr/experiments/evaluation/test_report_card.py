@@ -332,7 +332,7 @@ def test_sigma_stands_beside_what_needs_none(evaluation, random):
     log_variance = np.tile(2 * sigma[:, None], (1, 4))
     evaluation.embedded = EmbeddedSplit({}, {"log_variance": log_variance})
     recall = evaluation.matchers[0].metrics.text_to_image.values["recall_1"]
-    evaluation.uncertainty_bins = {"caption": bins(sigma, recall)}
+    evaluation.uncertainty_bins = {"text": bins(sigma, recall)}
     rows = {row[0]: row[1:] for row in UncertaintyReport(evaluation).table().rows}
     scores = evaluation.matchers[0].scores.by_query[1]
     by_gap = 100 * mean_risk(np.argsort(narrow_gaps(scores)), 1 - recall)

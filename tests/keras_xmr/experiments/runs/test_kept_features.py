@@ -25,8 +25,8 @@ from keras_xmr.experiments.export.calibration import calibrate_run
 from keras_xmr.experiments.export.embedder import run_embedder
 from keras_xmr.experiments.runs.frozen_features import CaptionEncoder, with_features
 from keras_xmr.metrics.results import Results
-from keras_xmr.parts.contracts import SIDES
 from keras_xmr.search.photo_embedding import embed_folder
+from keras_xmr.utils.sides import SIDES
 
 pytestmark = pytest.mark.slow
 
