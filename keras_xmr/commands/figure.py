@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_value(parser, "--split", "NAME", "default test", default="test")
     add_value(parser, "--item", "N", "number of the image, from 0 on", type=int, default=0)
     add_value(parser, "--classes", "N", "number of classes; default 9", type=int, default=9)
+    add_path(parser, "--photos", "FOLDER", "photos of a run on regions, by the names of its images")
     add_value(parser, "--grid", "NUMBERS", "values of the axes, separated by commas", type=_grid)
 
 
@@ -43,6 +44,12 @@ def run(arguments: argparse.Namespace) -> None:
         from keras_xmr.experiments.experiment import Experiment
 
         runs = [Experiment(folder) for folder in arguments.runs]
-    options = FigureOptions(arguments.split, arguments.item, arguments.grid, arguments.classes)
+    options = FigureOptions(
+        split=arguments.split,
+        item=arguments.item,
+        grid=arguments.grid,
+        classes=arguments.classes,
+        photos=arguments.photos,
+    )
     output = arguments.output or Path(f"{arguments.name.replace(':', '_')}.png")
     print(draw_figure(arguments.name, runs, options, output))

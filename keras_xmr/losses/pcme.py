@@ -54,6 +54,30 @@ class SoftContrastive(Loss):
         return sum(self.parts(odds, {}, {}, relations).values())
 
 
+def sample_weights(logits: Any, matches: Any) -> Any:
+    """Computes how much each pair of samples weighs in the gradient of `SoftContrastive`.
+
+    The derivative of -log p by the logit l of a pair of samples is -w (1 - s(l)), and of
+    -log(1 - p) it is w s(l), with w = s(l) / sum s(l) for a match, and w = s(-l) / sum s(-l) for
+    others, over all pairs of samples. In Chun et al. 2021, Eq. 5, e stands for s, and the signs
+    are of the log-likelihood. Weights are largest where samples are near in a match, and far apart
+    in others.
+
+    Args:
+        logits: -scale * distance + shift of all pairs of samples, (J, N, J', M) as
+            `distances.sampled_euclidean` has them.
+        matches: Whether image and caption match, bool (N, M).
+
+    Returns:
+        Weights (J, N, J', M), whose sum over J and J' is 1.
+    """
+    signed = ops.where(matches[None, :, None, :], logits, -logits)
+    logarithms = ops.log_sigmoid(signed)
+    largest = ops.amax(logarithms, axis=(0, 2), keepdims=True)
+    weights = ops.exp(logarithms - largest)
+    return weights / ops.sum(weights, axis=(0, 2), keepdims=True)
+
+
 class KLDivergence(ItemsLoss):
     """KL of every embedding to N(0, I), images and captions added.
 

@@ -81,11 +81,13 @@ class Measured:
             a relevance also `semantic_precision`.
         folds: Means over folds; empty without folds.
         extra: Metrics against further judgements, by their name.
+        seconds: The time that re-ranking took, without the metrics; None for scores as they are.
     """
 
     metrics: RetrievalMetrics
     folds: dict[str, float] = field(default_factory=dict)
     extra: dict[str, RetrievalMetrics] = field(default_factory=dict)
+    seconds: float | None = None
 
 
 def measure(scores: Scores, truth: GroundTruth, folds: int = 0) -> Measured:

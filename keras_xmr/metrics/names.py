@@ -27,7 +27,7 @@ class Metric:
 
     name: str
     title: str
-    unit: Literal["fraction", "percent", "count", "rank", "correlation"] = "fraction"
+    unit: Literal["fraction", "percent", "count", "rank", "correlation", "seconds"] = "fraction"
     table: Literal["main", "many", "curve"] | None = None
     compared: Literal["table", "headline"] | None = None
     mean_of: tuple[str, ...] = ()
@@ -107,6 +107,8 @@ def shown_value(unit: str, value: float | None) -> str:
         return "-"
     if unit == "correlation":
         return f"{value:+.2f}"
+    if unit == "seconds":
+        return f"{value:.3g}"
     return f"{in_percent(unit, value):.{2 if unit == 'count' else 1}f}"
 
 

@@ -58,7 +58,8 @@ class Result(NamedTuple):
         direction: `image_to_text`, `text_to_image`, or empty for a figure of both.
         metric: The metric, such as `recall_1`.
         title: The title of its column in tables.
-        unit: `fraction`, `percent` (of RSUM alone), `count`, `rank` or `correlation`.
+        unit: `fraction`, `percent` (of RSUM alone), `count`, `rank`, `seconds` or
+            `correlation`.
         value: The figure. With `minus` it is a difference.
         low: Lower end of its 95 % interval over queries (and seeds); NaN without one.
         high: Upper end.

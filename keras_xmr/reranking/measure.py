@@ -47,7 +47,7 @@ def measure_reranked(
     truth: GroundTruth,
     folds: int = 0,
 ) -> Measured:
-    """Re-ranks scores, and computes their metrics. The time of the re-ranking is logged.
+    """Re-ranks scores, and computes their metrics. The time of the re-ranking is kept.
 
     A fold is re-ranked separately, by its queries alone.
 
@@ -68,6 +68,7 @@ def measure_reranked(
         "%s: %d x %d scores re-ranked in %.1f s", type(reranker).__name__, *scores.shape, seconds
     )
     measured = measure(reranked, truth)
+    measured.seconds = seconds
 
     def measure_fold(images: np.ndarray, captions: np.ndarray) -> RetrievalMetrics:
         reranked = _rerank(reranker, scores.select(images, captions))

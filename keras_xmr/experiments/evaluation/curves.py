@@ -106,7 +106,7 @@ def relevance_by_rank(scores: Scores, relevance: np.ndarray, side: str) -> dict[
 
 
 def precision_by_top(summary: Mapping[str, float]) -> dict[str, list[tuple[int, float]]]:
-    """Computes ASP of the first N by relevance (Li et al. 2022, Fig. 4), for every N that was
+    """Computes ASP of the first N by relevance (Li et al. 2022, Fig. 3), for every N that was
     measured.
 
     Args:

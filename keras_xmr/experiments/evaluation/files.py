@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_xmr.experiments.evaluation.results import Evaluation
-from keras_xmr.judgements import write_ground_truth
+from keras_xmr.judgements import GroundTruth, write_ground_truth
 from keras_xmr.metrics import write_queries
 from keras_xmr.metrics.results import Results
 from keras_xmr.utils.files import checksum, replace_atomically
@@ -90,8 +90,10 @@ KINDS = ("wrong", "true", "right")
 def write_answers(evaluation: Evaluation, folder: Path) -> None:
     """Writes `answers-<split>.npz`: numbers and kinds of the first answers of the model's matcher.
 
-    For "i2t" and "t2i" numbers int32 (queries, `KEPT`), and under `<side>_kind` their kinds.
-    Scores that do not fit in memory are left out.
+    For "i2t" and "t2i" numbers int32 (queries, `KEPT`), and under `<side>_kind` their kinds. Of
+    images with sets of labels also `<side>_zeta`, the number of labels in which query and answer
+    differ (Wang et al. 2023, Fig. 3); -1 where one of them has none. Scores that do not fit in
+    memory are left out.
 
     Args:
         evaluation: The evaluation.
@@ -105,6 +107,8 @@ def write_answers(evaluation: Evaluation, folder: Path) -> None:
         queries = np.arange(len(matrix))
         first, kinds = first_answers(evaluation, side, queries, np.asarray(matrix))
         arrays |= {side: first.astype(np.int32), f"{side}_kind": kinds.astype(np.int8)}
+        if evaluation.ground_truth.has_label_vectors:
+            arrays[f"{side}_zeta"] = zeta_of_answers(evaluation.ground_truth, side, first)
     with replace_atomically(folder / f"answers-{evaluation.split}.npz", ".npz") as temporary:
         np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
 
@@ -134,6 +138,29 @@ def first_answers(
     order = np.argsort(np.take_along_axis(costs, some, axis=1), axis=1, kind="stable")
     first = np.take_along_axis(some, order, axis=1)
     return first, _kinds_of_answers(evaluation, side, queries, first)
+
+
+def zeta_of_answers(truth: GroundTruth, side: str, answers: np.ndarray) -> np.ndarray:
+    """Returns the number of labels in which each answer differs from its query.
+
+    Args:
+        truth: The ground truth, with sets of labels.
+        side: "i2t" or "t2i".
+        answers: Numbers of the answers of all queries, int (queries, K).
+
+    Returns:
+        Int32 (queries, K), and -1 where the query or the answer has no labels.
+    """
+    images = truth.label_vectors().astype(np.int32)
+    captions = images[truth.caption_image]
+    queries, candidates = (images, captions) if side == "i2t" else (captions, images)
+    sizes, others = (np.asarray(labels.sum(axis=1)) for labels in (queries, candidates))
+    zeta = np.empty(answers.shape, np.int32)
+    for column, answer in enumerate(answers.T):
+        shared = np.asarray(queries.multiply(candidates[answer]).sum(axis=1))
+        differ = sizes + others[answer] - 2 * shared
+        zeta[:, column] = np.where((sizes > 0) & (others[answer] > 0), differ, -1)
+    return zeta
 
 
 def _kinds_of_answers(

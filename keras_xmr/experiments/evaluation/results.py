@@ -74,12 +74,15 @@ class MatcherEvaluation:
         scores: Its scores.
         measured: Their metrics.
         tied: Share of the pairs that it ties; see `tied_share`.
+        seconds: The time that all scores took; None where they were not made here, or are made
+            tile by tile.
     """
 
     name: str
     scores: ScoreMatrices
     measured: Measured
     tied: float = 0.0
+    seconds: float | None = None
 
     @property
     def metrics(self) -> RetrievalMetrics:

@@ -40,6 +40,8 @@ FACTS = {
         Metric("tied", "tied pairs"),
         Metric("set_cosine", "cosine within sets", "correlation"),
         Metric("uncertainty_correlation", "rank corr. of sigma and R@1", "correlation"),
+        Metric("scoring_seconds", "seconds of scoring", "seconds"),
+        Metric("reranking_seconds", "seconds of re-ranking", "seconds"),
         Metric("uncertainty_of_truth", "rank corr. of sigma and truth", "correlation"),
     )
 }
@@ -159,6 +161,15 @@ def _facts(evaluation: Evaluation) -> Iterator[Result]:
     yield from rows_of(sizes | {"trained": int(evaluation.is_trained)}, **key)
     for matcher in evaluation.matchers:
         yield from rows_of({"tied": matcher.tied}, matcher=matcher.name, **key)
+    # Next to plain figures seconds would be all that differs between two evaluations.
+    for reranker, by_matcher in evaluation.reranked.items():
+        for matcher in evaluation.matchers:
+            seconds = {
+                "scoring_seconds": matcher.seconds,
+                "reranking_seconds": by_matcher[matcher.name].seconds,
+            }
+            known = {name: value for name, value in seconds.items() if value is not None}
+            yield from rows_of(known, matcher=matcher.name, reranker=reranker, **key)
     for side, similarity in evaluation.set_similarity.items():
         yield from rows_of({f"{_OF_QUERIES[side]}_set_cosine": similarity}, **key)
     for side, bins in evaluation.uncertainty_bins.items():

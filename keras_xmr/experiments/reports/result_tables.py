@@ -45,7 +45,22 @@ def all_tables(results: Results) -> list[Table]:
     for reranker in filter(None, measured.distinct("reranker")):
         title = reranked_title(split, reranker)
         tables += measured_tables(title, measured.select(reranker=reranker) + by_chance)
-    return tables
+    return [*tables, *_time_tables(results)]
+
+
+def _time_tables(results: Results) -> list[Table]:
+    """Returns the test times, if something is re-ranked (Wei et al. 2023, Table IV)."""
+    times = Results(row for row in results if row.unit == "seconds")
+    names = ("scoring_seconds", "reranking_seconds")
+    rows = [
+        [matcher, reranker, *result_cells(cells, names)]
+        for reranker in times.distinct("reranker")
+        for matcher, cells in pivot(times.select(reranker=reranker)).items()
+    ]
+    if not rows:
+        return []
+    title = f"{results[0].split}: test time in seconds, the first call of a matcher with its graph"
+    return [Table(title, ["matcher", "re-ranker", "scoring", "re-ranking"], rows)]
 
 
 def measured_results(results: Results) -> Results:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -17,9 +17,9 @@ from keras_xmr.experiments.evaluation.uncertainty.assessment import (
     reliability_of_pairs,
     risk_coverage,
 )
-from keras_xmr.experiments.evaluation.uncertainty.probes import Occlusion, Probes
+from keras_xmr.experiments.evaluation.uncertainty.probes import Occlusion, Probes, WordEffect
 from keras_xmr.experiments.reports.pages import explain, percent
-from keras_xmr.experiments.reports.pictures import COLOURS, QUESTIONS, Picture, columns, panel
+from keras_xmr.experiments.reports.pictures import COLOURS, QUESTIONS, SIZE, Picture, columns, panel
 from keras_xmr.parts.registry import components
 from keras_xmr.utils.sides import ITEMS
 from keras_xmr.utils.tables import Table
@@ -35,6 +35,9 @@ WORDS = {
 
 _REMOVED = {"image": "erased", "text": "dropped"}
 """The treatment of parts of images and of words of captions."""
+
+_WORDS = 14
+"""Words of the picture of words: half with the smallest ratios, half with the largest."""
 
 _SHARES = {"image": "share of the pixels erased (%)", "text": "share of the words dropped (%)"}
 
@@ -151,6 +154,8 @@ def uncertainty_pictures(report: UncertaintyReport) -> Iterator[Picture]:
         yield _reliability_picture(name, reliability)
     for side, occlusion in report.probes.occlusion.items():
         yield _occlusion(side, occlusion)
+    if report.probes.words:
+        yield _words(report.probes.words)
 
 
 def _risk(side: str, curve: RiskCoverage, by_gap: RiskCoverage | None) -> Picture:
@@ -223,3 +228,21 @@ def _occlusion(side: str, growth: Occlusion) -> Picture:
     title = f"sigma of {item}s with parts {_REMOVED[side]}"
     see = explain("sigma_damage", item, _REMOVED[side], growth.grows)
     return Picture(f"sigma_damage_{item}", title, see, drawing, *table)
+
+
+def _words(effects: Sequence[WordEffect]) -> Picture:
+    """Draws the words with the smallest and the largest effects; the table has all."""
+    shown = effects
+    if len(effects) > _WORDS:
+        shown = [*effects[: _WORDS // 2], *effects[-_WORDS // 2 :]]
+    label = "sigma of captions with the word,\ntimes sigma without it"
+    drawing, axis = panel("words", label, "", (SIZE[0], 0.26 * len(shown) + 1.2))
+    ratio, low, high = (np.array(column) for column in list(zip(*shown, strict=True))[1:4])
+    places = np.arange(len(shown))
+    error = np.maximum([ratio - low, high - ratio], 0)
+    axis.errorbar(ratio, places, xerr=error, fmt="o", color=COLOURS["text"], ms=4, capsize=2)
+    axis.axvline(1, ls=":", color="0.4")
+    axis.set_yticks(places, [f"{effect.word} ({effect.captions})" for effect in shown], fontsize=8)
+    axis.invert_yaxis()
+    title, see = "sigma and single words", explain("sigma_words")
+    return Picture("sigma_words", title, see, drawing, WordEffect._fields, effects)

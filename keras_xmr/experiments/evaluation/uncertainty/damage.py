@@ -19,6 +19,7 @@ from keras_xmr.experiments.evaluation.uncertainty.probes import (
     Probes,
     drop_from_captions,
     erase_images,
+    leave_out_words,
     mix_images,
 )
 from keras_xmr.model.retriever import Retriever
@@ -77,8 +78,9 @@ def probe(
             "text": drop_from_captions(embed_texts, texts, whole_captions),
         }
         mixtures = mix_images(embed_pixels, pixels, whole_images)
+        words = leave_out_words(embed_texts, texts, whole_captions)
     occlusion = {side: growth for side, growth in growths.items() if growth is not None}
-    return Probes(occlusion=occlusion, mixtures=mixtures)
+    return Probes(occlusion=occlusion, mixtures=mixtures, words=words)
 
 
 def _batches(pixels: np.ndarray, size: int) -> tf.data.Dataset:

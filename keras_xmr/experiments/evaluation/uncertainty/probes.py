@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import string
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -46,6 +48,24 @@ class Occlusion:
         return bool(self.low[-1] >= 1.01)
 
 
+class WordEffect(NamedTuple):
+    """Sigma of captions with a word, as a multiple of sigma of the same captions without it.
+
+    Attributes:
+        word: The word, in lower case.
+        ratio: The geometric mean of the multiples; above 1 the word makes captions less certain.
+        low: Lower end of its 95 % interval.
+        high: Its upper end.
+        captions: Number of captions with the word.
+    """
+
+    word: str
+    ratio: float
+    low: float
+    high: float
+    captions: int
+
+
 @dataclass(frozen=True, eq=False)
 class Probes:
     """Results of embedding changed items.
@@ -53,10 +73,12 @@ class Probes:
     Attributes:
         occlusion: Growth of sigma for "image" and "text".
         mixtures: Inclusion in mixed images; see `mix_images`.
+        words: Effects of single words on sigma; see `leave_out_words`.
     """
 
     occlusion: dict[str, Occlusion] = field(default_factory=dict)
     mixtures: Mapping[str, np.ndarray] | None = None
+    words: Sequence[WordEffect] = ()
 
 
 def erase_images(
@@ -93,6 +115,57 @@ def drop_from_captions(
     from data_pipelines.text import dropped
 
     return _occlude(lambda share: embed(dropped(texts, share)), whole)
+
+
+FEWEST = 5
+"""Captions that a word needs for an effect on sigma."""
+
+
+def leave_out_words(
+    embed: Embed, texts: Sequence[str], whole: Mapping[str, np.ndarray] | None = None
+) -> list[WordEffect]:
+    """Leaves out each word of captions, one at a time (Chun et al. 2021, section F.2).
+
+    Args:
+        embed: Embeds texts.
+        texts: Captions.
+        whole: The embeddings of the unchanged captions, if known.
+
+    Returns:
+        The effects of words that are in `FEWEST` captions or more, the smallest ratio first; empty
+        if the model has no sigma.
+    """
+    shorter, owners, words = [], [], []
+    for number, text in enumerate(texts):
+        parts = text.split()
+        for place, part in enumerate(parts):
+            word = part.strip(string.punctuation).lower()
+            if word and len(parts) > 1:
+                shorter.append(" ".join([*parts[:place], *parts[place + 1 :]]))
+                owners.append(number)
+                words.append(word)
+    if not shorter:
+        return []
+    first = log_sigma(embed(list(texts)) if whole is None else whole)
+    without = log_sigma(embed(shorter))
+    if first is None or without is None:
+        return []
+    # Of a word that a caption has twice, the mean.
+    changes: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for word, owner, change in zip(words, owners, first[owners] - without, strict=True):
+        changes[word][owner].append(float(change))
+    effects = [
+        _effect(word, np.array([np.mean(values) for values in by_caption.values()]))
+        for word, by_caption in changes.items()
+        if len(by_caption) >= FEWEST
+    ]
+    return sorted(effects, key=lambda effect: (effect.ratio, effect.word))
+
+
+def _effect(word: str, changes: np.ndarray) -> WordEffect:
+    mean, error = changes.mean(), changes.std(ddof=1) / np.sqrt(len(changes))
+    low, high = np.exp([mean - 1.96 * error, mean + 1.96 * error])
+    return WordEffect(word, float(np.exp(mean)), float(low), float(high), len(changes))
 
 
 def erased(pixels: np.ndarray, share: float, centres: np.ndarray) -> np.ndarray:

@@ -115,16 +115,20 @@ def side_by_side(
         small = thumbnail(photos.encoded(number), image_ids[number], _SIDE)
         return {"key": image_ids[number], "url": data_url(small, "image/jpeg")}
 
-    def show_answer(side: str, number: int, kind: int) -> dict[str, Any]:
+    def show_answer(side: str, number: int, kind: int, zeta: int) -> dict[str, Any]:
         answer = {"photo": photo(number)} if side == "t2i" else {"text": str(texts[number])}
-        return {"kind": KINDS[kind], **answer}
+        return {"kind": KINDS[kind], "zeta": zeta if zeta >= 0 else None, **answer}
 
     def show_query(win: Win) -> dict[str, Any]:
         models = []
         for name, rank in zip((win.winner, win.loser), win.ranks, strict=True):
-            arrays = (answers[name][key] for key in (win.direction, f"{win.direction}_kind"))
-            numbers, kinds = (array[win.number].tolist() for array in arrays)
-            shown = [show_answer(win.direction, *each) for each in zip(numbers, kinds, strict=True)]
+            of_model, side = answers[name], win.direction
+            arrays = [of_model[key][win.number] for key in (side, f"{side}_kind")]
+            # Not of answers without sets of labels, or of an earlier version.
+            zetas = of_model.get(f"{side}_zeta")
+            arrays.append(np.full_like(arrays[0], -1) if zetas is None else zetas[win.number])
+            each = zip(*(array.tolist() for array in arrays), strict=True)
+            shown = [show_answer(side, *of_answer) for of_answer in each]
             models.append({"name": name, "rank": rank, "answers": shown})
         query_photo = photo(win.number) if win.direction == "i2t" else None
         return {"text": win.text or win.query, "photo": query_photo, "models": models}

@@ -24,12 +24,14 @@ class FigureOptions:
         item: The number of the image, from 0 on.
         grid: The values of the axes of a grid; None for the ones of the paper.
         classes: How many classes, or images, are drawn.
+        photos: A folder of photos by the names of the images, for runs on regions.
     """
 
     split: Split = "test"
     item: int = 0
     grid: tuple[float, ...] | None = None
     classes: int = 9
+    photos: Path | None = None
 
 
 class Run(Protocol):
@@ -75,13 +77,18 @@ class FigureSpec(NamedTuple):
 
 FIGURES = {
     "chun2021:5": FigureSpec("embeddings in the plane, by class", "planes:draw_plane"),
+    "chun2021:eq5": FigureSpec(
+        "weights of pairs of samples in the gradient", "analyses:draw_weights"
+    ),
     "chun2021:8": FigureSpec("two images and their mixture", "planes:draw_mixtures"),
+    "li2022:1a": FigureSpec("captions by CIDEr of an image", "analyses:draw_caption_list"),
     "li2022:3": FigureSpec("ASP of the first N", "curves:draw_asp_of_first", True),
     "li2022:4": FigureSpec("ASP by epoch", "curves:draw_asp_by_epoch", True),
     "wang2023:4": FigureSpec("metrics by gamma", "curves:draw_sweep", True),
     "wang2023:5": FigureSpec("metrics by layers", "curves:draw_sweep", True),
     "wang2023:6": FigureSpec("metrics by batch size", "curves:draw_sweep", True),
     "wang2023:7": FigureSpec("PMRP by zeta", "curves:draw_pmrp_by_zeta", True),
+    "wei2023:eq2": FigureSpec("entropy of image embeddings", "analyses:draw_entropy", True),
     "wei2023:6": FigureSpec(
         "correlation of the sub-embeddings of an image",
         "sets:draw_sub_embedding_correlation",
@@ -90,8 +97,11 @@ FIGURES = {
     "wei2023:7": FigureSpec("R@1 by the scales of re-ranking", "sets:draw_scale_grid"),
     "wei2023:8": FigureSpec("metrics by beta", "curves:draw_sweep", True),
     "wei2023:9": FigureSpec("metrics by eta", "curves:draw_sweep", True),
+    "wei2023:10": FigureSpec(
+        "heat maps of the sub-embeddings of an image", "heat_maps:draw_heat_maps"
+    ),
 }
-"""All figures, by paper and number."""
+"""All figures, by paper and number of the figure, or of the equation that is drawn."""
 
 
 def draw_figure(name: str, runs: Sequence[Run], options: FigureOptions, output: Path) -> Path:

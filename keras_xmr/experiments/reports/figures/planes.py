@@ -46,8 +46,8 @@ def draw_plane(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
                 _ellipse(axis, side, item, 0.5, color=colour, lw=0.8)
     batch = run.config.evaluation.batch_size
     generic = embed_captions(run.retriever, [GENERIC], run.tokenizer, batch)
-    _ellipse(axes[1], generic, 0, 0.99, color="black", lw=2)
-    for axis, title in zip(axes, ("images", "captions, and a generic one in black"), strict=True):
+    _ellipse(axes[1], generic, 0, 0.99, color="red", lw=2.5)
+    for axis, title in zip(axes, ("images", "captions, and a generic one in red"), strict=True):
         axis.set(title=title, xlabel="first dimension", ylabel="second dimension")
         axis.autoscale_view()
         axis.set_aspect("equal", adjustable="datalim")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import models
 import numpy as np
@@ -16,10 +17,11 @@ from keras_xmr.experiments.evaluation.table import results_of
 from keras_xmr.experiments.evaluation.tuning import search_scales
 from keras_xmr.experiments.reports.rerank_scales import scale_pictures, search_lines, search_tables
 from keras_xmr.experiments.reports.result_tables import result_tables
-from keras_xmr.judgements import Judgements
-from keras_xmr.metrics import ScoreMatrices, evaluate_scores
+from keras_xmr.judgements import GroundTruth, Judgements
+from keras_xmr.metrics import ScoreMatrices, evaluate_scores, measure
 from keras_xmr.metrics.results import Results
-from keras_xmr.reranking import FastReranking, build_rerankers
+from keras_xmr.reranking import FastReranking, build_rerankers, measure_reranked
+from keras_xmr.reranking.base import Reranked, Reranker
 from keras_xmr.utils.errors import ConfigError
 
 RERANKERS = (
@@ -92,6 +94,7 @@ def test_a_fold_is_re_ranked_on_its_own(run, evaluation):
 
 def test_re_ranked_figures_have_tables_of_their_own(evaluation):
     tables = result_tables(results_of(evaluation))
+    times = tables.pop()
     plain = [table for table in tables if "transductive" not in table.title]
     assert tables[: len(plain)] == plain
     for name, by_matcher in evaluation.reranked.items():
@@ -105,6 +108,29 @@ def test_re_ranked_figures_have_tables_of_their_own(evaluation):
         assert [row[-1] for row in own[0].rows[:-1]] == [f"{value:.1f}" for value in rsum]
     assert len(tables) == len(plain) * (1 + len(evaluation.reranked))
     assert all("re-ranked" not in str(table) for table in plain)
+    assert [row[:2] for row in times.rows] == [
+        [matcher, name] for name, found in evaluation.reranked.items() for matcher in found
+    ]
+    assert all(float(cell) > 0 for row in times.rows for cell in row[2:])
+
+
+def test_seconds_are_of_the_re_ranking_alone(retrieval):
+    class Slow(Reranker):
+        def rerank(self, scores):
+            time.sleep(0.05)
+            return Reranked(scores, scores)
+
+    scores, judgements = retrieval
+    truth = GroundTruth(
+        [str(image) for image in range(30)],
+        [str(caption) for caption in range(50)],
+        np.zeros(50, np.int64),
+        judgements,
+    )
+    begun = time.perf_counter()
+    seconds = measure_reranked(Slow(), scores, truth).seconds
+    assert 0.05 <= seconds < time.perf_counter() - begun
+    assert measure(scores, truth).seconds is None
 
 
 @pytest.mark.slow

@@ -146,6 +146,28 @@ def test_answers_are_kept_with_what_they_are(tmp_path, random):
                 assert kind == (RIGHT if annotated else TRUE if other else 0)
 
 
+def test_zeta_is_the_number_of_labels_that_differ(tmp_path, random):
+    labels = [(0, 2), (), (0, 1, 2, 5), (3,)]
+    owner = OWNER[:8]
+    truth = GroundTruth(
+        list("abcd"), list("01234567"), owner, Judgements.from_pairs(owner, 4), labels=labels
+    )
+    scores = random.normal(size=(4, 8)).astype(np.float32)
+    own = MatcherEvaluation("cosine", ScoreMatrices(scores), measure(scores, truth))
+    write_answers(Evaluation("test", 4, 8, [own], EmbeddedSplit({}, {}), truth), tmp_path)
+    sides = {"i2t": (range(4), owner), "t2i": (owner, range(4))}
+    with np.load(tmp_path / "answers-test.npz") as found:
+        for side, (queries, candidates) in sides.items():
+            for (query, place), answer in np.ndenumerate(found[side]):
+                ours, theirs = set(labels[queries[query]]), set(labels[candidates[answer]])
+                expected = len(ours ^ theirs) if ours and theirs else -1
+                assert found[f"{side}_zeta"][query, place] == expected
+    page = TEMPLATES.get_template("parts.html").module
+    answers = [{"kind": "wrong", "text": "a dog", "zeta": z} for z in (0, None)]
+    assert page.answers(answers).count("<small>zeta 0</small>") == 1
+    assert page.answers(answers).count("zeta") == 1
+
+
 def test_a_difference_of_nothing_has_no_sign():
     assert [signed(value) for value in (-0.04, 0.0, 0.04, -0.06, 1.25)] == [
         "0.0",
