@@ -256,6 +256,18 @@ def methods_of(lines: Sequence[Mapping[str, Any]]) -> list[Method]:
     return sorted(methods, key=lambda method: -method.recalls[:, -1].mean())
 
 
+SHARED = "small or frozen towers and tuned rates"
+"""The change from the papers that all rows share."""
+
+
+def adaptations(fidelity: str | Mapping[str, str | None] | None) -> str:
+    """Returns what a config changes of its paper, but for what all rows share."""
+    if not isinstance(fidelity, Mapping):
+        return fidelity or ""
+    own = {item: change for item, change in fidelity.items() if change != SHARED}
+    return fidelity_text(own) if own else "loss and head as published"
+
+
 def rows_of(methods: Sequence[Method]) -> Iterator[dict[str, str]]:
     """A row per method, of cells by the title of their column."""
     rsum = rsum_of(methods)
@@ -265,8 +277,8 @@ def rows_of(methods: Sequence[Method]) -> Iterator[dict[str, str]]:
     }
     for method in methods:
         name, end = method.name, method.correction
-        fidelity = fidelity_text(method.config.fidelity or "") if method.config else ""
-        row = {"method": method.label, "published or adapted": fidelity}
+        adapted = adaptations(method.config.fidelity) if method.config else ""
+        row = {"method": method.label, "published or adapted": adapted}
         expected = method.lines[0].get("expected")
         means = _chance_recalls(method) if expected else method.recalls.mean(axis=0)
         row |= dict(zip(RECALLS, (f"{v:.1f}" for v in means), strict=False))

@@ -601,8 +601,7 @@ class Config(Section):
     per item of the paper; or `no paper: ` and a description. Configs of the project, and what
     includes them, have it from `docs/tables/fidelity.csv`, by the keys that they have in the end. A
     config of yours may add to it. Reports print it, with the keys that differ from the packaged
-    config of the same name. What all rows of a table share, such as small or frozen towers and
-    tuned rates, does not count."""
+    config of the same name."""
 
     @property
     def folder(self) -> Path:

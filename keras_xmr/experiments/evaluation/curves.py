@@ -59,7 +59,7 @@ def _mean(values: np.ndarray) -> float:
 
 
 def plausible_counts(truth: GroundTruth) -> dict[str, np.ndarray]:
-    """Returns the number of relevant images per caption (Chun et al. 2021, Fig. 4).
+    """Returns the number of relevant images per caption: Chun et al. 2021, Fig. 4, has examples.
 
     Args:
         truth: The ground truth.

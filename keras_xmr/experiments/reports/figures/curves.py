@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
-import numpy as np
 
 from keras_xmr.experiments.evaluation.curves import (
     ZETAS,
@@ -146,17 +146,27 @@ def differing_option(configs: Sequence[Mapping[str, Any]]) -> str:
         if not PLACES & set(name.split("."))
         and len({json.dumps(config.get(name)) for config in configs}) > 1
     )
-    # Weights that add up to 1, as in Wei et al., Eq. 12, are one option.
-    opposite = len(found) == 2 and all(
-        np.isclose(sum(float(config.get(name) or 0) for name in found), 1) for config in configs
-    )
-    if len(found) != 1 and not opposite:
+    if len(found) != 1 and not _are_opposite([[c.get(name) for name in found] for c in configs]):
         raise UserError(
             f"the runs differ in {', '.join(found) or 'no option'}; give runs of a grid"
         )
     if not all(isinstance(config.get(found[0]), int | float) for config in configs):
         raise UserError(f"{found[0]} has no number in some of the runs")
     return found[0]
+
+
+def _are_opposite(pairs: Sequence[Sequence[Any]]) -> bool:
+    """Returns whether one of two numbers falls where the other grows.
+
+    Such are weights that share a sum, as eta and 1 - eta in Wei et al. 2023, Eq. 12.
+    """
+    if not all(len(pair) == 2 and all(isinstance(x, int | float) for x in pair) for pair in pairs):
+        return False
+    ordered = sorted((first, second) for first, second in pairs)
+    return all(
+        first < later and second > smaller
+        for (first, second), (later, smaller) in itertools.pairwise(ordered)
+    )
 
 
 def flat(values: Any, name: str = "") -> Iterator[tuple[str, Any]]:

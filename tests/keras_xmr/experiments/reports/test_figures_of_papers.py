@@ -59,6 +59,11 @@ def test_runs_that_are_no_sweep_are_refused(other, message):
 def test_weights_that_add_up_to_1_are_one_option():
     configs = [{"a.weight": eta, "b.weight": 1 - eta} for eta in (0.4, 0.6)]
     assert differing_option(configs) == "a.weight"
+    # So are those of the scenes, where the second has a tenth of its weight.
+    configs = [{"a.weight": eta, "b.weight": rest} for eta, rest in ((0.8, 0.02), (0.6, 0.041))]
+    assert differing_option(configs) == "a.weight"
+    with pytest.raises(UserError, match="differ in a"):
+        differing_option([{"a.weight": eta, "b.weight": 2 * eta} for eta in (0.4, 0.6)])
 
 
 def test_correlation_is_that_of_numpy_and_missing_where_a_member_is_masked(random):
