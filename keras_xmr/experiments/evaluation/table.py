@@ -162,14 +162,15 @@ def _facts(evaluation: Evaluation) -> Iterator[Result]:
     for matcher in evaluation.matchers:
         yield from rows_of({"tied": matcher.tied}, matcher=matcher.name, **key)
     # Next to plain figures seconds would be all that differs between two evaluations.
+    scoring = {matcher.name: matcher.seconds for matcher in evaluation.matchers}
     for reranker, by_matcher in evaluation.reranked.items():
-        for matcher in evaluation.matchers:
+        for name, measured in by_matcher.items():
             seconds = {
-                "scoring_seconds": matcher.seconds,
-                "reranking_seconds": by_matcher[matcher.name].seconds,
+                "scoring_seconds": scoring[name],
+                "reranking_seconds": measured.seconds,
             }
-            known = {name: value for name, value in seconds.items() if value is not None}
-            yield from rows_of(known, matcher=matcher.name, reranker=reranker, **key)
+            known = {metric: value for metric, value in seconds.items() if value is not None}
+            yield from rows_of(known, matcher=name, reranker=reranker, **key)
     for side, similarity in evaluation.set_similarity.items():
         yield from rows_of({f"{_OF_QUERIES[side]}_set_cosine": similarity}, **key)
     for side, bins in evaluation.uncertainty_bins.items():

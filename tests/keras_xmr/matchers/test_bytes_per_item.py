@@ -48,9 +48,7 @@ def test_bytes_are_those_of_the_arrays_that_a_matcher_reads(row, random):
         }
         for n in (2, 3)
     ]
-    prepared = [
-        matcher.prepare(e, side) for e, side in zip(sides, ("image", "caption"), strict=True)
-    ]
+    prepared = [matcher.prepare(e, side) for e, side in zip(sides, ("image", "text"), strict=True)]
     kept, scoring = fewest(sides, matcher), fewest(prepared, matcher.score_prepared)
     assert f"{4 * kept:,}" == row["bytes kept, D = 1,024"]
     assert f"{4 * scoring:,}" == row["bytes while scoring, J = 7"]

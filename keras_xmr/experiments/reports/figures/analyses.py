@@ -80,7 +80,7 @@ def weights_by_distance(
         Float64 (P, J * J).
     """
     rows = []
-    sides = (("image", embedded.images, images), ("caption", embedded.captions, captions))
+    sides = (("image", embedded.images, images), ("text", embedded.captions, captions))
     image, caption = (
         matcher.prepare(select(arrays, items), side)["samples"] for side, arrays, items in sides
     )

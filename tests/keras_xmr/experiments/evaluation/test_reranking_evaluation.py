@@ -163,7 +163,10 @@ def test_reports_hold_the_re_ranked_figures(run, done):
     results = Results.read(folder / "results.csv")
     found = results.select(matcher="mean_only", reranker="multi_factor")
     assert {"all", "mean over folds"} <= set(found.distinct("queries"))
-    assert found.distinct("judgements") == ["annotated", "truth"]
+    assert found.distinct("judgements") == ["annotated", "truth", ""]
+    times = found.select(judgements="")
+    assert [row.metric for row in times] == ["scoring_seconds", "reranking_seconds"]
+    assert all(row.unit == "seconds" and row.value > 0 for row in times)
     queries = np.load(folder / "queries-test.npz")
     assert queries["mean_only + fast_reranking_2/t2i_recall_1"].shape == (24,)
     assert "re-ranked by fast_reranking_2" in (folder / "report.html").read_text("utf-8")
