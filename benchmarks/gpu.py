@@ -1,4 +1,4 @@
-"""Losses and matchers in PyTorch, compared with other libraries.
+"""Losses and matchers in PyTorch, compared with the shortest code and with released programs.
 
 A row is one forward pass and one backward pass to the embeddings, in eager PyTorch, with one thread
 unless it says otherwise. Memory is the peak that PyTorch allocates, without the inputs. Other work
@@ -7,15 +7,13 @@ ran on the machine. With one caption per image, values and gradients agree to si
 
 Known differences (see also tests/backends/test_other_libraries.py):
 
-* With several captions per image, `BatchHardMiner` takes the hardest positive, ours every positive;
-  `NTXentLoss` averages over pairs, ours over the pairs of a query and then over queries.
-* `SmoothAPLoss` is right only if there are as many classes as items per class.
 * `pcme` takes the sigmoid of twice the logit, so its scale of 15 is 30 here.
 * `coco_DAA` ranks images by images, and leaves out the query in place of the candidate.
 * Weights of SAF are drawn again, so its values are not compared.
 
-The others are pytorch-metric-learning and, where `--released` names a folder of checkouts, losses
-released with papers: pcme and pcmepp (naver-ai), 2022-NeurIPS-DAA (leolee99), SGRAF (Paranioar).
+The shortest code is in `shortest.py`. Where `--released` names a folder of checkouts, others are
+losses released with papers: pcme and pcmepp (naver-ai), 2022-NeurIPS-DAA (leolee99), SGRAF
+(Paranioar).
 On a GPU the golden numbers of `tests/backends` run there too, with PyTorch and with JAX. Values and
 gradients of each case are compared with those of the processor, in float32 and under autocast to
 bfloat16.
@@ -34,7 +32,6 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from statistics import median
 from types import ModuleType, SimpleNamespace
@@ -46,6 +43,7 @@ import keras
 import numpy as np
 import torch
 from measuring import ROOT, Row, show, size_of
+from shortest import AT_LEAST, SHORTEST
 
 from keras_xmr import losses, matchers
 
@@ -101,40 +99,16 @@ def made_up(batch: int, dimension: int, device: str = "cpu", samples: int = SAMP
         noise = random.normal(scale=0.02, size=(batch, samples, dimension))
         found[f"{side}_samples"] = tensor(mean[:, None] + noise)
         found[f"{side}_log_variance"] = tensor(random.normal(-7, 0.1, (batch, dimension)))
-    # Classes of as many items as there are classes, or of two: pytorch-metric-learning computes
-    # smooth average precision rightly for the former alone.
-    count = round(batch**0.5) if round(batch**0.5) ** 2 == batch else 2
-    labels = np.repeat(np.arange(batch // count), count)
-    found["labels"] = torch.tensor(labels, device=device)
     relevance = np.eye(batch) + np.maximum(random.random((batch, batch)) - 0.8, 0)
     found["relevance"] = torch.tensor((relevance + relevance.T) / 2, dtype=torch.float32).to(device)
     found["positives"] = torch.eye(batch, dtype=torch.bool, device=device)
-    return Inputs(**found, ids=torch.arange(batch, device=device), device=device)
+    return Inputs(**found, device=device)
 
 
-def _both_ways(loss: Any, inputs: Inputs, factor: float = 1.0, miner: Any = None) -> torch.Tensor:
-    """A loss of pytorch-metric-learning with images, and with captions, as anchors."""
-    total = 0.0
-    for anchors, others in ((inputs.images, inputs.captions), (inputs.captions, inputs.images)):
-        # Other labels than those of the anchors: an item must not leave out its own partner.
-        ids = inputs.ids.clone()
-        mined = None if miner is None else miner(anchors, inputs.ids, others, ids)
-        total = total + loss(anchors, inputs.ids, mined, others, ids)
-    return factor * total
-
-
-def _metric_learning(name: str, miner: str = "", factor: float = 1.0, **options: Any) -> Any:
+def _shortest(name: str) -> Callable[[Inputs], Value]:
     def make(inputs: Inputs) -> Value:
-        from pytorch_metric_learning import distances, losses, miners, reducers
-
-        if miner:
-            options.update(distance=distances.CosineSimilarity(), reducer=reducers.SumReducer())
-        loss = getattr(losses, name)(**options)
-        kind = {"margin": MARGIN} if miner == "TripletMarginMiner" else {}
-        mine = miner and getattr(miners, miner)(distance=distances.CosineSimilarity(), **kind)
-        if name == "SmoothAPLoss":
-            return lambda: loss(inputs.images, inputs.labels)
-        return lambda: _both_ways(loss, inputs, factor, mine or None)
+        loss = SHORTEST["torch"]()[name]
+        return lambda: loss(inputs.images, inputs.captions)
 
     return make
 
@@ -222,11 +196,6 @@ def _ours(name: str, **options: Any) -> Callable[[Inputs], Value]:
     return make
 
 
-def _smooth_ap(inputs: Inputs) -> Value:
-    same, loss = inputs.labels[:, None] == inputs.labels[None], losses.SmoothAP()
-    return lambda: loss(inputs.images, inputs.images, positives=same)
-
-
 def _our_daa(inputs: Inputs) -> Value:
     loss = losses.DAA(relevance_temperature=0.01)
     return lambda: loss(
@@ -257,32 +226,28 @@ def _of_gaussians(name: str, matcher: str, **options: Any) -> Callable[[Inputs],
 
 _SAMPLES = ("image_samples", "caption_samples")
 _GAUSSIAN = ("images", "captions", "image_log_variance", "caption_log_variance")
-_LIBRARY = "pytorch-metric-learning"
+_SHORTEST = "the shortest code"
 CASES = {
     "NTXent": Case(
         _ours("NTXent", temperature=TEMPERATURE),
-        _metric_learning("NTXentLoss", factor=0.5, temperature=TEMPERATURE),
-        f"{_LIBRARY}, NTXentLoss both ways",
-        lambda b, j, d: 24.0 * b**3,
+        _shortest("InfoNCE"),
+        _SHORTEST,
+        lambda b, j, d: 16.0 * b**2,
+        at_least=AT_LEAST,
     ),
     "Triplet, hardest negative": Case(
         _ours("Triplet", margin=MARGIN),
-        _metric_learning("TripletMarginLoss", "BatchHardMiner", margin=MARGIN),
-        f"{_LIBRARY}, TripletMarginLoss with BatchHardMiner both ways",
-        lambda b, j, d: 40.0 * b**2,
-    ),
-    "Triplet, all negatives": Case(
-        _ours("Triplet", margin=MARGIN, mining="sum"),
-        _metric_learning("TripletMarginLoss", "TripletMarginMiner", margin=MARGIN),
-        f"{_LIBRARY}, TripletMarginLoss with TripletMarginMiner both ways",
-        lambda b, j, d: 2.0 * b**3,
+        _shortest("hardest triplet"),
+        _SHORTEST,
+        lambda b, j, d: 16.0 * b**2,
+        at_least=AT_LEAST,
     ),
     "SmoothAP": Case(
-        _smooth_ap,
-        _metric_learning("SmoothAPLoss"),
-        f"{_LIBRARY}, SmoothAPLoss",
-        lambda b, j, d: 32.0 * b**3,
-        reads=("images",),
+        _ours("SmoothAP"),
+        _shortest("Smooth-AP"),
+        _SHORTEST,
+        lambda b, j, d: 16.0 * b**2,
+        at_least=AT_LEAST,
     ),
     "SoftContrastive with MatchProbability": Case(
         _of_gaussians("SoftContrastive", "MatchProbability", scale=30.0, shift=30.0),
@@ -377,12 +342,10 @@ def rows(
 
 def _row(name: str, case: Case, inputs: Inputs, repeats: int) -> Row:
     (batch, samples, dimension), against = inputs.image_samples.shape, case.against
-    if _LIBRARY in against:
-        against = against.replace(_LIBRARY, f"{_LIBRARY} {metadata.version(_LIBRARY)}")
     checkout = Path(os.environ.get("RELEASED") or "none", against.split(",")[0])
     holds = case.holds(batch, samples, dimension)
     works, device = [case.ours(inputs)], inputs.device
-    if _LIBRARY not in against and not checkout.exists():
+    if against != _SHORTEST and not checkout.exists():
         against += ": not there"
     elif holds > LARGEST:
         against += f": not run, needs {size_of(holds)}"

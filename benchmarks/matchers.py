@@ -63,10 +63,6 @@ def _mahalanobis(image: Arrays, caption: Arrays) -> np.ndarray:
     return -((image["mean"] - caption["mean"]) ** 2 / np.exp(image["log_variance"])).sum(-1)
 
 
-def _cosine(image: Arrays, caption: Arrays) -> np.ndarray:
-    return (_unit(image["mean"]) * _unit(caption["mean"])).sum(-1)
-
-
 def _set_cosines(image: Arrays, caption: Arrays) -> np.ndarray:
     """Cosines (M, K, K)."""
     image_points, caption_points = _unit(image["points"]), _unit(caption["points"])
@@ -81,11 +77,6 @@ def _chamfer(image: Arrays, caption: Arrays) -> np.ndarray:
 
 
 PLAIN: dict[str, tuple[tuple[str, ...], Callable[[Arrays, Arrays], np.ndarray]]] = {
-    "Cosine": (("mean",), _cosine),
-    "MeanOnly": (
-        ("mean",),
-        lambda i, c: _logits(np.sqrt(_squares(i["mean"], c["mean"]) + 1e-6)),
-    ),
     "MatchProbability": (("mean", "log_variance"), _match_probability),
     "ClosedFormSampled": (
         ("mean", "log_variance"),
@@ -95,7 +86,9 @@ PLAIN: dict[str, tuple[tuple[str, ...], Callable[[Arrays, Arrays], np.ndarray]]]
     "MaxCosine": (("points",), lambda i, c: _set_cosines(i, c).max((1, 2))),
     "SmoothChamfer": (("points",), _chamfer),
 }
-"""For each matcher what it reads, and scores (M,) of one image with M captions."""
+"""For each matcher what it reads, and scores (M,) of one image with M captions.
+
+Cosines are in shortest.py: anybody computes them as one product."""
 
 _PRODUCTS = {
     "MatchProbability": SAMPLES**2,

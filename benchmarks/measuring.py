@@ -397,11 +397,12 @@ _INTRODUCTION = """\
 # Benchmarks
 
 How fast each part of `keras_xmr` is, compared with other programs and with what the machine can do.
-`make bench` writes the page; [benchmarks.csv](benchmarks.csv) has all rows, also of former scripts
-(commit 537237f3). Machines have two processors (x86_64) and no GPU. Times are medians, with the
-processor time of all threads in brackets. Ours and the baseline alternate: trust ratios first.
+`make bench` writes the page; [benchmarks.csv](benchmarks.csv) has all rows. Machines have two
+processors (x86_64) and no GPU. Times are medians, with the processor time of all threads in
+brackets. Ours and the baseline alternate: trust ratios first.
 
-* *baseline*: a released program, another library, or the printed formula; the last column names it.
+* *baseline*: a released program, the shortest code for the same value, or the printed formula; the
+  last column names it.
 * *speed-up*: the time of the baseline divided by ours, or the range of this ratio over machines.
 * *memory*: the peak of additional memory.
 * *share of the bound*: our speed divided by the speed of large matrix products, of copies, or of

@@ -3,15 +3,16 @@
 A forward and a backward pass of 128 pairs of 512 numbers, by processor time, with one thread. Both
 take turns, and the least time of each counts: other work on the machine only adds to it.
 
-usage: python benchmarks/shortest.py tensorflow|torch|jax [eager|compiled] [CASE ...]
+usage: python benchmarks/shortest.py tensorflow|torch|jax [eager|compiled] [smoke] [CASE ...]
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 if __name__ == "__main__":
@@ -21,12 +22,16 @@ if __name__ == "__main__":
 
 import keras
 import numpy as np
+from measuring import Row
 
 from keras_xmr import losses, matchers
 
 Loss = Callable[[Any, Any], Any]
 BACKEND = keras.backend.backend()
 PAIRS, DIMENSION = 128, 512
+MODES = ("eager", "compiled")
+AT_LEAST = 1 / 1.1
+"""The share of the speed of the shortest code that is the goal."""
 
 
 def _of_torch() -> dict[str, Loss]:
@@ -37,17 +42,20 @@ def _of_torch() -> dict[str, Loss]:
         return f.normalize(x) @ f.normalize(y).T
 
     def info_nce(x: Any, y: Any) -> Any:
-        logits, labels = cosines(x, y) / 0.07, torch.arange(len(x))
+        logits, labels = cosines(x, y) / 0.07, torch.arange(len(x), device=x.device)
         return (f.cross_entropy(logits, labels) + f.cross_entropy(logits.T, labels)) / 2
 
     def triplet(x: Any, y: Any) -> Any:
         scores = cosines(x, y)
-        own, others = scores.diag(), scores.masked_fill(torch.eye(len(x), dtype=torch.bool), -9.0)
+        own, others = (
+            scores.diag(),
+            scores.masked_fill(torch.eye(len(x), dtype=torch.bool, device=x.device), -9.0),
+        )
         return sum(f.relu(0.2 + others.amax(axis) - own).sum() for axis in (0, 1))
 
     def soft_contrastive(x: Any, y: Any) -> Any:
         logits = 30.0 - 30.0 * torch.cdist(x, y)
-        return -2.0 * f.logsigmoid((2.0 * torch.eye(len(x)) - 1.0) * logits).sum()
+        return -2.0 * f.logsigmoid((2.0 * torch.eye(len(x), device=x.device) - 1.0) * logits).sum()
 
     def smooth_ap(x: Any, y: Any) -> Any:
         scores, total = cosines(x, y), 0.0
@@ -209,6 +217,20 @@ def passes(loss: Loss, sides: list[Any], compiled: bool) -> Callable[[], Any]:
     return step
 
 
+def rows(smoke: bool = False) -> Iterator[Row]:
+    """Yields a row per backend, mode and case; each backend has a process of its own."""
+    backends = ["tensorflow"] if smoke else list(SHORTEST)
+    for backend in backends:
+        command = [sys.executable, __file__, backend, *(["eager", "smoke", "InfoNCE"] * smoke)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        for line in done.stdout.splitlines()[1:]:
+            _, mode, case, shortest, found, _ = line.split(",")
+            size = f"B {PAIRS}, D {DIMENSION}; {backend}, {mode}"
+            baseline, seconds = float(shortest) / 1e3, float(found) / 1e3
+            against = "the shortest code, processor time"
+            yield Row(case, size, seconds, baseline, against, at_least=AT_LEAST)
+
+
 def least_times(works: list[Callable[[], Any]], seconds: float = 6.0) -> list[float]:
     """Measures works in turns; returns the least processor time of each."""
     least, end = [float("inf")] * len(works), time.monotonic() + seconds
@@ -223,10 +245,8 @@ def least_times(works: list[Callable[[], Any]], seconds: float = 6.0) -> list[fl
 
 def main() -> None:
     """Prints the times of all cases."""
-    modes = [mode for mode in ("eager", "compiled") if mode in sys.argv[2:]] or [
-        "eager",
-        "compiled",
-    ]
+    modes = [mode for mode in MODES if mode in sys.argv[2:]] or list(MODES)
+    seconds = 0.1 if "smoke" in sys.argv[2:] else 6.0
     if BACKEND == "torch":
         import torch
 
@@ -237,7 +257,7 @@ def main() -> None:
         for name in names:
             both = SHORTEST[BACKEND]()[name], ours()[name]
             shortest, found = least_times(
-                [passes(one, inputs(), mode == "compiled") for one in both]
+                [passes(one, inputs(), mode == "compiled") for one in both], seconds
             )
             row = f"{1e3 * shortest:.2f},{1e3 * found:.2f},{found / shortest:.2f}"
             print(f"{BACKEND},{mode},{name},{row}", flush=True)

@@ -83,6 +83,24 @@ def test_another_process_does_works_and_measures_itself(module, tmp_path, monkey
             ask("unknown")
 
 
+def test_every_tracked_row_has_a_script(module):
+    measuring = module("measuring")
+    found = measuring.kept(ROOT / "docs/results/benchmarks.csv")
+    assert set(found) <= set(PARTS)
+    cases = {
+        "losses": module("losses").CASES,
+        "matchers": module("matchers").PLAIN,
+        "released": module("released").FOLDERS,
+        "steps": module("steps").METHODS,
+        "shortest": module("shortest").ours(),
+    }
+    for part, known in cases.items():
+        names = {row.what for row in found.get(part, ())}
+        if part in ("released", "steps"):
+            names = {name.partition(",")[0] for name in names}
+        assert names <= set(known), part
+
+
 def test_the_table_finds_its_parts_and_tells_what_failed(module, tmp_path):
     measuring = module("measuring")
     assert measuring.parts() == PARTS
