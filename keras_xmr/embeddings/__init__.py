@@ -3,7 +3,11 @@
 from keras_xmr.embeddings.distributions import distribution
 from keras_xmr.embeddings.kinds import (
     Embedding,
+    Gaussian,
+    Point,
+    PointSet,
     Tensor,
+    Tokens,
     for_matching,
     kind,
     log_sigma,
@@ -14,7 +18,11 @@ from keras_xmr.embeddings.kinds import (
 
 __all__ = [
     "Embedding",
+    "Gaussian",
+    "Point",
+    "PointSet",
     "Tensor",
+    "Tokens",
     "distribution",
     "for_matching",
     "kind",

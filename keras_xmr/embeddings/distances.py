@@ -14,7 +14,8 @@ from typing import Any
 
 from keras import ops
 
-from keras_xmr.embeddings.kinds import Embedding, Tensor, deviation
+from keras_xmr.embeddings.kinds import Gaussian, Tensor, deviation
+from keras_xmr.parts.tensors import add_up
 
 _SLICE = 32
 
@@ -87,13 +88,13 @@ def over_samples(reduce: Callable[..., Tensor], values: Tensor) -> Tensor:
     return reduce(reduce(values, axis=0), axis=1)
 
 
-def wasserstein_squared(left: Embedding, right: Embedding) -> Tensor:
+def wasserstein_squared(left: Gaussian, right: Gaussian) -> Tensor:
     """Returns the squared 2-Wasserstein distance: |mu1 - mu2|^2 + |sigma1 - sigma2|^2."""
     spread = squared_euclidean(deviation(left), deviation(right))
     return squared_euclidean(left["mean"], right["mean"]) + spread
 
 
-def closed_form_sampled(left: Embedding, right: Embedding) -> Tensor:
+def closed_form_sampled(left: Gaussian, right: Gaussian) -> Tensor:
     """Returns the expected squared distance of samples: |mu1 - mu2|^2 + sum(var1 + var2).
 
     The closed-form sampled distance (CSD) of Chun 2024, Eq. 1.
@@ -103,7 +104,7 @@ def closed_form_sampled(left: Embedding, right: Embedding) -> Tensor:
     return squared_euclidean(left["mean"], right["mean"]) + trace_1 + trace_2
 
 
-def mahalanobis_squared(means: Tensor, gaussians: Embedding) -> Tensor:
+def mahalanobis_squared(means: Tensor, gaussians: Gaussian) -> Tensor:
     """Measures means (N, D) from Gaussians (M, D), squared, with the variances of these."""
     center = ops.stop_gradient(ops.mean(gaussians["mean"], axis=0, keepdims=True))
     mean_1, mean_2 = means - center, gaussians["mean"] - center
@@ -115,7 +116,7 @@ def mahalanobis_squared(means: Tensor, gaussians: Embedding) -> Tensor:
     return ops.relu(product + ops.sum(mean_2 * mean_2 * precision, axis=1)[None, :])
 
 
-def kl_divergence(left: Embedding, right: Embedding) -> Tensor:
+def kl_divergence(left: Gaussian, right: Gaussian) -> Tensor:
     """Returns KL(1 || 2), from the left Gaussian to the right one."""
     dimension = left["mean"].shape[-1]
     log_1, log_2 = left["log_variance"], right["log_variance"]
@@ -125,12 +126,12 @@ def kl_divergence(left: Embedding, right: Embedding) -> Tensor:
     return 0.5 * (distance + ratio + log_ratio - dimension)
 
 
-def symmetric_kl(left: Embedding, right: Embedding) -> Tensor:
+def symmetric_kl(left: Gaussian, right: Gaussian) -> Tensor:
     """Returns (KL(1 || 2) + KL(2 || 1)) / 2."""
     return 0.5 * (kl_divergence(left, right) + ops.transpose(kl_divergence(right, left)))
 
 
-def log_expected_likelihood(left: Embedding, right: Embedding) -> Tensor:
+def log_expected_likelihood(left: Gaussian, right: Gaussian) -> Tensor:
     """Takes the log of the expected likelihood kernel, the integral of both densities' product.
 
     A similarity: larger is nearer.
@@ -140,33 +141,33 @@ def log_expected_likelihood(left: Embedding, right: Embedding) -> Tensor:
     return -0.5 * (_overlap(left, right, 0.5) + constant)
 
 
-def bhattacharyya(left: Embedding, right: Embedding) -> Tensor:
+def bhattacharyya(left: Gaussian, right: Gaussian) -> Tensor:
     """Returns the Bhattacharyya distance."""
     own_1 = 0.25 * ops.sum(left["log_variance"], axis=1)[:, None]
     own_2 = 0.25 * ops.sum(right["log_variance"], axis=1)[None, :]
     return 0.5 * _overlap(left, right, 0.25) - own_1 - own_2
 
 
-def _overlap(left: Embedding, right: Embedding, weight: float) -> Tensor:
+def _overlap(left: Gaussian, right: Gaussian, weight: float) -> Tensor:
     """Adds up over d weight (mu1 - mu2)^2 / v + log v, with v the mean of both variances.
 
     No product does this, so it is added up in slices of the dimension.
     """
     variance_1, variance_2 = (ops.exp(side["log_variance"]) for side in (left, right))
-    total = 0.0
+    sums = []
     for part in _slices(left["mean"].shape[-1]):
         delta = left["mean"][:, None, part] - right["mean"][None, :, part]
         variance = 0.5 * (variance_1[:, None, part] + variance_2[None, :, part])
         values = weight * delta * delta / variance + ops.log(variance)
-        total = total + ops.sum(values, axis=-1)
-    return total
+        sums.append(ops.sum(values, axis=-1))
+    return add_up(sums)
 
 
 def _slices(dimension: int) -> list[slice]:
     return [slice(start, start + _SLICE) for start in range(0, dimension, _SLICE)]
 
 
-def log_jensen_shannon_shortfall(left: Embedding, right: Embedding) -> Tensor:
+def log_jensen_shannon_shortfall(left: Gaussian, right: Gaussian) -> Tensor:
     """Takes log(log 2 - JS) of all pairs of Gaussians (N, M), JS by samples: larger is nearer.
 
     Between Gaussians that hardly overlap, JS itself is log 2 in every float; the logarithm of the
@@ -180,7 +181,7 @@ def log_jensen_shannon_shortfall(left: Embedding, right: Embedding) -> Tensor:
     return ops.logaddexp(there, ops.transpose(back)) - _LOG_TWO
 
 
-def _log_shortfall(left: Embedding, right: Embedding) -> Tensor:
+def _log_shortfall(left: Gaussian, right: Gaussian) -> Tensor:
     """Takes log(log 2 - KL), of the KL of left Gaussians to their even mixtures with right ones.
 
     With r = log q(x) - log p(x), KL is the mean over samples x of p of log 2 - softplus(r).

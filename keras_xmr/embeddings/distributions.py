@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import keras
 
-from keras_xmr.embeddings.kinds import Embedding, Tensor, deviation, kind
+from keras_xmr.embeddings.kinds import Gaussian, Tensor, kind
 from keras_xmr.layers.backend import backend
 from keras_xmr.utils.errors import ArgumentError
 
 
-def distribution(embedding: Embedding) -> Any:
+def distribution(embedding: Gaussian) -> Any:
     """Returns a Gaussian embedding as a distribution over vectors (Chun et al. 2021, Eq. 4).
 
     The embedding is the output of a head, of a model, or of `TrainedModel.embed_texts`. Samples,
@@ -38,7 +38,7 @@ def distribution(embedding: Embedding) -> Any:
         key: keras.ops.convert_to_tensor(embedding[key], "float32")
         for key in ("mean", "log_variance")
     }
-    return diagonal_normal(tensors["mean"], deviation(tensors))
+    return diagonal_normal(tensors["mean"], keras.ops.exp(0.5 * tensors["log_variance"]))
 
 
 def diagonal_normal(mean: Tensor, deviations: Tensor) -> Any:
@@ -46,7 +46,7 @@ def diagonal_normal(mean: Tensor, deviations: Tensor) -> Any:
     if backend() == "torch":
         from torch.distributions import Independent, Normal
 
-        return Independent(Normal(mean, deviations), 1)
+        return Independent(Normal(*(cast(Any, part) for part in (mean, deviations))), 1)
     # Code without samples, such as most searches, does not wait for this import.
     distributions = _jax_substrate() if backend() == "jax" else _tensorflow_probability()
     return distributions.MultivariateNormalDiag(mean, deviations)

@@ -21,14 +21,71 @@ them, if a loss reads them.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NotRequired, TypedDict, cast, final
 
 import keras
 
 from keras_xmr.layers.backend import as_generator, backend
+from keras_xmr.parts.tensors import Seed, Shapes, Tensor
 
-Tensor = Any
-Embedding = dict[str, Tensor]
+
+@final
+class Point(TypedDict):
+    """A vector per item."""
+
+    mean: Tensor
+    offset: NotRequired[Tensor]
+    features: NotRequired[Tensor]
+    word_ids: NotRequired[Tensor]
+
+
+@final
+class Gaussian(TypedDict):
+    """A normal distribution with a diagonal covariance per item."""
+
+    mean: Tensor
+    log_variance: Tensor
+    samples: NotRequired[Tensor]
+    word_ids: NotRequired[Tensor]
+
+
+@final
+class PointSet(TypedDict):
+    """A set of K vectors per item."""
+
+    points: Tensor
+    residuals: NotRequired[Tensor]
+    word_ids: NotRequired[Tensor]
+
+
+class _Global(TypedDict("_Global", {"global": NotRequired[Tensor]})):
+    """The global vector, whose key is a keyword of Python."""
+
+
+@final
+class Tokens(_Global):
+    """A vector per region, or per word, of an item."""
+
+    tokens: Tensor
+    mask: Tensor
+    saf_global: NotRequired[Tensor]
+    sgr_global: NotRequired[Tensor]
+    word_ids: NotRequired[Tensor]
+
+
+Embedding = Point | Gaussian | PointSet | Tokens | dict[str, Tensor]
+"""An embedding of any kind; the dict of a caller is one, too."""
+
+
+def tensors(embedding: Embedding) -> dict[str, Tensor]:
+    """Returns an embedding of any kind as the dict that it is, for code that treats all alike."""
+    return cast(dict[str, Tensor], embedding)
+
+
+def shapes_of(embedding: Embedding) -> Shapes:
+    """Returns the shape of each tensor of an embedding."""
+    return {key: tuple(tensor.shape) for key, tensor in tensors(embedding).items()}
+
 
 KEYS = {
     "point": ("mean",),
@@ -59,35 +116,32 @@ def kind(embedding: Embedding) -> str:
 
 def points(embedding: Embedding) -> Tensor:
     """Returns the points (B, K, D) of a set; of a point, that one alone (B, 1, D)."""
-    return embedding["points"] if "points" in embedding else embedding["mean"][:, None, :]
+    known = tensors(embedding)
+    return known["points"] if "points" in known else known["mean"][:, None, :]
 
 
 def vectors(embedding: Embedding, *keys: str) -> Tensor:
     """Returns all vectors (N * J, D): of the first of `keys` that it has, or else the means."""
+    known = tensors(embedding)
     for key in keys:
-        if key in embedding:
-            return keras.ops.reshape(embedding[key], (-1, embedding[key].shape[-1]))
-    return embedding["mean"]
+        if key in known:
+            return keras.ops.reshape(known[key], (-1, known[key].shape[-1]))
+    return known["mean"]
 
 
 def for_matching(embedding: Embedding) -> Embedding:
     """Drops keys that only losses need: what is left is scored, stored and exported."""
     if "points" in embedding:
         return {"points": embedding["points"]}
-    return {key: part for key, part in embedding.items() if key not in _FOR_LOSSES}
+    return {key: part for key, part in tensors(embedding).items() if key not in _FOR_LOSSES}
 
 
-def deviation(embedding: Embedding) -> Tensor:
+def deviation(embedding: Gaussian) -> Tensor:
     """Returns the standard deviations (B, D) of a Gaussian embedding."""
     return keras.ops.exp(0.5 * embedding["log_variance"])
 
 
-Seed = Any
-"""An int, a `keras.random.SeedGenerator`, or two numbers, int (2,), as of a training step; with
-PyTorch also None, for its own generator."""
-
-
-def sample(embedding: Embedding, samples: int, seed: Seed) -> Tensor:
+def sample(embedding: Gaussian, samples: int, seed: Seed) -> Tensor:
     """Draws from a Gaussian embedding with the reparameterisation trick.
 
     Args:
@@ -103,7 +157,7 @@ def sample(embedding: Embedding, samples: int, seed: Seed) -> Tensor:
     return keras.ops.transpose(drawn, (1, 0, 2))
 
 
-def sample_with_common_noise(embedding: Embedding, samples: int, seed: Seed) -> Tensor:
+def sample_with_common_noise(embedding: Gaussian, samples: int, seed: Seed) -> Tensor:
     """Draws from a Gaussian embedding with the same noise for every item.
 
     The samples of an item then do not depend on its batch, and two items are compared by common
@@ -124,7 +178,7 @@ def sample_with_common_noise(embedding: Embedding, samples: int, seed: Seed) -> 
     return mean[:, None, :] + deviation(embedding)[:, None, :] * noise[None]
 
 
-def log_sigma(embedding: Embedding) -> Tensor:
+def log_sigma(embedding: Gaussian) -> Tensor:
     """Returns the uncertainty of each item: log of the geometric mean of sigma, (B,).
 
     It grows with the volume of the distribution (Chun et al. 2021, section 3.2.1).

@@ -8,9 +8,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_xmr.embeddings.kinds import Embedding, kind
+from keras_xmr.embeddings.kinds import Embedding, kind, tensors
 from keras_xmr.layers.backend import is_concrete
 from keras_xmr.parts.contracts import EmbeddingSpec
+from keras_xmr.parts.tensors import Tensor
 from keras_xmr.utils.errors import ArgumentError
 
 RANKS = {
@@ -50,7 +51,7 @@ def as_embedding(given: Any, name: str) -> Embedding:
         ArgumentError: If it is not an embedding, or its parts differ in their number of items.
     """
     parts = dict(given) if isinstance(given, Mapping) else {"mean": given}
-    embedding = {key: _tensor(value, key, name) for key, value in parts.items()}
+    embedding: dict[str, Tensor] = {key: _tensor(v, key, name) for key, v in parts.items()}
     try:
         kind(embedding)
     except ValueError as error:
@@ -131,7 +132,7 @@ def check_fit(part: Any, image: Embedding, caption: Embedding, matcher: Any = No
         raise ArgumentError(f"{type(part).__name__} {mismatch.text}{hint[mismatch.about]}")
     sizes = [
         next((side[key].shape[-1] for key in _VECTORS if key in side), None)
-        for side in (image, caption)
+        for side in (tensors(image), tensors(caption))
     ]
     if None not in sizes and sizes[0] != sizes[1]:
         raise ArgumentError(
@@ -154,7 +155,7 @@ def _accepted(part: Any) -> str:
 
 def items(embedding: Embedding) -> int | None:
     """Returns the number of items of an embedding; None in a graph of unknown size."""
-    return next(iter(embedding.values())).shape[0]
+    return next(iter(tensors(embedding).values())).shape[0]
 
 
 def _tensor(value: Any, key: str, name: str) -> Any:
@@ -227,7 +228,7 @@ def check_norms(embedding: Embedding, name: str) -> None:
     """
     for key in _VECTORS:
         if key in embedding:
-            _check_sizes(keras.ops.convert_to_numpy(embedding[key]), key, name)
+            _check_sizes(keras.ops.convert_to_numpy(tensors(embedding)[key]), key, name)
 
 
 def _check_sizes(array: np.ndarray, key: str, name: str) -> None:

@@ -6,7 +6,6 @@ import abc
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import keras
 import tensorflow as tf
@@ -14,6 +13,7 @@ import tensorflow as tf
 from data_pipelines.text import Tokenizer
 from keras_xmr.layers.keras_compat import all_layers
 from keras_xmr.parts.contracts import Declared, EncoderContract
+from keras_xmr.parts.tensors import Tensor
 from keras_xmr.utils.errors import UserError
 
 
@@ -53,7 +53,7 @@ class Encoder(Declared, abc.ABC):
     CONTRACT = EncoderContract()
 
     @abc.abstractmethod
-    def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:
+    def features(self, inputs: Tensor, spec: InputSpec) -> tuple[Tensor, Tensor | None]:
         """Adds the encoder to a functional model.
 
         Args:

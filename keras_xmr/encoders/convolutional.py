@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import keras
 
@@ -13,6 +13,7 @@ from keras_xmr.encoders.pretrained.weights import WeightsError, load_weights
 from keras_xmr.layers import Preprocessing, batch_normalization
 from keras_xmr.parts.contracts import EncoderContract
 from keras_xmr.parts.option_types import MultiplesOfEight, PositiveInt
+from keras_xmr.parts.tensors import Tensor
 from keras_xmr.utils.files import user_path
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class KerasApplications(Encoder):
     architecture: Architecture = "ResNet152"
     weights: str | None = "imagenet"
 
-    def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:
+    def features(self, inputs: Tensor, spec: InputSpec) -> tuple[Tensor, Tensor | None]:
         """Pixels (B, H, W, 3) to features (B, h * w, C), without a mask."""
         backbone = self._backbone(inputs.shape[1:], self.weights if spec.pretrained else None)
         backbone.name = "encoder"
@@ -120,7 +121,7 @@ class SmallCNN(Encoder):
         if not self.channels or any(width % _GROUPS for width in self.channels):
             raise self.error("channels", f"multiples of {_GROUPS} are needed, not {self.channels}")
 
-    def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:
+    def features(self, inputs: Tensor, spec: InputSpec) -> tuple[Tensor, Tensor | None]:
         """Pixels (B, H, W, 3) to features (B, h * w, C), without a mask."""
         return self._network(inputs.shape[1:])(inputs), None
 
@@ -143,7 +144,7 @@ class SmallCNN(Encoder):
         return keras.Model(inputs, layers.Reshape((-1, self.channels[-1]))(x), name="encoder")
 
 
-def _residual(x: Any, channels: int, name: str) -> Any:
+def _residual(x: Tensor, channels: int, name: str) -> Tensor:
     layers = keras.layers
     y = layers.GroupNormalization(_GROUPS, name=f"{name}_normalize")(x)
     y = layers.Activation("relu", name=f"{name}_relu")(y)
@@ -155,7 +156,7 @@ def _residual(x: Any, channels: int, name: str) -> Any:
 class _Coordinates(keras.layers.Layer):
     """Appends two channels with row and column, from -1 to 1."""
 
-    def call(self, pixels: Any) -> Any:
+    def call(self, pixels: Tensor) -> Tensor:
         ops = keras.ops
         height, width, channels = pixels.shape[1:]
         rows = ops.linspace(-1.0, 1.0, height)[:, None]

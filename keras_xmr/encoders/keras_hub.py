@@ -19,6 +19,7 @@ from keras_xmr.layers import BagOfWords, ImageBackbone, TextBackbone
 from keras_xmr.layers.backbone import number_of_layers
 from keras_xmr.parts.contracts import EncoderContract
 from keras_xmr.parts.option_types import NonNegativeInt, PositiveInt, PositiveInts
+from keras_xmr.parts.tensors import Shape, Tensor
 
 
 class _KerasHub(Encoder):
@@ -28,7 +29,7 @@ class _KerasHub(Encoder):
     weights: str | None
     output: str
 
-    def run(self, make: Any, backbone: Any, linear: Any, inputs: Any, **options: Any) -> Any:
+    def run(self, make: Any, backbone: Any, linear: Any, inputs: Tensor, **options: Any) -> Tensor:
         """Makes the layer of a backbone, and calls it.
 
         Args:
@@ -91,7 +92,7 @@ class KerasHubImage(_KerasHub):
     levels: PositiveInts | None = None
     mirror: bool = False
 
-    def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:
+    def features(self, inputs: Tensor, spec: InputSpec) -> tuple[Tensor, Tensor | None]:
         """Pixels (B, H, W, 3) to features (B, L, F) or (B, 1, F), without a mask."""
         preset = Preset(self.preset, "image")
         backbone, linear = preset.tower(self.weights if spec.pretrained else None)
@@ -127,7 +128,7 @@ class KerasHubImage(_KerasHub):
             has = f"has the levels {', '.join(known)}" if known else "has no feature pyramid"
             raise self._unfit("levels", has, "map")
 
-    def _at_resolution(self, backbone: Any, shape: tuple[int, int, int]) -> Any:
+    def _at_resolution(self, backbone: Any, shape: Shape) -> Any:
         """Returns a backbone of KerasHub with the same weights for images of another size.
 
         Embeddings of positions are resized as an image would be, bicubically; class tokens
@@ -235,7 +236,7 @@ class KerasHubText(_KerasHub):
     layers: PositiveInts | None = None
     bag_of_words: NonNegativeInt = 0
 
-    def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:
+    def features(self, inputs: Tensor, spec: InputSpec) -> tuple[Tensor, Tensor | None]:
         """Ids (B, L), padded with -1, to features (B, L, F) or (B, 1, F), and their mask."""
         preset = Preset(self.preset, "text")
         backbone, linear = preset.tower(self.weights if spec.pretrained else None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import keras
 
@@ -11,6 +11,7 @@ from keras_xmr.encoders.base import Encoder, InputSpec
 from keras_xmr.layers import GraphReasoning, L2Normalize, batch_normalization, region_mask
 from keras_xmr.parts.contracts import EncoderContract
 from keras_xmr.parts.option_types import BelowOne, PositiveInt
+from keras_xmr.parts.tensors import Tensor
 
 
 @dataclass(kw_only=True, eq=False)
@@ -37,7 +38,7 @@ class Regions(Encoder):
     batch_norm: bool = False
     dropout: BelowOne = 0.0
 
-    def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:
+    def features(self, inputs: Tensor, spec: InputSpec) -> tuple[Tensor, Tensor | None]:
         """Regions (B, R, F) to features (B, R, F) or (B, R, dimension).
 
         There is a mask (B, R) if R varies: regions of zeros are padding.
@@ -80,7 +81,7 @@ class VSRN(Encoder):
     normalize_first: bool = True
     normalize_over: Literal["features", "regions"] = "features"
 
-    def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:
+    def features(self, inputs: Tensor, spec: InputSpec) -> tuple[Tensor, Tensor | None]:
         """Regions (B, R, F) to features (B, R, dimension), and a mask (B, R) if R varies."""
         return self._network(inputs.shape[1:])(inputs), region_mask(inputs)
 

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec
 from keras_xmr.parts.contracts import EncoderContract
 from keras_xmr.parts.option_types import BelowOne, PositiveInt
+from keras_xmr.parts.tensors import Tensor
 from keras_xmr.utils.progress import Progress
 
 
@@ -33,7 +33,7 @@ class WordEmbedding(Encoder):
     vectors: str | None = None
     dropout: BelowOne = 0.0
 
-    def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:
+    def features(self, inputs: Tensor, spec: InputSpec) -> tuple[Tensor, Tensor | None]:
         """Embeds word ids (B, L), padded with 0, as vectors (B, L, dimension) and their
         mask (B, L).
         """

@@ -13,6 +13,7 @@ from keras_xmr.embeddings.validation import RANKS, described, shape_text
 from keras_xmr.heads.pooling import Pooling
 from keras_xmr.parts.contracts import HeadContract
 from keras_xmr.parts.part import Part
+from keras_xmr.parts.tensors import Shape, Tensor
 from keras_xmr.utils.errors import ArgumentError, UserError
 
 PoolingMaker = Callable[[], Pooling] | dict[str, Any]
@@ -54,7 +55,7 @@ class Head(Part):
             pooling = partial(keras.saving.deserialize_keras_object, pooling)
         self._make_pooling = pooling
 
-    def build(self, features_shape: tuple[Any, ...]) -> None:
+    def build(self, features_shape: Shape) -> None:
         """Makes nothing: layers within this one build themselves when they are first called."""
 
     def rebuild(self, shapes: dict[str, Any]) -> None:
@@ -89,7 +90,7 @@ class Head(Part):
         for key in needed:
             self._check_tensor(key, output[key])
 
-    def _check_tensor(self, key: str, tensor: Any) -> None:
+    def _check_tensor(self, key: str, tensor: Tensor) -> None:
         name, shape = type(self).__name__, tuple(getattr(tensor, "shape", ()))
         wide = key in ("mean", "log_variance", "points") and shape[-1:] != (self.dimension,)
         if key in RANKS and (len(shape) != RANKS[key] or wide):
@@ -113,7 +114,7 @@ class Head(Part):
         """The layers of the log-variance alone; empty for heads without."""
         return []
 
-    def attention_maps(self, features: Any, mask: Any = None) -> dict[str, Any]:
+    def attention_maps(self, features: Tensor, mask: Tensor | None = None) -> dict[str, Tensor]:
         """Returns the attention of the head: weights of the positions, by name.
 
         Args:
@@ -163,9 +164,9 @@ class PooledHead(Head):
         super().__init__(dimension, pooling, **kwargs)
         self.pooling = self.new_pooling("pooling")
 
-    def build(self, features_shape: tuple[Any, ...]) -> None:
+    def build(self, features_shape: Shape) -> None:
         self.pooling.build(features_shape)
 
-    def pooled(self, features: Any, mask: Any) -> Any:
+    def pooled(self, features: Tensor, mask: Tensor | None) -> Tensor:
         """Returns the vectors of the items, float32 (B, D)."""
         return keras.ops.cast(self.pooling(features, mask=mask), "float32")

@@ -7,12 +7,14 @@ from typing import Any, Literal
 
 import keras
 
+from keras_xmr.embeddings import kinds
 from keras_xmr.heads.base import Head, HeadError, PoolingMaker
 from keras_xmr.heads.pooling import BiGRU, Pooling
 from keras_xmr.heads.pooling.mean import masked_mean
 from keras_xmr.layers import LocalAttention, ReZero, l2_normalize
 from keras_xmr.parts.contracts import HeadContract
 from keras_xmr.parts.option_types import PositiveFloat
+from keras_xmr.parts.tensors import Shape, Tensor
 
 
 class Gaussian(Head):
@@ -128,7 +130,7 @@ class Gaussian(Head):
     def _attention(self, name: str) -> LocalAttention:
         return LocalAttention(dtype=self.dtype_policy, name=name)
 
-    def build(self, features_shape: tuple[Any, ...]) -> None:
+    def build(self, features_shape: Shape) -> None:
         if not self.keep_mean:
             self.mean_pooling.build(features_shape)
         elif features_shape[-1] != self.dimension:
@@ -139,7 +141,7 @@ class Gaussian(Head):
             )
         self.log_variance_pooling.build(features_shape)
 
-    def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
+    def call(self, features: Tensor, mask: Tensor | None = None) -> kinds.Gaussian:
         mean = self._mean(features, mask)
         log_variance = self._float32(self.log_variance_pooling(features, mask=mask))
         if self.local_attention:
@@ -156,14 +158,14 @@ class Gaussian(Head):
             "log_variance": self._log_variance(log_variance),
         }
 
-    def attention_maps(self, features: Any, mask: Any = None) -> dict[str, Any]:
+    def attention_maps(self, features: Tensor, mask: Tensor | None = None) -> dict[str, Tensor]:
         maps = super().attention_maps(features, mask)
         for name, part in (("mean", "mean_attention"), ("sigma", "log_variance_attention")):
             if (attention := getattr(self, part, None)) is not None:
                 maps[name] = attention(features, mask=mask)[1]
         return maps
 
-    def _mean(self, features: Any, mask: Any) -> Any:
+    def _mean(self, features: Tensor, mask: Tensor | None) -> Tensor:
         """Returns the mean, float32, not yet on the unit sphere."""
         if self.keep_mean:
             return masked_mean(self._float32(features), mask)
@@ -174,11 +176,11 @@ class Gaussian(Head):
             mean = mean + (self.mean_factor(branch) if self.rezero else branch)
         return mean if self.rezero else self.mean_norm(mean)
 
-    def _float32(self, branch: Any) -> Any:
+    def _float32(self, branch: Tensor) -> Tensor:
         """Poolings may be float32 where the rest of the head is in half precision."""
         return keras.ops.cast(branch, "float32")
 
-    def _log_variance(self, raw: Any) -> Any:
+    def _log_variance(self, raw: Tensor) -> Tensor:
         """Returns the log-variance; a raw 0 gives the initial one."""
         if self.variance == "exponential":
             return raw + self.initial_log_variance

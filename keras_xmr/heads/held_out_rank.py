@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from keras_xmr.embeddings import kinds
 from keras_xmr.heads.base import HeadError, PooledHead, PoolingMaker
 from keras_xmr.heads.pooling import Projection
 from keras_xmr.layers import l2_normalize
 from keras_xmr.parts.contracts import HeadContract
 from keras_xmr.parts.option_types import PositiveInt
+from keras_xmr.parts.tensors import Shape, Tensor
 
 
 class HeldOutRank(PooledHead):
@@ -53,12 +55,12 @@ class HeldOutRank(PooledHead):
                 "the head held_out_rank reads standardised features; write pooling: projection"
             )
 
-    def build(self, features_shape: tuple[Any, ...]) -> None:
+    def build(self, features_shape: Shape) -> None:
         super().build(features_shape)
         self.slope = self.add_fixed("slope", (features_shape[-1],))
         self.intercept = self.add_fixed("intercept", ())
 
-    def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
+    def call(self, features: Tensor, mask: Tensor | None = None) -> kinds.Gaussian:
         mean = l2_normalize(self.pooled(features, mask))
         inputs = ops.stop_gradient(self.pooling.standardised(features, mask))
         log_rank = ops.matmul(inputs, self.slope[:, None]) + self.intercept

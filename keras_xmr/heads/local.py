@@ -7,11 +7,13 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
+from keras_xmr.embeddings import kinds
 from keras_xmr.heads.base import PooledHead, PoolingMaker
 from keras_xmr.heads.pooling.mean import masked_mean
 from keras_xmr.layers import LocalResidual, ReZero, l2_normalize, sine_positions
 from keras_xmr.parts.contracts import HeadContract
 from keras_xmr.parts.option_types import BelowOne, PositiveInt
+from keras_xmr.parts.tensors import Shape, Tensor
 
 
 class _LocalHead(PooledHead):
@@ -29,12 +31,16 @@ class _LocalHead(PooledHead):
         policy = self.dtype_policy
         return LocalResidual(self.dimension, heads, dtype=policy, name="residual", **options)
 
-    def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
+    def call(self, features: Tensor, mask: Tensor | None = None) -> kinds.Embedding:
+        return self.set_of(features, mask)
+
+    def set_of(self, features: Tensor, mask: Tensor | None) -> kinds.PointSet:
+        """Returns the set of vectors of each item, and their residuals."""
         pooled = self.pooling(features, mask=mask)
         points, residuals = self.residual(features, pooled, mask=mask)
         return {"points": points, "residuals": residuals}
 
-    def attention_maps(self, features: Any, mask: Any = None) -> dict[str, Any]:
+    def attention_maps(self, features: Tensor, mask: Tensor | None = None) -> dict[str, Tensor]:
         _, weights = self.residual.attention(features, mask=mask)
         return super().attention_maps(features, mask) | {"embedding": weights}
 
@@ -69,8 +75,8 @@ class AttentivePoint(_LocalHead):
         self.rezero = rezero
         self.residual = self.local_residual(activation=activation, rezero=rezero)
 
-    def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
-        return {"mean": super().call(features, mask=mask)["points"][:, 0]}
+    def call(self, features: Tensor, mask: Tensor | None = None) -> kinds.Point:
+        return {"mean": self.set_of(features, mask)["points"][:, 0]}
 
 
 class PIENet(_LocalHead):
@@ -157,7 +163,7 @@ class DynamicSubEmbeddings(_LocalHead):
         self.rezero = rezero
         self.residual = self.local_residual(set_size, activation=activation, rezero=rezero)
 
-    def build(self, features_shape: tuple[Any, ...]) -> None:
+    def build(self, features_shape: Shape) -> None:
         super().build(features_shape)
         if self.dynamic_mask == "none":
             return
@@ -166,7 +172,7 @@ class DynamicSubEmbeddings(_LocalHead):
         shape = (features_shape[-1], entries)
         self.mask_projection = self.add_fixed("mask_projection", shape, "glorot_uniform")
 
-    def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
+    def call(self, features: Tensor, mask: Tensor | None = None) -> kinds.PointSet:
         pooled = self.pooling(features, mask=mask)
         if self.dynamic_mask == "none":
             points, residuals = self.residual(features, pooled, mask=mask)
@@ -176,7 +182,7 @@ class DynamicSubEmbeddings(_LocalHead):
         points, residuals = self.residual(features, pooled, mask=mask, factors=in_points)
         return {"points": points, "residuals": residuals * selected}
 
-    def selection(self, features: Any, mask: Any = None) -> Any:
+    def selection(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
         """Returns the dynamic mask, 0 or 1, float32 (B, K, 1); (B, 1, D) of coordinates."""
         mean = masked_mean(ops.cast(features, "float32"), mask)
         projected = ops.matmul(mean, ops.cast(self.mask_projection, "float32"))
@@ -253,7 +259,7 @@ class SlotAttention(PooledHead):
         else:
             self.pooled_norm = self.new_norm("pooled_norm")
 
-    def build(self, features_shape: tuple[Any, ...]) -> None:
+    def build(self, features_shape: Shape) -> None:
         super().build(features_shape)
         self.slots = self.add_weight(
             name="slots",
@@ -261,7 +267,7 @@ class SlotAttention(PooledHead):
             initializer=keras.initializers.RandomNormal(stddev=1.0),
         )
 
-    def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
+    def call(self, features: Tensor, mask: Tensor | None = None) -> kinds.PointSet:
         pooled = self.pooled(features, mask)
         if not self.rezero:
             pooled = self.pooled_norm(pooled)
@@ -270,12 +276,12 @@ class SlotAttention(PooledHead):
         branch = self.factor(residuals) if self.rezero else residuals
         return {"points": l2_normalize(branch + pooled[:, None, :]), "residuals": residuals}
 
-    def attention_maps(self, features: Any, mask: Any = None) -> dict[str, Any]:
+    def attention_maps(self, features: Tensor, mask: Tensor | None = None) -> dict[str, Tensor]:
         """Returns the weights of the last iteration, averaged over the heads; see `Head`."""
         _, weights = self._filled(features, mask)
         return super().attention_maps(features, mask) | {"embedding": ops.mean(weights, axis=1)}
 
-    def _filled(self, features: Any, mask: Any) -> tuple[Any, Any]:
+    def _filled(self, features: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Returns the slots (B, K, D) after all iterations, and the weights of the last one."""
         context = self.features_norm(features)
         values = self.values(context)
@@ -293,7 +299,9 @@ class SlotAttention(PooledHead):
             slots = slots + ops.cast(changed, "float32")
         return slots, weights
 
-    def _attend(self, queries: Any, keys: Any, values: Any, mask: Any) -> tuple[Any, Any]:
+    def _attend(
+        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         """Attends from slots to features.
 
         Returns:
@@ -309,7 +317,7 @@ class SlotAttention(PooledHead):
         taken = ops.transpose(ops.matmul(ops.cast(weights, values.dtype), values), (0, 2, 1, 3))
         return ops.reshape(taken, (-1, self.set_size, self.heads * self.head_dimension)), weights
 
-    def _split_heads(self, vectors: Any) -> Any:
+    def _split_heads(self, vectors: Tensor) -> Tensor:
         """Turns (B, N, heads * width) into (B, heads, N, width)."""
         shape = (-1, ops.shape(vectors)[1], self.heads, self.head_dimension)
         return ops.transpose(ops.reshape(vectors, shape), (0, 2, 1, 3))

@@ -7,10 +7,12 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
+from keras_xmr.embeddings import kinds
 from keras_xmr.heads.base import Head, PooledHead, PoolingMaker
 from keras_xmr.layers import l2_normalize
 from keras_xmr.layers.gru import bidirectional_gru
 from keras_xmr.parts.contracts import HeadContract
+from keras_xmr.parts.tensors import Tensor
 
 
 class Point(PooledHead):
@@ -36,7 +38,7 @@ class Point(PooledHead):
         super().__init__(dimension, pooling, **kwargs)
         self.normalize = normalize
 
-    def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
+    def call(self, features: Tensor, mask: Tensor | None = None) -> kinds.Point:
         mean = self.pooled(features, mask)
         return {"mean": l2_normalize(mean) if self.normalize else mean}
 
@@ -50,7 +52,7 @@ class PointWithFeatures(Point):
 
     CONTRACT = HeadContract(keys=("features",))
 
-    def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
+    def call(self, features: Tensor, mask: Tensor | None = None) -> kinds.Point:
         kept = keras.ops.cast(features, "float32")
         if mask is not None:
             kept = kept * keras.ops.cast(mask, "float32")[..., None]
@@ -91,7 +93,7 @@ class Tokens(Head):
         else:
             self.gru = bidirectional_gru(dimension, self.dtype_policy, "gru")
 
-    def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
+    def call(self, features: Tensor, mask: Tensor | None = None) -> kinds.Tokens:
         is_alone = self.context == "none"
         tokens = self.linear(features) if is_alone else self.gru(features, mask=mask)
         tokens = ops.cast(tokens, "float32")

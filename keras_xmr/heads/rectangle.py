@@ -7,11 +7,13 @@ from typing import Any
 
 from keras import ops
 
+from keras_xmr.embeddings import kinds
 from keras_xmr.heads.base import PoolingMaker
 from keras_xmr.heads.point import Point
 from keras_xmr.layers import ReZero
 from keras_xmr.parts.contracts import HeadContract
 from keras_xmr.parts.option_types import PositiveFloat
+from keras_xmr.parts.tensors import Shape, Tensor
 
 
 class Rectangle(Point):
@@ -49,11 +51,11 @@ class Rectangle(Point):
         self.offset_pooling.name = "offset_pooling"
         self.offset_factor = ReZero(name="offset_factor")
 
-    def build(self, features_shape: tuple[Any, ...]) -> None:
+    def build(self, features_shape: Shape) -> None:
         super().build(features_shape)
         self.offset_pooling.build(features_shape)
 
-    def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
+    def call(self, features: Tensor, mask: Tensor | None = None) -> kinds.Point:
         raw = self.offset_factor(self.offset_pooling(features, mask=mask))
         offset = ops.softplus(raw) * (self.initial_offset / math.log(2.0))
         return super().call(features, mask=mask) | {"offset": offset}

@@ -14,6 +14,7 @@ from keras import ops
 from keras_xmr.layers.normalization import l2_normalize
 from keras_xmr.layers.positions import filled, last_positions
 from keras_xmr.parts.part import RecordedLayer
+from keras_xmr.parts.tensors import Tensor
 
 Output = Literal["tokens", "average", "pooled"]
 
@@ -60,7 +61,7 @@ class Backbone(RecordedLayer):
         if projection is not None:
             self.linear = self.new_dense(projection, "projection", use_bias=False)
 
-    def features_of(self, backbone: Any) -> Any:
+    def features_of(self, backbone: Any) -> Tensor | list[Tensor]:
         """Returns the symbolic output of the backbone that is needed."""
         pools = type(backbone).__name__ in ("SigLIPTextEncoder", "SigLIPVisionEncoder")
         if pools and self.output_kind != "pooled":
@@ -71,11 +72,11 @@ class Backbone(RecordedLayer):
         """Returns an argument that the backbone was made with."""
         return json.loads(self._serialized)["config"][name]
 
-    def run(self, inputs: dict[str, Any], training: bool | None) -> Any:
+    def run(self, inputs: dict[str, Any], training: bool | None) -> Tensor:
         """Returns the network, as in inference while it is frozen."""
         return self.network(inputs, training=bool(training) and self.trainable)
 
-    def one(self, vector: Any) -> Any:
+    def one(self, vector: Any) -> Tensor:
         """Returns a pooled vector (B, F) as the only position (B, 1, D)."""
         if self.projection is not None:
             vector = self.linear(vector)
@@ -118,20 +119,20 @@ class TextBackbone(Backbone):
         if self.kind == "SigLIPTextEncoder":
             self._length = self.option("max_sequence_length")
 
-    def features_of(self, backbone: Any) -> Any:
+    def features_of(self, backbone: Any) -> Tensor | list[Tensor]:
         if self.layers is not None:
             outputs = [backbone.get_layer(_LAYER.format(n - 1)).output for n in self.layers]
             return outputs[0] if len(outputs) == 1 else ops.concatenate(outputs, axis=-1)
         output = super().features_of(backbone)
         return output["sequence_output"] if isinstance(output, dict) else output
 
-    def call(self, ids: Any, training: bool | None = None) -> tuple[Any, Any]:
+    def call(self, ids: Tensor, training: bool | None = None) -> tuple[Tensor, Tensor]:
         # XLA knows the length of every batch, and has to compute the padding.
         if training and self.trainable and self._length is None and ids.shape[1] is None:
             return run_by_length(lambda part: self._features(part, True), ids, -1)
         return self._features(ids, training)
 
-    def _features(self, ids: Any, training: bool | None) -> tuple[Any, Any]:
+    def _features(self, ids: Tensor, training: bool | None) -> tuple[Tensor, Tensor]:
         mask, length = ids >= 0, ops.shape(ids)[1]
         tokens = filled(ids, self._length, self.pad)
         tensors = {
@@ -162,8 +163,8 @@ _LAYER = "transformer_layer_{}"
 
 
 def run_by_length(
-    encode: Callable[[Any], tuple[Any, Any]], ids: Any, padding: int
-) -> tuple[Any, Any]:
+    encode: Callable[[Any], tuple[Any, Any]], ids: Tensor, padding: int
+) -> tuple[Tensor, Tensor]:
     """Encodes captions of like length together, so that less of a batch is padding.
 
     Args:
@@ -253,12 +254,12 @@ class ImageBackbone(Backbone):
         if self.kind == "ViTBackbone":
             self._class_token = self.option("use_class_token")
 
-    def features_of(self, backbone: Any) -> Any:
+    def features_of(self, backbone: Any) -> Tensor | list[Tensor]:
         if self.levels is not None:
             return [backbone.pyramid_outputs[f"P{level}"] for level in self.levels]
         return super().features_of(backbone)
 
-    def call(self, pixels: Any, training: bool | None = None) -> Any:
+    def call(self, pixels: Tensor, training: bool | None = None) -> Tensor:
         prepared = ops.cast(pixels, "float32")
         if self.scale is not None:
             prepared = prepared * ops.convert_to_tensor(self.scale, "float32")
@@ -274,7 +275,7 @@ class ImageBackbone(Backbone):
             features = features[:, 0] if self._class_token else ops.mean(features, axis=1)
         return self.one(features)
 
-    def _features(self, pixels: Any, training: bool | None) -> Any:
+    def _features(self, pixels: Tensor, training: bool | None) -> Tensor:
         """Returns features (B, L, F) of scaled pixels, or the pooled ones (B, F)."""
         (name,) = self.network.input
         features = self.run({name: pixels}, training)
@@ -291,7 +292,7 @@ class ImageBackbone(Backbone):
         return features
 
 
-def _averaged(features: Any, grid: int) -> Any:
+def _averaged(features: Tensor, grid: int) -> Tensor:
     """Returns a feature map (B, H, W, F), averaged by area to (B, grid, grid, F)."""
     rows, columns = (_shares(size, grid) for size in features.shape[1:3])
     return ops.einsum(

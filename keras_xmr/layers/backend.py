@@ -11,9 +11,8 @@ import numpy as np
 from keras import ops
 
 from keras_xmr.parts.keras_state import in_stateless
+from keras_xmr.parts.tensors import Seed, Tensor
 from keras_xmr.utils.errors import ArgumentError
-
-Tensor = Any
 
 
 def backend() -> str:
@@ -73,7 +72,7 @@ def is_concrete(value: Any) -> bool:
     return not isinstance(value, jax.core.Tracer)
 
 
-def device_of(values: Any) -> AbstractContextManager[Any]:
+def device_of(values: Tensor) -> AbstractContextManager[Any]:
     """Computes on the device of a tensor, or of the first of a dict of them.
 
     Keras with PyTorch would move all tensors to its default device.
@@ -85,7 +84,7 @@ def device_of(values: Any) -> AbstractContextManager[Any]:
     return device_of(values)
 
 
-def fresh_seed(like: Tensor) -> Any:
+def fresh_seed(like: Tensor) -> Seed:
     """Draws a seed of noise that is drawn once.
 
     Args:
@@ -161,10 +160,10 @@ def with_gradient(function: Callable[..., Tensor], values: Tensor, *constants: T
         return with_gradient(function, values, *constants)
 
     @ops.custom_gradient
-    def compute(values: Tensor) -> tuple[Tensor, Any]:
+    def compute(values: Tensor) -> tuple[Tensor, Callable[..., Tensor]]:
         both = function(values, *constants)
 
-        def gradient(*arguments: Tensor, upstream: Tensor = None) -> Tensor:
+        def gradient(*arguments: Tensor, upstream: Tensor | None = None) -> Tensor:
             if upstream is None:
                 (upstream,) = arguments
             return upstream[:, None] * both[:, 1:]
@@ -190,14 +189,14 @@ class GivenSeed(keras.random.SeedGenerator):
         return ops.convert_to_tensor(self._numbers, "uint32")
 
 
-def as_generator(seed: Any) -> Any:
+def as_generator(seed: Seed) -> Any:
     """Makes a generator of an int, of two numbers (2,), or of a generator, which it is; or None."""
     if seed is None or isinstance(seed, keras.random.SeedGenerator):
         return seed
     return GivenSeed((seed, 0) if isinstance(seed, int) else seed)
 
 
-def split_seed(seed: Any) -> tuple[Any, Any]:
+def split_seed(seed: Seed) -> tuple[Seed, Seed]:
     """Derives two seeds of one; a generator gives others each time it is asked, None itself."""
     if seed is None:
         return None, None

@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_xmr.layers.gru import PackedGRU
 from keras_xmr.parts.part import RecordedLayer
+from keras_xmr.parts.tensors import Shape, Tensor
 
 
 class CaptionDecoder(RecordedLayer):
@@ -46,13 +47,13 @@ class CaptionDecoder(RecordedLayer):
         self.word_cell = keras.layers.GRUCell(units, dtype=dtype, name="word_cell")
         self.word_linear = self.new_dense(vocabulary, "word_linear", units)
 
-    def build(self, features_shape: tuple[Any, ...]) -> None:
+    def build(self, features_shape: Shape) -> None:
         self.region_linear.build(features_shape)
         self.region_gru.build((None, None, self.units))
         self.embedding.build((None, None))
         self.word_cell.build((None, self.word_dimension + self.units))
 
-    def read(self, features: Any) -> tuple[Any, Any, Any]:
+    def read(self, features: Tensor) -> tuple[Any, Any, Any]:
         """Encodes images (N, R, F); regions of zeros are padding.
 
         Returns:
@@ -62,13 +63,13 @@ class CaptionDecoder(RecordedLayer):
         states, last = self.region_gru(self.region_linear(features), mask=mask)
         return states, last, mask
 
-    def call(self, read: tuple[Any, Any, Any], ids: Any) -> Any:
+    def call(self, read: tuple[Any, Any, Any], ids: Tensor) -> Tensor:
         """Predicts the word after each of ids (M, L), by images: log-odds (M, L, vocabulary)."""
         states, last, mask = read
         keys = self.attention_regions(states)
         bias = ops.where(mask, 0.0, -1e9)
 
-        def step(state: Any, word: Any) -> Any:
+        def step(state: Any, word: Tensor) -> Tensor:
             hidden = ops.tanh(keys + self.attention_state(state)[:, None])
             weights = ops.softmax(self.attention_scores(hidden)[..., 0] + bias, axis=-1)
             context = ops.einsum("mr,mrh->mh", weights, states)

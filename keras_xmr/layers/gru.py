@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-Tensor = Any
+from keras_xmr.parts.tensors import Tensor
 
 _DISABLED = ContextVar("disable_packed_gru", default=False)
 

@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_xmr.layers.normalization import l2_normalize
 from keras_xmr.parts.part import RecordedLayer
+from keras_xmr.parts.tensors import Shape, Tensor
 
 
 class BagOfWords(RecordedLayer):
@@ -29,7 +30,7 @@ class BagOfWords(RecordedLayer):
         self.size = size
         self.vocabulary_size = vocabulary_size
 
-    def build(self, input_shape: tuple[Any, ...]) -> None:
+    def build(self, input_shape: Shape) -> None:
         none = keras.initializers.Constant(-1)
         self.columns = self.add_fixed("columns", (self.vocabulary_size,), none, dtype="int32")
 
@@ -49,7 +50,7 @@ class BagOfWords(RecordedLayer):
         columns[order] = np.arange(len(order))
         self.columns.assign(columns)
 
-    def call(self, ids: Any) -> Any:
+    def call(self, ids: Tensor) -> Tensor:
         columns = ops.take(self.columns, ops.maximum(ids, 0))
         # ONNX counts negative numbers from the last one: ids without a column come after all.
         columns = ops.where(ops.logical_and(ids >= 0, columns >= 0), columns, self.size)
@@ -62,11 +63,11 @@ class RegionMask(RecordedLayer):
     The input is float (B, R, F), the output boolean (B, R).
     """
 
-    def call(self, regions: Any) -> Any:
+    def call(self, regions: Tensor) -> Tensor:
         return ops.any(ops.not_equal(regions, 0), axis=-1)
 
 
-def region_mask(regions: Any) -> Any | None:
+def region_mask(regions: Tensor) -> Any | None:
     """Masks symbolic regions (B, R, F); None where every image has the same number R."""
     if regions.shape[1] is not None:
         return None
@@ -95,5 +96,5 @@ class Preprocessing(RecordedLayer):
         self.family = family
         self._preprocess = module.preprocess_input
 
-    def call(self, pixels: Any) -> Any:
+    def call(self, pixels: Tensor) -> Tensor:
         return self._preprocess(ops.cast(pixels, self.compute_dtype))

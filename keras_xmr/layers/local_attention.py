@@ -10,6 +10,7 @@ from keras import ops
 from keras_xmr.layers.backend import as_generator, split_seed
 from keras_xmr.layers.normalization import ReZero, batch_normalization, l2_normalize
 from keras_xmr.parts.part import RecordedLayer
+from keras_xmr.parts.tensors import Seed, Shape, Tensor
 
 
 class GlobalAttention(RecordedLayer):
@@ -48,7 +49,7 @@ class GlobalAttention(RecordedLayer):
             name=name, synchronized=False, dtype=self.dtype_policy, **options
         )
 
-    def build(self, tokens_shape: tuple[Any, ...]) -> None:
+    def build(self, tokens_shape: Shape) -> None:
         batch, self.length, width = tokens_shape
         self.local = self.new_dense(width, "local")
         self.mean = self.new_dense(width, "mean")
@@ -62,7 +63,9 @@ class GlobalAttention(RecordedLayer):
             self.local_norm.build((*tokens_shape, 1) if varies else tokens_shape)
             self.mean_norm.build((batch, width))
 
-    def call(self, tokens: Any, mask: Any, seed: Any = None, training: bool = False) -> Any:
+    def call(
+        self, tokens: Tensor, mask: Tensor, seed: Seed = None, training: bool = False
+    ) -> Tensor:
         count = ops.maximum(ops.sum(mask, axis=1, keepdims=True), 1.0)
         local = self.local(tokens)
         mean = self.mean(ops.sum(tokens * mask[..., None], axis=1) / count)
@@ -78,7 +81,7 @@ class GlobalAttention(RecordedLayer):
         weights = ops.softmax(ops.where(mask > 0, logits, -1e9), axis=-1)
         return l2_normalize(ops.sum(weights[..., None] * tokens, axis=1))
 
-    def _normalize(self, local: Any, mask: Any, training: bool) -> Any:
+    def _normalize(self, local: Tensor, mask: Tensor, training: bool) -> Tensor:
         if self.length is None:
             return self.local_norm(local[..., None], training=training, mask=mask > 0)[..., 0]
         length = local.shape[1]
@@ -113,13 +116,13 @@ class LocalAttention(RecordedLayer):
         self.hidden = hidden
         self.heads = heads
 
-    def build(self, features_shape: tuple[Any, ...]) -> None:
+    def build(self, features_shape: Shape) -> None:
         width = features_shape[-1]
         hidden = self.hidden or max(width // 2, 1)
         self.w1 = self.add_weight((width, hidden), "glorot_uniform", name="w1")
         self.w2 = self.add_weight((hidden, self.heads), "glorot_uniform", name="w2")
 
-    def call(self, features: Any, mask: Any = None) -> tuple[Any, Any]:
+    def call(self, features: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
         # The gradient of a batched product would hold one of `w1` for each item of the batch.
         hidden = keras.ops.tanh(keras.ops.tensordot(features, self.w1, axes=1))
         logits = keras.ops.tensordot(hidden, self.w2, axes=1)
@@ -174,8 +177,12 @@ class LocalResidual(RecordedLayer):
             self.norm = self.new_norm("norm")
 
     def call(
-        self, features: Any, pooled: Any, mask: Any = None, factors: Any = None
-    ) -> tuple[Any, Any]:
+        self,
+        features: Tensor,
+        pooled: Tensor,
+        mask: Tensor | None = None,
+        factors: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
         local, _ = self.attention(features, mask=mask)
         residuals = self.dropout(keras.ops.cast(self.linear(local), "float32"))
         branch = residuals
@@ -204,12 +211,14 @@ class GraphReasoning(RecordedLayer):
             masked=True, gamma_initializer="zeros", dtype=self.dtype_policy, name="norm"
         )
 
-    def build(self, features_shape: tuple[Any, ...]) -> None:
+    def build(self, features_shape: Shape) -> None:
         width = features_shape[-1]
         self.theta, self.phi = self.new_dense(width, "theta"), self.new_dense(width, "phi")
         self.g, self.w = self.new_dense(width, "g"), self.new_dense(width, "w")
 
-    def call(self, features: Any, mask: Any = None, training: bool | None = None) -> Any:
+    def call(
+        self, features: Tensor, mask: Tensor | None = None, training: bool | None = None
+    ) -> Tensor:
         affinity = ops.matmul(self.theta(features), ops.transpose(self.phi(features), (0, 2, 1)))
         count = ops.cast(ops.shape(features)[1], affinity.dtype)
         if mask is not None:
@@ -240,11 +249,11 @@ class HypergraphConvolution(RecordedLayer):
         super().__init__(**kwargs)
         self.residual = residual
 
-    def build(self, nodes_shape: Any, incidence_shape: Any = None) -> None:
+    def build(self, nodes_shape: Shape, incidence_shape: Shape | None = None) -> None:
         width = nodes_shape[-1]
         self.theta = self.add_weight((width, width), "glorot_uniform", name="theta")
 
-    def call(self, nodes: Any, incidence: Any) -> Any:
+    def call(self, nodes: Tensor, incidence: Tensor) -> Tensor:
         degrees = ops.sum(incidence, axis=1, keepdims=True)
         inverse_root = 1.0 / ops.sqrt(ops.maximum(degrees, 1e-12))
         sizes = ops.maximum(ops.sum(incidence, axis=0), 1e-12)[:, None]

@@ -11,11 +11,12 @@ from keras import ops
 
 from keras_xmr.layers.backend import backend
 from keras_xmr.parts.part import RecordedLayer
+from keras_xmr.parts.tensors import Tensor
 
 _LOWEST_TEMPERATURE = 0.01
 
 
-def l2_normalize(vectors: Any, axis: int = -1) -> Any:
+def l2_normalize(vectors: Tensor, axis: int = -1) -> Tensor:
     """Returns vectors divided by their Euclidean norm; a vector of zeros stays one.
 
     Unlike in `keras.ops.normalize`, the gradient is finite at a vector of zeros.
@@ -37,7 +38,7 @@ class L2Normalize(RecordedLayer):
         self.supports_masking = True
         self.axis = axis
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: Tensor) -> Tensor:
         return l2_normalize(inputs, self.axis)
 
 
@@ -50,7 +51,9 @@ class MaskedBatchNormalization(keras.layers.BatchNormalization):
     false.
     """
 
-    def call(self, features: Any, training: bool | None = None, mask: Any = None) -> Any:
+    def call(
+        self, features: Tensor, training: bool | None = None, mask: Tensor | None = None
+    ) -> Tensor:
         if mask is None:
             return super().call(features, training=training)
         normalise = partial(super().call, training=training)
@@ -104,7 +107,7 @@ class Temperature(RecordedLayer):
             # Made here: the layers of a loss are called on replicas, where nothing can be made.
             self.log_temperature = self.add_scalar("log_temperature", math.log(initial))
 
-    def value(self) -> Any:
+    def value(self) -> Tensor | float:
         """Returns the temperature."""
         if not self.learnable:
             return self.initial
@@ -112,7 +115,7 @@ class Temperature(RecordedLayer):
         below = ops.relu(math.log(_LOWEST_TEMPERATURE) - logarithm)
         return ops.exp(logarithm + ops.stop_gradient(below))
 
-    def call(self, scores: Any) -> Any:
+    def call(self, scores: Tensor) -> Tensor:
         temperature = self.value()
         return scores / (ops.cast(temperature, scores.dtype) if self.learnable else temperature)
 
@@ -128,5 +131,5 @@ class ReZero(RecordedLayer):
         self.supports_masking = True
         self.factor = self.add_scalar("factor", 0.0)
 
-    def call(self, branch: Any) -> Any:
+    def call(self, branch: Tensor) -> Tensor:
         return ops.cast(branch, "float32") * self.factor

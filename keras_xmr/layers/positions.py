@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from keras import ops
 
+from keras_xmr.parts.tensors import Tensor
 
-def last_positions(mask: Any) -> Any:
+
+def last_positions(mask: Tensor) -> Tensor:
     """Finds the last valid position of each item by a mask (B, L): int32 (B, 1), 0 without."""
     return ops.maximum(ops.sum(ops.cast(mask, "int32"), axis=1) - 1, 0)[:, None]
 
 
-def filled(ids: Any, length: int | None = None, pad: int | None = None) -> Any:
+def filled(ids: Tensor, length: int | None = None, pad: int | None = None) -> Tensor:
     """Ids (B, L), with -1 behind each caption, filled up with its last one.
 
     Args:
@@ -30,7 +31,7 @@ def filled(ids: Any, length: int | None = None, pad: int | None = None) -> Any:
     return ops.concatenate([ids, ops.tile(end, (1, length))], axis=1)[:, :length]
 
 
-def sine_positions(mask: Any, width: int) -> Any:
+def sine_positions(mask: Tensor, width: int) -> Tensor:
     """Sines (even numbers) and cosines (odd ones) of positions, float32 (B, L, width).
 
     Vaswani et al. 2017, section 3.5, with positions scaled so that the last valid one is at

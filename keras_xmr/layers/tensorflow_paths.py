@@ -13,7 +13,7 @@ import keras
 import tensorflow as tf
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
-Tensor = Any
+from keras_xmr.parts.tensors import Tensor
 
 
 def num_replicas() -> int:
@@ -152,7 +152,9 @@ def _states(
     """
 
     @tf.custom_gradient
-    def run(inputs: Tensor, initial: Tensor, recurrent: Tensor, bias: Tensor) -> Any:
+    def run(
+        inputs: Tensor, initial: Tensor, recurrent: Tensor, bias: Tensor
+    ) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, ...]]]:
         states, products = _forward(inputs, initial, recurrent, bias, packing)
         return states, lambda upstream: _backward(
             tf.convert_to_tensor(upstream), states, inputs, products, recurrent, packing

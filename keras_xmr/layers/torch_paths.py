@@ -13,6 +13,7 @@ import keras
 import torch
 
 from keras_xmr.parts.keras_state import default_device
+from keras_xmr.parts.tensors import Tensor as AnyTensor
 
 Tensor = torch.Tensor
 
@@ -34,17 +35,18 @@ def device_of(values: Any) -> AbstractContextManager[Any]:
     return device
 
 
-def normal(samples: int, like: Tensor) -> Tensor:
+def normal(samples: int, like: Any) -> AnyTensor:
     """Draws normal noise (samples, ...) for a tensor by the generator of PyTorch."""
-    return torch.randn((samples, *like.shape), dtype=like.dtype, device=like.device)
+    noise: Any = torch.randn((samples, *like.shape), dtype=like.dtype, device=like.device)
+    return noise
 
 
 @torch.compiler.assume_constant_result
-def fixed_normal(shape: tuple[int, ...], seed: tuple[int, int]) -> Tensor:
+def fixed_normal(shape: tuple[int, ...], seed: tuple[int, int]) -> AnyTensor:
     """Draws normal noise of a known seed, which is a constant in graphs."""
     from keras_xmr.layers.backend import GivenSeed
 
-    noise: Tensor = keras.random.normal(shape, seed=GivenSeed(seed))
+    noise: AnyTensor = keras.random.normal(shape, seed=GivenSeed(seed))
     return noise
 
 
@@ -73,7 +75,9 @@ class _WithGradient(torch.autograd.Function):
         return None, upstream[:, None] * gradient, *(None for _ in constants)
 
 
-def with_gradient(function: Callable[..., Tensor], values: Tensor, *constants: Tensor) -> Tensor:
+def with_gradient(
+    function: Callable[..., AnyTensor], values: AnyTensor, *constants: AnyTensor
+) -> AnyTensor:
     """Does what `keras_xmr.layers.backend.with_gradient` says."""
-    numbers: Tensor = _WithGradient.apply(function, values, *constants)[0]
+    numbers: AnyTensor = _WithGradient.apply(function, values, *constants)[0]
     return numbers

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from keras_xmr.embeddings import Embedding, Tensor, distances, points
+from keras_xmr.embeddings import Embedding, distances, points
 from keras_xmr.embeddings.validation import (
     as_embedding,
     as_scores,
@@ -22,6 +22,7 @@ from keras_xmr.layers.backend import device_of, is_concrete, is_known_not_finite
 from keras_xmr.losses.relations import Relations, matches, relevance_matrix
 from keras_xmr.parts.contracts import LossContract, MatcherContract
 from keras_xmr.parts.part import Part
+from keras_xmr.parts.tensors import Shape, Tensor, add_up
 from keras_xmr.utils.errors import ArgumentError
 
 
@@ -189,11 +190,17 @@ class Loss(Part):
             )
 
     def _relations(
-        self, image_ids: Any, positives: Any, relevance: Any, shape: tuple[Any, Any], eager: bool
+        self,
+        image_ids: Any,
+        positives: Any,
+        relevance: Any,
+        shape: Sequence[int | None],
+        eager: bool,
     ) -> Relations:
         if 0 in shape:
             raise ArgumentError("a loss needs at least one image and one caption")
-        relations = matches(image_ids, positives, *shape, eager=eager)
+        images, captions = shape
+        relations = matches(image_ids, positives, images, captions, eager=eager)
         if self.contract.reads_relevance:
             shape = tuple(relations["positives"].shape)
             relations["relevance"] = relevance_matrix(type(self).__name__, relevance, shape)
@@ -203,8 +210,8 @@ class Loss(Part):
             )
         return relations
 
-    def _default_scores(self, image: Embedding, caption: Embedding) -> Tensor:
-        """Returns scores (N, M) without a matcher: cosines; zeros for a loss that reads none."""
+    def _default_scores(self, image: Embedding, caption: Embedding) -> Tensor | None:
+        """Returns scores (N, M) without a matcher: cosines; None for a loss that reads none."""
         if not self.contract.reads_scores:
             return None
         if "tokens" in image.keys() | caption.keys():
@@ -214,18 +221,23 @@ class Loss(Part):
         return ops.amax(distances.set_cosines(points(image), points(caption)), axis=(1, 3))
 
     def _sum(
-        self, scores: Tensor, image: Embedding, caption: Embedding, relations: Relations, step: Any
+        self,
+        scores: Tensor | None,
+        image: Embedding,
+        caption: Embedding,
+        relations: Relations,
+        step: Any,
     ) -> Tensor:
         if self.warmup_steps and step is None:
             raise ArgumentError(
                 f"{type(self).__name__} has warmup_steps: give step, the number of steps trained "
                 "before"
             )
-        return sum(self._parts(scores, image, caption, relations, step).values())
+        return add_up(self._parts(scores, image, caption, relations, step).values())
 
     def parts(
         self,
-        scores: Tensor,
+        scores: Tensor | None,
         image: Embedding,
         caption: Embedding,
         relations: Relations,
@@ -250,7 +262,7 @@ class Loss(Part):
 
     def _parts(
         self,
-        scores: Tensor,
+        scores: Tensor | None,
         image: Embedding,
         caption: Embedding,
         relations: Relations,
@@ -344,18 +356,18 @@ class Loss(Part):
         return None
 
 
-def _shape(value: Any) -> tuple[int | None, ...] | None:
+def _shape(value: Any) -> Shape | None:
     return tuple(value.shape) if hasattr(value, "shape") else None
 
 
-def _as_tensor(value: Any) -> Tensor:
+def _as_tensor(value: Any) -> Tensor | None:
     """Converts to a tensor, of float32 where it was in half precision."""
     if value is None or isinstance(value, keras.KerasTensor):
         return value
     if not ops.is_tensor(value):
         value = np.asarray(value)
         return ops.convert_to_tensor(value, "float32" if value.dtype.kind == "f" else None)
-    tensor = value
+    tensor: Tensor = value
     half = dtype_of(tensor) in ("float16", "bfloat16")
     return ops.cast(tensor, "float32") if half else tensor
 

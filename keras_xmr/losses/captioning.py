@@ -6,12 +6,13 @@ from typing import Any
 
 from keras import ops
 
-from keras_xmr.embeddings.kinds import Embedding, Tensor
+from keras_xmr.embeddings.kinds import Embedding, Point
 from keras_xmr.layers import CaptionDecoder
 from keras_xmr.losses.base import Loss
 from keras_xmr.losses.relations import Relations
 from keras_xmr.parts.contracts import LossContract
 from keras_xmr.parts.option_types import PositiveInt
+from keras_xmr.parts.tensors import Shape, Shapes, Tensor
 from keras_xmr.utils.errors import ArgumentError
 
 
@@ -57,20 +58,21 @@ class Captioning(Loss):
 
     def build(
         self,
-        scores_shape: Any = None,
-        image_shape: Any = None,
-        caption_shape: Any = None,
-        relations_shape: Any = None,
+        scores_shape: Shape | None = None,
+        image_shape: Shapes | None = None,
+        caption_shape: Shapes | None = None,
+        relations_shape: Shapes | None = None,
     ) -> None:
-        if "features" not in image_shape:
+        features_shape = (image_shape or {}).get("features")
+        if features_shape is None:
             raise ArgumentError(
                 "Captioning reads the local features of images, which the head of the image tower "
                 "does not return; use the head point_with_features there"
             )
-        self.decoder.build(image_shape["features"])
+        self.decoder.build(features_shape)
 
     def compute(
-        self, scores: Tensor, image: Embedding, caption: Embedding, relations: Relations
+        self, scores: Tensor, image: Point, caption: Embedding, relations: Relations
     ) -> dict[str, Tensor]:
         image_rows = ops.argmax(ops.cast(relations["positives"], "int32"), axis=0)
         read = [ops.take(part, image_rows, axis=0) for part in self.decoder.read(image["features"])]

@@ -7,10 +7,10 @@ from typing import Any
 
 from keras import ops
 
-from keras_xmr.embeddings.kinds import Tensor
 from keras_xmr.layers import Temperature
 from keras_xmr.losses.directions import Direction, DirectionsLoss
 from keras_xmr.parts.option_types import PositiveFloat
+from keras_xmr.parts.tensors import Tensor
 
 
 class _CrossEntropy(DirectionsLoss):
@@ -25,18 +25,18 @@ class _CrossEntropy(DirectionsLoss):
         self.learnable = learnable
         self.divide = Temperature(temperature, learnable, name="temperature")
 
-    def compute(self, scores: Tensor, *others: Any, **more: Any) -> dict[str, Tensor]:
+    def compute(self, scores: Any, *others: Any, **more: Any) -> dict[str, Tensor]:
         return super().compute(self.divide.call(scores), *others, **more)
 
     @abstractmethod
-    def entropy(self, direction: Direction) -> Any:
+    def entropy(self, direction: Direction) -> Tensor:
         """Makes the cross entropy of each candidate (column) of a query (row), if it is right."""
 
     @abstractmethod
-    def entropy_of_pairs(self, direction: Direction) -> Any:
+    def entropy_of_pairs(self, direction: Direction) -> Tensor:
         """Makes the cross entropy of each of the pairs that the direction lists, (P,)."""
 
-    def direction_loss(self, direction: Direction, part: str, step: Any) -> Any:
+    def direction_loss(self, direction: Direction, part: str, step: Tensor | None) -> Tensor:
         if direction.is_diagonal:
             # Every query has one positive, and every loss is the plain cross entropy.
             log_p = ops.log_softmax(direction.original_scores, axis=int(not direction.is_reversed))
@@ -69,18 +69,18 @@ class NTXent(_CrossEntropy):
     ) -> None:
         super().__init__(temperature, learnable, **kwargs)
 
-    def _others(self, direction: Direction) -> tuple[Any, Any]:
+    def _others(self, direction: Direction) -> tuple[Tensor, Tensor]:
         """Returns the highest negative, and the log of the sum of all relative to it, (Q, 1)."""
         negatives = direction.negative_scores()
         highest = ops.stop_gradient(ops.amax(negatives, axis=1, keepdims=True))
         return highest, ops.log(ops.sum(ops.exp(negatives - highest), axis=1, keepdims=True))
 
-    def entropy(self, direction: Direction) -> Any:
+    def entropy(self, direction: Direction) -> Tensor:
         highest, logs = self._others(direction)
         # Large logits would lose the digits by which they differ in a sum with the logarithm.
         return ops.softplus(logs + (highest - direction.scores))
 
-    def entropy_of_pairs(self, direction: Direction) -> Any:
+    def entropy_of_pairs(self, direction: Direction) -> Tensor:
         rows = direction.relations["pairs"][0]
         highest, logs = (ops.take(one[:, 0], rows) for one in self._others(direction))
         return ops.softplus(logs + (highest - direction.scores_of_pairs()))
@@ -106,9 +106,9 @@ class SupervisedContrastive(_CrossEntropy):
     ) -> None:
         super().__init__(temperature, learnable, **kwargs)
 
-    def entropy(self, direction: Direction) -> Any:
+    def entropy(self, direction: Direction) -> Tensor:
         return -ops.log_softmax(direction.scores, axis=1)
 
-    def entropy_of_pairs(self, direction: Direction) -> Any:
+    def entropy_of_pairs(self, direction: Direction) -> Tensor:
         sums = ops.logsumexp(direction.scores, axis=1)
         return ops.take(sums, direction.relations["pairs"][0]) - direction.scores_of_pairs()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import keras
 from keras import ops
@@ -14,6 +14,7 @@ from keras_xmr.losses.base import Loss, dtype_of
 from keras_xmr.losses.relations import Relations
 from keras_xmr.parts.contracts import LossContract
 from keras_xmr.parts.option_types import Reduction
+from keras_xmr.parts.tensors import add_up
 
 LOWEST = -1e30
 """Below every score, and still finite: the difference of two infinities is not a number."""
@@ -186,7 +187,7 @@ class DirectionsLoss(Loss):
 
     CONTRACT = LossContract(parts=("image_to_text", "text_to_image"))
 
-    def similarities(self, image: Embedding, caption: Embedding) -> Tensor:
+    def similarities(self, image: Any, caption: Any) -> Tensor | None:
         """Returns scores (..., images, captions) in place of the scores of the matcher."""
         return None
 
@@ -202,7 +203,7 @@ class DirectionsLoss(Loss):
 
     def compute(
         self,
-        scores: Tensor,
+        scores: Tensor | None,
         image: Embedding,
         caption: Embedding,
         relations: Relations,
@@ -210,7 +211,7 @@ class DirectionsLoss(Loss):
     ) -> dict[str, Tensor]:
         if not self.contract.reads_scores:
             scores = self.similarities(image, caption)
-        images = Direction(scores, image, caption, relations)
+        images = Direction(cast(Tensor, scores), image, caption, relations)
         if self.warmup_steps:
             images.shared = None
         parts = zip(self.CONTRACT.parts, (images, images.reversed()), strict=True)
@@ -223,7 +224,7 @@ class DirectionsLoss(Loss):
         if reads_more or not contract.reads_scores:
             return None
         equal = ops.zeros_like(scores, dtype="float32")
-        return sum(self.parts(equal, {}, {}, relations).values())
+        return add_up(self.parts(equal, {}, {}, relations).values())
 
 
 class ItemsLoss(Loss):
@@ -238,12 +239,12 @@ class ItemsLoss(Loss):
         reads_matches=False,
     )
 
-    def items_loss(self, items: Embedding) -> Tensor:
+    def items_loss(self, items: Any) -> Tensor:
         """Returns the loss of the items of one side, a scalar."""
         raise NotImplementedError
 
     def compute(
-        self, scores: Tensor, image: Embedding, caption: Embedding, relations: Relations
+        self, scores: None, image: Embedding, caption: Embedding, relations: Relations
     ) -> dict[str, Tensor]:
         sides = zip(self.CONTRACT.parts, (image, caption), strict=True)
         return {part: self.items_loss(items) for part, items in sides}

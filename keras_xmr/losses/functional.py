@@ -6,9 +6,10 @@ from typing import Any
 
 import keras
 
-from keras_xmr.embeddings import Tensor
+from keras_xmr.embeddings.kinds import shapes_of
 from keras_xmr.embeddings.validation import as_embedding
 from keras_xmr.losses.base import Loss
+from keras_xmr.parts.tensors import Tensor
 
 Values = list[Tensor]
 
@@ -38,11 +39,10 @@ class Functional:
             The weights that are trained, and the state: statistics that training moves.
         """
         image, caption = as_embedding(images, "images"), as_embedding(captions, "captions")
-        shapes = [{key: tuple(one.shape) for key, one in side.items()} for side in (image, caption)]
         if self.matcher is not None:
             self.matcher.ensure_built(image, caption)
         if not self.loss.built:
-            self.loss.build(None, *shapes)
+            self.loss.build(None, shapes_of(image), shapes_of(caption))
         return [v.value for v in self._trainable()], [v.value for v in self._state()]
 
     def __call__(

@@ -9,10 +9,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_xmr.embeddings import Tensor
 from keras_xmr.embeddings.validation import as_embedding, items
 from keras_xmr.judgements import check_image_ids
 from keras_xmr.layers.backend import backend, is_concrete
+from keras_xmr.parts.tensors import Tensor
 from keras_xmr.utils.errors import ArgumentError
 
 
@@ -68,15 +68,14 @@ def gather(
 
 def _collectives(
     axis_name: str | None, group: Any
-) -> tuple[Callable[[Tensor], Tensor], Callable[[int, Tensor], Tensor]]:
+) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
     """Functions that join tensors (n, ...), and that count the items of processes before this."""
     if backend() == "torch":
         from keras_xmr.layers import torch_processes
 
-        return (
-            partial(torch_processes.gather_items, group=group),
-            partial(torch_processes.items_before, group=group),
-        )
+        gather: Any = partial(torch_processes.gather_items, group=group)
+        before: Any = partial(torch_processes.items_before, group=group)
+        return gather, before
     if backend() == "jax":
         from jax import lax
 

@@ -11,12 +11,14 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
-from keras_xmr.embeddings import Embedding, Tensor, distances
+from keras_xmr.embeddings import Embedding, Gaussian, distances
+from keras_xmr.embeddings.kinds import tensors
 from keras_xmr.layers import HypergraphConvolution
 from keras_xmr.losses.directions import Direction, DirectionsLoss
 from keras_xmr.losses.relations import Relations
 from keras_xmr.parts.contracts import LossContract
 from keras_xmr.parts.option_types import NonNegativeFloat, PositiveFloat, PositiveInt
+from keras_xmr.parts.tensors import Shape, Shapes, Tensor
 from keras_xmr.utils.errors import ArgumentError
 
 
@@ -56,7 +58,7 @@ class MahalanobisContrastive(_QueryLoss):
         super().__init__(**kwargs)
         self.temperature = self.learned("temperature", temperature)
 
-    def direction_loss(self, direction: Direction, part: str, step: Tensor) -> Tensor:
+    def direction_loss(self, direction: Direction, part: str, step: Tensor | None) -> Tensor:
         distance = query_distances(direction.queries, direction.candidates)
         _check_candidates(self, distance)
         return match_loss(
@@ -120,27 +122,28 @@ class HypergraphContrastive(_QueryLoss):
 
     def build(
         self,
-        scores_shape: Any = None,
-        image_shape: Any = None,
-        caption_shape: Any = None,
-        relations_shape: Any = None,
+        scores_shape: Shape | None = None,
+        image_shape: Shapes | None = None,
+        caption_shape: Shapes | None = None,
+        relations_shape: Shapes | None = None,
     ) -> None:
-        for convolution in self.image_to_text:
-            convolution.build(caption_shape["mean"])
-        for convolution in self.text_to_image:
-            convolution.build(image_shape["mean"])
+        # The convolutions of a direction change the candidates.
+        layers = (self.image_to_text, caption_shape), (self.text_to_image, image_shape)
+        for convolutions, shapes in layers:
+            for convolution in convolutions:
+                convolution.build((shapes or {})["mean"])
 
-    def direction_loss(self, direction: Direction, part: str, step: Tensor) -> Tensor:
+    def direction_loss(self, direction: Direction, part: str, step: Tensor | None) -> Tensor:
         distance = query_distances(direction.queries, direction.candidates)
         _check_candidates(self, distance)
         alpha = ops.cast(self.alpha, distance.dtype) if self.learn_alpha else self.alpha
         logs = ops.where(direction.positives, 0.0, self.sign * alpha * distance)
         # The convolution does not change with the scale of its incidence, so this cannot overflow.
         relation = ops.exp(logs - ops.stop_gradient(ops.amax(logs)))
-        nodes = direction.candidates["mean"]
+        nodes = tensors(direction.candidates)["mean"]
         for convolution in getattr(self, part):
             nodes = convolution.call(nodes, ops.transpose(relation))
-        cosines = distances.cosine(direction.queries["mean"], nodes)
+        cosines = distances.cosine(tensors(direction.queries)["mean"], nodes)
         logits = ops.cast(self.cosine_scale, cosines.dtype) * cosines
         return match_loss(-self.sign * logits, direction.positives)
 
@@ -160,8 +163,10 @@ def _check_candidates(loss: DirectionsLoss, logits: Tensor) -> None:
 
 def query_distances(queries: Embedding, candidates: Embedding) -> Tensor:
     """Measures candidates (M) from the Gaussians of queries (N): squared distances (N, M)."""
-    gaussians = {"log_variance": ops.zeros_like(queries["mean"])} | queries
-    return ops.transpose(distances.mahalanobis_squared(candidates["mean"], gaussians))
+    mean = tensors(queries)["mean"]
+    log_variance = tensors(queries).get("log_variance", ops.zeros_like(mean))
+    gaussians: Gaussian = {"mean": mean, "log_variance": log_variance}
+    return ops.transpose(distances.mahalanobis_squared(tensors(candidates)["mean"], gaussians))
 
 
 def match_loss(logits: Tensor, positives: Tensor) -> Tensor:

@@ -6,13 +6,14 @@ from typing import Any
 
 from keras import ops
 
-from keras_xmr.embeddings import Embedding, distances
+from keras_xmr.embeddings import Embedding, Gaussian, distances
 from keras_xmr.embeddings.kinds import vectors
 from keras_xmr.losses.base import Loss, dtype_of, even_log_odds
 from keras_xmr.losses.directions import Direction, ItemsLoss, reduce
 from keras_xmr.losses.relations import Relations
 from keras_xmr.parts.contracts import LossContract
 from keras_xmr.parts.option_types import PositiveFloat, Reduction, TwoOrMore
+from keras_xmr.parts.tensors import Tensor, add_up
 
 
 class SoftContrastive(Loss):
@@ -35,7 +36,7 @@ class SoftContrastive(Loss):
         self.reduction = reduction
 
     def compute(
-        self, scores: Any, image: Embedding, caption: Embedding, relations: Relations
+        self, scores: Tensor, image: Embedding, caption: Embedding, relations: Relations
     ) -> dict[str, Any]:
         direction = Direction(scores, image, caption, relations)
         if "pairs" in relations:
@@ -49,9 +50,9 @@ class SoftContrastive(Loss):
         pairs = ops.cast(ops.size(scores), scores.dtype)
         return {part: value / pairs for part, value in sums.items()}
 
-    def trivial_value(self, scores: Any, relations: Relations) -> Any:
+    def trivial_value(self, scores: Tensor, relations: Relations) -> Tensor:
         odds = even_log_odds(scores, relations)
-        return sum(self.parts(odds, {}, {}, relations).values())
+        return add_up(self.parts(odds, {}, {}, relations).values())
 
 
 def sample_weights(logits: Any, matches: Any) -> Any:
@@ -95,7 +96,7 @@ class KLDivergence(ItemsLoss):
         super().__init__(**kwargs)
         self.reduction = reduction
 
-    def items_loss(self, items: Embedding) -> Any:
+    def items_loss(self, items: Gaussian) -> Tensor:
         mean, log_variance = items["mean"], items["log_variance"]
         divergence = 0.5 * ops.sum(
             mean * mean + ops.exp(log_variance) - 1.0 - log_variance, axis=-1
@@ -135,7 +136,7 @@ class Uniformity(Loss):
         self.max_vectors = max_vectors
 
     def compute(
-        self, scores: Any, image: Embedding, caption: Embedding, relations: Relations
+        self, scores: Tensor, image: Embedding, caption: Embedding, relations: Relations
     ) -> dict[str, Any]:
         sides = (vectors(side, "samples", "points") for side in (image, caption))
         both = ops.concatenate(list(sides), axis=0)

@@ -11,6 +11,7 @@ from keras_xmr.losses.base import Loss, dtype_of, even_log_odds
 from keras_xmr.losses.relations import Relations
 from keras_xmr.parts.contracts import LossContract
 from keras_xmr.parts.option_types import NonNegativeFloat, NonNegativeInt
+from keras_xmr.parts.tensors import add_up
 
 
 class ProbabilisticMatching(Loss):
@@ -67,7 +68,7 @@ class ProbabilisticMatching(Loss):
 
         def pseudo_match() -> Tensor:
             added = (add_pseudo_positives(scores, targets, axis) for axis in (1, 0))
-            return sum(_cross_entropy(scores, one) for one in added)
+            return add_up(_cross_entropy(scores, one) for one in added)
 
         pseudo = self.switch_after_warm_up(step, lambda: ops.zeros_like(match), pseudo_match)
         return {"match": match, "pseudo_match": self.pseudo_positives * pseudo}

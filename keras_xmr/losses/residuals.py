@@ -7,13 +7,14 @@ from typing import Any
 from keras import ops
 
 from keras_xmr.embeddings.distances import root, squared_euclidean
-from keras_xmr.embeddings.kinds import Embedding, vectors
+from keras_xmr.embeddings.kinds import Point, PointSet, tensors, vectors
 from keras_xmr.layers import l2_normalize
 from keras_xmr.losses.base import Loss, dtype_of
 from keras_xmr.losses.directions import ItemsLoss, reduce
 from keras_xmr.losses.relations import Relations
 from keras_xmr.parts.contracts import LossContract
 from keras_xmr.parts.option_types import NonNegativeFloat, PositiveFloat, Reduction
+from keras_xmr.parts.tensors import Tensor
 
 
 class _ResidualsLoss(ItemsLoss):
@@ -21,12 +22,12 @@ class _ResidualsLoss(ItemsLoss):
 
     CONTRACT = LossContract(keys=("residuals",))
 
-    def items_loss(self, items: Embedding) -> Any:
+    def items_loss(self, items: Point | PointSet) -> Tensor:
         if "residuals" in items:
             return self.sets_loss(items["residuals"])
-        return ops.zeros((), dtype_of(next(iter(items.values()))) if items else "float32")
+        return ops.zeros((), dtype_of(next(iter(tensors(items).values()))) if items else "float32")
 
-    def sets_loss(self, residuals: Any) -> Any:
+    def sets_loss(self, residuals: Tensor) -> Tensor:
         """Returns the loss of items with residuals (N, K, D), a scalar."""
         raise NotImplementedError
 
@@ -39,7 +40,7 @@ class Diversity(_ResidualsLoss):
     vector; a side without them adds nothing.
     """
 
-    def sets_loss(self, residuals: Any) -> Any:
+    def sets_loss(self, residuals: Tensor) -> Tensor:
         size = residuals.shape[1]
         others = _products(l2_normalize(residuals)) * (1.0 - ops.eye(size, dtype=residuals.dtype))
         alike = ops.mean(root(ops.sum(others * others, axis=(1, 2))))
@@ -62,7 +63,7 @@ class SetUniformity(_ResidualsLoss):
         super().__init__(**kwargs)
         self.temperature = temperature
 
-    def sets_loss(self, residuals: Any) -> Any:
+    def sets_loss(self, residuals: Tensor) -> Tensor:
         size = residuals.shape[1]
         if size == 1:
             return ops.sum(residuals[:, :0])  # 0, by which a value can be differentiated.
@@ -109,7 +110,7 @@ class DynamicOrthogonality(_ResidualsLoss):
         self.normalize = normalize
         self.reduction = reduction
 
-    def sets_loss(self, residuals: Any) -> Any:
+    def sets_loss(self, residuals: Tensor) -> Tensor:
         products = ops.abs(_products(l2_normalize(residuals) if self.normalize else residuals))
         others = ops.sum(
             products * (1.0 - ops.eye(residuals.shape[1], dtype=residuals.dtype)), axis=(1, 2)
@@ -117,7 +118,7 @@ class DynamicOrthogonality(_ResidualsLoss):
         return reduce(ops.relu(others - self.beta), self.reduction)
 
 
-def _products(vectors: Any) -> Any:
+def _products(vectors: Tensor) -> Tensor:
     """Returns inner products (N, K, K) of the vectors (N, K, D) of each set."""
     return ops.matmul(vectors, ops.transpose(vectors, (0, 2, 1)))
 
@@ -145,14 +146,18 @@ class MMD(Loss):
         self.gamma = gamma
 
     def compute(
-        self, scores: Any, image: Embedding, caption: Embedding, relations: Relations
+        self,
+        scores: Tensor,
+        image: Point | PointSet,
+        caption: Point | PointSet,
+        relations: Relations,
     ) -> dict[str, Any]:
         images, captions = vectors(image, "points"), vectors(caption, "points")
         across = ops.exp(-self.gamma * root(squared_euclidean(images, captions)))
         within = self._within(images) + self._within(captions)
         return {"mmd": within - 2.0 * ops.mean(across)}
 
-    def _within(self, points: Any) -> Any:
+    def _within(self, points: Tensor) -> Tensor:
         squares = squared_euclidean(points, points)
         # The distance of a vector to itself is 0, which rounding would not leave it.
         squares = ops.where(ops.eye(ops.shape(points)[0], dtype="bool"), 0.0, squares)

@@ -7,13 +7,14 @@ from typing import Any, Literal
 
 from keras import ops
 
-from keras_xmr.embeddings import Embedding, Tensor, distances
+from keras_xmr.embeddings import Gaussian, Point, distances
 from keras_xmr.embeddings.kinds import vectors
 from keras_xmr.layers.backend import with_gradient
 from keras_xmr.losses.base import dtype_of
 from keras_xmr.losses.directions import Direction, DirectionsLoss
 from keras_xmr.parts.contracts import LossContract
 from keras_xmr.parts.option_types import PositiveFloat
+from keras_xmr.parts.tensors import Tensor
 
 _AT_ONCE = 2**21
 """Comparisons of two candidates that are held at once."""
@@ -146,14 +147,14 @@ class DAA(DirectionsLoss):
         self.relevance_temperature = relevance_temperature
         self.directions = directions
 
-    def similarities(self, image: Embedding, caption: Embedding) -> Tensor:
+    def similarities(self, image: Point | Gaussian, caption: Point | Gaussian) -> Tensor:
         """Returns similarities (N * J, M * J), where J is 1 without samples."""
         left, right = (vectors(embedding, "samples") for embedding in (image, caption))
         if self.similarity == "cosine":
             return distances.cosine(left, right)
         return ops.matmul(left, ops.transpose(right))
 
-    def direction_loss(self, direction: Direction, part: str, step: Tensor) -> Tensor:
+    def direction_loss(self, direction: Direction, part: str, step: Tensor | None) -> Tensor:
         if self.directions not in ("both", part):
             return ops.zeros((), direction.dtype)
         scores = direction.scores
@@ -185,7 +186,7 @@ class SmoothAP(DirectionsLoss):
         super().__init__(**kwargs)
         self.temperature = temperature
 
-    def direction_loss(self, direction: Direction, part: str, step: Any) -> Any:
+    def direction_loss(self, direction: Direction, part: str, step: Tensor | None) -> Tensor:
         pairs = direction.positive_pairs()
         above = ops.sigmoid((pairs.scores - pairs.positive_scores) / self.temperature)
         # The positive itself is among the candidates too, with a sigmoid of one half.

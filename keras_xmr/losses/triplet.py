@@ -6,11 +6,12 @@ from typing import Any, Literal
 
 from keras import ops
 
-from keras_xmr.embeddings import Embedding, Tensor, distances, points
+from keras_xmr.embeddings import Point, PointSet, distances, points
 from keras_xmr.losses.base import dtype_of
 from keras_xmr.losses.directions import LOWEST, Direction, DirectionsLoss
 from keras_xmr.parts.contracts import LossContract
 from keras_xmr.parts.option_types import NonNegativeInt, PositiveFloat, Reduction
+from keras_xmr.parts.tensors import Tensor
 
 
 class Triplet(DirectionsLoss):
@@ -58,7 +59,7 @@ class Triplet(DirectionsLoss):
         self.reduction = reduction
         self.warmup_steps = warmup_steps
 
-    def direction_loss(self, direction: Direction, part: str, step: Any) -> Any:
+    def direction_loss(self, direction: Direction, part: str, step: Tensor | None) -> Tensor:
         totals = {"sum": self._over_all, "mean": self._over_violating}
         then = totals.get(self.mining, self._over_hardest)
         total = self.switch_after_warm_up(
@@ -66,7 +67,7 @@ class Triplet(DirectionsLoss):
         )
         return total if self.reduction == "sum" else total / direction.number_of_pairs()
 
-    def _over_all(self, direction: Direction) -> Any:
+    def _over_all(self, direction: Direction) -> Tensor:
         """Adds up the hinges of all pairs of a query and a positive, and all its negatives.
 
         With the reduction "mean" it is divided by the number of candidates.
@@ -76,17 +77,17 @@ class Triplet(DirectionsLoss):
             return total
         return total / ops.cast(ops.shape(direction.positives)[1], direction.dtype)
 
-    def _over_violating(self, direction: Direction) -> Any:
+    def _over_violating(self, direction: Direction) -> Tensor:
         """Returns the sum over the pairs of the mean of those hinges that are not 0."""
         return ops.sum(_mean_of_violating(self._hinges(direction)))
 
-    def _hinges(self, direction: Direction) -> Any:
+    def _hinges(self, direction: Direction) -> Tensor:
         """Makes hinges (P, M) of all P pairs of a query and a positive with negatives; else 0."""
         pairs = direction.positive_pairs()
         hinges = ops.relu(self.margin + (pairs.scores - pairs.positive_scores))
         return ops.where(pairs.positives, 0.0, hinges) * pairs.exists[:, None]
 
-    def _over_hardest(self, direction: Direction) -> Any:
+    def _over_hardest(self, direction: Direction) -> Tensor:
         """Adds up the hinges of all those pairs and the hardest negative of the query."""
         # A query that all candidates match has no negative, and no hinge.
         hardest = ops.amax(direction.negative_scores(), axis=1, keepdims=True)
@@ -166,7 +167,7 @@ class VarianceAwareWeighting(DirectionsLoss):
         self.reduction = reduction
         self.warmup_steps = warmup_steps
 
-    def similarities(self, image: Embedding, caption: Embedding) -> Any:
+    def similarities(self, image: Point | PointSet, caption: Point | PointSet) -> Tensor:
         """Returns cosines (K, N, M) of N sets of K and M points, or the other way round."""
         images, captions = points(image), points(caption)
         cosines = distances.set_cosines(images, captions)
@@ -174,7 +175,7 @@ class VarianceAwareWeighting(DirectionsLoss):
         cosines = ops.transpose(cosines, (1, 3, 0, 2))
         return ops.reshape(cosines, (size, ops.shape(images)[0], ops.shape(captions)[0]))
 
-    def direction_loss(self, direction: Direction, part: str, step: Any) -> Any:
+    def direction_loss(self, direction: Direction, part: str, step: Tensor | None) -> Tensor:
         """Adds up all sub-embeddings and all P pairs of a query (row) and a positive."""
         scores, positives = direction.scores, direction.positives
         if self.sigma == "shared" and part == "text_to_image":
@@ -183,7 +184,7 @@ class VarianceAwareWeighting(DirectionsLoss):
             sigma = self._deviation(scores)
         rows, columns, exists = direction.pairs()
 
-        def select_pairs(values: Any) -> Any:
+        def select_pairs(values: Tensor) -> Tensor:
             """Returns (K, P) out of (K, N, M)."""
             flat = ops.reshape(values, (values.shape[0], -1))
             return ops.take(flat, rows * ops.shape(values)[2] + columns, axis=1)
@@ -191,25 +192,25 @@ class VarianceAwareWeighting(DirectionsLoss):
         positive_scores = select_pairs(scores)[..., None]
         weight = None if sigma is None else select_pairs(sigma)
 
-        def hinges(rivals: Any) -> Any:
+        def hinges(rivals: Tensor) -> Tensor:
             """Returns those (K, P, R) of the pairs with some rivals (K, N, R) of the query."""
             return ops.relu(self.margin + (ops.take(rivals, rows, axis=1) - positive_scores))
 
-        def over_all() -> Any:
+        def over_all() -> Tensor:
             # Their sum would be a hundred times as large as the other losses of DVSE, and over
             # a sigma that learns it would reward scores that scatter, right or wrong.
             constant = None if weight is None else ops.stop_gradient(weight)
             of_all = hinges(ops.where(positives, LOWEST, scores))
             return _weighted(_mean_of_violating(of_all), constant)
 
-        def over_hardest() -> Any:
+        def over_hardest() -> Tensor:
             return _weighted(hinges(_hardest_negatives(scores, positives))[..., 0], weight)
 
         then = over_all if self.mining == "mean" else over_hardest
         total = ops.sum(self.switch_after_warm_up(step, over_all, then) * exists)
         return total if self.reduction == "sum" else total / direction.number_of_pairs()
 
-    def _deviation(self, scores: Any) -> Any:
+    def _deviation(self, scores: Tensor) -> Tensor | None:
         """Makes sigma (K, N, M) of each query without each candidate; None where it is 1."""
         if self.sigma == "one":
             return None
@@ -219,12 +220,12 @@ class VarianceAwareWeighting(DirectionsLoss):
         return ops.stop_gradient(sigma) if self.stop_gradient else sigma
 
 
-def _weighted(hinges: Any, sigma: Any) -> Any:
+def _weighted(hinges: Tensor, sigma: Tensor | None) -> Tensor:
     """Returns eq. 11 of each pair (K, P); the hinges alone where sigma is None, for 1."""
     return hinges if sigma is None else hinges / (sigma * sigma) + ops.log(sigma)
 
 
-def _deviation_of_others(scores: Any) -> Any:
+def _deviation_of_others(scores: Tensor) -> Tensor:
     """Measures deviations (..., M) of the last axis, each without the number at its position."""
     others = ops.cast(ops.shape(scores)[-1] - 1, dtype_of(scores))
     centered = scores - ops.mean(scores, axis=-1, keepdims=True)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
-from keras_xmr.embeddings.kinds import Embedding, Tensor
+from keras_xmr.embeddings.kinds import Tensor, Tokens
 from keras_xmr.layers import l2_normalize
 from keras_xmr.layers.backend import backend, is_concrete, map_tiles
 from keras_xmr.matchers.base import Matcher
@@ -81,10 +81,10 @@ def attend(
 
 
 def score_in_tiles(
-    score: Callable[[Any, Embedding, Embedding], list[Tensor]],
+    score: Callable[[Any, Tokens, Tokens], list[Tensor]],
     weights: Any,
-    image: Embedding,
-    caption: Embedding,
+    image: Tokens,
+    caption: Tokens,
     captions_at_once: int,
     training: bool,
     numbers: int = 0,
@@ -135,12 +135,13 @@ def score_in_tiles(
     return [scores, *(ops.take(ops.reshape(n, (-1,))[spare:], back, axis=0) for n in tiled[1:])]
 
 
-def _cut(caption: Embedding) -> Embedding:
+def _cut(caption: Tokens) -> Tokens:
     """Removes padding that all captions have; JAX and graphs of PyTorch need shapes before."""
     if backend() == "jax" or (backend() == "torch" and not is_concrete(caption["mask"])):
         return caption
     longest = ops.maximum(ops.cast(ops.amax(ops.sum(caption["mask"], axis=1)), "int32"), 1)
-    return caption | {name: caption[name][:, :longest] for name in ("tokens", "mask")}
+    tokens, mask = caption["tokens"][:, :longest], caption["mask"][:, :longest]
+    return {**caption, "tokens": tokens, "mask": mask}
 
 
 class SCAN(Matcher):
@@ -183,14 +184,14 @@ class SCAN(Matcher):
         self.sharpness = sharpness
         self.captions_at_once = captions_at_once
 
-    def call(self, image: Embedding, caption: Embedding, training: bool = False) -> Tensor:
-        def score(weights: Any, image: Embedding, caption: Embedding) -> list[Tensor]:
+    def call(self, image: Tokens, caption: Tokens, training: bool = False) -> Tensor:
+        def score(weights: Any, image: Tokens, caption: Tokens) -> list[Tensor]:
             return [self._score(image, caption)]
 
         image, caption = self.checked(image, "image"), self.checked(caption, "text")
         return score_in_tiles(score, {}, image, caption, self.captions_at_once, training)[0]
 
-    def _score(self, image: Embedding, caption: Embedding) -> Tensor:
+    def _score(self, image: Tokens, caption: Tokens) -> Tensor:
         """Returns scores (N, C) of a tile."""
         sides = [(l2_normalize(side["tokens"]), side["mask"]) for side in (image, caption)]
         if self.direction == "image_to_text":

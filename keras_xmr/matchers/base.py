@@ -5,11 +5,18 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import keras
 
-from keras_xmr.embeddings.kinds import Embedding, Tensor, kind, sample, sample_with_common_noise
+from keras_xmr.embeddings.kinds import (
+    Embedding,
+    Gaussian,
+    kind,
+    sample,
+    sample_with_common_noise,
+    shapes_of,
+)
 from keras_xmr.embeddings.validation import (
     as_embedding,
     check_fit,
@@ -22,8 +29,11 @@ from keras_xmr.parts.contracts import MatcherContract
 from keras_xmr.parts.keras_state import in_autocast, is_symbolic
 from keras_xmr.parts.option_types import PositiveInt
 from keras_xmr.parts.part import Part
+from keras_xmr.parts.tensors import Seed, Tensor
 from keras_xmr.utils.errors import ArgumentError
 from keras_xmr.utils.sides import ITEMS, Side, check_side
+
+Checked = TypeVar("Checked", bound=Embedding)
 
 # Seeds of the noise in evaluation: all images have the same noise, and all captions another.
 _EVALUATION_SEEDS: dict[Side, tuple[int, int]] = {"image": (2021, 0), "text": (2021, 1)}
@@ -62,7 +72,7 @@ class Matcher(Part):
         *,
         query: Side | None = None,
         training: bool | None = None,
-        seed: Any = None,
+        seed: Seed = None,
     ) -> Tensor:
         """Returns scores (images, captions) of two embeddings, or of tensors (N, D) of points.
 
@@ -102,10 +112,7 @@ class Matcher(Part):
     def ensure_built(self, image: Embedding, caption: Embedding) -> None:
         """Makes the weights that depend on the shapes of embeddings, if there are none yet."""
         if not self.built:
-            shapes = (
-                {key: tuple(one.shape) for key, one in side.items()} for side in (image, caption)
-            )
-            self.build(*shapes)
+            self.build(shapes_of(image), shapes_of(caption))
             self.warn_of_late_weights()
 
     def score_prepared(
@@ -160,7 +167,7 @@ class Matcher(Part):
         self,
         embedding: Embedding,
         side: Side,
-        seed: Any = None,
+        seed: Seed = None,
         *,
         training: bool | None = None,
     ) -> Embedding:
@@ -184,7 +191,7 @@ class Matcher(Part):
         """
         return embedding
 
-    def checked(self, embedding: Any, side: Side) -> Embedding:
+    def checked(self, embedding: Checked, side: Side) -> Checked:
         """Checks that an embedding is of a kind that the matcher accepts on a side.
 
         Raises:
@@ -192,20 +199,20 @@ class Matcher(Part):
         """
         check_side(side, "side")
         items = f"{ITEMS[side]}s"
-        embedding = as_embedding(embedding, items)
+        checked = as_embedding(embedding, items)
         known = dict.fromkeys(pair[side == "text"] for pair in self.contract.accepts)
-        if kind(embedding) not in known:
+        if kind(checked) not in known:
             raise ArgumentError(
                 f"{type(self).__name__} takes {items} of the kind {' or '.join(known)}, not "
-                f"{kind(embedding)}: {shapes(*known)}"
+                f"{kind(checked)}: {shapes(*known)}"
             )
-        return embedding
+        return cast(Checked, checked)
 
     def search_constants(self) -> dict[str, float]:
         """Returns the numbers that the augmentation of the query needs of the matcher, by name."""
         return {}
 
-    def score_bound(self, similarity: Tensor, image: Embedding, caption: Embedding) -> Tensor:
+    def score_bound(self, similarity: Tensor, image: Any, caption: Any) -> Tensor | None:
         """Returns an upper bound of the scores of images that the augmentation ranks no higher.
 
         Args:
@@ -271,19 +278,19 @@ class SampledMatcher(Matcher):
         self,
         embedding: Embedding,
         side: Side,
-        seed: Any = None,
+        seed: Seed = None,
         *,
         training: bool | None = None,
     ) -> Embedding:
         """Adds `samples` (B, J, D): in training independent ones, else by common noise."""
-        embedding = self.checked(embedding, side)
+        gaussian = cast(Gaussian, self.checked(embedding, side))
         if not self.in_training(training):
             noise = _EVALUATION_SEEDS[side]
-            samples = sample_with_common_noise(embedding, self.test_samples, noise)
+            samples = sample_with_common_noise(gaussian, self.test_samples, noise)
         else:
-            seed = fresh_seed(embedding["mean"]) if seed is None else seed
-            samples = sample(embedding, self.samples, seed)
-        return embedding | {"samples": samples}
+            seed = fresh_seed(gaussian["mean"]) if seed is None else seed
+            samples = sample(gaussian, self.samples, seed)
+        return {**gaussian, "samples": samples}
 
 
 @cache

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
 from keras import ops
 
-from keras_xmr.embeddings import Embedding, distances
+from keras_xmr.embeddings import Gaussian, distances
 from keras_xmr.matchers.base import LogitMatcher, Matcher, SampledMatcher
 from keras_xmr.parts.contracts import MatcherContract, SearchContract
 from keras_xmr.parts.option_types import PositiveFloat, PositiveInt
+from keras_xmr.parts.tensors import Tensor
 from keras_xmr.utils.sides import Side
 
 _FAR = 40.0
@@ -48,12 +49,12 @@ class MatchProbability(LogitMatcher, SampledMatcher):
             samples=samples, test_samples=test_samples, scale=scale, shift=shift, **kwargs
         )
 
-    def call(self, image: Embedding, caption: Embedding) -> Any:
+    def call(self, image: Gaussian, caption: Gaussian) -> Tensor:
         distance = distances.sampled_euclidean(image["samples"], caption["samples"])
         return _log_odds(self.logits(distance))
 
 
-def _log_odds(logits: Any) -> Any:
+def _log_odds(logits: Tensor) -> Tensor:
     """Takes log sum(sigmoid(l)) - log sum(sigmoid(-l)) over samples: (J, N, J', M) to (N, M).
 
     Far out sigmoid(l) is exp(l), to the last digit. So where all logits of a pair are below -40, or
@@ -74,7 +75,7 @@ class MeanOnly(LogitMatcher):
     CONTRACT = MatcherContract(accepts=(("point", "point"), ("gaussian", "gaussian")))
     SEARCH = SearchContract(augmentation="mean_l2", exact=True)
 
-    def call(self, image: Embedding, caption: Embedding) -> Any:
+    def call(self, image: Gaussian, caption: Gaussian) -> Tensor:
         return self.logits(distances.euclidean(image["mean"], caption["mean"]))
 
 
@@ -93,7 +94,7 @@ class ClosedFormSampled(LogitMatcher):
     def __init__(self, *, scale: float = 5.0, shift: float = 5.0, **kwargs: Any) -> None:
         super().__init__(scale=scale, shift=shift, **kwargs)
 
-    def call(self, image: Embedding, caption: Embedding) -> Any:
+    def call(self, image: Gaussian, caption: Gaussian) -> Tensor:
         return self.logits(distances.closed_form_sampled(image, caption))
 
 
@@ -102,11 +103,11 @@ class AverageL2(SampledMatcher):
 
     SEARCH = SearchContract(augmentation="sample_means")
 
-    def call(self, image: Embedding, caption: Embedding) -> Any:
+    def call(self, image: Gaussian, caption: Gaussian) -> Tensor:
         distance = distances.sampled_euclidean(image["samples"], caption["samples"])
         return -distances.over_samples(ops.mean, distance)
 
-    def score_bound(self, similarity: Any, image: Embedding, caption: Embedding) -> Any:
+    def score_bound(self, similarity: Tensor, image: Any, caption: Any) -> Tensor:
         """Returns minus the distance of the means of samples, at most the mean of all pairs."""
         mean = ops.mean(caption["samples"], axis=1)
         return -ops.sqrt(ops.relu(ops.sum(mean * mean, axis=1) - 2.0 * similarity))
@@ -121,7 +122,7 @@ class JensenShannon(SampledMatcher):
 
     SEARCH = SearchContract(augmentation="kl_both")
 
-    def call(self, image: Embedding, caption: Embedding) -> Any:
+    def call(self, image: Gaussian, caption: Gaussian) -> Tensor:
         return distances.log_jensen_shannon_shortfall(image, caption)
 
 
@@ -133,9 +134,9 @@ class _ClosedForm(Matcher):
 
     CONTRACT = MatcherContract(accepts=("gaussian",))
 
-    distance: Any
+    distance: Callable[..., Tensor]
 
-    def call(self, image: Embedding, caption: Embedding) -> Any:
+    def call(self, image: Gaussian, caption: Gaussian) -> Tensor:
         return -self.distance(image, caption)
 
 
@@ -144,7 +145,7 @@ class ELK(_ClosedForm):
 
     SEARCH = SearchContract(augmentation="smoothed_mahalanobis")
 
-    def distance(self, image: Embedding, caption: Embedding) -> Any:
+    def distance(self, image: Gaussian, caption: Gaussian) -> Tensor:
         return -distances.log_expected_likelihood(image, caption)
 
 
@@ -167,7 +168,7 @@ class ReverseKL(_ClosedForm):
 
     SEARCH = SearchContract(augmentation="kl_from_query", exact=True)
 
-    def distance(self, image: Embedding, caption: Embedding) -> Any:
+    def distance(self, image: Gaussian, caption: Gaussian) -> Tensor:
         return ops.transpose(distances.kl_divergence(caption, image))
 
 
@@ -198,7 +199,7 @@ class Mahalanobis(Matcher):
     CONTRACT = MatcherContract(accepts=("gaussian",), directed=True)
     SEARCH = SearchContract(augmentation="mahalanobis", exact=True)
 
-    def call(self, image: Embedding, caption: Embedding, query: Side = "image") -> Any:
+    def call(self, image: Gaussian, caption: Gaussian, query: Side = "image") -> Tensor:
         return -_mahalanobis(image, caption, query)
 
 
@@ -249,7 +250,7 @@ class MahalanobisCosine(Matcher):
         options = {"cosine_scale": self.cosine_scale, "temperature": self.temperature}
         return options | self._shared
 
-    def call(self, image: Embedding, caption: Embedding, query: Side = "image") -> Any:
+    def call(self, image: Gaussian, caption: Gaussian, query: Side = "image") -> Tensor:
         scalars = self._scalars()
         cosine = scalars["cosine_scale"] * distances.cosine(image["mean"], caption["mean"])
         return cosine - scalars["temperature"] * _mahalanobis(image, caption, query)
@@ -258,7 +259,7 @@ class MahalanobisCosine(Matcher):
         return {name: float(value) for name, value in self._scalars().items()}
 
 
-def _mahalanobis(image: Embedding, caption: Embedding, query: Side) -> Any:
+def _mahalanobis(image: Gaussian, caption: Gaussian, query: Side) -> Tensor:
     """Returns squared distances (images, captions) with the variances of one side."""
     if query == "text":
         return distances.mahalanobis_squared(image["mean"], caption)

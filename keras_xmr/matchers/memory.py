@@ -6,13 +6,14 @@ from typing import Any, Literal
 
 from keras import ops
 
-from keras_xmr.embeddings.kinds import Embedding, Tensor
+from keras_xmr.embeddings.kinds import Tokens
 from keras_xmr.layers import l2_normalize
 from keras_xmr.layers.backend import read_variables
 from keras_xmr.matchers.alignment import attention_logits, linear, score_in_tiles, softmax
 from keras_xmr.matchers.base import Matcher
 from keras_xmr.parts.contracts import MatcherContract, SearchContract
 from keras_xmr.parts.option_types import PositiveFloat, PositiveInt
+from keras_xmr.parts.tensors import Shapes, Tensor, add_up
 
 _SIDES = {"text_to_image": ("text", "image"), "image_to_text": ("image", "text")}
 """The side that attends, and the one that is attended to."""
@@ -56,7 +57,7 @@ class IMRAM(Matcher):
         self.captions_at_once = captions_at_once
         self._directions = list(_SIDES) if direction == "both" else [direction]
 
-    def build(self, image_shape: Any, caption_shape: Any) -> None:
+    def build(self, image_shape: Shapes, caption_shape: Shapes) -> None:
         width = caption_shape["tokens"][-1]
         self.memory = {}
         for direction in self._directions if self.steps > 1 else ():
@@ -69,39 +70,37 @@ class IMRAM(Matcher):
                 )
             ]
 
-    def call(self, image: Embedding, caption: Embedding, training: bool = False) -> Tensor:
-        def score(weights: Any, image: Embedding, caption: Embedding) -> list[Tensor]:
+    def call(self, image: Tokens, caption: Tokens, training: bool = False) -> Tensor:
+        def score(weights: Any, image: Tokens, caption: Tokens) -> list[Tensor]:
             # Pairs have the axes (N, C), and either side is the same along one of them.
-            sides = {
-                "image": {name: image[name][:, None] for name in ("tokens", "mask")},
-                "text": {name: caption[name][None] for name in ("tokens", "mask")},
+            sides: dict[str, Tokens] = {
+                "image": {"tokens": image["tokens"][:, None], "mask": image["mask"][:, None]},
+                "text": {"tokens": caption["tokens"][None], "mask": caption["mask"][None]},
             }
-            scores = [
-                self._score(weights.get(direction), *(sides[side] for side in _SIDES[direction]))
-                for direction in self._directions
-            ]
-            return [sum(scores)]
+            scores = []
+            for direction in self._directions:
+                queries, contexts = (sides[side] for side in _SIDES[direction])
+                scores.append(self._score(weights.get(direction), queries, contexts))
+            return [add_up(scores)]
 
         image, caption = self.checked(image, "image"), self.checked(caption, "text")
         weights = {name: read_variables(*memory) for name, memory in self.memory.items()}
         return score_in_tiles(score, weights, image, caption, self.captions_at_once, training)[0]
 
-    def _score(
-        self, memory: list[Tensor] | None, queries: Embedding, contexts: Embedding
-    ) -> Tensor:
+    def _score(self, memory: list[Tensor] | None, queries: Tokens, contexts: Tokens) -> Tensor:
         """Returns the scores (N, C) of one direction, added up over the steps."""
         tokens, mask = queries["tokens"], queries["mask"]
         units, count = l2_normalize(tokens), ops.maximum(ops.sum(mask, axis=-1), 1.0)
-        asked, total = tokens, 0.0
+        asked, scores = tokens, []
         for step in range(self.steps):
             attended = self._attend(asked, mask, contexts)
             cosines = ops.sum(units * l2_normalize(attended), axis=-1)
-            total = total + ops.sum(cosines * mask, axis=-1) / count
+            scores.append(ops.sum(cosines * mask, axis=-1) / count)
             if step < self.steps - 1:
                 asked = _remember(memory, asked, attended)
-        return total
+        return add_up(scores)
 
-    def _attend(self, asked: Tensor, mask: Tensor, contexts: Embedding) -> Tensor:
+    def _attend(self, asked: Tensor, mask: Tensor, contexts: Tokens) -> Tensor:
         """Returns the means of context tokens that queries (..., Q, D) attend to, (N, C, Q, D)."""
         tokens, there = contexts["tokens"], contexts["mask"][..., None] > 0
         products = ops.matmul(tokens, ops.swapaxes(asked, -1, -2))

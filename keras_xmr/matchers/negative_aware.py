@@ -6,7 +6,7 @@ from typing import Any
 
 from keras import ops
 
-from keras_xmr.embeddings.kinds import Embedding, Tensor
+from keras_xmr.embeddings.kinds import Tensor, Tokens
 from keras_xmr.layers import l2_normalize
 from keras_xmr.layers.backend import assign_statistics, read_variables
 from keras_xmr.matchers.alignment import attention_logits, score_in_tiles, softmax
@@ -67,8 +67,8 @@ class NAAF(Matcher):
         self.boundary = self.add_scalar("boundary", 0.0, **kept)
         self.test_boundary = self.add_scalar("test_boundary", 0.0, **kept)
 
-    def call(self, image: Embedding, caption: Embedding, training: bool = False) -> Tensor:
-        def score(weights: Any, image: Embedding, caption: Embedding) -> list[Tensor]:
+    def call(self, image: Tokens, caption: Tokens, training: bool = False) -> Tensor:
+        def score(weights: Any, image: Tokens, caption: Tokens) -> list[Tensor]:
             return self._score(weights[0], image, caption, training)
 
         image, caption = self.checked(image, "image"), self.checked(caption, "text")
@@ -84,7 +84,7 @@ class NAAF(Matcher):
         return scores
 
     def _score(
-        self, boundary: Tensor, image: Embedding, caption: Embedding, training: bool
+        self, boundary: Tensor, image: Tokens, caption: Tokens, training: bool
     ) -> list[Tensor]:
         """Returns the scores (N, C) of a tile, and in training what `_move` adds up, (C,) each."""
         regions, words = l2_normalize(image["tokens"]), l2_normalize(caption["tokens"])

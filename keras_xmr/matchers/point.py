@@ -7,11 +7,12 @@ from typing import Any
 
 from keras import ops
 
-from keras_xmr.embeddings import Embedding, distances, points
+from keras_xmr.embeddings import Gaussian, Point, PointSet, distances, points
 from keras_xmr.layers import l2_normalize
 from keras_xmr.matchers.base import LogitMatcher, Matcher
 from keras_xmr.parts.contracts import MatcherContract, SearchContract
 from keras_xmr.parts.option_types import PositiveFloat
+from keras_xmr.parts.tensors import Tensor
 
 
 class Cosine(Matcher):
@@ -20,7 +21,7 @@ class Cosine(Matcher):
     CONTRACT = MatcherContract(accepts=("point", "gaussian"))
     SEARCH = SearchContract(augmentation="mean_cosine", exact=True)
 
-    def call(self, image: Embedding, caption: Embedding) -> Any:
+    def call(self, image: Point | Gaussian, caption: Point | Gaussian) -> Tensor:
         return distances.cosine(image["mean"], caption["mean"])
 
 
@@ -39,7 +40,7 @@ class CosineLogits(LogitMatcher):
     def __init__(self, *, scale: float = 10.0, shift: float = -10.0, **kwargs: Any) -> None:
         super().__init__(scale=scale, shift=shift, **kwargs)
 
-    def call(self, image: Embedding, caption: Embedding) -> Any:
+    def call(self, image: Point | Gaussian, caption: Point | Gaussian) -> Tensor:
         return self.logits(-distances.cosine(image["mean"], caption["mean"]))
 
 
@@ -52,7 +53,7 @@ class MaxCosine(Matcher):
     CONTRACT = MatcherContract(accepts=(("set", "set"), ("set", "point"), ("point", "set")))
     SEARCH = SearchContract(augmentation="set_points", exact=True)
 
-    def call(self, image: Embedding, caption: Embedding) -> Any:
+    def call(self, image: Point | PointSet, caption: Point | PointSet) -> Tensor:
         return ops.amax(distances.set_cosines(points(image), points(caption)), axis=(1, 3))
 
 
@@ -62,7 +63,7 @@ class MeanCosine(Matcher):
     CONTRACT = MatcherContract(accepts=(("set", "set"), ("set", "point"), ("point", "set")))
     SEARCH = SearchContract(augmentation="set_means", exact=True)
 
-    def call(self, image: Embedding, caption: Embedding) -> Any:
+    def call(self, image: Point | PointSet, caption: Point | PointSet) -> Tensor:
         # The mean of all inner products is the inner product of the means.
         centers = [ops.mean(l2_normalize(points(e)), axis=1) for e in (image, caption)]
         return ops.matmul(centers[0], ops.transpose(centers[1]))
@@ -87,13 +88,13 @@ class SmoothChamfer(Matcher):
         super().__init__(**kwargs)
         self.alpha = alpha
 
-    def call(self, image: Embedding, caption: Embedding) -> Any:
+    def call(self, image: Point | PointSet, caption: Point | PointSet) -> Tensor:
         scaled = self.alpha * distances.set_cosines(points(image), points(caption))
         of_images = ops.mean(ops.logsumexp(scaled, axis=3), axis=1)
         of_captions = ops.mean(ops.logsumexp(scaled, axis=1), axis=2)
         return (of_images + of_captions) / (2.0 * self.alpha)
 
-    def score_bound(self, similarity: Any, image: Embedding, caption: Embedding) -> Any:
+    def score_bound(self, similarity: Tensor, image: Any, caption: Any) -> Tensor:
         """Adds to the largest cosine the most that the smooth maxima can, log K / alpha each."""
         sizes = points(image).shape[1] * points(caption).shape[1]
         return similarity + math.log(sizes) / (2.0 * self.alpha)

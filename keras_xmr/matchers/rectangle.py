@@ -6,10 +6,11 @@ from typing import Any
 
 from keras import ops
 
-from keras_xmr.embeddings import Embedding
+from keras_xmr.embeddings import Point
 from keras_xmr.matchers.base import Matcher
 from keras_xmr.parts.contracts import MatcherContract, SearchContract
 from keras_xmr.parts.option_types import NonNegativeFloat
+from keras_xmr.parts.tensors import Tensor, add_up
 
 _SLICE = 8
 """Coordinates at a time: (N, M, 8) numbers are held, not (N, M, D)."""
@@ -40,12 +41,12 @@ class PointToRectangle(Matcher):
         super().__init__(**kwargs)
         self.inside_weight = inside_weight
 
-    def call(self, image: Embedding, caption: Embedding) -> Any:
+    def call(self, image: Point, caption: Point) -> Tensor:
         dimension = image["mean"].shape[-1]
         slices = (slice(first, first + _SLICE) for first in range(0, dimension, _SLICE))
-        return -0.5 * sum(self._distances(image, caption, part) for part in slices)
+        return -0.5 * add_up(self._distances(image, caption, part) for part in slices)
 
-    def score_bound(self, similarity: Any, image: Embedding, caption: Embedding) -> Any:
+    def score_bound(self, similarity: Tensor, image: Any, caption: Any) -> Tensor:
         """Scores the least distances that an image this far from a query's point can have.
 
         With t of a distance E inside, at least E - t is outside, which costs
@@ -58,20 +59,20 @@ class PointToRectangle(Matcher):
         room = ops.sqrt(ops.sum(ops.square(_offset(caption)), axis=-1))
         inside = least, ops.minimum(least, room)
         costs = ((apart - t) ** 2 + self.inside_weight * t * t for t in inside)
-        return -0.5 * sum(costs)
+        return -0.5 * add_up(costs)
 
-    def _distances(self, image: Embedding, caption: Embedding, part: slice) -> Any:
+    def _distances(self, image: Point, caption: Point, part: slice) -> Tensor:
         """Returns the distances of both directions in some coordinates, added up (N, M)."""
         apart = ops.abs(image["mean"][:, None, part] - caption["mean"][None, :, part])
-        total = 0.0
+        costs = []
         for offset in (_offset(image)[:, None, part], _offset(caption)[None, :, part]):
             inside = ops.minimum(apart, offset)
             outside = apart - inside
             squares = outside * outside + self.inside_weight * inside * inside
-            total = total + ops.sum(squares, axis=-1)
-        return total
+            costs.append(ops.sum(squares, axis=-1))
+        return add_up(costs)
 
 
-def _offset(embedding: Embedding) -> Any:
+def _offset(embedding: Point) -> Tensor:
     """Returns the offsets (N, D) of a rectangle; of a point, zeros."""
     return embedding["offset"] if "offset" in embedding else ops.zeros_like(embedding["mean"])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from keras import ops
 
-from keras_xmr.embeddings.kinds import Embedding, Tensor
+from keras_xmr.embeddings.kinds import Embedding, Tokens, tensors
 from keras_xmr.layers import GlobalAttention, l2_normalize
 from keras_xmr.layers.backend import (
     assign_statistics,
@@ -19,6 +19,7 @@ from keras_xmr.matchers.alignment import attend, linear, score_in_tiles
 from keras_xmr.matchers.base import Matcher
 from keras_xmr.parts.contracts import MatcherContract, SearchContract
 from keras_xmr.parts.option_types import BelowOne, PositiveFloat, PositiveInt
+from keras_xmr.parts.tensors import Seed, Shapes, Tensor, add_up
 from keras_xmr.utils.sides import Side
 
 Weights = dict[str, list[Tensor]]
@@ -78,7 +79,7 @@ class _Similarity(Matcher):
         self.global_similarity = self.new_dense(self.similarity_dimension, "global_similarity")
         self.evaluation = self.new_dense(1, "evaluation", self.similarity_dimension)
 
-    def build(self, image_shape: Any, caption_shape: Any) -> None:
+    def build(self, image_shape: Shapes, caption_shape: Shapes) -> None:
         image, caption = image_shape["tokens"], caption_shape["tokens"]
         for layer, shape in (
             (self.image_attention, image),
@@ -93,18 +94,18 @@ class _Similarity(Matcher):
         self,
         embedding: Embedding,
         side: Side,
-        seed: Any = None,
+        seed: Seed = None,
         *,
         training: bool | None = None,
-    ) -> Embedding:
+    ) -> Tokens:
         """Adds the global vectors (B, D), which pairs share; with dropout in training."""
-        embedding = self.checked(embedding, side)
-        training, tokens = self.in_training(training), embedding["tokens"]
+        tokens = cast(Tokens, self.checked(embedding, side))
+        training = self.in_training(training)
         if training and seed is None:
-            seed = fresh_seed(tokens)
+            seed = fresh_seed(tokens["tokens"])
         attention = self.image_attention if side == "image" else self.caption_attention
-        whole = attention(tokens, embedding["mask"], seed=seed, training=training)
-        return embedding | {"global": whole}
+        whole = attention(tokens["tokens"], tokens["mask"], seed=seed, training=training)
+        return {**tokens, "global": whole}
 
     def pair_weights(self) -> Weights:
         """Returns the weights that pairs are scored with, as tensors."""
@@ -152,7 +153,7 @@ class _Similarity(Matcher):
         vectors, statistics = self.reason(weights, nodes, counts, training)
         return [ops.sigmoid(linear(vectors, weights["evaluation"])[..., 0]), *statistics]
 
-    def call(self, image: Embedding, caption: Embedding, training: bool = False) -> Tensor:
+    def call(self, image: Tokens, caption: Tokens, training: bool = False) -> Tensor:
         return _score_pairs({"global": self}, image, caption, training)
 
 
@@ -321,7 +322,7 @@ class SGRAF(Matcher):
         self.saf = SAF(**options, name="saf")
         self.sgr = SGR(steps=steps, **options, name="sgr")
 
-    def build(self, image_shape: Any, caption_shape: Any) -> None:
+    def build(self, image_shape: Shapes, caption_shape: Shapes) -> None:
         for part in (self.saf, self.sgr):
             if not part.built:
                 part.build(image_shape, caption_shape)
@@ -330,25 +331,26 @@ class SGRAF(Matcher):
         self,
         embedding: Embedding,
         side: Side,
-        seed: Any = None,
+        seed: Seed = None,
         *,
         training: bool | None = None,
-    ) -> Embedding:
+    ) -> Tokens:
         """Adds the global vectors (B, D) of both; with dropout in training."""
         training = self.in_training(training)
-        vectors = {
-            f"{part.name}_global": part.prepare(embedding, side, seed, training=training)["global"]
+        tokens = cast(Tokens, self.checked(embedding, side))
+        saf, sgr = (
+            part.prepare(tokens, side, seed, training=training)["global"]
             for part, seed in zip((self.saf, self.sgr), split_seed(seed), strict=True)
-        }
-        return embedding | vectors
+        )
+        return {**tokens, "saf_global": saf, "sgr_global": sgr}
 
-    def call(self, image: Embedding, caption: Embedding, training: bool = False) -> Tensor:
+    def call(self, image: Tokens, caption: Tokens, training: bool = False) -> Tensor:
         both = {"saf_global": self.saf, "sgr_global": self.sgr}
         return _score_pairs(both, image, caption, training)
 
 
 def _score_pairs(
-    matchers: Mapping[str, _Similarity], image: Embedding, caption: Embedding, training: bool
+    matchers: Mapping[str, _Similarity], image: Tokens, caption: Tokens, training: bool
 ) -> Tensor:
     """Returns the mean scores of some matchers, in tiles.
 
@@ -361,13 +363,13 @@ def _score_pairs(
     """
     first = next(iter(matchers.values()))
 
-    def score(weights: dict[str, Weights], image: Embedding, caption: Embedding) -> list[Tensor]:
+    def score(weights: dict[str, Weights], image: Tokens, caption: Tokens) -> list[Tensor]:
         local, mask = _differences(image, caption, first.smoothing), caption["mask"]
         scored = []
         for key, matcher in matchers.items():
-            whole = ops.square(image[key][:, None] - caption[key])
+            whole = ops.square(tensors(image)[key][:, None] - tensors(caption)[key])
             scored.append(matcher.score(weights[key], local, whole, mask, training))
-        return [sum(scores for scores, *_ in scored) / len(scored), *scored[0][1:]]
+        return [add_up(scores for scores, *_ in scored) / len(scored), *scored[0][1:]]
 
     weights = {key: matcher.pair_weights() for key, matcher in matchers.items()}
     count = first.STATISTICS if training else 0
@@ -379,7 +381,7 @@ def _score_pairs(
     return scores
 
 
-def _differences(image: Embedding, caption: Embedding, smoothing: float) -> Tensor:
+def _differences(image: Tokens, caption: Tokens, smoothing: float) -> Tensor:
     """Returns squared differences of words and the regions that they attend to (N, C, L, D)."""
     words, mask = caption["tokens"], caption["mask"]
     attended = attend(image["tokens"], image["mask"], words, mask, smoothing)

@@ -7,9 +7,8 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
+from keras_xmr.parts.tensors import Tensor
 from keras_xmr.utils.errors import ArgumentError
-
-Tensor = Any
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")

@@ -10,9 +10,8 @@ import tensorflow as tf
 
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.layers.keras_compat import all_layers
+from keras_xmr.parts.tensors import Tensor
 from keras_xmr.utils.errors import ArgumentError
-
-Tensor = Any
 
 
 class Chunks:

@@ -10,13 +10,12 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
-from keras_xmr.embeddings.kinds import Embedding, for_matching
+from keras_xmr.embeddings.kinds import Embedding, for_matching, tensors
 from keras_xmr.embeddings.validation import described
 from keras_xmr.losses import Loss, Relations
+from keras_xmr.parts.tensors import Tensor, add_up
 from keras_xmr.utils.errors import ArgumentError
 from keras_xmr.utils.naming import snake_case
-
-Tensor = Any
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
@@ -81,16 +80,16 @@ class Objective(keras.layers.Layer):
                 f"{', '.join(names)} needs the relevance of the pairs, which the batch does not "
                 "have. Call fit(..., relevance=keras_xmr.relevance.tf_idf(texts, image_ids))"
             )
-        total: Tensor = 0.0
-        log = {}
+        log: dict[str, Tensor] = {}
+        weighted = []
         for name, loss, weight in zip(self._loss_names, self.losses_, self.weights_, strict=True):
             parts = loss.parts(scores, image, caption, relations, step)
-            value = sum(parts.values())
-            total = total + weight * value
+            value = add_up(parts.values())
+            weighted.append(weight * value)
             log[name] = value
             if len(parts) > 1:
                 log |= {f"{name}/{part}": parts[part] for part in loss.contract.parts}
-        return total, log
+        return add_up(weighted), log
 
     @property
     def warmup_steps(self) -> int:
@@ -102,7 +101,7 @@ class Objective(keras.layers.Layer):
         names = set(for_matching(embedding)).union(*(loss.contract.keys for loss in self.losses_))
         if self.needs_caption_ids:
             names.add("word_ids")
-        return {name: tensor for name, tensor in embedding.items() if name in names}
+        return {name: tensor for name, tensor in tensors(embedding).items() if name in names}
 
     def trivial_values(self, scores: Tensor, relations: Relations) -> dict[str, float]:
         """Returns the value at which a loss gets stuck, of each loss that knows it; see `Loss`."""

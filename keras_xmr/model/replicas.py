@@ -8,10 +8,9 @@ from typing import Any
 import tensorflow as tf
 
 from keras_xmr import embeddings
-from keras_xmr.embeddings.kinds import Embedding
+from keras_xmr.embeddings.kinds import Embedding, tensors
 from keras_xmr.layers.tensorflow_paths import num_replicas
-
-Tensor = Any
+from keras_xmr.parts.tensors import Tensor
 
 
 def gather(tree: Any) -> Any:
@@ -40,12 +39,13 @@ def pad_to_longest(embedding: Embedding) -> Embedding:
     """Pads tokens to the longest of all replicas, since each pads its part alone."""
     if embeddings.kind(embedding) != "tokens":
         return embedding
+    words = tensors(embedding)
     context = tf.distribute.get_replica_context()
-    length = tf.shape(embedding["mask"])[1]
+    length = tf.shape(words["mask"])[1]
     spare = tf.reduce_max(context.all_gather(length[None], axis=0)) - length
-    return embedding | {
-        "tokens": tf.pad(embedding["tokens"], [[0, 0], [0, spare], [0, 0]]),
-        "mask": tf.pad(embedding["mask"], [[0, 0], [0, spare]]),
+    return words | {
+        "tokens": tf.pad(words["tokens"], [[0, 0], [0, spare], [0, 0]]),
+        "mask": tf.pad(words["mask"], [[0, 0], [0, spare]]),
     }
 
 

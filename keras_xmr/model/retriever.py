@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import keras
 import tensorflow as tf
 
 from keras_xmr import embeddings
-from keras_xmr.embeddings.kinds import Embedding
+from keras_xmr.embeddings.kinds import Embedding, Gaussian, shapes_of, tensors
 from keras_xmr.layers.tensorflow_paths import num_replicas, split_seed
 from keras_xmr.losses import Loss
 from keras_xmr.losses.directions import Direction
@@ -35,9 +35,8 @@ from keras_xmr.model.validation import (
     check_parts,
 )
 from keras_xmr.parts.registry import import_parts
+from keras_xmr.parts.tensors import Seed, Tensor
 from keras_xmr.utils.errors import ArgumentError, UserError
-
-Tensor = Any
 
 GRADIENT = "gradient_norm"
 
@@ -133,13 +132,13 @@ class Retriever(keras.Model):
         outputs = (self.image_tower.output, self.text_tower.output)
         if not self.matcher.built and embeddings.kind(outputs[0]) == "tokens":
             # By shapes alone: it matters whether the number of regions varies.
-            self.matcher.build(*map(_shapes, outputs))
+            self.matcher.build(*map(shapes_of, outputs))
         if not self.matcher.built:
             image, caption = (tf.nest.map_structure(_two_items, output) for output in outputs)
             self.score(image, caption)
         if not self.objective.built:
             pairs = (None, None)
-            image_shape, caption_shape = map(_shapes, outputs)
+            image_shape, caption_shape = map(shapes_of, outputs)
             self.objective.build(pairs, image_shape, caption_shape, {"positives": pairs})
 
     def _add_state(self, name: str, dtype: str, *shape: int) -> Any:
@@ -320,7 +319,9 @@ class Retriever(keras.Model):
             self._measure(batch)
         for side, items in (("image", batch.queries), ("caption", batch.candidates)):
             if "log_variance" in items:
-                log[f"{side}_log_sigma"] = tf.reduce_mean(embeddings.log_sigma(items))
+                log[f"{side}_log_sigma"] = tf.reduce_mean(
+                    embeddings.log_sigma(cast(Gaussian, items))
+                )
         replicas = num_replicas()
         return loss / replicas, {name: value / replicas for name, value in log.items()}
 
@@ -332,7 +333,7 @@ class Retriever(keras.Model):
                 self.objective.select_gathered(pad_to_longest(items)) for items in (image, caption)
             )
             image, caption, y = gather((image, caption, y))
-        seeds = (None, None)
+        seeds: tuple[Seed, Seed] = (None, None)
         if training:
             seed = tf.stack([self.seed, tf.cast(self.global_step.value, tf.int32)])
             seeds = split_seed(seed)
@@ -341,7 +342,7 @@ class Retriever(keras.Model):
         if has_replicas and embeddings.kind(image) == "tokens" and self.matcher.contract.tileable:
             # Scoring regions with words is most of a step: each replica scores its images.
             first = first_local_item(count)
-            own = {name: tensor[first : first + count] for name, tensor in image.items()}
+            own = {name: tensor[first : first + count] for name, tensor in tensors(image).items()}
             scores = gather(self.matcher(own, caption, training=training))
         else:
             scores = self.matcher(image, caption, training=training)
@@ -487,7 +488,3 @@ def _unknown_modules(config: Any, custom_objects: Mapping[str, Any]) -> Iterator
 def _two_items(output: Any) -> Tensor:
     """Returns two items like the output of a tower, all 0; unknown sizes are 2."""
     return tf.zeros([2 if size is None else size for size in output.shape], output.dtype)
-
-
-def _shapes(embedding: Embedding) -> dict[str, tuple[int | None, ...]]:
-    return {name: tuple(tensor.shape) for name, tensor in embedding.items()}

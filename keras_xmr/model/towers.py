@@ -18,6 +18,7 @@ from keras_xmr.heads.pooling.local_scaling import LocalScaling
 from keras_xmr.layers import BagOfWords, region_mask
 from keras_xmr.layers.keras_compat import all_layers
 from keras_xmr.parts.registry import Choice
+from keras_xmr.parts.tensors import Tensor
 
 
 class TowerOptions(Protocol):
@@ -205,7 +206,7 @@ def tower_on_features(tower: keras.Model) -> keras.Model:
 
 
 def _tower(
-    inputs: Any, options: TowerOptions, dimension: int, spec: InputSpec, name: str
+    inputs: Tensor, options: TowerOptions, dimension: int, spec: InputSpec, name: str
 ) -> keras.Model:
     encoder = options.encoder.build()
     features, mask = encoder.features(inputs, spec)

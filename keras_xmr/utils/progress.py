@@ -66,7 +66,7 @@ def _is_silent() -> bool:
     return not _SHOWN.get() or os.environ.get("TQDM_DISABLE", "0") not in ("", "0")
 
 
-class Progress(tqdm):
+class Progress(tqdm):  # type: ignore[type-arg]  # It is generic in its stubs alone.
     """A `tqdm` bar on standard error.
 
     On a terminal and in a notebook it redraws itself; in a log file it writes a line every half

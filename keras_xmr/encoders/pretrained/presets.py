@@ -16,6 +16,7 @@ from keras_xmr.encoders.base import EncoderError
 from keras_xmr.encoders.pretrained.transformers import TwoTowers
 from keras_xmr.encoders.pretrained.weights import WeightsError, differences, load_weights, whole
 from keras_xmr.layers.keras_compat import all_layers, preset_loader
+from keras_xmr.parts.tensors import Tensor
 from keras_xmr.utils.files import user_path
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class Preset:
                 raise self._error(str(error), "weights") from None
         return backbone
 
-    def tower(self, weights: str | None) -> tuple[Any, Any]:
+    def tower(self, weights: str | None) -> tuple[Any, Tensor | None]:
         """Returns the part of the backbone for its side, and the linear layer into a joint
         space, or None.
 

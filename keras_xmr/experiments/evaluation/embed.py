@@ -15,7 +15,6 @@ from data_pipelines.features import Features
 from data_pipelines.records import SplitRecords
 from data_pipelines.text import Tokenizer
 from keras_xmr import embeddings
-from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.evaluation.results import Arrays, EmbeddedSplit
 from keras_xmr.model.retriever import Retriever
@@ -187,7 +186,9 @@ def _one_by_one(
 _GRAPHS: WeakKeyDictionary[keras.Model, dict[Any, Callable[..., Any]]] = WeakKeyDictionary()
 
 
-def tower_graph(tower: keras.Model, spec: tf.TensorSpec) -> Callable[[tf.Tensor], Embedding]:
+def tower_graph(
+    tower: keras.Model, spec: tf.TensorSpec
+) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
     """Returns a tower as a graph, without the parts of embeddings that only losses need.
 
     It is made once, for batches of any size, and shared by evaluation and search.

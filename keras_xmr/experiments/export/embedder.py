@@ -18,6 +18,7 @@ from data_pipelines.prepare import check_origin
 from data_pipelines.records import Records
 from data_pipelines.text import Tokenizer, WordTokenizer
 from keras_xmr import embeddings
+from keras_xmr.embeddings.kinds import tensors
 from keras_xmr.encoders.pretrained.subwords import SubwordTokenizer
 from keras_xmr.experiments.build import PHOTOS, restore_tokenizer
 from keras_xmr.experiments.config.model_facts import why_not_indexed
@@ -276,9 +277,11 @@ def _write_bound(model: Retriever, target: Path) -> None:
     matcher = model.matcher
     towers = {"image": model.image_tower, "text": model.text_tower}
     prepared = {
-        side: matcher.prepare(
-            _tensors(_sample(_specs(embeddings.for_matching(dict(tower.output)), True), 0)),
-            side,  # type: ignore[arg-type]
+        side: tensors(
+            matcher.prepare(
+                _tensors(_sample(_specs(embeddings.for_matching(dict(tower.output)), True), 0)),
+                side,  # type: ignore[arg-type]
+            )
         )
         for side, tower in towers.items()
     }

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import tensorflow as tf
@@ -18,6 +18,7 @@ from data_pipelines.options import ImageOptions
 from data_pipelines.pixels import encode, evaluation_pixels
 from data_pipelines.text import Tokenizer
 from keras_xmr import embeddings
+from keras_xmr.embeddings.kinds import Gaussian, tensors
 from keras_xmr.matchers import LogitMatcher
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import run_never_empty
@@ -250,10 +251,10 @@ def _served(endpoints: _Endpoints) -> tf.Module:
 
 
 def _add_uncertainty(embedding: Tensors) -> Tensors:
-    tensors = embeddings.for_matching(embedding)
+    kept = tensors(embeddings.for_matching(embedding))
     if "log_variance" in embedding:
-        tensors["log_sigma"] = embeddings.log_sigma(embedding)
-    return tensors
+        kept["log_sigma"] = embeddings.log_sigma(cast(Gaussian, embedding))
+    return kept
 
 
 _ORIENTATION = 0x0112

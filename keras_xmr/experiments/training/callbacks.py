@@ -43,10 +43,10 @@ class StepCallback(keras.callbacks.Callback):
     def __post_init__(self) -> None:
         super().__init__()
 
-    def on_train_begin(self, logs: dict | None = None) -> None:
+    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
         self.step = int(self.model.global_step.numpy())
 
-    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
         self.step += 1
         self.on_step(self.step)
 
@@ -111,7 +111,7 @@ class Validation(StepCallback):
         self.set_model(model)
         self._keep_best(self.evaluate().matchers[0].metrics.summary[self.monitor])
 
-    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         if self.step // self.steps_per_epoch % self.every and self.step != self.end:
             return
         try:
@@ -171,15 +171,15 @@ class EpochMeans(StepCallback):
     steps_per_epoch: int
     _logs: dict[str, Any] = field(default_factory=dict, init=False)  # of the last step, not fetched
 
-    def on_train_begin(self, logs: dict | None = None) -> None:
+    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
         super().on_train_begin(logs)
         self._begin(self.step % self.steps_per_epoch)
 
-    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
         super().on_train_batch_end(batch, logs)
         self._logs = logs or {}
 
-    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         if logs is not None:
             logs |= self._over_all(logs)
         self._begin(0)
@@ -216,7 +216,7 @@ class CsvLog(StepCallback):
     path: Path
     steps_per_epoch: int
 
-    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         text = self.path.read_text("utf-8") if self.path.exists() else ""
         rows: list[dict[str, Any]] = list(csv.DictReader(io.StringIO(text)))
         rows = [row for row in rows if int(row["step"]) < self.step]
@@ -248,7 +248,7 @@ class ProgressBar(StepCallback):
     _bar: Progress | None = field(default=None, init=False)
     _shown: dict[str, str] = field(default_factory=dict, init=False)
 
-    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
+    def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         steps, size = self.sampler.steps, self.sampler.batch_size
         self._shown["epoch"] = f"{self.step // steps + 1}/{self.epochs}"
         if self._bar is None:
@@ -266,7 +266,7 @@ class ProgressBar(StepCallback):
             self._bar.set_postfix(self._shown, refresh=False)
         self._bar.update(self.sampler.batch_size)
 
-    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         if self._bar is not None:
             self._bar.make_room()
 
@@ -298,7 +298,7 @@ class TensorBoard(StepCallback):
         super().__post_init__()
         self._writer = tf.summary.create_file_writer(str(self.folder))
 
-    def on_train_begin(self, logs: dict | None = None) -> None:
+    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
         super().on_train_begin(logs)
         self._since = (self.step, time.perf_counter())
 
@@ -325,7 +325,7 @@ class TensorBoard(StepCallback):
                 tf.summary.scalar("matcher/scale", float(matcher.scale.numpy()))
                 tf.summary.scalar("matcher/shift", float(matcher.shift.numpy()))
 
-    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         metrics = {n: v for n, v in (logs or {}).items() if n.startswith("val_")}
         if self.validation is None or not metrics:
             return
@@ -369,7 +369,7 @@ class Watchdog(StepCallback):
         if step % self.every == 0:
             self.inspect()
 
-    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         # Before the validation, which would fail on numbers that are not finite.
         self.inspect()
         # A mean of norms is 0 only where each of them is.
@@ -485,7 +485,7 @@ class Checkpoint(StepCallback):
         if due and step % self.means.steps_per_epoch:
             self._save()
 
-    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         self._save()
 
     def _save(self) -> None:

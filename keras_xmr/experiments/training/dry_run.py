@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from keras_xmr.embeddings.kinds import Embedding
+from keras_xmr.embeddings.kinds import Embedding, shapes_of
 from keras_xmr.experiments.build import word_options
 from keras_xmr.experiments.config.schema import Config, TowerOptions
 from keras_xmr.experiments.evaluation.evaluate import build_metrics
@@ -77,8 +77,8 @@ def _is_of_a_plugin(cls: type) -> bool:
 def _try_parts(config: Config) -> None:
     model = config.model
     matcher: Matcher = _made(model.matcher)
-    image = _embedding(model.image, model.dimension, _IMAGES)
-    caption = _embedding(model.text, model.dimension, _CAPTIONS)
+    image: Embedding = _embedding(model.image, model.dimension, _IMAGES)
+    caption: Embedding = _embedding(model.text, model.dimension, _CAPTIONS)
     losses: list[Loss] = [
         _made(choice, **word_options(choice, _WORDS, pad=0)) for choice in config.objective
     ]
@@ -97,7 +97,7 @@ def _made(choice: Choice, **arguments: Any) -> Any:
     return part
 
 
-def _embedding(tower: TowerOptions, dimension: int, count: int) -> Embedding:
+def _embedding(tower: TowerOptions, dimension: int, count: int) -> dict[str, tf.Tensor]:
     """Returns the embedding that a head makes of random features."""
     options = tower.pooling
 
@@ -114,13 +114,13 @@ def _embedding(tower: TowerOptions, dimension: int, count: int) -> Embedding:
     with _sentences(type(head), f"its call on features {tuple(features.shape)}"):
         output = head(features, mask=mask)
     # Without the masks that Keras attaches, and a matcher would warn of.
-    embedding: Embedding = {key: tf.identity(tensor) for key, tensor in output.items()}
+    embedding: dict[str, tf.Tensor] = {key: tf.identity(tensor) for key, tensor in output.items()}
     _check_items(type(head), embedding, count)
     _check_finite(type(head), {f"the {key!r} that it returned": v for key, v in embedding.items()})
     return embedding
 
 
-def _check_items(cls: type, embedding: Embedding, count: int) -> None:
+def _check_items(cls: type, embedding: Mapping[str, tf.Tensor], count: int) -> None:
     for key, tensor in embedding.items():
         if tensor.shape[0] != count:
             raise PartError(
@@ -136,7 +136,7 @@ def _scores(
     cls = type(matcher)
     with _sentences(cls, f"its call on {_IMAGES} images and {_CAPTIONS} captions", image, caption):
         if "tokens" in image and "tokens" in caption:
-            matcher.build(*({key: t.shape for key, t in side.items()} for side in (image, caption)))
+            matcher.build(shapes_of(image), shapes_of(caption))
         image, caption = matcher.prepare(image, "image"), matcher.prepare(caption, "text")
         scores = matcher(image, caption)
     _check_finite(cls, {"the scores that it returned": scores})

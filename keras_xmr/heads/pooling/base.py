@@ -7,6 +7,7 @@ from typing import Any
 from keras_xmr.embeddings.validation import described
 from keras_xmr.parts.contracts import PoolingContract
 from keras_xmr.parts.part import Part
+from keras_xmr.parts.tensors import Shape, Tensor
 from keras_xmr.utils.errors import UserError
 
 
@@ -43,7 +44,7 @@ class Pooling(Part):
                 f"item, of the shape (B, {self.dimension})"
             )
 
-    def check_width(self, features_shape: tuple[Any, ...], name: str, remedy: str) -> None:
+    def check_width(self, features_shape: Shape, name: str, remedy: str) -> None:
         """Checks that features are D wide, for a pooling that keeps their width.
 
         Args:
@@ -60,7 +61,7 @@ class Pooling(Part):
                 f"is {self.dimension}; {remedy}"
             )
 
-    def attention_weights(self, features: Any, mask: Any = None) -> Any:
+    def attention_weights(self, features: Tensor, mask: Tensor | None = None) -> Tensor | None:
         """Returns weights of the positions, float32 (B, 1, L), sums of 1; None if it does
         not attend.
 
@@ -68,6 +69,7 @@ class Pooling(Part):
             features: Local features (B, L, F).
             mask: True for valid positions, boolean (B, L), or None.
         """
+        return None
 
     def for_variance(self) -> Pooling:
         """Makes a pooling for a log-variance: without parts that only embeddings need."""

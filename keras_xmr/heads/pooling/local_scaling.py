@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_xmr.linear.hubness import NEIGHBOURS, hubness
 from keras_xmr.parts.part import RecordedLayer
+from keras_xmr.parts.tensors import Shape, Tensor
 
 _NUMBERS = 4
 _OF_CAPTIONS = np.eye(_NUMBERS)[[1, 0, 3, 2]]
@@ -37,7 +38,7 @@ class LocalScaling(RecordedLayer):
         super().__init__(**({"dtype": "float32"} | kwargs))
         self.items = items
 
-    def build(self, vectors_shape: tuple[Any, ...]) -> None:
+    def build(self, vectors_shape: Shape) -> None:
         shape = (self.items, vectors_shape[-1])
         self.neighbours = self.add_fixed("neighbours", shape, autocast=False)
         self.count = self.add_fixed("count", (), autocast=False)
@@ -46,7 +47,7 @@ class LocalScaling(RecordedLayer):
         # Which of the four numbers is which: another order for captions.
         self.axes = self.add_fixed("axes", (_NUMBERS, _NUMBERS), "identity", autocast=False)
 
-    def call(self, vectors: Any, training: bool | None = None) -> Any:
+    def call(self, vectors: Tensor, training: bool | None = None) -> Tensor:
         """Returns unit vectors (B, D + 4) of unit vectors (B, D)."""
         if training:
             shift = ops.zeros_like(vectors[:, 0])
@@ -54,7 +55,7 @@ class LocalScaling(RecordedLayer):
             shift = self.weight * (self._hubness(vectors) - self.mean_hubness)
         return ops.concatenate([vectors, self._shifting(shift)], axis=-1) * 0.5**0.5
 
-    def _hubness(self, vectors: Any) -> Any:
+    def _hubness(self, vectors: Tensor) -> Tensor:
         """Returns the mean cosine with the nearest `NEIGHBOURS` of the other side, (B,)."""
         cosines = ops.matmul(vectors, ops.transpose(self.neighbours))
         there = ops.arange(self.items, dtype="float32") < self.count
@@ -63,7 +64,7 @@ class LocalScaling(RecordedLayer):
         nearest = ops.where(there[:most], nearest, 0.0)
         return ops.sum(nearest, axis=1) / ops.clip(self.count, 1.0, most)
 
-    def _shifting(self, shift: Any) -> Any:
+    def _shifting(self, shift: Tensor) -> Tensor:
         """Returns unit vectors (B, 4) with inner products -(shift + shift) / 2 of two sides.
 
         An image has (-a, s, rest, 0) and a caption (s, -a, 0, rest), with s^2 = 1/2 and a = s

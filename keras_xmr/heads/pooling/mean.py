@@ -11,6 +11,7 @@ from keras_xmr.heads.pooling.base import Pooling
 from keras_xmr.layers import LocalAttention, l2_normalize
 from keras_xmr.parts.contracts import PoolingContract
 from keras_xmr.parts.option_types import PositiveInt
+from keras_xmr.parts.tensors import Shape, Tensor
 
 
 class Mean(Pooling):
@@ -36,18 +37,18 @@ class Mean(Pooling):
         if projection:
             self.linear = self.new_dense(dimension, "linear")
 
-    def build(self, features_shape: tuple[Any, ...]) -> None:
+    def build(self, features_shape: Shape) -> None:
         if not self.projection:
             self.check_width(features_shape, "mean without projection", "set projection: true")
 
-    def call(self, features: Any, mask: Any = None) -> Any:
+    def call(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
         mean = masked_mean(features, mask)
         if self.normalize:
             mean = keras.ops.cast(l2_normalize(keras.ops.cast(mean, "float32")), mean.dtype)
         return self.linear(mean) if self.projection else mean
 
 
-def masked_mean(features: Any, mask: Any = None) -> Any:
+def masked_mean(features: Tensor, mask: Tensor | None = None) -> Tensor:
     """Averages the features (B, L, F) that the mask (B, L) keeps, or all of them: (B, F)."""
     if mask is None:
         return keras.ops.mean(features, axis=1)
@@ -55,7 +56,9 @@ def masked_mean(features: Any, mask: Any = None) -> Any:
     return keras.ops.sum(features * weights, axis=1) / keras.ops.sum(weights, axis=1)
 
 
-def random_view(features: Any, mask: Any, views: int, seed: keras.random.SeedGenerator) -> Any:
+def random_view(
+    features: Tensor, mask: Tensor | None, views: int, seed: keras.random.SeedGenerator
+) -> Tensor:
     """Draws one of the views that the positions of each item hold: its mask (B, L).
 
     Args:
@@ -81,7 +84,7 @@ class RectifiedMean(Pooling):
         super().__init__(dimension, **kwargs)
         self.linear = self.new_dense(dimension, "linear")
 
-    def call(self, features: Any, mask: Any = None) -> Any:
+    def call(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
         projected = l2_normalize(keras.ops.cast(self.linear(features), "float32"))
         mean = masked_mean(keras.ops.relu(projected), mask)
         return keras.ops.cast(mean, self.compute_dtype)
@@ -108,10 +111,10 @@ class Adapter(Pooling):
         self.down = self.new_dense(width, "down", activation="gelu")
         self.up = self.new_dense(dimension, "up", kernel_initializer="zeros")
 
-    def build(self, features_shape: tuple[Any, ...]) -> None:
+    def build(self, features_shape: Shape) -> None:
         self.check_width(features_shape, "adapter", f"set model.dimension: {features_shape[-1]}")
 
-    def call(self, features: Any, mask: Any = None) -> Any:
+    def call(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
         mean = masked_mean(features, mask)
         return mean + self.up(self.down(mean))
 
@@ -133,9 +136,9 @@ class Attention(Pooling):
         self.attention = LocalAttention(hidden, dtype=self.dtype_policy, name="attention")
         self.linear = self.new_dense(dimension, "linear")
 
-    def call(self, features: Any, mask: Any = None) -> Any:
+    def call(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
         pooled, _ = self.attention(features, mask=mask)
         return self.linear(pooled[:, 0])
 
-    def attention_weights(self, features: Any, mask: Any = None) -> Any:
+    def attention_weights(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
         return self.attention(features, mask=mask)[1]

@@ -15,6 +15,7 @@ from keras_xmr.heads.pooling.mean import masked_mean, random_view
 from keras_xmr.layers import l2_normalize
 from keras_xmr.parts.contracts import PoolingContract
 from keras_xmr.parts.option_types import BelowOne, NonNegativeInt, PositiveFloat, PositiveInt
+from keras_xmr.parts.tensors import Shape, Tensor
 from keras_xmr.utils.errors import UserError
 
 CLOSED_FORM_WEIGHT = 2 / 3
@@ -90,7 +91,7 @@ class Projection(Pooling):
         self.seed_generator = keras.random.SeedGenerator() if views > 1 else None
         self.dropout = keras.layers.Dropout(dropout, dtype="float32", name="dropout")
 
-    def build(self, features_shape: tuple[Any, ...]) -> None:
+    def build(self, features_shape: Shape) -> None:
         width, positions = features_shape[-1], features_shape[1]
         if self.views > 1 and (positions is None or positions % self.views):
             raise UserError(
@@ -109,9 +110,9 @@ class Projection(Pooling):
             self.closed_form_kernel = add_fixed("closed_form_kernel", (width, self.closed_form))
             self.closed_form_weight = add_fixed("closed_form_weight", (), constant)
         if self.local_scaling is not None:
-            self.local_scaling.build((None, self.closed_form + self.learned))
+            self.local_scaling.build((*features_shape[:1], self.closed_form + self.learned))
 
-    def average(self, features: Any, mask: Any = None) -> Any:
+    def average(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
         """Returns the average of the features (B, L, F), on the unit sphere: float32 (B, F)."""
         mean = masked_mean(ops.cast(features, "float32"), mask)
         if self.power != 1.0:
@@ -119,11 +120,13 @@ class Projection(Pooling):
             mean = ops.sign(mean) * ops.power(ops.abs(mean) + 1e-12, self.power)
         return l2_normalize(mean)
 
-    def standardised(self, features: Any, mask: Any = None) -> Any:
+    def standardised(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
         """Returns the inputs of the linear map: the average, centred and scaled, float32 (B, F)."""
         return (self.average(features, mask) - self.centre) * self.scale
 
-    def call(self, features: Any, mask: Any = None, training: bool | None = None) -> Any:
+    def call(
+        self, features: Tensor, mask: Tensor | None = None, training: bool | None = None
+    ) -> Tensor:
         if training and self.views > 1:
             mask = random_view(features, mask, self.views, self.seed_generator)
         standardised = self.standardised(features, mask)

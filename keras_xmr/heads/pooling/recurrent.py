@@ -15,6 +15,7 @@ from keras_xmr.layers.gru import bidirectional_gru
 from keras_xmr.layers.positions import last_positions
 from keras_xmr.parts.contracts import PoolingContract
 from keras_xmr.parts.option_types import EvenInt, PositiveInt
+from keras_xmr.parts.tensors import Shape, Tensor
 
 
 class GRU(Pooling):
@@ -36,7 +37,9 @@ class GRU(Pooling):
         if batch_norm:
             self.norm = batch_normalization(dtype=self.dtype_policy, name="norm")
 
-    def call(self, features: Any, mask: Any = None, training: bool | None = None) -> Any:
+    def call(
+        self, features: Tensor, mask: Tensor | None = None, training: bool | None = None
+    ) -> Tensor:
         state = self.gru(features, mask=mask)
         return self.norm(state, training=training) if self.batch_norm else state
 
@@ -76,7 +79,7 @@ class BiGRU(Pooling):
             name="backward",
         )
 
-    def call(self, features: Any, mask: Any = None) -> Any:
+    def call(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
         forward = self.forward_gru(features, mask=mask)
         if self.final_state == "both":
             backward = self.backward_gru(features, mask=mask)
@@ -85,7 +88,7 @@ class BiGRU(Pooling):
         return keras.ops.concatenate([forward, backward], axis=-1)
 
 
-def _last(features: Any, mask: Any) -> Any:
+def _last(features: Tensor, mask: Tensor | None) -> Tensor:
     """Returns the features (B, 1, F) of the last valid position."""
     if mask is None:
         return features[:, -1:]
@@ -120,7 +123,9 @@ class VSRNPooling(Pooling):
         ]
         self.gru = GRU(dimension, batch_norm=True, dtype=policy, name="gru")
 
-    def call(self, features: Any, mask: Any = None, training: bool | None = None) -> Any:
+    def call(
+        self, features: Tensor, mask: Tensor | None = None, training: bool | None = None
+    ) -> Tensor:
         x = self.normalize(self.linear(features))
         for block in self.reasoning:
             x = block(x, mask=mask, training=training)
@@ -171,11 +176,11 @@ class GPO(Pooling):
         self.gru = bidirectional_gru(hidden, self.dtype_policy, "gru")
         self.rank_score = self.new_dense(1, "rank_score", use_bias=False)
 
-    def build(self, features_shape: tuple[Any, ...]) -> None:
+    def build(self, features_shape: Shape) -> None:
         if not self.projection:
             self.check_width(features_shape, "gpo without projection", "set projection: true")
 
-    def call(self, features: Any, mask: Any = None) -> Any:
+    def call(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
         if self.projection:
             features = self.linear(features)
         length = ops.shape(features)[1]
@@ -192,7 +197,7 @@ class GPO(Pooling):
             weights = self._weights(length, counts)
         return ops.sum(ranked * ops.cast(weights, ranked.dtype)[..., None], axis=1)
 
-    def _weights(self, length: Any, counts: Any = None) -> Any:
+    def _weights(self, length: Any, counts: Tensor | None = None) -> Tensor:
         """Returns the weight of each rank, (1, L), or (B, L) with a mask (B, L)."""
         encoding = ops.cast(_rank_encoding(length, self.encoding), self.compute_dtype)[None]
         if counts is not None:
@@ -204,7 +209,7 @@ class GPO(Pooling):
         return ops.softmax(scores, axis=-1)
 
 
-def _rank_encoding(length: Any, width: int) -> Any:
+def _rank_encoding(length: Any, width: int) -> Tensor:
     """Sines and cosines of the ranks 0 to length - 1, interleaved: float32 (length, width)."""
     frequency = ops.exp(ops.arange(0, width, 2, dtype="float32") * (-math.log(10000.0) / width))
     angle = ops.cast(ops.arange(length), "float32")[:, None] * frequency[None, :]

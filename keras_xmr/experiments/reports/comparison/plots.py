@@ -62,7 +62,7 @@ def comparison_pictures(
         yield _validation(methods)
 
 
-def _colours(names: Sequence[str]) -> dict[str, tuple]:
+def _colours(names: Sequence[str]) -> dict[str, tuple[float, ...]]:
     colours = plt.get_cmap("tab20" if len(names) > 10 else "tab10")
     return {name: colours(number % colours.N) for number, name in enumerate(names)}
 

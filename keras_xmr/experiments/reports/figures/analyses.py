@@ -88,7 +88,7 @@ def weights_by_distance(
         pair = (samples[number : number + 1] for samples in (image, caption))
         distance = distances.sampled_euclidean(*pair)
         weights = sample_weights(matcher.logits(distance), np.array([[match]]))
-        order = np.argsort(np.ravel(distance), kind="stable")
+        order = np.argsort(np.ravel(np.asarray(distance)), kind="stable")
         rows.append(np.ravel(np.asarray(weights, np.float64))[order])
     return np.array(rows)
 
