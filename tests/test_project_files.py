@@ -54,6 +54,15 @@ def test_commands_and_files_that_are_named_are_there():
             assert (ROOT / name).exists(), f"{page}: {name}"
 
 
+def test_the_light_installation_has_what_searches_import_without_scipy_and_keras():
+    project = tomllib.loads(read("pyproject.toml"))["project"]
+    light = {line for line in read("deploy/search.txt").splitlines() if line[0] != "#"}
+    heavy = {name for name in project["dependencies"] if name.startswith(("keras", "scipy"))}
+    assert len(heavy) == 2
+    extra = set(project["optional-dependencies"]["search"])
+    assert light == (set(project["dependencies"]) | extra) - heavy
+
+
 def dataclasses_of_arrays() -> Iterator[tuple[str, ast.expr]]:
     """Place and decorator of each data class that has arrays, or sparse matrices, as fields."""
     arrays = re.compile(r"\b(ndarray|\w+_array|Arrays|Matrix|Tensor)\b")

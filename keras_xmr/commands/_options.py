@@ -15,6 +15,7 @@ from keras_xmr.utils.messages import cut, nearest
 if TYPE_CHECKING:
     from keras_xmr.experiments.config.schema import Config
     from keras_xmr.experiments.experiment import Experiment
+    from keras_xmr.search.embedder import Embedder
 
 DEMO = "scenes_pcme"
 
@@ -86,10 +87,16 @@ def add_yes(options: Options) -> None:
 
 
 def add_run_or_model(parser: argparse.ArgumentParser, required: bool = True) -> None:
-    """Adds the alternatives `--run` and `--model`, without `--set`; see `find_run`."""
+    """Adds the alternatives `--run` and `--model`, and `--precision`; see `find_run`."""
     group = parser.add_mutually_exclusive_group(required=required)
     add_path(group, "--run", "FOLDER", "folder of a finished run")
-    add_value(group, "--model", "NAME", _MODEL)
+    text = (
+        f"{_MODEL}; or, without TensorFlow, its towers in ONNX: USER/MODEL of the Hub, or a "
+        "folder, with onnx/text_model.onnx and onnx/vision_model.onnx"
+    )
+    add_value(group, "--model", "NAME", text)
+    text = "of the weights in ONNX: float32 (by default), float16, or another that was published"
+    add_value(parser, "--precision", "NAME", text, default="float32")
 
 
 def add_index(parser: argparse.ArgumentParser) -> Options:
@@ -138,6 +145,19 @@ def find_run(arguments: argparse.Namespace) -> Path:
     from keras_xmr.experiments.runs.pretrained import pretrained_run
 
     return pretrained_run(arguments.model)
+
+
+def published(arguments: argparse.Namespace) -> Embedder | None:
+    """Returns the embedder of `--model` if that was published in ONNX: without TensorFlow.
+
+    Raises:
+        UserError: If it cannot be fetched, or a file is missing or damaged.
+    """
+    if arguments.model is None:
+        return None
+    from keras_xmr.search.embedder.published import published_embedder
+
+    return published_embedder(arguments.model, arguments.precision)
 
 
 def read_config(arguments: argparse.Namespace) -> Config:

@@ -16,13 +16,18 @@ from keras_xmr.experiments.export.embedder import run_embedder
 from keras_xmr.experiments.reports.evaluation_report import PAGE
 from keras_xmr.experiments.runs.folder import RunFolder
 from keras_xmr.search.build import Report, build_index, replace_index
+from keras_xmr.search.embedder import Embedder
 from keras_xmr.search.manifests import MANIFEST
 from keras_xmr.search.photo_embedding import Store
 from keras_xmr.search.photo_index import PhotoIndex
+from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import locked
 
 _LOGGER = logging.getLogger(__name__)
-_OUTDATED = ("onnx", "relevance", "checkpoints", "best.weights.h5", "last.weights.h5")
+_OUTDATED = (
+    *("onnx", "onnx_float16", "relevance", "checkpoints"),
+    *("best.weights.h5", "last.weights.h5"),
+)
 _STAGES = ("update", "ready", "moving")
 
 
@@ -126,7 +131,8 @@ def _write_records(config: Config, new: Config) -> None:
 
 def _update_index(run: Path, path: Path, fresh: Path) -> Report:
     """Updates an index; for another model a new one is built, which replaces it later."""
-    model, old = run_embedder(run), PhotoIndex.open(path)
+    old = PhotoIndex.open(path)
+    model = run_embedder(run, _precision(old))
     backend, tags, store = old.backend, old.content["tags"], Store.of_embedder(model)
     calibrate = None if old.answer_sets is None else calibration_of(run)
     uri = old.vectors.options.get("uri", "") if len(old) else ""
@@ -147,3 +153,11 @@ def _update_index(run: Path, path: Path, fresh: Path) -> Report:
     report.changed = sum(now[path] != before[path] for path in now.keys() & before.keys())
     report.kept = len(now) - report.added - report.changed
     return report
+
+
+def _precision(index: PhotoIndex) -> str:
+    """Returns the precision of the weights in an index; that of new ones if they are damaged."""
+    try:
+        return Embedder.open(index.embedder_path).precision
+    except UserError:
+        return "float32"

@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from keras_xmr.commands._options import add_path, add_run_or_model, find_run
+from keras_xmr.commands._options import add_path, add_run_or_model, find_run, published
 from keras_xmr.commands._quiet import import_tensorflow
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import check_folder
@@ -37,11 +37,13 @@ def run(arguments: argparse.Namespace) -> None:
         raise UserError(f"--output: {arguments.output} must end in .npz or .parquet")
     check_folder(arguments.output.parent)
 
-    import_tensorflow()
-    from keras_xmr.experiments.export.embedder import run_embedder
     from keras_xmr.search.photo_embedding import embed_folder
 
-    embedder = run_embedder(run or find_run(arguments))
+    if (embedder := published(arguments)) is None:
+        import_tensorflow()
+        from keras_xmr.experiments.export.embedder import run_embedder
+
+        embedder = run_embedder(run or find_run(arguments), arguments.precision)
     embedded = embed_folder(embedder, arguments.images, arguments.output)
     for reason in embedded.broken.values():
         print(f"skipped: {reason}", file=sys.stderr)

@@ -8,6 +8,7 @@ examples:
   keras-xmr index --run=saved_models/csv_pretrained --images=my_photos/images
   keras-xmr index --run=saved_models/csv_pretrained --images=my_photos/images --tags=tags.csv
   keras-xmr index --model=clip_vit_base_patch32 --images=my_photos
+  keras-xmr index --model=Xenova/clip-vit-base-patch32 --images=my_photos   # without TensorFlow
   keras-xmr index --index=saved_models/csv_pretrained/index   # by the model in the index
 """
 
@@ -20,7 +21,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from keras_xmr.commands._options import add_path, add_run_or_model, add_value, find_run
+from keras_xmr.commands._options import (
+    add_path,
+    add_run_or_model,
+    add_value,
+    find_run,
+    published,
+)
 from keras_xmr.commands._quiet import import_tensorflow
 from keras_xmr.utils.errors import ConfigError
 from keras_xmr.utils.files import check_folder
@@ -29,7 +36,9 @@ from keras_xmr.utils.program import next_commands, update_hint
 from keras_xmr.utils.tables import on_one_line
 
 if TYPE_CHECKING:
-    from keras_xmr.search.build import Report
+    from keras_xmr.search.build import Calibrate, Report
+    from keras_xmr.search.embedder import Embedder
+    from keras_xmr.search.photo_embedding import Store
 
 _LOGGER = logging.getLogger(__name__)
 _SHOWN = 20
@@ -65,32 +74,49 @@ def run(arguments: argparse.Namespace) -> None:
     root = check_root(arguments.images)
     run = None if arguments.run is None else find_run(arguments)
     check_folder(arguments.index or run or Path("saved_models"))
-    backend = arguments.backend or "exact"
-    backend_class(backend)
+    backend_class(arguments.backend or "exact")
     tags = None if arguments.tags is None else read_tags(arguments.tags)
+
+    if (embedder := published(arguments)) is not None:
+        path = arguments.index or Path("saved_models") / embedder.name / "index"
+        _build(arguments, embedder, root, path, tags)
+        return
 
     import_tensorflow()
     from data_pipelines.source_changes import data_change
     from keras_xmr.experiments.export.calibration import calibration_of
     from keras_xmr.experiments.export.embedder import run_embedder
     from keras_xmr.experiments.runs.folder import load_run
-    from keras_xmr.search.build import build_index
     from keras_xmr.search.photo_embedding import Store
 
     run = run or find_run(arguments)
-    embedder, path = run_embedder(run), arguments.index or run / "index"
+    embedder, path = run_embedder(run, arguments.precision), arguments.index or run / "index"
     if change := data_change(load_run(run).data):
         _LOGGER.warning("%s. %s trains again", change, update_hint(run))
     calibrate = None if arguments.no_answer_sets else calibration_of(run)
-    store = Store.of_embedder(embedder)
-    report = build_index(embedder, root, path, backend, tags, calibrate, arguments.uri, store=store)
+    _build(arguments, embedder, root, path, tags, calibrate, Store.of_embedder(embedder))
+
+
+def _build(
+    arguments: argparse.Namespace,
+    embedder: Embedder,
+    root: Path,
+    path: Path,
+    tags: dict[str, list[str]] | None,
+    calibrate: Calibrate | None = None,
+    store: Store | None = None,
+) -> None:
+    """Builds an index, and prints a summary."""
+    from keras_xmr.search.build import build_index
+
+    backend, uri = arguments.backend or "exact", arguments.uri
+    report = build_index(embedder, root, path, backend, tags, calibrate, uri, store=store)
     print("\n".join(report_lines(report, embedder.example)), flush=True)
 
 
 def _update(arguments: argparse.Namespace) -> None:
     """Updates an index by its own embedder."""
     from keras_xmr.search import PhotoIndex
-    from keras_xmr.search.build import build_index
     from keras_xmr.search.embedder import Embedder
     from keras_xmr.search.photos import check_root, read_tags
 
@@ -98,11 +124,10 @@ def _update(arguments: argparse.Namespace) -> None:
         raise ConfigError("one of --run, --model, or --index of an index to update is missing")
     with closing(PhotoIndex.open(arguments.index)) as index:
         root, backend, embedder = index.root, index.backend, Embedder.open(index.embedder_path)
+    arguments.backend = arguments.backend or backend
     root = check_root(arguments.images or root)
     tags = None if arguments.tags is None else read_tags(arguments.tags)
-    backend, uri = arguments.backend or backend, arguments.uri
-    report = build_index(embedder, root, arguments.index, backend, tags, uri=uri)
-    print("\n".join(report_lines(report, embedder.example)), flush=True)
+    _build(arguments, embedder, root, arguments.index, tags)
 
 
 def report_lines(report: Report, example: str = "") -> list[str]:

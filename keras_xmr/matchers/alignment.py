@@ -105,12 +105,19 @@ def score_in_tiles(
     Returns:
         Scores (N, M), and the numbers (M,) each, in the order of the captions.
     """
+
+    def flat_score(*tensors: Tensor) -> list[Tensor]:
+        weights, image, caption = keras.tree.pack_sequence_as(structure, list(tensors))
+        return score(weights, image, _cut(caption))
+
+    structure = (weights, image, dict.fromkeys(caption))
+    scored = keras.remat(flat_score) if training else flat_score
     captions = ops.shape(caption["mask"])[0]
+    if isinstance(captions, int) and captions <= captions_at_once:
+        return scored(*keras.tree.flatten((weights, image, dict(caption))))
     order = ops.argsort(ops.sum(caption["mask"], axis=1))
     tile = (
-        min(captions_at_once, captions)
-        if isinstance(captions, int)
-        else ops.minimum(captions_at_once, captions)
+        captions_at_once if isinstance(captions, int) else ops.minimum(captions_at_once, captions)
     )
     # The first tile is made whole by repeating the shortest caption in front.
     spare = (-captions) % tile
@@ -119,13 +126,6 @@ def score_in_tiles(
         name: ops.reshape(ops.take(values, places, axis=0), (-1, tile, *ops.shape(values)[1:]))
         for name, values in caption.items()
     }
-
-    def flat_score(*tensors: Tensor) -> list[Tensor]:
-        weights, image, caption = keras.tree.pack_sequence_as(structure, list(tensors))
-        return score(weights, image, _cut(caption))
-
-    structure = (weights, image, dict.fromkeys(tiles))
-    scored = keras.remat(flat_score) if training else flat_score
     tiled = map_tiles(
         lambda part: scored(*keras.tree.flatten((weights, image, part))), tiles, 1 + numbers
     )

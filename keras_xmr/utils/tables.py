@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from unicodedata import east_asian_width
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,19 @@ def on_one_line(text: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
+def terminal_width(text: str) -> int:
+    """Returns the number of cells that a text takes on a terminal.
+
+    Wide characters, such as 犬 and most emoji, take two; accents and signs that combine take none.
+    """
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.category(c) in ("Mn", "Me", "Cf") else 1 + (east_asian_width(c) in "WF")
+        for c in text
+    )
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Formats cells in columns.
 
@@ -85,20 +100,18 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         rows: Cells of the rows. The first is left-aligned, the others are right-aligned. Control
             characters, which names of files may hold, become `?`.
     """
-    from rich.cells import cell_len  # Metrics import without rich.
-
     lines = [title.split("\n") for title in header]
     height = max(len(title) for title in lines)
     padded = [[""] * (height - len(title)) + title for title in lines]
     titles = [list(line) for line in zip(*padded, strict=True)]
     body = [[on_one_line(cell) for cell in row] for row in rows]
     cells = [*titles, *body]
-    widths = [max(cell_len(row[i]) for row in cells) for i in range(len(header))]
+    widths = [max(terminal_width(row[i]) for row in cells) for i in range(len(header))]
     rule = "  ".join("-" * width for width in widths).rstrip()
 
     def line(row: Sequence[str]) -> str:
         # Width on a terminal: 犬 takes two cells, and a combining accent none.
-        spaces = [" " * (w - cell_len(cell)) for cell, w in zip(row, widths, strict=True)]
+        spaces = [" " * (w - terminal_width(cell)) for cell, w in zip(row, widths, strict=True)]
         rest = [space + cell for cell, space in zip(row[1:], spaces[1:], strict=True)]
         return "  ".join([row[0] + spaces[0], *rest]).rstrip()
 

@@ -50,7 +50,6 @@ OPTIONAL = {
     "judgements": {"eccv_caption"},
     "relevance": {"pycocoevalcap"},
     "metrics": {"keras", "pandas"},
-    "utils": {"rich"},
 }
 
 

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,14 @@ import tensorflow as tf
 from data_pipelines.prepare import check_origin
 from data_pipelines.records import Records
 from data_pipelines.text import Tokenizer, WordTokenizer
-from keras_xmr import embeddings
-from keras_xmr.embeddings.kinds import tensors
 from keras_xmr.encoders.pretrained.subwords import SubwordTokenizer
 from keras_xmr.experiments.build import PHOTOS, restore_tokenizer
 from keras_xmr.experiments.config.model_facts import why_not_indexed
 from keras_xmr.experiments.config.schema import Config
+from keras_xmr.experiments.export.matcher_graphs import write_matcher
 from keras_xmr.experiments.export.onnx_export import (
     check_packages,
-    write_graph,
+    halve_weights,
     write_head,
     write_image_tower,
     write_text_tower,
@@ -40,9 +39,10 @@ from keras_xmr.search.embedder import embedder as parts
 from keras_xmr.search.embedder.embedder import Embedder
 from keras_xmr.search.embedder.tokenizers import make_tokenizer
 from keras_xmr.search.manifests import write_manifest
-from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.errors import ConfigError, UserError
 from keras_xmr.utils.files import checksum, temporary_path
 from keras_xmr.utils.progress import waiting
+from keras_xmr.utils.vectors import unit_rows
 
 _ITEMS = 3
 """Number of items by which files are compared with the model."""
@@ -53,29 +53,42 @@ _TEXTS = (
     "雪 ❄ snow ÉCOLE straße",
     "",
 )
+_FOLDERS = {"float32": "onnx", "float16": "onnx_float16"}
+"""Folders of embedders in a run, by the precision of their weights."""
+
+_LEAST_SIMILAR = 0.999
+"""Minimum cosine of embeddings by weights in half precision to those in float32."""
+
 _TRIED = 20
 """Number of captions among which the example is chosen."""
 
 _WORD = re.compile(r"[^\W\d_]{3}")
 
 
-def run_embedder(run: Path) -> Embedder:
+def run_embedder(run: Path, precision: str = "float32") -> Embedder:
     """Returns the embedder of a finished run, in its folder `onnx`; makes it if need be.
 
     Args:
         run: The folder of the run.
+        precision: Of the weights in the files: float32, or float16 in the folder `onnx_float16`,
+            of half the size. Both compute in float32.
 
     Raises:
         UserError: If the run is not finished, or its model does not take photos or cannot be
             written as ONNX.
     """
+    if precision not in _FOLDERS:
+        raise ConfigError(
+            f"--precision={precision}: models of runs have the weights {' or '.join(_FOLDERS)}"
+        )
     config = load_run(run)
     folder = RunFolder(config)
     if not folder.done.exists():
         raise UserError(f"{run} has no finished training; train it first")
     if reason := why_not_indexed(config):
         raise UserError(f"{run}: {reason}")
-    target, fingerprint = folder.path / "onnx", _fingerprint(config, folder)
+    target = folder.path / _FOLDERS[precision]
+    fingerprint = _fingerprint(config, folder, precision)
     if (embedder := _current(target, fingerprint)) is not None:
         return embedder
     check_packages()
@@ -83,9 +96,11 @@ def run_embedder(run: Path) -> Embedder:
     try:
         temporary.mkdir(parents=True)
         with waiting("writing the model as ONNX"):
-            _write(config, folder, fingerprint, temporary)
+            content = _write(config, folder, fingerprint, temporary)
+            if precision == "float16":
+                _halve(temporary, content)
         # An update of the run would have replaced the weights meanwhile.
-        if _fingerprint(config, folder) != fingerprint:
+        if _fingerprint(config, folder, precision) != fingerprint:
             raise UserError(f"{folder.path} was replaced by another model; start again")
         shutil.rmtree(target, ignore_errors=True)
         os.replace(temporary, target)
@@ -106,24 +121,25 @@ def _current(folder: Path, fingerprint: str) -> Embedder | None:
     return embedder
 
 
-def _fingerprint(config: Config, folder: RunFolder) -> str:
+def _fingerprint(config: Config, folder: RunFolder, precision: str) -> str:
     """Returns a hash of the weights and of the options of pixels, words and matcher."""
     folder.verify_tokenizer()
     weights, options = folder.weights_checksum(config), config.model_dump(mode="json")
     kept = [options["model"]["matcher"], options["model"]["dimension"], config.data.image.seen]
-    content = json.dumps([weights, *kept, options["data"]["text"]], sort_keys=True)
+    halves = [] if precision == "float32" else [precision]
+    content = json.dumps([weights, *kept, options["data"]["text"], *halves], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def _write(config: Config, folder: RunFolder, fingerprint: str, target: Path) -> None:
-    """Writes the files of an embedder, the manifest last."""
+def _write(config: Config, folder: RunFolder, fingerprint: str, target: Path) -> dict[str, Any]:
+    """Writes the files of an embedder, the manifest last; returns its content."""
     # Weights are in single precision, whatever a training computes in.
     train = config.train.model_copy(update={"precision": "float32"})
     tokenizer = restore_tokenizer(config, folder.path)
     model = load_retriever(config.model_copy(update={"train": train}), PHOTOS, tokenizer)
     described = _write_tokenizer(tokenizer, target)
     features = _write_towers(model, tokenizer, config, target)
-    constants = _write_matcher(model, target)
+    constants = write_matcher(model, target)
     example, words = _training_captions(config)
     if words:
         (target / parts.WORDS).write_text("".join(f"{word}\n" for word in words), "utf-8")
@@ -145,6 +161,44 @@ def _write(config: Config, folder: RunFolder, fingerprint: str, target: Path) ->
         "files": {path.name: checksum(path) for path in sorted(target.iterdir())},
     }
     write_manifest(target, parts.VERSION, content)
+    return content
+
+
+def _halve(target: Path, content: dict[str, Any]) -> None:
+    """Stores the weights of an embedder in half precision.
+
+    Raises:
+        ExportError: If embeddings of some texts and pixels change by more than rounding.
+    """
+    before = _some_embeddings(Embedder(target, content))
+    for name in (parts.IMAGE_TOWER, parts.TEXT_TOWER, parts.HEAD):
+        if (target / name).exists():
+            halve_weights(target / name)
+            content["files"][name] = checksum(target / name)
+    content["precision"] = "float16"
+    write_manifest(target, parts.VERSION, content)
+    for name, values in _some_embeddings(Embedder(target, content)).items():
+        similarity = np.sum(unit_rows(values) * unit_rows(before[name]), axis=-1)
+        if not similarity.min(initial=1.0) >= _LEAST_SIMILAR:
+            raise ExportError(
+                f"weights in half precision change {name} to a cosine of {similarity.min():.4f}; "
+                "take --precision=float32"
+            )
+
+
+def _some_embeddings(embedder: Embedder) -> dict[str, np.ndarray]:
+    """Returns embeddings of some texts and pixels, flat, by their names."""
+    size = embedder.pixel_options.size
+    pixels = np.random.default_rng(0).integers(0, 256, (_ITEMS, size, size, 3)).astype(np.uint8)
+    sides = {
+        "embeddings of photos": embedder.embed_pixels(pixels),
+        "embeddings of texts": embedder.embed_texts(_TEXTS[:2]),
+    }
+    return {
+        f"{side} ({name})": values.reshape(len(values), -1)
+        for side, embedding in sides.items()
+        for name, values in embedding.items()
+    }
 
 
 def describe_tokenizer(tokenizer: Tokenizer) -> tuple[dict[str, Any], dict[str, bytes]]:
@@ -221,138 +275,6 @@ def _write_towers(
         write_head(tower_on_features(tower), random.astype(np.float32), target / parts.HEAD)
     write_image_tower(tower, sample, target / parts.IMAGE_TOWER, features is not None)
     return features
-
-
-def _write_matcher(model: Retriever, target: Path) -> dict[str, float]:
-    """Writes the scores of a matcher, and what they need; returns its constants."""
-    matcher = model.matcher
-    outputs = {
-        "image": embeddings.for_matching(dict(model.image_tower.output)),
-        "text": embeddings.for_matching(dict(model.text_tower.output)),
-    }
-    specs = {side: _specs(output) for side, output in outputs.items()}
-    samples = {side: _sample(spec, number) for number, (side, spec) in enumerate(specs.items())}
-    sides = {"image": parts.GALLERY, "text": parts.QUERY}
-    side: parts.Side
-    for side, path in parts.PREPARE.items():
-        prepared = matcher.prepare(_tensors(samples[side]), side)
-        if prepared.keys() - samples[side].keys():
-            names = list(specs[side])
-
-            def prepare(*values: tf.Tensor, names: Any = names, side: Any = side) -> Any:
-                added = matcher.prepare(dict(zip(names, values, strict=True)), side)
-                return {name: value for name, value in added.items() if name not in names}
-
-            write_graph(
-                "the matcher",
-                prepare,
-                _named(specs[side], parts.GALLERY),
-                target / path,
-                (),
-                {f"{parts.GALLERY}{name}": value for name, value in samples[side].items()},
-                is_exact=True,
-            )
-    directed: Any = "text" if matcher.contract.directed else None
-
-    def score(*values: tf.Tensor) -> dict[str, tf.Tensor]:
-        return {"scores": matcher(*_split(values, specs), query=directed)}
-
-    query = specs["text"]
-    if "tokens" in query:  # One text at a time, so that no tile has another length.
-        query = {name: tf.TensorSpec([1, *s.shape[1:]], s.dtype) for name, s in query.items()}
-        samples["text"] = {name: value[:1] for name, value in samples["text"].items()}
-    inputs = [*_named(specs["image"], sides["image"]), *_named(query, sides["text"])]
-    sample = {
-        f"{sides[side]}{name}": value
-        for side, values in samples.items()
-        for name, value in values.items()
-    }
-    write_graph("the matcher", score, inputs, target / parts.SCORE, (), sample, is_exact=True)
-    _write_bound(model, target)
-    return {name: float(value) for name, value in matcher.search_constants().items()}
-
-
-def _write_bound(model: Retriever, target: Path) -> None:
-    """Writes the bound of the scores of a matcher, if it has one."""
-    matcher = model.matcher
-    towers = {"image": model.image_tower, "text": model.text_tower}
-    prepared = {
-        side: tensors(
-            matcher.prepare(
-                _tensors(_sample(_specs(embeddings.for_matching(dict(tower.output)), True), 0)),
-                side,  # type: ignore[arg-type]
-            )
-        )
-        for side, tower in towers.items()
-    }
-    similar = np.linspace(-1, 1, _ITEMS, dtype=np.float32)
-    if matcher.score_bound(tf.constant(similar), *prepared.values()) is None:
-        return
-    specs = {
-        side: {name: tf.TensorSpec([None, *v.shape[1:]], v.dtype) for name, v in part.items()}
-        for side, part in prepared.items()
-    }
-
-    def bound(similarity: tf.Tensor, *values: tf.Tensor) -> dict[str, tf.Tensor]:
-        return {"bound": matcher.score_bound(similarity, *_split(values, specs))}
-
-    names = (parts.GALLERY, parts.QUERY)
-    inputs = [tf.TensorSpec([None], tf.float32, name="similarity")]
-    sample = {"similarity": similar}
-    for name, (side, part) in zip(names, specs.items(), strict=True):
-        inputs += _named(part, name)
-        sample |= {f"{name}{key}": np.asarray(value) for key, value in prepared[side].items()}
-    write_graph("the matcher", bound, inputs, target / parts.BOUND, (), sample, is_exact=True)
-
-
-def _specs(output: Mapping[str, Any], is_fixed: bool = False) -> dict[str, tf.TensorSpec]:
-    """Returns specifications of an embedding of any number of items.
-
-    Args:
-        output: The symbolic output of a tower.
-        is_fixed: Whether the number of points is fixed; other queries may have other numbers.
-    """
-    specs = {}
-    for name, tensor in output.items():
-        shape = [None, *tensor.shape[1:]]
-        if name == "points" and not is_fixed:
-            shape[1] = None
-        specs[name] = tf.TensorSpec(shape, tf.float32)
-    return specs
-
-
-def _named(specs: Mapping[str, tf.TensorSpec], prefix: str) -> list[tf.TensorSpec]:
-    return [tf.TensorSpec(s.shape, s.dtype, name=f"{prefix}{name}") for name, s in specs.items()]
-
-
-def _sample(specs: Mapping[str, tf.TensorSpec], seed: int) -> dict[str, np.ndarray]:
-    """Returns a random embedding of a few items."""
-    random = np.random.default_rng(seed)
-    arrays = {}
-    for name, spec in specs.items():
-        shape = [_ITEMS, *(size or 4 for size in spec.shape[1:])]
-        values = random.normal(size=shape) * (0.1 if name == "log_variance" else 1.0)
-        arrays[name] = values.astype(np.float32)
-    if "mask" in arrays:
-        arrays["mask"] = np.ones_like(arrays["mask"])
-    if "offset" in arrays:
-        arrays["offset"] = np.abs(arrays["offset"])
-    return arrays
-
-
-def _tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, tf.Tensor]:
-    return {name: tf.constant(values) for name, values in arrays.items()}
-
-
-def _split(
-    values: Sequence[tf.Tensor], specs: Mapping[str, Mapping[str, Any]]
-) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-    """Splits tensors into the embeddings of images and captions."""
-    images, captions = specs.values()
-    return (
-        dict(zip(images, values[: len(images)], strict=True)),
-        dict(zip(captions, values[len(images) :], strict=True)),
-    )
 
 
 def open_records(config: Config) -> Records:

@@ -28,6 +28,9 @@ IMAGES, IDS, MASK = "images", "input_ids", "attention_mask"
 FEATURES = "features"
 """Output of an image tower that is the input of its head."""
 
+_LEAST_HALVED = 1 << 10
+"""Minimum number of values of weights that are stored in half precision."""
+
 Tensors = dict[str, tf.Tensor]
 
 
@@ -273,6 +276,34 @@ _STEPS: Mapping[str, _Steps] = {
     ),
 }
 """Operations with their inputs and output; x and y belong to the replaced operation."""
+
+
+def halve_weights(path: Path) -> None:
+    """Stores the large weights of a file in float16, which it converts to float32 to compute.
+
+    Weights beyond the range of float16 stay.
+    """
+    import onnx
+
+    model = onnx.load(str(path))
+    casts, kept = [], []
+    for weight in model.graph.initializer:
+        values = onnx.numpy_helper.to_array(weight)
+        largest = np.abs(values).max(initial=0) if values.dtype == np.float32 else np.inf
+        if values.size < _LEAST_HALVED or not largest <= np.finfo(np.float16).max:
+            kept.append(weight)
+            continue
+        half = f"{weight.name}/half"
+        kept.append(onnx.numpy_helper.from_array(values.astype(np.float16), half))
+        casts.append(
+            onnx.helper.make_node("Cast", [half], [weight.name], to=onnx.TensorProto.FLOAT)
+        )
+    nodes = list(model.graph.node)
+    del model.graph.initializer[:], model.graph.node[:]
+    model.graph.initializer.extend(kept)
+    model.graph.node.extend([*casts, *nodes])
+    with replace_atomically(path, ".onnx") as temporary:
+        onnx.save(model, str(temporary))
 
 
 def _compare(

@@ -15,13 +15,14 @@ from typing import Any, Literal
 import numpy as np
 
 from data_pipelines.pixels import evaluation_pixels
+from keras_xmr.search.embedder.published_towers import PublishedImages, PublishedTexts
 from keras_xmr.search.embedder.sessions import EmbedderError, Graph, verified
 from keras_xmr.search.embedder.tokenizers import TextTokenizer, make_tokenizer
 from keras_xmr.search.manifests import MANIFEST, read_manifest, write_manifest
 from keras_xmr.utils.files import temporary_path
 from keras_xmr.utils.processors import in_threads
 from keras_xmr.utils.sides import SIDES, Side
-from keras_xmr.utils.vectors import Arrays, concatenate, select
+from keras_xmr.utils.vectors import Arrays, concatenate, select, unit_rows
 
 VERSION = 1
 
@@ -72,6 +73,7 @@ class Embedder:
     Args:
         folder: The folder of its files.
         content: The content of its manifest.
+        sources: Paths of files that are not in the folder, by name.
 
     Attributes:
         folder: The folder of its files.
@@ -83,13 +85,17 @@ class Embedder:
         log_odds: Whether scores are log-odds of a match.
         pixel_options: Options of the pixels of photos.
         batch_size: Number of items that are embedded at once.
+        precision: Of the weights of the towers.
         example: A caption of the training; may be empty.
         features: The folder of stored features of the image encoder, and their shape (L, F); None
             for none.
     """
 
-    def __init__(self, folder: Path, content: Mapping[str, Any]) -> None:
-        self.folder, self._content = folder, content
+    def __init__(
+        self, folder: Path, content: Mapping[str, Any], sources: Mapping[str, Path] | None = None
+    ) -> None:
+        self.folder, self._content, self._sources = folder, content, sources or {}
+        self._published: Mapping[str, Any] | None = content.get("published")
         self.name: str = content["name"]
         self.fingerprint: str = content["fingerprint"]
         self.matcher_name: str = content["matcher"]
@@ -98,6 +104,7 @@ class Embedder:
         self.log_odds: bool = content["log_odds"]
         self.pixel_options = PixelSettings(**content["image"])
         self.batch_size: int = content["batch_size"]
+        self.precision: str = content.get("precision", "float32")
         self.example: str = content["example"]
         stored = content["features"]
         self.features: tuple[Path, tuple[int, ...]] | None = (
@@ -140,7 +147,7 @@ class Embedder:
         temporary.mkdir(parents=True)
         try:
             for name, sha256 in self._content["files"].items():
-                _link(verified(self.folder / name, sha256), temporary / name)
+                _link(verified(self._path(name), sha256), temporary / name)
             write_manifest(temporary, VERSION, self._content)
             shutil.rmtree(target, ignore_errors=True)
             os.replace(temporary, target)
@@ -154,12 +161,10 @@ class Embedder:
             EmbedderError: If one is missing or damaged.
         """
         for name, sha256 in self._content["files"].items():
-            verified(self.folder / name, sha256)
+            verified(self._path(name), sha256)
 
-    @property
-    def has_images(self) -> bool:
-        """Whether it has an image tower."""
-        return IMAGE_TOWER in self._content["files"]
+    def _path(self, name: str) -> Path:
+        return self._sources.get(name, self.folder / name)
 
     @cached_property
     def tokenizer(self) -> TextTokenizer:
@@ -185,12 +190,18 @@ class Embedder:
         return frozenset(self._file(WORDS).read_text("utf-8").split())
 
     @cached_property
-    def _text_tower(self) -> Graph:
-        return self._graph(TEXT_TOWER)
+    def _text_tower(self) -> Graph | PublishedTexts:
+        graph = self._graph(TEXT_TOWER)
+        if self._published is None:
+            return graph
+        return PublishedTexts(graph, **self._published["text"])
 
     @cached_property
-    def _image_tower(self) -> Graph:
-        return Graph(self._file(IMAGE_TOWER), threads=1)  # `_run_images` has the threads.
+    def _image_tower(self) -> Graph | PublishedImages:
+        graph = self._graph(IMAGE_TOWER, threads=1)  # `_run_images` has the threads.
+        if self._published is None:
+            return graph
+        return PublishedImages(graph, **self._published["image"])
 
     @cached_property
     def _head(self) -> Graph:
@@ -209,14 +220,16 @@ class Embedder:
         held = [side for side in SIDES if PREPARE[side] in self._content["files"]]
         return {side: self._graph(PREPARE[side]) for side in held}
 
-    def _graph(self, name: str) -> Graph:
-        return Graph(self._file(name))
+    def _graph(self, name: str, threads: int = 0) -> Graph:
+        for weights in self._content.get("weights", {}).get(name, ()):
+            self._file(weights)
+        return Graph(self._file(name), threads)
 
     def _file(self, name: str) -> Path:
         sha256 = self._content["files"].get(name)
         if sha256 is None:
             raise EmbedderError(f"{self.folder} has no {name}")
-        return verified(self.folder / name, sha256)
+        return verified(self._path(name), sha256)
 
     def embed_texts(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
         """Returns embeddings of texts, with a row per text."""
@@ -279,6 +292,8 @@ class Embedder:
 
     def score(self, gallery: Arrays, query: Arrays) -> np.ndarray:
         """Returns scores float32 (images, queries) by the matcher of the model."""
+        if self._published is not None:
+            return unit_rows(gallery["mean"]) @ unit_rows(query["mean"]).T
         with self._lock:
             inputs = {f"{GALLERY}{name}": values for name, values in gallery.items()}
             if "tokens" not in query:
@@ -342,8 +357,8 @@ class Embedder:
 
 
 def _link(source: Path, target: Path) -> None:
-    """Links a file, or copies it where links are not possible."""
+    """Links a file, which a link may name, or copies it where links are not possible."""
     with suppress(OSError):
-        os.link(source, target)
+        os.link(source.resolve(), target)
         return
     shutil.copy2(source, target)

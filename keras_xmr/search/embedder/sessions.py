@@ -17,6 +17,8 @@ _OLDEST = (1, 20)
 
 _ERRORS_ALONE = 3
 
+_REMEDY = "run `index` again with the --run or --model of the index, or update onnxruntime"
+
 
 class EmbedderError(UserError):
     """Error of an embedder that is missing, damaged or cannot be run."""
@@ -67,13 +69,20 @@ class Graph:
     Args:
         path: The file.
         threads: Number of threads of one call; 0 for one per core.
+        remedy: What to do if it cannot be used.
+
+    Attributes:
+        path: The file.
+        inputs: Its inputs by name, with their shapes and types.
+        outputs: The names of its outputs.
 
     Raises:
         EmbedderError: If it is not a model, or ONNX Runtime cannot run it.
     """
 
-    def __init__(self, path: Path, threads: int = 0) -> None:
-        self._path, onnxruntime = path, runtime()
+    def __init__(self, path: Path, threads: int = 0, remedy: str = _REMEDY) -> None:
+        self.path, self._remedy = path, remedy
+        onnxruntime = runtime()
         options = onnxruntime.SessionOptions()
         options.log_severity_level = _ERRORS_ALONE
         options.intra_op_num_threads = threads
@@ -105,7 +114,4 @@ class Graph:
 
     def _fault(self, what: str, error: Exception) -> EmbedderError:
         reason = str(error).strip().partition("\n")[0][:300]
-        return EmbedderError(
-            f"{self._path} {what} by onnxruntime ({reason}); run `index` again with the --run or "
-            "--model of the index, or update onnxruntime"
-        )
+        return EmbedderError(f"{self.path} {what} by onnxruntime ({reason}); {self._remedy}")

@@ -365,12 +365,19 @@ def _pairs(files: Mapping[str, bytes], options: dict[str, Any]) -> TextTokenizer
     return ClipPairs(json.loads(files["vocabulary.json"]), merges, **options)
 
 
+def _from_json(files: Mapping[str, bytes], options: dict[str, Any]) -> TextTokenizer:
+    from keras_xmr.search.embedder.tokenizer_json import json_tokenizer
+
+    return json_tokenizer(files, options)
+
+
 _KINDS: Mapping[str, Callable[[Mapping[str, bytes], dict[str, Any]], TextTokenizer]] = {
     "words": lambda files, options: WordIds(_lines(files["vocabulary.txt"]), **options),
     "wordpiece": lambda files, options: WordPiece(
         files["vocabulary.txt"].decode("utf-8").splitlines(), **options
     ),
     "clip": _pairs,
+    "json": _from_json,
     "sentencepiece": lambda files, options: SentencePieces(files["vocabulary.spm"], **options),
 }
 
@@ -379,7 +386,7 @@ def make_tokenizer(kind: str, files: Mapping[str, bytes], options: Mapping[str, 
     """Makes a tokenizer.
 
     Args:
-        kind: Its kind: words, wordpiece, clip or sentencepiece.
+        kind: Its kind: words, wordpiece, clip, sentencepiece, or json of published models.
         files: Its files: content by name.
         options: Its options.
 

@@ -52,14 +52,15 @@ assert not [name for name in sys.modules if name.startswith("keras_xmr.experimen
 SEARCHING = """
 import sys
 import keras_xmr.search.build, keras_xmr.search.search, keras_xmr.search.embedder
-import keras_xmr.search.photo_embedding
+import keras_xmr.search.photo_embedding, keras_xmr.search.embedder.published
 loaded = {name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names
-absent = {"tensorflow", "keras", "scipy", "pydantic", "yaml", "matplotlib", "onnxruntime", "onnx"}
+heavy = {"tensorflow", "keras", "scipy", "yaml", "matplotlib", "onnx", "h5py", "absl", "rich"}
+absent = heavy | {"pydantic", "onnxruntime", "tokenizers", "huggingface_hub"}
 assert not absent & loaded, absent & loaded
 assert not [name for name in sys.modules if name.startswith("keras_xmr.experiments")]
 import keras_xmr.search.server.process
 loaded = {name.partition(".")[0] for name in sys.modules}
-assert not {"tensorflow", "keras", "scipy", "yaml", "matplotlib"} & loaded
+assert not heavy & loaded, heavy & loaded
 assert not [name for name in sys.modules if name.startswith("keras_xmr.experiments")]
 """
 

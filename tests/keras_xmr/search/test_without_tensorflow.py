@@ -9,6 +9,7 @@ import sys
 import urllib.request
 from pathlib import Path
 
+import published_models
 import pytest
 from small_index import photo
 
@@ -46,7 +47,13 @@ def copied(trained, tmp_path_factory):
 
 
 def command(folder: Path, *words: str) -> subprocess.Popen[str]:
-    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "TQDM_DISABLE": "1"}
+    environment = {
+        "PYTHONPATH": str(ROOT),
+        "PATH": "/usr/bin:/bin",
+        "TQDM_DISABLE": "1",
+        "HF_HOME": "cache",
+        "HF_HUB_OFFLINE": "1",
+    }
     return subprocess.Popen(
         [sys.executable, "-c", PROGRAM, *words],
         cwd=folder,
@@ -102,3 +109,40 @@ def test_commands_that_train_say_what_is_missing(copied):
     assert error.startswith("error: ")
     assert "pip install" in error
     assert "[tensorflow]" in error
+
+
+@pytest.fixture
+def photos(tmp_path):
+    (tmp_path / "photos").mkdir()
+    for number, colour in enumerate(("red", "green", "blue")):
+        (tmp_path / "photos" / f"{colour}.jpg").write_bytes(photo(colour, number))
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_a_published_model_in_a_folder_is_indexed_and_embeds(photos):
+    published_models.write(photos / "models" / "tiny-clip", "siglip", "_fp16")
+    model = ("--model=models/tiny-clip", "--precision=float16")
+    told = run(photos, "index", *model, "--images=photos")
+    assert told.startswith("3 photos (3 new) in saved_models/tiny-clip/index")
+    (found,) = json.loads(run(photos, "search", "a red dog", "--json"))
+    assert len(found["hits"]) == 3
+    told = run(photos, "embed", "photos", *model, "--output=photos.npz")
+    assert told == "photos.npz: mean (3, 6) of 3 photos\n"
+
+
+@pytest.mark.slow
+def test_a_published_model_of_the_hub_is_taken_from_its_cache(photos):
+    repository = photos / "cache" / "hub" / "models--someone--tiny-clip"
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    published_models.write(repository / "snapshots" / commit)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(commit)
+    told = run(photos, "index", "--model=someone/tiny-clip", "--images=photos")
+    assert told.startswith("3 photos (3 new) in saved_models/tiny-clip/index")
+    with command(photos, "index", "--model=someone/other", "--images=photos") as process:
+        _, error = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert error.startswith("error: someone/other is not a folder, and cannot be fetched from the")
+    assert len(error.splitlines()) == 1
+    assert [path.name for path in (photos / "saved_models").iterdir()] == ["tiny-clip"]

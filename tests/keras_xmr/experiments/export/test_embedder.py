@@ -8,6 +8,7 @@ from pathlib import Path
 
 import graphs
 import numpy as np
+import onnx
 import pytest
 import scipy.stats
 import tensorflow as tf
@@ -276,3 +277,25 @@ def test_ids_are_those_of_the_tokenizer_of_the_training(trained, embedder):
     texts = trained.records.split("train").texts
     expected = trained.tokenizer.words(tf.constant(texts)).to_list()
     assert [embedder.tokenizer.pieces(text)[:48] for text in texts] == expected
+
+
+def weights_of(path):
+    return onnx.load(path).graph.initializer
+
+
+def test_weights_in_half_precision_make_another_embedder_of_half_the_size(trained, embedder):
+    halves = run_embedder(trained.folder.path, "float16")
+    assert (halves.precision, embedder.precision) == ("float16", "float32")
+    assert halves.fingerprint != embedder.fingerprint
+    assert run_embedder(trained.folder.path, "float16").fingerprint == halves.fingerprint
+    towers = [each.folder / "image_tower.onnx" for each in (halves, embedder)]
+    kinds = {w.data_type for w in weights_of(towers[0]) if np.prod(w.dims) >= 1024}
+    assert kinds == {onnx.TensorProto.FLOAT16}
+    assert towers[0].stat().st_size < towers[1].stat().st_size
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 32, 32, 3)).astype(np.uint8)
+    for name, values in embedder.embed_pixels(pixels).items():
+        other = halves.embed_pixels(pixels)[name]
+        assert np.abs(other - values).max() > 0  # the weights were rounded
+        np.testing.assert_allclose(other, values, atol=0.02 * np.abs(values).max())
+    with pytest.raises(UserError, match=r"--precision=int8: models of runs have the weights float"):
+        run_embedder(trained.folder.path, "int8")
