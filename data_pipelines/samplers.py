@@ -41,9 +41,7 @@ class Sampler:
         self.first_caption = records.first_caption
         self.caption_image = records.caption_image
         self.seed = seed
-        count, unit = (
-            (len(records), "images") if self.SEVERAL else (records.num_captions, "captions")
-        )
+        count, unit = self._total()
         self.batch_size = min(batch_size, count // devices * devices)
         if self.batch_size < 2:
             raise UserError(
@@ -56,6 +54,10 @@ class Sampler:
                 *(batch_size, count, unit, self.batch_size),
             )
         self._count, self.steps = count, count // self.batch_size
+
+    def _total(self) -> tuple[int, str]:
+        """Returns the number of items of an epoch, and the word for them."""
+        return len(self.caption_image), "captions"
 
     def epoch(self, number: int) -> np.ndarray:
         """Returns the captions, or with `SEVERAL` the images: int64 (steps, batch_size)."""
@@ -80,6 +82,28 @@ class Sampler:
 
 class PairSampler(Sampler):
     """All captions in random order, each with its image, without an incomplete last batch."""
+
+
+class OneCaptionPerImageSampler(Sampler):
+    """All images that have captions in random order, each with one of its captions at random.
+
+    An epoch iterates over the images, without an incomplete last batch. As no image is twice in a
+    batch, every other caption of it is a negative, and an encoder reads each image once per epoch.
+    """
+
+    UNIT = "images"
+
+    def _total(self) -> tuple[int, str]:
+        return int(np.count_nonzero(np.diff(self.first_caption))), "images with captions"
+
+    def epoch(self, number: int) -> np.ndarray:
+        """Returns a random caption of each image: int64 (steps, batch_size)."""
+        random = self._random(number)
+        sizes = np.diff(self.first_caption)
+        images = random.permutation(np.flatnonzero(sizes))
+        drawn = (random.random(self._count) * sizes[images]).astype(np.int64)
+        captions = self.first_caption[images] + drawn
+        return captions[: self.steps * self.batch_size].reshape(self.steps, self.batch_size)
 
 
 class OnePerClassSampler(Sampler):
@@ -125,6 +149,9 @@ class ImageSampler(Sampler):
 
     UNIT = "images"
     SEVERAL = True
+
+    def _total(self) -> tuple[int, str]:
+        return len(self.first_caption) - 1, "images"
 
     def images(self, batch: np.ndarray) -> np.ndarray:
         """Returns the batch."""
@@ -192,6 +219,7 @@ class OfflineNegativeSampler(Sampler):
 
 SAMPLERS: dict[str, type[Sampler]] = {
     "pairs": PairSampler,
+    "one_caption_per_image": OneCaptionPerImageSampler,
     "one_per_class": OnePerClassSampler,
     "images_with_all_captions": ImageSampler,
     "offline_negatives": OfflineNegativeSampler,

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_xmr.layers.keras_compat import all_layers
 from keras_xmr.layers.normalization import l2_normalize
 from keras_xmr.layers.positions import filled, last_positions
 from keras_xmr.parts.part import RecordedLayer
@@ -229,7 +230,10 @@ class ImageBackbone(Backbone):
         levels: The levels of the feature pyramid (5 is the last map, 4 the last of twice its size)
             with features that are concatenated, each scaled to a mean magnitude of 1 in each
             photo, on a grid of one cell if `grid` is None. None for the output of the backbone.
-        mirror: Whether positions of the mirror image follow the photo.
+        mirror: Whether positions of the mirror image follow the photo. While the backbone trains,
+            one of both is drawn for each photo, and its positions stand for both.
+        frozen_levels: Levels of the feature pyramid, from the first, with layers that never train.
+        frozen_batch_normalization: Whether batch normalisation stays as it is pretrained.
         **kwargs: Passed on to `Backbone`.
     """
 
@@ -242,17 +246,43 @@ class ImageBackbone(Backbone):
         grid: int | None = None,
         levels: tuple[int, ...] | None = None,
         mirror: bool = False,
+        frozen_levels: int = 0,
+        frozen_batch_normalization: bool = False,
         **kwargs: Any,
     ) -> None:
         self.levels = None if levels is None else tuple(levels)
+        self._frozen_layers: tuple[str, ...] = ()
+        self.frozen_levels = frozen_levels
+        self.frozen_batch_normalization = frozen_batch_normalization
         super().__init__(backbone, **kwargs)
         self.scale = scale
         self.offset = offset
         self.grid = grid
         self.mirror = mirror
-        self._class_token = self.kind in _CLASS_TOKEN
-        if self.kind == "ViTBackbone":
-            self._class_token = self.option("use_class_token")
+        self.seed = keras.random.SeedGenerator() if mirror else None
+        if frozen_levels:
+            below = keras.Model(backbone.inputs, backbone.pyramid_outputs[f"P{frozen_levels}"])
+            self._frozen_layers = tuple(layer.name for layer in below.layers)
+        self._keep_frozen()
+
+    @property
+    def trainable(self) -> bool:
+        """Whether it trains, but for the layers that never do."""
+        return bool(keras.layers.Layer.trainable.fget(self))
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        keras.layers.Layer.trainable.fset(self, value)
+        self._keep_frozen()
+
+    def _keep_frozen(self) -> None:
+        """Freezes the layers that never train."""
+        for name in self._frozen_layers:
+            self.network.get_layer(name).trainable = False
+        if self.frozen_batch_normalization:
+            for layer in all_layers(self.network):
+                if isinstance(layer, keras.layers.BatchNormalization):
+                    layer.trainable = False
 
     def features_of(self, backbone: Any) -> Tensor | list[Tensor]:
         if self.levels is not None:
@@ -265,10 +295,17 @@ class ImageBackbone(Backbone):
             prepared = prepared * ops.convert_to_tensor(self.scale, "float32")
         if self.offset is not None:
             prepared = prepared + ops.convert_to_tensor(self.offset, "float32")
-        features = self._features(prepared, training)
-        if self.mirror:
+        if self.mirror and training and self.trainable:
+            # The pooling takes one view of the two: the other one would be encoded for nothing.
+            draws = keras.random.uniform((ops.shape(prepared)[0], 1, 1, 1), seed=self.seed)
+            prepared = ops.where(draws < 0.5, ops.flip(prepared, axis=2), prepared)
+            features = self._features(prepared, training)
+            features = ops.concatenate([features, features], axis=1)
+        elif self.mirror:
             mirrored = self._features(ops.flip(prepared, axis=2), training)
-            features = ops.concatenate([features, mirrored], axis=1)
+            features = ops.concatenate([self._features(prepared, training), mirrored], axis=1)
+        else:
+            features = self._features(prepared, training)
         if self.output_kind == "tokens":
             return features
         if len(features.shape) == 3:

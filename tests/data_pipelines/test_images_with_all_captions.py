@@ -11,7 +11,7 @@ import pytest
 from data_pipelines.batches import training_batches
 from data_pipelines.options import DataOptions, ImageOptions, TextOptions
 from data_pipelines.prepare import prepare
-from data_pipelines.samplers import ImageSampler
+from data_pipelines.samplers import ImageSampler, OneCaptionPerImageSampler
 from data_pipelines.text import SPECIAL, WordTokenizer
 from keras_xmr.losses import SmoothAP, SupervisedContrastive
 from keras_xmr.model.objective import relations
@@ -55,6 +55,22 @@ def test_an_epoch_sees_every_image_once(photos, caplog):
     np.testing.assert_array_equal(ImageSampler(photos, 4, 3).epoch(1), epochs[1])
     assert ImageSampler(photos, 14, 0).batch_size == 13
     assert "14 is more than the 13 images of the training split" in caplog.text
+
+
+def test_one_caption_of_each_image_is_drawn(photos, caplog):
+    sampler = OneCaptionPerImageSampler(photos, batch_size=4, seed=3)
+    epochs = [sampler.epoch(number) for number in range(200)]
+    for epoch in epochs:
+        images = photos.caption_image[epoch]
+        assert images.shape == (3, 4)
+        assert len(set(images.ravel())) == 12, "the thirteenth fills no batch"
+    drawn = np.bincount(np.concatenate(epochs).ravel(), minlength=photos.num_captions)
+    shares = drawn * np.bincount(photos.caption_image)[photos.caption_image]
+    np.testing.assert_allclose(shares, 200 * 12 / 13, rtol=0.35)
+    assert OneCaptionPerImageSampler(photos, 14, 0).batch_size == 13
+    assert "14 is more than the 13 images with captions of the training split" in caplog.text
+    ids = next(batches(photos, sampler))[-1]
+    np.testing.assert_array_equal(photos.caption_image[ids["caption_id"]], ids["image_id"])
 
 
 def test_a_batch_holds_each_image_once_and_all_its_captions(photos):

@@ -113,7 +113,9 @@ def _training_judgements(config: Config) -> Iterator[Mistake]:
 
 
 def _precomputed(config: Config) -> Iterator[Mistake]:
-    """Yields features that are computed once need a frozen encoder and fixed pixels."""
+    """Yields features that are computed once need a frozen encoder, and fixed pixels where no
+    phase reads others.
+    """
     if not config.train.precompute_features:
         return
     key = "train.precompute_features"
@@ -123,6 +125,8 @@ def _precomputed(config: Config) -> Iterator[Mistake]:
         return
     yield from _always_trained(config, "image", key)
     image = config.data.image
+    if not all(phase.freezes_encoder("image") for phase in config.train.phases):
+        return
     random = {"crop": image.crop == "random_resized", "flip": image.flip, "cutout": image.cutout}
     if changed := [f"data.image.{name}" for name, is_on in random.items() if is_on]:
         yield (

@@ -80,8 +80,9 @@ class PhaseOptions(Section):
 
     epochs: PositiveInt
     """Number of epochs of the phase. An epoch sees every training caption once, and with the
-    sampler `images_with_all_captions` every training image. Pairs that do not fill a batch are
-    omitted, and `one_per_class` draws as many pairs as there are captions."""
+    samplers `images_with_all_captions` and `one_caption_per_image` every training image. Pairs
+    that do not fill a batch are omitted, and `one_per_class` draws as many pairs as there are
+    captions."""
 
     learning_rate: Annotated[float, Field(gt=0, le=_FASTEST)]
     """Learning rate at its highest."""
@@ -189,18 +190,24 @@ class TrainOptions(Section):
     """Options of the training."""
 
     batch_size: Annotated[int, Field(ge=2)] = 128
-    """Image-caption pairs per step, over all replicas together; images with the sampler
-    `images_with_all_captions`. A training split with fewer is trained with all of them at once."""
+    """Image-caption pairs per step, over all replicas together; images with the samplers
+    `images_with_all_captions` and `one_caption_per_image`. A training split with fewer is trained
+    with all of them at once."""
 
     gradient_caching: PositiveInt | None = None
     """Number of images, or captions, that a tower embeds at once (Gao et al. 2021); null embeds the
     whole batch. This saves memory for large batches; a step computes embeddings twice. The gradient
     equals the gradient of the whole batch, so no trained part may normalise by batches."""
 
-    sampler: Literal["pairs", "one_per_class", "images_with_all_captions", "offline_negatives"] = (
-        "pairs"
-    )
-    """Sampling of batches: `pairs`, all pairs in random order; `one_per_class`, one random pair of
+    sampler: Literal[
+        "pairs",
+        "one_caption_per_image",
+        "one_per_class",
+        "images_with_all_captions",
+        "offline_negatives",
+    ] = "pairs"
+    """Sampling of batches: `pairs`, all pairs in random order; `one_caption_per_image`, all images
+    in random order, each with one of its captions at random; `one_per_class`, one random pair of
     each of `batch_size` different classes; `images_with_all_captions`, `batch_size` images and
     all of their captions: for losses over several relevant items, such as `smooth_ap` and
     `supervised_contrastive`; or `offline_negatives`, a third of a batch random pairs, the others
@@ -225,9 +232,9 @@ class TrainOptions(Section):
     precompute_features: bool = False
     """Whether the features of the images are computed once, and training reads them in place of
     pixels in the phases that freeze `image.encoder`. They are stored in half precision, next to the
-    records; images are preprocessed as in evaluation, in all phases. The trained and exported model
-    is the same as without, up to rounding. Where every phase freezes the encoder, evaluation reads
-    them too."""
+    records; images are preprocessed as in evaluation in these phases. The trained and exported
+    model is the same as without, up to rounding. Where every phase freezes the encoder, evaluation
+    reads them too."""
 
     precompute_captions: bool = False
     """Whether the features of the captions are computed once, and training reads them in place of

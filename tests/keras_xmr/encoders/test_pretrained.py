@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import shutil
+from collections import Counter
 
 import h5py
 import keras
@@ -16,6 +17,7 @@ import tensorflow as tf
 
 from keras_xmr.encoders import EncoderError, InputSpec, KerasHubImage, KerasHubText
 from keras_xmr.encoders.pretrained.weights import WeightsError, load_weights
+from keras_xmr.layers.keras_compat import all_layers
 from keras_xmr.utils.errors import UserError
 
 pytestmark = pytest.mark.slow
@@ -278,12 +280,48 @@ def test_levels_of_a_pyramid_stand_side_by_side_for_a_photo_and_its_mirror_image
     np.testing.assert_allclose(again(given), model(given), rtol=1e-5, atol=1e-5)
 
 
+def test_a_training_encoder_draws_one_of_both_views(folder):
+    options = {"grid": 1, "mirror": True, "frozen_batch_normalization": True}
+    model = image_model(KerasHubImage(preset=str(folder("resnet")), **options), 32)
+    given = np.repeat(pixels(32)[:1], 16, axis=0)
+    both, drawn = np.asarray(model(given)), np.asarray(model(given, training=True))
+    np.testing.assert_array_equal(drawn[:, 0], drawn[:, 1])
+    distances = np.abs(drawn[:, :1] - both).max(axis=-1)
+    np.testing.assert_allclose(distances.min(axis=1), 0, atol=1e-4)
+    assert set(distances.argmin(axis=1)) == {0, 1}
+
+
+def test_frozen_levels_and_batch_normalization_stay_as_pretrained(folder):
+    encoder = KerasHubImage(
+        preset=str(folder("resnet")), frozen_levels=2, frozen_batch_normalization=True
+    )
+    model = image_model(encoder, 32)
+    layer = model.get_layer("encoder")
+    for trainable in (False, True):
+        model.trainable = trainable
+    own = keras_hub.models.Backbone.from_preset(str(folder("resnet")))
+    below = keras.Model(own.inputs, own.pyramid_outputs["P2"])
+
+    def convolutions(model):
+        layers = (one for one in all_layers(model) if isinstance(one, keras.layers.Conv2D))
+        return Counter(tuple(w.shape) for one in layers for w in one.weights)
+
+    trained = Counter(tuple(w.shape) for w in layer.trainable_weights)
+    assert trained == convolutions(own) - convolutions(below)
+    assert trained.total()
+    statistics = [w.numpy() for w in layer.non_trainable_weights]
+    model(pixels(32), training=True)
+    for before, weight in zip(statistics, layer.non_trainable_weights, strict=True):
+        np.testing.assert_array_equal(before, weight)
+
+
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
         ("resnet", {"levels": (9,), "grid": 1}, r"\[9\] does not fit .*, which has the levels P"),
         ("vit", {"grid": 2}, r"model\.image\.encoder\.grid: .*no feature map"),
         ("resnet", {"mirror": True, "output": "pooled"}, "only output: tokens"),
+        ("resnet", {"frozen_levels": 7}, r"frozen_levels: 7 does not fit .*; write 0 to train"),
     ],
 )
 def test_maps_that_there_are_not(folder, name, options, message):

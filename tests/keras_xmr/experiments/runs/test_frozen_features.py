@@ -258,3 +258,12 @@ def test_an_encoder_that_is_random_though_frozen_is_refused(photos):
 def test_what_features_cannot_be_computed_once_is_refused(tmp_path, overrides, says):
     with pytest.raises(ConfigError, match=says):
         run(tmp_path, *overrides)
+
+
+def test_pixels_may_change_where_a_later_phase_reads_them(tmp_path):
+    frozen, free = (
+        "{epochs: 1, learning_rate: 1, freeze: [image.encoder]}",
+        "{epochs: 1, learning_rate: 1}",
+    )
+    own = run(tmp_path, IMAGES, "data.image.flip=true", f"train.phases=[{frozen}, {free}]")
+    assert own.config.data.image.flip
