@@ -174,7 +174,7 @@ def draw_caption_list(runs: Sequence[Run], options: FigureOptions) -> plt.Figure
     row = relevance.dense()[options.item]
     first = np.argsort(-row, kind="stable")[:_LISTED]
     own = [texts[caption] for caption in np.flatnonzero(owners == options.item)]
-    pairs = [(f"{texts[c]} ({row[c]:.3f})", owners[c] == options.item) for c in first]
+    pairs = [(f"{row[c]:.3f}  {texts[c]}", owners[c] == options.item) for c in first]
     lines = [(part.image_keys[options.item], False), *((text, True) for text in own)]
     lines += [("", False), (f"{_LISTED} captions by {measure}", False), *pairs]
     drawing, axis = plt.subplots(figsize=(9, 0.26 * len(lines) + 0.4))

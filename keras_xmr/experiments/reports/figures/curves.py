@@ -101,6 +101,7 @@ def draw_asp_by_epoch(runs: Sequence[Run], options: FigureOptions) -> plt.Figure
             values = [100 * float(line[f"val_{side}_asp"]) for line in known]
             axis.plot([int(line["epoch"]) for line in known], values, "o-", label=run.config.name)
     for axis in axes.values():
+        axis.locator_params(axis="x", integer=True)
         axis.set_ylabel("ASP (%)")
         axis.legend(fontsize=8)
     return drawing

@@ -35,7 +35,7 @@ def draw_plane(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
     if run.records.label_kind != "class":
         classes = np.arange(len(part))
     drawn = np.unique(classes[classes >= 0])[: options.classes]
-    drawing, axes = plt.subplots(1, 2, figsize=(10, 4.8), sharex=True, sharey=True)
+    drawing, axes = plt.subplots(1, 2, figsize=(10, 5.2))
     for number, name in enumerate(drawn.tolist()):
         colour = f"C{number % 10}"
         for axis, side, chosen in (
@@ -50,8 +50,13 @@ def draw_plane(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
     for axis, title in zip(axes, ("images", "captions, and a generic one in red"), strict=True):
         axis.set(title=title, xlabel="first dimension", ylabel="second dimension")
         axis.autoscale_view()
-        axis.set_aspect("equal", adjustable="datalim")
+        axis.set_aspect("equal", adjustable="box")
         axis.grid(alpha=0.3)
+    # Shared axes cannot have equal units by their limits.
+    for side in ("x", "y"):
+        ends = [end for axis in axes for end in getattr(axis, f"get_{side}lim")()]
+        for axis in axes:
+            getattr(axis, f"set_{side}lim")(min(ends), max(ends))
     return drawing
 
 
@@ -93,6 +98,7 @@ def draw_mixtures(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
             Ellipse(place, width, height, angle=angle, fill=False, color=f"C{number}", lw=2)
         )
     axes[-1].autoscale_view()
+    axes[-1].set_aspect("equal", adjustable="datalim")
     axes[-1].grid(alpha=0.3)
     axes[-1].set_title("50 % of each", fontsize=10)
     return drawing

@@ -11,9 +11,18 @@ import oracles
 import pytest
 
 from keras_xmr.experiments.config.fidelity_table import rows
-from keras_xmr.experiments.reports.figures import FIGURES, FigureOptions, curves, draw_figure, sets
+from keras_xmr.experiments.evaluation.results import EmbeddedSplit
+from keras_xmr.experiments.reports.figures import (
+    FIGURES,
+    FigureOptions,
+    curves,
+    draw_figure,
+    planes,
+    sets,
+)
 from keras_xmr.experiments.reports.figures.curves import differing_option, draw_sweep, flat
 from keras_xmr.experiments.reports.figures.sets import recall_by_scales, sub_embedding_correlation
+from keras_xmr.experiments.reports.pictures import save_plot
 from keras_xmr.reranking import FastReranking
 from keras_xmr.utils.errors import UserError
 
@@ -119,11 +128,44 @@ def test_table_of_figures_has_every_figure_of_the_command():
     assert rows()
 
 
+def test_the_plane_has_an_ellipse_per_item_of_the_classes_drawn(monkeypatch, random, tmp_path):
+    """Images and captions in one plane: of nine classes of two images four are drawn."""
+
+    def gaussians(count):
+        return {"mean": random.normal(size=(count, 2)), "log_variance": np.zeros((count, 2))}
+
+    embedded = EmbeddedSplit(gaussians(18), gaussians(54))
+    monkeypatch.setattr(planes, "embed_split", lambda *_: embedded)
+    monkeypatch.setattr(planes, "embed_captions", lambda *_: gaussians(1))
+    labels = [(number // 2,) for number in range(18)]
+    part = SimpleNamespace(caption_image=np.arange(54) // 3, labels=labels)
+    records = SimpleNamespace(split=lambda name: part, label_kind="class")
+    options = SimpleNamespace(evaluation=SimpleNamespace(batch_size=8))
+    run = SimpleNamespace(
+        records=records, embedded_records=records, retriever=None, tokenizer=None, config=options
+    )
+    left, right = (drawing := planes.draw_plane([run], FigureOptions(classes=4))).axes
+    assert [len(axis.patches) for axis in (left, right)] == [8, 25]
+    assert left.get_xlim() == right.get_xlim()
+    assert left.get_ylim() == right.get_ylim()
+    first = left.patches[0]
+    width = 2 * np.sqrt(2 * np.log(2))  # Half of a standard normal in the plane is within it.
+    np.testing.assert_allclose((first.width, first.height), width)
+    assert save_plot(drawing, tmp_path / "x.png").stat().st_size > 5_000
+
+
 @pytest.mark.slow
 def test_pictures_of_a_trained_run(trained, tmp_path):
     """Two of a tiny PCME, whose numbers mean nothing: the mixture, and the grid of scales."""
     options = FigureOptions(grid=(1.0, 20.0))
-    for name in ("chun2021:8", "wei2023:7"):
+    for name in (
+        "chun2021:8",
+        "wei2023:7",
+        "chun2021:eq5",
+        "wei2023:eq2",
+        "li2022:1a",
+        "wei2023:10",
+    ):
         assert draw_figure(name, [trained], options, tmp_path / "x.png").stat().st_size > 5_000
     with pytest.raises(UserError, match="no sub-embeddings"):
         draw_figure("wei2023:6", [trained], options, tmp_path / "x.png")
