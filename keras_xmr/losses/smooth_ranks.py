@@ -173,8 +173,8 @@ class SmoothAP(DirectionsLoss):
     of both, averaged over the positives, is the smooth average precision (Bleeker and de Rijke
     2022, Eq. 2 to 5). Memory is P x M for P pairs that match and M candidates.
 
-    The mean of both directions is from the appendix of Bleeker and de Rijke. Li et al. 2022 name no
-    direction in Eq. 12, a mean over queries: `DAA` adds both.
+    The mean of both directions is our choice: the appendix of Bleeker and de Rijke has one query.
+    Li et al. 2022 name no direction in Eq. 12, a mean over queries: `DAA` adds both.
 
     Args:
         temperature: How steep the sigmoid is. Smaller is nearer to the true average precision,

@@ -122,7 +122,9 @@ def precision_by_top(summary: Mapping[str, float]) -> dict[str, list[tuple[int, 
 
 
 def set_correlation(points: np.ndarray) -> np.ndarray:
-    """Returns the mean cosine of every two embeddings of a set (Wei et al. 2023, Fig. 6).
+    """Returns the mean cosine of every two embeddings of a set.
+
+    Wei et al. 2023, Fig. 6, has the correlation of one image: `figures.sets`.
 
     Args:
         points: Sets of embeddings (items, K, D).

@@ -57,7 +57,9 @@ class ImageAttention:
         self._features, self._head = features_of(tower), tower.get_layer("head")
 
     def __call__(self, pixels: Any) -> dict[str, np.ndarray]:
-        """Maps of some images (Wei et al. 2023, Fig. 10).
+        """Returns the attention weights of some images as maps.
+
+        The heat maps of Wei et al. 2023, Fig. 10, are other ones: `figures.heat_maps`.
 
         Args:
             pixels: Images uint8 (N, size, size, 3).

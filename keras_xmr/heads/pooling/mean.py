@@ -15,7 +15,7 @@ from keras_xmr.parts.tensors import Shape, Tensor
 
 
 class Mean(Pooling):
-    """Average over the positions, then a linear layer: the h_V of Chun et al. 2021, Fig. 3.
+    """Average over the positions, then a linear layer: the h_V of Chun et al. 2021, section 3.1.1.
 
     Args:
         dimension: D.
