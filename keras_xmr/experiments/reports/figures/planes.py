@@ -53,10 +53,9 @@ def draw_plane(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
         axis.set_aspect("equal", adjustable="box")
         axis.grid(alpha=0.3)
     # Shared axes cannot have equal units by their limits.
-    for side in ("x", "y"):
-        ends = [end for axis in axes for end in getattr(axis, f"get_{side}lim")()]
-        for axis in axes:
-            getattr(axis, f"set_{side}lim")(min(ends), max(ends))
+    for limits in ("xlim", "ylim"):
+        ends = [end for axis in axes for end in getattr(axis, f"get_{limits}")()]
+        plt.setp(axes, **{limits: (min(ends), max(ends))})
     return drawing
 
 
