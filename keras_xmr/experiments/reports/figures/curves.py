@@ -19,6 +19,7 @@ from keras_xmr.experiments.evaluation.evaluate import ground_truth, labels_of_fi
 from keras_xmr.experiments.reports.figures.base import FigureOptions, Run
 from keras_xmr.experiments.reports.pictures import DIRECTIONS, SIZE
 from keras_xmr.experiments.reports.result_tables import own_results
+from keras_xmr.metrics.names import METRICS
 from keras_xmr.metrics.results import ANNOTATED
 from keras_xmr.utils.errors import UserError
 
@@ -51,9 +52,8 @@ def draw_sweep(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
         for metric in _SWEPT:
             if metric.startswith(side) and all(metric in summary for summary in summaries):
                 values = [100 * summaries[number][metric] for number in order]
-                axis.plot(
-                    [configs[number][name] for number in order], values, "o-", label=metric[4:]
-                )
+                label = METRICS[metric.removeprefix(f"{side}_")].title
+                axis.plot([configs[number][name] for number in order], values, "o-", label=label)
         axis.set_ylabel("%")
         axis.legend(fontsize=8)
     return drawing

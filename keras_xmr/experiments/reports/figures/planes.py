@@ -52,10 +52,12 @@ def draw_plane(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
         axis.autoscale_view()
         axis.set_aspect("equal", adjustable="box")
         axis.grid(alpha=0.3)
-    # Shared axes cannot have equal units by their limits.
-    for limits in ("xlim", "ylim"):
-        ends = [end for axis in axes for end in getattr(axis, f"get_{limits}")()]
-        plt.setp(axes, **{limits: (min(ends), max(ends))})
+    # Shared axes cannot have equal units by their limits; a square has room for both panels.
+    ends = np.array([[axis.get_xlim(), axis.get_ylim()] for axis in axes])
+    low, high = ends[..., 0].min(axis=0), ends[..., 1].max(axis=0)
+    centre, half = (low + high) / 2, (high - low).max() / 2
+    limits = np.stack([centre - half, centre + half], axis=1)
+    plt.setp(axes, xlim=limits[0], ylim=limits[1])
     return drawing
 
 

@@ -20,9 +20,11 @@ from keras_xmr.experiments.reports.figures import (
     planes,
     sets,
 )
+from keras_xmr.experiments.reports.figures.analyses import entropy_by_captions
 from keras_xmr.experiments.reports.figures.curves import differing_option, draw_sweep, flat
 from keras_xmr.experiments.reports.figures.sets import recall_by_scales, sub_embedding_correlation
 from keras_xmr.experiments.reports.pictures import save_plot
+from keras_xmr.metrics.entropy import TEMPERATURE
 from keras_xmr.reranking import FastReranking
 from keras_xmr.utils.errors import UserError
 
@@ -49,6 +51,7 @@ def test_a_sweep_is_drawn_along_the_option_that_differs(monkeypatch):
         (line,) = axis.lines
         assert list(line.get_xdata()) == [1, 2, 3]
         np.testing.assert_allclose(line.get_ydata(), [factor, 2 * factor, 3 * factor])
+        assert line.get_label() == "R@1"
 
 
 @pytest.mark.parametrize(
@@ -128,6 +131,28 @@ def test_table_of_figures_has_every_figure_of_the_command():
     assert rows()
 
 
+def test_entropy_by_captions_leaves_out_further_captions_of_an_image(random):
+    owner = np.array([1, 0, 0, 1, 2, 0])
+    images, captions = random.normal(size=(3, 2, 4)), random.normal(size=(6, 4))
+    unit = [v / np.linalg.norm(v, axis=-1, keepdims=True) for v in (images, captions)]
+    found = entropy_by_captions(EmbeddedSplit({"points": images}, {"mean": captions}), owner)
+    assert len(found) == 3
+    for count, value in enumerate(found, 1):
+        expected = []
+        for image in range(3):
+            own = [c for c in range(6) if owner[c] == image][:count]
+            others = [c for c in range(6) if owner[c] != image]
+            for member in unit[0][image]:
+                cosines = np.array([member @ unit[1][caption] for caption in own + others])
+                odds = np.exp(cosines / TEMPERATURE)
+                shares = odds / odds.sum()
+                terms = [*shares[: len(own)], shares[len(own) :].sum()]
+                expected.append(-sum(p * np.log(p) for p in terms))
+        assert value == pytest.approx(np.mean(expected))
+    with pytest.raises(UserError, match="embeds captions as sets"):
+        entropy_by_captions(EmbeddedSplit({"points": images}, {"points": images}), owner)
+
+
 def test_the_plane_has_an_ellipse_per_item_of_the_classes_drawn(monkeypatch, random, tmp_path):
     """Images and captions in one plane: of nine classes of two images four are drawn."""
 
@@ -148,6 +173,7 @@ def test_the_plane_has_an_ellipse_per_item_of_the_classes_drawn(monkeypatch, ran
     assert [len(axis.patches) for axis in (left, right)] == [8, 25]
     assert left.get_xlim() == right.get_xlim()
     assert left.get_ylim() == right.get_ylim()
+    assert np.ptp(left.get_xlim()) == pytest.approx(np.ptp(left.get_ylim()))
     first = left.patches[0]
     width = 2 * np.sqrt(2 * np.log(2))  # Half of a standard normal in the plane is within it.
     np.testing.assert_allclose((first.width, first.height), width)
