@@ -20,6 +20,8 @@ from pathlib import Path
 import numpy as np
 from measuring import ROOT, Row, compare, show
 
+from keras_xmr.experiments.runs.beginning import begin_training
+
 _ASK = """
 import sys
 import time
@@ -88,7 +90,7 @@ def untrained_run(folder: Path) -> Path:
     run = Experiment(config)
     run.prepare()
     tokenizer = build_tokenizer(config, run.records)
-    run.folder.begin(config, tokenizer.files())
+    begin_training(run.folder, config, tokenizer.files())
     export_keras(build_model(config, run.records, tokenizer, pretrained=True), run.folder.model)
     return run.folder.path
 

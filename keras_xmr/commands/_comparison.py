@@ -25,6 +25,7 @@ from keras_xmr.experiments.reports.comparison.results import (
     check_same_ids,
     read_runs,
 )
+from keras_xmr.experiments.runs.configs import check_config, is_evaluated
 from keras_xmr.experiments.runs.folder import RunFolder
 from keras_xmr.utils.errors import ConfigError, UserError
 from keras_xmr.utils.files import check_folder
@@ -97,7 +98,7 @@ def plan_runs(
     if runs:
         check_comparable({run.config.name: run.config.model_dump(mode="json") for run in runs})
     for run in runs:
-        run.folder.check(run.config)
+        check_config(run.folder, run.config)
     return runs
 
 
@@ -160,7 +161,7 @@ def execute(runs: Sequence[PlannedRun]) -> dict[str, str]:
     Raises:
         ComparisonError: If the runs would be tested on different data.
     """
-    missing = [run for run in runs if not run.folder.is_evaluated(run.config)]
+    missing = [run for run in runs if not is_evaluated(run.folder, run.config)]
     failed = _prepare(missing)
     _check_same_data([run for run in missing if run.config.name not in failed])
     for number, run in enumerate(runs, 1):

@@ -196,7 +196,7 @@ def _load_config(arguments: argparse.Namespace) -> Config:
 
 def _load_run(folder: Path, overrides: Sequence[str] = ()) -> Config:
     hide_log_lines()
-    from keras_xmr.experiments.runs.folder import load_run
+    from keras_xmr.experiments.runs.configs import load_run
 
     return load_run(folder, overrides)
 
@@ -224,7 +224,7 @@ def new_experiment(
 ) -> Experiment:
     """Returns the experiment of a config; see `read_experiment`."""
     from keras_xmr.experiments.runs.cluster import cluster_of
-    from keras_xmr.experiments.runs.folder import check_folders
+    from keras_xmr.experiments.runs.configs import check_folders
 
     if cluster_of().is_chief:
         check_folders(config, run=run, records=records, trains=trains)

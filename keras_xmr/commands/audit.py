@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keras_xmr.commands._options import add_path, add_runs, read_runs
-from keras_xmr.experiments.runs.folder import load_run
+from keras_xmr.experiments.runs.configs import load_run
 from keras_xmr.utils.files import check_folder
 
 if TYPE_CHECKING:

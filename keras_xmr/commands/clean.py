@@ -34,7 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Lists what may go, asks, and deletes it."""
-    from keras_xmr.experiments.runs.folder import RunFolder, load_run
+    from keras_xmr.experiments.runs.configs import load_run
+    from keras_xmr.experiments.runs.folder import RunFolder
+    from keras_xmr.experiments.runs.weights import remove_superfluous
     from keras_xmr.utils.files import locked
 
     if arguments.run is not None:
@@ -56,7 +58,7 @@ def run(arguments: argparse.Namespace) -> None:
         return
     for folder, paths in listed.items():
         with locked(folder.path):
-            folder.remove_superfluous()
+            remove_superfluous(folder)
             for path in paths:
                 shutil.rmtree(path, ignore_errors=True)
     print(f"deleted {_megabytes(total)}")
@@ -64,7 +66,9 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _may_go(folder: RunFolder) -> list[Path]:
     """Lists the files that a finished run does not need, and its SavedModels but the newest."""
-    paths: list[Path] = folder.superfluous()
+    from keras_xmr.experiments.runs.weights import superfluous
+
+    paths = superfluous(folder)
     if not folder.is_complete:
         return []
     versions = sorted(

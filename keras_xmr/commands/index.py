@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> None:
     from data_pipelines.source_changes import data_change
     from keras_xmr.experiments.export.calibration import calibration_of
     from keras_xmr.experiments.export.embedder import run_embedder
-    from keras_xmr.experiments.runs.folder import load_run
+    from keras_xmr.experiments.runs.configs import load_run
     from keras_xmr.search.photo_embedding import Store
 
     run = run or find_run(arguments)

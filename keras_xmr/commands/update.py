@@ -16,7 +16,7 @@ import argparse
 from keras_xmr.commands._options import add_path
 from keras_xmr.commands.index import report_lines
 from keras_xmr.experiments.config.model_facts import is_as_published
-from keras_xmr.experiments.runs.folder import load_run
+from keras_xmr.experiments.runs.configs import load_run
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.program import program
 

@@ -64,11 +64,14 @@ from keras_xmr.experiments.reports.result_tables import (
     summary_tables,
     verdict_line,
 )
+from keras_xmr.experiments.runs.beginning import check_tokenizer
 from keras_xmr.experiments.runs.cluster import cluster_of
-from keras_xmr.experiments.runs.folder import RunFolder, check_folders, load_run
+from keras_xmr.experiments.runs.configs import check_config, check_folders, load_run, write_config
+from keras_xmr.experiments.runs.folder import RunFolder
 from keras_xmr.experiments.runs.frozen_features import with_features
 from keras_xmr.experiments.runs.loading import check_files, check_initial_weights, load_retriever
 from keras_xmr.experiments.runs.outcome import outcome_of_training
+from keras_xmr.experiments.runs.weights import remove_superfluous, verify_tokenizer, write_model
 from keras_xmr.experiments.trained_model import TrainedModel
 from keras_xmr.experiments.training.distribution import (
     LOST,
@@ -223,14 +226,14 @@ class Experiment:
             _LOGGER.info("== train: %s", self.folder.path)
             distribution = self.distribution
             if distribution.is_chief:
-                self.folder.check(self.config)
+                check_config(self.folder, self.config)
             check_initial_weights(self.config)
             if not self.folder.goes_on:
                 check_files(self.config)
             tokenizer = build_tokenizer(self.config, self.records, self._encoder_tokenizer)
             if distribution.is_chief and self.folder.goes_on:
                 kept = restore_tokenizer(self.config, self.folder.path)
-                self.folder.check_tokenizer(kept.files(), tokenizer.files())
+                check_tokenizer(self.folder, kept.files(), tokenizer.files())
             if distribution.is_chief and (
                 warning := advice_before_training(self.config, len(self.records.split("train")))
             ):
@@ -406,7 +409,7 @@ class Experiment:
 
     def _export_keras(self) -> None:
         model = self.retriever
-        self.folder.export(lambda path: export_keras(model, path), self.config)
+        write_model(self.folder, lambda path: export_keras(model, path), self.config)
         _LOGGER.info("Keras model: %s", self.folder.model)
 
     def _export_saved_model(self) -> None:
@@ -415,7 +418,7 @@ class Experiment:
         remove_old_versions(self.folder.serving, self.config.export.keep)
         _LOGGER.info("SavedModel for TF Serving: %s", path)
         if not self.config.export.keep_training_files:
-            self.folder.remove_superfluous()
+            remove_superfluous(self.folder)
 
     def export_onnx(self) -> None:
         """Writes the towers as ONNX."""
@@ -547,7 +550,7 @@ class Experiment:
     def tokenizer(self) -> Tokenizer:
         """The tokenizer that the model was trained with."""
         self._check_trained()
-        self.folder.verify_tokenizer()
+        verify_tokenizer(self.folder)
         return restore_tokenizer(self.config, self.folder.path)
 
     @property
@@ -559,7 +562,7 @@ class Experiment:
     def retriever(self) -> Retriever:
         """The Keras model, trained."""
         self._check_trained()
-        self.folder.write_config(self.config)
+        write_config(self.folder, self.config)
         records = PHOTOS if self.config.data.source.holds == "images" else self.records
         return load_retriever(self.config, records, self.tokenizer)
 

@@ -20,9 +20,11 @@ from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.evaluation.arrays import TILE
 from keras_xmr.experiments.evaluation.embed import Arrays, embed_batches, embed_captions
 from keras_xmr.experiments.evaluation.scoring import MatcherScores
-from keras_xmr.experiments.runs.folder import RunFolder, load_run
+from keras_xmr.experiments.runs.configs import load_run
+from keras_xmr.experiments.runs.folder import RunFolder
 from keras_xmr.experiments.runs.loading import load_retriever
 from keras_xmr.experiments.runs.pretrained import OUTPUT, pretrained_run
+from keras_xmr.experiments.runs.weights import verify_model, verify_tokenizer
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.utils.errors import ArgumentError, UserError
 from keras_xmr.utils.json_entries import has_words
@@ -43,8 +45,8 @@ def load(folder: str | Path) -> TrainedModel:
     """
     config = load_run(Path(folder))
     paths = RunFolder(config)
-    paths.verify_model()
-    paths.verify_tokenizer()
+    verify_model(paths)
+    verify_tokenizer(paths)
     try:
         model = keras.models.load_model(paths.model, compile=False)
     except (OSError, ValueError, TypeError, KeyError, BadZipFile) as error:

@@ -20,6 +20,7 @@ from keras_xmr.experiments import experiment
 from keras_xmr.experiments.build import build_model, build_tokenizer
 from keras_xmr.experiments.evaluation.results import Evaluation
 from keras_xmr.experiments.experiment import Experiment, report
+from keras_xmr.experiments.runs.beginning import begin_training
 
 RECURRENT = "model.text.pooling=bi_gru"
 
@@ -66,7 +67,7 @@ def in_memory(run: Experiment) -> Experiment:
 def untrained(run: Experiment) -> Experiment:
     """Leaves a run as a training does, though it has not learned anything."""
     tokenizer = build_tokenizer(run.config, run.records)
-    run.folder.begin(run.config, tokenizer.files())
+    begin_training(run.folder, run.config, tokenizer.files())
     model = build_model(run.config, run.records, tokenizer, pretrained=True)
     model.without_optimizer().save_weights(run.folder.last_weights)
     run.folder.done.write_text(json.dumps({"steps": 0}))

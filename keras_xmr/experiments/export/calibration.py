@@ -15,7 +15,7 @@ from data_pipelines.shards import RecordsError
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.evaluation.evaluate import ground_truth
 from keras_xmr.experiments.export.embedder import open_records
-from keras_xmr.experiments.runs.folder import load_run
+from keras_xmr.experiments.runs.configs import load_run
 from keras_xmr.search.answer_sets import AnswerSets, calibrate, standardise
 from keras_xmr.search.embedder import Embedder
 from keras_xmr.search.photo_embedding import Store

@@ -30,9 +30,11 @@ from keras_xmr.experiments.export.onnx_export import (
     write_text_tower,
 )
 from keras_xmr.experiments.export.saved_model import ExportError, some_inputs
-from keras_xmr.experiments.runs.folder import RunFolder, load_run
+from keras_xmr.experiments.runs.configs import load_run
+from keras_xmr.experiments.runs.folder import RunFolder
 from keras_xmr.experiments.runs.frozen_features import ImageEncoder, stores_image_features
 from keras_xmr.experiments.runs.loading import load_retriever
+from keras_xmr.experiments.runs.weights import verify_tokenizer, weights_checksum
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import tower_on_features
 from keras_xmr.search.embedder import embedder as parts
@@ -123,8 +125,8 @@ def _current(folder: Path, fingerprint: str) -> Embedder | None:
 
 def _fingerprint(config: Config, folder: RunFolder, precision: str) -> str:
     """Returns a hash of the weights and of the options of pixels, words and matcher."""
-    folder.verify_tokenizer()
-    weights, options = folder.weights_checksum(config), config.model_dump(mode="json")
+    verify_tokenizer(folder)
+    weights, options = weights_checksum(folder, config), config.model_dump(mode="json")
     kept = [options["model"]["matcher"], options["model"]["dimension"], config.data.image.seen]
     halves = [] if precision == "float32" else [precision]
     content = json.dumps([weights, *kept, options["data"]["text"], *halves], sort_keys=True)

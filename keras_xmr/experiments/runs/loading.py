@@ -13,7 +13,9 @@ from keras_xmr.encoders import EncoderError
 from keras_xmr.experiments.build import build_model
 from keras_xmr.experiments.config.differences import differences
 from keras_xmr.experiments.config.schema import Config
-from keras_xmr.experiments.runs.folder import RunFolder, load_run
+from keras_xmr.experiments.runs.configs import load_run
+from keras_xmr.experiments.runs.folder import RunFolder
+from keras_xmr.experiments.runs.weights import trained_weights, verify_file, verify_model
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.utils.errors import ConfigError, UserError
 from keras_xmr.utils.files import user_path
@@ -51,7 +53,7 @@ def load_retriever(
                 f"{folder.model} is missing, which describes the encoders of this run. Copy it "
                 f"back, or the folder of the encoder: {error}"
             ) from None
-        folder.verify_model()
+        verify_model(folder)
         model = keras.models.load_model(folder.model, compile=False)
     plain = model.without_optimizer()
     if reads:
@@ -72,8 +74,8 @@ def load_trained(model: Retriever, config: Config, folder: RunFolder) -> None:
     Raises:
         UserError: If the file of the weights is missing or damaged.
     """
-    path = folder.trained_weights(config)
-    folder.verify(path)
+    path = trained_weights(folder, config)
+    verify_file(folder, path)
     try:
         model.load_weights(path)
     except (OSError, RuntimeError, ValueError, KeyError) as error:

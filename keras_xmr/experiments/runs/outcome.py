@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keras_xmr.experiments.runs.folder import Summary
+from keras_xmr.experiments.runs.summary import Summary
 
 
 def outcome_of_training(summary: Summary) -> str | None:

@@ -11,7 +11,10 @@ from typing import Any
 from keras_xmr.encoders.pretrained.presets import CLIP, SIGLIP, Preset
 from keras_xmr.experiments.build import PHOTOS, build_model, build_tokenizer
 from keras_xmr.experiments.config.schema import Config
-from keras_xmr.experiments.runs.folder import RunFolder, load_run
+from keras_xmr.experiments.runs.beginning import begin_training
+from keras_xmr.experiments.runs.configs import load_run
+from keras_xmr.experiments.runs.folder import RunFolder
+from keras_xmr.experiments.runs.weights import finish_training
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import locked, replace_atomically, user_path
 
@@ -54,10 +57,10 @@ def pretrained_run(model: str | Path, output: Path = OUTPUT) -> Path:
         tokenizer = build_tokenizer(config, PHOTOS)
         built = build_model(config, PHOTOS, tokenizer, pretrained=True).without_optimizer()
         run = RunFolder(config)
-        run.begin(config, tokenizer.files())
+        begin_training(run, config, tokenizer.files())
         with replace_atomically(run.last_weights, ".weights.h5") as temporary:
             built.save_weights(temporary)
-        run.finish({"steps": 0}, config, [run.last_weights.name, *tokenizer.files()])
+        finish_training(run, {"steps": 0}, config, [run.last_weights.name, *tokenizer.files()])
     return folder
 
 

@@ -24,6 +24,7 @@ from keras_xmr.experiments.config.schema import Config, PhaseOptions, RelevanceO
 from keras_xmr.experiments.evaluation.advice import expected_gain
 from keras_xmr.experiments.evaluation.evaluate import evaluate_split
 from keras_xmr.experiments.evaluation.results import Evaluation
+from keras_xmr.experiments.runs.beginning import begin_training, keep_judgements
 from keras_xmr.experiments.runs.folder import RunFolder
 from keras_xmr.experiments.runs.frozen_features import (
     CaptionEncoder,
@@ -31,6 +32,7 @@ from keras_xmr.experiments.runs.frozen_features import (
     features_for_training,
 )
 from keras_xmr.experiments.runs.loading import load_initial_weights, load_retriever, load_trained
+from keras_xmr.experiments.runs.weights import finish_training
 from keras_xmr.experiments.training import callbacks
 from keras_xmr.experiments.training.cca_start import start_from_cca
 from keras_xmr.experiments.training.checkpoints import Checkpoints
@@ -152,13 +154,13 @@ def train(
         trained, begun = distribution.from_chief([int(folder.is_trained), int(folder.has_begun)])
         if trained:
             if distribution.is_chief:
-                folder.begin(config, tokenizer.files())
+                begin_training(folder, config, tokenizer.files())
             return load_retriever(config, records, tokenizer, reads=distribution.is_chief)
         model = build_model(config, records, tokenizer, pretrained=not begun)
         _check_phases(model, config)
         if distribution.is_chief:
-            folder.begin(config, tokenizer.files())
-            folder.keep_judgements(config)
+            begin_training(folder, config, tokenizer.files())
+            keep_judgements(folder, config)
         captions = CaptionIds.from_texts(split.texts, tokenizer)
         relevance = None
         if model.objective.needs_relevance:
@@ -513,7 +515,7 @@ class _Trainer:
             split = self.whole_records.split("train")
             summary["labels"] = self.grades.count(split.caption_image)
         weights = [folder.best_weights.name, folder.last_weights.name]
-        folder.finish(summary, self.config, [*weights, *self.tokenizer.files()], new)
+        finish_training(folder, summary, self.config, [*weights, *self.tokenizer.files()], new)
 
     def _validate(self) -> Evaluation:
         """Evaluates the validation split, by which a part in closed form is weighed before."""

@@ -10,7 +10,13 @@ import pytest
 from finished_runs import finished_run
 
 from keras_xmr.commands import clean
-from keras_xmr.experiments.runs.folder import load_run
+from keras_xmr.experiments.runs.configs import load_run
+from keras_xmr.experiments.runs.weights import (
+    finish_training,
+    superfluous,
+    trained_weights,
+    write_model,
+)
 from keras_xmr.utils.errors import UserError
 
 
@@ -27,8 +33,10 @@ def run(tmp_path, monkeypatch):
     for version in ("2", "10"):
         (folder.serving / version).mkdir(parents=True)
         (folder.serving / version / "saved_model.pb").write_bytes(b"s" * 500_000)
-    folder.finish({"steps": 3}, config, [folder.best_weights.name, folder.last_weights.name])
-    folder.export(lambda path: path.write_bytes(b"model"), config)
+    finish_training(
+        folder, {"steps": 3}, config, [folder.best_weights.name, folder.last_weights.name]
+    )
+    write_model(folder, lambda path: path.write_bytes(b"model"), config)
     return folder
 
 
@@ -66,7 +74,7 @@ def test_all_that_may_go_is_listed_and_goes_after_a_yes(run, capsys, monkeypatch
     capsys.readouterr()
     cleaned("--run=saved_models/first", "--yes")
     assert capsys.readouterr().out == "nothing to delete\n"
-    assert run.trained_weights(load_run(run.path)) == run.model
+    assert trained_weights(run, load_run(run.path)) == run.model
 
 
 @pytest.mark.slow
@@ -81,5 +89,5 @@ def test_nothing_goes_where_the_exported_model_is_not_the_only_copy(run):
     for change in ({"exported": None}, {"is_complete": False}):
         summary = json.loads(run.done.read_text())
         run.done.write_text(json.dumps(summary | change))
-        assert run.superfluous() == []
+        assert superfluous(run) == []
         run.done.write_text(json.dumps(summary))

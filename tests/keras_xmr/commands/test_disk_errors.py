@@ -22,6 +22,7 @@ from keras_xmr.experiments.config.schema import RelevanceOptions
 from keras_xmr.experiments.evaluation import external_scores
 from keras_xmr.experiments.evaluation.relevance_files import write_file_relevance
 from keras_xmr.experiments.export.saved_model import export_keras
+from keras_xmr.experiments.runs.configs import write_config
 from keras_xmr.experiments.runs.folder import RunFolder
 from keras_xmr.utils.disk_errors import disk_error_message
 from keras_xmr.utils.errors import ConfigError, UserError
@@ -153,7 +154,7 @@ def test_the_output_is_checked_before_the_work(way, tmp_path, in_the_way):
         ),
         "compare": lambda: compare([], [tmp_path / "no run"], in_the_way),
         "ensemble": lambda: _claim(RunFolder(config), ["a", "b"]),
-        "train": lambda: RunFolder(config).write_config(config),
+        "train": lambda: write_config(RunFolder(config), config),
     }
     with pytest.raises(UserError, match="file is not a folder"):
         work[way]()

@@ -37,7 +37,7 @@ def call(monkeypatch, tmp_path, capsys):
         "keras_xmr.experiments.export.embedder.run_embedder", lambda run: StubEmbedder()
     )
     monkeypatch.setattr(
-        "keras_xmr.experiments.runs.folder.load_run", lambda *_: SimpleNamespace(data=data)
+        "keras_xmr.experiments.runs.configs.load_run", lambda *_: SimpleNamespace(data=data)
     )
     opened = SimpleNamespace(open=lambda folder: StubEmbedder())
     for module in ("search", "server.service", "embedder"):

@@ -19,6 +19,7 @@ from data_pipelines.samplers import PairSampler
 from keras_xmr.experiments.build import build_model, build_tokenizer
 from keras_xmr.experiments.config.loader import find_config, load_config
 from keras_xmr.experiments.experiment import Experiment
+from keras_xmr.experiments.runs.beginning import begin_training, check_tokenizer
 from keras_xmr.experiments.training.phases import freeze
 from keras_xmr.experiments.training.train import _Trainer
 from keras_xmr.model.retriever import Retriever
@@ -147,9 +148,9 @@ def test_another_tokenizer_is_refused(trained, tmp_path):
     config = run.config.model_copy(update={"output": copy})
     moved = Experiment(config)
     files = dict(run.tokenizer.files())
-    moved.folder.check_tokenizer(files, files)
+    check_tokenizer(moved.folder, files, files)
     with pytest.raises(UserError, match=r"another vocabulary or tokenizer .*vocabulary\.txt"):
-        moved.folder.check_tokenizer(files, files | {"tokenizer/vocabulary.txt": b"[PAD]\n"})
+        check_tokenizer(moved.folder, files, files | {"tokenizer/vocabulary.txt": b"[PAD]\n"})
     shutil.rmtree(moved.folder.path / "tokenizer")
     with pytest.raises(UserError, match=r"tokenizer.json is missing\. Copy it back, or train"):
         _ = moved.tokenizer
@@ -168,7 +169,7 @@ def test_a_run_that_prepared_its_records_goes_on_with_its_tokenizer(tmp_path, mo
 
     def train(config, folder, records, tokenizer, *_):
         names.append(tokenizer.tokenizer.name)
-        folder.begin(config, tokenizer.files())
+        begin_training(folder, config, tokenizer.files())
         folder.checkpoints.mkdir(exist_ok=True)
         (folder.checkpoints / "checkpoint").touch()
 

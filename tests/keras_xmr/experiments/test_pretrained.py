@@ -17,7 +17,7 @@ import keras_xmr
 from keras_xmr.commands._cli import main
 from keras_xmr.experiments.config.loader import load_config
 from keras_xmr.experiments.export.embedder import run_embedder
-from keras_xmr.experiments.runs.folder import load_run
+from keras_xmr.experiments.runs.configs import load_run
 from keras_xmr.experiments.runs.pretrained import pretrained_run
 from keras_xmr.metrics.results import Results
 from keras_xmr.utils.errors import UserError

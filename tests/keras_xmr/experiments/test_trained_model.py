@@ -10,7 +10,9 @@ from tiny_runs import copy_of
 
 from keras_xmr.experiments import trained_model
 from keras_xmr.experiments.export.saved_model import export_keras
-from keras_xmr.experiments.runs.folder import RunFolder, load_run
+from keras_xmr.experiments.runs.configs import load_run
+from keras_xmr.experiments.runs.folder import RunFolder
+from keras_xmr.experiments.runs.weights import verify_tokenizer, write_model
 from keras_xmr.losses import Loss
 from keras_xmr.matchers import Cosine
 from keras_xmr.model.retriever import Retriever
@@ -47,7 +49,7 @@ def test_a_loss_of_a_module_that_is_not_imported_is_named(tmp_path, monkeypatch)
 def exported(tmp_path_factory, trained):
     """A trained run with its exported model."""
     run = copy_of(trained, tmp_path_factory.mktemp("exported"))
-    run.folder.export(lambda path: export_keras(run.retriever, path), run.config)
+    write_model(run.folder, lambda path: export_keras(run.retriever, path), run.config)
     trained_model.load(run.folder.path)
     return run.folder
 
@@ -87,14 +89,15 @@ def test_a_changed_file_of_a_run_is_named(exported, name, change, says):
 def test_a_damaged_model_without_a_checksum_is_an_error_in_a_sentence(exported):
     summary, whole = exported.done.read_bytes(), exported.model.read_bytes()
     with pytest.raises(KeyboardInterrupt):
-        exported.export(
+        write_model(
+            exported,
             lambda path: path.write_bytes(flip(whole)) and raise_interrupt(),
             load_run(exported.path),
         )
     try:
         with pytest.raises(UserError, match="cannot be loaded"):
             trained_model.load(exported.path)
-        exported.verify_tokenizer()
+        verify_tokenizer(exported)
     finally:
         exported.done.write_bytes(summary)
         exported.model.write_bytes(whole)

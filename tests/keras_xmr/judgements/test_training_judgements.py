@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from keras_xmr.experiments.config.loader import find_config, load_config
+from keras_xmr.experiments.runs.beginning import keep_judgements
 from keras_xmr.experiments.training.judged import judged_training
 from keras_xmr.judgements.files import (
     BatchGrades,
@@ -161,7 +162,7 @@ def test_a_training_takes_it_and_keeps_a_copy(trained, tmp_path):
     told = grades(np.array([1]), np.array([0]))
     assert told.tolist() == [[0.0]]
     folder.path.mkdir(parents=True)
-    folder.keep_judgements(config)
+    keep_judgements(folder, config)
     assert folder.training_judgements.read_bytes() == marks.read_bytes()
 
 

@@ -32,6 +32,7 @@ from keras_xmr.experiments.export.saved_model import (
     image_files,
     versions,
 )
+from keras_xmr.experiments.runs.weights import trained_weights
 
 pytestmark = pytest.mark.slow
 
@@ -188,7 +189,7 @@ def quick(run, monkeypatch):
 
 def test_the_keras_file_has_the_step_of_the_weights_whoever_exports(trained, quick, tmp_path):
     """Whether the model was trained or loaded here."""
-    assert quick.folder.trained_weights(quick.config) == quick.folder.model
+    assert trained_weights(quick.folder, quick.config) == quick.folder.model
     expected = json.loads(quick.folder.done.read_text())["best_step"]
     assert expected > 0
     for model in (trained.retriever, quick.retriever):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from functools import reduce
+from functools import partial, reduce
 from operator import getitem
 
 import pytest
@@ -14,7 +14,16 @@ from finished_runs import finished_run
 
 from keras_xmr.experiments.config.loader import find_config, load_config
 from keras_xmr.experiments.config.schema import Config
-from keras_xmr.experiments.runs.folder import RunFolder, load_run
+from keras_xmr.experiments.runs.beginning import begin_training, write_tokenizer
+from keras_xmr.experiments.runs.configs import (
+    check_config,
+    check_trained_config,
+    is_evaluated,
+    load_run,
+    write_config,
+)
+from keras_xmr.experiments.runs.folder import RunFolder
+from keras_xmr.experiments.runs.weights import finish_training, verify_file, verify_tokenizer
 from keras_xmr.utils.errors import ConfigError, UserError
 
 TOKENIZER = {"vocabulary.txt": b"<pad>\n<unk>\n"}
@@ -28,9 +37,9 @@ def run(tmp_path) -> RunFolder:
     (folder.checkpoints / "checkpoint").touch()
     folder.best_weights.write_bytes(b"best")
     folder.last_weights.write_bytes(b"last")
-    folder.write_tokenizer(TOKENIZER)
+    write_tokenizer(folder, TOKENIZER)
     weights = [folder.best_weights.name, folder.last_weights.name]
-    folder.finish({"steps": 20}, load_run(folder.path), [*weights, *TOKENIZER])
+    finish_training(folder, {"steps": 20}, load_run(folder.path), [*weights, *TOKENIZER])
     return folder
 
 
@@ -46,31 +55,31 @@ def forget_checkpoints(run: RunFolder) -> None:
 
 @pytest.mark.slow
 def test_a_training_without_checkpoints_takes_nothing_of_the_one_before(run, config):
-    assert run.is_evaluated(config)
+    assert is_evaluated(run, config)
     forget_checkpoints(run)
     run.done.unlink()
-    run.begin(config, {"vocabulary.txt": b"new"})
+    begin_training(run, config, {"vocabulary.txt": b"new"})
     for path in (run.done, run.best_weights, run.last_weights, run.training_log):
         assert not path.exists()
     assert (run.path / "vocabulary.txt").read_bytes() == b"new"
     run.done.write_text('{"steps": 0}')
-    assert not run.is_evaluated(config), "these figures are of other weights"
+    assert not is_evaluated(run, config), "these figures are of other weights"
 
 
 @pytest.mark.slow
 def test_a_run_whose_closed_form_alone_is_finished_is_not_evaluated(run, config):
     summary = json.loads(run.done.read_text())
     run.done.write_text(json.dumps(summary | {"is_complete": False}))
-    assert not run.is_evaluated(config)
+    assert not is_evaluated(run, config)
     assert not run.is_trained
 
 
 @pytest.mark.slow
 def test_a_training_that_goes_on_keeps_what_there_is(run, config):
     before = {p: p.read_bytes() for p in run.path.rglob("*") if p.is_file() and p != run.versions}
-    run.begin(config, {"vocabulary.txt": b"does the same"})
+    begin_training(run, config, {"vocabulary.txt": b"does the same"})
     assert {path: path.read_bytes() for path in before} == before
-    assert run.is_evaluated(config)
+    assert is_evaluated(run, config)
 
 
 @pytest.mark.slow
@@ -80,32 +89,32 @@ def test_a_folder_is_free_until_something_is_trained_in_it(tmp_path):
         for d in (8, 16)
     )
     run = RunFolder(first)
-    run.begin(first, TOKENIZER)
-    run.begin(second, TOKENIZER)
+    begin_training(run, first, TOKENIZER)
+    begin_training(run, second, TOKENIZER)
     assert load_run(run.path) == second
     run.checkpoints.mkdir()
     (run.checkpoints / "ckpt-3.index").touch()
     with pytest.raises(ConfigError, match=r"model\.dimension: 16 there, 8 now"):
-        run.begin(first, TOKENIZER)
+        begin_training(run, first, TOKENIZER)
 
 
 @pytest.mark.slow
 def test_a_finished_training_keeps_its_name_without_checkpoints(run):
     forget_checkpoints(run)
     other = load_run(run.path, ["model.dimension=6"])
-    for work in (run.check, run.write_config, lambda config: run.begin(config, TOKENIZER)):
+    for work in (check_config, write_config, partial(begin_training, files=TOKENIZER)):
         with pytest.raises(ConfigError, match="holds a run with another config"):
-            work(other)
+            work(run, other)
 
 
 @pytest.mark.parametrize("name", ["best.weights.h5", "vocabulary.txt"])
 def test_what_is_not_as_the_training_wrote_it_is_named(run, name):
     path = run.path / name
-    run.verify(path)
-    run.verify_tokenizer()
+    verify_file(run, path)
+    verify_tokenizer(run)
     content = path.read_bytes()
     path.write_bytes(content[:-1] + b"x")
-    check = run.verify_tokenizer if name in TOKENIZER else lambda: run.verify(path)
+    check = partial(verify_tokenizer, run) if name in TOKENIZER else partial(verify_file, run, path)
     says = rf"{name} is damaged: its checksum is not the one in training\.json\. Copy it back, or"
     with pytest.raises(UserError, match=says):
         check()
@@ -119,17 +128,17 @@ def test_checksums_are_of_what_the_training_wrote_and_not_of_later_damage(run):
     run.best_weights.write_bytes(b"damaged")
     run.last_weights.write_bytes(b"written again")
     files = [run.best_weights.name, run.last_weights.name]
-    run.finish({"steps": 20}, load_run(run.path), files, new=run.last_weights.name)
-    run.verify(run.last_weights)
+    finish_training(run, {"steps": 20}, load_run(run.path), files, new=run.last_weights.name)
+    verify_file(run, run.last_weights)
     with pytest.raises(UserError, match=r"best\.weights\.h5 is damaged"):
-        run.verify(run.best_weights)
+        verify_file(run, run.best_weights)
 
 
 def test_a_training_of_long_ago_has_no_checksums(run):
     run.done.write_text(json.dumps({"steps": 20}))
     run.best_weights.write_bytes(b"other")
-    run.verify(run.best_weights)
-    run.verify_tokenizer()
+    verify_file(run, run.best_weights)
+    verify_tokenizer(run)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +147,7 @@ def test_a_training_of_long_ago_has_no_checksums(run):
 def test_a_damaged_summary_says_so(run, content):
     run.done.write_bytes(content)
     with pytest.raises(UserError, match=r"training\.json is damaged .* run the command `train`"):
-        run.verify_tokenizer()
+        verify_tokenizer(run)
 
 
 @pytest.mark.slow
@@ -153,7 +162,7 @@ def test_a_config_that_was_edited_after_the_training_is_refused(run, config, key
     with pytest.raises(ConfigError, match=rf"edited after .*\n  {key}: \d+ there, {value} now"):
         load_run(run.path)
     with pytest.raises(ConfigError, match="edited after"):
-        run.check(load_config(run.config))
+        check_config(run, load_config(run.config))
 
 
 def test_a_run_of_before_an_option_existed_has_its_default(run, config):
@@ -163,12 +172,12 @@ def test_a_run_of_before_an_option_existed_has_its_default(run, config):
         del written["train"]["validate_every"]
     run.done.write_text(json.dumps(summary))
     run.config.write_text(yaml.safe_dump(content))
-    run.write_config(config)
+    write_config(run, config)
     train = config.train.model_copy(update={"validate_every": 3})
     edited = config.model_copy(update={"train": train})
-    for check in (run.check_trained, run.check):
+    for check in (check_trained_config, check_config):
         with pytest.raises(ConfigError, match="validate_every: 1 there, 3 now"):
-            check(edited)
+            check(run, edited)
 
 
 @pytest.mark.slow
@@ -177,9 +186,9 @@ def test_paths_and_threads_in_the_config_of_a_finished_run_may_be_edited(run):
     edited["data"]["records"] = "elsewhere"
     edited["evaluation"]["batch_size"] = 7
     run.config.write_text(yaml.safe_dump(edited))
-    run.check(load_run(run.path))
+    check_config(run, load_run(run.path))
     forget_checkpoints(run)
-    run.check(load_run(run.path, ["train.operation_threads=3"]))
+    check_config(run, load_run(run.path, ["train.operation_threads=3"]))
 
 
 @pytest.mark.slow
@@ -201,8 +210,8 @@ def test_files_of_killed_processes_are_removed_from_all_folders_of_a_run(run):
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"a: [", b"", b"- 1"])
 def test_a_damaged_config_of_a_run_says_so(run, config, content):
     run.config.write_bytes(content)
-    for work in (lambda: run.check(config), lambda: load_run(run.path)):
+    for work in (lambda: check_config(run, config), lambda: load_run(run.path)):
         with pytest.raises(ConfigError, match=r"config\.yaml"):
             work()
     with pytest.raises(ConfigError, match="Copy it back, or delete it"):
-        run.check(config)
+        check_config(run, config)

@@ -19,7 +19,7 @@ from keras_xmr.commands import _update_run as module
 from keras_xmr.commands import update as command
 from keras_xmr.commands._update_run import update
 from keras_xmr.experiments.experiment import Experiment
-from keras_xmr.experiments.runs.folder import load_run
+from keras_xmr.experiments.runs.configs import load_run
 from keras_xmr.search import PhotoIndex
 from keras_xmr.search.build import build_index
 from keras_xmr.utils.errors import UserError

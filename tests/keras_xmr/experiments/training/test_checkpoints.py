@@ -16,7 +16,7 @@ from interruptions import weights_in
 
 from keras_xmr.experiments.config.schema import PhaseOptions
 from keras_xmr.experiments.runs.cluster import Cluster
-from keras_xmr.experiments.runs.folder import load_run
+from keras_xmr.experiments.runs.configs import load_run
 from keras_xmr.experiments.runs.loading import UnreadableWeightsError, load_trained
 from keras_xmr.experiments.training.checkpoints import CheckpointError, Checkpoints
 from keras_xmr.experiments.training.distribution import Distribution

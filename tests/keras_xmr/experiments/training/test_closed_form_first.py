@@ -12,8 +12,14 @@ from interruptions import interrupted
 
 from keras_xmr.experiments import experiment
 from keras_xmr.experiments.experiment import Experiment
-from keras_xmr.experiments.runs.folder import Summary
 from keras_xmr.experiments.runs.outcome import outcome_of_training
+from keras_xmr.experiments.runs.summary import Summary
+from keras_xmr.experiments.runs.weights import (
+    remove_superfluous,
+    superfluous,
+    trained_weights,
+    weights_checksum,
+)
 from keras_xmr.experiments.trained_model import TrainedModel
 from keras_xmr.experiments.training import train
 from keras_xmr.experiments.training.closed_form_weight import Weighing
@@ -121,7 +127,7 @@ def test_the_closed_form_is_a_finished_model_before_the_first_epoch(
     again = run(regions, tmp_path)
     again.run()
     assert len(seen) == 3, "the same command does not train again"
-    assert again.folder.trained_weights(again.config) == again.folder.model
+    assert trained_weights(again.folder, again.config) == again.folder.model
 
 
 def test_the_closed_form_reads_photos_and_words_while_features_are_stored(
@@ -175,15 +181,15 @@ def test_weights_that_went_are_named(regions, tmp_path, validated):
     kept.run()
     assert kept.folder.last_weights.exists()
     assert kept.folder.checkpoints.exists()
-    assert set(kept.folder.superfluous()) == {
+    assert set(superfluous(kept.folder)) == {
         kept.folder.checkpoints,
         kept.folder.best_weights,
         kept.folder.last_weights,
     }
-    before = kept.folder.weights_checksum(kept.config)
-    kept.folder.remove_superfluous()
-    assert kept.folder.superfluous() == []
-    assert kept.folder.weights_checksum(kept.config) == before, "an index of it stays valid"
+    before = weights_checksum(kept.folder, kept.config)
+    remove_superfluous(kept.folder)
+    assert superfluous(kept.folder) == []
+    assert weights_checksum(kept.folder, kept.config) == before, "an index of it stays valid"
 
 
 @pytest.mark.parametrize("is_trained", [False, True])

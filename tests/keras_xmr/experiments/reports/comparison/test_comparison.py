@@ -43,6 +43,7 @@ from keras_xmr.experiments.reports.result_tables import (
     result_tables,
     verdict_line,
 )
+from keras_xmr.experiments.runs.configs import is_evaluated, write_config
 from keras_xmr.metrics.bootstrap import difference, holm, resampled_means
 from keras_xmr.metrics.results import Results
 from keras_xmr.utils.errors import ConfigError, UserError
@@ -546,16 +547,16 @@ def test_other_test_sets_are_seen_before_the_training(tmp_path, monkeypatch):
 def test_another_evaluation_is_done_again(tmp_path):
     run = finished_run(tmp_path, "run", 0, 1.0)
     config = load_config(run.config)
-    assert run.is_evaluated(config)
+    assert is_evaluated(run, config)
     more = load_config(run.config, ["evaluation.matchers=[elk]"])
-    assert not run.is_evaluated(more)
-    run.write_config(config)
-    assert run.is_evaluated(config), "the same config again changes nothing"
-    run.write_config(more)
-    assert not run.is_evaluated(more), "these figures are older than the config"
+    assert not is_evaluated(run, more)
+    write_config(run, config)
+    assert is_evaluated(run, config), "the same config again changes nothing"
+    write_config(run, more)
+    assert not is_evaluated(run, more), "these figures are older than the config"
     assert load_config(run.config) == more
     run.done.unlink()
-    assert not run.is_evaluated(config)
+    assert not is_evaluated(run, config)
 
 
 @pytest.mark.parametrize(
