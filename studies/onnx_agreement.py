@@ -93,7 +93,7 @@ def compare(
     from keras_xmr.experiments.build import PHOTOS, restore_tokenizer
     from keras_xmr.experiments.evaluation.embed import tower_graph
     from keras_xmr.experiments.export.embedder import run_embedder
-    from keras_xmr.experiments.runs.folder import load_run
+    from keras_xmr.experiments.runs.configs import load_run
     from keras_xmr.experiments.runs.loading import load_retriever
     from keras_xmr.experiments.trained_model import TrainedModel
     from keras_xmr.utils.vectors import concatenate, split_items

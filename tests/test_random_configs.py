@@ -19,9 +19,9 @@ from data_pipelines.text import SPECIAL, Tokenizer, WordTokenizer
 from keras_xmr.experiments.build import build_model, further_matcher
 from keras_xmr.experiments.config.loader import dump_config, packaged_ablations, packaged_configs
 from keras_xmr.experiments.config.schema import Config, TowerOptions
-from keras_xmr.experiments.evaluation.evaluate import build_metrics
 from keras_xmr.experiments.training.phases import freeze, learning_rate_factors, phase_schedule
 from keras_xmr.matchers import Matcher
+from keras_xmr.metrics.query_metrics import build_metrics
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.reranking.measure import build_rerankers
 from keras_xmr.utils.errors import UserError

@@ -30,7 +30,12 @@ from keras_xmr.commands._options import (
     one_of,
     read_runs,
 )
-from keras_xmr.experiments.config.loader import load_judgements, load_rerankers
+from keras_xmr.experiments.config.loader import (
+    load_judgements,
+    load_metrics,
+    load_rerankers,
+    use_plugins,
+)
 from keras_xmr.experiments.config.model_facts import is_as_published
 from keras_xmr.utils.errors import ConfigError
 
@@ -74,6 +79,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     text = "re-ranker, such as fast_reranking, or '{name: fast_reranking, preset: cub}'"
     add_list(scores, "--rerank", "NAME", text)
+    text = "further metric, such as reciprocal_rank, or '{name: discounted_gain, k: 20}'"
+    add_list(scores, "--metric", "NAME", text)
+    text = "package with metrics or re-rankers of your own, as in `plugins` of a config"
+    add_list(scores, "--plugin", "NAME", text)
     text = 'also report the mean over N folds of the images ("1K" on COCO: 5)'
     add_value(scores, "--folds", "N", text, type=integer_from(0), default=0)
     add_path(scores, "--trec", "FOLDER", "also write run files and qrels of TREC")
@@ -91,8 +100,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Evaluates runs or scores."""
     of_runs = _used(arguments, "runs", "model", "config", "set", "yes")
-    options = ("similarity", "split", "judgements", "rerank", "folds", "trec", "trec-depth")
-    of_scores = _used(arguments, *_FILES, *options)
+    options = ("similarity", "split", "judgements", "rerank", "metric", "plugin", "folds")
+    of_scores = _used(arguments, *_FILES, *options, "trec", "trec-depth")
     if of_runs and of_scores:
         raise ConfigError(
             f"{of_runs[0]} and {of_scores[0]} exclude each other: {of_runs[0]} is for {_RUNS}; "
@@ -131,7 +140,10 @@ def _evaluate_scores(arguments: argparse.Namespace) -> None:
         raise ConfigError("--trec-depth needs --trec, the folder of the run files")
     if arguments.scores and arguments.similarity:
         raise ConfigError("--similarity is for embeddings and has no effect on --scores; remove it")
-    chosen, judgements = load_rerankers(arguments.rerank), load_judgements(arguments.judgements)
+    if arguments.plugin:
+        use_plugins(arguments.plugin)
+    rerankers, metrics = load_rerankers(arguments.rerank), load_metrics(arguments.metric)
+    judgements = load_judgements(arguments.judgements)
 
     from keras_xmr.experiments.evaluation import external_scores
     from keras_xmr.experiments.reports.result_tables import (
@@ -139,6 +151,7 @@ def _evaluate_scores(arguments: argparse.Namespace) -> None:
         result_tables,
         verdict_line,
     )
+    from keras_xmr.metrics.query_metrics import build_metrics
     from keras_xmr.reranking import build_rerankers
 
     brought = external_scores.ExternalScores(
@@ -156,4 +169,4 @@ def _evaluate_scores(arguments: argparse.Namespace) -> None:
         lines = [*plain_lines(results), verdict_line(results)]
         print("\n" + "\n\n".join([*lines, *map(str, result_tables(results))]) + "\n", flush=True)
 
-    external_scores.run(brought, build_rerankers(chosen), show)
+    external_scores.run(brought, build_rerankers(rerankers), build_metrics(metrics), show)

@@ -4,12 +4,14 @@ examples:
   keras-xmr explain
   keras-xmr explain train.phases
   keras-xmr explain model.matcher.match_probability
+  keras-xmr explain evaluation.metrics.recall_1
   keras-xmr explain objective.squared_hinge --plugin=my_methods
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import textwrap
 from collections.abc import Sequence
 from types import NoneType, UnionType
@@ -22,6 +24,7 @@ from pydantic_core import PydanticUndefined
 from keras_xmr.commands._options import add_list
 from keras_xmr.experiments.config.loader import section_name, sections_at, sections_of, use_plugins
 from keras_xmr.experiments.config.schema import Config
+from keras_xmr.metrics.names import METRICS
 from keras_xmr.utils.errors import ConfigError
 from keras_xmr.utils.messages import cut, nearest
 from keras_xmr.utils.program import adapt_help
@@ -60,6 +63,8 @@ def explain(key: str = "", plugins: Sequence[str] = ()) -> str:
         fields = {n: f for section in sections for n, f in section.model_fields.items()}
         if inner := sections_at(part, sections):
             sections = inner
+        elif key.startswith("evaluation.") and _short(part) in METRICS:
+            return "\n".join(_explain_metric(part))
         elif part in fields:
             return "\n".join(_explain_field(part, fields[part], 0))
         else:
@@ -74,6 +79,20 @@ def explain(key: str = "", plugins: Sequence[str] = ()) -> str:
             lines.append(f"name: {name}")
         lines += _explain_section(section, 0 if len(sections) == 1 else 2)
     return "\n".join(lines)
+
+
+def _short(metric: str) -> str:
+    """Returns the name of a metric without its direction."""
+    return re.sub("^(i2t|t2i)_", "", metric)
+
+
+def _explain_metric(name: str) -> list[str]:
+    """Explains a metric that every evaluation measures; no config has to choose it."""
+    from keras_xmr.experiments.reports.metric_tables import definition
+
+    short = _short(name)
+    standard = "A standard metric: every evaluation has it, where the data set has what it needs."
+    return [f"{short}: {METRICS[short].unit}", *_wrapped(f"{definition(short)}. {standard}", 4)]
 
 
 def _explain_section(section: type[BaseModel], indent: int) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Iterable
 from numbers import Integral
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics.ranking import best_ranks, ndcg_at, positive_ranks
+from keras_xmr.parts.registry import Choice
 from keras_xmr.utils.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -63,3 +65,21 @@ class DiscountedGain(QueryMetric):
 
     def __call__(self, scores: np.ndarray, judgements: Judgements) -> np.ndarray:
         return ndcg_at(positive_ranks(scores, judgements), self.k)
+
+
+def build_metrics(choices: Iterable[Choice]) -> dict[str, QueryMetric]:
+    """Builds the metrics of a config by name; each gets a column in the tables.
+
+    Raises:
+        ArgumentError: If one has no title.
+    """
+    metrics = {}
+    for choice in choices:
+        made = choice.build()
+        if not isinstance(getattr(made, "TITLE", None), str):
+            raise ArgumentError(
+                f"{type(made).__name__} has no TITLE, which heads its column in the tables; write "
+                f"TITLE = {choice.name!r} in the class"
+            )
+        metrics[choice.name] = made
+    return metrics

@@ -220,6 +220,18 @@ def load_rerankers(texts: Sequence[str]) -> tuple[Choice, ...]:
     return _load_options("rerankers", texts, "--rerank").rerankers
 
 
+def load_metrics(texts: Sequence[str]) -> tuple[Choice, ...]:
+    """Returns further metrics that are given without a config, by the option `--metric`.
+
+    Args:
+        texts: The name of each, or its section as YAML: `{name: discounted_gain, k: 20}`.
+
+    Raises:
+        ConfigError: If one is not known, or has a wrong option.
+    """
+    return _load_options("metrics", texts, "--metric").metrics
+
+
 def load_judgements(texts: Sequence[str]) -> tuple[JudgementOptions, ...]:
     """Returns judgements that are given without a config, by the option `--judgements`.
 
@@ -231,7 +243,7 @@ def load_judgements(texts: Sequence[str]) -> tuple[JudgementOptions, ...]:
     """
     sections = [text if text.lstrip().startswith("{") else json.dumps(text) for text in texts]
     options = _load_options("judgements", sections, "--judgements")
-    return tuple(section.options({}) for section in options.judgements)
+    return options.judgements
 
 
 def _load_options(name: str, texts: Sequence[str], flag: str) -> EvaluationOptions:

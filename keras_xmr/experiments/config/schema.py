@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, ByteSize, Field
 
 from data_pipelines.options import DataOptions
-from keras_xmr.judgements.files import JudgementOptions, Unjudged
+from keras_xmr.judgements.files import JudgementOptions
 from keras_xmr.metrics import metric_names
 from keras_xmr.parts.option_types import (
     Combination,
@@ -341,38 +339,6 @@ class RelevanceOptions(Section):
 _BY_SOURCE = BeforeValidator(lambda text: {"source": text} if isinstance(text, str) else text)
 
 
-class JudgementSection(Section):
-    """Judgements to measure against."""
-
-    source: str
-    """`identical_captions`, `eccv_caption` or `cxc`, a name that comes with the data set, or a
-    file."""
-
-    name: str | None = None
-    """The name of their tables and metrics; by default the source, or the file without its
-    suffix."""
-
-    unjudged: Unjudged | None = None
-    """Treatment of pairs that the source does not name: `left_out`, so that lists are condensed
-    to the judged pairs; `wrong`; or `wrong_in_pool`, which is wrong among the images and captions
-    that the source names, and unjudged beyond them. The default is `left_out` for Flickr8K's
-    human judgements, and wrong for all others."""
-
-    annotated: bool | None = None
-    """Whether annotated pairs are relevant, too, whatever the source says. With `left_out` and
-    `wrong_in_pool`, this applies to images and captions that the source names. The default is true
-    for Flickr8K's human judgements, and false for others."""
-
-    def options(self, files: Mapping[str, Path]) -> JudgementOptions:
-        """Returns the options, with the files that come with the data set in place of their
-        names.
-        """
-        options = JudgementOptions(self.source, self.name, self.unjudged, self.annotated)
-        if self.source not in files:
-            return options
-        return replace(options, source=str(files[self.source]), name=self.name or self.source)
-
-
 class LabelFiles(Section):
     """Files of the labels of images."""
 
@@ -445,7 +411,7 @@ class EvaluationOptions(Section):
     """Number of consecutive folds over which the mean is also reported: 5 on COCO, for "1K test
     images". 0 for none."""
 
-    judgements: tuple[Annotated[JudgementSection, _BY_SOURCE], ...] = ()
+    judgements: tuple[Annotated[JudgementOptions, _BY_SOURCE], ...] = ()
     """Further judgements to measure against, in addition to `data.judgements`, by their source or
     with options: `identical_captions`, by which a caption is also relevant for other images with
     the same caption; `eccv_caption` or `cxc` on COCO's test split (they need
@@ -622,7 +588,7 @@ class Config(Section):
         """
         files = self.data.source.judgement_files()
         return tuple(
-            section.options(files)
-            for section in self.evaluation.judgements
-            if split == "test" or section.source not in files
+            judgements.with_files(files)
+            for judgements in self.evaluation.judgements
+            if split == "test" or judgements.source not in files
         )

@@ -34,11 +34,10 @@ from keras_xmr.judgements import (
 )
 from keras_xmr.judgements.ground_truth import read_image_ids, read_labels
 from keras_xmr.metrics import ScoreMatrices
-from keras_xmr.metrics.query_metrics import QueryMetric
+from keras_xmr.metrics.query_metrics import build_metrics
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.parts.registry import Choice, components
+from keras_xmr.parts.registry import components
 from keras_xmr.reranking import build_rerankers
-from keras_xmr.utils.errors import ArgumentError
 
 
 def ground_truth(
@@ -217,17 +216,3 @@ def _add_uncertainty(evaluation: Evaluation) -> None:
     if "text" in sigma and evaluation.truth is not None:
         true_of = evaluation.truth.transpose().counts()
         evaluation.uncertainty_of_truth = rank_correlation(sigma["text"], true_of)
-
-
-def build_metrics(choices: Iterable[Choice]) -> dict[str, QueryMetric]:
-    """Returns the metrics of a config by name; each gets a column in the tables."""
-    metrics = {}
-    for choice in choices:
-        made = choice.build()
-        if not isinstance(getattr(made, "TITLE", None), str):
-            raise ArgumentError(
-                f"{type(made).__name__} has no TITLE, which heads its column in the tables; write "
-                f"TITLE = {choice.name!r} in the class"
-            )
-        metrics[choice.name] = made
-    return metrics

@@ -34,6 +34,7 @@ from keras_xmr.judgements import (
     read_labels,
 )
 from keras_xmr.metrics import ScoreMatrices
+from keras_xmr.metrics.query_metrics import QueryMetric
 from keras_xmr.metrics.results import Results
 from keras_xmr.metrics.runs import DEPTH
 from keras_xmr.reranking import Reranker
@@ -108,6 +109,7 @@ class ExternalScores:
 def run(
     files: ExternalScores,
     rerankers: Mapping[str, Reranker] | None = None,
+    metrics: Mapping[str, QueryMetric] | None = None,
     show: Callable[[Results], None] = lambda results: None,
 ) -> Evaluation:
     """Evaluates scores, and writes the figures in the layout of a run.
@@ -117,6 +119,7 @@ def run(
     Args:
         files: The files and options.
         rerankers: Re-rankers by name; the scores are measured after each in addition.
+        metrics: Further metrics by name.
         show: Shows the results before anything is written, which can fail.
 
     Raises:
@@ -125,6 +128,7 @@ def run(
     """
     check_folder(files.folder)
     truth = _ground_truth(files)
+    truth.measures = metrics or {}
     split = files.split or _SPLIT
     scores = [("scores", _scores(files, truth))]
     try:

@@ -251,6 +251,12 @@ def glossary(results: Iterable[Result]) -> dict[str, str]:
     return dict(_entry(metrics[name]) for name in order if name in metrics)
 
 
+def definition(name: str) -> str:
+    """Returns title and definition of a standard metric, by its name without a direction."""
+    title = METRICS[name].title.replace("\n", " ")
+    return f"{title}: {_entry(METRICS[name])[1]}"
+
+
 def _entry(metric: Metric) -> tuple[str, str]:
     """Returns title and definition of a metric, also of one that a config adds."""
     family = re.sub(r"_\d+$", "_K", metric.name)

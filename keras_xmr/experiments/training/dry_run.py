@@ -17,11 +17,11 @@ from keras import ops
 from keras_xmr.embeddings.kinds import Embedding, shapes_of
 from keras_xmr.experiments.build import word_options
 from keras_xmr.experiments.config.schema import Config, TowerOptions
-from keras_xmr.experiments.evaluation.evaluate import build_metrics
 from keras_xmr.judgements import Judgements
 from keras_xmr.losses import Loss
 from keras_xmr.matchers import Matcher
 from keras_xmr.metrics.measure import check_values
+from keras_xmr.metrics.query_metrics import build_metrics
 from keras_xmr.parts.registry import Choice
 from keras_xmr.reranking import build_rerankers
 from keras_xmr.utils.errors import UserError

@@ -150,14 +150,28 @@ def _fixed_options(matcher: Choice) -> dict[str, Any]:
 
 
 def _heads_for(accepts: tuple[Any, ...], kinds: tuple[str, ...]) -> str:
-    """Returns advice on missing or unsupported token embeddings."""
+    """Returns the heads whose embeddings a part accepts, or the matchers of the present heads."""
     if ("tokens", "tokens") in accepts:
         return ": it compares single regions with single words, so both heads must be 'tokens'"
     if "tokens" in kinds:
         names = names_of("matcher", lambda matcher: kinds in matcher.accepts)
         one_by_one = ", ".join(names) or "none, as both heads must make them"
         return f": it works on one vector per item; matchers of tokens are: {one_by_one}"
-    return ""
+    # The head that changes: of both, unless the kind of one fits.
+    advice = []
+    for number, side in enumerate(SIDES):
+        wanted = {pair[number] for pair in accepts if pair[1 - number] == kinds[1 - number]}
+        if wanted and kinds[number] not in wanted:
+            advice.append(_heads_of(wanted, f"model.{side}.head"))
+    if not advice:
+        both = {pair[0] for pair in accepts if pair[0] == pair[1]}
+        advice.append(_heads_of(both or {pair[0] for pair in accepts}, "both heads"))
+    return f"; choose for {', or for '.join(advice)}"
+
+
+def _heads_of(kinds: set[str], place: str) -> str:
+    names = names_of("head", lambda head: head.kind in kinds)
+    return f"{place}: {', '.join(names)}"
 
 
 class SearchContract(Contract):

@@ -9,7 +9,6 @@ import pytest
 import scipy.sparse
 
 from keras_xmr.experiments.config.loader import find_config, load_config
-from keras_xmr.experiments.evaluation.evaluate import build_metrics
 from keras_xmr.experiments.evaluation.results import evaluate_split_scores
 from keras_xmr.experiments.evaluation.table import results_of
 from keras_xmr.experiments.reports.metric_tables import glossary, measured_tables
@@ -21,6 +20,7 @@ from keras_xmr.metrics import (
     ndcg,
     recall,
 )
+from keras_xmr.metrics.query_metrics import build_metrics
 
 SHAPE = (23, 31)
 

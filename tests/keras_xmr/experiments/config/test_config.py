@@ -272,6 +272,10 @@ def test_every_key_is_explained():
     assert "workers: int | null = null" in text
     assert "phases: a list of sections, needed" in text
     assert "Learning rate at its highest" in explain("train.phases")
+    for key in ("evaluation.metrics.recall_5", "evaluation.i2t_recall_5"):
+        assert explain(key).startswith("recall_5: fraction")
+        assert "among the first K. A standard metric" in explain(key)
+    assert "rank" in explain("evaluation.metrics.reciprocal_rank")
     assert explain("train.precision").startswith("precision: float32 | mixed_float16")
     with pytest.raises(ConfigError, match="batch_size"):
         explain("train.batchsize")

@@ -8,6 +8,7 @@ import models
 import numpy as np
 import pytest
 
+from keras_xmr.experiments.config.loader import find_config, load_config
 from keras_xmr.parts.registry import components
 from keras_xmr.utils.errors import ConfigError
 
@@ -60,6 +61,22 @@ def test_pairs_that_make_no_sense_are_refused_with_the_reason(model, loss):
     with pytest.raises(ConfigError, match=r"objective\.0\.name") as caught:
         methods.config(model, [loss])
     assert REFUSED[loss][1] in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "remedy"),
+    [
+        (["model.image.head=pie_net"], "choose for model.image.head: gaussian, held_out_rank"),
+        (["model.text.head=point"], "choose for model.text.head: gaussian, held_out_rank"),
+        (
+            ["model.image.head=pie_net", "model.text.head=point"],
+            "choose for both heads: gaussian, held_out_rank",
+        ),
+    ],
+)
+def test_a_wrong_head_is_told_which_heads_fit(changes, remedy):
+    with pytest.raises(ConfigError, match=remedy):
+        load_config(find_config("scenes_pcme"), changes)
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from keras_xmr.judgements import Judgements, JudgementsError
 from keras_xmr.metrics import ScoreMatrices, evaluate_scores, semantic_precision
 from keras_xmr.metrics.results import Results
 from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.plugins import remove_plugins
 
 OWNER = np.array([0, 0, 1, 2, 2, 2, 3, 5])
 LABELS = {0: [5, 9], 1: [5, 9], 2: [9], 3: [5], 5: [5, 9]}
@@ -89,6 +91,43 @@ def test_every_metric_from_files(folder, random, capsys):
     queries = np.load(written / "queries-test.npz")
     assert list(queries["image_ids"]) == [str(100 + i) for i in range(6)]
     assert queries["scores/t2i_recall_1"].shape == queries["caption_ids"].shape == (8,)
+
+
+OWN_METRIC = """
+import numpy as np
+
+from keras_xmr.metrics import QueryMetric
+
+
+class Lead(QueryMetric):
+    TITLE = "lead"
+    UNIT = "count"
+
+    def __call__(self, scores, judgements):
+        right = judgements.grades.toarray() > 0
+        best = np.where(right, scores, -np.inf).max(axis=1)
+        return np.where(right.any(axis=1), best - scores.max(axis=1), np.nan)
+"""
+
+
+def test_scores_are_measured_by_metrics_of_ones_own(folder, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(folder)
+    (folder / "my_lead.py").write_text(OWN_METRIC)
+    given = [f"--scores={folder / 'scores.npy'}", f"--ground-truth={folder / 'captions.json'}"]
+    metrics = ["--plugin=my_lead", "--metric=lead", "--metric={name: discounted_gain, k: 3}"]
+    try:
+        cli.main(["main.py", "evaluate", *given, *metrics])
+    finally:
+        remove_plugins(["my_lead"])
+        sys.modules.pop("my_lead", None)
+    assert "lead" in capsys.readouterr().out
+    path = folder / "scores-evaluation" / "evaluation" / "test" / "results.csv"
+    summary = Results.read(path).select(method="model", queries="all", minus="").summary()
+    scores = np.load(folder / "scores.npy")
+    right = np.arange(6)[:, None] == OWNER
+    best = np.where(right, scores, -np.inf).max(axis=1) - scores.max(axis=1)
+    assert summary["i2t_lead"] == pytest.approx(best[right.any(axis=1)].mean(), abs=1e-6)
+    assert {"t2i_lead", "i2t_discounted_gain"} <= summary.keys()
 
 
 def test_embeddings_are_scored_by_cosine(folder, random):
