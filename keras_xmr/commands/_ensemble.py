@@ -12,7 +12,8 @@ from keras_xmr.experiments.config.loader import dump_config
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.evaluation.evaluate import evaluate_matrices
 from keras_xmr.experiments.evaluation.scoring import check_time
-from keras_xmr.experiments.experiment import Experiment, print_paragraphs, report
+from keras_xmr.experiments.experiment import Experiment
+from keras_xmr.experiments.run_texts import print_paragraphs, report
 from keras_xmr.experiments.runs.configs import load_run
 from keras_xmr.experiments.runs.folder import RunFolder
 from keras_xmr.metrics import ScoreMatrices, mean_scores

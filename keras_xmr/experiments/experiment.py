@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -14,7 +13,7 @@ from typing import Any
 import keras
 
 from data_pipelines.prepare import check_origin, prepare
-from data_pipelines.records import Records, SplitRecords
+from data_pipelines.records import Records
 from data_pipelines.report import data_report, split_report
 from data_pipelines.shards import RecordsError
 from data_pipelines.source_changes import source_change
@@ -37,13 +36,10 @@ from keras_xmr.experiments.evaluation.advice import (
 from keras_xmr.experiments.evaluation.baselines import add_baselines
 from keras_xmr.experiments.evaluation.embed import embed_split, embed_unknown
 from keras_xmr.experiments.evaluation.evaluate import evaluate_split, plan_memory
-from keras_xmr.experiments.evaluation.files import save_scores
 from keras_xmr.experiments.evaluation.inspection import compute_attention
 from keras_xmr.experiments.evaluation.meaning import meaning_lines, what_to_do
 from keras_xmr.experiments.evaluation.relevance_files import write_caption_relevance
-from keras_xmr.experiments.evaluation.results import Evaluation
 from keras_xmr.experiments.evaluation.scoring import score_tiles
-from keras_xmr.experiments.evaluation.table import results_of
 from keras_xmr.experiments.evaluation.tuning import search_scales
 from keras_xmr.experiments.evaluation.uncertainty.damage import probe
 from keras_xmr.experiments.export.embedder import run_embedder
@@ -55,15 +51,9 @@ from keras_xmr.experiments.export.saved_model import (
     remove_old_versions,
     some_inputs,
 )
-from keras_xmr.experiments.reports.evaluation_report import PAGE, ReportPage, write_report
+from keras_xmr.experiments.reports.evaluation_report import PAGE, ReportPage
 from keras_xmr.experiments.reports.rerank_scales import scale_pictures, search_lines, search_tables
-from keras_xmr.experiments.reports.result_tables import (
-    embedding_lines,
-    plain_lines,
-    result_tables,
-    summary_tables,
-    verdict_line,
-)
+from keras_xmr.experiments.run_texts import print_paragraphs, report, what_next
 from keras_xmr.experiments.runs.beginning import check_tokenizer
 from keras_xmr.experiments.runs.cluster import cluster_of
 from keras_xmr.experiments.runs.configs import check_config, check_folders, load_run, write_config
@@ -87,49 +77,9 @@ from keras_xmr.model.retriever import Retriever
 from keras_xmr.utils.errors import ArgumentError, UserError
 from keras_xmr.utils.files import locked
 from keras_xmr.utils.notebooks import in_notebook, show_log
-from keras_xmr.utils.program import next_commands, update_hint
+from keras_xmr.utils.program import update_hint
 
 _LOGGER = logging.getLogger(__name__)
-
-
-def report(
-    evaluation: Evaluation,
-    split: SplitRecords,
-    config: Config,
-    folder: Path,
-    meaning: Sequence[str] = (),
-    steps: Sequence[str] = (),
-    is_brief: bool = False,
-) -> str:
-    """Writes the reports of an evaluation, and returns its tables as text.
-
-    Args:
-        evaluation: The evaluation.
-        split: The split.
-        config: Its `name` is the title, and it says whether scores are kept.
-        folder: Where the files go.
-        meaning: What the figures mean for the reader, in sentences.
-        steps: What the reader can do now, in sentences.
-        is_brief: Whether the text has a summary of `model.matcher` in place of all tables.
-    """
-    results = results_of(evaluation)
-    verdict = verdict_line(results)
-    page = write_report(evaluation, results, split, config.name, folder, verdict, meaning, steps)
-    if config.evaluation.save_scores:
-        _LOGGER.info("scores: %s", save_scores(evaluation, folder))
-    _LOGGER.info("report: %s", page)
-    fidelity = evaluation.fidelity
-    tables = summary_tables if is_brief else result_tables
-    shown = tables(results, fidelity and fidelity.label)
-    further = [] if is_brief else embedding_lines(results)
-    lines = [*plain_lines(results), verdict, *meaning, *steps]
-    lines += [fidelity.sentence] if fidelity else []
-    return "\n\n".join([*lines, *map(str, shown), *further])
-
-
-def print_paragraphs(*paragraphs: str) -> None:
-    """Prints paragraphs, with blank lines around them."""
-    print("\n" + "\n\n".join(paragraphs) + "\n", flush=True)
 
 
 class Experiment:
@@ -187,7 +137,9 @@ class Experiment:
                 else:
                     self.export()
                 outcome = outcome_of_training(self.folder.summary())
-                print_paragraphs(*texts, *filter(None, [outcome]), self._what_next())
+                print_paragraphs(
+                    *texts, *filter(None, [outcome]), what_next(self.config, self.folder)
+                )
             distribution.wait()
 
     def _report_closed_form(self, model: Retriever) -> None:
@@ -450,26 +402,6 @@ class Experiment:
                     self.folder.relevance(split),
                     self.config.relevance,
                 )
-
-    def _what_next(self) -> str:
-        """Returns the results and the next commands, for the end of a run."""
-        reports = [str(self.folder.evaluation(s) / PAGE) for s in self.config.evaluation.splits]
-        lines = [f"model     {self.folder.model}, and for TF Serving {self.folder.serving}"]
-        lines += [f"open      {report}, which has all tables and pictures" for report in reports]
-        if reason := why_not_indexed(self.config):
-            return "\n".join([*lines, f"no search: {reason}"])
-        source = self.config.data.source
-        run, index = (shlex.quote(str(p)) for p in (self.folder.path, self.folder.path / "index"))
-        images = "pictures" if source.name == "scenes" else "FOLDER"
-        if source.photos_folder is not None:
-            images = shlex.quote(str(source.photos_folder))
-        steps = [f"images --run={run} --output={images}"] if source.name == "scenes" else []
-        steps += [
-            f"index --run={run} --images={images}",
-            f'search --index={index} "your query"',
-            f"serve --index={index}",
-        ]
-        return "\n".join([*lines, *next_commands(steps)])
 
     @contextmanager
     def _working(

@@ -18,6 +18,7 @@ _STANDARD = set(sys.stdlib_module_names)
 ORDER = (
     ("commands",),
     ("experiments.experiment",),
+    ("experiments.run_texts",),
     ("experiments.audit", "experiments.export", "experiments.training"),
     ("experiments.trained_model",),
     ("experiments.reports", "experiments.runs"),

@@ -5,60 +5,32 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
-from data_pipelines.batches import caption_batches, training_batches
-from data_pipelines.records import Records, SplitRecords, records_error
-from data_pipelines.samplers import SAMPLERS, OfflineNegativeSampler, Sampler
+from data_pipelines.batches import training_batches
+from data_pipelines.records import Records, SplitRecords
+from data_pipelines.samplers import SAMPLERS
 from data_pipelines.text import CaptionIds, Tokenizer
 from keras_xmr.experiments.build import build_model
-from keras_xmr.experiments.config.schema import Config, PhaseOptions, RelevanceOptions
-from keras_xmr.experiments.evaluation.advice import expected_gain
-from keras_xmr.experiments.evaluation.evaluate import evaluate_split
-from keras_xmr.experiments.evaluation.results import Evaluation
+from keras_xmr.experiments.config.schema import Config, RelevanceOptions
 from keras_xmr.experiments.runs.beginning import begin_training, keep_judgements
 from keras_xmr.experiments.runs.folder import RunFolder
-from keras_xmr.experiments.runs.frozen_features import (
-    CaptionEncoder,
-    ImageEncoder,
-    features_for_training,
-)
-from keras_xmr.experiments.runs.loading import load_initial_weights, load_retriever, load_trained
-from keras_xmr.experiments.runs.weights import finish_training
-from keras_xmr.experiments.training import callbacks
-from keras_xmr.experiments.training.cca_start import start_from_cca
+from keras_xmr.experiments.runs.loading import load_retriever
 from keras_xmr.experiments.training.checkpoints import Checkpoints
-from keras_xmr.experiments.training.closed_form_weight import (
-    WEIGHTS,
-    choose_weight,
-    weighted_poolings,
-)
 from keras_xmr.experiments.training.distribution import Distribution
 from keras_xmr.experiments.training.dry_run import try_parts
 from keras_xmr.experiments.training.judged import judged_training
-from keras_xmr.experiments.training.offline_negatives import mine_negatives
 from keras_xmr.experiments.training.phases import (
     freeze,
-    learning_rate_factors,
     never_trained,
-    phase_schedule,
 )
-from keras_xmr.heads.pooling import Adapter
-from keras_xmr.judgements.files import BatchGrades
-from keras_xmr.layers import BagOfWords
-from keras_xmr.layers.keras_compat import all_layers
-from keras_xmr.metrics import Recall
+from keras_xmr.experiments.training.trainer import Trainer
 from keras_xmr.model.gradient_caching import check_towers
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.model.towers import tower_on_features
 from keras_xmr.relevance import (
     TOKENIZERS,
     BatchRelevance,
@@ -66,9 +38,6 @@ from keras_xmr.relevance import (
     reference_groups,
     weigh,
 )
-from keras_xmr.utils.progress import bars
-from keras_xmr.utils.sides import SIDES
-from keras_xmr.utils.termination import TerminationNotice
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -80,16 +49,6 @@ _PLACES: Any = {
     "output": True,
     "data": {"records": True, "source": True, "prepare": True, "training_judgements": True},
 }
-
-
-@dataclass(frozen=True)
-class _Span:
-    """The steps of one phase: from `start` up to, but not including, `end`."""
-
-    number: int
-    phase: PhaseOptions
-    start: int
-    end: int
 
 
 def train(
@@ -167,7 +126,7 @@ def train(
             relevance = _batch_relevance(split, config.relevance)
         frozen = never_trained(model, options.phases)
         checkpoints = Checkpoints(folder.checkpoints, model, distribution, frozen)
-        trainer = _Trainer(
+        trainer = Trainer(
             config,
             folder,
             records,
@@ -239,339 +198,3 @@ def _batch_relevance(
         return BatchRelevance(weighted)
     relevance = BatchRelevance(average_references(weighted))
     return lambda images, captions: relevance(owners[images], captions)
-
-
-@dataclass(eq=False)
-class _Trainer:
-    """The state of one training."""
-
-    config: Config
-    folder: RunFolder
-    whole_records: Records
-    tokenizer: Tokenizer
-    sampler: Sampler
-    checkpoints: Checkpoints
-    more_callbacks: Sequence[keras.callbacks.Callback]
-    grades: BatchGrades | None = None
-    on_closed_form: Callable[[Retriever], None] | None = None
-
-    def __post_init__(self) -> None:
-        self.records = self.whole_records
-        self.model = self.checkpoints.model
-        self.steps_per_epoch = self.sampler.steps
-        self.distribution = self.checkpoints.distribution
-        self.notice = TerminationNotice()
-        self.choices = self.folder.kept_choices()
-        self.validation = self._validation()
-        options = self.config.train
-        self.bar = callbacks.ProgressBar(
-            self.sampler, self._epochs, options.log_steps, options.patience is not None
-        )
-        self.callbacks = [*self._callbacks(), *self.more_callbacks]
-
-    @property
-    def _epochs(self) -> int:
-        return sum(phase.epochs for phase in self.config.train.phases)
-
-    def spans(self) -> list[_Span]:
-        """Returns the phases, and when they begin and end; none if nothing is to be trained."""
-        repeats = self.choices is None or self.choices.is_trained
-        phases = self.config.train.phases if repeats else ()
-        steps = accumulate((phase.epochs * self.steps_per_epoch for phase in phases), initial=0)
-        numbered = zip(enumerate(phases), pairwise(steps), strict=True)
-        return [_Span(number, phase, *ends) for (number, phase), ends in numbered]
-
-    def is_over(self) -> bool:
-        """Returns whether validation has not gained for as long as `train.patience` says."""
-        patience, progress = self.config.train.patience, self.checkpoints.progress
-        if patience is None or self.validation is None:
-            return False
-        waited = progress.step - progress.best_step
-        over = waited >= patience * self.config.train.validate_every * self.steps_per_epoch
-        return bool(self.distribution.from_chief([int(over)])[0])
-
-    def start(self, span: _Span, done: int) -> None:
-        """Compiles the model for a phase, and restores its checkpoint, if there is one.
-
-        Args:
-            span: The phase.
-            done: Steps that were done before this process began.
-        """
-        phase = span.phase
-        frozen = [side for side in SIDES if phase.freezes_encoder(side)]
-        freeze(self.model, phase.freeze)
-        self._take_towers(frozen)
-        schedule = phase_schedule(phase, self.steps_per_epoch)
-        optimizer = self.config.train.optimizer.build(learning_rate=schedule)
-        optimizer.set_factors(learning_rate_factors(self.model, phase))
-        metrics = [Recall(m.k, m.direction) for m in self.config.train.metrics]
-        self.model.compile(optimizer, metrics=metrics, jit_compile=self.config.train.jit_compile)
-        self.checkpoints.start_phase()
-        if done == span.start == 0:
-            self._begin()
-            self._finish_closed_form()
-        else:
-            if done > span.start:
-                self.checkpoints.restore()
-            elif done == span.start:
-                self.checkpoints.restore_model()
-            if done >= span.start:
-                _LOGGER.info("resuming at step %d", done)
-            self._take_features()
-        _LOGGER.info(
-            "phase %d of %d: %d epochs of %d steps, learning rate %g, not trained: %s%s",
-            span.number + 1,
-            len(self.config.train.phases),
-            phase.epochs,
-            self.steps_per_epoch,
-            phase.learning_rate,
-            ", ".join(phase.freeze) or "nothing",
-            self._expectation(),
-        )
-
-    def _expectation(self) -> str:
-        """Says when a training with `train.patience` ends, and the gain that is to be expected."""
-        patience = self.config.train.patience
-        if patience is None or self.validation is None:
-            return ""
-        epochs = patience * self.config.train.validate_every
-        gain = expected_gain(self.config, len(self.records.split("train")))
-        return f". It ends {epochs} epochs after the last gain on the validation split{gain}"
-
-    def _finish_closed_form(self) -> None:
-        """Makes the closed form a finished model, before the first epoch."""
-        if self.validation is None or not self.validation.at_start:
-            return
-        if not self.distribution.is_chief:
-            return
-        self.validation.begin(self.model)
-        options = self.config
-        if options.train.patience is None or options.export.weights == "last":
-            return
-        if not weighted_poolings(self.model):
-            return
-        self._write(self.folder.best_weights)
-        self._summarize([self.folder.best_weights.name], is_complete=False)
-        if self.on_closed_form is not None:
-            # Like a finished model, it reads photos and words, not stored features alone.
-            towers = self.model.feature_tower, self.model.caption_feature_tower
-            self.model.feature_tower = self.model.caption_feature_tower = None
-            self.on_closed_form(self.model)
-            self.model.feature_tower, self.model.caption_feature_tower = towers
-
-    def begin_without_phases(self) -> None:
-        """Starts, and ends, a training without phases."""
-        options = self.config.train
-        if options.start == "cca" and (options.precompute_features or options.precompute_captions):
-            freeze(self.model, tuple(f"{side}.encoder" for side in SIDES))
-            self._take_towers(SIDES)
-        self._begin()
-        if self.choices is not None and weighted_poolings(self.model):
-            # Of a closed form alone, which is made again.
-            scaling = self.choices.local_scaling
-            read = (self.model, self.records, self.tokenizer, self.config)
-            progress = self.checkpoints.progress
-            progress.best = choose_weight(*read, weights=(1.0,), local_scaling=scaling).rsum
-
-    def _begin(self) -> None:
-        """Gives the model the weights that it begins with, before or in place of all steps."""
-        options = self.config.train
-        if options.initial_weights is not None:
-            load_initial_weights(self.checkpoints.plain, self.config)
-            self._share()
-        else:
-            self._adapt()
-        self._take_features()
-        if options.start == "cca":
-            kept = None if self.choices is None else self.choices.cca
-            chosen = start_from_cca(
-                self.model, self.records, self.tokenizer, self.config, kept, self.grades
-            )
-            self.checkpoints.progress.cca = chosen.model_dump(mode="json")
-            self._share()
-
-    def _share(self) -> None:
-        """Gives all workers the weights of the chief."""
-        self.distribution.share([variable.value for variable in self.model.variables])
-
-    def _adapt(self) -> None:
-        """Lets a bag of words learn its words."""
-        for layer in self.model.text_tower.layers:
-            if isinstance(layer, BagOfWords):
-                texts = self.records.split("train").texts
-                batches = caption_batches(texts, self.tokenizer, len(texts))
-                layer.adapt(next(iter(batches.as_numpy_iterator())))
-
-    def _take_towers(self, frozen: Sequence[str]) -> None:
-        """Lets the model be called on features that are computed once, where encoders are frozen.
-
-        Args:
-            frozen: The sides of these, "image" and "text".
-        """
-        model, options = self.model, self.config.train
-        on_images = options.precompute_features and "image" in frozen
-        on_captions = options.precompute_captions and "text" in frozen
-        model.feature_tower = tower_on_features(model.image_tower) if on_images else None
-        model.caption_feature_tower = tower_on_features(model.text_tower) if on_captions else None
-
-    def _take_features(self) -> None:
-        """Gives the records the features that the model is called on in this phase.
-
-        Not before the encoders have the weights of the checkpoint.
-        """
-        model, read = self.model, (self.whole_records.folder, self.config)
-        encoders: dict[str, Any] = {}
-        if model.feature_tower is not None:
-            encoders["image_features"] = ImageEncoder(model.image_tower, *read)
-        if model.caption_feature_tower is not None:
-            encoders["caption_features"] = CaptionEncoder(model.text_tower, *read, self.tokenizer)
-        with self.distribution.chief_first():
-            features = {
-                name: features_for_training(encoder, self.whole_records)
-                for name, encoder in encoders.items()
-            }
-        self.records = replace(self.whole_records, **features)
-
-    def mine_negatives(self, step: int) -> None:
-        """Finds the hard negatives of the epoch of a step, for a sampler that takes them."""
-        if not isinstance(self.sampler, OfflineNegativeSampler):
-            return
-        epoch = step // self.steps_per_epoch
-        reads = (self.records, self.tokenizer, self.config)
-        file = self.checkpoints.folder / "offline_negatives.npz"
-        mine_negatives(self.sampler, epoch, self.model, *reads, self.distribution, file)
-
-    def fit(self, batches: object, span: _Span) -> None:
-        """Trains to the end of the phase, or of an epoch that was begun or whose negatives end."""
-        step = self.checkpoints.progress.step
-        left = -step % self.steps_per_epoch
-        first = step // self.steps_per_epoch
-        last = span.end // self.steps_per_epoch
-        every = self.config.train.validate_every
-        if left or isinstance(self.sampler, OfflineNegativeSampler):
-            last = first + 1
-        elif self.config.train.patience is not None:  # Asked after the next validation.
-            last = min(last, (first // every + 1) * every)
-        try:
-            with self.notice:
-                self.model.fit(
-                    batches,
-                    initial_epoch=first,
-                    epochs=last,
-                    steps_per_epoch=left or self.steps_per_epoch,
-                    callbacks=callbacks.UnreadLogs(
-                        self.callbacks, add_history=True, model=self.model
-                    ),
-                    verbose=0,
-                    shuffle=False,
-                )
-        except tf.errors.OpError as error:
-            raise records_error(error) or error from None
-
-    def finish(self, done: int) -> None:
-        """Saves the last weights, and loads those that the config chooses."""
-        self.bar.close()
-        self.model.feature_tower = None
-        self.model.caption_feature_tower = None
-        if done and (done >= self.spans()[-1].end or self.is_over()):
-            self.checkpoints.restore_model()
-        if not self.distribution.is_chief:
-            return
-        folder, new, progress = self.folder, [], self.checkpoints.progress
-        if not (folder.last_weights.exists() and folder.is_complete):
-            self._write(folder.last_weights)
-            new.append(folder.last_weights.name)
-        has_best = progress.best > float("-inf") and progress.step
-        if has_best and not (folder.best_weights.exists() and folder.is_complete):
-            self.checkpoints.write_best(folder.best_weights)
-            new.append(folder.best_weights.name)
-        # Not a model that is made now: of several workers the chief alone would make it.
-        self._summarize(new)
-        load_trained(self.checkpoints.plain, self.config, folder)
-        self.model.global_step.assign(self.checkpoints.plain.global_step)
-        self._summarize([])
-
-    def _write(self, path: Path) -> None:
-        self.checkpoints.save_weights(path)
-
-    def _summarize(self, new: Collection[str], is_complete: bool = True) -> None:
-        """Writes the summary of the training, with the choices that the model was made with."""
-        progress, folder = self.checkpoints.progress, self.folder
-        summary: dict[str, Any] = {
-            "steps": progress.step,
-            "best_step": progress.best_step,
-            "best": progress.best,
-            "is_complete": is_complete,
-        }
-        if progress.cca and (poolings := weighted_poolings(self.model)):
-            scaling = poolings[0].local_scaling
-            summary["choices"] = {
-                "cca": progress.cca,
-                "local_scaling": scaling is not None and bool(float(scaling.weight)),
-                "weight": float(poolings[0].closed_form_weight),
-                "is_trained": progress.best_step > 0,
-            }
-        if self.grades is not None and progress.cca:
-            split = self.whole_records.split("train")
-            summary["labels"] = self.grades.count(split.caption_image)
-        weights = [folder.best_weights.name, folder.last_weights.name]
-        finish_training(folder, summary, self.config, [*weights, *self.tokenizer.files()], new)
-
-    def _validate(self) -> Evaluation:
-        """Evaluates the validation split, by which a part in closed form is weighed before."""
-        with bars(False):
-            if weighted_poolings(self.model):
-                # Before the first step there is nothing else to weigh.
-                weights = WEIGHTS if int(self.model.global_step.numpy()) else (1.0,)
-                scaling = None if self.choices is None else self.choices.local_scaling
-                read = (self.model, self.records, self.tokenizer, self.config)
-                choose_weight(*read, weights, scaling)
-            return evaluate_split(
-                self.model, self.records, "val", self.tokenizer, self.config, brief=True
-            )
-
-    def _validation(self) -> callbacks.Validation | None:
-        options = self.config.train
-        if "val" not in self.records.splits:
-            return None
-        has_closed_form = options.patience is not None and bool(weighted_poolings(self.model))
-        return callbacks.Validation(
-            self._validate,
-            self.checkpoints,
-            options.monitor,
-            options.validate_every,
-            self.steps_per_epoch,
-            self._epochs * self.steps_per_epoch,
-            self.model.objective.warmup_steps,
-            has_closed_form or any(isinstance(layer, Adapter) for layer in all_layers(self.model)),
-        )
-
-    def _callbacks(self) -> list[keras.callbacks.Callback]:
-        options = self.config.train
-        trivial = {}
-        if options.watchdog.flat_steps:
-            positives = self.sampler.positives()
-            trivial = self.model.objective.trivial_values(
-                tf.zeros(positives.shape), {"positives": tf.constant(positives)}
-            )
-        watchdog = callbacks.Watchdog(
-            options.watchdog, options.log_steps, trivial, self.checkpoints
-        )
-        means = callbacks.EpochMeans(self.checkpoints, self.steps_per_epoch)
-        checkpoint = callbacks.Checkpoint(
-            self.checkpoints, watchdog, options.checkpoint_steps, self.notice, means
-        )
-        if not self.distribution.is_chief:
-            return [means, watchdog, checkpoint]
-        made = [
-            means,
-            self.bar,
-            watchdog,
-            self.validation,
-            callbacks.CsvLog(self.folder.training_log, self.steps_per_epoch),
-            callbacks.TensorBoard(
-                self.folder.logs, self.sampler, options.log_steps, self.validation
-            ),
-            checkpoint,
-        ]
-        return [callback for callback in made if callback is not None]

@@ -21,7 +21,7 @@ from keras_xmr.experiments.config.loader import find_config, load_config
 from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.runs.beginning import begin_training, check_tokenizer
 from keras_xmr.experiments.training.phases import freeze
-from keras_xmr.experiments.training.train import _Trainer
+from keras_xmr.experiments.training.trainer import Trainer
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.utils.errors import UserError
 
@@ -63,7 +63,7 @@ def trained(tmp_path_factory):
         "data.source={name: scenes, train: 16, val: 8, test: 8, captions_per_image: 2}",
     )
     begun = []
-    start = _Trainer.start
+    start = Trainer.start
 
     def watched(trainer, *arguments):
         begun.append(encoders(trainer.model))
@@ -72,7 +72,7 @@ def trained(tmp_path_factory):
     run = Experiment(config)
     run.prepare()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_Trainer, "start", watched)
+        patch.setattr(Trainer, "start", watched)
         # Few steps are sooner done than traced; the tokenizer needs its graph.
         patch.setattr(Retriever, "compile", partialmethod(Retriever.compile, run_eagerly=True))
         run.train()

@@ -34,7 +34,6 @@ from keras_xmr.experiments.evaluation.uncertainty.probes import (
     erase_images,
     erased,
 )
-from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.reports.evaluation_plots import curve_pictures
 from keras_xmr.experiments.reports.metric_tables import glossary
 from keras_xmr.experiments.reports.result_tables import summary_table
@@ -42,6 +41,8 @@ from keras_xmr.experiments.reports.uncertainty_report import (
     UncertaintyReport,
     uncertainty_pictures,
 )
+from keras_xmr.experiments.run_texts import what_next
+from keras_xmr.experiments.runs.folder import RunFolder
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import METRICS, measure, metric_names
 from keras_xmr.metrics.results import rows_of
@@ -264,7 +265,8 @@ def test_what_is_next_names_the_photos_and_what_to_install(monkeypatch):
             "keras_xmr.utils.program.find_spec",
             lambda name, found=installed: found or None,
         )
-        told = Experiment(load_config(find_config(name), root))._what_next()
+        config = load_config(find_config(name), root)
+        told = what_next(config, RunFolder(config))
         assert re.search(rf"^try next: keras-xmr {first}", told, re.M)
         assert f"--images={images}\n" in told
         assert "report.html, which has all tables" in told
@@ -283,7 +285,8 @@ def test_what_is_next_names_the_photos_and_what_to_install(monkeypatch):
 def test_no_search_is_proposed_where_index_refuses_the_model(monkeypatch, config, reason):
     if config == "scenes_pcme":
         monkeypatch.setattr(components("matcher")["match_probability"], "SEARCH", None)
-    told = Experiment(load_config(find_config(config)))._what_next()
+    loaded = load_config(find_config(config))
+    told = what_next(loaded, RunFolder(loaded))
     assert "try next" not in told
     assert re.search(rf"^no search: .*{reason}", told, re.M)
 

@@ -27,7 +27,7 @@ from keras_xmr.experiments.runs.frozen_features import (
     ImageEncoder,
     features_for_training,
 )
-from keras_xmr.experiments.training import train
+from keras_xmr.experiments.training import trainer
 from keras_xmr.model.towers import features_of, image_tower, tower_on_features
 from keras_xmr.utils.errors import ConfigError
 
@@ -82,8 +82,8 @@ def losses(run) -> list[float]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 def test_a_training_on_features_ends_as_one_on_pixels_and_words(photos, monkeypatch, caplog):
-    begun, start, cca = [], train.start_from_cca, "train.start=cca"
-    monkeypatch.setattr(train, "start_from_cca", lambda *a: (begun.append(1), start(*a))[1])
+    begun, start, cca = [], trainer.start_from_cca, "train.start=cca"
+    monkeypatch.setattr(trainer, "start_from_cca", lambda *a: (begun.append(1), start(*a))[1])
     plain = run(photos, "name=plain", cca)
     plain.train()
     with caplog.at_level("INFO", logger="keras_xmr"):

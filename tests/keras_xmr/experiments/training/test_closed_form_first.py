@@ -21,8 +21,9 @@ from keras_xmr.experiments.runs.weights import (
     weights_checksum,
 )
 from keras_xmr.experiments.trained_model import TrainedModel
-from keras_xmr.experiments.training import train
+from keras_xmr.experiments.training import trainer
 from keras_xmr.experiments.training.closed_form_weight import Weighing
+from keras_xmr.utils.errors import UserError
 
 pytestmark = [pytest.mark.usefixtures("eager"), pytest.mark.slow]
 
@@ -47,7 +48,7 @@ def validated(monkeypatch):
     """Gives validations the sums of recalls of a list, and counts them."""
     sums: list[float] = []
     seen: list[float] = []
-    original = train.evaluate_split
+    original = trainer.evaluate_split
 
     def evaluate(*args, brief=False, **kwargs):
         evaluation = original(*args, brief=brief, **kwargs)
@@ -56,7 +57,7 @@ def validated(monkeypatch):
             evaluation.matchers[0].metrics.summary["rsum"] = seen[-1]
         return evaluation
 
-    monkeypatch.setattr(train, "evaluate_split", evaluate)
+    monkeypatch.setattr(trainer, "evaluate_split", evaluate)
     return sums, seen
 
 
@@ -172,9 +173,7 @@ def test_weights_that_went_are_named(regions, tmp_path, validated):
     sums += [100.0, 90, 80]
     run(regions, tmp_path).run()
     last = run(regions, tmp_path, "export.weights=last")
-    with pytest.raises(
-        train.UserError if hasattr(train, "UserError") else Exception, match="keep_training_files"
-    ):
+    with pytest.raises(UserError, match="keep_training_files"):
         _ = last.retriever
     sums += [100.0, 90, 80]
     kept = run(regions, tmp_path / "kept", "export.keep_training_files=true")

@@ -1,0 +1,93 @@
+"""Texts of an evaluation and of the end of a run: reports on the disk, and paragraphs to print."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from data_pipelines.records import SplitRecords
+from keras_xmr.experiments.config.model_facts import why_not_indexed
+from keras_xmr.experiments.config.schema import Config
+from keras_xmr.experiments.evaluation.files import save_scores
+from keras_xmr.experiments.evaluation.results import Evaluation
+from keras_xmr.experiments.evaluation.table import results_of
+from keras_xmr.experiments.reports.evaluation_report import PAGE, write_report
+from keras_xmr.experiments.reports.result_tables import (
+    embedding_lines,
+    plain_lines,
+    result_tables,
+    summary_tables,
+    verdict_line,
+)
+from keras_xmr.experiments.runs.folder import RunFolder
+from keras_xmr.utils.program import next_commands
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def report(
+    evaluation: Evaluation,
+    split: SplitRecords,
+    config: Config,
+    folder: Path,
+    meaning: Sequence[str] = (),
+    steps: Sequence[str] = (),
+    is_brief: bool = False,
+) -> str:
+    """Writes the reports of an evaluation, and returns its tables as text.
+
+    Args:
+        evaluation: The evaluation.
+        split: The split.
+        config: Its `name` is the title, and it says whether scores are kept.
+        folder: Where the files go.
+        meaning: What the figures mean for the reader, in sentences.
+        steps: What the reader can do now, in sentences.
+        is_brief: Whether the text has a summary of `model.matcher` in place of all tables.
+    """
+    results = results_of(evaluation)
+    verdict = verdict_line(results)
+    page = write_report(evaluation, results, split, config.name, folder, verdict, meaning, steps)
+    if config.evaluation.save_scores:
+        _LOGGER.info("scores: %s", save_scores(evaluation, folder))
+    _LOGGER.info("report: %s", page)
+    fidelity = evaluation.fidelity
+    tables = summary_tables if is_brief else result_tables
+    shown = tables(results, fidelity and fidelity.label)
+    further = [] if is_brief else embedding_lines(results)
+    lines = [*plain_lines(results), verdict, *meaning, *steps]
+    lines += [fidelity.sentence] if fidelity else []
+    return "\n\n".join([*lines, *map(str, shown), *further])
+
+
+def print_paragraphs(*paragraphs: str) -> None:
+    """Prints paragraphs, with blank lines around them."""
+    print("\n" + "\n\n".join(paragraphs) + "\n", flush=True)
+
+
+def what_next(config: Config, folder: RunFolder) -> str:
+    """Returns the results and the next commands, for the end of a run.
+
+    Args:
+        config: The config of the run.
+        folder: Its folder.
+    """
+    reports = [str(folder.evaluation(s) / PAGE) for s in config.evaluation.splits]
+    lines = [f"model     {folder.model}, and for TF Serving {folder.serving}"]
+    lines += [f"open      {report}, which has all tables and pictures" for report in reports]
+    if reason := why_not_indexed(config):
+        return "\n".join([*lines, f"no search: {reason}"])
+    source = config.data.source
+    run, index = (shlex.quote(str(p)) for p in (folder.path, folder.path / "index"))
+    images = "pictures" if source.name == "scenes" else "FOLDER"
+    if source.photos_folder is not None:
+        images = shlex.quote(str(source.photos_folder))
+    steps = [f"images --run={run} --output={images}"] if source.name == "scenes" else []
+    steps += [
+        f"index --run={run} --images={images}",
+        f'search --index={index} "your query"',
+        f"serve --index={index}",
+    ]
+    return "\n".join([*lines, *next_commands(steps)])
