@@ -242,15 +242,20 @@ def is_plain_jpeg(image: Image.Image) -> bool:
 def pixels_of(image: Image.Image, data: bytes) -> np.ndarray:
     """Returns the pixels, uint8 (H, W, 3), of an image that `open_image` opened."""
     image.load()
-    pixels = _rgb(image, data[24] if image.format == "PNG" else 8)
+    depth = data[24] if image.format == "PNG" else 8
+    if depth == 16 and "transparency" in image.info and image.mode in ("RGB", "I;16"):
+        pixels = on_white(_with_deep_transparency(image, data))
+    else:
+        pixels = _rgb(image, depth)
     turn = _UPRIGHT.get(_orientation(image))
     return pixels if turn is None else np.asarray(Image.fromarray(pixels).transpose(turn))
 
 
 def _rgb(image: Image.Image, depth: int) -> np.ndarray:
     """Converts an image to pixels uint8 (H, W, 3); a PNG file has `depth` bits per channel."""
-    if "transparency" in image.info and depth != 8:
-        _scale_transparency(image, depth)
+    if "transparency" in image.info and image.mode == "L":
+        # Of a PNG file with few bits per channel, scaled to 8 bits as its pixels are.
+        image.info["transparency"] *= 255 // (2**depth - 1)
     if image.mode.startswith("I;16") or (image.mode == "I" and depth == 16):
         grey = (np.asarray(image) >> 8).astype(np.uint8)
         return np.repeat(grey[..., None], 3, axis=-1)
@@ -340,12 +345,22 @@ def _orientation(image: Image.Image) -> int:
     return orientation(image.info.get("exif", b""))
 
 
-def _scale_transparency(image: Image.Image, depth: int) -> None:
-    """Scales the transparent grey of a PNG file to 8 bits, like its pixels."""
-    if depth == 16:
-        raise ValueError("a transparent colour of 16 bits is not supported; save it with 8 bits")
-    if image.mode == "L":
-        image.info["transparency"] *= 255 // (2**depth - 1)
+def _with_deep_transparency(image: Image.Image, data: bytes) -> np.ndarray:
+    """Returns the pixels, uint8 (H, W, 4), of a PNG file with a transparent colour of 16 bits.
+
+    A pixel is transparent if all 16 bits are those of the colour. Pillow reads the upper 8 bits of
+    a colour, or the lower ones where it takes its bytes for reversed.
+    """
+    if image.mode == "RGB":
+        reversed_image = open_image(data)
+        reversed_image.tile = [(*tile[:3], "RGB;16L") for tile in reversed_image.tile]
+        upper, lower = np.asarray(image), np.asarray(reversed_image)
+    else:
+        values = np.repeat(np.asarray(image).astype(np.uint16)[..., None], 3, axis=-1)
+        upper, lower = (values >> 8).astype(np.uint8), (values & 255).astype(np.uint8)
+    colour = np.broadcast_to(np.asarray(image.info["transparency"], np.uint16), 3)
+    is_clear = ((upper == colour >> 8) & (lower == colour & 255)).all(axis=-1)
+    return np.dstack([upper, np.where(is_clear, 0, 255).astype(np.uint8)])
 
 
 def thumbnail(data: bytes, name: str, size: int) -> bytes:

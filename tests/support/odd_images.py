@@ -135,6 +135,10 @@ def readable() -> dict[str, bytes]:
         "BMP": encoded(PICTURE, "BMP"),
     }
     files |= {f"PNG of 16 bits, {c} channels": deep_png(c) for c in range(1, 5)}
+    for channels in (1, 3):
+        first = noise(20, 30 * channels * 2)[0, : channels * 2].tobytes()
+        key = chunk(b"tRNS", first)
+        files[f"PNG of 16 bits, one of {channels} transparent"] = deep_png(channels, key)
     for depth in (1, 2, 4):
         rows = [row.tobytes() for row in noise(20, (30 * depth + 7) // 8)]
         files[f"PNG grey {depth} bits"] = png((30, 20), depth, 0, rows)
