@@ -28,7 +28,7 @@ class Difference:
 
     Attributes:
         value: The difference of their means over the queries.
-        low: Lower end of the percentile interval of `LEVEL`.
+        low: Lower end of the interval, of `LEVEL` without a correction.
         high: Its upper end.
         p_value: Two-sided: the smallest alpha for which the interval of 1 - alpha excludes 0.
     """
@@ -94,8 +94,8 @@ def resampled_means(
     return means
 
 
-def difference(value: float, resampled: np.ndarray) -> Difference:
-    """Returns the interval and p-value of a difference (Efron and Tibshirani 1993, Ch. 13 and 15).
+def difference(value: float, resampled: np.ndarray, alpha: float = 1 - LEVEL) -> Difference:
+    """Returns the percentile interval and p-value of a difference (Efron and Tibshirani 1993).
 
     The p-value turns the interval around: it is twice the part of resamples on the rarer
     side of 0, those at 0 counted against the difference. It is at least 2 / (resamples + 1).
@@ -103,14 +103,14 @@ def difference(value: float, resampled: np.ndarray) -> Difference:
     Args:
         value: The difference over the queries themselves.
         resampled: The same over each resample, (resamples,); NaN are left out.
+        alpha: The interval is of 1 - alpha.
     """
     resampled = resampled[~np.isnan(resampled)]
     if not len(resampled):
         return Difference(value, np.nan, np.nan, 1.0)
     # Means of the same numbers in another order differ in their last digits.
     resampled = np.where(np.abs(resampled) < 1e-12, 0, resampled)
-    tail = (1 - LEVEL) / 2
-    low, high = np.quantile(resampled, [tail, 1 - tail])
+    low, high = np.quantile(resampled, [alpha / 2, 1 - alpha / 2])
     rarer = min(np.count_nonzero(resampled <= 0), np.count_nonzero(resampled >= 0))
     p_value = min(1.0, 2 * (rarer + 1) / (len(resampled) + 1))
     return Difference(value, float(low), float(high), p_value)
@@ -168,11 +168,15 @@ class Estimate:
         """Returns the estimate minus a bound."""
         return replace(self, value=self.value - bound, resampled=self.resampled - bound)
 
-    def difference(self) -> Difference:
-        """Returns the interval of `LEVEL` and two-sided p-value."""
+    def difference(self, alpha: float = 1 - LEVEL) -> Difference:
+        """Returns the interval and two-sided p-value.
+
+        Args:
+            alpha: The interval is of 1 - alpha.
+        """
         if not self._variances[1]:
-            return difference(self.value, self.resampled)
-        half = self.half_width(1 - LEVEL)
+            return difference(self.value, self.resampled, alpha)
+        half = self.half_width(alpha)
         return Difference(self.value, self.value - half, self.value + half, self._p_value())
 
     def half_width(self, alpha: float) -> float:
@@ -248,10 +252,29 @@ def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
     Returns:
         The adjusted ones, in the same order, float64 (n,).
     """
+    return np.minimum(1, _stepped(np.asarray(p_values, np.float64)))
+
+
+def holm_factors(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Returns the factors by which Holm's correction increases p-values.
+
+    The interval of 1 - alpha / factor excludes 0 where the corrected p-value is at most alpha
+    (Ludbrook 2000).
+
+    Args:
+        p_values: The p-values of one family of comparisons (n,), above 0.
+
+    Returns:
+        The factor of each from 1 to n, in the same order, float64 (n,).
+    """
     p_values = np.asarray(p_values, np.float64)
+    return _stepped(p_values) / p_values
+
+
+def _stepped(p_values: np.ndarray) -> np.ndarray:
+    """Returns the p-values after Holm's correction; they may exceed 1."""
     order = np.argsort(p_values, kind="stable")
+    stepped = np.empty_like(p_values)
     factors = np.arange(len(p_values), 0, -1)
-    stepped = np.maximum.accumulate(np.minimum(1, p_values[order] * factors))
-    adjusted = np.empty_like(stepped)
-    adjusted[order] = stepped
-    return adjusted
+    stepped[order] = np.maximum.accumulate(p_values[order] * factors)
+    return stepped

@@ -74,7 +74,7 @@ class Comparison:
         return [self._table(*pair) for pair in self.pairs]
 
     def _table(self, first: str, second: str) -> Table:
-        tests = ["difference", "95 % interval", "p", "p (Holm)", "detectable"]
+        tests = ["difference", "95 % interval (Holm)", "p", "p (Holm)", "detectable"]
         rows = []
         for name, d in self.pairs[first, second].items():
             means = (self.means[system][name] for system in (first, second))
@@ -218,7 +218,7 @@ def difference_rows(
 ) -> Iterator[Result]:
     """Yields the differences of all pairs of systems: the later one minus the earlier one.
 
-    P-values are corrected for all of them together (Holm 1979).
+    P-values and intervals are corrected for all of them together (Holm 1979).
 
     Args:
         means: The mean of each metric per system, by names such as `i2t_recall_1`.

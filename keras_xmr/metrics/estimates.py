@@ -9,11 +9,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from keras_xmr.metrics.bootstrap import (
+    LEVEL,
     RESAMPLES,
     Difference,
     Estimate,
     difference,
     holm,
+    holm_factors,
     mean_of_runs,
     resampled_means,
 )
@@ -149,9 +151,13 @@ def compare_estimates(minus: Sequence[Estimate]) -> list[tuple[Difference, float
 
     Returns:
         For each its interval and p-value, the p-value after Holm's correction for all of them, and
-        the smallest effect that its test detects.
+        the smallest effect that its test detects. The interval has the same correction.
     """
-    differences = [estimate.difference() for estimate in minus]
-    corrected = holm([difference.p_value for difference in differences])
+    p_values = [estimate.difference().p_value for estimate in minus]
+    corrected = holm(p_values)
+    levels = (1 - LEVEL) / holm_factors(p_values)
+    differences = [
+        estimate.difference(alpha) for estimate, alpha in zip(minus, levels, strict=True)
+    ]
     effects = [estimate.smallest_effect() for estimate in minus]
     return list(zip(differences, map(float, corrected), effects, strict=True))

@@ -44,13 +44,31 @@ def test_what_is_better_is_found_and_what_is_not_is_not():
 
 def test_it_is_the_paired_bootstrap_of_the_queries():
     good, fair = scores(3.0, 1), scores(1.5, 2)
-    found = keras_xmr.compare(fair, good, OWNER, resamples=300).metrics["t2i_recall_1"]
+    options = {"metrics": ["recall_1"], "resamples": 300}
+    found = keras_xmr.compare(fair, good, OWNER, **options).metrics["t2i_recall_1"]
     good, fair = ((s.argmax(axis=0) == OWNER).astype(float) for s in (good, fair))
     apart = (good - fair)[:, None]
-    expected = difference(apart.mean(), resampled_means(apart, OWNER, resamples=300)[:, 0])
+    resampled = resampled_means(apart, OWNER, resamples=300)[:, 0]
+    # Both directions are tested, and the p-values are equal: twice the level.
+    assert found.p_holm == pytest.approx(2 * found.p)
+    expected = difference(apart.mean(), resampled, 0.05 / 2)
     assert found.value == pytest.approx(expected.value)
     assert found.low == pytest.approx(expected.low)
     assert found.high == pytest.approx(expected.high)
+
+
+def test_intervals_have_the_correction_of_the_p_values():
+    spread = np.linspace(-1.7, 1.7, IMAGES)
+    shifts = np.sqrt([1, 3, 5, 6, 16, 25]) / np.sqrt(IMAGES)  # As many standard errors.
+    some = {f"i2t_m{n}": spread + shift for n, shift in enumerate(shifts)}
+    some |= {f"t2i_{name[4:]}": values[OWNER] for name, values in some.items()}
+    systems = {"zero": {name: 0 * values for name, values in some.items()}, "some": some}
+    options = {"metrics": [f"m{n}" for n in range(len(shifts))], "resamples": 5000}
+    found = keras_xmr.compare_systems(systems, OWNER, **options).metrics.values()
+    assert any(row.p < 0.05 < row.p_holm for row in found)
+    assert any(row.p_holm < 0.05 for row in found)
+    for row in found:
+        assert (row.low > 0 or row.high < 0) == (row.p_holm < 0.05)
 
 
 def test_captions_with_several_right_images_need_to_say_whose_they_are():
@@ -147,12 +165,12 @@ def test_tables_for_papers():
     )
     markdown = found.markdown().splitlines()
     assert markdown[0] == "### my_second minus my_first; runs: 1 and 1"
-    assert markdown[2].startswith("| metric | my_first | my_second | difference | 95 % interval |")
+    assert markdown[2].startswith("| metric | my_first | my_second | difference | 95 % interval (H")
     assert {line.count("|") for line in markdown[2:]} == {9}
     titles = [line.split(" | ")[0].strip("| ") for line in markdown[4:]]
     assert titles[:4] == ["i2t R@1", "i2t R@5", "i2t R@10", "i2t R-P"]
     latex = found.latex()
-    assert r"my\_first & my\_second & difference & 95 \% interval" in latex
+    assert r"my\_first & my\_second & difference & 95 \% interval (Holm)" in latex
     assert latex.count(r"\\") == 2 * 5 + 1 + 1
     table = Table("of A & B", ["row", "x"], [["a_1", "-1.5"], ["b*|", "2 ± 0.1"]], {1: "-1.5"})
     assert r"\caption{of A \& B}" in table.latex()

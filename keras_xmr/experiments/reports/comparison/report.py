@@ -192,9 +192,10 @@ class Comparison:
                 f"Differences: paired bootstrap, {resamples:,} resamples of the images with their "
                 "captions, and Student's t over the runs of a method that has several. A star "
                 f"marks a p-value below {ALPHA} after Holm's correction for all pairs of methods "
-                "in one metric. Conclusions are over queries and seeds; for a method with a single "
-                "run, over queries alone. Detectable: the smallest difference that a test detects "
-                "with a power of 0.8, before the correction."
+                "in one metric, which intervals of differences have, too. Conclusions are over "
+                "queries and seeds; for a method with a single run, over queries alone. "
+                "Detectable: the smallest difference that a test detects with a power of 0.8, "
+                "before the correction."
             )
         lines += [
             f"{method}: {sentence}"
@@ -321,7 +322,7 @@ def _pair_tables(comparison: Comparison) -> list[list[Table]]:
         if row.name in HEADLINES
     ]
     title = judgements_title(comparison.judgements)
-    header = ["", "difference", "95 % interval", "p", "p (Holm)", "detectable", ""]
+    header = ["", "difference", "95 % interval (Holm)", "p", "p (Holm)", "detectable", ""]
     pairs = []
     for first, second in itertools.combinations(comparison.methods, 2):
         rows = [row for row in chosen if (row.method, row.minus) == (second, first)]
