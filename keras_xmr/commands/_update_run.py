@@ -134,7 +134,7 @@ def _update_index(run: Path, path: Path, fresh: Path) -> Report:
     old = PhotoIndex.open(path)
     model = run_embedder(run, _precision(old))
     backend, tags, store = old.backend, old.content["tags"], Store.of_embedder(model)
-    calibrate = None if old.answer_sets is None else calibration_of(run)
+    calibrate = None if old.prediction_sets is None else calibration_of(run)
     uri = old.vectors.options.get("uri", "") if len(old) else ""
     before = {photo.path: photo.sha256 for photo in old.photos()}
     old.close()

@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "CSV with image,tag: tags to filter by; by default the tags of an earlier call stay"
     add_path(parser, "--tags", "FILE", text)
     text = "skip the calibration of prediction sets"
-    parser.add_argument("--no-answer-sets", action="store_true", help=text)
+    parser.add_argument("--no-prediction-sets", action="store_true", help=text)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -93,7 +93,7 @@ def run(arguments: argparse.Namespace) -> None:
     embedder, path = run_embedder(run, arguments.precision), arguments.index or run / "index"
     if change := data_change(load_run(run).data):
         _LOGGER.warning("%s. %s trains again", change, update_hint(run))
-    calibrate = None if arguments.no_answer_sets else calibration_of(run)
+    calibrate = None if arguments.no_prediction_sets else calibration_of(run)
     _build(arguments, embedder, root, path, tags, calibrate, Store.of_embedder(embedder))
 
 

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 
 from data_pipelines.training_words import WORDS, encode_words
-from keras_xmr.search.answer_sets import AnswerSets
 from keras_xmr.search.backends import Backend, DamagedError, backend_class
 from keras_xmr.search.embedder import Embedder
 from keras_xmr.search.manifests import MANIFEST, read_manifest, write_manifest, write_numbered
 from keras_xmr.search.photo_embedding import PhotoEmbedder, Store
 from keras_xmr.search.photo_index import PHOTOS, REFERENCE, VERSION, PhotoIndex
 from keras_xmr.search.photos import FileState, Photo, find_photos, near_duplicates
+from keras_xmr.search.prediction_sets import PredictionSets
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import checksum, locked, remove_stale_temporaries
 from keras_xmr.utils.progress import Progress
@@ -31,8 +31,8 @@ from keras_xmr.utils.vectors import Arrays, chunks, select
 
 _LOGGER = logging.getLogger(__name__)
 
-Calibrate = Callable[[Any], "tuple[AnswerSets, Arrays] | None"]
-"""Calibrates answer sets for an embedder: these, and the embeddings of the reference; or None."""
+Calibrate = Callable[[Any], "tuple[PredictionSets, Arrays] | None"]
+"""Calibrates prediction sets: these, and the embeddings of the reference; or None."""
 
 _LEAST, _SHARE = 512, 10
 """Photos between two saves: a minimum, and a share of the photos of the index."""
@@ -90,7 +90,7 @@ def build_index(
         path: The folder of the index.
         backend: Name of a backend; an index never changes its backend.
         tags: Tags by path; see `read_tags`. None keeps the present tags.
-        calibrate: Calibrates missing answer sets; None for none.
+        calibrate: Calibrates missing prediction sets; None for none.
         uri: Address of a server of Milvus, for its backend and a new index.
         replaced: An index that the new one will replace; see `replace_index`.
         store: Stored features of the image encoder; see `PhotoEmbedder`.
@@ -173,7 +173,7 @@ class _Builder:
         remove_stale_temporaries(self.path)
         self._install_embedder()
         self._check_calibration()
-        if calibrate is not None and self.content["answer_sets"] is None:
+        if calibrate is not None and self.content["prediction_sets"] is None:
             self._calibrate(calibrate)
         self._write_training_words()
         self._load()
@@ -191,7 +191,7 @@ class _Builder:
             "augmentation": search.augmentation,
             "reduces": search.exact,
             "backend": backend,
-            "answer_sets": None,
+            "prediction_sets": None,
             "reference": {},
             "files": {},
             "number": 0,
@@ -214,13 +214,13 @@ class _Builder:
 
     def _check_calibration(self) -> None:
         """Removes a calibration with a damaged file."""
-        if self.content["answer_sets"] is None:
+        if self.content["prediction_sets"] is None:
             return
         try:
             _ = PhotoIndex(self.path, self.content).reference
         except UserError:
             self.report.damaged += [self.path / name for name in self.content["reference"]]
-            self.content |= {"answer_sets": None, "reference": {}}
+            self.content |= {"prediction_sets": None, "reference": {}}
 
     def _install_embedder(self) -> None:
         """Gives the index the files of the embedder, in place of damaged ones."""
@@ -239,7 +239,7 @@ class _Builder:
             return
         sets, reference = calibrated
         writers = {REFERENCE: partial(_save_archive, reference)}
-        self.content |= {"answer_sets": asdict(sets), "reference": self._write_files(writers)}
+        self.content |= {"prediction_sets": asdict(sets), "reference": self._write_files(writers)}
 
     def _write_training_words(self) -> None:
         """Writes the words of the training captions, if the embedder has them."""

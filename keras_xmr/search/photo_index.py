@@ -14,16 +14,16 @@ import numpy as np
 
 from data_pipelines.photo_files import UnreadableError, inside
 from data_pipelines.pixels import thumbnail
-from keras_xmr.search.answer_sets import AnswerSets
 from keras_xmr.search.augmentations import AUGMENTATIONS
 from keras_xmr.search.backends import Backend, backend_class
 from keras_xmr.search.manifests import MANIFEST, read_manifest
 from keras_xmr.search.photos import FileState, Photo, find_photos, read_photo
+from keras_xmr.search.prediction_sets import PredictionSets
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import NO_ARRAY, has_lock, verify
 from keras_xmr.utils.vectors import select
 
-VERSION = 4
+VERSION = 5
 
 PHOTOS, REFERENCE = "photos.json", "reference.npz"
 """Ends of the names of files, which have a number in front."""
@@ -57,7 +57,7 @@ class PhotoIndex:
         reduces: Whether the vectors rank exactly as the matcher does.
         augmentation: The conversion of its embeddings to vectors.
         is_finished: Whether the build was completed: all photos have vectors.
-        answer_sets: Conformal prediction sets; None without calibration.
+        prediction_sets: Conformal prediction sets; None without calibration.
     """
 
     def __init__(self, path: Path, content: Mapping[str, Any]) -> None:
@@ -71,8 +71,8 @@ class PhotoIndex:
         self.reduces: bool = content["reduces"]
         self.augmentation = AUGMENTATIONS[content["augmentation"]]
         self.is_finished: bool = content["finished"]
-        sets = content["answer_sets"]
-        self.answer_sets = None if sets is None else AnswerSets(**sets)
+        sets = content["prediction_sets"]
+        self.prediction_sets = None if sets is None else PredictionSets(**sets)
 
     @classmethod
     def open(cls, path: Path) -> PhotoIndex:
@@ -201,7 +201,7 @@ class PhotoIndex:
         Raises:
             UserError: If its file is missing or damaged.
         """
-        if self.answer_sets is None:
+        if self.prediction_sets is None:
             return select(self.sample, slice(256))
         ((name, sha256),) = self.content["reference"].items()
         path = self.path / name

@@ -62,7 +62,7 @@ class Query:
 
     @property
     def is_one_text(self) -> bool:
-        """Whether answer sets are calibrated for such a query."""
+        """Whether prediction sets are calibrated for such a query."""
         return len(self.texts) == 1 and not (self.images or self.ids or self.unlike)
 
 
@@ -134,7 +134,7 @@ class Hit:
         score: Score by the matcher of the model; for a query of several parts, deviations above
             other photos.
         probability: Probability of a match, if scores are log-odds.
-        in_answer: Whether it is in the answer set; None without one.
+        in_prediction_set: Whether it is in the prediction set; None without one.
         taken: Time of the shot, ISO; empty if unknown.
         width: In pixels, the right way up.
         height: Likewise.
@@ -146,7 +146,7 @@ class Hit:
     path: str
     score: float
     probability: float | None
-    in_answer: bool | None
+    in_prediction_set: bool | None
     taken: str
     width: int
     height: int
@@ -155,13 +155,13 @@ class Hit:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """The answer set of a query: a conformal prediction set.
+class PredictionSet:
+    """The conformal prediction set of a query.
 
     Attributes:
-        size: Number of photos in the answer set.
+        size: Number of photos in the prediction set.
         is_least: Whether the set may have more photos, since not all were scored.
-        cutoff: The lowest score of the answer set; None if every photo is in it.
+        cutoff: The lowest score of the prediction set; None if every photo is in it.
         share: The guaranteed share of the right photos.
         confidence: The share of queries with that guarantee.
     """
@@ -180,19 +180,19 @@ class SearchResult:
     Attributes:
         hits: The photos, the best first.
         searched: Number of photos that passed the filters.
-        answer: The answer set; None without a calibration for such a query.
+        prediction_set: The conformal prediction set; None without a calibration for such a query.
         unknown_words: Words that the model does not know.
         untrained_words: Words that say something about a photo, and that no training caption has,
             if the index knows the words of these.
-        certified: Whether no other photo can be among these or in the answer set, by the matcher
-            of the model. None without a bound.
+        certified: Whether no other photo can be among these or in the prediction set, by the
+            matcher of the model. None without a bound.
         notes: Further sentences.
         seconds: Time of the search.
     """
 
     hits: tuple[Hit, ...] = ()
     searched: int = 0
-    answer: Answer | None = None
+    prediction_set: PredictionSet | None = None
     unknown_words: tuple[str, ...] = ()
     untrained_words: tuple[str, ...] = ()
     certified: bool | None = None

@@ -14,15 +14,15 @@ import numpy as np
 
 from data_pipelines.photo_files import UnreadableError
 from data_pipelines.training_words import untrained_words
-from keras_xmr.search.answer_sets import centre_and_scale
 from keras_xmr.search.augmentations import Reference
 from keras_xmr.search.embedder import Embedder
 from keras_xmr.search.photo_index import UNFINISHED, PhotoIndex
+from keras_xmr.search.prediction_sets import centre_and_scale
 from keras_xmr.search.query import (
     MAX_COUNT,
-    Answer,
     Filters,
     Hit,
+    PredictionSet,
     Query,
     QueryError,
     SearchResult,
@@ -121,7 +121,7 @@ class Searcher:
         return SearchResult(
             hits=tuple(self._hits(ranking, count)),
             searched=ranking.searched,
-            answer=self._answer(ranking),
+            prediction_set=self._prediction_set(ranking),
             unknown_words=tuple(dict.fromkeys(chain(*map(self.model.unknown_words, texts)))),
             untrained_words=()
             if trained is None
@@ -201,7 +201,7 @@ class Searcher:
             standard = standard - np.maximum(by_part[:, -unlike:], 0.0).max(axis=1)
         final = scores[:, 0] if count == 1 else standard
         order = np.lexsort((ids, -final))
-        sets, set_size, cutoff = self.index.answer_sets, 0, -np.inf
+        sets, set_size, cutoff = self.index.prediction_sets, 0, -np.inf
         if sets is not None and query.is_one_text:
             set_size = int(np.sum(standard >= sets.cutoff))
             cutoff = float(mean[0] + sets.cutoff * deviation[0])
@@ -212,7 +212,7 @@ class Searcher:
     def _certify(
         self, ranking: _Ranking, similarities: np.ndarray | None, count: int
     ) -> bool | None:
-        """Returns whether photos without scores cannot be among the best, or in the answer set."""
+        """Returns whether photos without scores can be neither hits nor in the prediction set."""
         if similarities is None:
             return True
         index = self.index
@@ -226,12 +226,12 @@ class Searcher:
         count = min(max(count, ranking.set_size), len(ranking.scores))
         return None if bound is None else bool(ranking.scores[count - 1] >= bound[0])
 
-    def _answer(self, ranking: _Ranking) -> Answer | None:
-        """Returns the answer set; None without a calibration for such a query."""
-        sets = self.index.answer_sets
+    def _prediction_set(self, ranking: _Ranking) -> PredictionSet | None:
+        """Returns the prediction set; None without a calibration for such a query."""
+        sets = self.index.prediction_sets
         if sets is None or not (ranking.query.is_one_text and len(ranking.ids)):
             return None
-        return Answer(
+        return PredictionSet(
             size=ranking.set_size,
             is_least=ranking.set_size == len(ranking.ids) < ranking.searched,
             cutoff=ranking.cutoff if np.isfinite(ranking.cutoff) else None,
@@ -241,7 +241,7 @@ class Searcher:
 
     def _hits(self, ranking: _Ranking, count: int) -> Iterator[Hit]:
         index, top = self.index, ranking.scores[:count]
-        is_one_text, sets = ranking.query.is_one_text, index.answer_sets
+        is_one_text, sets = ranking.query.is_one_text, index.prediction_sets
         matches = self.model.probability(top) if is_one_text else None
         for rank, (number, score) in enumerate(zip(ranking.ids[:count].tolist(), top, strict=True)):
             photo = index.photo(number)
@@ -250,7 +250,7 @@ class Searcher:
                 path=photo.path,
                 score=float(score),
                 probability=None if matches is None else float(matches[rank]),
-                in_answer=(
+                in_prediction_set=(
                     bool(ranking.standard[rank] >= sets.cutoff) if sets and is_one_text else None
                 ),
                 taken=photo.taken,
@@ -291,8 +291,8 @@ class _Ranking:
         scores: The scores of their ranking.
         standard: The same in deviations of the reference.
         searched: Number of photos that passed the filters.
-        set_size: Number of these photos in the answer set.
-        cutoff: The lowest score of the answer set; -inf without one, or if every photo is in it.
+        set_size: Number of these photos in the prediction set.
+        cutoff: The lowest score of the prediction set; -inf without one, or if it has every photo.
         certified: Whether these are proven to be the best.
     """
 

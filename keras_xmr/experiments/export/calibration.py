@@ -1,4 +1,4 @@
-"""Calibrates answer sets on the validation split of a run."""
+"""Calibrates prediction sets on the validation split of a run."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.evaluation.evaluate import ground_truth
 from keras_xmr.experiments.export.embedder import open_records
 from keras_xmr.experiments.runs.configs import load_run
-from keras_xmr.search.answer_sets import AnswerSets, calibrate, standardise
 from keras_xmr.search.embedder import Embedder
 from keras_xmr.search.photo_embedding import Store
+from keras_xmr.search.prediction_sets import PredictionSets, calibrate, standardise
 from keras_xmr.utils.progress import Progress
 from keras_xmr.utils.vectors import Arrays, chunks, concatenate, draw, split_items
 
@@ -31,7 +31,7 @@ _MOST = 1000
 """Maximum number of photos of the validation split, drawn with a seed."""
 
 
-def calibration_of(run: Path) -> Callable[[Embedder], tuple[AnswerSets, Arrays] | None]:
+def calibration_of(run: Path) -> Callable[[Embedder], tuple[PredictionSets, Arrays] | None]:
     """Returns the calibration of a run, for `build_index`: None without a validation split.
 
     Raises:
@@ -39,13 +39,15 @@ def calibration_of(run: Path) -> Callable[[Embedder], tuple[AnswerSets, Arrays] 
     """
     config = load_run(run)
 
-    def calibrate_index(embedder: Embedder) -> tuple[AnswerSets, Arrays] | None:
+    def calibrate_index(embedder: Embedder) -> tuple[PredictionSets, Arrays] | None:
         if not config.data.is_prepared:
             return None  # A published model: its user has no captions, and asks for no calibration.
         try:
             has_captions = "val" in open_records(config).splits
         except RecordsError as error:
-            raise RecordsError(f"{error}. --no-answer-sets builds an index without them") from None
+            raise RecordsError(
+                f"{error}. --no-prediction-sets builds an index without them"
+            ) from None
         if not has_captions:
             _LOGGER.warning(
                 "searches have no prediction sets: these need captions of some photos for "
@@ -58,7 +60,7 @@ def calibration_of(run: Path) -> Callable[[Embedder], tuple[AnswerSets, Arrays] 
     return calibrate_index
 
 
-def calibrate_run(config: Config, embedder: Embedder) -> tuple[AnswerSets, Arrays]:
+def calibrate_run(config: Config, embedder: Embedder) -> tuple[PredictionSets, Arrays]:
     """Calibrates on the validation split of a run.
 
     Args:
@@ -66,7 +68,7 @@ def calibrate_run(config: Config, embedder: Embedder) -> tuple[AnswerSets, Array
         embedder: Its embedder.
 
     Returns:
-        The answer sets, and the embeddings of training photos by which scores are standardised.
+        The prediction sets, and the embeddings of training photos by which scores are standardised.
     """
     records = open_records(config)
     images = draw(len(records.split("train")), _REFERENCE)

@@ -57,7 +57,7 @@ def call(monkeypatch, tmp_path, capsys):
 @pytest.fixture
 def indexed(call, tmp_path):
     (tmp_path / "photos/cut.jpg").write_bytes(photo("red")[:90])
-    told = call(index, "--run=run", "--images=photos", "--no-answer-sets")
+    told = call(index, "--run=run", "--images=photos", "--no-prediction-sets")
     return SimpleNamespace(call=call, told=told)
 
 
@@ -72,7 +72,7 @@ def test_index_says_what_was_done_and_what_is_next(indexed, tmp_path, monkeypatc
     ]
     # A shell does not replace the home folder there.
     monkeypatch.setenv("HOME", str(tmp_path))
-    again = indexed.call(index, "--run=run", "--images=~/photos", "--no-answer-sets")
+    again = indexed.call(index, "--run=run", "--images=~/photos", "--no-prediction-sets")
     assert again.startswith("15 photos (nothing new)")
 
 
@@ -81,14 +81,14 @@ def test_index_says_that_the_data_of_the_training_have_changed(
 ):
     change = "my_photos has changed since records was written: train has 3 images, not 2"
     monkeypatch.setattr("data_pipelines.source_changes.data_change", lambda data: change)
-    indexed.call(index, "--run=run", "--images=photos", "--no-answer-sets")
+    indexed.call(index, "--run=run", "--images=photos", "--no-prediction-sets")
     assert caplog.messages == [f"{change}. `keras-xmr update --run=run` trains again"]
 
 
 def test_damaged_embeddings_are_named(indexed, tmp_path):
     damaged = next((tmp_path / "run/index").glob("*.mean.npy"))
     damaged.write_bytes(b"")
-    told = indexed.call(index, "--run=run", "--images=photos", "--no-answer-sets")
+    told = indexed.call(index, "--run=run", "--images=photos", "--no-prediction-sets")
     assert "damaged files of the index, replaced or removed: 2" in told
     assert f"\n  run/index/{damaged.name}" in told
 
@@ -101,16 +101,16 @@ def test_search_prints_a_table_and_json(indexed):
     assert "Words that the model does not know: flurb." in told
     told = indexed.call(search, "--index=run/index", "blue", "--json", "--folder=blue")
     (result,) = json.loads(told)
-    assert (result["query"], result["searched"], result["answer"]) == ("blue", 3, None)
+    assert (result["query"], result["searched"], result["prediction_set"]) == ("blue", 3, None)
 
 
 def test_the_only_index_is_found_or_all_are_named(call, tmp_path):
     for command, words in ((search, ("red",)), (serve, ())):
         with pytest.raises(ConfigError, match="saved_models has no index: build one"):
             call(command, *words)
-    call(index, "--run=saved_models/a", "--images=photos", "--no-answer-sets")
+    call(index, "--run=saved_models/a", "--images=photos", "--no-prediction-sets")
     assert "red/0.jpg" in call(search, "red")
-    call(index, "--run=saved_models/b", "--images=photos", "--no-answer-sets")
+    call(index, "--run=saved_models/b", "--images=photos", "--no-prediction-sets")
     for command, words in ((search, ("red",)), (serve, ())):
         with pytest.raises(ConfigError, match=r"2 indexes; use one of --index=saved_models/a/ind"):
             call(command, *words)
@@ -119,9 +119,9 @@ def test_the_only_index_is_found_or_all_are_named(call, tmp_path):
 def test_a_search_finds_the_server_that_runs(call, tmp_path):
     """And not another server that has its address later."""
     for name in "ab":
-        call(index, f"--run=saved_models/{name}", "--images=photos", "--no-answer-sets")
+        call(index, f"--run=saved_models/{name}", "--images=photos", "--no-prediction-sets")
     (tmp_path / "photos/red/0.jpg").unlink()
-    call(index, "--run=saved_models/b", "--images=photos", "--no-answer-sets")
+    call(index, "--run=saved_models/b", "--images=photos", "--no-prediction-sets")
     service = Service(tmp_path / "saved_models/b/index", Settings(), load=StubEmbedder)
     service.warm_up()
     with listen("127.0.0.1", 0) as listener:
@@ -171,9 +171,9 @@ def test_records_of_other_data_calibrate_nothing(call, monkeypatch):
         "keras_xmr.experiments.export.calibration.load_run",
         lambda run: SimpleNamespace(data=SimpleNamespace(is_prepared=True)),
     )
-    with pytest.raises(UserError, match=r"seed: 1\. --no-answer-sets builds an index without"):
+    with pytest.raises(UserError, match=r"seed: 1\. --no-prediction-sets builds an index without"):
         call(index, "--run=run", "--images=photos")
-    assert call(index, "--run=run", "--images=photos", "--no-answer-sets")
+    assert call(index, "--run=run", "--images=photos", "--no-prediction-sets")
 
 
 def test_search_says_that_photos_have_changed_since(indexed, tmp_path, caplog):
@@ -233,7 +233,7 @@ def test_a_query_that_is_none_is_named_and_the_others_are_answered(indexed, tmp_
 
 def test_the_page_holds_all_that_it_shows(indexed, tmp_path):
     (tmp_path / "photos/<b>.jpg").write_bytes(photo("red", 7))
-    indexed.call(index, "--run=run", "--images=photos", "--no-answer-sets")
+    indexed.call(index, "--run=run", "--images=photos", "--no-prediction-sets")
     indexed.call(search, "--index=run/index", "red <script>", "--html=out/page.html")
     page = (tmp_path / "out/page.html").read_text()
     assert "default-src 'none'" in page
@@ -248,7 +248,7 @@ def test_the_page_holds_all_that_it_shows(indexed, tmp_path):
 def test_what_no_photo_has_is_said(indexed, tmp_path):
     (tmp_path / "tags.csv").write_text("image,tag\nred/0.jpg,warm\nnowhere.jpg,lost\n")
     told = indexed.call(
-        index, "--run=run", "--images=photos", "--no-answer-sets", "--tags=tags.csv"
+        index, "--run=run", "--images=photos", "--no-prediction-sets", "--tags=tags.csv"
     )
     assert "in the tags, but not in the index: 1\n  nowhere.jpg" in told
     told = indexed.call(search, "--index=run/index", "red", "--tag=worm", "--folder=rad")

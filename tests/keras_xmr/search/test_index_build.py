@@ -15,11 +15,11 @@ from PIL import Image
 from small_index import StubEmbedder, photo, small_index, write_photos
 
 from keras_xmr.search import PhotoIndex, Query, Searcher, build
-from keras_xmr.search.answer_sets import AnswerSets
 from keras_xmr.search.build import build_index
 from keras_xmr.search.manifests import write_manifest
 from keras_xmr.search.photo_index import VERSION
 from keras_xmr.search.photos import read_tags
+from keras_xmr.search.prediction_sets import PredictionSets
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import checksum
 
@@ -204,7 +204,7 @@ def test_an_index_of_the_former_version_is_refused(root):
     _, index, _ = built(root)
     write_manifest(index.path, 1, {"parts": [], "root": str(root)})
     for use in (lambda: PhotoIndex.open(index.path), lambda: built(root)):
-        with pytest.raises(UserError, match="has version 1, not 4; move the folder away and build"):
+        with pytest.raises(UserError, match="has version 1, not 5; move the folder away and build"):
             use()
 
 
@@ -309,7 +309,7 @@ def calibrated(times):
 
     def calibrate(model):
         times.append(1)
-        return AnswerSets(0.8, 2, 2), {"mean": np.ones((4, 3), np.float32)}
+        return PredictionSets(0.8, 2, 2), {"mean": np.ones((4, 3), np.float32)}
 
     return calibrate
 
@@ -325,14 +325,14 @@ def test_a_damaged_calibration_is_named_and_made_again(root, monkeypatch):
     report, index, _ = built(root, calibrate=calibrate)
     assert report.damaged == [before.path / name]
     assert len(times) == 2
-    assert index.answer_sets == before.answer_sets
-    assert Searcher(index, embedder=StubEmbedder()).search(RED).answer
+    assert index.prediction_sets == before.prediction_sets
+    assert Searcher(index, embedder=StubEmbedder()).search(RED).prediction_set
     damaged = next(index.path.glob("*.reference.npz"))
     damaged.write_bytes(b"")
     report, index, _ = built(root)
     assert report.damaged == [damaged]
     found = Searcher(index, embedder=StubEmbedder()).search(RED)
-    assert (found.answer, len(times)) == (None, 2)
+    assert (found.prediction_set, len(times)) == (None, 2)
 
 
 def test_near_duplicates_are_marked(tmp_path):

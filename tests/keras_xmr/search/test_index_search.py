@@ -14,10 +14,10 @@ from small_index import COLOURS, StubEmbedder, photo, small_index, write_photos
 
 from keras_xmr.commands._results_page import results_table
 from keras_xmr.search import MAX_TEXT, Filters, PhotoIndex, Query, Searcher, search
-from keras_xmr.search.answer_sets import AnswerSets
 from keras_xmr.search.backends import Exact
 from keras_xmr.search.build import build_index
 from keras_xmr.search.manifests import write_manifest
+from keras_xmr.search.prediction_sets import PredictionSets
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import locked
 
@@ -38,9 +38,9 @@ def folders(result):
     return [hit.path.partition("/")[0] for hit in result.hits]
 
 
-def with_answer_sets(folder, **values):
+def with_prediction_sets(folder, **values):
     index = PhotoIndex.open(folder / "index")
-    index.answer_sets = AnswerSets(**({"cutoff": 0.8, "queries": 2, "groups": 2} | values))
+    index.prediction_sets = PredictionSets(**({"cutoff": 0.8, "queries": 2, "groups": 2} | values))
     index.__dict__["reference"] = {"mean": index.sample["mean"]}
     return Searcher(index, embedder=StubEmbedder())
 
@@ -79,7 +79,7 @@ def test_several_parts_count_together(searcher):
     assert set(folders(plain)) == {"red", "yellow"}
     without = searcher.search(Query(texts=("red",), unlike=("yellow",)), count=15)
     assert folders(without)[:3] == ["red"] * 3
-    assert without.answer is None
+    assert without.prediction_set is None
 
 
 def test_filters_leave_photos_out(searcher):
@@ -133,15 +133,15 @@ def test_what_cannot_be_answered_is_said(searcher, query, count, message):
         searcher.search(query, count)
 
 
-def test_answer_sets_say_how_many(folder):
-    found = with_answer_sets(folder).search(Query(texts=("red",)), count=10)
-    answer = found.answer
-    assert [hit.in_answer for hit in found.hits] == [
-        hit.score >= answer.cutoff for hit in found.hits
+def test_prediction_sets_say_how_many(folder):
+    found = with_prediction_sets(folder).search(Query(texts=("red",)), count=10)
+    prediction_set = found.prediction_set
+    assert [hit.in_prediction_set for hit in found.hits] == [
+        hit.score >= prediction_set.cutoff for hit in found.hits
     ]
-    assert 3 <= answer.size < 10
-    everything = with_answer_sets(folder, cutoff=-np.inf).search(Query(texts=("red",)))
-    assert (everything.answer.size, everything.answer.cutoff) == (15, None)
+    assert 3 <= prediction_set.size < 10
+    everything = with_prediction_sets(folder, cutoff=-np.inf).search(Query(texts=("red",)))
+    assert (everything.prediction_set.size, everything.prediction_set.cutoff) == (15, None)
 
 
 class Roundabout(StubEmbedder):
@@ -181,7 +181,7 @@ def with_a_bound_between_photos(folder, monkeypatch):
     """A searcher whose bound on the photos that were not scored lies above the second photo."""
     for name in ("_FEW", "_MOST"):
         monkeypatch.setattr(search, name, 12)
-    searcher = with_answer_sets(folder)
+    searcher = with_prediction_sets(folder)
     searcher.index.reduces = False
     searcher.model.score_bound = lambda *_: np.array([-np.inf])
     first, second, *_ = searcher.search(Query(texts=("red",))).hits
@@ -193,7 +193,7 @@ def with_a_bound_between_photos(folder, monkeypatch):
 def test_an_answer_set_that_may_lack_photos_is_not_certified(folder, monkeypatch):
     searcher = with_a_bound_between_photos(folder, monkeypatch)
     found = searcher.search(Query(texts=("red",)), count=1)
-    assert 1 < found.answer.size < 12
+    assert 1 < found.prediction_set.size < 12
     assert found.certified is False
 
 

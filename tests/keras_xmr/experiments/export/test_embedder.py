@@ -121,9 +121,9 @@ def test_the_snippet_of_the_docs_searches(index, tmp_path, monkeypatch, capsys):
     assert scores == sorted(scores, reverse=True)
 
 
-def test_answer_sets_are_calibrated_and_cover_the_exhaustive_truth(trained, embedder, index):
+def test_prediction_sets_are_calibrated_and_cover_the_exhaustive_truth(trained, embedder, index):
     sets, reference = calibrate_run(trained.config, embedder)
-    assert index.answer_sets == sets
+    assert index.prediction_sets == sets
     scores, right, groups = standardised_split(
         trained.config, embedder, trained.records, "test", reference
     )
