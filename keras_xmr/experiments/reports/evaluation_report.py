@@ -32,6 +32,7 @@ from keras_xmr.experiments.reports.metric_tables import (
 from keras_xmr.experiments.reports.pages import data_url, joined, render
 from keras_xmr.experiments.reports.result_tables import (
     all_tables,
+    bad_news,
     embedding_lines,
     plain_lines,
     summary_tables,
@@ -99,6 +100,7 @@ def write_report(
     write_results(evaluation, results, folder)
     write_answers(evaluation, folder)
     drawn = (rank_pictures, curve_pictures, shape_pictures)
+    bad = bad_news(results, verdict)
     page = render(
         "evaluation.html",
         title=f"How well the model finds photos and captions: {name}",
@@ -107,12 +109,13 @@ def write_report(
         split=evaluation.split,
         images=len(records),
         captions=records.num_captions,
-        summary=plain_lines(results),
+        first=plain_lines(results)[0],
+        bad_news=bad,
+        further=[line for line in (*plain_lines(results)[1:], verdict) if line not in bad],
         meaning=meaning,
         steps=steps,
         worst=_worst(evaluation, records),
         summary_words=_words(_summary_rows(results)),
-        verdict=verdict,
         fidelity=evaluation.fidelity and evaluation.fidelity.sentence,
         truth=evaluation.truth is not None,
         examples=[_examples(evaluation, records, side) for side in reversed(SIDES)],

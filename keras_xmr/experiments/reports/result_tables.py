@@ -183,6 +183,24 @@ def baseline_lines(results: Results) -> list[str]:
     return lines
 
 
+def bad_news(results: Results, verdict: str) -> list[str]:
+    """Returns the sentences that say that a model is no better than simpler ones, or than chance.
+
+    Args:
+        results: The results of a split.
+        verdict: The sentence on chance.
+    """
+    gaps = (row for row in results.select(metric=RSUM) if row.minus)
+    is_enough = _fact(results, "images") >= TOO_FEW
+    lines = [
+        line
+        for gap, line in zip(gaps, baseline_lines(results), strict=True)
+        if is_enough and not gap.low > 0
+    ]
+    is_better = _verdict(results, ANNOTATED).is_better_than_chance
+    return lines if is_better or not is_enough else [*lines, verdict]
+
+
 def verdict_line(results: Results) -> str:
     """Returns a sentence that compares the model's matcher with chance.
 

@@ -19,12 +19,14 @@ class Choices(BaseModel):
         local_scaling: Whether cosines are scaled locally (CSLS).
         weight: The weight of the closed form.
         is_trained: Whether validation has gained by training.
+        epochs: Number of epochs until the best validation.
     """
 
     cca: CCAOptions
     local_scaling: bool
     weight: float
     is_trained: bool
+    epochs: int = 0
 
 
 class Summary(BaseModel):

@@ -96,7 +96,16 @@ class Trainer:
 
     @property
     def _epochs(self) -> int:
-        return sum(phase.epochs for phase in self.config.train.phases)
+        return self._kept_epochs or sum(phase.epochs for phase in self.config.train.phases)
+
+    @property
+    def _kept_epochs(self) -> int:
+        """Number of epochs of a training that keeps the choices of a former one; 0 of others."""
+        return 0 if self.choices is None else self.choices.epochs
+
+    @property
+    def _validate_every(self) -> int:
+        return self._kept_epochs or self.config.train.validate_every
 
     def spans(self) -> list[Span]:
         """Returns the phases, and when they begin and end; none if nothing is to be trained."""
@@ -107,12 +116,19 @@ class Trainer:
         return [Span(number, phase, *ends) for (number, phase), ends in numbered]
 
     def is_over(self) -> bool:
-        """Returns whether validation has not gained for as long as `train.patience` says."""
+        """Returns whether validation has not gained for as long as `train.patience` says.
+
+        A training that keeps the choices of a former one ends after as many epochs as that had
+        until its best validation.
+        """
         patience, progress = self.config.train.patience, self.checkpoints.progress
-        if patience is None or self.validation is None:
+        if self._kept_epochs:
+            over = progress.step >= self._kept_epochs * self.steps_per_epoch
+        elif patience is None or self.validation is None:
             return False
-        waited = progress.step - progress.best_step
-        over = waited >= patience * self.config.train.validate_every * self.steps_per_epoch
+        else:
+            waited = progress.step - progress.best_step
+            over = waited >= patience * self.config.train.validate_every * self.steps_per_epoch
         return bool(self.distribution.from_chief([int(over)])[0])
 
     def start(self, span: Span, done: int) -> None:
@@ -157,6 +173,8 @@ class Trainer:
     def _expectation(self) -> str:
         """Says when a training with `train.patience` ends, and the gain that is to be expected."""
         patience = self.config.train.patience
+        if self._kept_epochs:
+            return f". It ends after {self._kept_epochs} epochs, as the one before the update"
         if patience is None or self.validation is None:
             return ""
         epochs = patience * self.config.train.validate_every
@@ -272,10 +290,11 @@ class Trainer:
         left = -step % self.steps_per_epoch
         first = step // self.steps_per_epoch
         last = span.end // self.steps_per_epoch
-        every = self.config.train.validate_every
+        every = self._validate_every
         if left or isinstance(self.sampler, OfflineNegativeSampler):
             last = first + 1
-        elif self.config.train.patience is not None:  # Asked after the next validation.
+        elif self._kept_epochs or self.config.train.patience is not None:
+            # Asked after the next validation.
             last = min(last, (first // every + 1) * every)
         try:
             with self.notice:
@@ -335,6 +354,7 @@ class Trainer:
                 "local_scaling": scaling is not None and bool(float(scaling.weight)),
                 "weight": float(poolings[0].closed_form_weight),
                 "is_trained": progress.best_step > 0,
+                "epochs": progress.best_step // self.steps_per_epoch,
             }
         if self.grades is not None and progress.cca:
             split = self.whole_records.split("train")
@@ -347,7 +367,9 @@ class Trainer:
         with bars(False):
             if weighted_poolings(self.model):
                 # Before the first step there is nothing else to weigh.
-                weights = WEIGHTS if int(self.model.global_step.numpy()) else (1.0,)
+                weights: Sequence[float] = (1.0,)
+                if int(self.model.global_step.numpy()):
+                    weights = WEIGHTS if self.choices is None else (self.choices.weight,)
                 scaling = None if self.choices is None else self.choices.local_scaling
                 read = (self.model, self.records, self.tokenizer, self.config)
                 choose_weight(*read, weights, scaling)
@@ -364,7 +386,7 @@ class Trainer:
             self._validate,
             self.checkpoints,
             options.monitor,
-            options.validate_every,
+            self._validate_every,
             self.steps_per_epoch,
             self._epochs * self.steps_per_epoch,
             self.model.objective.warmup_steps,

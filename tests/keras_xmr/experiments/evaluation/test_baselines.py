@@ -11,7 +11,12 @@ import pytest
 from keras_xmr.experiments.evaluation import baselines
 from keras_xmr.experiments.evaluation.results import evaluate_split_scores
 from keras_xmr.experiments.evaluation.table import results_of
-from keras_xmr.experiments.reports.result_tables import plain_lines, summary_table
+from keras_xmr.experiments.reports.result_tables import (
+    bad_news,
+    plain_lines,
+    summary_table,
+    verdict_line,
+)
 from keras_xmr.judgements import GroundTruth, judge
 from keras_xmr.metrics import ScoreMatrices, rsum_difference
 
@@ -95,6 +100,8 @@ def test_it_finds_what_is_linear(evaluate):
     assert re.match(opening, lines[0])
     assert lines[-1].startswith(f"Worse than a {baselines.LINEAR} on the same features: RSUM -")
     assert lines[-1].endswith("No gain of training over it was found.")
+    # A model that is better than chance, and worse than this one.
+    assert bad_news(results_of(evaluation), verdict_line(results_of(evaluation))) == lines[-1:]
 
 
 def test_it_is_corrected_for_hubs_where_the_model_is(evaluate):
@@ -114,6 +121,8 @@ def test_it_finds_nothing_in_noise(evaluate):
     line = plain_lines(results_of(evaluation))[-1]
     assert line.startswith("No better than a")
     assert line.endswith("No gain of training over it was found.")
+    results = results_of(evaluation)
+    assert line in bad_news(results, verdict_line(results))
     evaluation.images = 9
     assert "are too few to compare the model with it" in plain_lines(results_of(evaluation))[-1]
 

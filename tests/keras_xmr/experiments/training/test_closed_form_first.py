@@ -214,6 +214,11 @@ def test_an_update_keeps_what_was_chosen(regions, tmp_path, validated, is_traine
     assert found.is_trained is is_trained
     if not is_trained:
         assert (found.weight, second.folder.summary().steps) == (1.0, 0)
+    else:  # As many epochs as the first had until its best validation, and no search of a weight.
+        assert found.weight == choices.weight
+        assert found.epochs == choices.epochs > 0
+        assert second.folder.summary().steps == first.folder.summary().best_step
+        assert len(seen) == count + 2, "before and after the training alone"
 
 
 def test_labels_change_the_closed_form(regions, tmp_path, validated, caplog):
