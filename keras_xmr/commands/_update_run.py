@@ -39,7 +39,8 @@ def update(config: Config, index: Path | None = None, chooses_again: bool = Fals
     interrupted training is resumed. Audits stay. The report has no uncertainty report.
 
     A model with a part in closed form keeps what was chosen for the old one: the options of the
-    closed form, the correction for hubs, and whether anything is trained.
+    closed form and of the linear baseline, the correction for hubs, the weight of what is trained
+    and for how many epochs.
 
     Args:
         config: The config of the run.
@@ -67,6 +68,8 @@ def update(config: Config, index: Path | None = None, chooses_again: bool = Fals
             choices = RunFolder(config).summary().choices
             if choices is not None and not chooses_again:
                 RunFolder(new).keep_choices(choices)
+                if (baseline := RunFolder(config).kept_baseline()) is not None:
+                    RunFolder(new).keep_baseline(baseline)
             trained = Experiment(new)
             trained.train()
             # Most of the time of an evaluation goes to damaged items, for the uncertainty report.

@@ -279,7 +279,7 @@ class Experiment:
                 self.config,
             )
             part, kept = (r.split(split) for r in (self.records, self.embedded_records))
-            add_baselines(evaluation, self.embedded_records, self.config)
+            self._add_baselines(evaluation)
             evaluation.attention = compute_attention(self.retriever, part, self.config, kept)
             if self.config.model.dimension == 2:
                 evaluation.unknown = embed_unknown(self.retriever, self.tokenizer)
@@ -295,6 +295,15 @@ class Experiment:
             folder, meaning = self.folder.evaluation(split), self._meaning(len(part))
             steps = self._next_steps(split, len(part))
             yield report(evaluation, part, self.config, folder, meaning, steps, is_brief)
+
+    def _add_baselines(self, evaluation: Evaluation) -> None:
+        """Adds simpler models, whose options are chosen once per run."""
+        # A published model may be measured on other data each time.
+        keeps = not is_as_published(self.config)
+        kept = self.folder.kept_baseline() if keeps else None
+        chosen = add_baselines(evaluation, self.embedded_records, self.config, kept)
+        if keeps and chosen is not None and chosen != kept:
+            self.folder.keep_baseline(chosen)
 
     def _meaning(self, images: int) -> list[str]:
         """Returns what the figures of a split mean, in sentences."""

@@ -39,6 +39,16 @@ class Projections:
     exponent: float
     directions: int
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of `CanonicalCorrelations.projections` that make these maps alone."""
+        return {
+            "image_ridges": (self.image_ridge,),
+            "caption_ridges": (self.caption_ridge,),
+            "exponents": (self.exponent,),
+            "directions": (self.directions,),
+        }
+
 
 class CanonicalCorrelations:
     """Second moments of pairs of vectors, and the maps that correlate them most.

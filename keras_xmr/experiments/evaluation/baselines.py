@@ -57,7 +57,9 @@ Vectors = tuple[np.ndarray, np.ndarray]
 """Vectors of images (N, F) and of captions (M, G)."""
 
 
-def add_baselines(evaluation: Evaluation, records: Records, config: Config) -> None:
+def add_baselines(
+    evaluation: Evaluation, records: Records, config: Config, kept: CCAOptions | None = None
+) -> CCAOptions | None:
     """Adds the metrics of simpler models of the features of frozen encoders.
 
     *Zero-shot*: where both encoders are the towers of one CLIP or SigLIP, they are compared with
@@ -75,19 +77,24 @@ def add_baselines(evaluation: Evaluation, records: Records, config: Config) -> N
         evaluation: The evaluation of a model on a split.
         records: The records with the features of its encoders; see `with_features`.
         config: The config of its run.
+        kept: The options of the linear model, one value of each, in place of a choice.
+
+    Returns:
+        The options of the linear model; None without one.
     """
     split: Any = evaluation.split
     part = records.split(split)
     if not (evaluation.matchers[0].scores.is_dense and _has_features(part)):
-        return
+        return None
     tested = _means_of_split(part, config)
-    scores = _linear_scores(tested, records, config)
+    options, scores = _linear_scores(tested, records, config, kept)
     if _is_joint(config) and not is_as_published(config):
         images, captions = _unit(tested, False)
         scores[ZERO_SHOT] = (images @ captions.T).astype(np.float32)
     for name, values in scores.items():
         measured = measure(values, evaluation.ground_truth, config.evaluation.folds)
         evaluation.baselines[name] = measured
+    return options
 
 
 def _is_joint(config: Config) -> bool:
@@ -99,35 +106,45 @@ def _is_joint(config: Config) -> bool:
     return image == text and image[1:] == ["preset", "pooled"]
 
 
-def _linear_scores(tested: Vectors, records: Records, config: Config) -> dict[str, np.ndarray]:
-    """Returns scores of CCA on the features of a split, by row; none where it cannot be learned."""
+def _linear_scores(
+    tested: Vectors, records: Records, config: Config, kept: CCAOptions | None
+) -> tuple[CCAOptions | None, dict[str, np.ndarray]]:
+    """Returns the options of CCA, and scores on the features of a split, by row; none where it
+    cannot be learned.
+    """
     if "train" not in records.splits:
-        return {}
+        return None, {}
     part = records.split("train")
     if part.num_captions > _MOST or not _has_features(part):
-        return {}
+        return None, {}
     train = _means_of_split(part, config)
     if not all(np.ptp(means, axis=0).any() for means in train):
-        return {}  # Where all are alike, nothing correlates.
+        return None, {}  # Where all are alike, nothing correlates.
     rooted = bool(min(train[0].min(), tested[0].min()) >= 0)
     cca = CanonicalCorrelations(*_unit(train, rooted), part.caption_image)
-    best = _choose(cca, records, config, rooted)
+    best = _choose(cca, records, config, rooted, kept)
     images, captions = cca.project(best, *_unit(tested, rooted))
     scores = {LINEAR: images @ captions.T}
-    if kept := getattr(config.model.image.pooling, "local_scaling", 0):
+    if count := getattr(config.model.image.pooling, "local_scaling", 0):
         # Each image with its first caption, as the model has them.
-        firsts = np.unique(part.caption_image, return_index=True)[1][:: -(-len(part) // kept)]
+        firsts = np.unique(part.caption_image, return_index=True)[1][:: -(-len(part) // count)]
         neighbours = train[0][part.caption_image[firsts]], train[1][firsts]
         near = cca.project(best, *_unit(neighbours, rooted))
         scores[LINEAR_CSLS] = scores[LINEAR] - pair_hubness((images, captions), near)
-    return scores
+    return CCAOptions(**best.options), scores
 
 
 def _choose(
-    cca: CanonicalCorrelations, records: Records, config: Config, rooted: bool
+    cca: CanonicalCorrelations,
+    records: Records,
+    config: Config,
+    rooted: bool,
+    kept: CCAOptions | None,
 ) -> Projections:
-    """Returns the maps that are best on the validation split."""
-    width, grid = max(_OPTIONS.directions), _OPTIONS.grid
+    """Returns the maps that are best on the validation split, or that are kept."""
+    width, grid = max(_OPTIONS.directions), (kept or _OPTIONS).grid
+    if kept is not None:
+        return next(cca.projections(width, *grid))
     split = records.split("val") if "val" in records.splits else None
     if split is None or not _has_features(split):
         return next(cca.projections(width, *grid))

@@ -31,6 +31,8 @@ def begin_training(folder: RunFolder, config: Config, files: Mapping[str, bytes]
         for path in (folder.done, folder.best_weights, folder.last_weights, folder.training_log):
             path.unlink(missing_ok=True)
         folder.model.unlink(missing_ok=True)
+        if not folder.choices.exists():
+            folder.baseline.unlink(missing_ok=True)
         folder.config.unlink(missing_ok=True)
         shutil.rmtree(folder.checkpoints, ignore_errors=True)
         folder.path.mkdir(parents=True, exist_ok=True)

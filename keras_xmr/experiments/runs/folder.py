@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from keras_xmr.experiments.config.schema import Config
+from keras_xmr.experiments.config.schema import CCAOptions, Config
 from keras_xmr.experiments.runs.summary import Choices, Summary, read_summary
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import atomic_write, remove_stale_temporaries
@@ -31,6 +31,7 @@ class RunFolder:
         self.training_judgements = self.path / "training_judgements.csv"
         self.done = self.path / "training.json"
         self.choices = self.path / "choices.json"
+        self.baseline = self.path / "baseline.json"
         self.model = self.path / "model.keras"
         self.serving = self.path / "serving"
 
@@ -82,6 +83,18 @@ class RunFolder:
         """Writes the choices that the next training in this folder has to keep."""
         self.path.mkdir(parents=True, exist_ok=True)
         atomic_write(self.choices, choices.model_dump_json(indent=2).encode())
+
+    def kept_baseline(self) -> CCAOptions | None:
+        """Returns the options of the linear model that the model is compared with, once chosen."""
+        try:
+            return CCAOptions.model_validate_json(self.baseline.read_bytes())
+        except (OSError, ValidationError):
+            return None
+
+    def keep_baseline(self, options: CCAOptions) -> None:
+        """Writes the options of the linear model that the model is compared with."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        atomic_write(self.baseline, options.model_dump_json(indent=2).encode())
 
     @property
     def has_begun(self) -> bool:

@@ -146,12 +146,7 @@ def begin_at_cca(
         caption_pooling.local_scaling.serve_captions()
     heads = {"images": image_head, "captions": caption_head}
     _predict_ranks(heads, {"images": images, "captions": captions}, train, best)
-    return CCAOptions(
-        image_ridges=(best.image_ridge,),
-        caption_ridges=(best.caption_ridge,),
-        exponents=(best.exponent,),
-        directions=(best.directions,),
-    )
+    return CCAOptions(**best.options)
 
 
 def _begin(head: Head, vectors: np.ndarray, mean: np.ndarray, kernel: np.ndarray) -> np.ndarray:

@@ -57,7 +57,7 @@ def evaluate(random, monkeypatch):
     monkeypatch.setattr(baselines, "_has_features", lambda split: True)
     monkeypatch.setattr(baselines, "_means_of_split", lambda split, config: split.vectors)
 
-    def run(noise: float, names=("train", "val", "test"), encoder=None, pooling=None):
+    def run(noise: float, names=("train", "val", "test"), encoder=None, pooling=None, kept=None):
         maps = random.normal(size=(8, 20)), random.normal(size=(8, 12))
         records = Records()
         for name in names:
@@ -80,7 +80,7 @@ def evaluate(random, monkeypatch):
             model=SimpleNamespace(**dict.fromkeys(("image", "text"), tower)),
             train=SimpleNamespace(phases=["one"]),
         )
-        baselines.add_baselines(evaluation, records, config)
+        evaluation.linear = baselines.add_baselines(evaluation, records, config, kept)
         return evaluation
 
     return run
@@ -102,6 +102,15 @@ def test_it_finds_what_is_linear(evaluate):
     assert lines[-1].endswith("No gain of training over it was found.")
     # A model that is better than chance, and worse than this one.
     assert bad_news(results_of(evaluation), verdict_line(results_of(evaluation))) == lines[-1:]
+
+
+def test_chosen_options_are_kept(evaluate, monkeypatch):
+    chosen = evaluate(0.1).linear
+    assert chosen.settings == 1
+    monkeypatch.setattr(baselines.CanonicalCorrelations, "best", None)
+    again = evaluate(0.1, kept=chosen)
+    assert again.linear == chosen
+    assert again.baselines[baselines.LINEAR].metrics.summary["rsum"] > 550
 
 
 def test_it_is_corrected_for_hubs_where_the_model_is(evaluate):
