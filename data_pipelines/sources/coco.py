@@ -369,10 +369,11 @@ class Flickr8kSource(FolderSource):
         seen: set[str] = set()
         for number, line in enumerate(read_lines(path, "photo.jpg#n<TAB>caption"), 1):
             key, tab, text = line.partition("\t")
-            photo, mark, _ = key.rpartition("#")
+            photo, mark, caption = key.rpartition("#")
             if not line.strip():
                 continue
-            if not (tab and mark):
+            # A space here is of a caption with a tab, which a space separates from its id.
+            if not (tab and mark) or " " in caption:
                 problems.add("malformed line of the captions", f"{path}:{number}: {line[:80]!r}")
             elif key in seen:
                 problems.add("duplicate caption id", f"{path}:{number}: {key}")

@@ -149,13 +149,16 @@ class PhotoFolderSource(PhotosSource):
         for folder, names in visible_files(self.root, failed):
             shown = list(map(folder.relative_to(self.root).joinpath, names))
             shown.sort(key=lambda path: (composed(path.stem), path.suffix))
-            for _, group in groupby(shown, key=lambda path: composed(path.stem)):
-                files = list(group)
+            for files in _groups(shown):
                 photos = [path.as_posix() for path in files if _kind(path) in _READ]
                 for path in files:
                     if _kind(path) in RAW_SUFFIXES:
                         problems.add("RAW file, which is not supported", path.as_posix())
-                captions = {_kind(path): path.as_posix() for path in files}
+                captions: dict[str, str] = {}
+                for path in files:
+                    kind, name = _kind(path), path.as_posix()
+                    if captions.setdefault(kind, name) != name and kind in _CAPTIONS:
+                        problems.add("second caption file of a photo", name)
                 yield photos, next((captions[k] for k in _CAPTIONS if k in captions), None)
 
     def _holds_captions(self, name: str) -> bool:
@@ -186,6 +189,20 @@ class PhotoFolderSource(PhotosSource):
             problems.add("empty caption file", name)
             return None
         return texts
+
+
+def _groups(files: list[Path]) -> Iterator[list[Path]]:
+    """Yields the files of a folder with the same stem, sorted by it.
+
+    The stem of a photo and of its captions may be written in different forms of Unicode, but where
+    photos are, each has the captions of its own form.
+    """
+    for _, group in groupby(files, key=lambda path: composed(path.stem)):
+        alike = sorted(group, key=lambda path: path.stem)
+        if len({path.stem for path in alike if _kind(path) in _READ}) < 2:
+            yield alike
+        else:
+            yield from (list(same) for _, same in groupby(alike, key=lambda path: path.stem))
 
 
 def _kind(path: Path) -> str:

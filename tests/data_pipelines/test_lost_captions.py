@@ -77,6 +77,34 @@ def test_a_file_per_photo_may_have_both_keys(tmp_path):
     assert problems == {}
 
 
+def test_photos_whose_names_differ_in_their_unicode_form_have_their_own_captions(tmp_path):
+    for name, text in (("\u00e9", "composed"), ("e\u0301", "decomposed")):
+        (tmp_path / f"{name}.jpg").write_bytes(PHOTO)
+        (tmp_path / f"{name}.txt").write_text(text)
+    captions, problems = read("photo_folder", tmp_path)
+    assert captions == {"e\u0301.jpg": ["decomposed"], "\u00e9.jpg": ["composed"]}
+    assert problems == {}
+
+
+def test_a_second_caption_file_of_one_kind_is_counted(tmp_path):
+    (tmp_path / "a.jpg").write_bytes(PHOTO)
+    for name in ("a.TXT", "a.txt"):
+        (tmp_path / name).write_text(name)
+    captions, problems = read("photo_folder", tmp_path)
+    assert captions == {"a.jpg": ["a.TXT"]}
+    assert problems == {"second caption file of a photo": 1}
+
+
+def test_a_tab_within_a_caption_is_not_taken_for_the_separator(tmp_path):
+    (tmp_path / "Flickr8k.token.txt").write_text("0.jpg#0\ta dog\n0.jpg#1 a cat\tsits\n")
+    for name in ("train", "dev", "test"):
+        names = "0.jpg" if name == "train" else ""
+        (tmp_path / f"Flickr_8k.{name}Images.txt").write_text(names)
+    captions, problems = read("flickr8k", tmp_path)
+    assert captions == {"0.jpg": ["a dog"]}
+    assert problems == {"malformed line of the captions": 1}
+
+
 def repeat_annotations(path: Path) -> None:
     """Writes the list of annotations of a file in two halves under one key."""
     content = json.loads(path.read_text())

@@ -85,8 +85,12 @@ def predict(
     """
     known = ~np.isnan(values)
     inputs, values, fold_of = inputs[known], values[known], fold_of[known]
-    centre, mean = inputs.mean(axis=0), values.mean()
+    centre, mean, width = inputs.mean(axis=0), values.mean(), inputs.shape[1]
     inputs, values = inputs - centre, values - mean
+    axes = None
+    if len(inputs) < width:  # A slope lies in the span of the rows.
+        axes = np.linalg.svd(inputs, full_matrices=False)[2].T
+        inputs = inputs @ axes
     # Sums over a fold and over all: those over the others are their difference.
     folds = [fold_of == fold for fold in np.unique(fold_of)]
     sums = [_sums(inputs[held], values[held]) for held in folds]
@@ -98,7 +102,7 @@ def predict(
     @cache
     def error(number: int) -> float:
         """Returns the sum of squared errors of held-out folds with one of `STRENGTHS`."""
-        fits = (_ridge(STRENGTHS[number], *parts) for parts in others)
+        fits = (_ridge(STRENGTHS[number] / width, *parts) for parts in others)
         return sum(
             float(np.square(inputs[held] @ slope + intercept - values[held]).sum())
             for held, (slope, intercept) in zip(folds, fits, strict=True)
@@ -108,7 +112,8 @@ def predict(
     while best != previous:
         near = (best, best - 1, best + 1)
         previous, best = best, min((n for n in near if 0 <= n < len(STRENGTHS)), key=error)
-    slope, intercept = _ridge(STRENGTHS[best], *total)
+    slope, intercept = _ridge(STRENGTHS[best] / width, *total)
+    slope = slope if axes is None else axes @ slope
     spread = np.square(values).sum()
     explained = float(1 - error(best) / spread) if spread else 0.0
     return slope, float(intercept + mean - centre @ slope), explained
@@ -128,10 +133,12 @@ def _ridge(
     squares: np.ndarray,
     both: np.ndarray,
 ) -> tuple[np.ndarray, float]:
-    """Returns slope and intercept with a strength, by the sums of some rows."""
+    """Returns slope and intercept with a multiple of all squares as ridge, by the sums of some
+    rows.
+    """
     centre, mean = inputs / count, values / count
     squares, target = squares - np.outer(centre, inputs), both - centre * values
-    ridge = strength * np.trace(squares) / len(squares)
+    ridge = strength * np.trace(squares)
     slope = scipy.linalg.solve(squares + ridge * np.eye(len(squares)), target, assume_a="pos")
     return slope, float(mean - centre @ slope)
 

@@ -190,7 +190,7 @@ def with_a_bound_between_photos(folder, monkeypatch):
     return searcher
 
 
-def test_an_answer_set_that_may_lack_photos_is_not_certified(folder, monkeypatch):
+def test_a_prediction_set_that_may_lack_photos_is_not_certified(folder, monkeypatch):
     searcher = with_a_bound_between_photos(folder, monkeypatch)
     found = searcher.search(Query(texts=("red",)), count=1)
     assert 1 < found.prediction_set.size < 12
