@@ -39,6 +39,7 @@ from keras_xmr.experiments.evaluation.evaluate import evaluate_split, plan_memor
 from keras_xmr.experiments.evaluation.inspection import compute_attention
 from keras_xmr.experiments.evaluation.meaning import meaning_lines, what_to_do
 from keras_xmr.experiments.evaluation.relevance_files import write_caption_relevance
+from keras_xmr.experiments.evaluation.results import Evaluation
 from keras_xmr.experiments.evaluation.scoring import score_tiles
 from keras_xmr.experiments.evaluation.tuning import search_scales
 from keras_xmr.experiments.evaluation.uncertainty.damage import probe
