@@ -188,11 +188,11 @@ def compare_systems(
         for of_system in runs.values()
         for run in of_system
     ]
-    by_side = {side: _stack(values, side, metrics) for side in DIRECTIONS}
+    by_direction = {direction: _stack(values, direction, metrics) for direction in DIRECTIONS}
     sizes, owner = [len(of_system) for of_system in runs.values()], owners(right, image_ids)
-    for side, groups in (("i2t", None), ("t2i", owner)):
-        _refuse_few(side, by_side[side], groups)
-    estimates = estimate_means(by_side, sizes, owner, shape[0], resamples, seed)
+    for direction, groups in (("i2t", None), ("t2i", owner)):
+        _refuse_few(direction, by_direction[direction], groups)
+    estimates = estimate_means(by_direction, sizes, owner, shape[0], resamples, seed)
     results: list[Result] = []
     for number, name in enumerate(runs):
         means = {metric: of_systems[number] for metric, of_systems in estimates.items()}
@@ -263,14 +263,15 @@ def _common_shape(runs: Sequence[Mapping[str, np.ndarray] | ScoreMatrices]) -> t
             shapes.add(run.image_to_text.shape)
             continue
         sizes = {
-            side: {len(v) for n, v in run.items() if n.startswith(side)} for side in DIRECTIONS
+            direction: {len(v) for n, v in run.items() if n.startswith(direction)}
+            for direction in DIRECTIONS
         }
         if any(len(of_side) != 1 for of_side in sizes.values()):
             raise ArgumentError(
                 "values of queries have names such as i2t_recall_1 and t2i_recall_1, each an array "
                 f"over all images, or all captions, not {list(run)}"
             )
-        shapes.add(tuple(next(iter(sizes[side])) for side in DIRECTIONS))
+        shapes.add(tuple(next(iter(sizes[direction])) for direction in DIRECTIONS))
     listed = " and ".join(map(str, sorted(shapes)))
     if any(len(shape) != 2 for shape in shapes):
         raise ArgumentError(
@@ -283,19 +284,19 @@ def _common_shape(runs: Sequence[Mapping[str, np.ndarray] | ScoreMatrices]) -> t
 
 
 def _stack(
-    runs: Sequence[Mapping[str, np.ndarray]], side: str, metrics: Sequence[str]
+    runs: Sequence[Mapping[str, np.ndarray]], direction: str, metrics: Sequence[str]
 ) -> dict[str, np.ndarray]:
-    """Returns the values of a side per metric, float (queries, runs)."""
+    """Returns the values of a direction per metric, float (queries, runs)."""
     stacked = {}
     for metric in metrics:
         for name in (METRICS[metric].mean_of if metric in METRICS else ()) or (metric,):
-            if unknown := [run for run in runs if f"{side}_{name}" not in run]:
-                known = sorted(n.partition("_")[2] for n in unknown[0] if n.startswith(side))
+            if unknown := [run for run in runs if f"{direction}_{name}" not in run]:
+                known = sorted(n.partition("_")[2] for n in unknown[0] if n.startswith(direction))
                 raise ArgumentError(
                     f"a system has no metric {name!r}, which per_query computes where it gets what "
                     f"it needs.{nearest(name, known)}"
                 )
-            stacked[name] = np.stack([run[f"{side}_{name}"] for run in runs], axis=1)
+            stacked[name] = np.stack([run[f"{direction}_{name}"] for run in runs], axis=1)
     return stacked
 
 
@@ -325,13 +326,15 @@ def _rank(scores: Any) -> int | None:
     return as_array(scores, "scores").ndim
 
 
-def _refuse_few(side: str, per_query: Mapping[str, np.ndarray], groups: np.ndarray | None) -> None:
-    """Refuses fewer groups of queries than intervals need; a side without any is left out."""
+def _refuse_few(
+    direction: str, per_query: Mapping[str, np.ndarray], groups: np.ndarray | None
+) -> None:
+    """Refuses fewer groups of queries than intervals need; a direction without any is left out."""
     answered = ~np.isnan(next(iter(per_query.values()))).any(axis=1)
     numbers = np.flatnonzero(answered) if groups is None else groups[answered]
     if 0 < (count := len(np.unique(numbers))) < LEAST_GROUPS:
-        unit = "images" if side == "i2t" or groups is not None else "captions"
+        unit = "images" if direction == "i2t" or groups is not None else "captions"
         raise ArgumentError(
-            f"the {side} queries with a relevant item are of {count} {unit}, and an interval of so "
-            f"few does not hold what it says; compare on {LEAST_GROUPS} or more"
+            f"the {direction} queries with a relevant item are of {count} {unit}, and an interval "
+            f"of so few does not hold what it says; compare on {LEAST_GROUPS} or more"
         )

@@ -53,11 +53,13 @@ def estimate_means(
     """
     observed: dict[str, np.ndarray] = {}
     resampled: dict[str, np.ndarray] = {}
-    for side, metrics in per_query.items():
+    for direction, metrics in per_query.items():
         known = {n: values for n, values in metrics.items() if not np.isnan(values).all()}
-        means = _resample(known, side, caption_image, images, resamples, seed)
-        observed |= {f"{side}_{name}": np.nanmean(values, axis=0) for name, values in known.items()}
-        resampled |= {f"{side}_{name}": of_metric for name, of_metric in means.items()}
+        means = _resample(known, direction, caption_image, images, resamples, seed)
+        observed |= {
+            f"{direction}_{name}": np.nanmean(values, axis=0) for name, values in known.items()
+        }
+        resampled |= {f"{direction}_{name}": of_metric for name, of_metric in means.items()}
     for whole in (observed, resampled):
         _combine(whole)
 
@@ -87,17 +89,17 @@ def resample_summaries(
         Medians, which are no means, are not in it.
     """
     summaries: dict[Key, dict[str, np.ndarray]] = {key: {} for key in metrics}
-    for side in DIRECTIONS:
+    for direction in DIRECTIONS:
         columns = {
             (key, "mean_rank" if name == "rank" else name): values[:, None]
             for key, measured in metrics.items()
-            for name, values in measured.directions[side].values.items()
+            for name, values in measured.directions[direction].values.items()
             if not np.isnan(values).all()
         }
         images = len(next(iter(metrics.values())).image_to_text.positives)
-        means = _resample(columns, side, caption_image, images, resamples, 0)
+        means = _resample(columns, direction, caption_image, images, resamples, 0)
         for (key, name), values in means.items():
-            summaries[key][f"{side}_{name}"] = values[:, 0]
+            summaries[key][f"{direction}_{name}"] = values[:, 0]
     for summary in summaries.values():
         _combine(summary, replace=False)
     return summaries
@@ -111,7 +113,7 @@ def interval_ends(value: float, resampled: np.ndarray) -> tuple[float, float]:
 
 def _resample(
     columns: Mapping[Key, np.ndarray],
-    side: str,
+    direction: str,
     caption_image: np.ndarray | None,
     images: int,
     resamples: int,
@@ -121,7 +123,7 @@ def _resample(
     if not columns:
         return {}
     draws: dict[str, Any] = {"seed": seed}
-    if side == "t2i":
+    if direction == "t2i":
         groups = {"groups": caption_image, "num_groups": images}
         draws = {"seed": seed + 1} if caption_image is None else draws | groups
     flat = np.concatenate(list(columns.values()), axis=1)
@@ -132,13 +134,13 @@ def _resample(
 
 def _combine(whole: dict[str, np.ndarray], replace: bool = True) -> None:
     """Adds RSUM and the means of metrics, which replace what they are the mean of, or do not."""
-    recalls = [f"{side}_recall_{k}" for side in DIRECTIONS for k in RECALL_AT]
+    recalls = [f"{direction}_recall_{k}" for direction in DIRECTIONS for k in RECALL_AT]
     if set(recalls) <= whole.keys():
         whole[RSUM] = 100 * np.sum([whole[name] for name in recalls], axis=0)
-    for side, metric in itertools.product(DIRECTIONS, METRICS.values()):
-        names = [name for part in metric.mean_of if (name := f"{side}_{part}") in whole]
+    for direction, metric in itertools.product(DIRECTIONS, METRICS.values()):
+        names = [name for part in metric.mean_of if (name := f"{direction}_{part}") in whole]
         if names:
-            whole[f"{side}_{metric.name}"] = np.mean([whole[name] for name in names], axis=0)
+            whole[f"{direction}_{metric.name}"] = np.mean([whole[name] for name in names], axis=0)
             for name in names if replace else ():
                 del whole[name]
 

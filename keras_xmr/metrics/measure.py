@@ -173,8 +173,8 @@ def per_query(
     truth.measures = {snake_case(type(metric).__name__): metric for metric in metrics}
     directions = measure(matrices, truth).metrics.directions
     return {
-        f"{side}_{name}": values
-        for side, queries in directions.items()
+        f"{direction}_{name}": values
+        for direction, queries in directions.items()
         for name, values in queries.values.items()
     }
 

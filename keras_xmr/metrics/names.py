@@ -74,16 +74,16 @@ RSUM = "rsum"
 
 def metric_names() -> list[str]:
     """Returns the names in a summary of both directions: `i2t_recall_1` and so on, and `rsum`."""
-    return [f"{side}_{name}" for side in DIRECTIONS for name in METRICS] + [RSUM]
+    return [f"{direction}_{name}" for direction in DIRECTIONS for name in METRICS] + [RSUM]
 
 
 def metric_title(name: str) -> str:
     """Returns the title of a column of a metric such as `i2t_recall_1`."""
     if name == RSUM:
         return "RSUM"
-    side, _, short = name.partition("_")
+    direction, _, short = name.partition("_")
     metric = METRICS.get(short)
-    return f"{side}\n{metric.title if metric else short}"
+    return f"{direction}\n{metric.title if metric else short}"
 
 
 def metric_value(name: str, value: float | None) -> str:

@@ -40,11 +40,13 @@ def plausible_match_by_zeta(
     captions = images[truth.caption_image]
     matrices = ScoreMatrices.of(scores)
     curves: dict[str, np.ndarray] = {}
-    for side, queries, candidates in (("i2t", images, captions), ("t2i", captions, images)):
+    for direction, queries, candidates in (("i2t", images, captions), ("t2i", captions, images)):
         drawn = _draw_queries(queries.shape[0])
-        ranked, labels = matrices.select_queries(side, drawn), queries[drawn]
+        ranked, labels = matrices.select_queries(direction, drawn), queries[drawn]
         matched = [match_precision(ranked, labels, candidates, zeta)[:2] for zeta in zetas]
-        curves[side], curves[f"{side} chance"] = np.array([list(map(_mean, m)) for m in matched]).T
+        curves[direction], curves[f"{direction} chance"] = np.array(
+            [list(map(_mean, m)) for m in matched]
+        ).T
     return curves
 
 
@@ -80,7 +82,9 @@ def plausible_counts(truth: GroundTruth) -> dict[str, np.ndarray]:
     return counts
 
 
-def relevance_by_rank(scores: Scores, relevance: np.ndarray, side: str) -> dict[str, np.ndarray]:
+def relevance_by_rank(
+    scores: Scores, relevance: np.ndarray, direction: str
+) -> dict[str, np.ndarray]:
     """Returns the relevance at each rank, mean over queries (Li et al. 2022, Fig. 1c).
 
     Of more than 1,000 queries, 1,000 are drawn with a seed.
@@ -88,14 +92,14 @@ def relevance_by_rank(scores: Scores, relevance: np.ndarray, side: str) -> dict[
     Args:
         scores: Scores (images, captions).
         relevance: Of each pair, (images, captions).
-        side: "i2t" or "t2i".
+        direction: "i2t" or "t2i".
 
     Returns:
         For the order "by score", that "by relevance" and a "random" one, of the first `RANKED`.
     """
-    by_query = relevance if side == "i2t" else relevance.T
+    by_query = relevance if direction == "i2t" else relevance.T
     drawn = _draw_queries(len(by_query))
-    ranked, known = ScoreMatrices.of(scores).select_queries(side, drawn), by_query[drawn]
+    ranked, known = ScoreMatrices.of(scores).select_queries(direction, drawn), by_query[drawn]
     order = np.argsort(-ranked, axis=1, kind="stable")[:, :RANKED]
     best = -np.sort(-known, axis=1)[:, :RANKED]
     return {
@@ -116,8 +120,10 @@ def precision_by_top(summary: Mapping[str, float]) -> dict[str, list[tuple[int, 
         For "i2t" and "t2i" pairs of N and ASP; empty without a relevance.
     """
     return {
-        side: [(n, summary[name]) for n in ASP_TOP if (name := f"{side}_asp_top_{n}") in summary]
-        for side in DIRECTIONS
+        direction: [
+            (n, summary[name]) for n in ASP_TOP if (name := f"{direction}_asp_top_{n}") in summary
+        ]
+        for direction in DIRECTIONS
     }
 
 

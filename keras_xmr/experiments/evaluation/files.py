@@ -90,10 +90,10 @@ KINDS = ("wrong", "true", "right")
 def write_answers(evaluation: Evaluation, folder: Path) -> None:
     """Writes `answers-<split>.npz`: numbers and kinds of the first answers of the model's matcher.
 
-    For "i2t" and "t2i" numbers int32 (queries, `KEPT`), and under `<side>_kind` their kinds. Of
-    images with sets of labels also `<side>_zeta`, the number of labels in which query and answer
-    differ (Wang et al. 2023, Fig. 3); -1 where one of them has none. Scores that do not fit in
-    memory are left out.
+    For "i2t" and "t2i" numbers int32 (queries, `KEPT`), and under `<direction>_kind` their kinds.
+    Of images with sets of labels also `<direction>_zeta`, the number of labels in which query and
+    answer differ (Wang et al. 2023, Fig. 3); -1 where one of them has none. Scores that do not fit
+    in memory are left out.
 
     Args:
         evaluation: The evaluation.
@@ -103,18 +103,18 @@ def write_answers(evaluation: Evaluation, folder: Path) -> None:
     if not scores.is_dense:
         return
     arrays: dict[str, np.ndarray] = {}
-    for side, matrix in zip(("i2t", "t2i"), scores.by_query, strict=True):
+    for direction, matrix in zip(("i2t", "t2i"), scores.by_query, strict=True):
         queries = np.arange(len(matrix))
-        first, kinds = first_answers(evaluation, side, queries, np.asarray(matrix))
-        arrays |= {side: first.astype(np.int32), f"{side}_kind": kinds.astype(np.int8)}
+        first, kinds = first_answers(evaluation, direction, queries, np.asarray(matrix))
+        arrays |= {direction: first.astype(np.int32), f"{direction}_kind": kinds.astype(np.int8)}
         if evaluation.ground_truth.has_label_vectors:
-            arrays[f"{side}_zeta"] = zeta_of_answers(evaluation.ground_truth, side, first)
+            arrays[f"{direction}_zeta"] = zeta_of_answers(evaluation.ground_truth, direction, first)
     with replace_atomically(folder / f"answers-{evaluation.split}.npz", ".npz") as temporary:
         np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
 
 
 def first_answers(
-    evaluation: Evaluation, side: str, queries: np.ndarray, scores: np.ndarray
+    evaluation: Evaluation, direction: str, queries: np.ndarray, scores: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the candidates with the largest scores, the best first, and their kinds.
 
@@ -122,7 +122,7 @@ def first_answers(
 
     Args:
         evaluation: The evaluation, for its judgements.
-        side: "i2t" or "t2i".
+        direction: "i2t" or "t2i".
         queries: Numbers of the queries, int (queries,).
         scores: Their scores (queries, candidates).
 
@@ -130,22 +130,22 @@ def first_answers(
         Numbers of the candidates, and `WRONG`, `TRUE` or `RIGHT`: int (queries, at most `KEPT`).
     """
     grades = evaluation.judgements.grades
-    annotated = (grades[queries] if side == "i2t" else grades[:, queries].T).nonzero()
+    annotated = (grades[queries] if direction == "i2t" else grades[:, queries].T).nonzero()
     costs = -np.asarray(scores, np.result_type(scores, np.float32))
     costs[annotated] = np.nextafter(costs[annotated], np.inf)
     count = min(KEPT, costs.shape[1])
     some = np.argpartition(costs, count - 1, axis=1)[:, :count]
     order = np.argsort(np.take_along_axis(costs, some, axis=1), axis=1, kind="stable")
     first = np.take_along_axis(some, order, axis=1)
-    return first, _kinds_of_answers(evaluation, side, queries, first)
+    return first, _kinds_of_answers(evaluation, direction, queries, first)
 
 
-def zeta_of_answers(truth: GroundTruth, side: str, answers: np.ndarray) -> np.ndarray:
+def zeta_of_answers(truth: GroundTruth, direction: str, answers: np.ndarray) -> np.ndarray:
     """Returns the number of labels in which each answer differs from its query.
 
     Args:
         truth: The ground truth, with sets of labels.
-        side: "i2t" or "t2i".
+        direction: "i2t" or "t2i".
         answers: Numbers of the answers of all queries, int (queries, K).
 
     Returns:
@@ -153,7 +153,7 @@ def zeta_of_answers(truth: GroundTruth, side: str, answers: np.ndarray) -> np.nd
     """
     images = truth.label_vectors().astype(np.int32)
     captions = images[truth.caption_image]
-    queries, candidates = (images, captions) if side == "i2t" else (captions, images)
+    queries, candidates = (images, captions) if direction == "i2t" else (captions, images)
     sizes, others = (np.asarray(labels.sum(axis=1)) for labels in (queries, candidates))
     zeta = np.empty(answers.shape, np.int32)
     for column, answer in enumerate(answers.T):
@@ -164,12 +164,12 @@ def zeta_of_answers(truth: GroundTruth, side: str, answers: np.ndarray) -> np.nd
 
 
 def _kinds_of_answers(
-    evaluation: Evaluation, side: str, queries: np.ndarray, answers: np.ndarray
+    evaluation: Evaluation, direction: str, queries: np.ndarray, answers: np.ndarray
 ) -> np.ndarray:
     kinds = np.full(answers.shape, WRONG)
     rows = np.repeat(queries, answers.shape[1])
     for kind, judgements in ((TRUE, evaluation.truth), (RIGHT, evaluation.judgements)):
         if judgements is not None:
-            pairs = (rows, answers.ravel()) if side == "i2t" else (answers.ravel(), rows)
+            pairs = (rows, answers.ravel()) if direction == "i2t" else (answers.ravel(), rows)
             kinds[np.asarray(judgements.grades[pairs]).reshape(answers.shape) > 0] = kind
     return kinds

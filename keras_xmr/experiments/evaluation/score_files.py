@@ -321,12 +321,12 @@ def write_trec(
     folder.mkdir(parents=True, exist_ok=True)
     paths: list[Path] = []
     known = {"": right, **{f"-{name}": j for name, j in (further or {}).items()}}
-    for number, side in enumerate(("i2t", "t2i")):
+    for number, direction in enumerate(("i2t", "t2i")):
         queries, documents = ids if number == 0 else ids[::-1]
-        paths.append(folder / f"{split}-{side}.run")
+        paths.append(folder / f"{split}-{direction}.run")
         write_run(paths[-1], scores.by_query[number], queries, documents, depth)
         for name, judgements in known.items():
-            paths.append(folder / f"{split}{name}-{side}.qrels")
+            paths.append(folder / f"{split}{name}-{direction}.qrels")
             relation = judgements if number == 0 else judgements.transpose()
             write_qrels(paths[-1], relation, queries, documents)
     return paths

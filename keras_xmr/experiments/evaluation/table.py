@@ -124,16 +124,16 @@ def _rows(
     summary = metrics.summary
     ends = {n: interval_ends(v, resampled[n]) for n, v in summary.items() if n in resampled}
     counts = {
-        LONG_DIRECTIONS[side]: int((queries.positives > 0).sum())
-        for side, queries in metrics.directions.items()
+        LONG_DIRECTIONS[direction]: int((queries.positives > 0).sum())
+        for direction, queries in metrics.directions.items()
     }
     counts[""] = len(metrics.image_to_text.positives)
     key = {"split": ""} | key
     yield from rows_of(summary, ends, counts, further, **key)
-    for side, queries in metrics.directions.items():
+    for direction, queries in metrics.directions.items():
         for part in by_positives(queries):
-            means = {f"{side}_{name}": mean for name, mean in part.means.items()}
-            counts = {LONG_DIRECTIONS[side]: part.queries}
+            means = {f"{direction}_{name}": mean for name, mean in part.means.items()}
+            counts = {LONG_DIRECTIONS[direction]: part.queries}
             yield from rows_of(means, counts=counts, queries=range_of(part), **key)
 
 
@@ -148,10 +148,10 @@ def _chance_rows(metrics: RetrievalMetrics, judgements: str) -> Iterator[Result]
     if not metrics.fully_judged:
         return
     both = metrics.directions
-    for side, others in zip(DIRECTIONS, reversed(DIRECTIONS), strict=True):
+    for direction, others in zip(DIRECTIONS, reversed(DIRECTIONS), strict=True):
         candidates = len(both[others].positives)
-        for part in by_positives(both[side]):
-            share = {f"{side}_recall_1": part.positives / candidates}
+        for part in by_positives(both[direction]):
+            share = {f"{direction}_recall_1": part.positives / candidates}
             yield from rows_of(share, queries=range_of(part), **key)
 
 

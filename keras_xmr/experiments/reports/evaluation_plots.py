@@ -50,18 +50,18 @@ def rank_pictures(evaluation: Evaluation) -> Iterator[Picture]:
 
 
 def _recall_curves(evaluation: Evaluation) -> Picture:
-    def draw(axis: plt.Axes, side: str) -> Iterator[tuple[object, ...]]:
+    def draw(axis: plt.Axes, direction: str) -> Iterator[tuple[object, ...]]:
         for matcher in evaluation.matchers:
-            queries, candidates = _queries(matcher.metrics, side)
+            queries, candidates = _queries(matcher.metrics, direction)
             known = queries.values["rank"][~np.isnan(queries.values["rank"])]
             ranks, counts = np.unique(known, return_counts=True)
             share = 100 * counts.cumsum() / max(len(known), 1)
             axis.step([1, *ranks], [0, *share], where="post", label=matcher.name)
-            yield from labelled((DIRECTIONS[side], matcher.name), ranks, share)
+            yield from labelled((DIRECTIONS[direction], matcher.name), ranks, share)
         at = np.unique(np.geomspace(1, candidates, 100).astype(int))
         share = 100 * chance_recall(queries.positives, candidates, at)
         axis.plot(at, share, **CHANCE_STYLE)
-        yield from labelled((DIRECTIONS[side], CHANCE), at, share)
+        yield from labelled((DIRECTIONS[direction], CHANCE), at, share)
 
     style = {"xlabel": "K", "xscale": "log", "xlim": (1, None), "ylim": (0, 100)}
     drawing, rows = both_directions(draw, "recall at K (%)", **style)
@@ -69,10 +69,10 @@ def _recall_curves(evaluation: Evaluation) -> Picture:
     return Picture("recall", "recall at K", explain("recall"), drawing, header, rows)
 
 
-def _queries(metrics: RetrievalMetrics, side: str) -> tuple[QueryMetrics, int]:
-    """Returns the metrics of the queries of a side, and the number of their candidates."""
+def _queries(metrics: RetrievalMetrics, direction: str) -> tuple[QueryMetrics, int]:
+    """Returns the metrics of the queries of a direction, and the number of their candidates."""
     both = metrics.image_to_text, metrics.text_to_image
-    queries, others = both if side == "i2t" else both[::-1]
+    queries, others = both if direction == "i2t" else both[::-1]
     return queries, len(others.positives)
 
 
@@ -82,17 +82,17 @@ def _most_judged(matcher: MatcherEvaluation) -> RetrievalMetrics:
 
 
 def _by_positives(evaluation: Evaluation) -> Picture:
-    def draw(axis: plt.Axes, side: str) -> Iterator[tuple[object, ...]]:
+    def draw(axis: plt.Axes, direction: str) -> Iterator[tuple[object, ...]]:
         for matcher in evaluation.matchers:
-            queries, candidates = _queries(_most_judged(matcher), side)
+            queries, candidates = _queries(_most_judged(matcher), direction)
             bins = by_positives(queries)
             recall = [100 * part.means["recall_1"] for part in bins]
             most = [part.most for part in bins]
             axis.plot(most, recall, marker="o", label=matcher.name)
-            yield from labelled((DIRECTIONS[side], matcher.name), most, recall)
+            yield from labelled((DIRECTIONS[direction], matcher.name), most, recall)
         by_chance = [100 * part.positives / candidates for part in bins]
         axis.plot(most, by_chance, **CHANCE_STYLE)
-        yield from labelled((DIRECTIONS[side], CHANCE), most, by_chance)
+        yield from labelled((DIRECTIONS[direction], CHANCE), most, by_chance)
         axis.set_xscale("log", base=2)
 
     label = "relevant items of a query (at most)"
@@ -110,10 +110,10 @@ def curve_pictures(evaluation: Evaluation) -> Iterator[Picture]:
     if evaluation.ground_truth.has_label_vectors:
         yield _by_zeta(evaluation)
     if (relevance := evaluation.ground_truth.relevance) is not None:
-        yield from (_by_rank(evaluation, relevance, side) for side in DIRECTIONS)
-    for side, curve in precision_by_top(evaluation.matchers[0].metrics.summary).items():
+        yield from (_by_rank(evaluation, relevance, direction) for direction in DIRECTIONS)
+    for direction, curve in precision_by_top(evaluation.matchers[0].metrics.summary).items():
         if len(curve) > 1:
-            yield _by_top(evaluation, side)
+            yield _by_top(evaluation, direction)
     for side, embedding in evaluation.embedded.sides.items():
         points = embedding.get("points")
         if points is not None and points.shape[1] > 1:
@@ -139,48 +139,48 @@ def _plausible(counts_by_kind: Mapping[str, np.ndarray]) -> Picture:
     return Picture(name, "plausible matches", explain(name), drawing, header, rows)
 
 
-def _by_rank(evaluation: Evaluation, relevance: np.ndarray, side: str) -> Picture:
-    curves = relevance_by_rank(evaluation.matchers[0].scores, relevance, side)
+def _by_rank(evaluation: Evaluation, relevance: np.ndarray, direction: str) -> Picture:
+    curves = relevance_by_rank(evaluation.matchers[0].scores, relevance, direction)
     shown = len(curves["by score"])
-    drawing, axis = panel(DIRECTIONS[side], f"rank (the first {shown:,})", "relevance")
+    drawing, axis = panel(DIRECTIONS[direction], f"rank (the first {shown:,})", "relevance")
     axis.locator_params(axis="x", integer=True)
     for (name, values), style in zip(curves.items(), ("-", "--", ":"), strict=True):
         axis.plot(np.arange(1, len(values) + 1), values, style, label=name)
     axis.set_ylim(0, None)
     axis.legend(fontsize=8)
     table = columns(rank=range(1, shown + 1), **curves)
-    title, see = f"relevance by rank, {DIRECTIONS[side]}", explain("relevance_rank")
-    return Picture(f"relevance_rank_{side}", title, see, drawing, *table)
+    title, see = f"relevance by rank, {DIRECTIONS[direction]}", explain("relevance_rank")
+    return Picture(f"relevance_rank_{direction}", title, see, drawing, *table)
 
 
 def _by_zeta(evaluation: Evaluation) -> Picture:
     matcher = evaluation.matchers[0]
     curves = plausible_match_by_zeta(matcher.scores, evaluation.ground_truth)
     drawing, axis = panel(matcher.name, "zeta: labels that may differ", "R-Precision (%)")
-    for (side, title), colour in zip(DIRECTIONS.items(), COLOURS.values(), strict=True):
-        axis.plot(ZETAS, 100 * curves[side], "-o", color=colour, label=title, ms=4)
-        axis.plot(ZETAS, 100 * curves[f"{side} chance"], ":", color=colour, label=CHANCE)
+    for (direction, title), colour in zip(DIRECTIONS.items(), COLOURS.values(), strict=True):
+        axis.plot(ZETAS, 100 * curves[direction], "-o", color=colour, label=title, ms=4)
+        axis.plot(ZETAS, 100 * curves[f"{direction} chance"], ":", color=colour, label=CHANCE)
     axis.set_ylim(0, None)
     axis.legend(fontsize=8)
     table = columns(zeta=ZETAS, **curves)
     return Picture("pmrp_zeta", "PMRP by zeta", explain("pmrp_zeta"), drawing, *table)
 
 
-def _by_top(evaluation: Evaluation, side: str) -> Picture:
-    drawing, axis = panel(DIRECTIONS[side], "N: the most relevant candidates", "ASP (%)")
+def _by_top(evaluation: Evaluation, direction: str) -> Picture:
+    drawing, axis = panel(DIRECTIONS[direction], "N: the most relevant candidates", "ASP (%)")
     rows: Rows = []
     for matcher in evaluation.matchers:
-        curve = precision_by_top(matcher.metrics.summary)[side]
+        curve = precision_by_top(matcher.metrics.summary)[direction]
         tops, values = [top for top, _ in curve], [100 * value for _, value in curve]
         axis.plot(tops, values, "-o", label=matcher.name, ms=4)
         rows += [(matcher.name, *point) for point in curve]
-    if curve := precision_by_top(chance(evaluation.matchers[0].metrics))[side]:
+    if curve := precision_by_top(chance(evaluation.matchers[0].metrics))[direction]:
         axis.plot([top for top, _ in curve], [100 * value for _, value in curve], **CHANCE_STYLE)
         rows += [(CHANCE, *point) for point in curve]
     axis.set_xscale("log")
     axis.legend(fontsize=8)
-    title, header = f"ASP by N, {DIRECTIONS[side]}", ("matcher", "n", "asp")
-    return Picture(f"asp_top_{side}", title, explain("asp_top"), drawing, header, rows)
+    title, header = f"ASP by N, {DIRECTIONS[direction]}", ("matcher", "n", "asp")
+    return Picture(f"asp_top_{direction}", title, explain("asp_top"), drawing, header, rows)
 
 
 def _correlation(side: str, points: np.ndarray) -> Picture:

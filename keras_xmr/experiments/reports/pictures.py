@@ -118,8 +118,8 @@ def both_directions(
     """
     drawing, axes = plt.subplots(2, 1, figsize=(5.4, 7), sharey=True)
     rows: Rows = []
-    for axis, (side, title) in zip(axes, DIRECTIONS.items(), strict=True):
-        rows += draw(axis, side)
+    for axis, (direction, title) in zip(axes, DIRECTIONS.items(), strict=True):
+        rows += draw(axis, direction)
         axis.set(title=title, **style)
         axis.set_ylabel(label, fontsize=8)
         axis.grid(alpha=0.3)

@@ -99,7 +99,7 @@ def summary_table(results: Results) -> Table:
     Args:
         results: The results of a split.
     """
-    names = [*(f"{side}_recall_{k}" for side in DIRECTIONS for k in RECALL_AT), RSUM]
+    names = [*(f"{direction}_recall_{k}" for direction in DIRECTIONS for k in RECALL_AT), RSUM]
     own, rows = own_results(results), []
     whole = measured_results(results).select(reranker="", queries=ALL)
     for judgements in own.distinct("judgements"):
@@ -127,12 +127,13 @@ def plain_lines(results: Results) -> list[str]:
     # Further judgements call more of them right.
     right = "labelled " if len(own.distinct("judgements")) > 1 else "right "
     lines = []
-    for side, query, answer, items in (
+    for direction, query, answer, items in (
         ("t2i", "caption", "photo", "images"),
         ("i2t", "photo", "caption", "captions"),
     ):
         first, ten = (
-            [_of_hundred(summary[f"{side}_recall_{k}"]) for summary in summaries] for k in (1, 10)
+            [_of_hundred(summary[f"{direction}_recall_{k}"]) for summary in summaries]
+            for k in (1, 10)
         )
         lines.append(
             f"Given a {query}, the model puts a {right}{answer} first in {first[0]} of 100 cases, "
@@ -245,18 +246,18 @@ def embedding_lines(results: Results) -> list[str]:
     lines = []
     correlations = results.select(metric="uncertainty_correlation")
     for row in correlations:
-        side = _QUERIES[row.direction]
-        lines.append(line(f"{side} uncertainty and {side} R@1", row))
+        item = _QUERIES[row.direction]
+        lines.append(line(f"{item} uncertainty and {item} R@1", row))
         if not row.high < 0:
-            lines[-1] += f". This model's uncertainty of {side}s is not informative."
+            lines[-1] += f". This model's uncertainty of {item}s is not informative."
     for row in results.select(metric="uncertainty_of_truth"):
         what = "caption uncertainty and the number of images that a caption is true of"
         lines.append(line(what, row))
     if "caption" not in {_QUERIES[row.direction] for row in correlations}:
         lines.append("This model has no sigma, so it has no measure of uncertainty.")
     for row in results.select(metric="set_cosine"):
-        side = _QUERIES[row.direction]
-        lines.append(f"mean cosine between the embeddings of one {side}: {row.value:+.3f}")
+        item = _QUERIES[row.direction]
+        lines.append(f"mean cosine between the embeddings of one {item}: {row.value:+.3f}")
     return lines
 
 

@@ -169,24 +169,24 @@ def _recall(methods: Methods, judgements: str) -> Picture:
     first = next(iter(methods.values()))[0].queries
     galleries = {"i2t": len(first.caption_ids), "t2i": len(first.image_ids)}
 
-    def curve(run: RunResult, side: str, at: np.ndarray) -> np.ndarray:
-        ranks = run.queries.values[judgements][f"{side}_rank"]
+    def curve(run: RunResult, direction: str, at: np.ndarray) -> np.ndarray:
+        ranks = run.queries.values[judgements][f"{direction}_rank"]
         ranks = np.sort(ranks[~np.isnan(ranks)])
         return 100 * np.searchsorted(ranks, at, side="right") / max(len(ranks), 1)
 
-    def draw(axis: plt.Axes, side: str) -> Iterator[tuple[object, ...]]:
-        at = np.unique(np.geomspace(1, max(galleries[side], 1), 200).astype(int))
+    def draw(axis: plt.Axes, direction: str) -> Iterator[tuple[object, ...]]:
+        at = np.unique(np.geomspace(1, max(galleries[direction], 1), 200).astype(int))
         for name, runs in methods.items():
-            curves = np.stack([curve(run, side, at) for run in runs])
+            curves = np.stack([curve(run, direction, at) for run in runs])
             mean, least, most = curves.mean(axis=0), curves.min(axis=0), curves.max(axis=0)
             axis.plot(at, mean, label=name, color=colours[name], lw=1.3)
             if len(runs) > 1:
                 axis.fill_between(at, least, most, color=colours[name], alpha=0.15, lw=0)
-            yield from labelled((side, name), at, mean, least, most)
-        if (right := first.values[judgements].get(f"{side}_positives")) is not None:
-            share = 100 * chance_recall(right, galleries[side], at)
+            yield from labelled((direction, name), at, mean, least, most)
+        if (right := first.values[judgements].get(f"{direction}_positives")) is not None:
+            share = 100 * chance_recall(right, galleries[direction], at)
             axis.plot(at, share, **CHANCE_STYLE)
-            yield from labelled((side, CHANCE), at, share, share, share)
+            yield from labelled((direction, CHANCE), at, share, share, share)
 
     label = f"recall at K (%), {judgements_title(judgements)}"
     drawing, rows = both_directions(draw, label, xlabel="K", xscale="log")
@@ -204,18 +204,18 @@ def _asp(table: MethodsTable) -> Picture:
     cells = table.rows
     colours = _colours(list(cells))
 
-    def draw(axis: plt.Axes, side: str) -> Iterator[tuple[object, ...]]:
+    def draw(axis: plt.Axes, direction: str) -> Iterator[tuple[object, ...]]:
         for name, row in cells.items():
-            at = [n for n in _asp_tops(table) if f"{side}_{_TOP}{n}" in row]
-            values = [row[f"{side}_{_TOP}{n}"] for n in at]
+            at = [n for n in _asp_tops(table) if f"{direction}_{_TOP}{n}" in row]
+            values = [row[f"{direction}_{_TOP}{n}"] for n in at]
             error = [100 * (deviation_of(runs) or 0) for runs in values]
             mean = [100 * mean_of(runs) for runs in values]
             axis.errorbar(at, mean, error, label=name, color=colours[name], marker="o", ms=3)
-            yield from labelled((side, name), at, mean, error)
-        if at := [n for n in _asp_tops(table) if f"{side}_{_TOP}{n}" in table.chance]:
-            share = [100 * table.chance[f"{side}_{_TOP}{n}"].value for n in at]
+            yield from labelled((direction, name), at, mean, error)
+        if at := [n for n in _asp_tops(table) if f"{direction}_{_TOP}{n}" in table.chance]:
+            share = [100 * table.chance[f"{direction}_{_TOP}{n}"].value for n in at]
             axis.plot(at, share, **CHANCE_STYLE)
-            yield from labelled((side, CHANCE), at, share, [0] * len(at))
+            yield from labelled((direction, CHANCE), at, share, [0] * len(at))
 
     title = "ASP of the first N by relevance"
     drawing, rows = both_directions(draw, f"{title} (%)", xlabel="N", xscale="log")

@@ -73,8 +73,10 @@ def compare_runs(split: str, methods: Methods) -> Results:
     rows: list[Result] = []
     for judgements in common_judgements(methods):
         per_query = {
-            side: {name: _per_query(runs, judgements, f"{side}_{name}") for name in tested}
-            for side in DIRECTIONS
+            direction: {
+                name: _per_query(runs, judgements, f"{direction}_{name}") for name in tested
+            }
+            for direction in DIRECTIONS
         }
         owner, images = queries.caption_image, len(queries.image_ids)
         means = estimate_means(per_query, sizes, owner, images, resamples)

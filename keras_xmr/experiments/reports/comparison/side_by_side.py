@@ -62,13 +62,13 @@ def wins(methods: Methods, judgements: str, count: int = _WINS) -> dict[tuple[st
     listed: dict[tuple[str, str], list[Win]] = {
         pair: [] for pair in itertools.permutations(methods, 2)
     }
-    for side, ids, texts in (
+    for direction, ids, texts in (
         ("i2t", first.image_ids, None),
         ("t2i", first.caption_ids, first.captions),
     ):
         reciprocal = {
             name: np.mean(
-                [1 / run.queries.values[judgements][f"{side}_rank"] for run in runs], axis=0
+                [1 / run.queries.values[judgements][f"{direction}_rank"] for run in runs], axis=0
             )
             for name, runs in methods.items()
         }
@@ -78,7 +78,7 @@ def wins(methods: Methods, judgements: str, count: int = _WINS) -> dict[tuple[st
                 if ahead[number] > 0:
                     query = str(ids[number]), "" if texts is None else str(texts[number])
                     ranks = tuple(float(1 / reciprocal[name][number]) for name in (winner, loser))
-                    of_pair.append(Win(side, winner, loser, number, *query, ranks))
+                    of_pair.append(Win(direction, winner, loser, number, *query, ranks))
     return listed
 
 
@@ -115,20 +115,20 @@ def side_by_side(
         small = thumbnail(photos.encoded(number), image_ids[number], _SIDE)
         return {"key": image_ids[number], "url": data_url(small, "image/jpeg")}
 
-    def show_answer(side: str, number: int, kind: int, zeta: int) -> dict[str, Any]:
-        answer = {"photo": photo(number)} if side == "t2i" else {"text": str(texts[number])}
+    def show_answer(direction: str, number: int, kind: int, zeta: int) -> dict[str, Any]:
+        answer = {"photo": photo(number)} if direction == "t2i" else {"text": str(texts[number])}
         return {"kind": KINDS[kind], "zeta": zeta if zeta >= 0 else None, **answer}
 
     def show_query(win: Win) -> dict[str, Any]:
         models = []
         for name, rank in zip((win.winner, win.loser), win.ranks, strict=True):
-            of_model, side = answers[name], win.direction
-            arrays = [of_model[key][win.number] for key in (side, f"{side}_kind")]
+            of_model, direction = answers[name], win.direction
+            arrays = [of_model[key][win.number] for key in (direction, f"{direction}_kind")]
             # Not of answers without sets of labels, or of an earlier version.
-            zetas = of_model.get(f"{side}_zeta")
+            zetas = of_model.get(f"{direction}_zeta")
             arrays.append(np.full_like(arrays[0], -1) if zetas is None else zetas[win.number])
             each = zip(*(array.tolist() for array in arrays), strict=True)
-            shown = [show_answer(side, *of_answer) for of_answer in each]
+            shown = [show_answer(direction, *of_answer) for of_answer in each]
             models.append({"name": name, "rank": rank, "answers": shown})
         query_photo = photo(win.number) if win.direction == "i2t" else None
         return {"text": win.text or win.query, "photo": query_photo, "models": models}
@@ -139,8 +139,8 @@ def side_by_side(
             "loser": loser,
             "queries": [
                 show_query(win)
-                for side in ("t2i", "i2t")
-                for win in [win for win in of_pair if win.direction == side][:_SHOWN]
+                for direction in ("t2i", "i2t")
+                for win in [win for win in of_pair if win.direction == direction][:_SHOWN]
             ],
         }
         for (winner, loser), of_pair in wins.items()

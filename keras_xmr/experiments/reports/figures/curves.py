@@ -48,11 +48,11 @@ def draw_sweep(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
     order = sorted(range(len(runs)), key=lambda number: configs[number][name])
     drawing, axes = _sides(name)
     summaries = [summary_of(run, options) for run in runs]
-    for side, axis in axes.items():
+    for direction, axis in axes.items():
         for metric in _SWEPT:
-            if metric.startswith(side) and all(metric in summary for summary in summaries):
+            if metric.startswith(direction) and all(metric in summary for summary in summaries):
                 values = [100 * summaries[number][metric] for number in order]
-                label = METRICS[metric.removeprefix(f"{side}_")].title
+                label = METRICS[metric.removeprefix(f"{direction}_")].title
                 axis.plot([configs[number][name] for number in order], values, "o-", label=label)
         axis.set_ylabel("%")
         axis.legend(fontsize=8)
@@ -65,15 +65,15 @@ def draw_asp_of_first(runs: Sequence[Run], options: FigureOptions) -> plt.Figure
     for run in runs:
         summary = summary_of(run, options)
         part = run.records.split(options.split)
-        for side, candidates in (("i2t", part.num_captions), ("t2i", len(part))):
-            curve = precision_by_top(summary)[side]
-            if f"{side}_asp" not in summary:
+        for direction, candidates in (("i2t", part.num_captions), ("t2i", len(part))):
+            curve = precision_by_top(summary)[direction]
+            if f"{direction}_asp" not in summary:
                 raise UserError(
                     f"{run.config.name} has no ASP; evaluate it with "
                     "--set evaluation.semantic_precision=true"
                 )
-            curve = [*curve, (candidates, summary[f"{side}_asp"])]
-            axes[side].plot(
+            curve = [*curve, (candidates, summary[f"{direction}_asp"])]
+            axes[direction].plot(
                 [n for n, _ in curve], [100 * v for _, v in curve], "o-", label=run.config.name
             )
     for axis in axes.values():
@@ -91,14 +91,14 @@ def draw_asp_by_epoch(runs: Sequence[Run], options: FigureOptions) -> plt.Figure
             raise UserError(f"{run.folder.training_log} does not exist; train the run")
         with run.folder.training_log.open(encoding="utf-8", newline="") as file:
             lines = list(csv.DictReader(file))
-        for side, axis in axes.items():
-            known = [line for line in lines if line.get(f"val_{side}_asp")]
+        for direction, axis in axes.items():
+            known = [line for line in lines if line.get(f"val_{direction}_asp")]
             if not known:
                 raise UserError(
                     f"{run.config.name} has no ASP by epoch; train it with "
                     "--set train.validate_semantic_precision=true"
                 )
-            values = [100 * float(line[f"val_{side}_asp"]) for line in known]
+            values = [100 * float(line[f"val_{direction}_asp"]) for line in known]
             axis.plot([int(line["epoch"]) for line in known], values, "o-", label=run.config.name)
     for axis in axes.values():
         axis.locator_params(axis="x", integer=True)
@@ -120,8 +120,8 @@ def draw_pmrp_by_zeta(runs: Sequence[Run], options: FigureOptions) -> plt.Figure
                 f"{run.config.name} has images without sets of labels; set evaluation.labels"
             )
         curves = plausible_match_by_zeta(run.score(options.split), truth)
-        for side, axis in axes.items():
-            axis.plot(ZETAS, 100 * curves[side], "o-", label=run.config.name)
+        for direction, axis in axes.items():
+            axis.plot(ZETAS, 100 * curves[direction], "o-", label=run.config.name)
     for axis in axes.values():
         axis.set_ylabel("R-Precision (%)")
         axis.legend(fontsize=8)

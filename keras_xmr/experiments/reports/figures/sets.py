@@ -84,40 +84,40 @@ def draw_scale_grid(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
     scales = options.grid or SCALES
     drawing, axes = plt.subplots(1, 2, figsize=(9.2, 4.2))
     names = {"i2t": ("gamma 1", "gamma 2"), "t2i": ("lambda 1", "lambda 2")}
-    for axis, (side, (sums, own)) in zip(axes, names.items(), strict=True):
-        values = recall_by_scales(scores, np.asarray(part.caption_image), side, scales)
+    for axis, (direction, (sums, own)) in zip(axes, names.items(), strict=True):
+        values = recall_by_scales(scores, np.asarray(part.caption_image), direction, scales)
         shown = axis.imshow(100 * values, origin="lower", cmap="viridis")
         step = max(1, len(scales) // 9)
         places = range(0, len(scales), step)
         labels = [f"{scales[place]:g}" for place in places]
         axis.set_xticks(places, labels, fontsize=7, rotation=60)
         axis.set_yticks(places, labels, fontsize=7)
-        axis.set(xlabel=own, ylabel=sums, title=f"{DIRECTIONS[side]}, R@1 (%)")
+        axis.set(xlabel=own, ylabel=sums, title=f"{DIRECTIONS[direction]}, R@1 (%)")
         drawing.colorbar(shown, ax=axis, shrink=0.8)
     return drawing
 
 
 def recall_by_scales(
-    scores: np.ndarray, caption_image: np.ndarray, side: str, scales: Sequence[float]
+    scores: np.ndarray, caption_image: np.ndarray, direction: str, scales: Sequence[float]
 ) -> np.ndarray:
     """Computes R@1 of every scale of the sum (rows) with every scale of the scores (columns).
 
     Args:
         scores: Scores (images, captions).
         caption_image: The image of each caption.
-        side: "i2t" or "t2i".
+        direction: "i2t" or "t2i".
         scales: The scales.
     """
-    axis = 0 if side == "i2t" else 1
+    axis = 0 if direction == "i2t" else 1
     result = np.empty((len(scales), len(scales)))
     for row, scale in enumerate(scales):
         sums = log_sums(scores, {axis: scale})[axis]
-        offset = sums[None, :] if side == "i2t" else sums[:, None]
+        offset = sums[None, :] if direction == "i2t" else sums[:, None]
         for column, own in enumerate(scales):
             best = np.argmax(own * scores - offset, axis=1 - axis)
             right = (
                 caption_image[best] == np.arange(len(scores))
-                if side == "i2t"
+                if direction == "i2t"
                 else best == caption_image
             )
             result[row, column] = right.mean()
