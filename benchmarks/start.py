@@ -1,21 +1,29 @@
-"""Starting: time until the command line prints its help, or a model computes an embedding.
+"""Starting: time until the command line prints its help, finds photos, or serves, and memory.
 
-Every row is a separate process, from its start to its end. The model is the demo's after an
-export, without training, as weights do not change the time. The parts of the time to the first
-embedding have their own rows.
+Every row is a separate process, from its start to its end; its memory is the peak of the process.
+Searches are in an index of 8,000 photos, whose text tower has the size of MiniLM and random
+weights, compared with the shortest script that does the same by ONNX Runtime. The model of the
+first embedding in Python is the demo's after an export, without training, as weights do not change
+the time; the parts of that time have their own rows.
 
 usage: python benchmarks/start.py
+       python benchmarks/start.py --index=FOLDER   # the rows of searches, for an index of WordPiece
 """
 
 from __future__ import annotations
 
+import argparse
+import io
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 import numpy as np
 from measuring import ROOT, Row, compare, show
@@ -41,19 +49,41 @@ _PARTS = (
     *("importing TensorFlow and Keras", "importing keras_xmr", "loading the model"),
     *("the first embedding, with its graph", "the next embedding"),
 )
+_SHORTEST = """
+import json, sys
+from pathlib import Path
+import numpy as np, onnxruntime, tokenizers
+index, text = Path(sys.argv[1]), sys.argv[2]
+(model,) = index.glob("embedder-*")
+words = tokenizers.BertWordPieceTokenizer(str(model / "vocabulary.txt"))
+ids = words.encode(text).ids
+tower = onnxruntime.InferenceSession(str(model / "text_tower.onnx"))
+feed = {"input_ids": np.array([ids]), "attention_mask": np.ones((1, len(ids)), np.int64)}
+names = [each.name for each in tower.get_outputs()]
+query = dict(zip(names, tower.run(None, feed)))["mean"][0]
+(vectors,) = index.glob("*.mean.npy")
+photos = np.load(vectors)
+scores = photos @ query / np.linalg.norm(photos, axis=1)
+(described,) = index.glob("*.photos.json")
+paths = json.loads(described.read_bytes())
+for number in np.argsort(-scores)[:10]:
+    print(paths[number]["path"], scores[number])
+"""
+_TEXT = "two dogs run in the snow"
+PHOTOS, REPEATS = 8000, 5
+"""Photos of the index, and processes of a median."""
+
 AT_MOST = 1.3
 """How many times the import of TensorFlow the first embedding may take."""
 
 
 def rows(smoke: bool = False) -> Iterator[Row]:
-    """`--help`, and a model that is loaded and asked."""
-    python = compare("", "", _process("-c", "pass"), repeats=3).seconds
-    helped = compare(
-        "python main.py --help", "", _process(str(ROOT / "main.py"), "--help"), repeats=5
-    )
-    yield _of_child(helped, python, "the start of Python")
+    """`--help`, searches and a server, and a model that is loaded and asked."""
+    yield in_turns("python main.py --help", [str(ROOT / "main.py"), "--help"], ["-c", "pass"])
     if smoke:
         return
+    with tempfile.TemporaryDirectory() as folder:
+        yield from searches(text_index(Path(folder)))
     with tempfile.TemporaryDirectory() as folder:
         run, said = untrained_run(Path(folder)), list[str]()
         libraries = compare("", "", _process("-c", "import tensorflow, keras"), repeats=3).seconds
@@ -70,6 +100,153 @@ def rows(smoke: bool = False) -> Iterator[Row]:
             yield Row(f"of it: {name}", "", seconds)
 
 
+def searches(index: Path) -> Iterator[Row]:
+    """A search from the prompt and the start of a server, of an index."""
+    size = f"{len(np.load(next(index.glob('*.mean.npy')), mmap_mode='r')):,} photos"
+    program = [str(ROOT / "main.py")]
+    search = [*program, "search", f"--index={index}", _TEXT]
+    row = in_turns(
+        f"python main.py search, {size}",
+        search,
+        ["-c", _SHORTEST, str(index), _TEXT],
+        "the same in twenty lines of ONNX Runtime and tokenizers",
+    )
+    yield replace(row, at_least=1 / AT_MOST)
+    yield in_turns('python -c "import onnxruntime"', ["-c", "import onnxruntime"], ["-c", "pass"])
+    times = [started(program, index) for _ in range(REPEATS)]
+    yield _row(f"python main.py serve until it is ready, {size}", times)
+
+
+@dataclass(frozen=True)
+class Child:
+    """Measures of a process.
+
+    Attributes:
+        seconds: Wall time.
+        processor: Processor time of its threads.
+        memory: Peak of its resident memory, in bytes.
+    """
+
+    seconds: float
+    processor: float
+    memory: float
+
+
+def in_turns(
+    what: str, ours: Sequence[str], theirs: Sequence[str], against: str = "the start of Python"
+) -> Row:
+    """Runs two programs of Python in turns, so that other work on the machine meets both."""
+    ended(ours), ended(theirs)  # Files are read once.
+    times = [(ended(ours), ended(theirs)) for _ in range(REPEATS)]
+    mine, other = (_row(what, list(each)) for each in zip(*times, strict=True))
+    return replace(
+        mine,
+        baseline=other.seconds,
+        baseline_processor=other.processor,
+        baseline_memory=other.memory,
+        against=against,
+    )
+
+
+def _row(what: str, times: Sequence[Child]) -> Row:
+    seconds, processor, memory = (
+        median(getattr(each, name) for each in times) for name in ("seconds", "processor", "memory")
+    )
+    return Row(what, "", seconds, memory=memory, processor=processor)
+
+
+def ended(arguments: Sequence[str]) -> Child:
+    """Runs a program of Python to its end."""
+    return _child(arguments, lambda process: process.stdout.read())
+
+
+def started(program: Sequence[str], index: Path) -> Child:
+    """Runs a server until it has loaded its model."""
+    serve = [*program, "serve", f"--index={index}", "--port=0"]
+
+    def wait(process: Any) -> None:
+        address = process.stdout.readline().split(b" at ")[1].split()[0].decode()
+        begin = time.perf_counter()
+        while subprocess.run(
+            ["curl", "-sf", f"{address}healthz"], capture_output=True, check=False
+        ).returncode:
+            if time.perf_counter() - begin > 120:
+                raise RuntimeError("the server does not answer")
+            time.sleep(0.02)
+
+    return _child(serve, wait, ends=True)
+
+
+def _child(arguments: Sequence[str], wait: Callable[[Any], object], ends: bool = False) -> Child:
+    """Measures a process until something was waited for."""
+    begin = time.perf_counter()
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    with subprocess.Popen(
+        [sys.executable, *arguments],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        wait(process)
+        seconds = time.perf_counter() - begin
+        if ends:
+            process.terminate()
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode and not ends:
+        raise RuntimeError(f"{arguments} ended with {process.returncode}")
+    return Child(seconds, used.ru_utime + used.ru_stime, 1024 * used.ru_maxrss)
+
+
+def text_index(folder: Path) -> Path:
+    """An index of made-up photos and embeddings, with a text tower of the size of MiniLM."""
+    import keras_hub
+
+    from keras_xmr.experiments.build import build_model, build_tokenizer
+    from keras_xmr.experiments.export.embedder import run_embedder
+    from keras_xmr.search.build import build_index
+    from keras_xmr.search.embedder import Embedder
+
+    preset = folder / "preset"
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *_TEXT.split()]
+    words += [f"word{number}" for number in range(30_522 - len(words))]
+    backbone = keras_hub.models.BertBackbone(len(words), 6, 12, 384, 1536)
+    backbone.save_to_preset(str(preset))
+    keras_hub.tokenizers.BertTokenizer(words, lowercase=True).save_to_preset(str(preset))
+    text = f"model.text.encoder={{name: keras_hub_text, preset: {preset}}}"
+    point = ["model.image.head=point", "model.text.head=point", "model.matcher=cosine"]
+    more = [text, "model.text.pooling=mean", *point, "objective=[nt_xent]", "model.dimension=384"]
+    run = _small_experiment(folder, *more, "evaluation.matchers=[]")
+    tokenizer = build_tokenizer(run.config, run.records)
+    begin_training(run.folder, run.config, tokenizer.files())
+    model = build_model(run.config, run.records, tokenizer, pretrained=True).without_optimizer()
+    model.save_weights(run.folder.last_weights)
+    run.folder.done.write_text('{"steps": 0}')
+    random = np.random.default_rng(0)
+
+    class Drawn(Embedder):
+        """Draws embeddings of photos."""
+
+        def embed_pixels(self, pixels: np.ndarray) -> dict[str, np.ndarray]:
+            return {"mean": random.standard_normal((len(pixels), 384), np.float32)}
+
+    (folder / "photos").mkdir()
+    for number in range(PHOTOS):
+        (folder / "photos" / f"{number:05d}.jpg").write_bytes(_photo(random))
+    made = run_embedder(run.folder.path)
+    embedder = Drawn(made.folder, made._content)
+    build_index(embedder, (folder / "photos").resolve(), folder / "index")
+    return folder / "index"
+
+
+def _photo(random: np.random.Generator) -> bytes:
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.fromarray(random.integers(0, 256, (9, 9, 3)).astype(np.uint8)).save(buffer, "JPEG")
+    return buffer.getvalue()
+
+
 def _of_child(row: Row, bound: float, bound_by: str) -> Row:
     """With its bound, and without memory and processor time of the process that waits."""
     return replace(row, memory=None, processor=None, bound=bound, bound_by=bound_by)
@@ -78,21 +255,26 @@ def _of_child(row: Row, bound: float, bound_by: str) -> Row:
 def untrained_run(folder: Path) -> Path:
     """The folder of the demo as it is exported, but not trained."""
     from keras_xmr.experiments.build import build_model, build_tokenizer
-    from keras_xmr.experiments.config.loader import find_config, load_config
-    from keras_xmr.experiments.experiment import Experiment
     from keras_xmr.experiments.export.saved_model import export_keras
 
-    sizes = "data.source={name: scenes, train: 32, val: 8, test: 8}"
-    config = load_config(
-        find_config("scenes_pcme"),
-        [f"output={folder}", f"data.records={folder / 'records'}", sizes],
-    )
-    run = Experiment(config)
-    run.prepare()
-    tokenizer = build_tokenizer(config, run.records)
-    begin_training(run.folder, config, tokenizer.files())
-    export_keras(build_model(config, run.records, tokenizer, pretrained=True), run.folder.model)
+    run = _small_experiment(folder)
+    tokenizer = build_tokenizer(run.config, run.records)
+    begin_training(run.folder, run.config, tokenizer.files())
+    model = build_model(run.config, run.records, tokenizer, pretrained=True)
+    export_keras(model, run.folder.model)
     return run.folder.path
+
+
+def _small_experiment(folder: Path, *overrides: str) -> Any:
+    """The demo with few scenes, prepared."""
+    from keras_xmr.experiments.config.loader import find_config, load_config
+    from keras_xmr.experiments.experiment import Experiment
+
+    sizes = "data.source={name: scenes, train: 32, val: 8, test: 8}"
+    paths = [f"output={folder}", f"data.records={folder / 'records'}"]
+    run = Experiment(load_config(find_config("scenes_pcme"), [*paths, sizes, *overrides]))
+    run.prepare()
+    return run
 
 
 def _process(*arguments: str, said: list[str] | None = None) -> Callable[[], None]:
@@ -109,4 +291,7 @@ def _process(*arguments: str, said: list[str] | None = None) -> Callable[[], Non
 
 
 if __name__ == "__main__":
-    show(rows())
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--index", type=Path)
+    chosen = parser.parse_args().index
+    show(rows() if chosen is None else searches(chosen.resolve()))

@@ -145,7 +145,7 @@ def _measure_vectors(part: str, size: int) -> list[Line]:
 
 def _measure_descriptions(part: str, size: int) -> list[Line]:
     """The list of the photos of an index: written and read whole, and near-duplicates in it."""
-    from keras_xmr.search.photos import Photo, near_duplicates
+    from keras_xmr.search.photos import Photo, near_duplicates, read_photos
 
     random = np.random.default_rng(0)
     hashes = random.bytes(16 * size)
@@ -169,9 +169,7 @@ def _measure_descriptions(part: str, size: int) -> list[Line]:
         took = _timed(lambda: path.write_text(json.dumps([photo.to_dict() for photo in photos])))
         lines = [Line(part, size, "write", *took, disk=path.stat().st_size)]
         before, found = _resident(), list[Photo]()
-        took = _timed(
-            lambda: found.extend(Photo(**fields) for fields in json.loads(path.read_bytes()))
-        )
+        took = _timed(lambda: found.extend(read_photos(path)))
         lines.append(Line(part, size, "read", *took, _peak() - before))
     took = _timed(lambda: near_duplicates(found))
     return [*lines, Line(part, size, "near-duplicates", *took)]

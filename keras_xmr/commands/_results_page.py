@@ -1,11 +1,13 @@
-"""Results of a search, for the terminal and as a page."""
+"""Results of a search, for the terminal and as a page.
+
+Templates are imported for a page alone, since most searches print.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from keras_xmr.experiments.reports.pages import TEMPLATES, data_url
 from keras_xmr.search.photo_index import PhotoIndex
 from keras_xmr.search.query import Hit, SearchResult
 from keras_xmr.utils.errors import UserError
@@ -53,6 +55,8 @@ def write_page(path: Path, index: PhotoIndex, answers: Sequence[Titled]) -> None
         (title, lines(result), [_figure(index, hit) for hit in result.hits])
         for title, result in answers
     ]
+    from keras_xmr.experiments.reports.pages import TEMPLATES
+
     page = TEMPLATES.get_template("search_results.html").render(title="Search", answers=shown)
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic_write(path, page.encode("utf-8", "surrogateescape"))
@@ -60,6 +64,8 @@ def write_page(path: Path, index: PhotoIndex, answers: Sequence[Titled]) -> None
 
 def _figure(index: PhotoIndex, hit: Hit) -> dict[str, str]:
     """Returns the values of a photo on the page."""
+    from keras_xmr.experiments.reports.pages import data_url
+
     image = problem = ""
     try:
         image = data_url(index.thumbnail(hit.id, 200), "image/jpeg")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -17,7 +16,7 @@ from data_pipelines.pixels import thumbnail
 from keras_xmr.search.augmentations import AUGMENTATIONS
 from keras_xmr.search.backends import Backend, backend_class
 from keras_xmr.search.manifests import MANIFEST, read_manifest
-from keras_xmr.search.photos import FileState, Photo, find_photos, read_photo
+from keras_xmr.search.photos import FileState, Photo, find_photos, read_photo, read_photos
 from keras_xmr.search.prediction_sets import PredictionSets
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import NO_ARRAY, has_lock, verify
@@ -137,7 +136,7 @@ class PhotoIndex:
         photos: list[Photo] = []
         for path in map(self._verified, names):
             with _naming_damage(path, "embeds its photos"):
-                photos += [Photo(**fields) for fields in json.loads(path.read_bytes())]
+                photos += read_photos(path)
         return photos
 
     @cached_property

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +25,7 @@ from data_pipelines.pixels import naming, open_image, orientation
 from keras_xmr.utils import files
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.json_entries import is_text
+from keras_xmr.utils.vectors import chunks
 
 _EXIF, _TAKEN = 0x8769, 0x9003
 
@@ -70,6 +71,19 @@ class Photo:
     def folder(self) -> str:
         """Its folder relative to the root; empty for the root."""
         return self.path.rpartition("/")[0]
+
+
+def read_photos(path: Path) -> list[Photo]:
+    """Reads the descriptions of photos that an index has written as JSON.
+
+    Raises:
+        OSError: If the file cannot be read.
+        ValueError: If it is not JSON.
+        TypeError: If it has other fields.
+    """
+    # Each becomes a photo at once: a list of dictionaries would take twice the memory.
+    photos: list[Photo] = json.loads(path.read_bytes(), object_hook=lambda entry: Photo(**entry))
+    return photos
 
 
 FileState = tuple[int, int, int]
@@ -216,6 +230,10 @@ pieces of 16 bits is the same."""
 _PLAIN = 16
 """Minimum number of bits set, and not set: photos with fewer are plain areas, which all match."""
 
+_BITS = np.unpackbits(np.arange(1 << 16, dtype=np.uint16).view(np.uint8)).reshape(-1, 16).sum(1)
+_BITS = _BITS.astype(np.uint8)
+"""Number of bits of every piece."""
+
 
 def near_duplicates(photos: Iterable[Photo]) -> dict[int, int]:
     """Finds near-duplicates of photos with smaller ids, and the first of these.
@@ -224,19 +242,47 @@ def near_duplicates(photos: Iterable[Photo]) -> dict[int, int]:
         photos: Photos in the order of their ids.
     """
     photos = list(photos)
-    hashes = [int(photo.hash, 16) for photo in photos]
+    firsts: dict[str, int] = {}
+    # The row of the first photo with the same file, or else with the same hash.
+    same = [firsts.setdefault(photo.sha256, row) for row, photo in enumerate(photos)]
+    hashes = np.frombuffer(bytes.fromhex("".join(photo.hash for photo in photos)), np.uint8)
+    pieces = hashes.reshape(-1, 16).view(np.uint16)
+    bits = _BITS[pieces].sum(axis=1, dtype=np.int64)
+    firsts = {}
+    for row in np.flatnonzero((bits >= _PLAIN) & (bits <= 128 - _PLAIN)).tolist():
+        if same[row] == row:
+            same[row] = firsts.setdefault(photos[row].hash, row)
+    rows = np.array(sorted(firsts.values()), np.int64)
+    originals = {}
+    for later, earlier in _near_pairs(pieces[rows]).tolist():
+        # Pairs are sorted: whether the earlier one is an original is known, and it is the first.
+        if later not in originals and earlier not in originals:
+            originals[later] = earlier
+    for later, earlier in originals.items():
+        same[rows[later]] = int(rows[earlier])
     duplicates: dict[int, int] = {}
-    by_piece: dict[tuple[int, int], list[int]] = defaultdict(list)
-    by_sum: dict[str, int] = {}
-    for row, (photo, bits) in enumerate(zip(photos, hashes, strict=True)):
-        first = by_sum.setdefault(photo.sha256, row)
-        if first == row and _PLAIN <= bits.bit_count() <= 128 - _PLAIN:
-            pieces = [(n, bits >> (16 * n) & 0xFFFF) for n in range(8)]
-            near = {other for piece in pieces for other in by_piece[piece]}
-            alike = (o for o in near if (hashes[o] ^ bits).bit_count() <= _DIFFERENT)
-            first = min(alike, default=row)
-            for piece in pieces if first == row else ():
-                by_piece[piece].append(row)
+    for row, first in enumerate(same):
         if first != row:
-            duplicates[photo.id] = duplicates.get(photos[first].id, photos[first].id)
+            duplicates[photos[row].id] = duplicates.get(photos[first].id, photos[first].id)
     return duplicates
+
+
+def _near_pairs(pieces: np.ndarray) -> np.ndarray:
+    """Returns rows of hashes uint16 (N, 8) that are near: int64 (pairs, 2), the later one first."""
+    found = [np.empty((0, 2), np.int64)]
+    for values in pieces.T:
+        order = np.argsort(values, kind="stable")
+        ordered, begins, distance = values[order], np.arange(len(order)), 1
+        # Of rows with one piece in common, each is compared with the next, the second next, ...
+        while True:
+            begins = begins[: np.searchsorted(begins, len(order) - distance)]
+            begins = begins[ordered[begins] == ordered[begins + distance]]
+            if not len(begins):
+                break
+            for part in chunks(begins, 1 << 20):
+                earlier, later = order[part], order[part + distance]
+                different = _BITS[pieces[earlier] ^ pieces[later]].sum(axis=1, dtype=np.uint8)
+                near = different <= _DIFFERENT
+                found.append(np.stack([later[near], earlier[near]], axis=1))
+            distance += 1
+    return np.unique(np.concatenate(found), axis=0)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 _NAME = "keras-xmr"
 _CLONE = Path(__file__).resolve().parents[2]
@@ -26,6 +24,10 @@ def install_command(extra: str) -> str:
 
 def _source() -> str:
     """Returns the path or address that this package was installed from; may be empty."""
+    # Every search imports the module, and hardly one needs a hint.
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import unquote, urlsplit
+
     try:
         noted = distribution(_NAME).read_text("direct_url.json")
         url = str(json.loads(noted or "{}").get("url", ""))

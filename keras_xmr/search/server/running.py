@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -42,7 +40,9 @@ def server_address(index: Path) -> str:
     try:
         content = json.loads((index / _FILE).read_bytes())
         address = str(content["address"])
-        with urllib.request.urlopen(f"{address}healthz", timeout=_PATIENCE) as answer:
+        from urllib.request import urlopen  # Most searches need none.
+
+        with urlopen(f"{address}healthz", timeout=_PATIENCE) as answer:
             return address if json.load(answer)["server"] == content["server"] else ""
     except (OSError, ValueError, KeyError, TypeError):
         return ""
@@ -58,12 +58,15 @@ def send_search(address: str, body: Mapping[str, Any]) -> Any:
     Raises:
         UserError: If the server refuses, or gives no answer.
     """
+    from urllib.error import HTTPError
+    from urllib.request import Request, urlopen
+
     url, headers = f"{address}/search", {"Content-Type": "application/json"}
     try:
-        request = urllib.request.Request(url, json.dumps(body).encode(), headers)
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        request = Request(url, json.dumps(body).encode(), headers)
+        with urlopen(request, timeout=60) as answer:
             return json.load(answer)
-    except urllib.error.HTTPError as error:
+    except HTTPError as error:
         reason = f"{error.code} {error.reason}"
         with suppress(OSError, ValueError, KeyError, TypeError):
             reason = json.load(error)["error"]

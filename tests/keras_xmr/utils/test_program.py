@@ -71,5 +71,5 @@ def test_a_hint_names_what_can_be_installed(monkeypatch, tmp_path, noted, expect
     assert installing.install_command("onnx") == f"pip install '{ROOT}[onnx]'"
     monkeypatch.setattr(installing, "_CLONE", tmp_path)
     found = SimpleNamespace(read_text=lambda name: noted)
-    monkeypatch.setattr(installing, "distribution", lambda name: found)
+    monkeypatch.setattr("importlib.metadata.distribution", lambda name: found)
     assert installing.install_command("onnx") == f"pip install {expected}"
