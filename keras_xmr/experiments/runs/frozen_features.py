@@ -12,7 +12,8 @@ import logging
 import math
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -41,6 +42,8 @@ from keras_xmr.utils.vectors import chunks
 
 _LOGGER = logging.getLogger(__name__)
 _BYTES = 2
+_TRIED = 2
+"""Number of images by which a duration is estimated."""
 
 
 class Towers(Protocol):
@@ -99,6 +102,12 @@ def _is_frozen(config: Config, side: Side) -> bool:
     return all(phase.freezes_encoder(side) for phase in config.train.phases)
 
 
+def splits_of_training(config: Config, records: Records) -> list[Split]:
+    """Returns the splits of which a training and the evaluations after it read features."""
+    needed = {*SPLITS[:2], *config.evaluation.splits}
+    return [split for split in SPLITS if split in needed and split in records.splits]
+
+
 def features_for_training(encoder: ImageEncoder | CaptionEncoder, records: Records) -> Any:
     """Computes the features that a training reads; an interrupted computation is resumed.
 
@@ -113,8 +122,7 @@ def features_for_training(encoder: ImageEncoder | CaptionEncoder, records: Recor
         EncoderError: If features are not the same at every step.
         RecordsError: If a record is damaged, or the disk is full.
     """
-    needed = {*SPLITS[:2], *encoder.config.evaluation.splits}
-    splits = [split for split in SPLITS if split in needed and split in records.splits]
+    splits = splits_of_training(encoder.config, records)
     if not len(encoder.store()):
         # Existing features were written by an encoder that had passed.
         encoder.check(records)
@@ -227,6 +235,17 @@ class ImageEncoder(_FrozenEncoder):
         in_training = tf.function(partial(self._features, training=True), autograph=False)
         self._check_constant(self.encode(pixels), in_training(pixels))
 
+    def expect(self, records: Records, splits: Sequence[Split]) -> tuple[int, float]:
+        """Returns the number of images with missing features, and the expected seconds."""
+        records, store = records.without_features(), self.store()
+        parts = [records.split(split) for split in splits]
+        missing = sum(len(store.missing(part.index.columns["digest"])) for part in parts)
+        if not missing:
+            return 0, 0.0
+        with parts[0].naming_damage():
+            pixels = next(iter(image_batches(parts[0], self.config.data.image, _TRIED)))
+        return missing, missing / len(pixels) * _seconds(lambda: self.encode(pixels))
+
     def _features(self, pixels: tf.Tensor, training: bool) -> tf.Tensor:
         return tf.cast(run_images(self._encoder, pixels, training), tf.float32)
 
@@ -307,6 +326,16 @@ class CaptionEncoder(_FrozenEncoder):
         ids = self._tokenizer(tf.constant(records.split("train").texts[:2]))
         self._check_constant(self.encode(ids)[0], self.encode(ids, training=True)[0])
 
+    def expect(self, records: Records, splits: Sequence[Split]) -> tuple[int, float]:
+        """Returns the number of captions with missing features, and the expected seconds."""
+        texts = [text for split in splits for text in records.split(split).texts]
+        missing = len(self.store().missing(text_keys(texts)))
+        if not missing:
+            return 0, 0.0
+        some = texts[: 16 * _TRIED]
+        ids = self._tokenizer(tf.constant(some))
+        return missing, missing / len(some) * _seconds(lambda: self.encode(ids)[0])
+
     def write(self, records: Records, splits: Sequence[Split]) -> Any:
         """Computes the missing features of some splits; returns a function that opens a split."""
         _LOGGER.info("caption features: %s", self.folder)
@@ -338,6 +367,14 @@ class CaptionEncoder(_FrozenEncoder):
         batches = caption_batches(texts, self._tokenizer, self.config.evaluation.batch_size)
         more = vstack([csr_matrix(self._more(ids).numpy()[:, 0]) for ids in batches], "csr")
         return Features(store, rows, more)
+
+
+def _seconds(compute: Callable[[], tf.Tensor]) -> float:
+    """Returns the duration of a computation, the second time."""
+    compute().numpy()
+    begin = time.perf_counter()
+    compute().numpy()
+    return time.perf_counter() - begin
 
 
 def _with_mask(output: tf.Tensor | list[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:

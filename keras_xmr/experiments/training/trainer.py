@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -25,6 +25,7 @@ from keras_xmr.experiments.runs.frozen_features import (
     CaptionEncoder,
     ImageEncoder,
     features_for_training,
+    splits_of_training,
 )
 from keras_xmr.experiments.runs.loading import load_initial_weights, load_trained
 from keras_xmr.experiments.runs.weights import finish_training
@@ -36,6 +37,7 @@ from keras_xmr.experiments.training.closed_form_weight import (
     choose_weight,
     weighted_poolings,
 )
+from keras_xmr.experiments.training.expectation import Expected, expectation
 from keras_xmr.experiments.training.offline_negatives import mine_negatives
 from keras_xmr.experiments.training.phases import (
     freeze,
@@ -268,12 +270,30 @@ class Trainer:
             encoders["image_features"] = ImageEncoder(model.image_tower, *read)
         if model.caption_feature_tower is not None:
             encoders["caption_features"] = CaptionEncoder(model.text_tower, *read, self.tokenizer)
+        if self.distribution.is_chief and not self.checkpoints.progress.step:
+            self._log_expectation(encoders)
         with self.distribution.chief_first():
             features = {
                 name: features_for_training(encoder, self.whole_records)
                 for name, encoder in encoders.items()
             }
         self.records = replace(self.whole_records, **features)
+
+    def _log_expectation(self, encoders: Mapping[str, Any]) -> None:
+        """Logs how long a training with a part in closed form takes, before anything is read."""
+        poolings = weighted_poolings(self.model)
+        if not poolings or not encoders:
+            return
+        splits = splits_of_training(self.config, self.whole_records)
+        expected = []
+        for name, encoder in encoders.items():
+            count, seconds = encoder.expect(self.whole_records, splits)
+            unit = "photos" if name == "image_features" else "captions"
+            expected.append(Expected(f"{count:,} {unit}", seconds))
+        captions = self.whole_records.split("train").num_captions
+        width = poolings[1].closed_form_kernel.shape[0]
+        epochs = self._epochs if self.spans() else 0
+        _LOGGER.info("expected: %s", expectation(expected, captions, width, epochs))
 
     def mine_negatives(self, step: int) -> None:
         """Finds the hard negatives of the epoch of a step, for a sampler that takes them."""
