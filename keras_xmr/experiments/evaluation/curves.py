@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from keras_xmr.experiments.evaluation.results import Arrays
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import DIRECTIONS, ScoreMatrices, Scores
 from keras_xmr.metrics.semantic import ASP_TOP, match_precision
-from keras_xmr.utils.vectors import unit_rows
+from keras_xmr.utils.vectors import Arrays, unit_rows
 
 ZETAS = (0, 1, 2, 3, 4, 5, 6)
 

@@ -15,7 +15,6 @@ from keras_xmr.experiments.build import further_matcher
 from keras_xmr.experiments.config.fidelity import fidelity_of
 from keras_xmr.experiments.config.model_facts import is_as_published
 from keras_xmr.experiments.config.schema import Config, EvaluationOptions, LabelFiles
-from keras_xmr.experiments.evaluation.curves import set_similarity
 from keras_xmr.experiments.evaluation.embed import EmbeddedSplit, embed_split
 from keras_xmr.experiments.evaluation.results import (
     Evaluation,
@@ -23,7 +22,6 @@ from keras_xmr.experiments.evaluation.results import (
     evaluate_split_scores,
 )
 from keras_xmr.experiments.evaluation.scoring import check_time, fits_in_memory, score_tiles
-from keras_xmr.experiments.evaluation.uncertainty.assessment import bins, rank_correlation
 from keras_xmr.judgements import (
     TRUTH,
     GroundTruth,
@@ -182,9 +180,6 @@ def evaluate_matrices(
     evaluation.is_trained = not is_as_published(config)
     if embedded is not None:
         evaluation.embedded = embedded
-        _add_uncertainty(evaluation)
-        similarities = {side: set_similarity(arrays) for side, arrays in embedded.sides.items()}
-        evaluation.set_similarity = {n: s for n, s in similarities.items() if s is not None}
     return evaluation
 
 
@@ -203,16 +198,3 @@ def labels_of_files(files: LabelFiles, known: GroundTruth) -> Sequence[tuple[int
     if files.ids is not None:
         ids = read_image_ids(files.ids, len(ids))
     return read_labels(files.instances, ids)
-
-
-def _add_uncertainty(evaluation: Evaluation) -> None:
-    metrics, sigma = evaluation.matchers[0].metrics, evaluation.embedded.log_sigma()
-    queries = {"image": metrics.image_to_text, "text": metrics.text_to_image}
-    evaluation.uncertainty_bins = {
-        # Captions of one image are similar.
-        side: bins(values, queries[side].values["recall_1"], independent=evaluation.images)
-        for side, values in sigma.items()
-    }
-    if "text" in sigma and evaluation.truth is not None:
-        true_of = evaluation.truth.transpose().counts()
-        evaluation.uncertainty_of_truth = rank_correlation(sigma["text"], true_of)

@@ -5,13 +5,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from keras_xmr.experiments.config.fidelity import Fidelity
 from keras_xmr.experiments.config.schema import RelevanceOptions, ReportedResults
-from keras_xmr.experiments.evaluation.uncertainty.assessment import Bins, log_sigma
+from keras_xmr.experiments.evaluation.curves import set_similarity
+from keras_xmr.experiments.evaluation.uncertainty.assessment import (
+    Bins,
+    bins,
+    log_sigma,
+    rank_correlation,
+)
 from keras_xmr.experiments.evaluation.uncertainty.probes import Probes
 from keras_xmr.judgements import TRUTH, GroundTruth, Judgements
 from keras_xmr.metrics import DIRECTIONS, Measured, RetrievalMetrics, ScoreMatrices, measure
@@ -101,16 +108,9 @@ class Evaluation:
 
     Attributes:
         split: The split.
-        images: Number of images.
-        captions: Number of captions.
         matchers: The results per matcher; the trained one comes first.
         embedded: The embeddings; empty if several models made the scores.
         ground_truth: The ground truth of the split.
-        uncertainty_bins: For "image" and "text" queries, recall at 1 in bins of uncertainty.
-        uncertainty_of_truth: Rank correlation between the uncertainty of a caption and the number
-            of images it is true of; None where one of them is not known.
-        set_similarity: For "image" and "text" embeddings that are sets: the mean cosine of the
-            members of one item's set.
         reranked: By re-ranker and matcher, the metrics after re-ranking, of which each fold was
             re-ranked separately. A re-ranker uses all queries at once (transductive), so these
             figures are not to be compared with plain ones.
@@ -124,14 +124,9 @@ class Evaluation:
     """
 
     split: str
-    images: int
-    captions: int
     matchers: list[MatcherEvaluation]
     embedded: EmbeddedSplit
     ground_truth: GroundTruth
-    uncertainty_bins: dict[str, Bins] = field(default_factory=dict)
-    uncertainty_of_truth: float | None = None
-    set_similarity: dict[str, float] = field(default_factory=dict)
     reranked: dict[str, dict[str, Measured]] = field(default_factory=dict)
     paper: ReportedResults | None = None
     fidelity: Fidelity | None = None
@@ -140,6 +135,48 @@ class Evaluation:
     attention: Attention | None = None
     baselines: dict[str, Measured] = field(default_factory=dict)
     unknown: Arrays | None = None
+
+    @property
+    def images(self) -> int:
+        """Number of images."""
+        return self.ground_truth.shape[0]
+
+    @property
+    def captions(self) -> int:
+        """Number of captions."""
+        return self.ground_truth.shape[1]
+
+    @cached_property
+    def uncertainty_bins(self) -> dict[str, Bins]:
+        """For "image" and "text" queries with a sigma, recall at 1 in bins of uncertainty."""
+        sigmas = self.embedded.log_sigma()
+        if not sigmas:
+            return {}
+        metrics = self.matchers[0].metrics
+        queries = {"image": metrics.image_to_text, "text": metrics.text_to_image}
+        return {
+            # Captions of one image are similar.
+            side: bins(sigma, queries[side].values["recall_1"], independent=self.images)
+            for side, sigma in sigmas.items()
+        }
+
+    @cached_property
+    def uncertainty_of_truth(self) -> float | None:
+        """Rank correlation between the uncertainty of a caption and the number of images it is true
+        of; None where one of them is not known.
+        """
+        sigma = self.embedded.log_sigma().get("text")
+        if sigma is None or self.truth is None:
+            return None
+        return rank_correlation(sigma, self.truth.transpose().counts())
+
+    @cached_property
+    def set_similarity(self) -> dict[str, float]:
+        """For "image" and "text" embeddings that are sets: the mean cosine of the members of one
+        item's set.
+        """
+        similarities = {side: set_similarity(a) for side, a in self.embedded.sides.items()}
+        return {side: value for side, value in similarities.items() if value is not None}
 
     @property
     def judgements(self) -> Judgements:
@@ -204,7 +241,7 @@ def evaluate_split_scores(
         name: {r.name: measure_reranked(reranker, r.scores, truth, folds) for r in results}
         for name, reranker in (rerankers or {}).items()
     }
-    return Evaluation(split, *truth.shape, results, EmbeddedSplit({}, {}), truth, reranked=reranked)
+    return Evaluation(split, results, EmbeddedSplit({}, {}), truth, reranked=reranked)
 
 
 TIED_LIMIT = 0.02

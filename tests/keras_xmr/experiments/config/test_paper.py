@@ -28,6 +28,13 @@ FIGURES = [
 ]
 
 
+class Sized(Evaluation):
+    """An evaluation of as many images and captions as the paper has."""
+
+    images = 1_000
+    captions = 2_000
+
+
 @pytest.fixture(scope="module")
 def evaluation(paper):
     truth = finished_runs.ground_truth()
@@ -38,9 +45,7 @@ def evaluation(paper):
         matchers.append(MatcherEvaluation(name, ScoreMatrices(scores), measured))
     again = measure_reranked(FastReranking(), matchers[0].scores, truth, 3)
     reranked = {"fast_reranking": {"match_probability": again}}
-    return Evaluation(
-        "test", 1_000, 2_000, matchers, EmbeddedSplit({}, {}), truth, reranked=reranked, paper=paper
-    )
+    return Sized("test", matchers, EmbeddedSplit({}, {}), truth, reranked=reranked, paper=paper)
 
 
 @pytest.fixture(scope="module")

@@ -210,7 +210,7 @@ def evaluation(random):
     embedded = EmbeddedSplit(
         {"points": random.normal(size=(8, 3, 4))}, {"mean": random.normal(size=(16, 4))}
     )
-    return Evaluation("test", 8, 16, [own], embedded, truth)
+    return Evaluation("test", [own], embedded, truth)
 
 
 @pytest.mark.slow

@@ -59,7 +59,7 @@ def test_the_plane(random):
         Judgements.from_pairs(np.repeat(np.arange(3), 2), 3),
     )  # fmt: skip
     embedded = EmbeddedSplit(gaussians(random, 3), gaussians(random, 6))
-    evaluation = Evaluation("test", 3, 6, [], embedded, truth, unknown=gaussians(random, 1))
+    evaluation = Evaluation("test", [], embedded, truth, unknown=gaussians(random, 1))
     (plane,) = shape_pictures(evaluation)
     rows = list(plane.rows)
     assert len(rows) == len(plane.figure.axes[0].patches) == 3 + 6 + 1
@@ -74,6 +74,6 @@ def test_mixtures_are_drawn(random):
     values = {name: random.normal(size=5) for name in PAIRS}
     probes = Probes(mixtures=values)
     empty = GroundTruth([], [], np.zeros(0, int), Judgements.from_pairs(np.zeros(0, int), 0))
-    evaluation = Evaluation("test", 0, 0, [], EmbeddedSplit({}, {}), empty, probes=probes)
+    evaluation = Evaluation("test", [], EmbeddedSplit({}, {}), empty, probes=probes)
     (picture,) = shape_pictures(evaluation)
     assert [row[0] for row in picture.rows] == list(PAIRS)

@@ -128,7 +128,7 @@ def test_answers_are_kept_with_what_they_are(tmp_path, random):
     truth.extra["truth"] = Judgements(Judgements.from_pairs(OWNER[:8], 4).grades + right[::-1])
     scores = random.normal(size=(4, 8)).astype(np.float32)
     own = MatcherEvaluation("cosine", ScoreMatrices(scores), measure(scores, truth))
-    evaluation = Evaluation("test", 4, 8, [own], EmbeddedSplit({}, {}), truth)
+    evaluation = Evaluation("test", [own], EmbeddedSplit({}, {}), truth)
     write_answers(evaluation, tmp_path)
     # Annotated answers come after others with the same score, as in the metrics.
     tied = np.ones((4, 8), np.float32)
@@ -154,7 +154,7 @@ def test_zeta_is_the_number_of_labels_that_differ(tmp_path, random):
     )
     scores = random.normal(size=(4, 8)).astype(np.float32)
     own = MatcherEvaluation("cosine", ScoreMatrices(scores), measure(scores, truth))
-    write_answers(Evaluation("test", 4, 8, [own], EmbeddedSplit({}, {}), truth), tmp_path)
+    write_answers(Evaluation("test", [own], EmbeddedSplit({}, {}), truth), tmp_path)
     sides = {"i2t": (range(4), owner), "t2i": (owner, range(4))}
     with np.load(tmp_path / "answers-test.npz") as found:
         for side, (queries, candidates) in sides.items():
