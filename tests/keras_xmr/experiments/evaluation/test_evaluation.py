@@ -43,6 +43,7 @@ PICTURES = {
     "reliability_first_image",
     "sigma_damage_image",
     "sigma_damage_caption",
+    "sigma_words",
     "attention",
     "plausible_matches",
     "relevance_rank_i2t",
