@@ -159,7 +159,7 @@ def _update_index(run: Path, path: Path, fresh: Path) -> Report:
 
 
 def _precision(index: PhotoIndex) -> str:
-    """Returns the precision of the weights in an index; that of new ones if they are damaged."""
+    """Returns the precision of the weights in an index, or of new ones if they are damaged."""
     try:
         return Embedder.open(index.embedder_path).precision
     except UserError:

@@ -61,8 +61,8 @@ class Result(NamedTuple):
         unit: `fraction`, `percent` (of RSUM alone), `count`, `rank`, `seconds` or
             `correlation`.
         value: The figure. With `minus` it is a difference.
-        low: Lower end of its 95 % interval over queries (and seeds); NaN without one. That of a
-            difference in a comparison has Holm's correction, as `p_holm` has.
+        low: Lower end of its 95 % interval over queries (and seeds); NaN without one. The
+            interval of a difference in a comparison has Holm's correction, as `p_holm` has.
         high: Upper end.
         n: Number of queries behind it; 0 where it is not a mean over queries.
         minus: The method that was subtracted; empty for a figure of one method.

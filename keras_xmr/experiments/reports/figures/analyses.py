@@ -30,7 +30,7 @@ _LISTED = 10
 def draw_weights(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
     """Draws the weight of each pair of samples, by its place among all by distance.
 
-    Chun et al. 2021, Eq. 5: of images with their first captions, and with those of other images.
+    Chun et al. 2021, Eq. 5: of images with their first captions, and with captions of other images.
     """
     run = runs[0]
     part = run.embedded_records.split(options.split)
