@@ -348,7 +348,7 @@ def _orientation(image: Image.Image) -> int:
 def _with_deep_transparency(image: Image.Image, data: bytes) -> np.ndarray:
     """Returns the pixels, uint8 (H, W, 4), of a PNG file with a transparent colour of 16 bits.
 
-    A pixel is transparent if all of its 16 bits equal the colour's. Pillow reads the upper 8 bits of
+    A pixel is transparent if all of its 16 bits equal the colour. Pillow reads the upper 8 bits of
     a colour, or the lower ones where it takes its bytes for reversed.
     """
     if image.mode == "RGB":
