@@ -21,7 +21,7 @@ class Expected:
 
     Attributes:
         items: Number of items, and their name: "700 photos".
-        seconds: The duration, by that of a few.
+        seconds: The duration, by the duration of a few.
     """
 
     items: str
