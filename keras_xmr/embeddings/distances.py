@@ -12,9 +12,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from keras import ops
-
 from keras_xmr.embeddings.kinds import Gaussian, Tensor, deviation
+from keras_xmr.layers.backend import backend, subtract_product
+from keras_xmr.layers.operations import ops
 from keras_xmr.parts.tensors import add_up
 
 _SLICE = 32
@@ -26,15 +26,21 @@ def squared_euclidean(left: Tensor, right: Tensor) -> Tensor:
     Both sides are first moved by the mean of the left one, which leaves the distances as they
     are and keeps the digits that would cancel.
     """
+    return _squares(left, right, 0.0)
+
+
+def _squares(left: Tensor, right: Tensor, least: float) -> Tensor:
+    """Returns squared distances plus the least value that they then have."""
     center = ops.stop_gradient(ops.mean(left, axis=0, keepdims=True))
     left, right = left - center, right - center
-    squares = ops.sum(left * left, axis=1)[:, None] + ops.sum(right * right, axis=1)[None, :]
-    return ops.relu(squares - 2.0 * ops.matmul(left, ops.transpose(right)))
+    columns = ops.sum(ops.square(right), axis=1)
+    squares = ops.sum(ops.square(left), axis=1)[:, None] + (columns + least if least else columns)
+    return ops.maximum(subtract_product(squares, left, ops.transpose(right), 2.0), least)
 
 
 def euclidean(left: Tensor, right: Tensor) -> Tensor:
     """Measures Euclidean distances, 1e-6 under the root as in the code of Chun et al. 2021."""
-    return ops.sqrt(squared_euclidean(left, right) + 1e-6)
+    return ops.sqrt(_squares(left, right, 1e-6))
 
 
 def cosine(left: Tensor, right: Tensor) -> Tensor:
@@ -49,6 +55,9 @@ def cosine(left: Tensor, right: Tensor) -> Tensor:
 
 def _inverse_lengths(vectors: Tensor) -> Tensor:
     """Returns one over the Euclidean length of each vector (N, 1)."""
+    if backend() == "torch":
+        lengths = ops.maximum(ops.norm(vectors, axis=-1, keepdims=True), 1e-12)
+        return lengths / (lengths * lengths)  # NaN, and not 0, where a length is infinite.
     squares = ops.maximum(ops.sum(ops.square(vectors), axis=-1, keepdims=True), 1e-24)
     # NaN, and not 0, where the squares overflow. JAX divides by the square of 1e-24 in the gradient
     # of this factor, which is 0.

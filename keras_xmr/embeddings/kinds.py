@@ -174,7 +174,7 @@ def sample_with_common_noise(embedding: Gaussian, samples: int, seed: Seed) -> T
     mean = embedding["mean"]
     dimension = mean.shape[-1]
     zeros, ones = keras.ops.zeros(dimension), keras.ops.ones(dimension)
-    noise = _standard_normal(zeros, ones, samples, seed)
+    noise = keras.ops.cast(_standard_normal(zeros, ones, samples, seed), mean.dtype)
     return mean[:, None, :] + deviation(embedding)[:, None, :] * noise[None]
 
 

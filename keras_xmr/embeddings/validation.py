@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from keras_xmr.embeddings.kinds import Embedding, kind, tensors
-from keras_xmr.layers.backend import is_concrete
+from keras_xmr.layers.backend import is_concrete, is_plain
 from keras_xmr.parts.contracts import EmbeddingSpec
 from keras_xmr.parts.tensors import Tensor
 from keras_xmr.utils.errors import ArgumentError
@@ -50,6 +50,8 @@ def as_embedding(given: Any, name: str) -> Embedding:
     Raises:
         ArgumentError: If it is not an embedding, or its parts differ in their number of items.
     """
+    if is_plain(given, 2):
+        return {"mean": given}
     parts = dict(given) if isinstance(given, Mapping) else {"mean": given}
     embedding: dict[str, Tensor] = {key: _tensor(v, key, name) for key, v in parts.items()}
     try:
@@ -159,9 +161,11 @@ def items(embedding: Embedding) -> int | None:
 
 
 def _tensor(value: Any, key: str, name: str) -> Any:
+    rank = RANKS.get(key)
+    if rank is not None and is_plain(value, rank):
+        return value
     # Outputs of towers and models pass unchanged.
     tensor = value if isinstance(value, keras.KerasTensor) else _floats(value, key, name)
-    rank = RANKS.get(key)
     if rank is not None and len(tensor.shape) != rank:
         shape = ", ".join("NLD"[:rank]) if rank == 3 else "N, D"
         raise ArgumentError(

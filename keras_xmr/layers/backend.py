@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
 
+from keras_xmr.layers.operations import ops
 from keras_xmr.parts.keras_state import in_stateless
 from keras_xmr.parts.tensors import Seed, Tensor
 from keras_xmr.utils.errors import ArgumentError
@@ -133,14 +134,29 @@ def in_inference_mode() -> bool:
     return bool(torch.is_inference_mode_enabled())
 
 
+def is_plain(value: Any, rank: int) -> bool:
+    """Says whether a loss takes a value as it is, with PyTorch; with others never."""
+    if backend() != "torch":
+        return False
+    from keras_xmr.layers.torch_paths import is_plain
+
+    return is_plain(value, rank)
+
+
+def subtract_product(values: Tensor, left: Tensor, right: Tensor, factor: float) -> Tensor:
+    """Returns values (N, M) minus a factor times the product of matrices (N, D) and (D, M)."""
+    if backend() == "torch":
+        return ops.subtract_product(values, left, right, factor)
+    return values - factor * ops.matmul(left, right)
+
+
 def is_known_not_finite(value: Tensor) -> bool:
     """Says whether a scalar in the memory of the processor is NaN or infinite."""
     if str(getattr(value, "device", "cpu")).startswith(("cuda", "mps", "xpu")):
         return False  # Reading it would make the processor wait.
     if not is_concrete(value):
         return False
-    detached = value.detach() if hasattr(value, "detach") else value  # PyTorch warns otherwise.
-    return not np.isfinite(float(detached))
+    return not math.isfinite(value.item() if hasattr(value, "item") else float(value))
 
 
 def with_gradient(function: Callable[..., Tensor], values: Tensor, *constants: Tensor) -> Tensor:

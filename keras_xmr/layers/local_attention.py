@@ -5,10 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import keras
-from keras import ops
 
 from keras_xmr.layers.backend import as_generator, split_seed
-from keras_xmr.layers.normalization import ReZero, batch_normalization, l2_normalize
+from keras_xmr.layers.normalization import (
+    ReZero,
+    batch_normalization,
+    batch_normalize,
+    l2_normalize,
+    linear,
+)
+from keras_xmr.layers.operations import ops
 from keras_xmr.parts.part import RecordedLayer
 from keras_xmr.parts.tensors import Seed, Shape, Tensor
 
@@ -67,23 +73,23 @@ class GlobalAttention(RecordedLayer):
         self, tokens: Tensor, mask: Tensor, seed: Seed = None, training: bool = False
     ) -> Tensor:
         count = ops.maximum(ops.sum(mask, axis=1, keepdims=True), 1.0)
-        local = self.local(tokens)
-        mean = self.mean(ops.sum(tokens * mask[..., None], axis=1) / count)
+        local = linear(self.local, tokens)
+        mean = linear(self.mean, ops.sum(tokens * mask[..., None], axis=1) / count)
         if self.batch_norm:
             local = self._normalize(local, mask, training)
-            mean = self.mean_norm(mean, training=training)
+            mean = batch_normalize(self.mean_norm, mean, None, training)
         local, mean = ops.tanh(local), ops.tanh(mean)
         if training and self.dropout:
             seeds = split_seed(seed)
             local = keras.random.dropout(local, self.dropout, seed=as_generator(seeds[0]))
             mean = keras.random.dropout(mean, self.dropout, seed=as_generator(seeds[1]))
-        logits = self.common(local * mean[:, None, :])[..., 0]
+        logits = linear(self.common, local * mean[:, None, :])[..., 0]
         weights = ops.softmax(ops.where(mask > 0, logits, -1e9), axis=-1)
         return l2_normalize(ops.sum(weights[..., None] * tokens, axis=1))
 
     def _normalize(self, local: Tensor, mask: Tensor, training: bool) -> Tensor:
         if self.length is None:
-            return self.local_norm(local[..., None], training=training, mask=mask > 0)[..., 0]
+            return batch_normalize(self.local_norm, local[..., None], mask, training)[..., 0]
         length = local.shape[1]
         if length != self.length:
             raise ValueError(
@@ -92,7 +98,8 @@ class GlobalAttention(RecordedLayer):
                 "the same number"
             )
         # Keras squeezes the statistics of one region away where it has a mask; one always counts.
-        return self.local_norm(local, training=training, mask=mask if length > 1 else None)
+        mask = mask if length > 1 else None
+        return batch_normalize(self.local_norm, local, mask, training)
 
 
 class LocalAttention(RecordedLayer):
@@ -259,5 +266,5 @@ class HypergraphConvolution(RecordedLayer):
         sizes = ops.maximum(ops.sum(incidence, axis=0), 1e-12)[:, None]
         edges = ops.matmul(ops.transpose(incidence), inverse_root * nodes) / sizes
         nodes_again = inverse_root * ops.matmul(incidence, edges)
-        convolved = ops.matmul(nodes_again, self.theta)
+        convolved = ops.matmul(nodes_again, ops.cast(self.theta, nodes.dtype))
         return nodes + ops.tanh(convolved) if self.residual else ops.sigmoid(convolved)

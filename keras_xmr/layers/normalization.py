@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 
 import keras
-from keras import ops
 
-from keras_xmr.layers.backend import backend
+from keras_xmr.layers.backend import assign_statistics, backend
+from keras_xmr.layers.operations import ops
 from keras_xmr.parts.part import RecordedLayer
 from keras_xmr.parts.tensors import Tensor
 
@@ -85,6 +85,64 @@ def batch_normalization(*, masked: bool = False, **options: Any) -> keras.layers
     constants = {"momentum": 0.9, "epsilon": 1e-5, "synchronized": replicas > 1}
     make = MaskedBatchNormalization if masked else keras.layers.BatchNormalization
     return make(**(constants | options))
+
+
+def _keeps(layer: keras.layers.Layer, values: Any) -> bool:
+    """Says whether Keras computes a layer in the type of the values, and in any graph.
+
+    It casts float64 to the type of the layer, and graphs of PyTorch cannot have its statistics.
+    """
+    if layer.compute_dtype != "float32":
+        return True
+    return backend() != "torch" and keras.backend.standardize_dtype(values.dtype) != "float64"
+
+
+def linear(layer: keras.layers.Dense, values: Any) -> Any:
+    """Applies a linear layer to values (..., F) in their own type."""
+    if _keeps(layer, values):
+        return layer(values)
+    product = ops.matmul(values, ops.cast(layer.kernel, values.dtype))
+    return product + ops.cast(layer.bias, values.dtype)
+
+
+def batch_normalize(
+    layer: keras.layers.BatchNormalization, values: Any, mask: Any, training: bool
+) -> Any:
+    """Applies batch normalisation to values in their own type.
+
+    Args:
+        layer: The layer.
+        values: Values (B, ...).
+        mask: 1 for valid positions (B, L), 0 for others; None for all.
+        training: Whether the statistics are of these values, and are kept.
+    """
+    if _keeps(layer, values):
+        masked = isinstance(layer, MaskedBatchNormalization) and mask is not None
+        return layer(values, training=training, mask=mask > 0 if masked else mask)
+    rank, axis = len(values.shape), layer.axis % len(values.shape)
+    shape = [-1 if place == axis else 1 for place in range(rank)]
+    gamma, beta, mean, variance = (
+        ops.reshape(ops.cast(one, values.dtype), shape)
+        for one in (layer.gamma, layer.beta, layer.moving_mean, layer.moving_variance)
+    )
+    if training:
+        kept, axes = (mean, variance), tuple(place for place in range(rank) if place != axis)
+        weights = ops.ones_like(values)
+        if mask is not None:
+            weights = weights * ops.reshape(mask, (*mask.shape, *[1] * (rank - 2)))
+        total = ops.sum(weights, axis=axes, keepdims=True) + keras.backend.epsilon()
+        mean = ops.sum(values * weights, axis=axes, keepdims=True) / total
+        squares = ops.square((values - mean) * weights)
+        variance = ops.sum(squares, axis=axes, keepdims=True) / total
+        variables = (layer.moving_mean, layer.moving_variance)
+        for variable, old, new in zip(variables, kept, (mean, variance), strict=True):
+            moved = layer.momentum * old + (1.0 - layer.momentum) * ops.stop_gradient(new)
+            assign_statistics(variable, ops.cast(ops.reshape(moved, (-1,)), variable.dtype))
+    normal = (values - mean) * ops.rsqrt(variance + layer.epsilon) * gamma + beta
+    if isinstance(layer, MaskedBatchNormalization) and mask is not None:
+        valid = ops.reshape(mask, (*mask.shape, *[1] * (rank - 2))) > 0
+        return ops.where(valid, normal, 0.0)
+    return normal
 
 
 class Temperature(RecordedLayer):

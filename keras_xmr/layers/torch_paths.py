@@ -25,6 +25,21 @@ def is_concrete(value: Any) -> bool:
     return not isinstance(value, Tensor) or not value.is_meta
 
 
+def is_plain(value: Any, rank: int) -> bool:
+    """Says whether a value is a dense tensor of some rank, type and device that losses take."""
+    return (
+        isinstance(value, Tensor)
+        and value.ndim == rank
+        and value.dtype in _TYPES
+        and value.layout == torch.strided
+        and not value.is_nested
+        and str(value.device) == default_device()
+    )
+
+
+_TYPES = (torch.float32, torch.float64)
+
+
 def device_of(values: Any) -> AbstractContextManager[Any]:
     """Does what `keras_xmr.layers.backend.device_of` says."""
     if isinstance(values, Mapping):

@@ -7,7 +7,6 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
 
 from keras_xmr.embeddings import Embedding, distances, points
 from keras_xmr.embeddings.validation import (
@@ -19,6 +18,7 @@ from keras_xmr.embeddings.validation import (
     items,
 )
 from keras_xmr.layers.backend import device_of, is_concrete, is_known_not_finite, split_seed
+from keras_xmr.layers.operations import ops
 from keras_xmr.losses.relations import Relations, matches, relevance_matrix
 from keras_xmr.parts.contracts import LossContract, MatcherContract
 from keras_xmr.parts.part import Part

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from keras import ops
-
 from keras_xmr.embeddings.kinds import Embedding, Point
 from keras_xmr.layers import CaptionDecoder
+from keras_xmr.layers.operations import ops
 from keras_xmr.losses.base import Loss
 from keras_xmr.losses.relations import Relations
 from keras_xmr.parts.contracts import LossContract

@@ -5,9 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any
 
-from keras import ops
-
 from keras_xmr.layers import Temperature
+from keras_xmr.layers.operations import ops
 from keras_xmr.losses.directions import Direction, DirectionsLoss
 from keras_xmr.parts.option_types import PositiveFloat
 from keras_xmr.parts.tensors import Tensor

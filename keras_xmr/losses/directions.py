@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
 import keras
-from keras import ops
 
 from keras_xmr.embeddings.kinds import Embedding, Tensor
 from keras_xmr.layers.backend import is_concrete
+from keras_xmr.layers.operations import ops
 from keras_xmr.losses.base import Loss, dtype_of
 from keras_xmr.losses.relations import Relations
 from keras_xmr.parts.contracts import LossContract

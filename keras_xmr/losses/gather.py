@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any
 
 import keras
-from keras import ops
 
 from keras_xmr.embeddings.validation import as_embedding, items
 from keras_xmr.judgements import check_image_ids
 from keras_xmr.layers.backend import backend, is_concrete
+from keras_xmr.layers.operations import ops
 from keras_xmr.parts.tensors import Tensor
 from keras_xmr.utils.errors import ArgumentError
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import keras
-from keras import ops
 
 from keras_xmr.embeddings import Embedding, Gaussian, distances
 from keras_xmr.embeddings.kinds import tensors
 from keras_xmr.layers import HypergraphConvolution
+from keras_xmr.layers.operations import ops
 from keras_xmr.losses.directions import Direction, DirectionsLoss
 from keras_xmr.losses.relations import Relations
 from keras_xmr.parts.contracts import LossContract

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from keras import ops
-
 from keras_xmr.embeddings import Embedding, Gaussian, distances
 from keras_xmr.embeddings.kinds import vectors
+from keras_xmr.layers.operations import ops
 from keras_xmr.losses.base import Loss, dtype_of, even_log_odds
 from keras_xmr.losses.directions import Direction, ItemsLoss, reduce
 from keras_xmr.losses.relations import Relations

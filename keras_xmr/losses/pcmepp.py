@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from keras import ops
-
 from keras_xmr.embeddings.kinds import Embedding, Tensor
+from keras_xmr.layers.operations import ops
 from keras_xmr.losses.base import Loss, dtype_of, even_log_odds
 from keras_xmr.losses.relations import Relations
 from keras_xmr.parts.contracts import LossContract

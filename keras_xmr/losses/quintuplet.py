@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from keras import ops
-
 from keras_xmr.embeddings import Embedding, Tensor
+from keras_xmr.layers.operations import ops
 from keras_xmr.losses.base import Loss
 from keras_xmr.losses.directions import LOWEST
 from keras_xmr.losses.relations import Relations

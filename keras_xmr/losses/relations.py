@@ -6,12 +6,12 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from keras import ops
 
 from keras_xmr.embeddings.kinds import Tensor
 from keras_xmr.embeddings.validation import to_numpy
 from keras_xmr.judgements.relation import as_array, check_image_ids
 from keras_xmr.layers.backend import in_inference_mode, is_concrete
+from keras_xmr.layers.operations import ops
 from keras_xmr.parts.keras_state import default_device
 from keras_xmr.utils.errors import ArgumentError
 
@@ -56,6 +56,10 @@ def matches(
     if image_ids is None:
         check_image_ids(None, images, captions)
         return _diagonal(captions, eager)
+    if callable(image_ids):
+        raise ArgumentError(
+            "the third argument is image_ids; give a matcher by its name, matcher=..."
+        )
     if is_concrete(image_ids):
         image_ids = check_image_ids(to_numpy(image_ids), images, captions)
         if images == captions and (image_ids == np.arange(images)).all():

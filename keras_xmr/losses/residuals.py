@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from keras import ops
-
 from keras_xmr.embeddings.distances import root, squared_euclidean
 from keras_xmr.embeddings.kinds import Point, PointSet, tensors, vectors
 from keras_xmr.layers import l2_normalize
+from keras_xmr.layers.operations import ops
 from keras_xmr.losses.base import Loss, dtype_of
 from keras_xmr.losses.directions import ItemsLoss, reduce
 from keras_xmr.losses.relations import Relations

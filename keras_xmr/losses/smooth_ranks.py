@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from keras import ops
-
 from keras_xmr.embeddings import Gaussian, Point, distances
 from keras_xmr.embeddings.kinds import vectors
 from keras_xmr.layers.backend import with_gradient
+from keras_xmr.layers.operations import ops
 from keras_xmr.losses.base import dtype_of
 from keras_xmr.losses.directions import Direction, DirectionsLoss
 from keras_xmr.parts.contracts import LossContract

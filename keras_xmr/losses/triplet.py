@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from keras import ops
-
 from keras_xmr.embeddings import Point, PointSet, distances, points
+from keras_xmr.layers.operations import ops
 from keras_xmr.losses.base import dtype_of
 from keras_xmr.losses.directions import LOWEST, Direction, DirectionsLoss
 from keras_xmr.parts.contracts import LossContract

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import keras
-from keras import ops
 
 from keras_xmr.embeddings.kinds import Tensor, Tokens
 from keras_xmr.layers import l2_normalize
 from keras_xmr.layers.backend import backend, is_concrete, map_tiles
+from keras_xmr.layers.operations import ops
 from keras_xmr.matchers.base import Matcher
 from keras_xmr.parts.contracts import MatcherContract, SearchContract
 from keras_xmr.parts.option_types import PositiveFloat, PositiveInt
@@ -18,7 +18,7 @@ from keras_xmr.parts.option_types import PositiveFloat, PositiveInt
 
 def linear(values: Tensor, weights: list[Tensor]) -> Tensor:
     """Returns values (..., F) times a kernel (F, G), plus a bias (G,), as one matrix product."""
-    kernel, bias = weights
+    kernel, bias = (ops.cast(weight, values.dtype) for weight in weights)
     flat = ops.matmul(ops.reshape(values, (-1, kernel.shape[0])), kernel) + bias
     return ops.reshape(flat, (*ops.shape(values)[:-1], kernel.shape[1]))
 

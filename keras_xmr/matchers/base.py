@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
-from functools import cache
 from typing import Any, TypeVar, cast
 
 import keras
@@ -25,6 +24,7 @@ from keras_xmr.embeddings.validation import (
     shapes,
 )
 from keras_xmr.layers.backend import device_of, fresh_seed, split_seed
+from keras_xmr.layers.operations import ops
 from keras_xmr.parts.contracts import MatcherContract
 from keras_xmr.parts.keras_state import in_autocast, is_symbolic
 from keras_xmr.parts.option_types import PositiveInt
@@ -60,6 +60,11 @@ class Matcher(Part):
     """
 
     CONTRACT = MatcherContract()
+    _takes_training: bool
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._takes_training = "training" in inspect.signature(cls.call).parameters
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**({"dtype": "float32"} | kwargs))
@@ -129,7 +134,7 @@ class Matcher(Part):
         the scores of a small batch.
         """
         kwargs: dict[str, Any] = {} if query is None else {"query": query}
-        if _takes_training(type(self).call):
+        if self._takes_training:
             kwargs["training"] = training
         if is_symbolic(image, caption) or in_autocast():
             scores = super().__call__(image, caption, **kwargs)
@@ -249,11 +254,12 @@ class LogitMatcher(Matcher):
 
     def logits(self, distance: Tensor) -> Tensor:
         """Returns -scale * distance + shift."""
-        return self.shift - self.scale * distance
+        scale, shift = (ops.cast(weight, distance.dtype) for weight in (self.scale, self.shift))
+        return shift - scale * distance
 
     def probability(self, scores: Tensor) -> Tensor:
         """Returns probability of a match, from scores of any shape."""
-        return keras.ops.sigmoid(scores)
+        return ops.sigmoid(scores)
 
 
 class SampledMatcher(Matcher):
@@ -291,9 +297,3 @@ class SampledMatcher(Matcher):
             seed = fresh_seed(gaussian["mean"]) if seed is None else seed
             samples = sample(gaussian, self.samples, seed)
         return {**gaussian, "samples": samples}
-
-
-@cache
-def _takes_training(call: Any) -> bool:
-    """Says whether the `call` of a matcher takes `training`."""
-    return "training" in inspect.signature(call).parameters

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
-from keras import ops
 
 from keras_xmr.embeddings import Gaussian, distances
+from keras_xmr.layers.operations import ops
 from keras_xmr.matchers.base import LogitMatcher, Matcher, SampledMatcher
 from keras_xmr.parts.contracts import MatcherContract, SearchContract
 from keras_xmr.parts.option_types import PositiveFloat, PositiveInt

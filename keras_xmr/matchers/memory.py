@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from keras import ops
-
 from keras_xmr.embeddings.kinds import Tokens
 from keras_xmr.layers import l2_normalize
 from keras_xmr.layers.backend import read_variables
+from keras_xmr.layers.operations import ops
 from keras_xmr.matchers.alignment import attention_logits, linear, score_in_tiles, softmax
 from keras_xmr.matchers.base import Matcher
 from keras_xmr.parts.contracts import MatcherContract, SearchContract

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from keras import ops
-
 from keras_xmr.embeddings import Gaussian, Point, PointSet, distances, points
 from keras_xmr.layers import l2_normalize
+from keras_xmr.layers.operations import ops
 from keras_xmr.matchers.base import LogitMatcher, Matcher
 from keras_xmr.parts.contracts import MatcherContract, SearchContract
 from keras_xmr.parts.option_types import PositiveFloat

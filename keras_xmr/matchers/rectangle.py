@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from keras import ops
-
 from keras_xmr.embeddings import Point
+from keras_xmr.layers.operations import ops
 from keras_xmr.matchers.base import Matcher
 from keras_xmr.parts.contracts import MatcherContract, SearchContract
 from keras_xmr.parts.option_types import NonNegativeFloat

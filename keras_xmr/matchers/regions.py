@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from keras import ops
-
 from keras_xmr.embeddings.kinds import Embedding, Tokens, tensors
 from keras_xmr.layers import GlobalAttention, l2_normalize
 from keras_xmr.layers.backend import (
@@ -15,9 +13,11 @@ from keras_xmr.layers.backend import (
     read_variables,
     split_seed,
 )
+from keras_xmr.layers.operations import ops
 from keras_xmr.matchers.alignment import attend, linear, score_in_tiles
 from keras_xmr.matchers.base import Matcher
 from keras_xmr.parts.contracts import MatcherContract, SearchContract
+from keras_xmr.parts.keras_state import in_autocast, is_symbolic
 from keras_xmr.parts.option_types import BelowOne, PositiveFloat, PositiveInt
 from keras_xmr.parts.tensors import Seed, Shapes, Tensor, add_up
 from keras_xmr.utils.sides import Side
@@ -104,7 +104,9 @@ class _Similarity(Matcher):
         if training and seed is None:
             seed = fresh_seed(tokens["tokens"])
         attention = self.image_attention if side == "image" else self.caption_attention
-        whole = attention(tokens["tokens"], tokens["mask"], seed=seed, training=training)
+        # Keras would cast tokens of float64 to the type of the layer.
+        apply = attention if is_symbolic(tokens) or in_autocast() else attention.call
+        whole = apply(tokens["tokens"], tokens["mask"], seed=seed, training=training)
         return {**tokens, "global": whole}
 
     def pair_weights(self) -> Weights:
@@ -149,7 +151,7 @@ class _Similarity(Matcher):
         whole = linear(whole, weights["global_similarity"])
         local = linear(local, weights["local_similarity"])
         nodes = l2_normalize(ops.concatenate([whole[:, :, None], local], axis=2))
-        counts = ops.pad(mask, ((0, 0), (1, 0)), constant_values=1.0)
+        counts = ops.concatenate([ops.ones_like(mask[:, :1]), mask], axis=1)
         vectors, statistics = self.reason(weights, nodes, counts, training)
         return [ops.sigmoid(linear(vectors, weights["evaluation"])[..., 0]), *statistics]
 

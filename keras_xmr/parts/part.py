@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
 import keras
 from pydantic import ValidationError
@@ -45,10 +45,18 @@ class RecordedLayer(keras.layers.Layer):
             prepare_module(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        """Copies the layer as Keras saves it, and with PyTorch its mode."""
-        make, arguments = cast(tuple[Any, Any], self.__reduce__())
+        make, arguments = self.__reduce__()
         copied = memo[id(self)] = make(*arguments)
-        return copied.train(self.training) if keras.backend.backend() == "torch" else copied
+        return copied
+
+    def __reduce__(self) -> Any:
+        """Pickles the layer as Keras saves it; with PyTorch as the module that it is, too."""
+        made: Any = super().__reduce__()
+        if keras.backend.backend() != "torch":
+            return made
+        from keras_xmr.parts.torch_modules import reduced
+
+        return reduced(self, made)
 
     def _track_variables(self) -> None:
         """Makes nothing: PyTorch has each variable as a parameter as soon as it is added."""

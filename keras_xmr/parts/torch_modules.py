@@ -19,11 +19,64 @@ import torch
 _SHAPES = "_input_shapes"
 
 
+class _Parameters(torch.nn.ParameterDict):
+    """The parameters of a layer by the names of its variables, which Keras has by their paths."""
+
+    def __setitem__(self, path: str, value: Any) -> None:
+        super().__setitem__(_name(path), value)
+
+    def __getitem__(self, path: str) -> Any:
+        return super().__getitem__(_name(path))
+
+    def __contains__(self, path: object) -> bool:
+        return super().__contains__(_name(str(path)))
+
+    def __delitem__(self, path: str) -> None:
+        super().__delitem__(_name(path))
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
 def prepare_module(layer: Any) -> None:
     """Makes a layer that begins hold its parameters as they come, and name them in its state."""
-    layer._torch_params = torch.nn.ParameterDict()
+    layer._torch_params = _Parameters()
     layer.register_state_dict_post_hook(_write_names)
     layer.register_load_state_dict_pre_hook(_read_names)
+
+
+def restore(make: Any, arguments: Any, modes: dict[str, bool], kept: dict[str, Any]) -> Any:
+    """Returns a layer as Keras has saved it, with what modules of PyTorch have besides.
+
+    Args:
+        make: Makes the layer.
+        arguments: The arguments of that function.
+        modes: Whether each module within the layer is in training, by name.
+        kept: Whether each parameter has a gradient, its device and its type, by name.
+    """
+    layer = make(*arguments)
+    for name, module in layer.named_modules():
+        module.training = modes[name]
+    for name, parameter in _parameters(layer):
+        trained, device, dtype = kept[name]
+        parameter.data = parameter.data.to(device, dtype)
+        parameter.requires_grad_(trained)
+    return layer
+
+
+def reduced(layer: Any, made: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Returns how `restore` makes a copy of a layer, of how Keras makes one."""
+    modes = {name: module.training for name, module in layer.named_modules()}
+    kept = {name: (one.requires_grad, one.device, one.dtype) for name, one in _parameters(layer)}
+    return restore, (*made, modes, kept)
+
+
+def _parameters(layer: Any) -> Iterator[tuple[str, Any]]:
+    """Yields the parameters of a layer, named without counters of the process."""
+    for name, parameter in layer.named_parameters():
+        start, _, path = name.partition("_torch_params.")
+        yield start + _name(path), parameter
 
 
 def register_nested(layer: Any, name: str, value: Any) -> None:
@@ -56,6 +109,13 @@ def _named(layer: Any) -> dict[str, tuple[Any, str]]:
     return nested | {variable.path: (variable, variable.name) for variable in variables}
 
 
+def _key(layer: Any, path: str, name: str) -> str | None:
+    """Returns the name by which a layer holds a variable; None for one of a nested layer."""
+    if isinstance(layer.torch_params, _Parameters):
+        return name or None
+    return path if path in layer.torch_params else None
+
+
 def _layers(module: Any, prefix: str) -> Iterator[tuple[str, Any]]:
     """Yields all layers with parameters within a module, and where they begin in a state."""
     for name, layer in module.named_modules():
@@ -73,7 +133,8 @@ def _as_shapes(read: Any) -> Any:
 def _write_names(module: Any, state: Any, prefix: str, _: Any) -> None:
     for start, layer in _layers(module, prefix):
         for path, (_, name) in _named(layer).items():
-            value: Any = state.pop(f"{start}_torch_params.{path}", None)
+            key = _key(layer, path, name)
+            value: Any = key and state.pop(f"{start}_torch_params.{key}", None)
             if value is not None and name:
                 state[start + name] = value
     if module._build_shapes_dict and module.builds():
@@ -95,10 +156,10 @@ def _read_names(module: Any, state: Any, prefix: str, *unused: Any) -> None:
             if name and start + name in state:
                 values[id(variable)] = state.pop(start + name)
     for start, layer in _layers(module, prefix):
-        for path, (variable, _) in _named(layer).items():
-            key = f"{start}_torch_params.{path}"
-            if path in layer.torch_params and id(variable) in values:
-                state[key] = values[id(variable)]
-            elif path in layer.torch_params and id(variable) not in named:
+        for path, (variable, name) in _named(layer).items():
+            key = _key(layer, path, name)
+            if key and id(variable) in values:
+                state[f"{start}_torch_params.{key}"] = values[id(variable)]
+            elif key and id(variable) not in named:
                 # The state of a generator of random numbers stays.
-                state[key] = layer.torch_params[path].detach()
+                state[f"{start}_torch_params.{key}"] = layer.torch_params[path].detach()

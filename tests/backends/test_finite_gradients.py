@@ -114,3 +114,64 @@ def test_gradients_of_heads(name, random):
         return sum(keras.ops.sum(keras.ops.square(one)) for one in outputs.values())
 
     check(value, ({"features": features}, {"unused": features}), head.trainable_variables)
+
+
+IDLE = {
+    "common/bias": "softmax does not depend on what is added to all logits",
+}
+
+
+@pytest.mark.skipif(JAX, reason="takes long to compile; SAF and SGR: test_training_loops.py")
+@pytest.mark.parametrize("name", [*every_part.LOSSES, *every_part.MATCHERS])
+def test_every_weight_has_a_gradient(name, random):
+    is_loss = name in every_part.LOSSES
+    case = (every_part.LOSSES if is_loss else every_part.MATCHERS)[name]
+    sides, more = every_part.sides(case, random), every_part.relevance(case, random)
+    part, matcher = evaluating(case.make()), case.matcher and evaluating(case.matcher())
+    if not part.built:
+        shapes = [{key: array.shape for key, array in side.items()} for side in sides]
+        part.build(*([None] if is_loss else []), *shapes)
+    keys = [list(side) for side in sides]
+    weigh = random.normal(size=(4, 5)).astype(np.float32)
+
+    def value(*arrays):
+        split = len(keys[0])
+        pairs = zip(keys, (arrays[:split], arrays[split:]), strict=True)
+        image, caption = (dict(zip(names, given, strict=True)) for names, given in pairs)
+        if is_loss:
+            return part(image, caption, every_part.IMAGE_IDS, matcher=matcher, **more)
+        return keras.ops.sum(keras.ops.multiply(part(image, caption), weigh))
+
+    variables = [*part.trainable_variables, *(matcher.trainable_variables if matcher else ())]
+    arrays = [array for side in sides for array in side.values()]
+    check_weights(value, arrays, variables, random)
+
+
+def check_weights(value, arrays, variables, random):
+    for variable in variables:
+        moved = 0.3 * random.normal(size=variable.shape)
+        variable.assign(keras.ops.convert_to_numpy(variable) + moved.astype(np.float32))
+    _, slopes = differentiated(value, variables)(arrays)
+    slopes = slopes[len(arrays) :]
+    still = [one.path for one, slope in zip(variables, slopes, strict=True) if not slope.any()]
+    assert all(path.endswith(tuple(IDLE)) for path in still), still
+
+
+@pytest.mark.skipif(JAX, reason="takes long to compile")
+@pytest.mark.parametrize("name", HEADS)
+def test_every_weight_of_a_head_has_a_gradient(name, random):
+    features = random.normal(size=(4, 3, 6)).astype(np.float32)
+    head = built(HEADS[name](), features)
+    weigh = random.normal(size=(4, 3, 6)).astype(np.float32)
+
+    def value(features):
+        outputs = head(features, mask=keras.ops.ones((4, 3), "bool"))
+        return sum(
+            keras.ops.sum(
+                keras.ops.multiply(one, weigh[:, :1] if len(one.shape) == 3 else weigh[:, 0])
+            )
+            for key, one in outputs.items()
+            if key != "mask"
+        )
+
+    check_weights(value, [features], head.trainable_variables, random)

@@ -6,95 +6,27 @@ import every_part
 import keras
 import numpy as np
 import pytest
+from matrix import compiled, tensors
 
 from keras_xmr import losses, matchers
 
 BACKEND = keras.backend.backend()
 
 
-def convert(tree):
-    return keras.tree.map_structure(keras.ops.convert_to_tensor, tree)
-
-
-def compiled(function):
-    if BACKEND == "torch":
-        import torch
-
-        torch._dynamo.reset()
-        return torch.compile(function, fullgraph=True, backend="eager")
-    if BACKEND == "jax":
-        import jax
-
-        return jax.jit(function)
-    import tensorflow as tf
-
-    return tf.function(function)
-
-
-def calls(name, random):
-    """A function of both embeddings and further tensors, with ids and with matches."""
-    if name in every_part.MATCHERS:
-        case = every_part.MATCHERS[name]
-        return case, [(case.make(), ())]
+@pytest.mark.parametrize("name", ["NTXent", "Triplet", "SmoothAP", "SoftContrastive_mean"])
+def test_a_graph_takes_matches(name, random):
     case = every_part.LOSSES[name]
+    image, caption = tensors(every_part.sides(case, random))
     loss, matcher = case.make(), case.matcher and case.matcher()
-    more = every_part.relevance(case, random)
-    ids = np.int32(every_part.IMAGE_IDS)
-    positives = np.arange(every_part.IMAGES)[:, None] == ids
+    positives = np.arange(every_part.IMAGES)[:, None] == every_part.IMAGE_IDS
+    positives[0, 4] = True
 
-    def by_ids(image, caption, ids, more):
-        return loss(image, caption, ids, matcher=matcher, training=False, **more)
+    def value(image, caption, positives):
+        return loss(image, caption, positives=positives, matcher=matcher)
 
-    def by_matches(image, caption, positives, more):
-        return loss(image, caption, positives=positives, matcher=matcher, training=False, **more)
-
-    return case, [(by_ids, (ids, more)), (by_matches, (positives, more))]
-
-
-# JAX compiles every operation of the eager call.
-IN_JAX = ("NTXent", "SmoothAP", "SoftContrastive", "HypergraphContrastive", "Cosine", "MaxCosine")
-NAMES = IN_JAX if BACKEND == "jax" else [*every_part.LOSSES, *every_part.MATCHERS]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_graph_gives_the_eager_value(name, random):
-    case, functions = calls(name, random)
-    image, caption = convert(every_part.sides(case, random))
-    for function, more in functions:
-        if isinstance(function, matchers.Matcher):
-            part = function
-
-            def function(image, caption, part=part):
-                return part(image, caption, training=False)
-
-        more = convert(more)
-        expected = function(image, caption, *more)  # Makes weights, too.
-        found = compiled(function)(image, caption, *more)
-        expected, found = map(keras.ops.convert_to_numpy, (expected, found))
-        np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-5)
-
-
-@pytest.mark.parametrize("name", every_part.LOSSES)
-def test_gradients_of_functions(name, random):
-    if BACKEND != "torch":
-        pytest.skip("of PyTorch")
-    import torch
-
-    case, functions = calls(name, random)
-    sides = convert(every_part.sides(case, random))
-    for function, more in functions:
-        more = convert(more)
-        function(*sides, *more)
-        found = torch.func.grad(function, argnums=(0, 1))(*sides, *more)
-        leaves = [
-            {key: value.clone().requires_grad_() for key, value in side.items()} for side in sides
-        ]
-        flat = keras.tree.flatten(leaves)
-        expected = torch.autograd.grad(
-            function(*leaves, *more), flat, allow_unused=True, materialize_grads=True
-        )
-        for one, other in zip(keras.tree.flatten(list(found)), expected, strict=True):
-            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    given = image, caption, keras.ops.convert_to_tensor(positives)
+    expected, found = map(keras.ops.convert_to_numpy, (value(*given), compiled(value)(*given)))
+    np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-5)
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -105,10 +37,27 @@ def test_a_step_of_training_compiles(random, training):
 
     torch._dynamo.reset()
     case = every_part.LOSSES["SoftContrastive"]
-    image, caption = convert(every_part.sides(case, random))
+    image, caption = tensors(every_part.sides(case, random))
     loss, matcher = losses.SoftContrastive(), matchers.MatchProbability().train(training)
     step = torch.compile(
         lambda *given: loss(*given, matcher=matcher), fullgraph=True, backend="eager"
     )
     values = [float(step(image, caption, torch.tensor(every_part.IMAGE_IDS))) for _ in range(2)]
     assert (values[0] != values[1]) == training
+
+
+@pytest.mark.parametrize("name", ["SAF", "SGR"])
+def test_a_matcher_of_tokens_compiles_in_training(name, random):
+    if BACKEND != "torch":
+        pytest.skip("of PyTorch")
+    case = every_part.MATCHERS[name]
+    sides, matcher = tensors(every_part.sides(case, random)), case.make().train()
+    matcher(*sides)
+    norm = matcher.image_attention.mean_norm
+    before = [keras.ops.convert_to_numpy(one).copy() for one in norm.variables[2:]]
+    step = compiled(matcher)
+    scores = [step(*sides) for _ in range(2)]
+    assert not scores[0].equal(scores[1])
+    scores[0].sum().backward()
+    after = [keras.ops.convert_to_numpy(one) for one in norm.variables[2:]]
+    assert all((old != new).any() for old, new in zip(before, after, strict=True))

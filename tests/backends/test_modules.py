@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import every_part
 import keras
 import numpy as np
@@ -30,12 +28,11 @@ def test_scalars_are_parameters_from_the_constructor_on():
         losses.MahalanobisContrastive(),
     )
     net = torch.nn.ModuleList(made)
-    names = [name for name, _ in net.named_parameters()]
-    assert [name.rpartition("/")[2] for name in names] == [
-        "log_temperature",
-        "scale",
-        "shift",
-        "temperature",
+    assert [name for name, _ in net.named_parameters()] == [
+        "0.divide._torch_params.log_temperature",
+        "1._torch_params.scale",
+        "1._torch_params.shift",
+        "2._torch_params.temperature",
     ]
     assert list(net.state_dict()) == [
         "0.divide.log_temperature",
@@ -54,29 +51,6 @@ def states(name, random):
     if is_loss:
         more |= {"image_ids": every_part.IMAGE_IDS, "matcher": case.matcher and case.matcher()}
     return case.make(), case.make(), sides, more
-
-
-@pytest.mark.parametrize("name", [*every_part.MATCHERS, *every_part.LOSSES])
-def test_a_state_is_loaded_into_a_new_object(name, random):
-    part, other, sides, more = states(name, random)
-    for one in (part, other, more.get("matcher")):
-        if one is not None:
-            one.eval()
-    expected = part(*sides, **more)
-    with torch.no_grad():
-        for weight in part.parameters():
-            weight += 0.01
-    state = part.state_dict()
-    assert not any("/" in key or "torch_params" in key for key in state)
-    pointers = [one.data_ptr() for one in state.values() if one.dtype.is_floating_point]
-    assert len(set(pointers)) == len(pointers) == len(part.weights)
-    other.load_state_dict(state)
-    found = other(*sides, **more)
-    torch.testing.assert_close(found, part(*sides, **more))
-    if part.trainable_weights:
-        assert not torch.equal(found, expected)
-    copied = copy.deepcopy(part)
-    torch.testing.assert_close(copied(*sides, **more), found)
 
 
 @pytest.mark.parametrize(

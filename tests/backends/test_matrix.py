@@ -1,0 +1,49 @@
+"""What the matrix of losses and matchers says is so, with each backend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import matrix
+import pytest
+
+from keras_xmr import losses, matchers
+
+ROWS = matrix.read()
+# JAX compiles each operation of an eager call, and each function again.
+IN_JAX = ("NTXent", "SmoothAP", "SoftContrastive", "HypergraphContrastive", "Cosine", "MaxCosine")
+
+
+def is_quick(name: str, check: str) -> bool:
+    """Whether the suite repeats a check; all are repeated by `pytest -m heavy`."""
+    if check == "processes":
+        return False  # tests/keras_xmr/losses/test_gather.py has two parts.
+    if matrix.BACKEND == "jax":
+        return check == "graph" and name in IN_JAX
+    return (name, check) != ("SGRAF", "graph")  # The mean of SAF and SGR.
+
+
+def cases() -> Iterator[object]:
+    for name in (*matrix.LOSSES, *matrix.MATCHERS):
+        for check in matrix.CHECKS:
+            marks = () if is_quick(name, check) else pytest.mark.heavy
+            yield pytest.param(name, check, marks=marks, id=f"{name}-{check}")
+
+
+@pytest.mark.parametrize(("name", "check"), cases())
+def test_an_outcome_is_as_recorded(name, check):
+    recorded = ROWS.get((name, check), {}).get(matrix.BACKEND)
+    assert matrix.outcome(check, name) == (recorded or "yes")
+
+
+def test_the_page_has_every_loss_and_matcher():
+    """If it has not, `KERAS_BACKEND=... python tests/support/matrix.py` writes it."""
+    assert matrix.PAGE.read_text("utf-8") == matrix.text()
+    parts = {name.partition("_")[0] for name in (*matrix.LOSSES, *matrix.MATCHERS)}
+    expected = {
+        name
+        for package in (losses, matchers)
+        for name in package.__all__
+        if isinstance(part := getattr(package, name), type) and hasattr(part, "CONTRACT")
+    }
+    assert expected - parts == {"Captioning", "Loss", "Matcher"}
