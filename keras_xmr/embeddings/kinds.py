@@ -174,7 +174,9 @@ def sample_with_common_noise(embedding: Gaussian, samples: int, seed: Seed) -> T
     mean = embedding["mean"]
     dimension = mean.shape[-1]
     zeros, ones = keras.ops.zeros(dimension), keras.ops.ones(dimension)
-    noise = keras.ops.cast(_standard_normal(zeros, ones, samples, seed), mean.dtype)
+    noise = _standard_normal(zeros, ones, samples, seed)
+    if backend() == "tensorflow":
+        noise = keras.ops.cast(noise, mean.dtype)  # The others do so themselves.
     return mean[:, None, :] + deviation(embedding)[:, None, :] * noise[None]
 
 
