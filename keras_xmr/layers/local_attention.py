@@ -98,8 +98,7 @@ class GlobalAttention(RecordedLayer):
                 "the same number"
             )
         # Keras squeezes the statistics of one region away where it has a mask; one always counts.
-        mask = mask if length > 1 else None
-        return batch_normalize(self.local_norm, local, mask, training)
+        return batch_normalize(self.local_norm, local, mask if length > 1 else None, training)
 
 
 class LocalAttention(RecordedLayer):
