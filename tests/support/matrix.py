@@ -139,6 +139,7 @@ def eager(name: str) -> None:
 def one_graph(name: str) -> None:
     subject = Subject(name)
     sides, ids = tensors(subject.arrays), tensors(subject.ids, "int32")
+    subject.more = tensors(subject.more)
     expected = subject.value(*sides, ids)
     found = compiled(subject.value)(*sides, ids)
     np.testing.assert_allclose(array(found), array(expected), rtol=2e-4, atol=2e-5)
