@@ -226,49 +226,56 @@ def _backward(
     recurrent: Tensor,
     packing: _Packing,
 ) -> tuple[Tensor, ...]:
-    """Returns gradients of inputs, initial state, recurrent kernel and bias."""
+    """Returns gradients of inputs, initial state, recurrent kernel and bias.
+
+    A step makes h' = n + z (h - n) and n = tanh(x + r p), where p is the product of h with the
+    recurrent kernel of n, and its bias. So h' changes by (h - n) z (1 - z) with the input of the
+    update gate z, by (1 - z) (1 - n^2) with x, p r (1 - r) times that with the input of the reset
+    gate r, r times that with p, and by z with h itself.
+    """
     steps, units = tf.size(packing.counts), states.shape[-1]
     sequences = tf.shape(packing.order)[0]
     upstream = tf.ensure_shape(upstream, [None, units])
     before = tf.gather(states, packing.before)
     update, reset, new, remembered = _gates(inputs, products)
     # Factors from the gradient of a state to the gradient of the products of its step.
-    to_new = (1 - update) * (1 - new**2)
-    to_product = tf.concat(
+    by_new = (1 - update) * (1 - new**2)
+    by_product = tf.concat(
         [
             (before - new) * update * (1 - update),
-            to_new * remembered * reset * (1 - reset),
-            to_new * reset,
+            by_new * remembered * reset * (1 - reset),
+            by_new * reset,
         ],
         axis=1,
     )
     by_step = _split_steps(
-        tf.concat([upstream[sequences:], update, to_product], axis=1), packing.counts
+        tf.concat([upstream[sequences:], update, by_product], axis=1), packing.counts
     )
 
-    def longer(carried: Tensor, like: Tensor) -> Tensor:
+    def pad_rows(carried: Tensor, like: Tensor) -> Tensor:
+        """Appends zeros for sequences that end at this step."""
         return tf.concat([carried, tf.zeros_like(like[tf.shape(carried)[0] :])], axis=0)
 
-    def step(t: Tensor, carried: Tensor, kept: tf.TensorArray) -> tuple[Any, ...]:
+    def step(t: Tensor, carried: Tensor, gradients: tf.TensorArray) -> tuple[Any, ...]:
         direct, update, factors = tf.split(by_step.read(t), [units, units, 3 * units], axis=1)
-        gradient = direct + longer(carried, direct)
+        gradient = direct + pad_rows(carried, direct)
         product = tf.concat(3 * [gradient], axis=1) * factors
         carried = gradient * update + tf.matmul(product, recurrent, transpose_b=True)
-        return t - 1, carried, kept.write(t, gradient)
+        return t - 1, carried, gradients.write(t, gradient)
 
-    _, carried, kept = tf.while_loop(
+    _, carried, gradients = tf.while_loop(
         lambda t, *_: t >= 0,
         step,
         (steps - 1, tf.zeros([0, units], states.dtype), _blocks(states.dtype, units, steps)),
         shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, units]), None),
     )
-    gradient = tf.ensure_shape(kept.concat(), [None, units])
-    product = tf.concat(3 * [gradient], axis=1) * to_product
-    of_inputs = tf.concat([product[:, : 2 * units], gradient * to_new], axis=1)
-    of_initial = upstream[:sequences]
-    of_initial += longer(carried, of_initial)
-    of_recurrent = tf.matmul(before, product, transpose_a=True)
-    return of_inputs, of_initial, of_recurrent, tf.reduce_sum(product, axis=0)
+    gradient = tf.ensure_shape(gradients.concat(), [None, units])
+    product = tf.concat(3 * [gradient], axis=1) * by_product
+    inputs_gradient = tf.concat([product[:, : 2 * units], gradient * by_new], axis=1)
+    initial_gradient = upstream[:sequences]
+    initial_gradient += pad_rows(carried, initial_gradient)
+    recurrent_gradient = tf.matmul(before, product, transpose_a=True)
+    return inputs_gradient, initial_gradient, recurrent_gradient, tf.reduce_sum(product, axis=0)
 
 
 def gather_items(tensor: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from keras_xmr.embeddings import Embedding, Tensor
+from keras_xmr.embeddings import Embedding
 from keras_xmr.layers.operations import ops
 from keras_xmr.losses.base import Loss
 from keras_xmr.losses.directions import LOWEST
@@ -16,7 +16,11 @@ from keras_xmr.parts.option_types import (
     PositiveFloat,
     Reduction,
 )
+from keras_xmr.parts.tensors import Tensor, add_up
 from keras_xmr.utils.errors import ArgumentError
+
+_ANCHORS, _HARD_CAPTIONS, _HARD_IMAGES = range(3)
+"""The thirds of a batch: anchors, captions that are hard for their images, and the reverse."""
 
 
 class AdaptiveOfflineQuintuplet(Loss):
@@ -102,24 +106,30 @@ class AdaptiveOfflineQuintuplet(Loss):
     def _over_hard(self, matches: Tensor, rivals: Tensor, third: int) -> Tensor:
         """Returns the three parts, summed over the anchors, (3,)."""
 
-        def block(row: int, column: int) -> Tensor:
-            """Returns scores (third, third) of the images of one third and the captions
-            of another.
+        def between(images: int, captions: int) -> Tensor:
+            """Returns scores (third, third) of the images of one third and the captions of
+            another.
             """
-            return rivals[row * third : (row + 1) * third, column * third : (column + 1) * third]
+            rows, columns = (slice(n * third, (n + 1) * third) for n in (images, captions))
+            return rivals[rows, columns]
 
-        online, offline, other = 0.0, 0.0, 0.0
-        hard_pairs = (1, (0, 1), (2, 1)), (0, (2, 0), (1, 2))
-        for axis, with_anchor, apart in hard_pairs:
-            hardest = ops.amax(block(0, 0), axis=axis)
-            hard, both = (ops.diagonal(block(*place)) for place in (with_anchor, apart))
+        # Scores by the names of the class: h and d of image and of caption as queries.
+        directions = (
+            (1, between(_ANCHORS, _HARD_CAPTIONS), between(_HARD_IMAGES, _HARD_CAPTIONS)),
+            (0, between(_HARD_IMAGES, _ANCHORS), between(_HARD_CAPTIONS, _HARD_IMAGES)),
+        )
+        parts = []
+        for axis, to_offline, of_offline in directions:
+            o = ops.amax(between(_ANCHORS, _ANCHORS), axis=axis)
+            h, d = ops.diagonal(to_offline), ops.diagonal(of_offline)
             # An offline "negative" that matches says nothing of how hard the online one is.
-            ahead = ops.where(hard > LOWEST, hard - hardest, 0.0)
+            ahead = ops.where(h > LOWEST, h - o, 0.0)
             weight = ops.relu(self.beta - ahead / self.alpha)
-            online = online + weight * ops.relu(self.margin + hardest - matches)
-            offline = offline + ops.relu(self.offline_margin + hard - matches)
-            other = other + ops.relu(self.offline_margin + both - matches)
-        return ops.stack([ops.sum(part) for part in (online, offline, other)])
+            online = weight * ops.relu(self.margin + o - matches)
+            offline = ops.relu(self.offline_margin + h - matches)
+            other_anchors = ops.relu(self.offline_margin + d - matches)
+            parts.append(ops.sum(ops.stack([online, offline, other_anchors]), axis=1))
+        return add_up(parts)
 
     def _over_all(self, scores: Tensor, rivals: Tensor, third: int) -> Tensor:
         """Adds up the hinges of all pairs of the batch with all others, per third, (3,)."""

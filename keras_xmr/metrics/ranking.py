@@ -267,7 +267,11 @@ _COMPARED = 16
 
 
 class RankCounter:
-    """Counts the ranks of the relevant items of one direction.
+    """Counts the ranks of the relevant items of one direction, tile by tile.
+
+    The rank of an item is 1 + the number of candidates that score as high and come before it. So
+    the scores of all relevant items are needed first. Order of calls: `add_positives` with each
+    tile of `places`, `freeze`, `add_tile` with every tile, `ranks`.
 
     Args:
         judgements: Relevant candidates of each query, (queries, candidates).

@@ -429,19 +429,25 @@ class Retriever(keras.Model):
             finite = tf.concat([finite[:-1], [True]], axis=0)
         step = self.global_step.value + 1
         first = (self.first_nonfinite_step.value == 0) & ~tf.reduce_all(finite)
-        # A loss comes after its parts, and their sum after all losses. Where none of the losses is
-        # finite, it is the embeddings, and no single loss, that is to be named.
+        part = self._first_part(finite)
+        self.bad_part.assign(tf.where(first, part, self.bad_part.value))
+        self.first_nonfinite_step.assign(tf.where(first, step, self.first_nonfinite_step.value))
+        self.last_values.assign(values)
+        self.global_step.assign(step)
+
+    def _first_part(self, finite: Tensor) -> Tensor:
+        """Returns the number in `watched` of the value to name where some are not finite.
+
+        A loss comes after its parts, and their sum, number 0, after all losses. Where none of the
+        losses is finite, the embeddings are at fault, and no single loss: that is number 0, too.
+        """
         parts = range(1, len(self.objective.names) + 1)
         losses = [number for number in parts if "/" not in self.watched[number]]
         order = [*sorted(parts, key=losses.__contains__), 0]
         order += range(len(order), len(self.watched))
         part = tf.gather(order, tf.argmin(tf.cast(tf.gather(finite, order), tf.int32)))
         some = tf.reduce_any(tf.gather(finite, losses))
-        part = tf.where(some, tf.cast(part, tf.int64), 0)
-        self.bad_part.assign(tf.where(first, part, self.bad_part.value))
-        self.first_nonfinite_step.assign(tf.where(first, step, self.first_nonfinite_step.value))
-        self.last_values.assign(values)
-        self.global_step.assign(step)
+        return tf.where(some, tf.cast(part, tf.int64), 0)
 
     def without_optimizer(self) -> Retriever:
         """Returns the same model, of the same layers, that was never compiled: for saving
