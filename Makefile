@@ -48,7 +48,7 @@ tests: $(VENV)/.installed  ## The test suite
 torture: $(VENV)/.installed  ## The heavy forms of tests, which the suite has in small
 	$(BIN)/python -m pytest -m heavy
 
-bench: $(VENV)/.installed  ## How fast everything is: docs/results/benchmarks.md (RELEASED=)
+bench: $(VENV)/.installed  ## How fast everything is: docs/results/speed.md (RELEASED=)
 	$(BIN)/python benchmarks/measuring.py
 
 docs: $(VENV)/.installed  ## The pages of docs/ with the reference, as a site in site/

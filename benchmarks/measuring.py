@@ -1,7 +1,7 @@
 """How something is measured beside what it is compared with, and the table of all benchmarks.
 
 A module of this folder with a function `rows(smoke)` is a part of the table in
-docs/results/benchmarks.csv, whose first rows are in benchmarks.md. It yields a `Row` for each thing
+docs/results/benchmarks.csv, whose first rows are in speed.md. It yields a `Row` for each thing
 that it measures, and with `smoke` it takes sizes at which it is done at once. Each part runs in a
 process of its own. One that fails, or takes too long, is named, and the others go on. Parts that
 are named are measured anew, and the others stay as the table has them.
@@ -394,7 +394,7 @@ WITH_GOALS, WITHOUT = 5, 2
 _MARK = "row: "
 
 _INTRODUCTION = """\
-# Benchmarks
+# Speed
 
 How fast each part of `keras_xmr` is, compared with other programs and with what the machine can do.
 `make bench` writes the page; [benchmarks.csv](benchmarks.csv) has all rows. Machines have two
@@ -408,6 +408,8 @@ brackets. Ours and the baseline alternate: trust ratios first.
 * *share of the bound*: our speed divided by the speed of large matrix products, of copies, or of
   work such as decoding, in the same run. More than 1 is possible.
 * Rows that miss a goal (`at_least`, `at_most` in the CSV file) are named; `why` has the reason.
+
+[Growth](../how_to/scale.md) has a million photos, and [its table](../tables/scale.csv) backends.
 """
 
 
@@ -543,10 +545,10 @@ def main() -> None:
             failed[part] = str(error)
             print(f"   {error}", flush=True)
         # After each part: what was measured stays if the rest is stopped.
-        atomic_write(options.output / "benchmarks.md", page(found, failed).encode())
+        atomic_write(options.output / "speed.md", page(found, failed).encode())
         atomic_write(csv_file, table(found).encode())
     minutes = (time.perf_counter() - begin) / 60
-    print(f"{options.output / 'benchmarks.md'} after {minutes:.1f} minutes")
+    print(f"{options.output / 'speed.md'} after {minutes:.1f} minutes")
     if failed:
         raise SystemExit(1)
 

@@ -2,9 +2,9 @@
 
 Every row is a separate process, from its start to its end; its memory is the peak of the process.
 Searches are in an index of 8,000 photos, whose text tower has the size of MiniLM and random
-weights, compared with the shortest script that does the same by ONNX Runtime. The model of the
-first embedding in Python is the demo's after an export, without training, as weights do not change
-the time; the parts of that time have their own rows.
+weights. They are compared with the shortest script that does the same by ONNX Runtime. The model of
+the first embedding in Python is the demo's after an export, without training: weights do not change
+the time. The parts of that time have their own rows.
 
 usage: python benchmarks/start.py
        python benchmarks/start.py --index=FOLDER   # the rows of searches, for an index of WordPiece

@@ -6,8 +6,8 @@ seed 0, on a grid of the same size for every row; seeds 1 to 3 are trained with 
 validation classes choose the epoch, and the test classes are measured once. A line per run is
 appended to `--results`; what has a line is not run again, so a study that was stopped goes on.
 
-    python studies/birds.py --cub data/raw/cub      # what is missing, then the tables
-    python studies/birds.py                         # the tables alone
+    python studies/birds.py --cub data/raw/cub      # what is missing
+    python studies/pages.py methods_page            # the tables
 """
 
 from __future__ import annotations
@@ -41,10 +41,7 @@ from birds_tables import (
     Line,
     add_paths,
     append_row,
-    draw_rows,
-    print_tables,
     read_lines,
-    runs_of,
 )
 
 from data_pipelines.batches import image_batches
@@ -69,7 +66,7 @@ from keras_xmr.reranking import CSLS, ScoreBank
 from keras_xmr.utils.vectors import unit_rows
 
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "docs/results/birds.csv"
+RESULTS = Path(__file__).parent / "results/birds.csv"
 SEEDS = (1, 2, 3)
 
 RATES = (6.25e-6, 2.5e-5, 1e-4, 4e-4, 1.6e-3, 6.4e-3)
@@ -222,13 +219,14 @@ class Study:
         return self.cca.project(maps, *self.vectors[split])
 
     def save_vectors(self, path: Path) -> None:
-        """Writes what CCA sees of the three splits, and the photo of each caption."""
+        """Writes what CCA sees of the three splits, the photo of each caption, and classes."""
         splits = zip(("train", "val", "test"), (self.train, self.val, self.test), strict=True)
         arrays = {}
         for (name, split), (images, captions) in zip(splits, self.vectors, strict=True):
             arrays[f"{name}_images"] = images.astype(np.float32)
             arrays[f"{name}_captions"] = captions.astype(np.float32)
             arrays[f"{name}_owner"] = split.caption_image
+            arrays[f"{name}_classes"] = split.classes
         np.savez(path, **arrays)
 
     def _val(self, vectors: Sequence[np.ndarray]) -> float:
@@ -282,10 +280,10 @@ class Study:
             best = max(best, (self._val(sides[0]), sides[1]), key=lambda each: each[0])
         return best
 
-    def fit(self, row: Row, rate: float, knob: float, seed: int, labels: str = "pairs") -> Any:
+    def fit(self, row: Row, rate: float, knob: float, seed: int) -> Any:
         """Trains a row: the model with the best weights, its validation figure and epoch."""
         sets = [f"{row.knob}={knob}", f"train.phases.0.learning_rate={rate}"]
-        config = self.settings(row, [*row.sets, *sets, f"data.judgements={labels}", f"seed={seed}"])
+        config = self.settings(row, [*row.sets, *sets, "data.judgements=pairs", f"seed={seed}"])
         keras.utils.clear_session()
         keras.utils.set_random_seed(seed)
         model, phase = self._model(config, row), config.train.phases[0]
@@ -513,11 +511,6 @@ ROWS |= {
 """Rows with gradient descent, in the order in which they are run."""
 
 PLAIN = ("cca", "classifier")
-LABELS = tuple(
-    (name + start, labels)
-    for name, start, labels in product(("vse0", "vsepp"), ("", RANDOM), ("pairs", "classes"))
-)
-"""The factorial: all negatives or the hardest, both starts, labels of pairs or of classes."""
 
 
 def make_settings(options: argparse.Namespace, *data: str) -> Callable[[Row, Sequence[str]], Any]:
@@ -595,15 +588,15 @@ def run_missing(study: Study, results: Path, rows: Sequence[str]) -> None:
         done[line.key] = line
         print(line.row, line.labels, line.seed, f"val {line.val:.2f}", *line.summary(), flush=True)
 
-    def tune(name: str, labels: str) -> tuple[float, float]:
+    def tune(name: str) -> tuple[float, float]:
         """The best rate with the first value of the knob, then the better value."""
         row = ROWS[name]
 
         def tried(rate: float, knob: float) -> Line:
-            line = Line("tune", name, labels, 0, rate, knob)
+            line = Line("tune", name, "pairs", 0, rate, knob)
             if line.key not in done:
                 begin = time.perf_counter()
-                _, line.val, line.epoch = study.fit(row, rate, knob, 0, labels)
+                _, line.val, line.epoch = study.fit(row, rate, knob, 0)
                 line.seconds = time.perf_counter() - begin
                 append(line)
             return done[line.key]
@@ -616,37 +609,33 @@ def run_missing(study: Study, results: Path, rows: Sequence[str]) -> None:
         if Line("test", name, "pairs", 0, 0, 0).key not in done:
             for each, val, figures in study.plain(name):
                 append(Line("test", each, "pairs", 0, val=val, figures=figures))
-    jobs = [(name, "pairs") for name in rows] + [job for job in LABELS if job[0] in rows]
-    for seed, (name, labels) in product(SEEDS, dict.fromkeys(jobs)):
-        setting = tune(name, labels)
-        line = Line("test", name, labels, seed, *setting)
+    for seed, name in product(SEEDS, rows):
+        setting = tune(name)
+        line = Line("test", name, "pairs", seed, *setting)
         if line.key in done:
             continue
         begin = time.perf_counter()
-        model, val, epoch = study.fit(ROWS[name], *setting, seed, labels)
+        model, val, epoch = study.fit(ROWS[name], *setting, seed)
         seconds = time.perf_counter() - begin
         # Last the row itself, whose line says that all of them are there.
         for suffix, figures in reversed(list(study.tested(model, ROWS[name]))):
             append(
-                Line("test", name + suffix, labels, seed, *setting, epoch, val, seconds, figures)
+                Line("test", name + suffix, "pairs", seed, *setting, epoch, val, seconds, figures)
             )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs what is missing, and prints the tables."""
+    """Runs what is missing."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--cub", type=Path, help="folder of CUB-200-2011 with captions and classes")
+    parser.add_argument(
+        "--cub", type=Path, required=True, help="folder of CUB-200-2011 with captions and classes"
+    )
     parser.add_argument("--rows", type=lambda text: text.split(","), default=list(ROWS))
-    parser.add_argument("--figure", type=Path, help="draws the rows to a PNG file")
     options = add_paths(parser, RESULTS).parse_args(arguments)
-    if options.cub:
-        settings = make_settings(options, f"data.source.root={options.cub}")
-        run_missing(read_splits(settings), options.results, options.rows)
-    print_tables(read_lines(options.results))
-    if options.figure:
-        draw_rows(runs_of(read_lines(options.results)), options.figure)
+    settings = make_settings(options, f"data.source.root={options.cub}")
+    run_missing(read_splits(settings), options.results, options.rows)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.stats
+from comparisons import Difference, variance_of_seeds
 
 from keras_xmr.experiments.config.loader import find_config, load_config
 
@@ -78,13 +78,30 @@ def read_lines(path: Path) -> list[Line]:
 
 BASELINES = ("cca", "cca_csls")
 """Every row is compared with the one that has its own correction for hubs."""
-PLAIN = {
+NAMES = {
     "cca": "CCA",
-    "cca_csls": "CCA, CSLS",
     "classifier": "classifiers of the training classes",
-    "dual_encoder": "linear dual encoder",
-    "dual_encoder_csls": "linear dual encoder, CSLS",
+    "dual_encoder": "linear InfoNCE",
+    "nt_xent": "InfoNCE",
+    "nt_xent_freed_text": "InfoNCE, last text layers train",
+    "nt_xent_freed_image": "InfoNCE, last image layers train",
+    "vse0": "triplet, all negatives (VSE0)",
+    "vsepp": "triplet, hardest negative, no warm-up (VSE++)",
+    "smooth_ap": "Smooth-AP",
+    "pcme": "PCME",
+    "mean_only": "PCME, means alone",
+    "pcme_daa": "PCME with DAA",
+    "pcme_smooth_ap": "PCME with Smooth-AP",
+    "pcmepp": "PCME++",
+    "msrm": "MSRM",
+    "msrm_no_hypergraph": "MSRM without hypergraph loss",
+    "msrm_no_distribution": "MSRM without distribution loss",
+    "msrm_mean_only": "MSRM, means alone",
+    "msrm_literal": "MSRM, residual hypergraph loss",
+    **{f"dvse_k{k}": f"DVSE, K = {k}" for k in (1, 2, 4, 8)},
+    **{f"pvse_k{k}": f"PVSE, K = {k}" for k in (1, 2, 4)},
 }
+"""Names of methods by rows."""
 RANDOM = "_random"
 """Ends the name of a row that begins at random weights; others begin at CCA."""
 _MSRM = "cub_msrm_seen"
@@ -101,49 +118,8 @@ ORDERS = (
     ("MSRM above without L_h", "msrm", _MSRM, "msrm_no_hypergraph", f"{_MSRM}_no_hypergraph"),
     ("DVSE: K = 4 above K = 1", "dvse_k4", "cub_dvse_k4", "dvse_k1", "cub_dvse_k1"),
     ("DVSE: K = 8 above K = 2", "dvse_k8", "cub_dvse", "dvse_k2", "cub_dvse_k2"),
-    ("InfoNCE: freed text encoder above frozen", "nt_xent_freed_text", "", "nt_xent", ""),
-    ("InfoNCE: freed image encoder above frozen", "nt_xent_freed_image", "", "nt_xent", ""),
 )  # fmt: skip
 """Orders, most of them printed on CUB Captions: a row above another, and the configs of both."""
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A difference in percent, its standard error and degrees of freedom."""
-
-    value: float
-    error: float
-    freedom: int
-
-    @classmethod
-    def of(cls, values: np.ndarray, variance: float = 0.0) -> Difference:
-        """The mean of values that are drawn, whose mean has a further variance, of seeds."""
-        error = (values.var(ddof=1) / len(values) + variance) ** 0.5
-        return cls(float(values.mean()), float(error), len(values) - 1)
-
-    def _quantile(self, share: float) -> float:
-        return float(scipy.stats.t.ppf(share, self.freedom))
-
-    @property
-    def half(self) -> float:
-        """Half of the 95 % interval."""
-        return self._quantile(0.975) * self.error
-
-    @property
-    def visible(self) -> float:
-        """The smallest difference that a test finds with a probability of 80 %."""
-        return (self._quantile(0.975) + self._quantile(0.8)) * self.error
-
-    @property
-    def verdict(self) -> str:
-        """Whether it is above or below 0."""
-        if abs(self.value) <= self.half:
-            return "undecided"
-        return "confirmed" if self.value > 0 else "reversed"
-
-    def __str__(self) -> str:
-        low, high = self.value - self.half, self.value + self.half
-        return f"{self.value:+.2f} [{low:+.2f}, {high:+.2f}]"
 
 
 Runs = Mapping[tuple[str, str], Sequence[Line]]
@@ -167,81 +143,59 @@ def runs_of(lines: Sequence[Line]) -> Runs:
 def contrast(runs: Runs, *terms: tuple[float, tuple[str, str]]) -> Difference:
     """A weighted sum of the R-Precision of rows (mean of both directions), such as a difference.
 
-    Classes are drawn, paired, and seeds. The variance over seeds is pooled over all rows that begin
-    alike: at CCA, or at random weights.
+    Classes are drawn, paired, and seeds, of which each row has its own variance.
     """
-    of_seeds = {
-        key: np.array([50 * (line.figures[0] + line.figures[3]) for line in own])
-        for key, own in runs.items()
-    }
-    pools: dict[bool, list[np.ndarray]] = {True: [], False: []}
-    for (name, _), own in of_seeds.items():
-        pools[_is_random(name)].append(own.mean(axis=1) - own.mean())
-
-    def variance(name: str) -> float:
-        pool = pools[_is_random(name)]
-        return sum((own**2).sum() for own in pool) / max(sum(len(own) - 1 for own in pool), 1)
-
-    by_class = np.sum([weight * of_seeds[key].mean(axis=0) for weight, key in terms], axis=0)
-    # Closed forms are the same with every seed.
-    seeds = [w**2 * variance(key[0]) / len(runs[key]) for w, key in terms if runs[key][0].seed]
-    return Difference.of(by_class, sum(seeds))
+    by_class: np.ndarray = np.zeros(1)
+    parts = []
+    for weight, key in terms:
+        values = weight * np.array([50 * (line.figures[0] + line.figures[3]) for line in runs[key]])
+        by_class = by_class + values.mean(axis=0)
+        # Closed forms are the same with every seed.
+        parts += variance_of_seeds(values.mean(axis=1)) if runs[key][0].seed else []
+    return Difference.of(by_class, *parts)
 
 
-def _is_random(name: str) -> bool:
-    return name.endswith(RANDOM) or name.startswith("dual_encoder")
+def name_of(row: str) -> str:
+    """The name of a method, without its start."""
+    plain = row.removesuffix(RANDOM)
+    corrected = plain.endswith("_csls")
+    return NAMES[plain.removesuffix("_csls")] + (", CSLS" if corrected else "")
 
 
-def gains_of(runs: Runs) -> dict[str, Difference]:
-    """R-Precision of every row with annotated pairs, minus CCA with its own correction."""
-    gains = {}
-    for name, labels in runs:
-        if labels == "pairs" and name not in BASELINES and not name.endswith(RANDOM):
-            baseline = BASELINES[name.endswith("_csls")], labels
-            gains[name] = contrast(runs, (1, (name, labels)), (-1, baseline))
-    return gains
+def starts_at_random(row: str) -> bool:
+    """Whether a row begins at random weights."""
+    return row.endswith(RANDOM) or row.startswith("dual_encoder")
 
 
 def rows_of(runs: Runs) -> list[list[str]]:
-    """All rows with annotated pairs as labels, by R-Precision, compared with CCA.
-
-    The last column has the row that begins at random weights, compared with the dual encoder.
-    """
-    rows, gains = [], gains_of(runs)
+    """All rows with annotated pairs as labels, by R-Precision, the mean of both directions."""
+    rows = []
     for (name, labels), own in runs.items():
-        if labels == "pairs" and not name.endswith(RANDOM):
+        if labels == "pairs":
             figures = 100 * np.mean([line.figures.mean(axis=1) for line in own], axis=0)
-            cells = [PLAIN.get(name, f"`{name}`"), *(f"{value:.1f}" for value in figures)]
-            gain = gains.get(name)
-            against = [str(gain), f"{gain.visible:.2f}"] if gain else ["", ""]
-            begun, random = name + RANDOM, ""
-            if (begun, labels) in runs:
-                random = str(_difference(runs, begun, "dual_encoder"))
-            rows.append((figures[[0, 3]].mean(), [*cells, *against, str(len(own)), random]))
+            start = "random" if starts_at_random(name) else "CCA"
+            start = start if own[0].seed else "closed form"
+            cells = [name_of(name), start, *(f"{value:.1f}" for value in figures), str(len(own))]
+            rows.append((figures[[0, 3]].mean(), cells))
     return [row for _, row in sorted(rows, key=lambda row: -row[0])]
 
 
-def _difference(runs: Runs, above: str, below: str) -> Difference:
+ROWS_HEADER = (
+    "method",
+    "start",
+    *(f"{side} {metric}" for side in ("i2t", "t2i") for metric in ("R-P", "R@1", "mAP@R")),
+    "seeds",
+)
+
+
+def against(runs: Runs, above: str, below: str) -> Difference:
+    """R-Precision of a row with annotated pairs, minus another."""
     return contrast(runs, (1, (above, "pairs")), (-1, (below, "pairs")))
 
 
-def orders_of(runs: Runs) -> list[list[str]]:
-    """The orders of the papers: as printed, and here from both starts with their verdicts."""
-    rows = []
-    for text, above, its_config, below, other_config in ORDERS:
-        printed = _printed(its_config) - _printed(other_config) if its_config else float("nan")
-        cells = [text, f"{printed:+.1f}" if its_config else ""]
-        for start in ("", RANDOM):
-            if not {(above + start, "pairs"), (below + start, "pairs")} <= runs.keys():
-                cells += ["", "", ""]
-                continue
-            found = _difference(runs, above + start, below + start)
-            missing = found.verdict == "undecided" and abs(printed) >= found.visible
-            cells += [str(found), f"{found.visible:.2f}"]
-            cells.append("not observed" if missing else found.verdict)
-        if any(cells[2:]):
-            rows.append(cells)
-    return rows
+def printed_difference(above: str, below: str) -> float | None:
+    """The difference of two configs in their paper; None if no paper has it."""
+    return _printed(above) - _printed(below) if above else None
 
 
 def _printed(config: str) -> float:
@@ -251,55 +205,6 @@ def _printed(config: str) -> float:
         raise ValueError(f"{config} names no figures of a paper")
     values = paper.figures[0].values
     return (values["i2t_r_precision"] + values["t2i_r_precision"]) / 2
-
-
-def labels_of(runs: Runs) -> list[list[str]]:
-    """The hardest negative minus all negatives, by labels and start, and their interaction."""
-    rows = []
-    for start, title in (("", "start at CCA"), (RANDOM, "random start")):
-        known, unknown = (
-            ((1, (f"vsepp{start}", labels)), (-1, (f"vse0{start}", labels)))
-            for labels in ("classes", "pairs")
-        )
-        if not {key for _, key in (*known, *unknown)} <= runs.keys():
-            continue
-        opposite = tuple((-weight, key) for weight, key in unknown)
-        named = {"class labels": known, "instance labels": unknown}
-        for name, own in (named | {"difference of the two": (*known, *opposite)}).items():
-            found, means = contrast(runs, *own), ["", ""]
-            if len(own) == 2:
-                means = [f"{contrast(runs, (1, key)).value:.1f}" for _, key in own]
-            rows.append([f"{title}, {name}", *means, str(found), f"{found.visible:.2f}"])
-    return rows
-
-
-def print_tables(lines: Sequence[Line]) -> None:
-    """Prints the table of rows, the orders of the papers, and the two kinds of labels."""
-    runs = runs_of(lines)
-    difference = "R-P of both minus CCA", "visible from"
-    sides = [f"{side} {metric}" for side in ("i2t", "t2i") for metric in ("R-P", "R@1", "mAP@R")]
-    if all((name, "pairs") in runs for name in BASELINES):
-        random = "from random weights, minus linear dual encoder"
-        print_table(["row", *sides, *difference, "seeds", random], rows_of(runs))
-    starts = [(start, "visible from", "verdict") for start in ("start at CCA", "random start")]
-    print_table(["order", "printed", *starts[0], *starts[1]], orders_of(runs))
-    header = ["labels", "hardest negative", "all negatives", "difference", "visible from"]
-    print_table(header, labels_of(runs))
-
-
-def draw_rows(runs: Runs, path: Path) -> None:
-    """Draws the difference of every row from CCA, with its interval."""
-    from matplotlib.figure import Figure
-
-    gains = sorted(gains_of(runs).items(), key=lambda item: item[1].value)
-    figure = Figure((6.2, 0.3 * len(gains) + 1), layout="constrained")
-    axes = figure.subplots()
-    for place, (_, gain) in enumerate(gains):
-        axes.errorbar(gain.value, place, xerr=gain.half, fmt="ok", capsize=3)
-    axes.axvline(0, color="0.6")
-    axes.set_yticks(range(len(gains)), [PLAIN.get(name, name) for name, _ in gains])
-    axes.set_xlabel("R-Precision (%), mean of both directions, minus CCA")
-    figure.savefig(path, dpi=110)
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

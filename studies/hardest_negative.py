@@ -15,7 +15,7 @@ written in NumPy, so that a training takes a second; a test compares them with `
 The tracked results also have DiVE and SAF, whose script is in commit 537237f3.
 
     OPENBLAS_NUM_THREADS=1 python studies/hardest_negative.py
-    python studies/hardest_negative.py --table
+    python studies/pages.py hardest_page        # the tables
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from birds_tables import Difference, print_table
+from comparisons import Difference
 from methods_table import read_lines
 
 from data_pipelines.scenes.captions import DETAILED, EXACT, LOOSE, MIDDLING, describe
@@ -150,8 +150,12 @@ class Loss:
 
     def gradient(self, scores: np.ndarray, positives: np.ndarray, step: int) -> np.ndarray:
         """The gradient of both directions (N, M)."""
-        of = self.first if self.first and step < STEPS // 3 else self.later
+        of = self.direction(step)
         return of(scores, positives) + of(scores.T, positives.T).T
+
+    def direction(self, step: int) -> Direction:
+        """The gradient of one direction at a step of `STEPS`."""
+        return self.first if self.first and step < STEPS // 3 else self.later
 
 
 def triplet(mining: str, scores: np.ndarray, positives: np.ndarray) -> np.ndarray:
@@ -430,8 +434,8 @@ def gaps(lines: Sequence[dict[str, Any]], metric: str) -> Iterator[tuple[str, in
         )
 
 
-def print_grades(lines: Sequence[dict[str, Any]]) -> None:
-    """Prints differences to triplets on all negatives, in Markdown."""
+def rows_of_grades(lines: Sequence[dict[str, Any]]) -> list[Sequence[str]]:
+    """Differences to triplets on all negatives, with a heading."""
     lines = [line for line in lines if line["labels"] == "annotated"]
     rows = []
     for metric, title in (("truth", "by the truth"), ("annotated", "annotated")):
@@ -444,19 +448,18 @@ def print_grades(lines: Sequence[dict[str, Any]]) -> None:
         for grade in range(len(GRADES))
     ]
     rows.append(["hardest negatives that are true, %", *(f"{100 * x:.0f}" for x in true)])
-    shares = (f"{100 * share:.1f} %" for share in _shares(lines))
-    print_table([f"minus `{PLAIN}`", *shares], rows)
-    print(f"whole seeds: {len(found[PLAIN, 0])}\n")
+    shares = (f"{100 * share:.1f} %" for share in shares_of(lines))
+    return [[f"minus `{PLAIN}`", *shares], *rows]
 
 
-def print_labels(lines: Sequence[dict[str, Any]]) -> None:
-    """Prints what RSUM by the truth gains by all true pairs, and loses by exchanged captions.
+def rows_of_labels(lines: Sequence[dict[str, Any]]) -> list[Sequence[str]]:
+    """What RSUM by the truth gains by all true pairs, and loses by exchanged captions.
 
-    Of the seeds that have both trainings.
+    Of the seeds that have both trainings; with a heading.
     """
     kinds = {
         f"all true pairs, {100 * share:.1f} %": ("complete", grade, 0.0)
-        for grade, share in enumerate(_shares(lines))
+        for grade, share in enumerate(shares_of(lines))
         if grade in COMPLETE
     }
     kinds |= {f"{100 * s:.0f} % of captions exchanged": ("wrong", NOISY, s) for s in WRONG}
@@ -464,7 +467,7 @@ def print_labels(lines: Sequence[dict[str, Any]]) -> None:
         (line["labels"], line["grade"], line["wrong"], line["loss"], line["seed"]): line["truth"]
         for line in lines
     }
-    rows = []
+    rows: list[Sequence[str]] = []
     for loss in METHODS:
         cells = []
         for labels, grade, share in kinds.values():
@@ -473,7 +476,7 @@ def print_labels(lines: Sequence[dict[str, Any]]) -> None:
             gains = [found[a] - found[b] for a, b in pairs if a in found and b in found]
             cells.append(_cell(np.array(gains)) if gains else "-")
         rows.append([loss, *cells])
-    print_table(["minus annotated pairs", *kinds], rows)
+    return [["minus annotated pairs", *kinds], *rows]
 
 
 def half_width(values: np.ndarray) -> float:
@@ -486,7 +489,7 @@ def _cell(differences: np.ndarray) -> str:
     return f"{value:+.0f}" if np.isnan(half) else f"{value:+.0f} ± {half:.0f}"
 
 
-def _shares(lines: Sequence[dict[str, Any]]) -> list[float]:
+def shares_of(lines: Sequence[dict[str, Any]]) -> list[float]:
     """The share of false negatives of each grade."""
     plain = [x for x in lines if (x["labels"], x["loss"]) == ("annotated", PLAIN)]
     return [
@@ -503,7 +506,7 @@ def draw(lines: Sequence[dict[str, Any]], path: Path) -> None:
 
     plt.rcParams["font.size"] = 13  # Readable on a phone, too.
     drawing, axis = plt.subplots(figsize=(6.2, 7))
-    shares = 100 * np.array(_shares(lines))
+    shares = 100 * np.array(shares_of(lines))
     found = {(loss, grade): of for loss, grade, of in gaps(lines, "truth")}
     axis.axvspan(*FLICKR8K, color="0.9", label="Flickr8K, between bounds")
     axis.axvline(CUB, color="0.5", linestyle=":", label="CUB, by classes")
@@ -535,27 +538,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--table", action="store_true", help="prints what is there, as Markdown")
-    parser.add_argument("--figure", type=Path, help="draws losses by grade to a PNG file")
     options = parser.parse_args(arguments)
-    lines = read_lines(options.results)
-    if options.table or options.figure:
-        if not any(len(differences) for *_, differences in gaps(lines, "truth")):
-            parser.error(f"{options.results} has no whole seed yet")
-        if options.table:
-            print_grades(lines)
-            print_labels(lines)
-        if options.figure:
-            draw(lines, options.figure)
-        return
     keys = tuple(Task.__dataclass_fields__)
-    done = {tuple(line[key] for key in keys) for line in lines}
+    done = {tuple(line[key] for key in keys) for line in read_lines(options.results)}
     for task in tasks():
         if tuple(getattr(task, key) for key in keys) not in done:
-            lines.append(train(task))
+            line = train(task)
             with options.results.open("a") as file:
-                file.write(json.dumps(lines[-1]) + "\n")
-            print(json.dumps(lines[-1]), flush=True)
+                file.write(json.dumps(line) + "\n")
+            print(json.dumps(line), flush=True)
 
 
 if __name__ == "__main__":

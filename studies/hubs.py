@@ -1,14 +1,16 @@
-"""Corrections for hubs, against the number of relevant photos of a caption.
+"""Corrections for hubs, in doses: what they do to the annotated photo, and to other right photos.
 
 Scorers with and without training are fitted to Flickr8K, all on the same frozen features. Their
-scores are kept in `--work`; every correction of `keras_xmr.reranking` is chosen on the development
-split, by the sum of recalls, and measured on test once: recalls by the annotated pairs, and the
-hits of each caption among as many photos as it has relevant ones, by the crowd and by experts. The
-same on scenes, with small towers and the full truth. A line per scorer, seed and correction is
-appended to `--results`; what has a line is not run again, so a study that was stopped goes on.
+scores are kept in `--work`; every correction of `CORRECTIONS` is chosen on the development split,
+by the sum of recalls, and measured on test once: recalls by the annotated pairs, and the hits of
+each caption among as many photos as it has relevant ones, by the crowd and by experts. Some have
+further doses: parts of the correction, or numbers of rounds. Placebos are improvements without any
+correction: CCA of more photos, and one scorer after another. Galleries of studies/galleries.py are
+measured, too. The same on scenes, with small towers and the full truth. A line per scorer, seed
+and correction is appended to `--results`; what has a line is not run again.
 
-    python studies/hubs.py --flickr8k data/raw/flickr8k      # what is missing, then the tables
-    python studies/hubs.py                                   # the tables alone
+    python studies/hubs.py --flickr8k data/raw/flickr8k      # what is missing
+    python studies/hubs_tables.py                            # the tables
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ import argparse
 import csv
 import functools
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,7 @@ import numpy as np
 
 sys.path.append(str(Path(__file__).parent))
 
-from birds_tables import Difference, add_paths, append_row, print_table
+from birds_tables import add_paths, append_row
 
 from keras_xmr.judgements.formats import read_grades
 from keras_xmr.reranking import (
@@ -38,38 +40,39 @@ from keras_xmr.reranking import (
     Reranked,
     ScoreBank,
 )
-from keras_xmr.reranking.fast import log_sums
 
 RESULTS = Path(__file__).parent / "results" / "hubs.csv"
+GALLERIES = RESULTS.with_name("hubs_galleries.csv")
 SUM = "cca_dual_encoder"
-SCORERS = ("cca", "dual_encoder", SUM, "nt_xent", "vsepp", "pcmepp", "msrm", "saf")
+SCORERS = ("cca", "dual_encoder", SUM, "pcmepp", "msrm")
+FEWER = (500, 1000, 2000, 3000, 4000, 5000)
+"""Numbers of training photos of the CCA that are placebos."""
+FEWER_SEEDS = (1, 2)
 EPOCHS, RATE, RANDOM_RATE = 5, 1e-3, 4e-3
-TOKENS = "model.image.pooling=null", "model.text.pooling=null"
-PARTS = {"train": ("Flickr_8k.trainImages.txt", 3), "val": ("Flickr_8k.devImages.txt", 2)}
-"""The lists of photos of which every third trains, and every second is in dev."""
 BANK = 2
 """Every so many-th photo that trains is in the bank, with its first caption."""
 SCENES = ("InfoNCE", "triplet, hardest", "triplet, violating")
 SCENES_SEEDS = (1, 2, 3, 4, 5)
-BINS = {"all": (1, 10**6), "1": (1, 1), "2": (2, 2), "3 to 5": (3, 5), "6 and more": (6, 10**6)}
-"""Numbers R of relevant photos of a caption."""
-TRUTHS = ("crowd", "others", "experts")
-"""The crowd with the annotated photo as right, without it in the list, and the experts."""
+TRUTHS = ("right", "annotated", "others", "experts")
+"""Hits among the first R photos: of all that the crowd calls right and the annotated one; of the
+annotated one; of others in a list without the annotated one; and of all that experts call right."""
 COLUMNS = ("data", "scorer", "seed", "correction", "setting", "dev", "i2t", "t2i", *TRUTHS)
-_TEMPERATURES = (0.2, 0.4, 0.8)
+_TEMPERATURES = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
+ROUNDS = (1, 2, 5, 20)
+DOSES = (0.25, 0.5, 0.75, 1.5)
+"""Shares of CSLS."""
 
 CORRECTIONS: dict[str, Sequence[tuple[float, ...]]] = {
     "none": [()],
     "CSLS, bank": [(5,), (20,), (80,)],
     "CSLS, test items": [(5,), (20,), (80,)],
-    "CSLS, bank, gated": list(product((20,), (0, 0.5, 0.75))),
     "inverted softmax, bank": [(t,) for t in _TEMPERATURES],
     "QB-Norm, bank": [(t,) for t in _TEMPERATURES],
-    "fast re-ranking, bank": list(product(_TEMPERATURES, (0.5, 1))),
     "fast re-ranking, test items": list(product(_TEMPERATURES, (0.5, 1))),
+    **{f"Sinkhorn, test items, {n} rounds": [(t,) for t in _TEMPERATURES] for n in ROUNDS},
 }
-"""By name the settings that are tried: a number of neighbours, and the share of captions that are
-not gated; or a temperature in standard deviations of the scores on dev, and a weight of a score."""
+"""By name the settings that are tried: a number of neighbours; or a temperature in standard
+deviations of the scores on dev, and a weight of a score."""
 
 
 @dataclass
@@ -79,13 +82,10 @@ class Scored:
     Attributes:
         scores: Scores of photos and captions (N, M).
         bank: Scores of the training items with both.
-        vagueness: The rank of the sigma of each caption among the captions of dev, from 0 to 1
-            (M,); None without sigma.
     """
 
     scores: np.ndarray
     bank: ScoreBank
-    vagueness: np.ndarray | None = None
 
 
 def correct(name: str, setting: Sequence[float], scored: Scored, unit: float) -> Reranked:
@@ -93,7 +93,7 @@ def correct(name: str, setting: Sequence[float], scored: Scored, unit: float) ->
 
     Args:
         name: A key of `CORRECTIONS`.
-        setting: One of its settings.
+        setting: One of its settings; of CSLS a share of the correction may follow.
         scored: The scores.
         unit: The standard deviation of scores on dev.
     """
@@ -102,23 +102,33 @@ def correct(name: str, setting: Sequence[float], scored: Scored, unit: float) ->
     if name == "none":
         return Reranked(scores, scores)
     if name.startswith("CSLS"):
-        gate = None
-        if "gated" in name:
-            # 1 up to a share of the captions, and 0 for the vaguest.
-            gate = np.minimum((1 - np.asarray(scored.vagueness)) / (1 - setting[1]), 1)
-        return CSLS(bank, (None, gate), neighbours=int(setting[0]))(scores)
+        found = CSLS(bank, neighbours=int(setting[0]))(scores)
+        share = setting[1] if len(setting) > 1 else 1.0
+        return Reranked(*(scores + share * (side - scores) for side in found))
     temperature = setting[0] * unit
+    if name.startswith("Sinkhorn"):
+        matched = sinkhorn(scores / temperature, int(name.split()[-2]))
+        return Reranked(matched, matched)
     if name.startswith("inverted"):
         return InvertedSoftmax(bank, temperature=temperature)(scores)
     if name.startswith("QB"):
         return QueryBankNormalization(bank, temperature=temperature)(scores)
     first, second = 1 / temperature, setting[1] / temperature
-    if bank is None:
-        return FastReranking(gamma1=first, gamma2=second, lambda1=first, lambda2=second)(scores)
-    sums = log_sums(bank.image_to_text, {0: first})[0], log_sums(bank.text_to_image, {0: first})[0]
-    # The sums have float64; a ranking needs no more than float32.
-    i2t, t2i = second * scores - sums[0], second * scores - sums[1][:, None]
-    return Reranked(i2t.astype(np.float32), t2i.astype(np.float32))
+    return FastReranking(gamma1=first, gamma2=second, lambda1=first, lambda2=second)(scores)
+
+
+def sinkhorn(logits: np.ndarray, rounds: int) -> np.ndarray:
+    """Logarithms of a coupling in which every photo, and every caption, has an equal share.
+
+    Rows and columns are normalised in turn (Sinkhorn and Knopp 1967); (N, M).
+    """
+    kernel = np.exp(logits.astype(np.float64) - logits.max())
+    columns = np.ones(kernel.shape[1])
+    for _ in range(rounds):
+        rows = 1 / (kernel @ columns)
+        columns = 1 / (rows @ kernel)
+    matched: np.ndarray = logits + np.log(rows)[:, None] + np.log(columns)
+    return matched
 
 
 def places(found: Reranked, caption_image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -180,34 +190,82 @@ class Truth:
         """R, the number of relevant photos, (Q,)."""
         return self.right.sum(axis=1)
 
-    def hits(self, scores: np.ndarray) -> np.ndarray:
-        """Relevant photos among the first R that were judged, (Q,); of scores (N, M)."""
+    def hits(self, scores: np.ndarray, counted: np.ndarray | None = None) -> np.ndarray:
+        """Relevant photos among the first R that were judged, (Q,); of scores (N, M).
+
+        Args:
+            scores: The scores.
+            counted: Which of `photos` count, bool (Q, most); by default the relevant ones.
+        """
         own = np.where(self.photos < 0, -np.inf, scores[self.photos, self.captions[:, None]])
         order = np.argsort(-own, axis=1, kind="stable")
         first = np.arange(own.shape[1]) < self.relevant[:, None]
-        return (np.take_along_axis(self.right, order, axis=1) & first).sum(axis=1)
+        counted = self.right if counted is None else counted
+        return (np.take_along_axis(counted, order, axis=1) & first).sum(axis=1)
 
 
-def people(folder: Path, image_ids: Sequence[str], captions: Any) -> dict[str, Truth]:
+@dataclass
+class Truths:
+    """The truths of a split, of which `TRUTHS` are measured.
+
+    Attributes:
+        right: The annotated photo and others.
+        others: Others alone.
+        experts: The judgements of experts; None if there are none.
+        owner: The annotated photo of each caption, (M,).
+        judged_experts: Whether experts call a photo right, by caption and photo.
+    """
+
+    right: Truth
+    others: Truth
+    experts: Truth | None
+    owner: np.ndarray
+    judged_experts: Mapping[tuple[int, int], bool] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        judged: Mapping[tuple[int, int], bool],
+        owner: np.ndarray,
+        experts: Mapping[tuple[int, int], bool] | None = None,
+    ) -> Truths:
+        """From pairs that were judged, to which the annotated ones of their captions are added."""
+        others = {pair: right for pair, right in judged.items() if owner[pair[0]] != pair[1]}
+        own = {(caption, int(owner[caption])): True for caption, _ in judged}
+        of_experts = Truth.of(experts) if experts else None
+        return cls(Truth.of(others | own), Truth.of(others), of_experts, owner, experts)
+
+    @property
+    def relevant(self) -> list[str]:
+        """The numbers of relevant photos, packed, by `TRUTHS`."""
+        ones = np.ones(len(self.right.captions), int)
+        experts = pack(self.experts.relevant) if self.experts else ""
+        return [pack(self.right.relevant), pack(ones), pack(self.others.relevant), experts]
+
+    def hits(self, scores: np.ndarray) -> list[str]:
+        """Hits, packed, by `TRUTHS`; of scores (N, M)."""
+        annotated = self.right.photos == self.owner[self.right.captions][:, None]
+        found = [self.right.hits(scores), self.right.hits(scores, annotated)]
+        found.append(self.others.hits(scores))
+        return [*map(pack, found), pack(self.experts.hits(scores)) if self.experts else ""]
+
+
+def people(folder: Path, image_ids: Sequence[str], captions: Any) -> Truths:
     """The judgements of Flickr8K for photos and captions of test."""
     rows = {str(key): row for row, key in enumerate(image_ids)}
     columns = {str(key): column for column, (key, _) in enumerate(captions)}
-    own = {(column, image) for column, (_, image) in enumerate(captions)}
-    judged = {}
-    for name, file in (("crowd", "CrowdFlower"), ("experts", "Expert")):
-        judged[name] = {
+    judged = [
+        {
             (columns[caption], rows[image]): bool(grade > 0)
             for _, (image, caption), grade in read_grades(folder / f"{file}Annotations.txt")
             if image in rows and caption in columns
         }
-    seen = {caption for caption, _ in judged["crowd"]}
-    others = {pair: right for pair, right in judged["crowd"].items() if pair not in own}
-    annotated = {pair: True for pair in own if pair[0] in seen}
-    crowd = others | annotated
-    return {n: Truth.of(p) for n, p in zip(TRUTHS, (crowd, others, judged["experts"]), strict=True)}
+        for file in ("CrowdFlower", "Expert")
+    ]
+    return Truths.of(judged[0], np.array([image for _, image in captions]), judged[1])
 
 
-def pack(values: Sequence[int]) -> str:
+def pack(values: Sequence[int] | np.ndarray) -> str:
     """Numbers below 1,296 as two characters each."""
     return "".join(np.base_repr(int(value), 36).zfill(2) for value in values)
 
@@ -233,13 +291,12 @@ class Writer:
         self.path = path
         self.done = {tuple(line[name] for name in COLUMNS[:4]) for line in read_lines(path)}
 
-    def missing(self, *run: str) -> list[str]:
-        """The corrections of a run that have no line; scenes have no sigma."""
-        names = (n for n in CORRECTIONS if run[0] != "scenes" or "gated" not in n)
+    def missing(self, *run: str, names: Sequence[str] = tuple(CORRECTIONS)) -> list[str]:
+        """The corrections of a run that have no line."""
         return [name for name in names if (*run, name) not in self.done]
 
     def append(self, *cells: str) -> None:
-        """Appends a line; columns that are not given stay empty."""
+        """Appends a line."""
         append_row(self.path, COLUMNS, cells)
         self.done.add(cells[:4])
 
@@ -247,30 +304,39 @@ class Writer:
         self,
         key: tuple[str, str, str],
         splits: Sequence[tuple[Scored, np.ndarray]],
-        truths: Sequence[Truth],
+        truths: Truths,
         data_seed: str = "",
+        names: Sequence[str] = tuple(CORRECTIONS),
     ) -> None:
-        """Chooses and measures the missing corrections.
+        """Chooses and measures the missing corrections, and their doses.
 
         Args:
             key: Data, scorer and seed.
             splits: Of dev and of test the scores, and the photo of each caption.
             truths: The truths of test; their numbers of relevant photos have a line, too.
             data_seed: The seed of data that are drawn.
+            names: The corrections.
         """
         (dev, dev_owner), (test, owner) = splits
         of_data = key[0], "", data_seed, "relevant"
         if of_data not in self.done:
-            self.append(*of_data, *[""] * 4, *(pack(truth.relevant) for truth in truths))
-        for name in self.missing(*key):
-            best, setting = choose(name, dev, dev_owner)
-            found = correct(name, setting, test, float(dev.scores.std()))
-            sides = places(found, owner)
-            hits = [pack(truth.hits(found.text_to_image)) for truth in truths]
-            digits = ["".join(map(str, side)) for side in sides]
-            setting_text = " ".join(f"{value:g}" for value in setting)
-            self.append(*key, name, setting_text, f"{best:.2f}", *digits, *hits)
-            print(*key, name, setting_text, f"dev {best:.1f} test {rsum(*sides):.1f}", flush=True)
+            self.append(*of_data, *[""] * 4, *truths.relevant)
+        unit = float(dev.scores.std())
+        for name in self.missing(*key, names=names):
+            _, setting = choose(name, dev, dev_owner)
+            doses = {name: setting}
+            if name == "CSLS, bank":
+                doses |= {f"{name}, {share:g} of it": (*setting, share) for share in DOSES}
+            # The correction itself comes last: its line says that all doses are there.
+            for dose, of_dose in reversed(doses.items()):
+                best = rsum(*places(correct(name, of_dose, dev, unit), dev_owner))
+                found = correct(name, of_dose, test, unit)
+                sides = places(found, owner)
+                digits = ["".join(map(str, side)) for side in sides]
+                text = " ".join(f"{value:g}" for value in of_dose)
+                cells = [f"{best:.2f}", *digits, *truths.hits(found.text_to_image)]
+                self.append(*key, dose, text, *cells)
+                print(*key, dose, text, f"dev {best:.1f} test {rsum(*sides):.1f}", flush=True)
 
 
 def run_scenes(writer: Writer) -> None:
@@ -292,7 +358,16 @@ def run_scenes(writer: Writer) -> None:
             for (left, right), of in ((vectors[n], parts[n].image_of) for n in ("val", "test"))
         ]
         pairs = dict(np.ndenumerate(parts["test"].truth.T))
-        writer.run(key, splits, [Truth.of(pairs)], str(seed))
+        writer.run(key, splits, Truths.of(pairs, parts["test"].image_of), str(seed))
+
+
+def read_study(options: argparse.Namespace) -> Any:
+    """The features of Flickr8K, computed once."""
+    import birds  # TensorFlow is needed to train alone.
+
+    source = f"data.source={{name: flickr8k, root: {options.flickr8k}}}"
+    image = "data.image={size: 224, resize: 224, crop: center, flip: false, cutout: 0}"
+    return birds.read_splits(birds.make_settings(options, source, image, "data.judgements=pairs"))
 
 
 def write_scores(options: argparse.Namespace) -> None:
@@ -304,167 +379,127 @@ def write_scores(options: argparse.Namespace) -> None:
     runs = [run for run in runs if not (folder / f"{run[0]}-{run[1]}.npz").exists()]
     if not runs:
         return
-    import birds  # TensorFlow is needed to train alone.
+    study = read_study(options)
+    study.save_vectors(options.work / "vectors.npz")
+    for name, seed in runs:
+        arrays = scores_of(study, name, seed)
+        np.savez(folder / f"{name}-{seed}.tmp.npz", **arrays)
+        (folder / f"{name}-{seed}.tmp.npz").rename(folder / f"{name}-{seed}.npz")
+
+
+def scores_of(study: Any, name: str, seed: int) -> dict[str, np.ndarray]:
+    """Trains a scorer; scores of dev and test with each other and with the bank, and sigmas."""
+    import birds
 
     from keras_xmr.experiments.evaluation.uncertainty.assessment import log_sigma
 
-    source = f"data.source={{name: flickr8k, root: {options.flickr8k}"
-    for split, (name, part) in PARTS.items():
-        names = (options.flickr8k / name).read_text().split()[::part]
-        (options.work / name).write_text("\n".join(names) + "\n")
-        source += f", {split}: {(options.work / name).resolve()}"
-    image = "data.image={size: 224, resize: 224, crop: center, flip: false, cutout: 0}"
-    settings = birds.make_settings(options, source + "}", image, "data.judgements=pairs")
-    study = birds.read_splits(settings)
-    study.save_vectors(options.work / "vectors.npz")
     train = np.arange(0, len(study.train.classes), BANK)
     captions = np.searchsorted(study.train.caption_image, train)
-    for name, seed in runs:
-        plain = name == "dual_encoder"
-        config, begin = ("nt_xent", "random") if plain else (name, "cca")
-        row = birds.Row(config, "train.phases.0.epochs", (EPOCHS, EPOCHS), begins=begin)
-        if name == "saf":  # It reads places and words, and a step takes as long as its pairs.
-            row = replace(row, sets=TOKENS, local=True, begins="random", batch=50)
-        arrays: dict[str, Any] = {}
-        if name != "cca":
-            model, val, epoch = study.fit(row, RANDOM_RATE if plain else RATE, EPOCHS, seed)
-            print(f"{name} seed {seed}: dev {val:.2f} at epoch {epoch}", flush=True)
-        sides = []
-        for number, split in enumerate((study.train, study.val, study.test)):
-            if name == "cca":
-                sides.append([{"mean": v} for v in study.projected(study.maps, number)])
-            else:
-                sides.append(study.embed(model, row, split))
-        bank = [{k: v[rows] for k, v in side.items()}
-                for side, rows in zip(sides[0], (train, captions), strict=True)]  # fmt: skip
-        for split, (left, right) in zip(("val", "test"), sides[1:], strict=True):
-            pairs = {"scores": (left, right), "i2t": (bank[0], right), "t2i": (left, bank[1])}
-            for kind, (one, other) in pairs.items():
-                found = (
-                    one["mean"] @ other["mean"].T
-                    if name == "cca"
-                    else birds.score_tiles(model.matcher, one, other, (512, 4096)).by_query[0]
-                )
-                arrays[f"{split}_{kind}"] = found.T if kind == "t2i" else found
-            if "log_variance" in right:
-                arrays[f"{split}_sigma"] = log_sigma(right)
-        np.savez(folder / f"{name}-{seed}.tmp.npz", **arrays)
-        (folder / f"{name}-{seed}.tmp.npz").rename(folder / f"{name}-{seed}.npz")
+    plain = name == "dual_encoder"
+    config, begin = ("nt_xent", "random") if plain else (name, "cca")
+    row = birds.Row(config, "train.phases.0.epochs", (EPOCHS, EPOCHS), begins=begin)
+    splits = (study.train, study.val, study.test)
+    if name == "cca":
+        sides = [[{"mean": v} for v in study.projected(study.maps, n)] for n in range(3)]
+    else:
+        model, val, epoch = study.fit(row, RANDOM_RATE if plain else RATE, EPOCHS, seed)
+        print(f"{name} seed {seed}: dev {val:.2f} at epoch {epoch}", flush=True)
+        sides = [study.embed(model, row, split) for split in splits]
+    bank = [{k: v[rows] for k, v in side.items()}
+            for side, rows in zip(sides[0], (train, captions), strict=True)]  # fmt: skip
+    arrays: dict[str, np.ndarray] = {}
+    for split, (left, right) in zip(("val", "test"), sides[1:], strict=True):
+        pairs = {"scores": (left, right), "i2t": (bank[0], right), "t2i": (left, bank[1])}
+        for kind, (one, other) in pairs.items():
+            found = (
+                one["mean"] @ other["mean"].T
+                if name == "cca"
+                else birds.score_tiles(model.matcher, one, other, (512, 4096)).by_query[0]
+            )
+            arrays[f"{split}_{kind}"] = (found.T if kind == "t2i" else found).astype(np.float32)
+        if "log_variance" in right:
+            arrays[f"{split}_sigma"] = log_sigma(right)
+    return arrays
 
 
 def read_scores(folder: Path, name: str, seed: int) -> list[Scored]:
     """The scores of dev and test, of the sum in standard deviations of its parts."""
     parts = [("cca", 1), ("dual_encoder", seed)] if name == SUM else [(name, seed)]
     files = [np.load(folder / f"{part}-{number}.npz") for part, number in parts]
-    with np.load(folder / f"pcmepp-{seed}.npz") as sigma:
-        vagueness = {
-            split: np.searchsorted(np.sort(sigma["val_sigma"]), sigma[f"{split}_sigma"])
-            for split in ("val", "test")
-        }
     found = []
-    for split, rank in vagueness.items():
+    for split in ("val", "test"):
         scores, i2t, t2i = (
             sum(file[f"{split}_{kind}"] / file["val_scores"].std() for file in files)
             for kind in ("scores", "i2t", "t2i")
         )
-        found.append(Scored(scores, ScoreBank(i2t, t2i), rank / len(vagueness["val"])))
+        found.append(Scored(scores, ScoreBank(i2t, t2i)))
     return found
 
 
+def cca_of_fewer(path: Path) -> Iterator[tuple[str, int, list[Scored]]]:
+    """Yields names, seeds and scores of dev and test of CCA that is fitted to fewer photos."""
+    from keras_xmr.linear.cca import CanonicalCorrelations
+
+    with np.load(path) as arrays:
+        train, val, test = (
+            [arrays[f"{s}_{n}"].astype(np.float64) for n in ("images", "captions")]
+            + [arrays[f"{s}_owner"]]
+            for s in ("train", "val", "test")
+        )
+    for seed, count in product(FEWER_SEEDS, FEWER):
+        photos = np.sort(np.random.default_rng(seed).permutation(len(train[0]))[:count])
+        kept = np.isin(train[2], photos)
+        cca = CanonicalCorrelations(
+            train[0][photos], train[1][kept], np.searchsorted(photos, train[2][kept])
+        )
+        best: tuple[float, Any] = (-1.0, None)
+        for maps in cca.projections(128, (0.3, 1, 3, 10), (0.3, 1, 3), (0.5, 1), (128,)):
+            left, right = cca.project(maps, *val[:2])
+            scores = left @ right.T
+            reached = rsum(*places(Reranked(scores, scores), val[2]))
+            best = max(best, (reached, maps), key=lambda each: each[0])
+        pairs = [cca.project(best[1], *split[:2]) for split in (val, test)]
+        empty = ScoreBank(np.zeros((1, len(val[1]))), np.zeros((1, len(val[0]))))
+        yield f"cca of {count}", seed, [Scored(left @ right.T, empty) for left, right in pairs]
+
+
 def run_flickr8k(writer: Writer, options: argparse.Namespace) -> None:
-    """All corrections on Flickr8K."""
+    """All corrections on Flickr8K, placebos and galleries."""
     write_scores(options)
+    from galleries import run_galleries
+
     from data_pipelines.records import Records  # It imports TensorFlow, which tables do not need.
 
     records = Records.open(options.work / "records")
     val, test = records.split("val"), records.split("test")
     captions = [(c.key, int(i)) for c, i in zip(test.captions, test.caption_image, strict=True)]
-    truths = list(people(options.flickr8k, test.image_keys, captions).values())
+    truths = people(options.flickr8k, test.image_keys, captions)
+    owners = val.caption_image, test.caption_image
     for seed, name in product(options.seeds, SCORERS):
         key = "flickr8k", name, str(seed)
-        if (name == "cca" and seed > 1) or not writer.missing(*key):
+        if name == "cca" and seed > 1:
             continue
         scored = read_scores(options.work / "scores", name, seed)
-        owners = val.caption_image, test.caption_image
         writer.run(key, list(zip(scored, owners, strict=True)), truths)
-
-
-class Table:
-    """Gains of corrections, the mean of all scorers, from the lines of the results."""
-
-    def __init__(self, lines: Sequence[Mapping[str, str]]) -> None:
-        self.lines = {tuple(line[name] for name in COLUMNS[:4]): line for line in lines}
-
-    def runs(self, data: str, correction: str) -> dict[tuple[str, str], Mapping[str, str]]:
-        """The lines of a correction by scorer and seed."""
-        return {k[1:3]: v for k, v in self.lines.items() if (k[0], k[3]) == (data, correction)}
-
-    def gain(self, truth: str, correction: str, base: str, low: int, high: int) -> Difference:
-        """R-Precision of captions with `low` to `high` relevant photos, minus one of `base`.
-
-        On Flickr8K captions and seeds are drawn; on scenes a seed has its own scenes.
-        """
-        data, column = ("scenes", "crowd") if truth == "scenes" else ("flickr8k", truth)
-        after, before = self.runs(data, correction), self.runs(data, base)
-        by_scorer: dict[str, dict[str, np.ndarray]] = {}
-        for scorer, seed in after.keys() & before.keys():
-            key = (data, "", seed if data == "scenes" else "", "relevant")
-            relevant = unpack(self.lines[key][column])
-            own, other = (unpack(each[scorer, seed][column]) for each in (after, before))
-            kept = (relevant >= low) & (relevant <= high)
-            gains = 100 * (own - other)[kept] / relevant[kept]
-            by_scorer.setdefault(scorer, {})[seed] = gains
-        if data == "scenes":
-            seeds = sorted({seed for own in by_scorer.values() for seed in own})
-            means = np.array([[own[s].mean() for s in seeds] for own in by_scorer.values()])
-            return Difference.of(means.mean(axis=0))
-        of_query = np.mean([np.mean(list(own.values()), axis=0) for own in by_scorer.values()], 0)
-        means_of = [np.array([g.mean() for g in own.values()]) for own in by_scorer.values()]
-        between = sum(own.var(ddof=1) / len(own) for own in means_of if len(own) > 1)
-        return Difference.of(of_query, between / len(means_of) ** 2)
-
-    def recalls(self, correction: str) -> tuple[float, Difference]:
-        """The gain of the sum of recalls on dev, and on test, whose photos are drawn."""
-        after, before = self.runs("flickr8k", correction), self.runs("flickr8k", "none")
-        dev, test = [], []
-        for key in sorted(after.keys() & before.keys()):
-            dev.append(float(after[key]["dev"]) - float(before[key]["dev"]))
-            i2t, t2i = (
-                np.array(list(before[key][side]), int) - np.array(list(after[key][side]), int)
-                for side in ("i2t", "t2i")
-            )
-            # The captions of a photo follow each other.
-            test.append(100 * (i2t + t2i.reshape(len(i2t), -1).mean(axis=1)))
-        return float(np.mean(dev)), Difference.of(np.mean(test, axis=0))
-
-    def print(self) -> None:
-        """Prints the gains of recalls, and of R-Precision by truth."""
-        names = [name for name in CORRECTIONS if name != "none"]
-        print_table(
-            ["correction", "RSUM on dev", "RSUM on test"],
-            [[n, f"{dev:+.1f}", str(test)] for n in names for dev, test in [self.recalls(n)]],
-        )
-        rows = []
-        for truth, name in product((*TRUTHS, "scenes"), names):
-            if self.runs("scenes" if truth == "scenes" else "flickr8k", name):
-                gains = [self.gain(truth, name, "none", *bounds) for bounds in BINS.values()]
-                rows.append([truth, name, *map(str, gains), f"{gains[-1].visible:.2f}"])
-        header = ["truth", "correction", *(f"R: {name}" for name in BINS), "visible from"]
-        print_table(header, rows)
+        run_galleries(options.galleries, writer.path, key, scored, owners[1])
+    fewer = product(FEWER_SEEDS, FEWER)
+    if all(("flickr8k", f"cca of {n}", str(s), "none") in writer.done for s, n in fewer):
+        return
+    for name, seed, scored in cca_of_fewer(options.work / "vectors.npz"):
+        key = "flickr8k", name, str(seed)
+        writer.run(key, list(zip(scored, owners, strict=True)), truths, names=("none",))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs what is missing, and prints the tables."""
+    """Runs what is missing."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--flickr8k", type=Path, help="folder of Flickr8K as released")
-    parser.add_argument("--seeds", type=lambda n: range(1, int(n) + 1), default=range(1, 4))
+    parser.add_argument("--flickr8k", type=Path, required=True, help="folder of Flickr8K")
+    parser.add_argument("--galleries", type=Path, default=GALLERIES)
+    parser.add_argument("--seeds", type=lambda n: range(1, int(n) + 1), default=range(1, 3))
     options = add_paths(parser, RESULTS).parse_args(arguments)
-    if options.flickr8k:
-        writer = Writer(options.results)
-        run_flickr8k(writer, options)
-        run_scenes(writer)
-    if lines := read_lines(options.results):
-        Table(lines).print()
+    writer = Writer(options.results)
+    run_flickr8k(writer, options)
+    run_scenes(writer)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import csv
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from keras_xmr.experiments.config.fidelity import fidelity_text
 from keras_xmr.experiments.config.loader import find_config, load_config
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.metrics import chance_from_counts
-from keras_xmr.metrics.bootstrap import Estimate, Seeds, resampled_means
+from keras_xmr.metrics.bootstrap import Estimate, Seeds, mean_of_runs, resampled_means
 
 RESULTS = Path(__file__).parent / "results" / "flickr8k_methods.jsonl"
 SHORTEST_FIRST = "shortest_first"
@@ -63,6 +63,8 @@ BY_PEOPLE = {
     for metric, title in (("map_at_r", "mAP@R"), ("r_precision", "R-Precision"))
 }
 DRAWS = 1000
+OWN_VARIANCE = 3
+"""Seeds from which on a method has its own variance over them."""
 
 # What a part of a method is worth: the part, the method with it, and without.
 PARTS = (
@@ -222,14 +224,27 @@ def pooled_seeds(all_runs: Iterable[Runs]) -> Seeds | None:
 
 
 def apart(pooled: Seeds | None, first: Runs, other: Runs | None = None) -> Estimate:
-    """The first, minus the other one, over photos and seeds."""
+    """The first, minus the other one, over photos and seeds.
+
+    Methods with three seeds and more have their own variance over seeds, others the pooled one.
+    """
     both = [first] if other is None else [first, other]
     estimate = first.mean if other is None else first.mean - other.mean
-    share = sum(1 / len(runs.values) for runs in both if runs.random)
-    if pooled is None or not share:
-        return estimate
-    seeds = Seeds(pooled.variance * share, pooled.interaction * share, pooled.freedom)
-    return Estimate(estimate.value, estimate.resampled, (seeds,))
+    seeds = [own for runs in both if (own := _seeds_of(pooled, runs)) is not None]
+    return Estimate(estimate.value, estimate.resampled, tuple(seeds))
+
+
+def _seeds_of(pooled: Seeds | None, runs: Runs) -> Seeds | None:
+    """The variance of the mean of some runs; None of what has no seeds, or if none is known."""
+    count = len(runs.values)
+    if not runs.random:
+        return None
+    if count >= OWN_VARIANCE:
+        (seeds,) = mean_of_runs(runs.values, runs.resampled).seeds
+        return replace(seeds, interaction=min(seeds.interaction, seeds.variance))
+    if pooled is None:
+        return None
+    return Seeds(pooled.variance / count, pooled.interaction / count, pooled.freedom)
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

@@ -12,40 +12,34 @@ On scenes, where every true pair is known, six losses train two towers each. The
 losses within one tower are compared, and the order of all twelve, in which the towers differ by far
 more than the losses: a tau of all twelve mixes both.
 
-    python studies/metrics_reward.py                             # the tables
-    python studies/metrics_reward.py --figure docs/results/relevant_photos.png \\
-        --csv docs/tables/flickr8k_relevant_photos.csv
+    python studies/pages.py metrics_page     # the tables
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
-import hubs
 import numpy as np
-from birds_tables import Difference, print_table
 from methods_table import (
     NO_MODEL,
     RESULTS,
     SHORTEST_FIRST,
     Method,
     judged_values,
-    methods_of,
-    read_lines,
     tau,
 )
-
-from keras_xmr.utils.spreadsheets import to_csv
 
 STRATA = {"1": (1, 1), "2": (2, 2), "3 to 5": (3, 5), "6 and more": (6, 99)}
 """Numbers of relevant photos of a caption."""
 
 SCENES = RESULTS.with_name("metric_ranking_scenes.jsonl")
+LABELS = {"0 labels": 0, "100 labels": 1, "1,000 labels": 2, "10,000 labels": 3}
+"""mAP@R with that number of judged pairs of 200,000, of which the true ones are added."""
+METRICS = ("R@1", "R@10", "RSUM", "R-Precision", "mAP@R", "nDCG@10", "PMRP", "ASP (CIDEr)",
+           "ASP (TF-IDF)", *LABELS)  # fmt: skip
 
 GOOD = 320.0
 """RSUM from which on methods are close to each other."""
@@ -136,23 +130,33 @@ def _tau_cell(rsum: np.ndarray, means: np.ndarray, resampled: np.ndarray) -> str
     return f"{values.mean():.2f} [{low:.2f}, {high:.2f}]"
 
 
-def scenes_rows(lines: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
-    """Yields taus of annotated metrics with mAP@R by the truth, of losses in a tower and of all."""
+def scenes_taus(
+    lines: Sequence[Mapping[str, Any]],
+) -> Iterator[tuple[float, str, str, np.ndarray]]:
+    """Yields taus with mAP@R by the truth, of each seed.
+
+    The share of the unlabelled pairs that are true, in percent; towers; the annotated metric, also
+    with some judged pairs; and taus (seeds,).
+    """
     for grade in (1, None):
         of_grade = [line for line in lines if line["grade"] == grade]
-        share = f"{100 * np.mean([line['share'] for line in of_grade]):.1f} %"
+        share = 100 * float(np.mean([line["share"] for line in of_grade]))
         for tower, largest in (("small", [False]), ("large", [True]), ("both", [False, True])):
             chosen = [line for line in of_grade if line["largest"] in largest]
-            cells = []
-            for metric in ("RSUM", "mAP@R"):
+            for metric in METRICS:
                 taus = []
                 for seed in sorted({line["seed"] for line in chosen}):
-                    own = [line["metrics"] for line in chosen if line["seed"] == seed]
-                    both = (np.array([m[name] for m in own]) for name in (metric, "truth"))
-                    taus.append(float(tau(*both)))
-                found = Difference.of(np.array(taus))
-                cells.append(f"{found.value:+.2f} ± {found.half:.2f}")
-            yield [share, tower, *cells]
+                    own = [line for line in chosen if line["seed"] == seed]
+                    values = np.array([_metric(line, metric) for line in own])
+                    truth = np.array([line["metrics"]["truth"] for line in own])
+                    taus.append(float(tau(values, truth)))
+                yield share, tower, metric, np.array(taus)
+
+
+def _metric(line: Mapping[str, Any], name: str) -> float:
+    """An annotated metric of a training, or mAP@R with that number of judged pairs."""
+    value = line["labels"][LABELS[name]] if name in LABELS else line["metrics"][name]
+    return float(value)
 
 
 def resampled_difference(judged: Judged, random: np.random.Generator) -> np.ndarray:
@@ -209,60 +213,3 @@ def _means_of(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     weights = np.zeros((len(chosen), values.shape[1]))
     np.put_along_axis(weights, chosen, 1 / chosen.shape[1], axis=1)
     return weights @ values.T
-
-
-def draw(judged: Judged, path: Path) -> None:
-    """Draws R-Precision of each method against its RSUM, a panel per stratum."""
-    import matplotlib.pyplot as plt
-
-    models = [n for n, method in enumerate(judged.methods) if method.name not in NO_MODEL]
-    drawing, axes = plt.subplots(1, len(STRATA), figsize=(11, 3.1), sharey=True)
-    for axis, name in zip(axes, STRATA, strict=True):
-        members = judged.stratum(name)
-        axis.scatter(judged.rsum[models], judged.order(members)[models], s=12)
-        number = "photo fits" if name == "1" else "photos fit"
-        axis.set_title(f"{name} {number}: {len(members)} captions", fontsize=9)
-        axis.grid(alpha=0.3)
-        axis.set_xlabel("annotated RSUM", fontsize=9)
-    axes[0].set_ylabel("R-Precision by the crowd (%)", fontsize=9)
-    drawing.tight_layout()
-    drawing.savefig(path, dpi=110)
-    plt.close(drawing)
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Prints the tables."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--figure", type=Path, help="where the picture goes")
-    parser.add_argument("--csv", type=Path, help="where the table by the crowd goes")
-    options = parser.parse_args(arguments)
-    lines = {line["correction"]: line for line in hubs.read_lines(hubs.RESULTS) if not line["seed"]}
-    methods = methods_of(read_lines(options.results))
-    header = ["R", "captions", "tau, all methods", f"tau, RSUM above {GOOD:.0f}"]
-    header += ["two halves", "R-Precision", "deviation", "blind", "chance"]
-    for people in ("crowd", "experts"):
-        random = np.random.default_rng(0)
-        judged = Judged(methods, people, hubs.unpack(lines["relevant"][people]))
-        print(f"\n{people}, {len(judged.relevant)} captions\n")
-        rows = list(rows_of(judged, random))
-        print_table(header, rows)
-        low, high = np.quantile(resampled_difference(judged, random), [0.025, 0.975])
-        difference, share = permutation_test(judged, random)
-        print(
-            f"\ntau at R = 1 minus tau at R >= 6: {difference:.2f}, resampled [{low:.2f}, "
-            f"{high:.2f}], permutation p = {share:.4f}"
-        )
-        if people == "crowd" and options.figure:
-            draw(judged, options.figure)
-        if people == "crowd" and options.csv:
-            options.csv.write_bytes(to_csv([header, *rows]))
-    print("\nscenes, tau with mAP@R by the truth\n")
-    header = ["unlabelled pairs that are true", "towers", "annotated RSUM", "annotated mAP@R"]
-    print_table(header, list(scenes_rows(read_lines(SCENES))))
-
-
-if __name__ == "__main__":
-    main()

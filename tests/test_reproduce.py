@@ -1,4 +1,4 @@
-"""The commands of docs/results/reproduce.md run on samples; docs/tables/rows.csv lists the rows.
+"""The commands of docs/how_to/reproduce.md run on samples; docs/tables/rows.csv lists the rows.
 
 Its commands are those that train one config of each family of the papers, so this is where that
 is tested. No model is exported here; test_saved_model.py and test_pretrained_run.py do that.

@@ -120,7 +120,7 @@ class Problems:
 
 def where_to_get(what: str, address: str) -> str:
     """Returns the `origin` of a source that the page on reproduction describes."""
-    return f"{page('results/reproduce.md')} says where to get {what}: {address}"
+    return f"{page('how_to/reproduce.md')} says where to get {what}: {address}"
 
 
 class Source(BaseModel, abc.ABC):

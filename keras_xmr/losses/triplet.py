@@ -26,7 +26,7 @@ class Triplet(DirectionsLoss):
         margin: Required difference of the scores of a positive and a negative.
         mining: "sum" takes all negatives, "mean" the mean over those that violate the margin,
             "hardest" the one that scores highest. Where many "negatives" are relevant but not
-            annotated, "mean" does best (docs/results/scenes.md).
+            annotated, "mean" does best (docs/results/hardest_negatives.md).
         reduction: "sum" adds up all pairs, as the released code of VSE++ does; "mean" divides
             by their number, as the released code of PVSE does. With "sum" mining every candidate
             counts, so the divisor is the number of pairs times the number of candidates.
@@ -127,7 +127,7 @@ class VarianceAwareWeighting(DirectionsLoss):
         mining: "hardest" takes the negative that scores highest, as printed. "mean" takes the
             mean over all negatives that violate the margin, and sigma is a constant: where many
             "negatives" are relevant items, the hardest one mostly is, and training on it undoes
-            learning (docs/results/scenes.md).
+            learning (docs/results/hardest_negatives.md).
         reduction: "mean" divides by the number of pairs that match, "sum" does not.
         warmup_steps: Number of first steps in which "hardest" works as "mean": a model that begins
             with the hardest ones may never leave the state in which all scores are equal.

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-from pathlib import Path
-
 import keras
 import numpy as np
 import pytest
@@ -14,7 +11,6 @@ from benchmark_modules import benchmark
 from keras_xmr.losses import NTXent, ProbabilisticMatching, SmoothAP, Triplet
 
 study = benchmark("hardest_negative", "studies")
-TABLES = Path(__file__).parents[2] / "docs" / "tables"
 
 LOSSES = {
     "triplet, hardest": Triplet(mining="hardest", reduction="mean"),
@@ -52,18 +48,3 @@ def test_vaguer_captions_are_true_of_more_scenes_and_a_training_learns(study, mo
     line = study.train(study.Task(0, "InfoNCE", "annotated", 0.0, 1))
     study.data.cache_clear()
     assert line["truth"] > 1.5 * line["chance"]
-
-
-def test_the_tracked_tables_are_those_of_the_tracked_runs(study, capsys):
-    lines = study.read_lines(study.RESULTS)
-    for name, show in (
-        ("hardest_negative", study.print_grades),
-        ("labels_cost", study.print_labels),
-    ):
-        show(lines)
-        rows = [
-            line.strip("| ") for line in capsys.readouterr().out.splitlines() if line[:1] == "|"
-        ]
-        with (TABLES / f"scenes_{name}.csv").open(encoding="utf-8", newline="") as file:
-            tracked = [" | ".join(row) for row in csv.reader(file)]
-        assert [row for row in rows if "---" not in row] == tracked

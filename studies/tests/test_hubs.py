@@ -1,17 +1,12 @@
 """The study of hubs, on random numbers, and its page."""
 
-import re
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import evaluate_scores
 from keras_xmr.reranking import ScoreBank
-from studies import hubs
-
-PAGES = Path(__file__).parents[2] / "docs/results"
+from studies import galleries, hubs
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +17,7 @@ def scored():
     for _ in range(2):
         scores = random.normal(size=(12, 24)) + 2 * (np.arange(12)[:, None] == owner)
         bank = ScoreBank(random.normal(size=(9, 24)), random.normal(size=(9, 12)))
-        splits.append((hubs.Scored(scores, bank, random.random(24)), owner))
+        splits.append((hubs.Scored(scores, bank), owner))
     return splits
 
 
@@ -37,43 +32,59 @@ def test_hits_are_the_r_precision_of_the_library():
     np.testing.assert_allclose(truth.hits(scores) / truth.relevant, values[truth.captions])
 
 
-def test_finished_corrections_are_not_run_again(scored, tmp_path, capsys):
+def test_finished_corrections_are_not_run_again(scored, tmp_path):
     results = tmp_path / "hubs.csv"
     pairs = {(caption, image): image < 3 for caption in range(24) for image in range(12)}
-    truths = [hubs.Truth.of(pairs)] * 3
-    for seed in ("1", "2"):
-        writer = hubs.Writer(results)
-        writer.run(("flickr8k", "cca", seed), scored, truths)
+    truths = hubs.Truths.of(pairs, scored[1][1])
+    hubs.Writer(results).run(("flickr8k", "cca", "1"), scored, truths)
     before = results.read_text()
-    hubs.Writer(results).run(("flickr8k", "cca", "2"), scored, truths)
+    hubs.Writer(results).run(("flickr8k", "cca", "1"), scored, truths)
     assert results.read_text() == before
-    table = hubs.Table(hubs.read_lines(results))
-    gain = table.gain("crowd", "CSLS, bank", "none", 3, 3)
-    lines = {key[3]: line for key, line in table.lines.items() if key[2] == "2"}
-    hits = [hubs.unpack(lines[name]["crowd"]) for name in ("CSLS, bank", "none")]
-    assert gain.value == pytest.approx(100 * (hits[0] - hits[1]).mean() / 3)
-    dev, test = table.recalls("QB-Norm, bank")
-    sides = [
-        [np.array(list(lines[n][s]), int) for s in ("i2t", "t2i")]
-        for n in ("QB-Norm, bank", "none")
-    ]
-    assert test.value == pytest.approx(hubs.rsum(*sides[0]) - hubs.rsum(*sides[1]))
-    after = float(lines["QB-Norm, bank"]["dev"])
-    assert dev == pytest.approx(after - before_of_dev(scored), abs=0.005)
-
-
-def before_of_dev(scored):
-    """The sum of recalls of uncorrected scores on dev, by the library."""
+    lines = {line["correction"]: line for line in hubs.read_lines(results)}
+    assert {*hubs.CORRECTIONS, "CSLS, bank, 0.5 of it", "relevant"} <= set(lines)
     dev, owner = scored[0]
-    return evaluate_scores(dev.scores, Judgements.from_pairs(owner, 12)).summary["rsum"]
+    plain = evaluate_scores(dev.scores, Judgements.from_pairs(owner, 12)).summary["rsum"]
+    assert float(lines["none"]["dev"]) == pytest.approx(plain, abs=0.005)
+    # The annotated photo is right, too, and left out of the list of others.
+    relevant = {name: hubs.unpack(lines["relevant"][name]) for name in ("right", "others")}
+    assert set(relevant["right"]) == {3, 4}
+    assert set(relevant["others"]) == {2, 3}
 
 
-def test_the_page_has_what_the_results_say(capsys):
-    hubs.main([])
-    tables = capsys.readouterr().out
-    page = (PAGES / "hubs.md").read_text("utf-8").splitlines()
-    rows = [line for line in page if line[:1] == "|"]
-    assert len(rows) > 12
-    assert set(rows) <= set(tables.splitlines())
-    prose = re.findall(r"\d+\.\d+", " ".join(line for line in page if line[:1] != "|"))
-    assert set(prose) <= set(re.findall(r"\d+\.\d+", tables))
+def test_whole_doses_are_the_correction(scored):
+    dev, _ = scored[0]
+    for share, name in ((0.0, "none"), (1.0, "CSLS, bank")):
+        whole = hubs.correct(name, (5,), dev, 1.0)
+        dose = hubs.correct("CSLS, bank", (5, share), dev, 1.0)
+        for one, other in zip(whole, dose, strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_sinkhorn_gives_every_photo_and_caption_its_share():
+    logits = np.random.default_rng(2).normal(size=(6, 18))
+    coupling = np.exp(hubs.sinkhorn(logits, 200))
+    np.testing.assert_allclose(coupling.sum(axis=0), np.full(18, coupling.sum() / 18), rtol=1e-6)
+    np.testing.assert_allclose(coupling.sum(axis=1), np.full(6, coupling.sum() / 6), rtol=1e-6)
+
+
+def test_galleries_have_the_numbers_of_captions_that_they_say():
+    owner = np.repeat(np.arange(20), 5)
+    for kind, parts in galleries.KINDS.items():
+        kept = galleries.captions_of(kind, 1, owner)
+        counts = np.bincount(owner[kept], minlength=20)
+        expected = sorted(n for share, n in parts for _ in range(round(20 * share)))
+        assert sorted(counts) == expected
+        assert len(kept) == 40
+
+
+def test_recalls_by_photo_sum_to_those_of_all_queries():
+    owner = np.repeat(np.arange(20), 5)
+    random = np.random.default_rng(3)
+    kept = galleries.captions_of("five or none", 2, owner)
+    queries = np.isin(np.arange(20), owner[kept])
+    i2t = np.where(queries, random.integers(0, 4, 20), galleries.NO_QUERY)
+    t2i = random.integers(0, 4, len(kept))
+    line = {"gallery": "five or none", "seed": "2"}
+    line |= {"i2t": "".join(map(str, i2t)), "t2i": "".join(map(str, t2i))}
+    expected = hubs.rsum(i2t[queries], t2i)
+    assert galleries.recalls_by_photo(line, owner).mean() == pytest.approx(expected)

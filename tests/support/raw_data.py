@@ -1,4 +1,4 @@
-"""Small samples of the raw data of the papers, in the folders of docs/results/reproduce.md."""
+"""Small samples of the raw data of the papers, in the folders of docs/how_to/reproduce.md."""
 
 from __future__ import annotations
 

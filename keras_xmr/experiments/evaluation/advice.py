@@ -10,7 +10,7 @@ from keras_xmr.experiments.config.schema import Config
 from keras_xmr.metrics import TOO_FEW
 from keras_xmr.utils.documentation import page
 
-_PAGE = "results/own_photos.md"
+_PAGE = "results/methods.md"
 _FEW_FROM_SCRATCH = 5_000
 _ENOUGH = 500
 
@@ -22,7 +22,7 @@ _GAINS = (
     (1_000_000, "16 of 349 to the RSUM"),
 )
 """Gain of `csv_pretrained` over CCA with CSLS on Flickr8K, up to a number of training photos
-(docs/results/own_photos.md): with 200, 500, 1,000, 2,000 and 4,000."""
+(docs/results/methods.md): with 200, 500, 1,000, 2,000 and 4,000."""
 
 
 def advice_before_training(config: Config, images: int) -> str | None:

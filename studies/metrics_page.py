@@ -1,0 +1,132 @@
+"""The page on what annotated metrics reward; its comparisons are one family.
+
+python studies/pages.py metrics_page
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import hubs
+import metrics_reward as study
+import numpy as np
+from comparisons import Compared, Difference, Family, Permuted, format_p
+from methods_table import (
+    BY_PEOPLE,
+    NO_MODEL,
+    RESULTS,
+    Method,
+    methods_of,
+    ranking_of,
+    read_lines,
+)
+
+PEOPLE = {"crowd": "right", "experts": "experts"}
+"""The columns of the results of studies/hubs.py that have the numbers of relevant photos."""
+HEADER = ("data", "comparison", "difference", "visible from", "p, Holm", "verdict")
+STRATA_HEADER = ("R", "captions", "tau, all methods", f"tau, RSUM above {study.GOOD:.0f}",
+                 "two halves", "R-Precision", "deviation", "blind", "chance")  # fmt: skip
+TESTED = ("RSUM", "mAP@R", "10,000 labels")
+
+
+@cache
+def methods() -> list[Method]:
+    """All methods on Flickr8K."""
+    return methods_of(read_lines(RESULTS))
+
+
+@cache
+def judged(people: str) -> study.Judged:
+    """R-Precision of all methods by what some people judged."""
+    lines = {line["correction"]: line for line in hubs.read_lines(hubs.RESULTS) if not line["seed"]}
+    return study.Judged(methods(), people, hubs.unpack(lines["relevant"][PEOPLE[people]]))
+
+
+@cache
+def compare() -> Family:
+    """All comparisons of the page."""
+    family = Family()
+    random = np.random.default_rng(0)
+    value, share = study.permutation_test(judged("crowd"), random)
+    drawn = study.resampled_difference(judged("crowd"), random)
+    found: Compared = Permuted(value, drawn, share)
+    family.add(found, "Flickr8K, crowd", "tau of RSUM at R = 1 minus tau at R >= 6")
+    for true, towers, metric, taus in study.scenes_taus(read_lines(study.SCENES)):
+        if metric in TESTED:
+            data = f"scenes, {true:.1f} % of the unlabelled pairs true"
+            family.add(Difference.of(taus), data, f"tau of {metric}, losses in {towers} towers")
+    return family
+
+
+def rows_of() -> list[list[str]]:
+    """A row per comparison."""
+    family = compare()
+    p_values = family.p_values()
+    return [
+        [*name, str(found), f"{found.visible:.2f}", format_p(p_values[name]), family.verdict(*name)]
+        for name, found in family.differences.items()
+    ]
+
+
+def scenes_rows() -> list[Sequence[str]]:
+    """Taus of all annotated metrics over both towers, with a heading."""
+    found: dict[float, dict[str, np.ndarray]] = {}
+    for share, towers, metric, taus in study.scenes_taus(read_lines(study.SCENES)):
+        if towers == "both":
+            found.setdefault(share, {})[metric] = taus
+    heading = [""]
+    for share in found:
+        heading += [f"tau, {share:.1f} % true", "minus RSUM"]
+    rows: list[Sequence[str]] = [heading]
+    for metric in study.METRICS:
+        cells = [metric]
+        for by_metric in found.values():
+            own, gap = by_metric[metric], by_metric[metric] - by_metric["RSUM"]
+            cells += [_cell(own), "" if metric == "RSUM" else _cell(gap, "+")]
+        rows.append(cells)
+    return rows
+
+
+def _cell(values: np.ndarray, sign: str = "") -> str:
+    return f"{values.mean():{sign}.2f} ± {Difference.of(values).half:.2f}"
+
+
+def tables() -> dict[str, list[Sequence[str]]]:
+    """The tables of the page by their names."""
+    models = [method for method in methods() if method.name not in NO_MODEL]
+    strata = [
+        [people, *row]
+        for people in PEOPLE
+        for row in study.rows_of(judged(people), np.random.default_rng(0))
+    ]
+    return {
+        "metrics_comparisons": [HEADER, *rows_of()],
+        "flickr8k_relevant_photos": [("judged by", *STRATA_HEADER), *strata],
+        "flickr8k_metric_ranking": [
+            ("annotated metric", *BY_PEOPLE.values()),
+            *([title, *cells] for title, cells in ranking_of(models)),
+        ],
+        "scenes_metric_ranking": scenes_rows(),
+    }
+
+
+def draw(folder: Path) -> None:
+    """Draws R-Precision of each method against its RSUM, a panel per stratum."""
+    import matplotlib.pyplot as plt
+
+    crowd = judged("crowd")
+    models = [n for n, method in enumerate(crowd.methods) if method.name not in NO_MODEL]
+    drawing, axes = plt.subplots(1, len(study.STRATA), figsize=(11, 3.1), sharey=True)
+    for axis, name in zip(axes, study.STRATA, strict=True):
+        members = crowd.stratum(name)
+        axis.scatter(crowd.rsum[models], crowd.order(members)[models], s=12)
+        number = "photo fits" if name == "1" else "photos fit"
+        axis.set_title(f"{name} {number}: {len(members)} captions", fontsize=9)
+        axis.grid(alpha=0.3)
+        axis.set_xlabel("annotated RSUM", fontsize=9)
+    axes[0].set_ylabel("R-Precision by the crowd (%)", fontsize=9)
+    drawing.tight_layout()
+    drawing.savefig(folder / "relevant_photos.png", dpi=110)
+    plt.close(drawing)

@@ -1,0 +1,138 @@
+"""Tables and picture of studies/sigma.py.
+
+Rank correlations of sigma, and of its controls, with the number of right photos; how much larger
+sigma's is than the largest of a control; and sigma's with all controls held fixed (partial).
+Captions are drawn by their photos, and seeds have their own variance.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import scipy.stats
+from comparisons import Difference, Family, format_p, variance_of_seeds
+from sigma import CONTROLS, MODEL_CONTROLS, MODELS, OUTCOMES, RESULTS, SEEDS, UNKNOWN
+
+DRAWS = 500
+SIGMA = "sigma"
+LARGER, PARTIAL = "sigma minus the largest control", "sigma, all controls held fixed"
+HEADER = ("outcome", "model", "quantity", "rank correlation", "p, Holm")
+
+
+@cache
+def values() -> dict[tuple[str, int], np.ndarray]:
+    """The quantities by name and seed."""
+    with RESULTS.open(newline="") as file:
+        return {
+            (line["name"], int(line["seed"])): np.array(line["values"].split(), float)
+            for line in csv.DictReader(file)
+        }
+
+
+def columns_of(model: str, seed: int) -> np.ndarray:
+    """Sigma and controls of a run, as ranks (captions, 1 + controls)."""
+    own = [values()[f"{model} {name}", seed] for name in (SIGMA, *MODEL_CONTROLS)]
+    plain = [values()[name, 0] for name in CONTROLS]
+    return np.column_stack([scipy.stats.rankdata(each) for each in (*own, *plain)])
+
+
+def correlations(columns: np.ndarray, outcome: np.ndarray) -> np.ndarray:
+    """Correlations of columns with an outcome, and of the first one with all others held fixed."""
+    joined = np.column_stack([columns, outcome])
+    matrix = np.corrcoef(joined, rowvar=False)
+    # Columns that are nearly the same make the inverse useless.
+    inverse = np.linalg.pinv(matrix, rcond=1e-6, hermitian=True)
+    partial = -inverse[0, -1] / np.sqrt(inverse[0, 0] * inverse[-1, -1])
+    return np.append(matrix[:-1, -1], partial)
+
+
+def larger(found: np.ndarray) -> float:
+    """How much larger the first correlation is, in size, than the largest control."""
+    sizes = np.abs(found[:-1])
+    return float(sizes[0] - sizes[1:].max())
+
+
+@cache
+def compare() -> tuple[Family, dict[tuple[str, str, str], Difference]]:
+    """Tests of sigma, and the correlations of all quantities."""
+    family, shown = Family(), {}
+    names = (SIGMA, *MODEL_CONTROLS, *CONTROLS)
+    for outcome in OUTCOMES:
+        every = values()[outcome, 0]
+        kept = np.flatnonzero(every != UNKNOWN)
+        ranks = scipy.stats.rankdata(every[kept])
+        photos = np.unique(values()["photo", 0][kept], return_inverse=True)[1]
+        for model in MODELS:
+            runs = [columns_of(model, seed)[kept] for seed in SEEDS]
+            found = np.array([correlations(run, ranks) for run in runs])
+            drawn = _resampled(runs, ranks, photos)
+            statistics: dict[str, Callable[[np.ndarray], float]] = {
+                name: lambda each, n=number: float(each[n])  # type: ignore[misc]
+                for number, name in enumerate(names)
+            }
+            statistics |= {LARGER: larger, PARTIAL: lambda each: float(each[-1])}
+            for name, of in statistics.items():
+                seeds = np.array([of(run) for run in found])
+                error = np.std([np.mean([of(run) for run in draw]) for draw in drawn], ddof=1)
+                parts = variance_of_seeds(seeds) if name not in CONTROLS else []
+                between = sum(variance for variance, _ in parts)
+                result = Difference(
+                    float(seeds.mean()), float((error**2 + between) ** 0.5), photos.max()
+                )
+                shown[outcome, model, name] = result
+                if name in (SIGMA, LARGER, PARTIAL):
+                    family.add(result, outcome, model, name)
+    return family, shown
+
+
+def _resampled(runs: Sequence[np.ndarray], ranks: np.ndarray, photos: np.ndarray) -> np.ndarray:
+    """Correlations of each run over drawn photos, (draws, runs, quantities)."""
+    random = np.random.default_rng(0)
+    members = [np.flatnonzero(photos == photo) for photo in range(photos.max() + 1)]
+    found = []
+    for _ in range(DRAWS):
+        drawn = np.concatenate([members[p] for p in random.integers(0, len(members), len(members))])
+        found.append([correlations(run[drawn], ranks[drawn]) for run in runs])
+    return np.array(found)
+
+
+def tables() -> dict[str, list[Sequence[str]]]:
+    """The table of the page."""
+    family, shown = compare()
+    p_values = family.p_values()
+    titles = {SIGMA: SIGMA, **MODEL_CONTROLS, **CONTROLS}
+    rows = []
+    for (outcome, model, name), found in shown.items():
+        p = p_values.get((outcome, model, name))
+        cells = [OUTCOMES[outcome], MODELS[model], titles.get(name, name), str(found)]
+        rows.append([*cells, "" if p is None else format_p(p)])
+    return {"sigma": [HEADER, *rows]}
+
+
+def draw(folder: Path) -> None:
+    """Draws sizes of rank correlations, a panel per model."""
+    from matplotlib.figure import Figure
+
+    _, shown = compare()
+    titles = {PARTIAL: PARTIAL, SIGMA: SIGMA, **MODEL_CONTROLS, **CONTROLS}
+    figure = Figure((8.2, 3.4), layout="constrained")
+    panels = figure.subplots(1, len(MODELS), sharey=True, sharex=True)
+    for axes, (model, title) in zip(panels, MODELS.items(), strict=True):
+        for number, outcome in enumerate(OUTCOMES):
+            own = [shown[outcome, model, name] for name in titles]
+            axes.errorbar(
+                [abs(each.value) for each in own],
+                np.arange(len(titles)) + 0.15 * (1 - 2 * number),
+                xerr=[each.half for each in own],
+                fmt="os"[number], capsize=3, label=OUTCOMES[outcome],
+            )  # fmt: skip
+        axes.axvline(0, color="0.6", linewidth=0.8)
+        axes.set_title(title, fontsize=9)
+        axes.set_xlabel("size of the rank correlation", fontsize=9)
+        axes.set_yticks(range(len(titles)), titles.values(), fontsize=8)
+    panels[0].legend(fontsize=7, loc="lower right")
+    figure.savefig(folder / "sigma.png", dpi=120)
