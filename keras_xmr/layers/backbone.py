@@ -260,6 +260,9 @@ class ImageBackbone(Backbone):
         self.grid = grid
         self.mirror = mirror
         self.seed = keras.random.SeedGenerator() if mirror else None
+        self._class_token = self.kind in _CLASS_TOKEN
+        if self.kind == "ViTBackbone":
+            self._class_token = self.option("use_class_token")
         if frozen_levels:
             below = keras.Model(backbone.inputs, backbone.pyramid_outputs[f"P{frozen_levels}"])
             self._frozen_layers = tuple(layer.name for layer in below.layers)
