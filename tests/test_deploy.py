@@ -46,7 +46,8 @@ def test_the_image_is_built_from_all_that_is_in_the_wheel():
     packages = {p.partition(".")[0] for p in setuptools.find_packages(str(ROOT))}
     packages &= {"keras_xmr", "data_pipelines"}
     assert copied == {
-        *("pyproject.toml", "setup.py", "README.md", "LICENSE", "configs", "docs", *packages)
+        *("pyproject.toml", "setup.py", "README.md", "LICENSE", "configs", "docs", *packages),
+        "deploy/search.txt",
     }
     for name in copied:
         assert (ROOT / name).exists(), name
