@@ -1,11 +1,13 @@
 """What holds for each loss and each matcher, with each backend: checks, and the page of them.
 
 `KERAS_BACKEND=torch python tests/support/matrix.py` does all checks with PyTorch, records them in
-docs/tables/matrix.csv and writes docs/reference/matrix.md; names of parts limit it to these.
+docs/tables/matrix.csv and writes docs/reference/matrix.md; names of parts, and `--checks`, limit
+it to these.
 """
 
 from __future__ import annotations
 
+import argparse
 import copy
 import csv
 import json
@@ -139,7 +141,7 @@ def eager(name: str) -> None:
 def one_graph(name: str) -> None:
     subject = Subject(name)
     sides, ids = tensors(subject.arrays), tensors(subject.ids, "int32")
-    subject.more = tensors(subject.more)
+    subject.more, subject.weights = tensors(subject.more), tensors(subject.weights)
     expected = subject.value(*sides, ids)
     found = compiled(subject.value)(*sides, ids)
     np.testing.assert_allclose(array(found), array(expected), rtol=2e-4, atol=2e-5)
@@ -350,12 +352,12 @@ def read() -> dict[tuple[str, str], dict[str, str]]:
         return {(row["part"], row["check"]): row for row in csv.DictReader(file)}
 
 
-def record(names: list[str]) -> None:
-    """Does all checks of some parts with this backend, and writes them into the table."""
-    apart = of_two_processes(names)
+def record(names: list[str], checks: list[str]) -> None:
+    """Does checks of some parts with this backend, and writes them into the table."""
+    apart = of_two_processes(names) if "processes" in checks else {}
     for name in names:
         found = {}
-        for check in CHECKS:
+        for check in checks:
             try:
                 if check == "processes":
                     assert not apart[name], apart[name]
@@ -450,5 +452,9 @@ def _note(reason: str) -> str:
 
 
 if __name__ == "__main__":
-    record(sys.argv[1:] or [*LOSSES, *MATCHERS])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", default=[*LOSSES, *MATCHERS])
+    parser.add_argument("--checks", nargs="+", choices=list(CHECKS), default=list(CHECKS))
+    given = parser.parse_args()
+    record(given.names, given.checks)
     PAGE.write_text(text(), "utf-8")
