@@ -141,6 +141,22 @@ def check_fit(part: Any, image: Embedding, caption: Embedding, matcher: Any = No
             f"images are embedded in {sizes[0]} dimensions and captions in {sizes[1]}; both towers "
             "end in one space"
         )
+    _check_precision(image, caption)
+
+
+def _check_precision(image: Embedding, caption: Embedding) -> None:
+    """Checks that all embeddings are of single, or all of double precision.
+
+    Raises:
+        ArgumentError: If they are not: TensorFlow multiplies no tensors of different precision.
+    """
+    parts = (*tensors(image).items(), *tensors(caption).items())
+    dtypes = {keras.backend.standardize_dtype(part.dtype) for key, part in parts if key != "mask"}
+    if len({dtype == "float64" for dtype in dtypes if dtype.startswith("float")}) > 1:
+        raise ArgumentError(
+            "some tensors of the embeddings are of float64 and others are not; cast them to one "
+            "dtype, such as keras.ops.cast(..., 'float32')"
+        )
 
 
 _VECTORS = ("mean", "points", "tokens", "samples")

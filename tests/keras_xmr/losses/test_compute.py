@@ -84,6 +84,17 @@ def test_every_loss_has_a_value_for_embeddings_and_survives_its_config(loss, giv
     assert [w.path for w in copy.weights] == [w.path for w in loss.weights]
 
 
+@pytest.mark.parametrize("images", [IMAGES, tf.constant(IMAGES)])
+def test_embeddings_of_different_precision_are_refused(images):
+    double = tf.constant(CAPTIONS, tf.float64)
+    for part in (losses.NTXent(), matchers.Cosine()):
+        with pytest.raises(ArgumentError, match="of float64 and others are not"):
+            part(images, double)
+    variances = {"mean": IMAGES, "log_variance": tf.constant(IMAGES, tf.float64)}
+    with pytest.raises(ArgumentError, match="of float64 and others are not"):
+        losses.HypergraphContrastive()(variances, variances)
+
+
 @pytest.mark.parametrize("related", ["image_ids", "positives"])
 @every_loss
 def test_float64_stays_float64(loss, given, related):
