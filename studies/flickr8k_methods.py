@@ -469,7 +469,7 @@ def _train(method: str, seed: int, options: argparse.Namespace) -> list[dict[str
     begin = time.perf_counter(), time.process_time()
     run.train()
     seconds = _seconds(begin)
-    best = 100 * json.loads(run.folder.done.read_text("utf-8"))["best"]
+    best = json.loads(run.folder.done.read_text("utf-8"))["best"]
     evaluation = evaluate_split(run.retriever, run.embedded_records, "test", run.tokenizer, config)
     lines = [_line(method, seed, best, evaluation) | seconds]
     if method in CORRECTED:

@@ -73,6 +73,7 @@ PARTS = (
     ("PCME++: CSLS", "pcmepp_csls", "pcmepp"),
     ("InfoNCE: CSLS", "csv_pretrained", "nt_xent"),
     ("PCME++: its loss, not InfoNCE, both with CSLS", "pcmepp_csls", "csv_pretrained"),
+    ("InfoNCE: both encoders trained, not frozen, both with CSLS", "trained", "csv_pretrained"),
     ("PCME++: its text encoder freed at the end", "pcmepp_unfrozen", "pcmepp"),
     ("The same, with CSLS", "unfrozen", "pcmepp_csls"),
     ("MSRM: CSLS", "msrm, CSLS", "msrm"),
