@@ -35,7 +35,13 @@ def test_an_outcome_is_as_recorded(name, check):
     recorded = ROWS.get((name, check), {}).get(matrix.BACKEND)
     if not recorded:
         pytest.skip("not recorded")
-    assert matrix.outcome(check, name) == recorded
+    try:
+        found = matrix.outcome(check, name)
+    except Exception as error:
+        if recorded != f"no: {type(error).__name__}":
+            raise
+        found = recorded
+    assert found == recorded
 
 
 def test_the_page_has_every_loss_and_matcher():

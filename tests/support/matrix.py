@@ -447,6 +447,8 @@ def _note(reason: str) -> str:
     known = {
         READS_EMBEDDINGS: "Compares embeddings, not scores: a score matrix is not enough.",
         NOT_RUN: "Not run yet.",
+        "no: InvalidArgumentError": "Fails: TensorFlow does not multiply tokens of float64 by a "
+        "mask of float32.",
     }
     return known.get(reason, reason)
 
