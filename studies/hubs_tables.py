@@ -301,7 +301,8 @@ def draw(folder: Path) -> None:
     left.axvline(0, color="0.6", linewidth=0.8)
     left.set_yticks(range(len(SHOWN)), SHOWN, fontsize=8)
     left.set_xlabel("hits per 100 captions, gained", fontsize=9)
-    left.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.3, -0.17), ncols=3)
+    handles = left.get_legend_handles_labels()
+    figure.legend(*handles, fontsize=7, loc="outside lower left", ncols=3)
     corrected = [name for name in galleries.CORRECTED if name != "none"]
     for number, (kind, marker) in enumerate(zip(galleries.KINDS, "osD", strict=True)):
         own_gains = [Difference.crossed(gallery_gains(kind, name)) for name in corrected]
@@ -314,5 +315,6 @@ def draw(folder: Path) -> None:
     right.axvline(0, color="0.6", linewidth=0.8)
     right.set_yticks(range(len(corrected)), corrected, fontsize=8)
     right.set_xlabel("RSUM, gained", fontsize=9)
-    right.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.4, -0.17), ncols=3)
+    handles = right.get_legend_handles_labels()
+    figure.legend(*handles, fontsize=7, loc="outside lower right", ncols=3)
     figure.savefig(folder / "hub_corrections.png", dpi=120)
