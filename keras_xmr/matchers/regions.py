@@ -104,6 +104,8 @@ class _Similarity(Matcher):
         if training and seed is None:
             seed = fresh_seed(tokens["tokens"])
         attention = self.image_attention if side == "image" else self.caption_attention
+        if not attention.built:
+            attention.build(tuple(tokens["tokens"].shape))
         # Keras would cast tokens of float64 to the type of the layer.
         apply = attention if is_symbolic(tokens) or in_autocast() else attention.call
         whole = apply(tokens["tokens"], tokens["mask"], seed=seed, training=training)

@@ -113,7 +113,7 @@ class Retriever(keras.Model):
         self.gradient_caching = gradient_caching
         self.seed = seed
         self.watched = ["loss", *objective.names]
-        for side, tower in (("image", image_tower), ("caption", text_tower)):
+        for side, tower in (("image", image_tower), ("text", text_tower)):
             if "log_variance" in tower.output:
                 self.watched.append(f"{side}_log_sigma")
         self.watched.append(GRADIENT)
@@ -317,7 +317,7 @@ class Retriever(keras.Model):
         )
         if self.recalls:
             self._measure(batch)
-        for side, items in (("image", batch.queries), ("caption", batch.candidates)):
+        for side, items in (("image", batch.queries), ("text", batch.candidates)):
             if "log_variance" in items:
                 log[f"{side}_log_sigma"] = tf.reduce_mean(
                     embeddings.log_sigma(cast(Gaussian, items))

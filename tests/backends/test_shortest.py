@@ -10,6 +10,7 @@ import pytest
 from autodiff import evaluated
 
 PATH = Path(__file__).parents[2] / "benchmarks" / "shortest.py"
+sys.path.append(str(PATH.parent))  # Of `measuring`.
 spec = importlib.util.spec_from_file_location("shortest", PATH)
 shortest = importlib.util.module_from_spec(spec)
 sys.modules["shortest"] = shortest

@@ -418,7 +418,7 @@ class Watchdog(StepCallback):
 
     def _look_at_sigma(self, values: dict[str, float]) -> None:
         low, high = np.log(self.options.sigma)
-        for side in ("image", "caption"):
+        for side in ("image", "text"):
             value = values.get(f"{side}_log_sigma")
             if value is None or low <= value <= high or math.isnan(value):
                 continue

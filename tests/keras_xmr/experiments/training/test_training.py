@@ -163,7 +163,7 @@ def test_everything_is_logged(trained):
         "matcher/scale",
         "matcher/shift",
         "validation/rsum",
-        "validation/caption_log_sigma",
+        "validation/text_log_sigma",
     ):
         assert name in tensors
     versions = json.loads(run.folder.versions.read_bytes())
@@ -353,7 +353,7 @@ class Watched:
         options = WatchdogOptions(**options)
         self.watchdog = callbacks.Watchdog(options, 2, {"soft_contrastive": 0.5}, progress)
         self.model = noted(0)
-        self.model.watched = ["soft_contrastive", "image_log_sigma", "caption_log_sigma"]
+        self.model.watched = ["soft_contrastive", "image_log_sigma", "text_log_sigma"]
         self.watchdog.set_model(self.model)
 
     def steps(self, count: int, **values: float) -> None:
@@ -370,7 +370,7 @@ def test_collapsed_and_exploded_sigma_is_named(sigma, word, caplog):
     says = f"step 2: the image sigma has {word}: its geometric mean is {sigma:g}"
     with pytest.raises(callbacks.TrainingStoppedError, match=says):
         watched.steps(1, image_log_sigma=np.log(sigma))
-    both = dict.fromkeys(("image_log_sigma", "caption_log_sigma"), np.log(sigma))
+    both = dict.fromkeys(("image_log_sigma", "text_log_sigma"), np.log(sigma))
     Watched(sigma=(0.1, 10.0)).steps(8, **both)
     assert sum(word in message for message in caplog.messages) == 2  # once each
 
