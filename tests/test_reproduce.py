@@ -25,7 +25,7 @@ from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.metrics.results import Results
 
 ROOT = Path(__file__).parents[1]
-GUIDE = ROOT / "docs" / "results" / "reproduce.md"
+GUIDE = ROOT / "docs" / "how_to" / "reproduce.md"
 
 # VSE0 is made of the parts of VSE++.
 FAMILIES = ("pcme_bert", "sgraf", "dvse", "msrm", "vsepp", "vsrn", "pvse")

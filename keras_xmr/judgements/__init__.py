@@ -1,10 +1,14 @@
 """Relevance judgements, and the files that hold them."""
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from keras_xmr.judgements.exchange import Beir, from_qrels, read_beir, to_qrels, write_beir
 from keras_xmr.judgements.files import (
     IDENTICAL,
     TRUTH,
-    JudgementOptions,
     add_judgements,
     name_clashes,
     read_judgements,
@@ -19,6 +23,9 @@ from keras_xmr.judgements.ground_truth import (
 )
 from keras_xmr.judgements.reading import JudgementsError
 from keras_xmr.judgements.relation import Judgements, as_judgements, check_image_ids, multi_hot
+
+if TYPE_CHECKING:
+    from keras_xmr.judgements.options import JudgementOptions
 
 __all__ = [
     "EXTENDED_COCO",
@@ -46,3 +53,10 @@ __all__ = [
     "write_ground_truth",
     "write_qrels",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports the options, which need the library that validates them, where they are used."""
+    if name == "JudgementOptions":
+        return importlib.import_module("keras_xmr.judgements.options").JudgementOptions
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import scipy.sparse
@@ -28,8 +28,10 @@ from keras_xmr.judgements.formats import (
 from keras_xmr.judgements.ground_truth import GroundTruth, check_some_right
 from keras_xmr.judgements.reading import CaptionNames, JudgementsError, add_grade, known_name
 from keras_xmr.judgements.relation import Judgements
-from keras_xmr.parts.section import Section
 from keras_xmr.utils.files import NO_ARRAY
+
+if TYPE_CHECKING:
+    from keras_xmr.judgements.options import JudgementOptions
 
 TRUTH = "truth"
 """The name of the exhaustive truth of a data set."""
@@ -193,50 +195,6 @@ def _read_matrix(path: Path, shape: tuple[int, int], fully_judged: bool) -> Judg
         raise JudgementsError(f"{path}: {error}") from None
 
 
-class JudgementOptions(Section):
-    """Judgements to measure against, and how they are read."""
-
-    source: str
-    """`identical_captions`, `eccv_caption` or `cxc`, a name that comes with the data set, or a
-    file."""
-
-    name: str | None = None
-    """The name of their tables and metrics; by default the source, or the file without its
-    suffix."""
-
-    unjudged: Unjudged | None = None
-    """Treatment of pairs that the source does not name: `left_out`, so that lists are condensed
-    to the judged pairs; `wrong`; or `wrong_in_pool`, which is wrong among the images and captions
-    that the source names, and unjudged beyond them. The default is `left_out` for Flickr8K's
-    human judgements, and wrong for all others."""
-
-    annotated: bool | None = None
-    """Whether annotated pairs are relevant, too, whatever the source says. With `left_out` and
-    `wrong_in_pool`, this applies to images and captions that the source names. The default is true
-    for Flickr8K's human judgements, and false for others."""
-
-    def __init__(self, *values: Any, **fields: Any) -> None:
-        # Without keywords, in the order of the fields.
-        super().__init__(**dict(zip(type(self).model_fields, values, strict=False)), **fields)
-
-    @property
-    def title(self) -> str:
-        """The name of their figures."""
-        source = self.source
-        return self.name or (source if source in EXTENDED_COCO else Path(source).stem)
-
-    def with_files(self, files: Mapping[str, Path]) -> JudgementOptions:
-        """Returns the options, with a file in place of a name that comes with the data set.
-
-        Args:
-            files: The files that come with the data set, by name.
-        """
-        if self.source not in files:
-            return self
-        place = {"source": str(files[self.source]), "name": self.name or self.source}
-        return self.model_copy(update=place)
-
-
 def name_clashes(
     sources: Iterable[JudgementOptions], taken: Iterable[str] = ()
 ) -> Iterator[tuple[int, str]]:
@@ -265,9 +223,11 @@ def add_judgements(truth: GroundTruth, sources: Sequence[str | JudgementOptions]
     Raises:
         JudgementsError: If a file cannot be read, or a name is given twice.
     """
+    # Metrics of arrays do not wait for the library that validates options.
+    from keras_xmr.judgements.options import JudgementOptions
+
     options = [
-        source if isinstance(source, JudgementOptions) else JudgementOptions(source)
-        for source in sources
+        JudgementOptions(source) if isinstance(source, str) else source for source in sources
     ]
     for _, clash in name_clashes(options, truth.extra):
         raise JudgementsError(f"judgements: {clash}")

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, ByteSize, Field
 
 from data_pipelines.options import DataOptions
-from keras_xmr.judgements.files import JudgementOptions
+from keras_xmr.judgements.options import JudgementOptions
 from keras_xmr.metrics import metric_names
 from keras_xmr.parts.option_types import (
     Combination,
