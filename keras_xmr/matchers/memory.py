@@ -78,39 +78,49 @@ class IMRAM(Matcher):
             }
             scores = []
             for direction in self._directions:
-                queries, contexts = (sides[side] for side in _SIDES[direction])
-                scores.append(self._score(weights.get(direction), queries, contexts))
+                asking, asked = _SIDES[direction]
+                memory, context_axes = weights.get(direction), "nk" if asked == "image" else "ck"
+                scores.append(self._score(memory, sides[asking], sides[asked], context_axes))
             return [add_up(scores)]
 
         image, caption = self.checked(image, "image"), self.checked(caption, "text")
         weights = {name: read_variables(*memory) for name, memory in self.memory.items()}
         return score_in_tiles(score, weights, image, caption, self.captions_at_once, training)[0]
 
-    def _score(self, memory: list[Tensor] | None, queries: Tokens, contexts: Tokens) -> Tensor:
-        """Returns the scores (N, C) of one direction, added up over the steps."""
+    def _score(
+        self, memory: list[Tensor] | None, queries: Tokens, contexts: Tokens, axes: str
+    ) -> Tensor:
+        """Returns the scores (N, C) of one direction, added up over the steps.
+
+        Args:
+            memory: The weights of the memory, if there is one.
+            queries: The tokens that ask, (N, 1, Q, D) or (1, C, Q, D).
+            contexts: The tokens of the other side.
+            axes: The axes of the contexts: "nk" for images, "ck" for texts.
+        """
         tokens, mask = queries["tokens"], queries["mask"]
         units, count = l2_normalize(tokens), ops.maximum(ops.sum(mask, axis=-1), 1.0)
-        asked, scores = tokens, []
+        # Of every pair: TensorFlow's product on a CPU corrupts memory where it repeats an axis of 1.
+        asked, scores = tokens + ops.zeros_like(contexts["mask"][..., :1, None]), []
         for step in range(self.steps):
-            attended = self._attend(asked, mask, contexts)
+            attended = self._attend(asked, mask, contexts, axes)
             cosines = ops.sum(units * l2_normalize(attended), axis=-1)
             scores.append(ops.sum(cosines * mask, axis=-1) / count)
             if step < self.steps - 1:
                 asked = _remember(memory, asked, attended)
         return add_up(scores)
 
-    def _attend(self, asked: Tensor, mask: Tensor, contexts: Tokens) -> Tensor:
-        """Returns the means of context tokens that queries (..., Q, D) attend to, (N, C, Q, D)."""
-        tokens, there = contexts["tokens"], contexts["mask"][..., None] > 0
-        products = ops.matmul(tokens, ops.swapaxes(asked, -1, -2))
+    def _attend(self, asked: Tensor, mask: Tensor, contexts: Tokens, axes: str) -> Tensor:
+        """Returns the means of context tokens that queries attend to, (N, C, Q, D) as these."""
+        there = contexts["mask"][..., None] > 0
+        tokens = contexts["tokens"][:, 0] if axes == "nk" else contexts["tokens"][0]
+        products = ops.einsum(f"{axes}d,ncqd->nckq", tokens, asked)
         logits = attention_logits(products, mask[..., None, :], there, self.smoothing)
-        weights = softmax(logits, axis=-2)
-        return ops.matmul(ops.swapaxes(weights, -1, -2), tokens)
+        return ops.einsum(f"nckq,{axes}d->ncqd", softmax(logits, axis=-2), tokens)
 
 
 def _remember(memory: Any, asked: Tensor, attended: Tensor) -> Tensor:
     """Returns the attending tokens after a step (N, C, Q, D), changed by what they attended to."""
-    asked = asked + ops.zeros_like(attended)
     both = ops.concatenate([asked, attended], axis=-1)
     gate = ops.sigmoid(linear(both, memory[2:]))
     return gate * asked + (1.0 - gate) * ops.tanh(linear(both, memory[:2]))

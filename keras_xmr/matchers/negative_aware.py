@@ -88,10 +88,11 @@ class NAAF(Matcher):
         """Returns the scores (N, C) of a tile, and in training what `_move` adds up, (C,) each."""
         regions, words = l2_normalize(image["tokens"]), l2_normalize(caption["tokens"])
         there, mask = image["mask"][:, None, None, :] > 0, caption["mask"]
-        cosines = ops.matmul(words[None], ops.swapaxes(regions, 1, 2)[:, None])  # (N, C, L, R)
+        # Not by `matmul`: TensorFlow's on a CPU corrupts memory where it repeats an axis of 1.
+        cosines = ops.einsum("cld,nrd->nclr", words, regions)
         best = ops.amax(ops.where(there, cosines, -1.0), axis=-1)
         apart = best - boundary
-        sign = apart if training else ops.matmul(_relations(words, mask), apart[..., None])[..., 0]
+        sign = apart if training else ops.einsum("clk,nck->ncl", _relations(words, mask), apart)
         total = ops.where(sign < 0.0, apart, 0.0)
         total = total + self._aggregated(cosines, there & (cosines > boundary), regions)
         total = total + self._relevance(cosines, there, mask)
@@ -110,8 +111,8 @@ class NAAF(Matcher):
         weights = softmax(ops.where(matching, self.smoothing * cosines, -1e9))
         weights = ops.where(matching, weights, 0.0)
         # |w V|^2 = w (V V^T) w, and w V t = w cosines: no vector of a pair is made.
-        similar = ops.matmul(regions, ops.swapaxes(regions, 1, 2))[:, None]
-        squares = ops.sum(ops.matmul(weights, similar) * weights, axis=-1)
+        similar = ops.matmul(regions, ops.swapaxes(regions, 1, 2))
+        squares = ops.sum(ops.einsum("nclr,nrs->ncls", weights, similar) * weights, axis=-1)
         return ops.sum(weights * cosines, axis=-1) * ops.rsqrt(ops.maximum(squares, 1e-12))
 
     def _relevance(self, cosines: Tensor, there: Tensor, mask: Tensor) -> Tensor:

@@ -11,11 +11,11 @@ import numpy as np
 
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics.ranking import best_ranks, ndcg_at, positive_ranks
-from keras_xmr.parts.registry import Choice
 from keras_xmr.utils.errors import ArgumentError
 
 if TYPE_CHECKING:
     from keras_xmr.parts.option_types import PositiveInt
+    from keras_xmr.parts.registry import Choice
 
 
 class QueryMetric(abc.ABC):

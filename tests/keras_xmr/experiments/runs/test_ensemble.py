@@ -78,9 +78,8 @@ def test_an_ensemble_is_the_mean_of_its_runs(folder, members, capsys):
     assert results.distinct("matcher") == ["ensemble", ""]
     assert results.distinct("reranker") == ["", "fast_reranking"]
     assert "ensemble" in capsys.readouterr().out
-    assert "Run ensemble-my_one-my_two, test split" in (evaluation / "report.html").read_text(
-        "utf-8"
-    )
+    report = (evaluation / "report.html").read_text("utf-8")
+    assert "How well the model finds photos and captions: ensemble-my_one-my_two" in report
     assert json.loads((found / "ensemble.json").read_bytes())["runs"] == [str(p) for p in paths]
     # `compare` takes it as a run.
     ((name, (result,)),) = read_runs([found])["test"].items()

@@ -77,7 +77,9 @@ def made(tmp_path, monkeypatch):
     quick(config).train()
     quick(config).evaluate(is_brief=True)
     monkeypatch.setattr(module, "Experiment", quick)
-    monkeypatch.setattr(module, "run_embedder", lambda run: StubEmbedder(fingerprint["model"]))
+    monkeypatch.setattr(
+        module, "run_embedder", lambda run, precision: StubEmbedder(fingerprint["model"])
+    )
     index = config.folder / "index"
     build_index(StubEmbedder("old"), tmp_path / "photos" / "images", index)
     (index / "judgements.csv").write_text("image,caption,grade\n")
