@@ -100,7 +100,7 @@ class IMRAM(Matcher):
         """
         tokens, mask = queries["tokens"], queries["mask"]
         units, count = l2_normalize(tokens), ops.maximum(ops.sum(mask, axis=-1), 1.0)
-        # Of every pair: TensorFlow's product on a CPU corrupts memory where it repeats an axis of 1.
+        # Of every pair: on a CPU TensorFlow corrupts memory where a product repeats an axis of 1.
         asked, scores = tokens + ops.zeros_like(contexts["mask"][..., :1, None]), []
         for step in range(self.steps):
             attended = self._attend(asked, mask, contexts, axes)
