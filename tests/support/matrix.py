@@ -26,7 +26,7 @@ import numpy as np
 
 from keras_xmr import losses
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 TABLE, PAGE = ROOT / "docs" / "tables" / "matrix.csv", ROOT / "docs" / "reference" / "matrix.md"
 BACKENDS = ("tensorflow", "torch", "jax")
 NAMES = {"tensorflow": "TensorFlow", "torch": "PyTorch", "jax": "JAX"}
