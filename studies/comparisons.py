@@ -184,6 +184,14 @@ class Family:
         seen = expected is not None and abs(expected) >= difference.visible
         return NOT_OBSERVED if seen else UNDECIDED
 
+    def rows(self) -> list[list[str]]:
+        """A row per comparison: its name, itself, what would have been seen, p, and the verdict."""
+        p_values = self.p_values()
+        return [
+            [*name, str(one), f"{one.visible:.2f}", format_p(p_values[name]), self.verdict(*name)]
+            for name, one in self.differences.items()
+        ]
+
     def cells(self, *name: str) -> list[str]:
         """The difference with its interval, and p after the correction."""
         return [str(self.differences[name]), format_p(self.p_values()[name])]

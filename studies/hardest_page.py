@@ -15,7 +15,7 @@ from typing import Any
 import hardest_negative as scenes
 import hidden_positives as hidden
 import numpy as np
-from comparisons import Difference, Family, format_p
+from comparisons import Difference, Family
 from hidden_positives import ALL, COPIES, KINDS, SEEDS, STARTS, TESTED, Results, Task
 from methods_table import read_lines
 
@@ -97,16 +97,6 @@ def compare() -> Family:
     return family
 
 
-def rows_of() -> list[list[str]]:
-    """A row per comparison."""
-    family = compare()
-    p_values = family.p_values()
-    return [
-        [*name, str(found), f"{found.visible:.2f}", format_p(p_values[name]), family.verdict(*name)]
-        for name, found in family.differences.items()
-    ]
-
-
 def directions_of(results: Results) -> list[list[str]]:
     """A row per task on photos: figures of both directions, and their differences."""
     rows = []
@@ -126,7 +116,7 @@ def tables() -> dict[str, list[Sequence[str]]]:
     directions = ("i2t", f"i2t, {MINUS_ALL}", "t2i", f"t2i, {MINUS_ALL}")
     results = hidden.read_results(hidden.RESULTS)
     return {
-        "hardest_comparisons": [HEADER, *rows_of()],
+        "hardest_comparisons": [HEADER, *compare().rows()],
         "hardest_directions": [
             ("data", "start", "condition", "loss", *directions),
             *directions_of(results),

@@ -13,14 +13,15 @@ together, and seeds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import permutations, product
 from pathlib import Path
+from typing import Any
 
 import galleries
 import numpy as np
-from comparisons import Difference, Family, Permuted, format_p, variance_of_seeds
+from comparisons import Compared, Difference, Family, Permuted, variance_of_seeds
 from hubs import CORRECTIONS, DOSES, GALLERIES, RESULTS, SCORERS, read_lines, rsum, unpack
 
 SHOWN = ("CSLS, bank", "CSLS, test items", "inverted softmax, bank", "QB-Norm, bank",
@@ -219,16 +220,6 @@ def compare() -> Family:
     return family
 
 
-def rows_of() -> list[list[str]]:
-    """A row per comparison."""
-    family = compare()
-    p_values = family.p_values()
-    return [
-        [*name, str(found), f"{found.visible:.2f}", format_p(p_values[name]), family.verdict(*name)]
-        for name, found in family.differences.items()
-    ]
-
-
 def dose_rows() -> list[list[str]]:
     """A row per correction and dose."""
     names = [name for name in CORRECTIONS if name != "none"]
@@ -271,7 +262,7 @@ def tables() -> dict[str, list[Sequence[str]]]:
     """The tables of the page by their names."""
     hit_titles = ("annotated photo, hits per 100 captions", "other right photos, likewise")
     return {
-        "hubs_comparisons": [HEADER, *rows_of()],
+        "hubs_comparisons": [HEADER, *compare().rows()],
         "hubs_doses": [("correction", "RSUM on dev", "RSUM", *hit_titles), *dose_rows()],
         "hubs_galleries": [("correction", *galleries.KINDS), *gallery_rows()],
         "hubs_models": [
@@ -291,30 +282,29 @@ def draw(folder: Path) -> None:
     figure = Figure((9.6, 3.8), layout="constrained")
     left, right = figure.subplots(1, 2)
     titles = ("annotated photo", "other right photos", EXCESS)
-    for number, (title, marker) in enumerate(zip(titles, "osD", strict=True)):
-        own = [family.differences["Flickr8K", name, title] for name in SHOWN]
-        left.errorbar(
-            [each.value for each in own],
-            np.arange(len(SHOWN)) + 0.22 * (1 - number),
-            xerr=[each.half for each in own], fmt=marker, capsize=2, markersize=4, label=title,
-        )  # fmt: skip
-    left.axvline(0, color="0.6", linewidth=0.8)
-    left.set_yticks(range(len(SHOWN)), SHOWN, fontsize=8)
-    left.set_xlabel("hits per 100 captions, gained", fontsize=9)
-    handles = left.get_legend_handles_labels()
-    figure.legend(*handles, fontsize=7, loc="outside lower left", ncols=3)
+    hits = {title: [family.differences["Flickr8K", n, title] for n in SHOWN] for title in titles}
+    _draw_gains(left, SHOWN, hits, "hits per 100 captions, gained")
     corrected = [name for name in galleries.CORRECTED if name != "none"]
-    for number, (kind, marker) in enumerate(zip(galleries.KINDS, "osD", strict=True)):
-        own_gains = [Difference.crossed(gallery_gains(kind, name)) for name in corrected]
-        right.errorbar(
-            [each.value for each in own_gains],
-            np.arange(len(corrected)) + 0.22 * (1 - number),
-            xerr=[each.half for each in own_gains], fmt=marker, capsize=2, markersize=4,
-            label=f"captions: {kind}",
-        )  # fmt: skip
-    right.axvline(0, color="0.6", linewidth=0.8)
-    right.set_yticks(range(len(corrected)), corrected, fontsize=8)
-    right.set_xlabel("RSUM, gained", fontsize=9)
-    handles = right.get_legend_handles_labels()
-    figure.legend(*handles, fontsize=7, loc="outside lower right", ncols=3)
+    by_gallery = {
+        f"captions: {kind}": [Difference.crossed(gallery_gains(kind, n)) for n in corrected]
+        for kind in galleries.KINDS
+    }
+    _draw_gains(right, corrected, by_gallery, "RSUM, gained")
+    for axes, place in ((left, "outside lower left"), (right, "outside lower right")):
+        figure.legend(*axes.get_legend_handles_labels(), fontsize=7, loc=place, ncols=3)
     figure.savefig(folder / "hub_corrections.png", dpi=120)
+
+
+def _draw_gains(
+    axes: Any, names: Sequence[str], gains: Mapping[str, Sequence[Compared]], label: str
+) -> None:
+    """Draws a row per correction, with a point and its interval for each kind of gain."""
+    for number, ((title, found), marker) in enumerate(zip(gains.items(), "osD", strict=True)):
+        axes.errorbar(
+            [each.value for each in found],
+            np.arange(len(names)) + 0.22 * (1 - number),
+            xerr=[each.half for each in found], fmt=marker, capsize=2, markersize=4, label=title,
+        )  # fmt: skip
+    axes.axvline(0, color="0.6", linewidth=0.8)
+    axes.set_yticks(range(len(names)), names, fontsize=8)
+    axes.set_xlabel(label, fontsize=9)

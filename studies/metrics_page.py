@@ -12,7 +12,7 @@ from pathlib import Path
 import hubs
 import metrics_reward as study
 import numpy as np
-from comparisons import Compared, Difference, Family, Permuted, format_p
+from comparisons import Compared, Difference, Family, Permuted
 from methods_table import (
     BY_PEOPLE,
     NO_MODEL,
@@ -60,16 +60,6 @@ def compare() -> Family:
     return family
 
 
-def rows_of() -> list[list[str]]:
-    """A row per comparison."""
-    family = compare()
-    p_values = family.p_values()
-    return [
-        [*name, str(found), f"{found.visible:.2f}", format_p(p_values[name]), family.verdict(*name)]
-        for name, found in family.differences.items()
-    ]
-
-
 def scenes_rows() -> list[Sequence[str]]:
     """Taus of all annotated metrics over both towers, with a heading."""
     found: dict[float, dict[str, np.ndarray]] = {}
@@ -102,7 +92,7 @@ def tables() -> dict[str, list[Sequence[str]]]:
         for row in study.rows_of(judged(people), np.random.default_rng(0))
     ]
     return {
-        "metrics_comparisons": [HEADER, *rows_of()],
+        "metrics_comparisons": [HEADER, *compare().rows()],
         "flickr8k_relevant_photos": [("judged by", *STRATA_HEADER), *strata],
         "flickr8k_metric_ranking": [
             ("annotated metric", *BY_PEOPLE.values()),
