@@ -88,7 +88,7 @@ class OneCaptionPerImageSampler(Sampler):
     """All images that have captions in random order, each with one of its captions at random.
 
     An epoch iterates over the images, without an incomplete last batch. As no image is twice in a
-    batch, every other caption of it is a negative, and an encoder reads each image once per epoch.
+    batch, its other captions are of other images, and an encoder reads an image once per epoch.
     """
 
     UNIT = "images"
