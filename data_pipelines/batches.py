@@ -106,11 +106,11 @@ def training_batches(
         else:
             pixels = records.parse(loaded["record"])
         y = {name: loaded[name] for name in _IN_Y if name in loaded}
-        if sampler.SEVERAL:
+        if sampler.has_several:
             y["caption_id"] = tf.boolean_mask(y["caption_id"], y["caption_id"] >= 0)
         if records.caption_features is not None:
             caption = _read_features(records.caption_features, y["caption_id"])
-        elif sampler.SEVERAL:
+        elif sampler.has_several:
             caption = loaded["words"][: tf.size(y["caption_id"])]
         else:
             caption = loaded["words"]
@@ -125,7 +125,7 @@ def training_batches(
     padding[1]["caption_id"] = tf.constant(-1, tf.int64)
     size = loader.size // pieces
     dataset = dataset.padded_batch(size, padding_values=padding, drop_remainder=True)
-    if sampler.SEVERAL:
+    if sampler.has_several:
         dataset = dataset.map(_plain(_flatten_captions))
     if multiple > 1:
         dataset = dataset.map(_plain(partial(_pad_to_multiple, multiple, padding[0])))
@@ -288,7 +288,7 @@ class _Loader:
     def _specs(self) -> dict[str, tf.TensorSpec]:
         """Types and shapes of all steps, from the first one."""
         varying = {"words"}
-        if self.sampler.SEVERAL:
+        if self.sampler.has_several:
             varying |= {"caption_id", *self.pairwise}
         specs = {}
         for name, values in self._load(np.int64(self.start)).items():

@@ -16,8 +16,7 @@ _LOGGER = logging.getLogger(__name__)
 class Sampler:
     """Base class of samplers. The order is a function of seed and epoch: random, by default.
 
-    Subclasses declare the unit of `batch_size` in `UNIT`, and in `SEVERAL` whether an image comes
-    with any number of captions. Otherwise batches consist of pairs: as many images as captions.
+    Subclasses declare the unit of `batch_size` in `UNIT`.
 
     Args:
         records: The training split. One with fewer captions, or images, than a batch is trained
@@ -29,13 +28,15 @@ class Sampler:
     Attributes:
         batch_size: Number of pairs, or images, per step; fewer in a smaller split.
         steps: Steps per epoch.
+        has_several: Whether an image comes with any number of captions. Otherwise batches consist
+            of pairs: as many images as captions.
 
     Raises:
         UserError: If the split is too small for a batch of two, or of one per device.
     """
 
     UNIT: ClassVar[str] = "pairs"
-    SEVERAL: ClassVar[bool] = False
+    has_several = False
 
     def __init__(self, records: SplitRecords, batch_size: int, seed: int, devices: int = 1) -> None:
         self.first_caption = records.first_caption
@@ -60,7 +61,7 @@ class Sampler:
         return len(self.caption_image), "captions"
 
     def epoch(self, number: int) -> np.ndarray:
-        """Returns the captions, or with `SEVERAL` the images: int64 (steps, batch_size)."""
+        """Returns captions, with `has_several` padded with -1: int64 (steps, batch_size[, C])."""
         order = self._random(number).permutation(self._count)
         return order[: self.steps * self.batch_size].reshape(self.steps, self.batch_size)
 
@@ -69,7 +70,7 @@ class Sampler:
         return self.caption_image[batch]
 
     def captions(self, batch: np.ndarray) -> np.ndarray:
-        """Returns the captions: int64 (N,); with `SEVERAL` (N, maximum), padded with -1."""
+        """Returns the captions of a batch, or of a part of one: int64 (N,), or (N, C)."""
         return batch
 
     def positives(self) -> np.ndarray:
@@ -82,28 +83,6 @@ class Sampler:
 
 class PairSampler(Sampler):
     """All captions in random order, each with its image, without an incomplete last batch."""
-
-
-class OneCaptionPerImageSampler(Sampler):
-    """All images that have captions in random order, each with one of its captions at random.
-
-    An epoch iterates over the images, without an incomplete last batch. As no image is twice in a
-    batch, its other captions are of other images, and an encoder reads an image once per epoch.
-    """
-
-    UNIT = "images"
-
-    def _total(self) -> tuple[int, str]:
-        return int(np.count_nonzero(np.diff(self.first_caption))), "images with captions"
-
-    def epoch(self, number: int) -> np.ndarray:
-        """Returns a random caption of each image: int64 (steps, batch_size)."""
-        random = self._random(number)
-        sizes = np.diff(self.first_caption)
-        images = random.permutation(np.flatnonzero(sizes))
-        drawn = (random.random(self._count) * sizes[images]).astype(np.int64)
-        captions = self.first_caption[images] + drawn
-        return captions[: self.steps * self.batch_size].reshape(self.steps, self.batch_size)
 
 
 class OnePerClassSampler(Sampler):
@@ -140,33 +119,61 @@ class OnePerClassSampler(Sampler):
 
 
 class ImageSampler(Sampler):
-    """All images in random order, each with all its captions.
+    """All images that have captions in random order, each with all or some of its captions.
 
-    An epoch iterates over the images, without an incomplete last batch. The released code of
-    Bleeker and de Rijke 2022 trains Smooth-AP with such batches: they hold all annotated captions
-    of a query.
+    An epoch iterates over the images, without an incomplete last batch. As no image is twice in a
+    batch, an encoder reads an image once per epoch. The released code of Bleeker and de Rijke 2022
+    trains Smooth-AP with batches of all captions: they hold all annotated captions of a query.
+
+    Args:
+        records: The training split.
+        batch_size: Number of images per step.
+        seed: Seed of the order, and of the captions.
+        devices: Number of devices that share a batch evenly.
+        captions: Number of captions of an image, drawn at random; None for all of them.
     """
 
     UNIT = "images"
-    SEVERAL = True
+
+    def __init__(
+        self,
+        records: SplitRecords,
+        batch_size: int,
+        seed: int,
+        devices: int = 1,
+        captions: int | None = None,
+    ) -> None:
+        super().__init__(records, batch_size, seed, devices)
+        self.captions_per_image = captions
+        self.has_several = captions != 1
 
     def _total(self) -> tuple[int, str]:
-        return len(self.first_caption) - 1, "images"
+        return int(np.count_nonzero(np.diff(self.first_caption))), "images with captions"
+
+    def epoch(self, number: int) -> np.ndarray:
+        """Returns captions: int64 (steps, batch_size, C), padded with -1, or without C of one."""
+        random = self._random(number)
+        sizes = np.diff(self.first_caption)
+        images = random.permutation(np.flatnonzero(sizes))[: self.steps * self.batch_size]
+        own = np.arange(sizes.max())
+        if self.captions_per_image is not None:
+            draws = random.random((len(images), len(own)))
+            draws[own >= sizes[images, None]] = 1
+            own = np.sort(np.argsort(draws, axis=1)[:, : self.captions_per_image], axis=1)
+        captions = np.where(own < sizes[images, None], self.first_caption[images, None] + own, -1)
+        shape = (self.steps, self.batch_size, *captions.shape[1:])
+        return captions.reshape(shape if self.has_several else shape[:2])
 
     def images(self, batch: np.ndarray) -> np.ndarray:
-        """Returns the batch."""
-        return batch
-
-    def captions(self, batch: np.ndarray) -> np.ndarray:
-        """Returns all captions of each image."""
-        first, end = self.first_caption[batch, None], self.first_caption[batch + 1, None]
-        captions = first + np.arange((end - first).max())
-        return np.where(captions < end, captions, -1)
+        """Returns the images of a batch, or of a part of one: int64 (N,)."""
+        return self.caption_image[batch[:, 0] if self.has_several else batch]
 
     def positives(self) -> np.ndarray:
         """Returns the matching pairs of the first batch."""
-        counts = (self.captions(self.epoch(0)[0]) >= 0).sum(axis=1)
-        return np.repeat(super().positives(), counts, axis=1)
+        positives = super().positives()
+        if not self.has_several:
+            return positives
+        return np.repeat(positives, (self.epoch(0)[0] >= 0).sum(axis=1), axis=1)
 
 
 class OfflineNegativeSampler(Sampler):
@@ -219,9 +226,8 @@ class OfflineNegativeSampler(Sampler):
 
 SAMPLERS: dict[str, type[Sampler]] = {
     "pairs": PairSampler,
-    "one_caption_per_image": OneCaptionPerImageSampler,
     "one_per_class": OnePerClassSampler,
-    "images_with_all_captions": ImageSampler,
+    "images": ImageSampler,
     "offline_negatives": OfflineNegativeSampler,
 }
 """Samplers by the value of `train.sampler`."""

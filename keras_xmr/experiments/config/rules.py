@@ -88,14 +88,14 @@ def _data(config: Config) -> Iterator[Mistake]:
 
 
 def _sampler(config: Config) -> Iterator[Mistake]:
-    """Yields an option of one sampler alone."""
-    sampler, offline = config.train.sampler, "offline_negatives"
-    default = type(config.train).model_fields["offline_candidates"].default
-    if config.train.offline_candidates != default and sampler != offline:
-        yield (
-            f"train.offline_candidates has no effect with train.sampler {sampler!r}; set that to "
-            f"{offline}, or leave this out"
-        )
+    """Yields options of one sampler alone, with another."""
+    for name, of in (("offline_candidates", "offline_negatives"), ("captions_per_image", "images")):
+        default = type(config.train).model_fields[name].default
+        if getattr(config.train, name) != default and config.train.sampler != of:
+            yield (
+                f"train.{name} has no effect with train.sampler {config.train.sampler!r}; set that "
+                f"to {of}, or leave this out"
+            )
 
 
 def _training_judgements(config: Config) -> Iterator[Mistake]:

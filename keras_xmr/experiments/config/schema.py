@@ -78,9 +78,8 @@ class PhaseOptions(Section):
 
     epochs: PositiveInt
     """Number of epochs of the phase. An epoch sees every training caption once, and with the
-    samplers `images_with_all_captions` and `one_caption_per_image` every training image. Pairs
-    that do not fill a batch are omitted, and `one_per_class` draws as many pairs as there are
-    captions."""
+    sampler `images` every training image. Pairs that do not fill a batch are omitted, and
+    `one_per_class` draws as many pairs as there are captions."""
 
     learning_rate: Annotated[float, Field(gt=0, le=_FASTEST)]
     """Learning rate at its highest."""
@@ -188,28 +187,25 @@ class TrainOptions(Section):
     """Options of the training."""
 
     batch_size: Annotated[int, Field(ge=2)] = 128
-    """Image-caption pairs per step, over all replicas together; images with the samplers
-    `images_with_all_captions` and `one_caption_per_image`. A training split with fewer is trained
-    with all of them at once."""
+    """Image-caption pairs per step, over all replicas together; images with the sampler `images`.
+    A training split with fewer is trained with all of them at once."""
 
     gradient_caching: PositiveInt | None = None
     """Number of images, or captions, that a tower embeds at once (Gao et al. 2021); null embeds the
     whole batch. This saves memory for large batches; a step computes embeddings twice. The gradient
     equals the gradient of the whole batch, so no trained part may normalise by batches."""
 
-    sampler: Literal[
-        "pairs",
-        "one_caption_per_image",
-        "one_per_class",
-        "images_with_all_captions",
-        "offline_negatives",
-    ] = "pairs"
-    """Sampling of batches: `pairs`, all pairs in random order; `one_caption_per_image`, all images
-    in random order, each with one of its captions at random; `one_per_class`, one random pair of
-    each of `batch_size` different classes; `images_with_all_captions`, `batch_size` images and
-    all of their captions: for losses over several relevant items, such as `smooth_ap` and
-    `supervised_contrastive`; or `offline_negatives`, a third of a batch random pairs, the others
-    pairs that are hard for these among the whole split, which is embedded before each epoch."""
+    sampler: Literal["pairs", "images", "one_per_class", "offline_negatives"] = "pairs"
+    """Sampling of batches: `pairs`, all pairs in random order; `images`, all images in random
+    order, each with its captions: for losses over several relevant items, such as `smooth_ap` and
+    `supervised_contrastive`, and where a step has to read an image once; `one_per_class`, one
+    random pair of each of `batch_size` different classes; or `offline_negatives`, a third of a
+    batch random pairs, the others pairs that are hard for these among the whole split, which is
+    embedded before each epoch."""
+
+    captions_per_image: PositiveInt | None = None
+    """With the sampler `images`: the number of captions of an image in a batch, drawn at random;
+    null takes all."""
 
     offline_candidates: PositiveInt = 300
     """With the sampler `offline_negatives`: the hard captions of an image to draw from. A caption

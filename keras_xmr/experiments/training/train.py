@@ -100,7 +100,9 @@ def train(
     records, grades, grades_checksum = judged_training(config, folder, records)
     split = records.split("train")
     devices = distribution.strategy.num_replicas_in_sync
-    sampler = SAMPLERS[options.sampler](split, options.batch_size, config.seed, devices)
+    of_images = {"captions": options.captions_per_image} if options.sampler == "images" else {}
+    order = split, options.batch_size, config.seed, devices
+    sampler = SAMPLERS[options.sampler](*order, **of_images)
     distribution.check_same(
         {
             "config": config.model_dump_json(exclude=_PLACES),

@@ -20,7 +20,7 @@ from keras_xmr.heads import AttentivePoint, DynamicSubEmbeddings
 from keras_xmr.heads.pooling import Mean
 
 SMOOTH_AP = {
-    **{"train.sampler": "images_with_all_captions", "train.batch_size": 128},
+    **{"train.sampler": "images", "train.batch_size": 128},
     **{"train.phases.0.epochs": 150, "train.phases.0.decay_factor": 0.1},
     "objective.smooth_ap.temperature": 0.01,
 }
@@ -59,7 +59,7 @@ WANTED = [
     ("*_dive*", {"model.image.head.positions": "none", "model.text.head.positions": "sine"}),
     ("*_dive*", {"objective.triplet.margin": 0.2, "objective.mmd.weight": 0.01}),
     ("*_dive*", {"objective.set_uniformity.weight": 0.01, "train.batch_size": 200}),
-    ("*_dive*", {"train.sampler": "images_with_all_captions"}),
+    ("*_dive*", {"train.sampler": "images"}),
 ]
 
 

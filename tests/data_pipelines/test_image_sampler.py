@@ -1,4 +1,4 @@
-"""Batches of images, each with all its captions, of which there are more or fewer."""
+"""Batches of images, each with its captions, of which there are more or fewer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from data_pipelines.batches import training_batches
 from data_pipelines.options import DataOptions, ImageOptions, TextOptions
 from data_pipelines.prepare import prepare
-from data_pipelines.samplers import ImageSampler, OneCaptionPerImageSampler
+from data_pipelines.samplers import ImageSampler
 from data_pipelines.text import SPECIAL, WordTokenizer
 from keras_xmr.losses import SmoothAP, SupervisedContrastive
 from keras_xmr.model.objective import relations
@@ -45,39 +45,46 @@ def captions_of(split, images):
     return [c for i in images for c in np.flatnonzero(split.caption_image == i)]
 
 
-def test_an_epoch_sees_every_image_once(photos, caplog):
-    sampler = ImageSampler(photos, batch_size=4, seed=3)
-    epochs = [sampler.epoch(number) for number in range(2)]
-    assert [epoch.shape for epoch in epochs] == [(3, 4), (3, 4)]
-    for epoch in epochs:
-        assert len(set(epoch.ravel())) == 12, "the thirteenth fills no batch"
-    assert (epochs[0] != epochs[1]).any()
-    np.testing.assert_array_equal(ImageSampler(photos, 4, 3).epoch(1), epochs[1])
-    assert ImageSampler(photos, 14, 0).batch_size == 13
-    assert "14 is more than the 13 images of the training split" in caplog.text
-
-
-def test_one_caption_of_each_image_is_drawn(photos, caplog):
-    sampler = OneCaptionPerImageSampler(photos, batch_size=4, seed=3)
+@pytest.mark.parametrize("count", [None, 1, 2])
+def test_an_epoch_sees_every_image_once(photos, caplog, count):
+    sampler = ImageSampler(photos, batch_size=4, seed=3, captions=count)
     epochs = [sampler.epoch(number) for number in range(200)]
+    own = np.bincount(photos.caption_image)
+    sizes = own if count is None else np.minimum(own, count)
     for epoch in epochs:
-        images = photos.caption_image[epoch]
+        images = np.stack([sampler.images(batch) for batch in epoch])
         assert images.shape == (3, 4)
         assert len(set(images.ravel())) == 12, "the thirteenth fills no batch"
-    drawn = np.bincount(np.concatenate(epochs).ravel(), minlength=photos.num_captions)
-    shares = drawn * np.bincount(photos.caption_image)[photos.caption_image]
-    np.testing.assert_allclose(shares, 200 * 12 / 13, rtol=0.35)
-    assert OneCaptionPerImageSampler(photos, 14, 0).batch_size == 13
+        captions = epoch.reshape(3, 4, -1)
+        np.testing.assert_array_equal((captions >= 0).sum(axis=-1), sizes[images])
+        assert len(set(captions[captions >= 0])) == sizes[images].sum(), "a caption is once in it"
+        of = np.where(captions < 0, images[..., None], photos.caption_image[captions])
+        np.testing.assert_array_equal(of, np.broadcast_to(images[..., None], of.shape))
+    assert (epochs[0] != epochs[1]).any()
+    drawn = np.concatenate(epochs).ravel()
+    shares = np.bincount(drawn[drawn >= 0], minlength=photos.num_captions) / 200
+    expected = (sizes / own)[photos.caption_image] * 12 / 13
+    np.testing.assert_allclose(shares, expected, atol=0.15)
+    np.testing.assert_array_equal(ImageSampler(photos, 4, 3, captions=count).epoch(1), epochs[1])
+    assert ImageSampler(photos, 14, 0).batch_size == 13
     assert "14 is more than the 13 images with captions of the training split" in caplog.text
-    ids = next(batches(photos, sampler))[-1]
-    np.testing.assert_array_equal(photos.caption_image[ids["caption_id"]], ids["image_id"])
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_drawn_captions_come_with_their_images(photos, count):
+    sampler = ImageSampler(photos, 4, 3, captions=count)
+    _, y = next(batches(photos, sampler))
+    drawn = sampler.epoch(0)[0]
+    np.testing.assert_array_equal(y["caption_id"], drawn[drawn >= 0])
+    np.testing.assert_array_equal(y["image_id"], sampler.images(drawn))
+    assert ("caption_image_id" in y) == (count > 1), "pairs have none"
 
 
 def test_a_batch_holds_each_image_once_and_all_its_captions(photos):
     sampler = ImageSampler(photos, 5, 1)
     counts = set()
     for step, (x, y) in enumerate(itertools.islice(batches(photos, sampler), 4)):
-        images = sampler.epoch(step // 2)[step % 2]
+        images = sampler.images(sampler.epoch(step // 2)[step % 2])
         captions = captions_of(photos, images)
         np.testing.assert_array_equal(y["image_id"], images)
         np.testing.assert_array_equal(y["caption_id"], captions)
