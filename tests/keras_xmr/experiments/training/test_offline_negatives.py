@@ -99,6 +99,7 @@ def test_a_training_that_is_killed_goes_on_with_the_negatives_of_its_epoch(tmp_p
             ("train.sampler=pairs", "objective=[{name: triplet}]"),
             "train.offline_candidates has no effect",
         ),
+        (("train.captions_per_image=2",), "captions_per_image has no effect .* set that to images"),
     ],
 )
 def test_the_loss_and_its_sampler_belong_together(tmp_path, overrides, message):
