@@ -99,8 +99,8 @@ class Direction:
 
     def scores_of_pairs(self) -> Tensor:
         """Returns the scores of the pairs that `pairs` lists (P,); of both directions at once."""
-        if self.shared is not None and "pairs" in self.shared:
-            return self.shared["pairs"]
+        if self.shared is not None and "scores_of_pairs" in self.shared:
+            return self.shared["scores_of_pairs"]
         if self.is_diagonal:
             own = ops.diagonal(self.scores)
         else:
@@ -108,7 +108,7 @@ class Direction:
             flat = ops.reshape(self.scores, (-1,))
             own = ops.take(flat, rows * ops.shape(self.scores)[1] + columns)
         if self.shared is not None:
-            self.shared["pairs"] = own
+            self.shared["scores_of_pairs"] = own
         return own
 
     def weights(self) -> Tensor:

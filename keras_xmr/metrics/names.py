@@ -1,4 +1,4 @@
-"""The table of all metrics. A new one is a file that measures it, and its rows here."""
+"""The table of all metrics of an evaluation: titles, units, and the tables that show them."""
 
 from __future__ import annotations
 

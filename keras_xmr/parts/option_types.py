@@ -48,5 +48,5 @@ RelevanceMeasure = Literal["cider", "cider_d", "tf_idf"]
 RelevanceTokenizer = Literal["ptb", "java"]
 """Tokenizers for that."""
 
-Combination = Literal["least", "mean"]
+Combination = Literal["minimum", "mean"]
 """Combinations of the scores of several models; see `keras_xmr.experiments.audit.candidates`."""

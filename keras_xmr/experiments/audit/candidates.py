@@ -47,7 +47,7 @@ def combine_scores(
             refuse_non_finite(matrix)
             mean, deviation = (of(matrix, dtype=np.float64) for of in (np.mean, np.std))
             model += (matrix - mean) / max(deviation, 1e-12) / len(sides)
-        if how == "least" and count > 1:
+        if how == "minimum" and count > 1:
             np.minimum(total, model, out=total)
         else:
             total += model

@@ -204,7 +204,7 @@ class LossContract(_Reader):
         reads_relevance: Whether it reads `relations["relevance"]`.
         reads_words: Whether it reads `word_ids` of the caption embedding, which the model adds. Its
             constructor then also takes the number of ids and the id of the padding.
-        reads_step: Whether its `call` takes `step`, the number of steps trained before.
+        reads_step: Whether its `compute` takes `step`, the number of steps trained before.
         assumes_one_image_per_caption: Whether it assumes one matching image per caption.
         sampler: The `train.sampler` whose batches it reads; null for any.
         shared_parameters: Learned scalars of the loss that a matcher of its model scores with.

@@ -61,7 +61,7 @@ def some_models(random):
     }
 
 
-@pytest.mark.parametrize(("combine", "of"), [("least", np.min), ("mean", np.mean)])
+@pytest.mark.parametrize(("combine", "of"), [("minimum", np.min), ("mean", np.mean)])
 def test_models_count_alike_whatever_the_scale_of_their_scores(some_models, combine, of):
     combined = combine_scores(some_models.items(), (23, 31), combine)
     assert combined.dtype == np.float32

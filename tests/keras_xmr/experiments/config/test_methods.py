@@ -19,7 +19,7 @@ POINTS = {"point", "mean_only", "p2rm"}
 SETS = {"pvse", "dive", "dvse"}
 
 REFUSED: dict[str, tuple[set[str], str]] = {
-    "soft_contrastive": (POINTS | SETS - {"mean_only"}, "log-odds of a match"),
+    "soft_contrastive": ((POINTS | SETS) - {"mean_only"}, "log-odds of a match"),
     "kl_divergence": (POINTS | SETS, "works on gaussian embeddings"),
     "diversity": (POINTS | {"gaussian"}, "reads the residuals of an embedding"),
     "set_uniformity": (POINTS | {"gaussian"}, "reads the residuals of an embedding"),
@@ -30,7 +30,6 @@ REFUSED: dict[str, tuple[set[str], str]] = {
         "works on set and point, point and set, point and point embeddings",
     ),
 }
-REFUSED["soft_contrastive"][0].discard("mean_only")
 
 
 def is_refused(model: str, loss: str) -> bool:
