@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_xmr.embeddings.kinds import Embedding, kind, tensors
+from keras_xmr.embeddings.kinds import Embedding, kind, shapes_of, tensors
 from keras_xmr.layers.backend import is_concrete, is_plain
 from keras_xmr.parts.contracts import EmbeddingSpec
 from keras_xmr.parts.tensors import Tensor
@@ -118,8 +118,10 @@ def check_fit(part: Any, image: Embedding, caption: Embedding, matcher: Any = No
         matcher: For a loss, the matcher of the scores that it reads; None for none.
 
     Raises:
-        ArgumentError: If it does not; the message has a hint.
+        ArgumentError: If it does not, or a side is empty; the message has a hint.
     """
+    _check_not_empty(image, "images")
+    _check_not_empty(caption, "captions")
     made = EmbeddingSpec(kind(image), image.keys()), EmbeddingSpec(kind(caption), caption.keys())
     contract = getattr(matcher, "contract", None)
     log_odds = matcher is not None and (contract is None or contract.log_odds)
@@ -142,6 +144,20 @@ def check_fit(part: Any, image: Embedding, caption: Embedding, matcher: Any = No
             "end in one space"
         )
     _check_precision(image, caption)
+
+
+def _check_not_empty(embedding: Embedding, name: str) -> None:
+    """Checks that an embedding has items, vectors and dimensions.
+
+    Raises:
+        ArgumentError: If it does not.
+    """
+    for key, shape in shapes_of(embedding).items():
+        if 0 in shape:
+            raise ArgumentError(
+                f"{name}: {key!r} is empty, of the shape {shape}; losses and matchers need at "
+                "least one image and one caption, with a vector each"
+            )
 
 
 def _check_precision(image: Embedding, caption: Embedding) -> None:
@@ -240,22 +256,38 @@ _LAYOUTS = {
 """Attributes of tensors of PyTorch."""
 
 
-def check_norms(embedding: Embedding, name: str) -> None:
-    """Checks that vectors can be squared: where they overflow, no cosine is a number.
+def check_ranges(image: Embedding, caption: Embedding) -> None:
+    """Checks, where a result is not finite, that no input is too large for float32.
 
     Raises:
-        ArgumentError: If all numbers are finite, and some are too large.
+        ArgumentError: If all numbers are finite, and the squares of vectors or the exponentials of
+            log-variances are not.
     """
-    for key in _VECTORS:
-        if key in embedding:
-            _check_sizes(keras.ops.convert_to_numpy(tensors(embedding)[key]), key, name)
+    for name, side in (("images", tensors(image)), ("captions", tensors(caption))):
+        # Samples are as large as the deviations.
+        if "log_variance" in side:
+            largest = _largest(keras.ops.convert_to_numpy(side["log_variance"]))
+            if _LARGEST_LOG_VARIANCE < largest < np.inf:
+                raise ArgumentError(
+                    f"{name}: log-variances are as large as {largest:.3g}, and float32 cannot take "
+                    f"their exponential: keep them between -{_LARGEST_LOG_VARIANCE:g} and "
+                    f"{_LARGEST_LOG_VARIANCE:g}"
+                )
+        for key in _VECTORS:
+            if key in side:
+                _check_sizes(keras.ops.convert_to_numpy(side[key]), key, name)
+
+
+def _largest(array: np.ndarray) -> float:
+    """Returns the largest absolute value; NaN where there is one."""
+    return float(np.max(np.abs(array), initial=0.0))
 
 
 def _check_sizes(array: np.ndarray, key: str, name: str) -> None:
     """Checks that all numbers can be squared in float32, or that some are not finite."""
     if array.dtype.kind != "f" or key not in _VECTORS:
         return
-    largest = np.max(np.abs(array), initial=0.0)  # NaN where there is one.
+    largest = _largest(array)
     if _LARGEST < largest < np.inf:
         raise ArgumentError(
             f"{name}: {key!r} has numbers up to {largest:.3g}, which float32 cannot square: divide "
@@ -265,6 +297,8 @@ def _check_sizes(array: np.ndarray, key: str, name: str) -> None:
 
 _LARGEST = 1e18
 """Numbers up to here can be squared and added up in float32."""
+_LARGEST_LOG_VARIANCE = 40.0
+"""Up to here exponentials can be multiplied by squares, and added up, in float32."""
 
 
 def _as_array(value: Any) -> np.ndarray | None:

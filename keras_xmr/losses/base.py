@@ -13,7 +13,7 @@ from keras_xmr.embeddings.validation import (
     as_embedding,
     as_scores,
     check_fit,
-    check_norms,
+    check_ranges,
     described,
     items,
 )
@@ -114,8 +114,7 @@ class Loss(Part):
                     scores = self._default_scores(image, caption)
                 value = self._sum(scores, image, caption, relations, step)
                 if is_known_not_finite(value):
-                    check_norms(image, "images")
-                    check_norms(caption, "captions")
+                    check_ranges(image, caption)
                 return value
             if isinstance(matcher, type) or not callable(matcher):
                 raise ArgumentError(
@@ -179,8 +178,6 @@ class Loss(Part):
         Raises:
             ArgumentError: If they do not.
         """
-        if 0 in (items(image), items(caption)):
-            raise ArgumentError("a loss needs at least one image and one caption")
         if isinstance(matcher, Part):
             check_fit(matcher, image, caption)
         check_fit(self, image, caption, matcher)

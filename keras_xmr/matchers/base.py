@@ -19,11 +19,17 @@ from keras_xmr.embeddings.kinds import (
 from keras_xmr.embeddings.validation import (
     as_embedding,
     check_fit,
+    check_ranges,
     described,
     items,
     shapes,
 )
-from keras_xmr.layers.backend import device_of, fresh_seed, split_seed
+from keras_xmr.layers.backend import (
+    device_of,
+    fresh_seed,
+    is_known_not_finite,
+    split_seed,
+)
 from keras_xmr.layers.operations import ops
 from keras_xmr.parts.contracts import MatcherContract
 from keras_xmr.parts.keras_state import in_autocast, is_symbolic
@@ -94,8 +100,8 @@ class Matcher(Part):
                 `keras.random.SeedGenerator`, which gives others in each step.
 
         Raises:
-            ArgumentError: If they are not embeddings, of kinds that it does not take, or not in one
-                space; or if the output is not a score matrix.
+            ArgumentError: If they are not embeddings, empty, of kinds that it does not take, not in
+                one space, or too large for float32; or if the output is not a score matrix.
         """
         if query is not None:
             check_side(query, "query")
@@ -109,7 +115,10 @@ class Matcher(Part):
                 image = self.prepare(image, "image", seeds[0], training=training)
             if not self._is_prepared(caption):
                 caption = self.prepare(caption, "text", seeds[1], training=training)
-            return self.score_prepared(image, caption, query=query, training=training)
+            scores = self.score_prepared(image, caption, query=query, training=training)
+            if is_known_not_finite(ops.sum(scores)):
+                check_ranges(image, caption)
+            return scores
 
     def _is_prepared(self, embedding: Embedding) -> bool:
         return all(key in embedding for key in self.contract.prepared)

@@ -32,6 +32,37 @@ def test_numbers_beyond_float32_are_refused(points, dtype):
     assert np.isfinite(evaluated(losses.NTXent(), points * np.float32(1e16), points))
 
 
+@pytest.mark.parametrize("part", [losses.MahalanobisContrastive(), matchers.MatchProbability()])
+def test_log_variances_beyond_float32_are_refused(points, part):
+    def scored(size):
+        log_variance = np.where(points > 0, size, -size).astype(np.float32)
+        tensors = keras.tree.map_structure(keras.ops.convert_to_tensor, (points, log_variance))
+        gaussian = dict(zip(("mean", "log_variance"), tensors, strict=True))
+        return keras.ops.convert_to_numpy(part(gaussian, gaussian))
+
+    with pytest.raises(ArgumentError, match="images: log-variances are as large as 95"):
+        scored(95.0)
+    assert np.isfinite(scored(40.0)).all()
+    assert np.isnan(scored(np.nan)).any()
+
+
+def test_a_matcher_refuses_tensors_beyond_float32(points):
+    ones, large = (keras.ops.convert_to_tensor(points * np.float32(k)) for k in (1, 1e20))
+    with pytest.raises(ArgumentError, match="captions: 'mean' has numbers up to"):
+        matchers.Cosine()(ones, large)
+
+
+@pytest.mark.parametrize("part", [losses.NTXent(), matchers.MaxCosine(), matchers.JensenShannon()])
+def test_empty_embeddings_are_refused(points, part):
+    key = {"MaxCosine": "points"}.get(type(part).__name__, "mean")
+    keys = (key, "log_variance") if isinstance(part, matchers.JensenShannon) else (key,)
+    full = dict.fromkeys(keys, points[:, None] if key == "points" else points)
+    empty = [{k: v[:0] for k, v in full.items()}, {k: v[..., :0] for k, v in full.items()}]
+    for sides in ((empty[0], full), (full, empty[0]), (empty[1], empty[1])):
+        with pytest.raises(ArgumentError, match=r"is empty, .* at least one image and one caption"):
+            part(*sides)
+
+
 def test_numbers_that_are_not_finite_pass(points):
     points[0, 0] = np.inf
     points[1, 1] = 1e20
