@@ -83,7 +83,8 @@ def update(config: Config, index: Path | None = None, chooses_again: bool = Fals
     report = None
     if ready.exists():
         # Before the model is replaced, so that both change together.
-        report = _update_index(ready / config.name, index, fresh) if has_index else None
+        if has_index:
+            report = _update_index(ready / config.name, index, fresh, earlier=config.folder)
         os.replace(ready, moving)
     if moving.exists():
         _replace_run(moving / config.name, config)
@@ -132,10 +133,17 @@ def _write_records(config: Config, new: Config) -> None:
     os.replace(fresh, data.records)
 
 
-def _update_index(run: Path, path: Path, fresh: Path) -> Report:
-    """Updates an index; for another model a new one is built, which replaces it later."""
+def _update_index(run: Path, path: Path, fresh: Path, earlier: Path | None = None) -> Report:
+    """Updates an index; for another model a new one is built, which replaces it later.
+
+    Args:
+        run: The folder of the run.
+        path: The index.
+        fresh: A new index.
+        earlier: The folder of the run before it was trained again.
+    """
     old = PhotoIndex.open(path)
-    model = run_embedder(run, _precision(old))
+    model = run_embedder(run, _precision(old), earlier)
     backend, tags, store = old.backend, old.content["tags"], Store.of_embedder(model)
     calibrate = None if old.prediction_sets is None else calibration_of(run)
     uri = old.vectors.options.get("uri", "") if len(old) else ""

@@ -67,13 +67,15 @@ _TRIED = 20
 _WORD = re.compile(r"[^\W\d_]{3}")
 
 
-def run_embedder(run: Path, precision: str = "float32") -> Embedder:
+def run_embedder(run: Path, precision: str = "float32", earlier: Path | None = None) -> Embedder:
     """Returns the embedder of a finished run, in its folder `onnx`; makes it if need be.
 
     Args:
         run: The folder of the run.
         precision: Of the weights in the files: float32, or float16 in the folder `onnx_float16`,
             of half the size. Both compute in float32.
+        earlier: The folder of the run before it was trained again. Of its towers in ONNX those
+            that differ only in their weights are taken.
 
     Raises:
         UserError: If the run is not finished, or its model does not take photos or cannot be
@@ -98,7 +100,8 @@ def run_embedder(run: Path, precision: str = "float32") -> Embedder:
     try:
         temporary.mkdir(parents=True)
         with waiting("writing the model as ONNX"):
-            content = _write(config, folder, fingerprint, temporary)
+            towers = None if earlier is None else _whole_towers(earlier)
+            content = _write(config, folder, fingerprint, temporary, towers)
             if precision == "float16":
                 _halve(temporary, content)
         # An update of the run would have replaced the weights meanwhile.
@@ -123,6 +126,16 @@ def _current(folder: Path, fingerprint: str) -> Embedder | None:
     return embedder
 
 
+def _whole_towers(run: Path) -> Path | None:
+    """Returns the folder with the towers of a run; None if they are missing or damaged."""
+    folder = run / _FOLDERS["float32"]
+    try:
+        Embedder.open(folder).check()
+    except UserError:
+        return None
+    return folder
+
+
 def _fingerprint(config: Config, folder: RunFolder, precision: str) -> str:
     """Returns a hash of the weights and of the options of pixels, words and matcher."""
     verify_tokenizer(folder)
@@ -133,14 +146,16 @@ def _fingerprint(config: Config, folder: RunFolder, precision: str) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def _write(config: Config, folder: RunFolder, fingerprint: str, target: Path) -> dict[str, Any]:
+def _write(
+    config: Config, folder: RunFolder, fingerprint: str, target: Path, earlier: Path | None
+) -> dict[str, Any]:
     """Writes the files of an embedder, the manifest last; returns its content."""
     # Weights are in single precision, whatever a training computes in.
     train = config.train.model_copy(update={"precision": "float32"})
     tokenizer = restore_tokenizer(config, folder.path)
     model = load_retriever(config.model_copy(update={"train": train}), PHOTOS, tokenizer)
     described = _write_tokenizer(tokenizer, target)
-    features = _write_towers(model, tokenizer, config, target)
+    features = _write_towers(model, tokenizer, config, target, earlier)
     constants = write_matcher(model, target)
     example, words = _training_captions(config)
     if words:
@@ -263,19 +278,25 @@ def _write_tokenizer(tokenizer: Tokenizer, target: Path) -> dict[str, Any]:
 
 
 def _write_towers(
-    model: Retriever, tokenizer: Tokenizer, config: Config, target: Path
+    model: Retriever, tokenizer: Tokenizer, config: Config, target: Path, earlier: Path | None
 ) -> dict[str, Any] | None:
     """Writes both towers; returns the entry of stored features of the manifest."""
+
+    def earlier_file(name: str) -> Path | None:
+        path = None if earlier is None else earlier / name
+        return path if path is not None and path.exists() else None
+
     ids = tokenizer(tf.constant(_TEXTS)).numpy()
-    write_text_tower(model.text_tower, tokenizer.pad, ids, target / parts.TEXT_TOWER)
+    text, head, image = parts.TEXT_TOWER, parts.HEAD, parts.IMAGE_TOWER
+    write_text_tower(model.text_tower, tokenizer.pad, ids, target / text, earlier_file(text))
     tower, sample = model.image_tower, some_inputs(model.image_tower)
     features = None
     if stores_image_features(config):
         encoder = ImageEncoder(tower, config.data.records, config)
         features = {"folder": str(encoder.folder.resolve()), "shape": encoder.shape}
-        random = np.random.default_rng(0).normal(size=(_ITEMS, *encoder.shape))
-        write_head(tower_on_features(tower), random.astype(np.float32), target / parts.HEAD)
-    write_image_tower(tower, sample, target / parts.IMAGE_TOWER, features is not None)
+        random = np.random.default_rng(0).normal(size=(_ITEMS, *encoder.shape)).astype(np.float32)
+        write_head(tower_on_features(tower), random, target / head, earlier_file(head))
+    write_image_tower(tower, sample, target / image, features is not None, earlier_file(image))
     return features
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -80,7 +80,11 @@ def export_onnx(
 
 
 def write_image_tower(
-    tower: keras.Model, sample: np.ndarray, path: Path, with_features: bool = False
+    tower: keras.Model,
+    sample: np.ndarray,
+    path: Path,
+    with_features: bool = False,
+    earlier: Path | None = None,
 ) -> None:
     """Writes an image tower; see `export_onnx`.
 
@@ -89,6 +93,7 @@ def write_image_tower(
         sample: Some inputs, for the comparison.
         path: The file.
         with_features: Whether the features that its head reads are an output, too.
+        earlier: As of `write_graph`.
     """
     outputs = dict(embeddings.for_matching(tower.output))
     if with_features:
@@ -100,10 +105,20 @@ def write_image_tower(
         return dict(model(images, training=False))
 
     _check_precision("the image tower", tower)
-    write_graph("the image tower", embed, [spec], path, tower.variables, {IMAGES: sample})
+    write_graph(
+        "the image tower",
+        embed,
+        [spec],
+        path,
+        tower.variables,
+        {IMAGES: sample},
+        earlier=earlier,
+    )
 
 
-def write_head(tower: keras.Model, sample: np.ndarray, path: Path) -> None:
+def write_head(
+    tower: keras.Model, sample: np.ndarray, path: Path, earlier: Path | None = None
+) -> None:
     """Writes the head of an image tower, from features (N, L, F) to the embedding."""
     spec = tf.TensorSpec(tower.input.shape, tf.float32, name=FEATURES)
 
@@ -111,12 +126,20 @@ def write_head(tower: keras.Model, sample: np.ndarray, path: Path) -> None:
         return dict(embeddings.for_matching(tower(features, training=False)))
 
     write_graph(
-        "the head of the image tower", embed, [spec], path, tower.variables, {FEATURES: sample}
+        "the head of the image tower",
+        embed,
+        [spec],
+        path,
+        tower.variables,
+        {FEATURES: sample},
+        earlier=earlier,
     )
 
 
-def write_text_tower(tower: keras.Model, pad: int, sample: np.ndarray, path: Path) -> None:
-    """Writes a text tower; see `export_onnx`."""
+def write_text_tower(
+    tower: keras.Model, pad: int, sample: np.ndarray, path: Path, earlier: Path | None = None
+) -> None:
+    """Writes a text tower; see `export_onnx` and, on `earlier`, `write_graph`."""
     specs = [tf.TensorSpec([None, None], tf.int64, name=name) for name in (IDS, MASK)]
 
     def embed(ids: tf.Tensor, mask: tf.Tensor) -> Tensors:
@@ -126,7 +149,7 @@ def write_text_tower(tower: keras.Model, pad: int, sample: np.ndarray, path: Pat
     mask = sample != pad
     inputs = {IDS: np.where(mask, sample, 0).astype(np.int64), MASK: mask.astype(np.int64)}
     _check_precision("the text tower", tower)
-    write_graph("the text tower", embed, specs, path, tower.variables, inputs)
+    write_graph("the text tower", embed, specs, path, tower.variables, inputs, earlier=earlier)
 
 
 def head_input(tower: keras.Model) -> Any:
@@ -152,6 +175,7 @@ def write_graph(
     variables: Sequence[Any],
     inputs: Mapping[str, np.ndarray],
     is_exact: bool = False,
+    earlier: Path | None = None,
 ) -> None:
     """Writes a function as ONNX, and compares its outputs.
 
@@ -163,11 +187,17 @@ def write_graph(
         variables: Variables of Keras that it reads.
         inputs: Some inputs by name, for the comparison: of all items, and of the first alone.
         is_exact: Whether sigmoids are right to the last digit, and slower.
+        earlier: A file of the same function with other weights. If with the weights of now it gives
+            the same numbers, nothing is converted, which takes most of the time.
 
     Raises:
         ExportError: If ONNX lacks an operation, or the file does not give the same numbers.
     """
     with replace_atomically(path, ".onnx") as temporary:
+        if earlier is not None and _replace_weights(earlier, temporary, variables):
+            with suppress(ExportError):
+                _compare(name, function, specs, temporary, inputs)
+                return
         _write(name, function, specs, temporary, variables, is_exact)
         _compare(name, function, specs, temporary, inputs)
 
@@ -185,7 +215,7 @@ def _write(
 
     # Inputs of the graph, which become its constants afterwards: `tower.export` of Keras gives them
     # to tf2onnx as constants, of which it makes some fifty copies (8.5 GB for 143 MB, here 1.7 GB).
-    weights = {f"weight_{number}": weight for number, weight in enumerate(variables)}
+    weights = _named_weights(variables)
     weight_specs = [
         tf.TensorSpec(weight.shape, weight.dtype, name) for name, weight in weights.items()
     ]
@@ -212,6 +242,26 @@ def _write(
     except onnx.checker.ValidationError as error:
         reason = str(error).strip().partition("\n")[0]
         raise ExportError(f"{name} cannot be written as ONNX: {reason}") from None
+
+
+def _named_weights(variables: Sequence[Any]) -> dict[str, Any]:
+    """Returns variables by their names in a file."""
+    return {f"weight_{number}": weight for number, weight in enumerate(variables)}
+
+
+def _replace_weights(earlier: Path, path: Path, variables: Sequence[Any]) -> bool:
+    """Writes an earlier file with other weights; returns whether it has weights of their shapes."""
+    import onnx
+
+    model, weights = onnx.load(str(earlier)), _named_weights(variables)
+    for kept in model.graph.initializer:
+        if kept.name in weights:
+            array = onnx.numpy_helper.from_array(np.asarray(weights[kept.name]), kept.name)
+            if (array.dims, array.data_type) != (kept.dims, kept.data_type):
+                return False
+            kept.CopyFrom(array)
+    onnx.save(model, str(path))
+    return True
 
 
 def _remove_unused(graph: Any) -> None:
@@ -325,6 +375,8 @@ def _compare(
         feed = {key: value for key, value in some.items() if key in read}
         outputs = dict(zip(names, session.run(None, feed), strict=True))
         for key, value in function(*(tf.constant(some[spec.name]) for spec in specs)).items():
+            if key not in outputs:
+                raise ExportError(f"{name} in ONNX has the outputs {names}, without {key}")
             check_equal(f"{name} in ONNX", key, np.asarray(value), outputs[key])
 
 

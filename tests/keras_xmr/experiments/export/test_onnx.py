@@ -64,6 +64,34 @@ def test_towers_are_written_and_give_the_same_numbers(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("packages")
+def test_other_weights_need_no_conversion(tmp_path, monkeypatch):
+    import onnxruntime
+
+    converted, convert = [], onnx_export._write
+    monkeypatch.setattr(
+        onnx_export, "_write", lambda *given: converted.append(given[0]) or convert(*given)
+    )
+
+    def written(activation, units, earlier):
+        regions = keras.Input((3, 4), name="image")
+        mean = keras.layers.Flatten()(keras.layers.Dense(units, activation)(regions))
+        tower, path = keras.Model(regions, {"mean": mean}), tmp_path / "tower.onnx"
+        onnx_export.write_image_tower(tower, SAMPLES["image"], path, earlier=earlier)
+        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        found = session.run(["mean"], {"images": SAMPLES["image"]})[0]
+        np.testing.assert_allclose(found, tower(SAMPLES["image"])["mean"], rtol=1e-4, atol=1e-5)
+        return path
+
+    path = written("relu", 6, None).rename(tmp_path / "earlier.onnx")
+    written("relu", 6, path)
+    assert len(converted) == 1
+    written("tanh", 6, path)
+    written("relu", 5, path)
+    assert len(converted) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("packages")
 def test_a_bag_of_words_and_local_scaling_give_the_same_numbers(tmp_path):
     random = np.random.default_rng(0)
     # As negative ids of the encoders do, and words that the bag has not.

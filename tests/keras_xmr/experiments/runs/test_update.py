@@ -78,7 +78,7 @@ def made(tmp_path, monkeypatch):
     quick(config).evaluate(is_brief=True)
     monkeypatch.setattr(module, "Experiment", quick)
     monkeypatch.setattr(
-        module, "run_embedder", lambda run, precision: StubEmbedder(fingerprint["model"])
+        module, "run_embedder", lambda run, precision, earlier: StubEmbedder(fingerprint["model"])
     )
     index = config.folder / "index"
     build_index(StubEmbedder("old"), tmp_path / "photos" / "images", index)
