@@ -30,7 +30,8 @@ from keras_xmr.experiments.config.loader import (
     packaged_configs,
     packaged_runs,
 )
-from keras_xmr.experiments.config.schema import Config, ReportedResults
+from keras_xmr.experiments.config.paper_section import ReportedResults
+from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.config.yaml_file import read_yaml
 from keras_xmr.utils.errors import ConfigError
 from keras_xmr.utils.messages import cut, nearest

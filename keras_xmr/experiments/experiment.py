@@ -25,9 +25,10 @@ from keras_xmr.experiments.build import (
     encoder_tokenizer,
     restore_tokenizer,
 )
+from keras_xmr.experiments.config.evaluation_section import EvaluationOptions
 from keras_xmr.experiments.config.loader import find_config, load_config, override
 from keras_xmr.experiments.config.model_facts import is_as_published, why_not_indexed
-from keras_xmr.experiments.config.schema import Config, EvaluationOptions
+from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.evaluation.advice import (
     advice,
     advice_before_training,

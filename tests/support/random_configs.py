@@ -10,15 +10,11 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from data_pipelines.options import ImageOptions, TextOptions
+from keras_xmr.experiments.config.evaluation_section import EvaluationOptions
 from keras_xmr.experiments.config.loader import find_config, load_config
 from keras_xmr.experiments.config.rules import TOWER_PARTS, mistakes
-from keras_xmr.experiments.config.schema import (
-    Config,
-    EvaluationOptions,
-    PhaseOptions,
-    RelevanceOptions,
-    TrainOptions,
-)
+from keras_xmr.experiments.config.schema import Config, RelevanceOptions
+from keras_xmr.experiments.config.train_section import PhaseOptions, TrainOptions
 from keras_xmr.parts.registry import components, options_of
 
 NUMBERS = (0, 0.01, 0.5, 1, 2.5)

@@ -19,9 +19,10 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from data_pipelines.options import DataOptions
+from keras_xmr.experiments.config.evaluation_section import EvaluationOptions
 from keras_xmr.experiments.config.fidelity_table import fidelity
 from keras_xmr.experiments.config.rules import mistakes
-from keras_xmr.experiments.config.schema import Config, EvaluationOptions, RelevanceOptions
+from keras_xmr.experiments.config.schema import Config, RelevanceOptions
 from keras_xmr.experiments.config.yaml_file import (
     Draft,
     Key,

@@ -9,7 +9,8 @@ import numpy as np
 from data_pipelines.batches import feature_batches, image_batches
 from data_pipelines.records import Records, SplitRecords
 from keras_xmr.experiments.config.model_facts import is_as_published
-from keras_xmr.experiments.config.schema import CCAOptions, Config
+from keras_xmr.experiments.config.schema import Config
+from keras_xmr.experiments.config.train_section import CCAOptions
 from keras_xmr.experiments.evaluation.results import Evaluation
 from keras_xmr.judgements import judge
 from keras_xmr.linear.cca import CanonicalCorrelations, Projections

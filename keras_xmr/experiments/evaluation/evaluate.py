@@ -12,9 +12,10 @@ from data_pipelines.records import Records, SplitRecords
 from data_pipelines.sources import Split
 from data_pipelines.text import Tokenizer
 from keras_xmr.experiments.build import further_matcher
+from keras_xmr.experiments.config.evaluation_section import EvaluationOptions, LabelFiles
 from keras_xmr.experiments.config.fidelity import fidelity_of
 from keras_xmr.experiments.config.model_facts import is_as_published
-from keras_xmr.experiments.config.schema import Config, EvaluationOptions, LabelFiles
+from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.evaluation.embed import EmbeddedSplit, embed_split
 from keras_xmr.experiments.evaluation.results import (
     Evaluation,

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from pydantic import ByteSize
 
-from keras_xmr.experiments.config.schema import EvaluationOptions
+from keras_xmr.experiments.config.evaluation_section import EvaluationOptions
 from keras_xmr.experiments.evaluation.embed import Arrays, Ragged, reordered
 from keras_xmr.matchers import Matcher
 from keras_xmr.metrics import ScoreMatrices, ScoreTiles

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_xmr.experiments.config.schema import ReportedResults
+from keras_xmr.experiments.config.paper_section import ReportedResults
 from keras_xmr.experiments.evaluation.results import Evaluation
 from keras_xmr.experiments.evaluation.uncertainty.assessment import correlation_interval
 from keras_xmr.judgements import GroundTruth

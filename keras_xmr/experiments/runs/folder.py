@@ -6,7 +6,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from keras_xmr.experiments.config.schema import CCAOptions, Config
+from keras_xmr.experiments.config.schema import Config
+from keras_xmr.experiments.config.train_section import CCAOptions
 from keras_xmr.experiments.runs.summary import Choices, Summary, read_summary
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import atomic_write, remove_stale_temporaries

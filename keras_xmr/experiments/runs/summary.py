@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from keras_xmr.experiments.config.schema import CCAOptions
+from keras_xmr.experiments.config.train_section import CCAOptions
 from keras_xmr.utils.errors import UserError
 
 

@@ -14,7 +14,8 @@ import tensorflow as tf
 from data_pipelines.batches import caption_batches, feature_batches, image_batches
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.text import Tokenizer, shortened
-from keras_xmr.experiments.config.schema import CCAOptions, Config
+from keras_xmr.experiments.config.schema import Config
+from keras_xmr.experiments.config.train_section import CCAOptions
 from keras_xmr.experiments.training.held_out_ranks import held_out_log_ranks, predict
 from keras_xmr.heads import Head, HeldOutRank
 from keras_xmr.heads.pooling import Projection

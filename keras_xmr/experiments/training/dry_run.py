@@ -16,7 +16,8 @@ from keras import ops
 
 from keras_xmr.embeddings.kinds import Embedding, shapes_of
 from keras_xmr.experiments.build import word_options
-from keras_xmr.experiments.config.schema import Config, TowerOptions
+from keras_xmr.experiments.config.model_section import TowerOptions
+from keras_xmr.experiments.config.schema import Config
 from keras_xmr.judgements import Judgements
 from keras_xmr.losses import Loss
 from keras_xmr.matchers import Matcher

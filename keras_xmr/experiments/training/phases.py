@@ -8,7 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_xmr.experiments.config.schema import PhaseOptions
+from keras_xmr.experiments.config.train_section import PhaseOptions
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import parts_of
 from keras_xmr.utils.sides import SIDES

@@ -16,7 +16,8 @@ from data_pipelines.batches import caption_batches
 from data_pipelines.records import Records, records_error
 from data_pipelines.samplers import OfflineNegativeSampler, Sampler
 from data_pipelines.text import Tokenizer
-from keras_xmr.experiments.config.schema import Config, PhaseOptions
+from keras_xmr.experiments.config.schema import Config
+from keras_xmr.experiments.config.train_section import PhaseOptions
 from keras_xmr.experiments.evaluation.advice import expected_gain
 from keras_xmr.experiments.evaluation.evaluate import evaluate_split
 from keras_xmr.experiments.evaluation.results import Evaluation

@@ -10,7 +10,7 @@ from data_pipelines.text import SPECIAL
 from keras_xmr.encoders import EncoderError, InputSpec, KerasApplications, SmallCNN
 from keras_xmr.encoders.convolutional import _family
 from keras_xmr.encoders.word_embedding import initial_vectors
-from keras_xmr.experiments.config.schema import TowerOptions
+from keras_xmr.experiments.config.model_section import TowerOptions
 from keras_xmr.model.towers import image_tower, text_tower
 
 VOCABULARY = [*SPECIAL, "dog", "t-shirt", "zebra", "'s"]

@@ -9,7 +9,7 @@ import tensorflow as tf
 import token_models
 
 from keras_xmr.encoders import InputSpec
-from keras_xmr.experiments.config.schema import TowerOptions
+from keras_xmr.experiments.config.model_section import TowerOptions
 from keras_xmr.layers import MaskedBatchNormalization
 from keras_xmr.matchers import SAF
 from keras_xmr.model.towers import image_tower

@@ -9,7 +9,7 @@ import tensorflow as tf
 import torch_layout
 
 from keras_xmr.encoders import VSRN, InputSpec
-from keras_xmr.experiments.config.schema import TowerOptions
+from keras_xmr.experiments.config.model_section import TowerOptions
 from keras_xmr.heads.pooling import GPO, GRU
 from keras_xmr.layers import GraphReasoning
 from keras_xmr.model.towers import image_tower, parts_of

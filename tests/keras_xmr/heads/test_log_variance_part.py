@@ -5,7 +5,7 @@ from __future__ import annotations
 import models
 import pytest
 
-from keras_xmr.experiments.config.schema import PhaseOptions
+from keras_xmr.experiments.config.train_section import PhaseOptions
 from keras_xmr.experiments.training.phases import freeze, learning_rate_factors, model_parts
 from keras_xmr.utils.errors import ConfigError
 

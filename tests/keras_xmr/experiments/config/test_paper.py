@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from keras_xmr.experiments.config.loader import find_config, load_config
-from keras_xmr.experiments.config.schema import ReportedResults
+from keras_xmr.experiments.config.paper_section import ReportedResults
 from keras_xmr.experiments.evaluation.results import EmbeddedSplit, Evaluation, MatcherEvaluation
 from keras_xmr.experiments.evaluation.table import results_of
 from keras_xmr.experiments.reports.result_tables import reported_tables

@@ -15,7 +15,7 @@ from tiny_runs import copy_of, evaluated, in_memory, sharing
 from data_pipelines.records import Records
 from data_pipelines.shards import RecordsError
 from keras_xmr import matchers
-from keras_xmr.experiments.config.schema import LabelFiles
+from keras_xmr.experiments.config.evaluation_section import LabelFiles
 from keras_xmr.experiments.evaluation.curves import set_correlation, set_similarity
 from keras_xmr.experiments.evaluation.embed import embed_split
 from keras_xmr.experiments.evaluation.evaluate import evaluate_split, labels_of_files

@@ -20,7 +20,7 @@ from data_pipelines.samplers import SAMPLERS
 from data_pipelines.shards import FEATURES
 from keras_xmr.encoders import EncoderError, InputSpec
 from keras_xmr.experiments.build import build_tokenizer
-from keras_xmr.experiments.config.schema import TowerOptions
+from keras_xmr.experiments.config.model_section import TowerOptions
 from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.runs.frozen_features import (
     CaptionEncoder,

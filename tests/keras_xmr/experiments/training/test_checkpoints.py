@@ -14,7 +14,7 @@ import tensorflow as tf
 from finished_runs import finished_run
 from interruptions import weights_in
 
-from keras_xmr.experiments.config.schema import PhaseOptions
+from keras_xmr.experiments.config.train_section import PhaseOptions
 from keras_xmr.experiments.runs.cluster import Cluster
 from keras_xmr.experiments.runs.configs import load_run
 from keras_xmr.experiments.runs.loading import UnreadableWeightsError, load_trained

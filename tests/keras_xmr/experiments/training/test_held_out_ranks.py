@@ -11,7 +11,7 @@ import scipy.stats
 
 from data_pipelines.text import shortened
 from keras_xmr.experiments.config.loader import find_config, load_config
-from keras_xmr.experiments.config.schema import CCAOptions
+from keras_xmr.experiments.config.train_section import CCAOptions
 from keras_xmr.experiments.training import cca_start
 from keras_xmr.experiments.training.cca_start import Averages, begin_at_cca
 from keras_xmr.experiments.training.held_out_ranks import held_out_log_ranks, predict

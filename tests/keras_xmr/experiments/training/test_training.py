@@ -26,7 +26,7 @@ from tiny_runs import RECURRENT, copy_of
 from data_pipelines.shards import RecordsError
 from keras_xmr.experiments.build import build_model, build_tokenizer
 from keras_xmr.experiments.config.loader import dump_config
-from keras_xmr.experiments.config.schema import PhaseOptions, WatchdogOptions
+from keras_xmr.experiments.config.train_section import PhaseOptions, WatchdogOptions
 from keras_xmr.experiments.evaluation.results import EmbeddedSplit
 from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.training import callbacks
@@ -306,7 +306,9 @@ def test_a_validation_at_chance_is_told_after_the_first_epochs(learns, caplog):
 def test_what_a_warm_up_has_trained_is_not_the_best(caplog, monkeypatch):
     """Or a row would be named for a loss that did not train it."""
     fine = SimpleNamespace(is_better_than_chance=True)
-    monkeypatch.setattr("keras_xmr.experiments.training.callbacks.verdict", lambda *_: fine)
+    monkeypatch.setattr(
+        "keras_xmr.experiments.training.callbacks.validate.verdict", lambda *_: fine
+    )
     caplog.set_level("INFO", "keras_xmr")
     kept = []
     checkpoints = SimpleNamespace(progress=Progress(), save_best=lambda: kept.append("best"))
