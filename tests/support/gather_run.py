@@ -1,6 +1,6 @@
 """One batch on two processes, devices or replicas: gradients equal those of one process.
 
-Run as `python gather_run.py CASE [RANK FOLDER]`, where the two of PyTorch are processes.
+Run as `python gather_run.py [RANK FOLDER]`, where the two of PyTorch are processes.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def run_torch(case, rank, folder):
     net = Net().eval()
     net(*batches[rank])  # Before there are processes: alone.
     torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2
+        "gloo", init_method=f"file://{folder}/{case}", rank=rank, world_size=2
     )
     spread = DistributedDataParallel(net)
     for _ in range(2):  # An unused parameter is an error at the second step.
@@ -180,9 +180,9 @@ def run_tensorflow():
 
 
 if __name__ == "__main__":
-    case, *more = sys.argv[1:]
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     if keras.backend.backend() == "torch":
-        run_torch(case, int(more[0]), more[1])
+        for case in ("points", "sgr"):
+            run_torch(case, int(sys.argv[1]), sys.argv[2])
     else:
         {"jax": run_jax, "tensorflow": run_tensorflow}[keras.backend.backend()]()
