@@ -15,6 +15,7 @@ import numpy as np
 from keras_xmr.search.manifests import read_manifest, write_manifest, write_numbered
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import NO_ARRAY, remove_stale_temporaries, verify
+from keras_xmr.utils.vectors import chunks
 
 _VERSION = 2
 
@@ -147,9 +148,11 @@ class Backend(abc.ABC):
             )
         if not len(ids):
             return
-        order = np.argsort(ids)
-        ids = np.asarray(ids, np.int64)[order]
-        self.insert(ids, np.ascontiguousarray(vectors[order]))
+        ids = np.asarray(ids, np.int64)
+        if (ids[1:] < ids[:-1]).any():  # Otherwise the vectors need no copy.
+            order = np.argsort(ids)
+            ids, vectors = ids[order], vectors[order]
+        self.insert(ids, np.ascontiguousarray(vectors))
         self._ids = np.concatenate([self._ids, ids])
         self._kept = np.concatenate([self._kept, np.ones(len(ids), bool)])
 
@@ -271,30 +274,38 @@ _FEW = 2
 
 
 class Exact(Backend):
-    """Memory-mapped vectors, and products of matrices block by block, with NumPy alone."""
+    """Memory-mapped vectors, and products of matrices block by block, with NumPy alone.
+
+    Vectors that are added are parts of their own until they are written behind the mapped ones, so
+    that the others are never copied in memory.
+    """
 
     NAME = "exact"
     is_exact = True
 
     def __init__(self, folder: Path, shape: tuple[int, ...], **options: Any) -> None:
         super().__init__(folder, shape, **options)
-        self._vectors = np.empty((0, *self.shape), np.float32)
+        self._parts: list[np.ndarray] = []
 
     def restore(self, content: Mapping[str, Any], writing: bool) -> None:
         del writing
         self._written = content["written"]
         ids, vectors = (self.check_file(*file) for file in content["files"].items())
         try:
-            self._ids, self._vectors = np.load(ids), np.load(vectors, mmap_mode="r")
+            self._ids, stored = np.load(ids), np.load(vectors, mmap_mode="r")
         except NO_ARRAY as error:
             raise DamagedError(vectors, error) from None
-        if len(self._ids) != len(self._vectors):
-            raise DamagedError(vectors, f"{len(self._vectors)} items for {len(self._ids)} ids")
+        if len(self._ids) != len(stored):
+            raise DamagedError(vectors, f"{len(stored)} items for {len(self._ids)} ids")
+        self._parts = [np.asarray(stored)]
         self._kept = np.ones(len(self._ids), bool)
 
     def insert(self, ids: np.ndarray, vectors: np.ndarray) -> None:
         del ids
-        self._vectors = np.concatenate([self._vectors, vectors])
+        if len(self._parts) > 1 and self._parts[-1].size + vectors.size <= _BLOCK:
+            self._parts[-1] = np.concatenate([self._parts[-1], vectors])
+        else:
+            self._parts.append(vectors.copy())
 
     def search(self, queries: np.ndarray, k: int, allowed: np.ndarray | None = None) -> Neighbours:
         keep = self.find_kept(allowed)
@@ -302,31 +313,40 @@ class Exact(Backend):
         best_of = [Best(k) for _ in queries]
         numbers = len(self._ids) * math.prod(self.shape)
         streamed = numbers > _BLOCK and queries.shape[0] * queries.shape[1] <= _FEW
-        size, vectors = max(1, _BLOCK // math.prod(self.shape)), np.asarray(self._vectors)
-        for begin in range(0, len(vectors), size):
-            block = slice(begin, begin + size)
+        size, begin = max(1, _BLOCK // math.prod(self.shape)), 0
+        for vectors in (some for part in self._parts for some in chunks(part, size)):
+            block = slice(begin, begin := begin + len(vectors))
             if not (is_all or keep[block].any()):
                 continue
             kept = None if is_all else keep[block]
-            scores = inner_products(queries, vectors[block], streamed)
+            scores = inner_products(queries, vectors, streamed)
             for found, row in zip(best_of, scores, strict=True):
                 found.add(self._ids[block], row, kept)
         return collect(best_of, k)
 
     def store(self) -> tuple[dict[str, Any], Container[str]]:
         if not self._kept.all():
-            self._vectors, self._ids = self._vectors[self._kept], self._ids[self._kept]
+            begins = np.cumsum([0, *map(len, self._parts)])
+            self._parts = [
+                part[self._kept[begin : begin + len(part)]]
+                for begin, part in zip(begins, self._parts, strict=False)
+            ]
+            self._ids = self._ids[self._kept]
             self._kept = np.ones(len(self._ids), bool)
         files = self.write_files(
-            {
-                "ids.npy": partial(np.save, arr=self._ids),
-                "vectors.npy": partial(np.save, arr=self._vectors),
-            }
+            {"ids.npy": partial(np.save, arr=self._ids), "vectors.npy": self._write_vectors}
         )
         return {"written": self._written, "files": files}, files
 
+    def _write_vectors(self, path: Path) -> None:
+        header = {"descr": "<f4", "fortran_order": False, "shape": (len(self._ids), *self.shape)}
+        with path.open("wb") as file:
+            np.lib.format.write_array_header_1_0(file, header)
+            for part in self._parts:
+                part.astype("<f4", copy=False).tofile(file)
+
     def close(self) -> None:
-        self._vectors = self._vectors[:0]
+        self._parts = []
 
 
 def inner_products(queries: np.ndarray, vectors: np.ndarray, streamed: bool = False) -> np.ndarray:

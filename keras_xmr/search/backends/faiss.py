@@ -207,7 +207,8 @@ class IVFPQ(_Faiss):
         bits = min(8, max(1, int(math.log2(max(2, len(vectors) / 39)))))
         pieces = self.options["pieces"] or -(-width // 4)
         padded = -(-width // pieces) * pieces
-        described = f"Pad{padded},IVF{cells},PQ{pieces}x{bits}"
+        # "np": a search uses no polysemous codes, whose training would take most of the time.
+        described = f"Pad{padded},IVF{cells},PQ{pieces}x{bits}np"
         index = faiss.index_factory(width, described, faiss.METRIC_INNER_PRODUCT)
         random = np.random.default_rng(0)
         size = min(len(vectors), _MOST_TRAINING)

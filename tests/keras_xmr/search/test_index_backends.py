@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -246,6 +247,33 @@ def test_blocks_change_nothing(asked, tmp_path, monkeypatch):
     for one, other in zip(whole, parts, strict=True):
         np.testing.assert_array_equal(one.ids, other.ids)
         np.testing.assert_allclose(one.scores, other.scores, rtol=1e-5)
+
+
+def test_blocks_that_are_added_are_in_memory_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(base, "_BLOCK", 1 << 14)
+    backend, blocks = Exact(tmp_path / "vectors", (1, 64)), []
+    random = np.random.default_rng(0)
+    for size in (3000, 1, 3000, 2, 3000, 3000):
+        blocks.append(random.standard_normal((size, 1, 64), np.float32))
+    items = np.concatenate(blocks)
+    tracemalloc.start()
+    for number, block in enumerate(blocks):
+        begin = sum(map(len, blocks[:number]))
+        backend.add(np.arange(begin, begin + len(block)), block)
+    backend.save()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.5 * items.nbytes
+    again = Exact.open(tmp_path / "vectors", writing=True)
+    again.add(np.array([20_000]), 9 * items[:1])
+    again.remove(np.array([0, 3000, 11_000]))
+    again.save()
+    kept = np.setdiff1d(np.arange(len(items)), [0, 3000, 11_000])
+    stored = np.concatenate([items[kept], 9 * items[:1]])[:, 0]
+    right = np.append(kept, 20_000)[np.argmax(stored @ items[:50, 0].T, axis=0)]
+    for opened in (again, Exact.open(tmp_path / "vectors")):
+        np.testing.assert_array_equal(opened.search(items[:50], 1).ids[:, 0], right)
+        assert len(opened) == len(items) - 2
 
 
 _WRITER = """
