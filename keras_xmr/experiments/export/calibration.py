@@ -30,6 +30,9 @@ _REFERENCE = 256
 _MOST = 1000
 """Maximum number of photos of the validation split, drawn with a seed."""
 
+_TEXTS = 1024
+"""Captions between two steps of the progress; those of a similar length are embedded together."""
+
 
 def calibration_of(run: Path) -> Callable[[Embedder], tuple[PredictionSets, Arrays] | None]:
     """Returns the calibration of a run, for `build_index`: None without a validation split.
@@ -102,9 +105,7 @@ def standardised_split(
     right = truth.grades[images][:, captions].toarray().T > 0
     photos = _embed_photos(embedder, records, split, images)
     texts = [part.texts[int(caption)] for caption in captions]
-    embedded = _in_batches(
-        embedder.embed_texts, texts, embedder, "  embedding captions", "captions"
-    )
+    embedded = _in_batches(embedder.embed_texts, texts, _TEXTS, "  embedding captions", "captions")
     scores = [
         standardise(embedder.score(photos, some).T, embedder.score(reference, some).T)
         for some in split_items(embedded, 256)
@@ -132,20 +133,21 @@ def _embed_photos(
             np.stack([stored_pixels(part.encoded(int(n)), f"photo {n}", options) for n in numbers])
         )
 
-    return _in_batches(embed, images, embedder, f"  embedding photos of {split}", "photos")
+    size, title = embedder.batch_size, f"  embedding photos of {split}"
+    return _in_batches(embed, images, size, title, "photos")
 
 
 def _in_batches(
     embed: Callable[[Any], dict[str, np.ndarray]],
     items: Any,
-    embedder: Embedder,
+    size: int,
     description: str,
     unit: str,
 ) -> dict[str, np.ndarray]:
     """Embeds items in batches, and shows the progress."""
     parts = []
     with Progress(description, len(items), unit) as bar:
-        for batch in chunks(items, embedder.batch_size):
+        for batch in chunks(items, size):
             parts.append(embed(batch))
             bar.update(len(batch))
     return concatenate(parts)

@@ -22,7 +22,7 @@ from keras_xmr.search.manifests import MANIFEST, read_manifest, write_manifest
 from keras_xmr.utils.files import temporary_path
 from keras_xmr.utils.processors import in_threads
 from keras_xmr.utils.sides import SIDES, Side
-from keras_xmr.utils.vectors import Arrays, concatenate, select, unit_rows
+from keras_xmr.utils.vectors import Arrays, chunks, concatenate, select, unit_rows
 
 VERSION = 1
 
@@ -39,6 +39,10 @@ GALLERY, QUERY = "gallery_", "query_"
 
 PREPARE: dict[Side, str] = {"image": "prepare_image.onnx", "text": "prepare_text.onnx"}
 """Files that add what the matcher needs; optional."""
+
+
+_TEXTS = 32
+"""Texts that are embedded at once: MiniLM takes a third longer for 4, and twice as long for 512."""
 
 
 @dataclass(frozen=True)
@@ -232,10 +236,20 @@ class Embedder:
         return verified(self._path(name), sha256)
 
     def embed_texts(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
-        """Returns embeddings of texts, with a row per text."""
+        """Returns embeddings of texts, with a row per text.
+
+        Texts of a similar length are embedded together: padding takes as long as words.
+        """
         with self._lock:
-            ids, mask = self.tokenizer(texts)
-            return self._text_tower({"input_ids": ids, "attention_mask": mask})
+            if len(texts) <= _TEXTS:
+                return self._run_texts(texts)
+            order = np.argsort(self.tokenizer(texts)[1].sum(axis=1), kind="stable")
+            groups = [[texts[number] for number in some] for some in chunks(order, _TEXTS)]
+            return select(concatenate([*map(self._run_texts, groups)]), np.argsort(order))
+
+    def _run_texts(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
+        ids, mask = self.tokenizer(texts)
+        return self._text_tower({"input_ids": ids, "attention_mask": mask})
 
     def embed_images(self, files: Sequence[bytes]) -> dict[str, np.ndarray]:
         """Returns embeddings of image files, with a row per file.

@@ -66,6 +66,23 @@ def test_texts_and_photos_are_embedded_as_the_model_reads_them(kind, tmp_path):
     assert embedder.unknown_words("a Red cat") == ("cat",)
 
 
+def test_many_texts_are_embedded_by_length_and_stay_in_order(tmp_path):
+    embedder = published_embedder(str(published.write(tmp_path / "model", "clip")))
+    texts = [*IDS, *(" ".join(["dog", "red", "a", "photo"][: n % 5]) for n in range(96))]
+    tower, tokens = embedder._text_tower, []
+
+    def run(inputs):
+        tokens.append(inputs["input_ids"].size)
+        return tower(inputs)
+
+    embedder.__dict__["_text_tower"] = run
+    together = embedder.embed_texts(texts)["mean"]
+    needed = embedder.tokenizer(texts)[1].sum()
+    assert needed <= sum(tokens) < 1.2 * needed
+    alone = np.concatenate([embedder.embed_texts([text])["mean"] for text in texts])
+    np.testing.assert_allclose(together, alone, atol=1e-6)
+
+
 @pytest.mark.parametrize(("kind", "expected"), [("clip", "center"), ("siglip", "stretch")])
 def test_photos_are_scaled_as_the_processor_says(kind, expected, tmp_path):
     embedder = published_embedder(str(published.write(tmp_path / "model", kind)))
