@@ -7,6 +7,9 @@ what 100 million photos and a billion pairs take is computed by it.
     python studies/scale.py                           # what is missing, then the fits
     python studies/scale.py --only=hnsw,exact --most=100000
     python studies/scale.py --most=0                  # the fits alone
+
+Ray is an extra of its own (`keras-xmr[ray]`), as are faiss and Milvus. A size is not measured if
+smaller ones say that the free memory is too small.
 """
 
 from __future__ import annotations
@@ -20,16 +23,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+ROOT = Path(__file__).parents[1]
+sys.path += [str(ROOT), str(ROOT / "benchmarks")]
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-TABLE = Path(__file__).parents[1] / "docs" / "tables" / "scale.csv"
+TABLE = ROOT / "docs" / "tables" / "scale.csv"
 WIDTH, K = 128, 10
 
 
@@ -63,6 +68,12 @@ def _resident() -> int:
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
+def _available() -> int:
+    """Bytes of memory that a process can have without swapping."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+
+
 def _peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
@@ -89,50 +100,76 @@ _BACKENDS = {
 }
 
 
-def _vectors(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Unit vectors (size, 1, D) in 500 clusters, and 20 queries near to some."""
+_BLOCK = 1 << 16
+"""Vectors that are drawn and added at a time, as an index adds them."""
+
+
+def _blocks(size: int) -> Iterator[np.ndarray]:
+    """Unit vectors float32 (N, 1, D) in 500 clusters, block by block, always the same."""
     random = np.random.default_rng(0)
     centres = random.standard_normal((500, WIDTH), np.float32)
-    vectors = random.standard_normal((size, 1, WIDTH), np.float32)
-    vectors *= 0.8
-    vectors += centres[random.integers(0, 500, size)][:, None]
-    vectors /= np.linalg.norm(vectors, axis=2, keepdims=True)
-    noise = 0.05 * random.standard_normal((20, 1, WIDTH), np.float32)
-    return vectors, vectors[random.integers(0, size, 20)] + noise
+    for begin in range(0, size, _BLOCK):
+        count = min(_BLOCK, size - begin)
+        vectors = random.standard_normal((count, 1, WIDTH), np.float32)
+        vectors *= 0.8
+        vectors += centres[random.integers(0, 500, count)][:, None]
+        yield vectors / np.linalg.norm(vectors, axis=2, keepdims=True)
+
+
+def _queries() -> np.ndarray:
+    """20 queries (20, 1, D), near to some of the first vectors."""
+    random = np.random.default_rng(1)
+    near = next(_blocks(_BLOCK))[random.integers(0, 10_000, 20)]
+    return near + 0.05 * random.standard_normal(near.shape, np.float32)
+
+
+def _nearest(size: int, queries: np.ndarray) -> np.ndarray:
+    """The ids of the ten best vectors of each query, by all products."""
+    scores, ids = np.empty((len(queries), 0), np.float32), np.empty((len(queries), 0), np.int64)
+    for number, block in enumerate(_blocks(size)):
+        new = number * _BLOCK + np.arange(len(block))
+        scores = np.hstack([scores, queries[:, 0] @ block[:, 0].T])
+        ids = np.hstack([ids, np.broadcast_to(new, (len(queries), len(block)))])
+        best = np.argpartition(-scores, K, axis=1)[:, :K]
+        scores, ids = (np.take_along_axis(each, best, axis=1) for each in (scores, ids))
+    return ids
 
 
 def _measure_vectors(part: str, size: int) -> list[Line]:
     from keras_xmr.search.backends import backend_class
 
     kind, options = _BACKENDS[part]
-    vectors, queries = _vectors(size + 1000)
-    products = vectors[:size, 0] @ queries[:, 0].T
-    right = np.argpartition(-products, K, axis=0)[:K].T
-    del products
-    before = _resident()
+    queries = _queries()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "vectors"
         made = backend_class(kind)(folder, (1, WIDTH), **options)
+        before = _resident()
 
-        def build() -> None:
-            random = np.random.default_rng(1)
-            made.begin(size, lambda n: vectors[np.sort(random.choice(size, n, replace=False))])
-            made.add(np.arange(size), vectors[:size])
-            made.save()
+        def sample(count: int) -> np.ndarray:
+            # All blocks have the same distribution.
+            return np.concatenate(list(_blocks(count)))
 
-        took = _timed(build)
+        times = [_timed(lambda: made.begin(size, sample))]
+        for number, block in enumerate(_blocks(size)):
+            ids = number * _BLOCK + np.arange(len(block))
+            times.append(_timed(lambda ids=ids, block=block: made.add(ids, block)))
+        times.append(_timed(made.save))
         disk = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        took = np.sum(times, axis=0).tolist()
         lines = [Line(part, size, "build", *took, _peak() - before, disk)]
         made.close()
-        before = _resident()
-        backend = backend_class(kind).open(folder, writing=True)
+        before, opened = _resident(), list[Any]()
+        took = _timed(lambda: opened.append(backend_class(kind).open(folder, writing=True)))
+        (backend,) = opened
         found = backend.search(queries, K).ids
-        lines.append(Line(part, size, "open", 0.0, 0.0, _resident() - before))
+        lines.append(Line(part, size, "open", *took, _resident() - before))
         took = _median([lambda q=q: backend.search(q[None], K) for q in queries])
+        right = _nearest(size, queries)
         recall = np.mean([np.isin(r, f).mean() for r, f in zip(right, found, strict=True)])
         lines.append(Line(part, size, "query", *took, value=float(recall)))
         more = np.arange(size, size + 1000)
-        took = _timed(lambda: (backend.add(more, vectors[size:]), backend.save()))
+        some = next(_blocks(1000))
+        took = _timed(lambda: (backend.add(more, some), backend.save()))
         lines.append(Line(part, size, "add 1,000", *took))
         took = _timed(lambda: (backend.remove(more), backend.save()))
         lines.append(Line(part, size, "delete 1,000", *took))
@@ -285,19 +322,81 @@ def _measure_caching(part: str, size: int) -> list[Line]:
     return [Line(part, size, "step", *took, _peak() - before)]
 
 
-_SIZES = (10_000, 100_000, 1_000_000)
+# Workers.
+
+_PHOTOS, _SLICE = 400, 20
+
+
+def _measure_workers(part: str, size: int) -> list[Line]:
+    """Photos of 640 x 480 pixels, embedded by workers of Ray with a core each, as far as it goes.
+
+    The embedder is the demo's, without training, and each worker loads it once. A worker is asked
+    for a slice of the photos at a time, as soon as it is free.
+    """
+    import ray
+    from PIL import Image
+    from start import untrained_run
+
+    from keras_xmr.experiments.export.embedder import run_embedder
+    from keras_xmr.search.embedder import Embedder
+    from keras_xmr.search.photo_embedding import PhotoEmbedder
+    from keras_xmr.search.photos import find_photos
+    from keras_xmr.utils.progress import Progress
+
+    cores = sorted(os.sched_getaffinity(0))
+
+    class Worker:
+        def __init__(self, number: int, root: Path, embedder: Path) -> None:
+            os.sched_setaffinity(0, {cores[number % len(cores)]})
+            self._embedder = PhotoEmbedder(root, Embedder.open(embedder))
+
+        def embed(self, files: Any) -> float:
+            """Returns the seconds of processor time."""
+            begin = time.process_time()
+            self._embedder.embed(files, Progress("", len(files), "photos"))
+            return time.process_time() - begin
+
+    random = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as name:
+        root = (Path(name) / "photos").resolve()
+        root.mkdir()
+        for number in range(_PHOTOS):
+            small = random.integers(0, 256, (12, 16, 3)).astype(np.uint8)
+            Image.fromarray(small).resize((640, 480), 3).save(root / f"{number:04d}.jpg")
+        run_embedder(untrained_run(Path(name))).install(Path(name) / "embedder")
+        files = list(find_photos(root))
+        slices = [files[begin : begin + _SLICE] for begin in range(0, len(files), _SLICE)]
+        ray.init(num_cpus=size, include_dashboard=False, object_store_memory=10**8)
+        try:
+            actor = ray.remote(Worker)
+            workers = [actor.remote(n, root, Path(name) / "embedder") for n in range(size)]
+            ray.get([worker.embed.remote(slices[0]) for worker in workers])
+            pool, times = ray.util.ActorPool(workers), list[float]()
+            took = _timed(
+                lambda: times.extend(
+                    pool.map_unordered(lambda worker, some: worker.embed.remote(some), slices)
+                )
+            )
+        finally:
+            ray.shutdown()
+    return [Line(part, size, "embed", took[0], sum(times), value=_PHOTOS / took[0])]
+
+
+_WORKERS = "ray"
+_SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 _BATCHES = (128, 512, 2048, 8192, 32_768)
 
 PARTS: dict[str, tuple[Callable[[str, int], list[Line]], Sequence[int]]] = {
     "exact": (_measure_vectors, _SIZES),
-    "hnsw": (_measure_vectors, _SIZES),
+    "hnsw": (_measure_vectors, _SIZES[:-1]),
     "ivf_pq": (_measure_vectors, _SIZES),
-    "milvus": (_measure_vectors, (10_000,)),
-    "descriptions": (_measure_descriptions, _SIZES),
+    "milvus": (_measure_vectors, _SIZES[:2]),
+    "descriptions": (_measure_descriptions, _SIZES[:-1]),
     "evaluation": (_measure_evaluation, (10_000, 30_000, 100_000, 500_000)),
     **dict.fromkeys(_LOSSES, (_measure_loss, _BATCHES)),
     "whole_step": (_measure_caching, _BATCHES[:-1]),
     "cached_step": (_measure_caching, _BATCHES[:-1]),
+    _WORKERS: (_measure_workers, (1, 2, 4)),
 }
 
 
@@ -332,10 +431,10 @@ def power(sizes: Sequence[float], values: Sequence[float]) -> tuple[float, float
 def fits(lines: Iterable[Line]) -> dict[tuple[str, str, str], tuple[float, float]]:
     """Factor and exponent of each part, step and quantity with at least two sizes.
 
-    The two largest sizes alone count: small ones are of fixed costs.
+    The two largest sizes alone count: small ones are of fixed costs. Workers do the same work.
     """
     found = {}
-    for part in PARTS:
+    for part in (part for part in PARTS if part != _WORKERS):
         for what in dict.fromkeys(line.what for line in lines if line.part == part):
             mine = sorted(
                 (line for line in lines if (line.part, line.what) == (part, what)),
@@ -380,11 +479,25 @@ def measure(part: str, size: int) -> list[Line]:
         RuntimeError: If it fails, as without memory.
     """
     command = [sys.executable, __file__, "--measure", part, str(size)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    # Threads of faiss that wait would count as work.
+    alone = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=alone)
     if done.returncode:
         why = (done.stderr.strip().splitlines() or [f"it ended by {done.returncode}"])[-1]
         raise RuntimeError(why)
     return [Line(**fields) for fields in json.loads(done.stdout.splitlines()[-1])]
+
+
+def _too_large(lines: Sequence[Line], part: str, size: int) -> str:
+    """Why a size is not measured: the memory that smaller ones predict for it; or nothing."""
+    found = fits([line for line in lines if line.part == part])
+    needed = max(
+        (project(f, size) for (_, _, name), f in found.items() if name == "memory"), default=0.0
+    )
+    free = _available()
+    if needed < free:
+        return ""
+    return f"it would take {needed / 1e9:,.0f} GB of memory, and {free / 1e9:,.0f} are free"
 
 
 def main() -> None:
@@ -406,13 +519,17 @@ def main() -> None:
         for size in (size for size in PARTS[part][1] if size <= options.most):
             if any((line.part, line.size) == (part, size) for line in lines):
                 continue
+            if why := _too_large(lines, part, size):
+                print(f"{part}, {size:,}: {why}", flush=True)
+                break
             try:
                 lines += measure(part, size)
             except RuntimeError as error:
                 print(f"{part}, {size:,}: {error}", flush=True)
                 break
             write(lines)
-            print(*(line for line in lines if (line.part, line.size) == (part, size)), sep="\n")
+            new = (line for line in lines if (line.part, line.size) == (part, size))
+            print(*new, sep="\n", flush=True)
     print(report(lines))
 
 

@@ -55,10 +55,10 @@ class _Tower:
     def _cast(self, name: str, values: np.ndarray) -> np.ndarray:
         return values.astype(_TYPES.get(self._graph.inputs[name].type, np.float32))
 
-    def _run(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Returns embeddings float32 (N, D)."""
+    def _run(self, inputs: Mapping[str, np.ndarray], last: bool = False) -> np.ndarray:
+        """Returns embeddings float32 (N, D); see `Graph` for `last`."""
         feed = {name: self._cast(name, inputs[name]) for name in self._graph.inputs}
-        values = self._graph(feed, [self._output])[self._output]
+        values = self._graph(feed, [self._output], last)[self._output]
         return values.reshape(len(values), -1).astype(np.float32)
 
 
@@ -129,11 +129,17 @@ class PublishedImages(_Tower):
         }
 
     def __call__(
-        self, inputs: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None
+        self,
+        inputs: Mapping[str, np.ndarray],
+        outputs: Sequence[str] | None = None,
+        last: bool = False,
     ) -> dict[str, np.ndarray]:
-        """Returns `mean` (N, D) of `images`, pixels uint8 (N, size, size, 3)."""
+        """Returns `mean` (N, D) of `images`, pixels uint8 (N, size, size, 3).
+
+        See `Graph` for `last`.
+        """
         scaled = inputs["images"].astype(np.float32) * np.float32(self._scale)
         mean, deviation = (np.array(x, np.float32) for x in (self._mean, self._deviation))
         values = (scaled - mean) / deviation
         pixels = np.ascontiguousarray(values.transpose(0, 3, 1, 2))
-        return {"mean": self._run({"pixel_values": pixels})}
+        return {"mean": self._run({"pixel_values": pixels}, last)}

@@ -86,6 +86,8 @@ class Graph:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = _ERRORS_ALONE
         options.intra_op_num_threads = threads
+        # Plans of activations by shape take no time off, and more memory in several threads.
+        options.enable_mem_pattern = False
         # Waiting threads would take a whole core each.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         try:
@@ -94,13 +96,23 @@ class Graph:
             )
         except Exception as error:  # Each fault has a class of its own.
             raise self._fault("cannot be loaded", error) from None
+        self._freeing = onnxruntime.RunOptions()
+        self._freeing.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         self.inputs: dict[str, Any] = {each.name: each for each in self._session.get_inputs()}
         self.outputs: list[str] = [each.name for each in self._session.get_outputs()]
 
     def __call__(
-        self, inputs: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None
+        self,
+        inputs: Mapping[str, np.ndarray],
+        outputs: Sequence[str] | None = None,
+        last: bool = False,
     ) -> dict[str, np.ndarray]:
         """Returns the outputs by name, all of them or some; inputs that it lacks are ignored.
+
+        Args:
+            inputs: Arrays by name.
+            outputs: Names of outputs; None for all.
+            last: Whether memory of activations is freed, which the next call takes again.
 
         Raises:
             EmbedderError: If they do not fit the model.
@@ -108,7 +120,8 @@ class Graph:
         names = self.outputs if outputs is None else list(outputs)
         feed = {name: value for name, value in inputs.items() if name in self.inputs}
         try:
-            return dict(zip(names, self._session.run(names, feed), strict=True))
+            values = self._session.run(names, feed, self._freeing if last else None)
+            return dict(zip(names, values, strict=True))
         except Exception as error:
             raise self._fault("cannot be run", error) from None
 

@@ -22,6 +22,7 @@ from keras_xmr.search.server.requests import add_error_handlers, error_response
 from keras_xmr.search.server.running import announced
 from keras_xmr.search.server.service import Service
 from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.memory import release_memory
 from keras_xmr.utils.termination import TerminationNotice
 
 _LOG = logging.getLogger(__name__)
@@ -56,6 +57,7 @@ def keep_current(service: Service, watch: bool, stopped: threading.Event) -> Non
                 pause = max(pause, _SHARE * (time.monotonic() - begin))
                 if photos != known:
                     service.update()
+                    release_memory()
                     known = photos
                     service.refresh()
             reported = ""
@@ -258,6 +260,7 @@ class _Server(uvicorn.Server):
         """Loads the model, and then watches for changes."""
         try:
             self._service.warm_up()
+            release_memory()
         except UserError as error:
             self.failure = error
         except Exception as error:
