@@ -65,12 +65,12 @@ def as_embedding(given: Any, name: str) -> Embedding:
     if len({size for size in sizes.values() if size is not None}) > 1:
         raise ArgumentError(f"{name}: the parts of an embedding are of as many items, not {sizes}")
     if "tokens" in embedding:
-        _check_mask(embedding, name)
+        embedding["mask"] = _checked_mask(embedding, name)
     return embedding
 
 
-def _check_mask(embedding: Mapping[str, Any], name: str) -> None:
-    """Checks that tokens have a mask of their length."""
+def _checked_mask(embedding: Mapping[str, Any], name: str) -> Any:
+    """Returns the mask of tokens, of their length and in their type."""
     if "mask" not in embedding:
         raise ArgumentError(
             f"{name}: tokens need a mask (N, L), which is 1 or True where there is a token; "
@@ -82,6 +82,8 @@ def _check_mask(embedding: Mapping[str, Any], name: str) -> None:
             f"{name}: a mask has a number per token, and {lengths['tokens']} tokens have a mask of "
             f"{lengths['mask']}"
         )
+    mask, dtype = embedding["mask"], embedding["tokens"].dtype
+    return mask if mask.dtype == dtype else keras.ops.cast(mask, dtype)
 
 
 def as_scores(given: Any) -> Any:
@@ -208,26 +210,27 @@ def _tensor(value: Any, key: str, name: str) -> Any:
 
 def _floats(value: Any, key: str, name: str) -> Any:
     """Returns numbers as a float32 tensor."""
-    eager = is_concrete(value)
-    if (eager or getattr(value, "is_meta", False)) and (layout := _foreign_layout(value)):
+    known = is_concrete(value) or getattr(value, "is_meta", False)
+    layout = _foreign_layout(value) if known else ""
+    if layout:
         raise ArgumentError(
             f"{name}: {key!r} is {layout}; losses and matchers take dense tensors with values"
         )
     is_tensor = keras.ops.is_tensor(value)
-    known = value if is_tensor else _as_array(value)
-    dtype = "" if known is None else keras.backend.standardize_dtype(known.dtype)
+    given = value if is_tensor else _as_array(value)
+    dtype = "" if given is None else keras.backend.standardize_dtype(given.dtype)
     if key == "mask" and dtype.startswith(("bool", "int", "uint")):
-        return keras.ops.cast(keras.ops.convert_to_tensor(known), "float32")
-    if known is None or "float" not in dtype:
+        return keras.ops.cast(keras.ops.convert_to_tensor(given), "float32")
+    if given is None or "float" not in dtype:
         raise ArgumentError(
             f"{name}: embeddings are float tensors, not {_describe_dtype(value)}. A text tower "
             "makes them of word ids, and `keras_xmr.load(run).embed_texts` of texts"
         )
     if not is_tensor:
-        _check_sizes(known, key, name)
+        _check_sizes(given, key, name)
     # Arrays of NumPy are of float64 unless somebody chose another; a tensor was chosen to be.
     return keras.ops.convert_to_tensor(
-        known, "float64" if is_tensor and "64" in dtype else "float32"
+        given, "float64" if is_tensor and "64" in dtype else "float32"
     )
 
 

@@ -25,7 +25,7 @@ def map_tiles(function: Callable[[Any], list[Tensor]], tiles: Any, outputs: int)
     """Applies a function to one tile after the other, with the memory of one.
 
     Args:
-        function: Makes float32 tensors of a tile.
+        function: Makes tensors of a tile, in the precision of its numbers.
         tiles: Tensors (T, ...), in any structure.
         outputs: Number of tensors that it makes.
 
@@ -175,16 +175,15 @@ def with_gradient(function: Callable[..., Tensor], values: Tensor, *constants: T
 
         return with_gradient(function, values, *constants)
 
+    if backend() == "jax":
+        from keras_xmr.layers.jax_operations import with_gradient
+
+        return with_gradient(function, values, *constants)
+
     @ops.custom_gradient
-    def compute(values: Tensor) -> tuple[Tensor, Callable[..., Tensor]]:
+    def compute(values: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         both = function(values, *constants)
-
-        def gradient(*arguments: Tensor, upstream: Tensor | None = None) -> Tensor:
-            if upstream is None:
-                (upstream,) = arguments
-            return upstream[:, None] * both[:, 1:]
-
-        return both[:, 0], gradient
+        return both[:, 0], lambda upstream: upstream[:, None] * both[:, 1:]
 
     return compute(values)
 

@@ -1,7 +1,11 @@
-"""Operations of JAX under the names of Keras, which computes these of float64 in float32."""
+"""Operations of JAX under the names of Keras, which computes these of float64 in float32.
+
+And the gradient that is computed with a value, for which JAX has a function of its own.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -17,5 +21,30 @@ def mean(x: Any, axis: Any = None, keepdims: bool = False) -> jax.Array:
     return jnp.mean(x, axis, keepdims=keepdims)
 
 
+def tanh(x: jax.Array) -> jax.Array:
+    return jnp.tanh(x)
+
+
 def logaddexp(x1: jax.Array, x2: jax.Array) -> jax.Array:
     return jnp.logaddexp(x1, x2)
+
+
+def with_gradient(function: Callable[..., Any], values: Any, *constants: Any) -> Any:
+    """Does what `keras_xmr.layers.backend.with_gradient` says.
+
+    Constants are arguments: JAX cannot differentiate a compiled function that has them otherwise.
+    """
+
+    @jax.custom_vjp
+    def compute(values: Any, *constants: Any) -> Any:
+        return function(values, *constants)[:, 0]
+
+    def forward(values: Any, *constants: Any) -> tuple[Any, Any]:
+        both = function(values, *constants)
+        return both[:, 0], both[:, 1:]
+
+    def backward(slopes: Any, upstream: Any) -> Any:
+        return upstream[:, None] * slopes, *(None for _ in constants)
+
+    compute.defvjp(forward, backward)
+    return compute(values, *constants)

@@ -43,11 +43,12 @@ def map_in_order(function: Callable[[Any], list[Tensor]], tiles: Any, outputs: i
     `keras.ops.map` would have ten tiles in memory at once, and compute the first one twice.
 
     Args:
-        function: Makes float32 tensors of a tile.
+        function: Makes tensors of a tile, in the precision of its numbers.
         tiles: Tensors (T, ...), in any structure.
         outputs: Number of tensors that it makes.
     """
-    signature = [tf.TensorSpec(None, tf.float32)] * outputs
+    dtype = next(part.dtype for part in tf.nest.flatten(tiles) if part.dtype.is_floating)
+    signature = [tf.TensorSpec(None, dtype)] * outputs
     return tf.map_fn(function, tiles, fn_output_signature=signature, parallel_iterations=1)
 
 

@@ -18,7 +18,7 @@ from keras_xmr.parts.option_types import PositiveFloat, PositiveInt
 
 def linear(values: Tensor, weights: list[Tensor]) -> Tensor:
     """Returns values (..., F) times a kernel (F, G), plus a bias (G,), as one matrix product."""
-    kernel, bias = (ops.cast(weight, values.dtype) for weight in weights)
+    kernel, bias = weights
     flat = ops.matmul(ops.reshape(values, (-1, kernel.shape[0])), kernel) + bias
     return ops.reshape(flat, (*ops.shape(values)[:-1], kernel.shape[1]))
 
@@ -94,8 +94,8 @@ def score_in_tiles(
     Args:
         score: Makes scores (N, C), and numbers of each caption (C,), of `weights`, images, and C
             captions, cut to the longest of them. It is a function of nothing else.
-        weights: A structure of float32 tensors.
-        image: Tokens of N images, with all that `score` reads; float32.
+        weights: A structure of tensors, of which `score` gets copies in the type of the tokens.
+        image: Tokens of N images, with all that `score` reads.
         caption: Tokens of M captions, padded at their end.
         captions_at_once: Captions of a tile.
         training: Whether gradients are needed. Tiles are then computed again for their gradients,
@@ -110,6 +110,8 @@ def score_in_tiles(
         weights, image, caption = keras.tree.pack_sequence_as(structure, list(tensors))
         return score(weights, image, _cut(caption))
 
+    dtype = caption["tokens"].dtype
+    weights = keras.tree.map_structure(lambda weight: ops.cast(weight, dtype), weights)
     structure = (weights, image, dict.fromkeys(caption))
     scored = keras.remat(flat_score) if training else flat_score
     captions = ops.shape(caption["mask"])[0]

@@ -79,7 +79,8 @@ class NAAF(Matcher):
             score, weights, image, caption, self.captions_at_once, training, count
         )
         if training:
-            self._move(*(ops.sum(ops.stop_gradient(numbers)) for numbers in statistics))
+            totals = (ops.sum(ops.stop_gradient(numbers)) for numbers in statistics)
+            self._move(*(ops.cast(total, self.boundary.dtype) for total in totals))
         return scores
 
     def _score(

@@ -197,7 +197,7 @@ class SAF(_Similarity):
         gamma, beta, mean, variance = weights["norm"]
         statistics = []
         if training:
-            total = ops.cast(ops.shape(nodes)[0], "float32") * ops.sum(counts, axis=1)
+            total = ops.cast(ops.shape(nodes)[0], counts.dtype) * ops.sum(counts, axis=1)
             mean = ops.sum(gate * counts, axis=(0, 2)) / total
             deviation = (gate - mean[:, None]) * counts
             variance = ops.sum(ops.square(deviation), axis=(0, 2)) / total
@@ -215,7 +215,8 @@ class SAF(_Similarity):
         weights = ops.power(_MOMENTUM, count - 1.0 - ops.cast(ops.arange(captions), "float32"))
         kept = (self.moving_mean, self.moving_variance)
         for moving, values in zip(kept, statistics, strict=True):
-            moved = (1.0 - _MOMENTUM) * ops.sum(weights * ops.stop_gradient(values))
+            values = ops.cast(ops.stop_gradient(values), moving.dtype)
+            moved = (1.0 - _MOMENTUM) * ops.sum(weights * values)
             assign_statistics(moving, ops.power(_MOMENTUM, count) * moving + moved)
 
 

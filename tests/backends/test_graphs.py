@@ -61,3 +61,18 @@ def test_a_matcher_of_tokens_compiles_in_training(name, random):
     scores[0].sum().backward()
     after = [keras.ops.convert_to_numpy(one) for one in norm.variables[2:]]
     assert all((old != new).any() for old, new in zip(before, after, strict=True))
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="a transformation of JAX")
+def test_a_compiled_function_has_gradients(random):
+    import jax
+
+    case = every_part.LOSSES["DAA"]
+    given = every_part.sides(case, random)
+    loss, more = case.make(), every_part.relevance(case, random)
+
+    def value(image, caption):
+        return loss(image, caption, every_part.IMAGE_IDS, **more)
+
+    expected, found = (jax.jit(jax.grad(one))(*given)["mean"] for one in (value, jax.jit(value)))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)

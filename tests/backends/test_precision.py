@@ -1,0 +1,50 @@
+"""Embeddings of float64 stay in float64, with any backend; docs/tables/matrix.csv has all parts."""
+
+from __future__ import annotations
+
+import every_part
+import keras
+import matrix
+import numpy as np
+import pytest
+
+from keras_xmr import losses, matchers
+from keras_xmr.layers.operations import ops
+
+FUNCTIONS = {
+    "exp": np.exp,
+    "log": np.log,
+    "logaddexp": lambda x: np.logaddexp(x, x),
+    "mean": np.mean,
+    "rsqrt": lambda x: x**-0.5,
+    "sigmoid": lambda x: 1.0 / (1.0 + np.exp(-x)),
+    "sqrt": np.sqrt,
+    "tanh": np.tanh,
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_operations_keep_float64(random, name):
+    numbers = random.uniform(0.1, 2.0, size=5)
+    with matrix.enable_float64():
+        given = matrix.tensors(numbers, "float64")
+        function = getattr(ops, name)
+        found = function(given, given) if name == "logaddexp" else function(given)
+        np.testing.assert_allclose(matrix.array(found), FUNCTIONS[name](numbers), rtol=1e-14)
+
+
+@pytest.mark.skipif(matrix.BACKEND == "jax", reason="JAX compiles each operation of a call")
+@pytest.mark.parametrize("name", ["NAAF", "SAF"])
+def test_statistics_of_float64_are_kept_in_training(random, name):
+    image, caption = every_part.sides(every_part.MATCHERS[name], random)
+    matcher = getattr(matchers, name)()
+    before = [matrix.array(one).copy() for one in matcher.non_trainable_variables]
+    sides = [
+        {"tokens": matrix.tensors(side["tokens"], "float64"), "mask": side["mask"] > 0}
+        for side in (image, caption)
+    ]
+    value = losses.NTXent()(*sides, every_part.IMAGE_IDS, matcher=matcher, training=True)
+    assert keras.backend.standardize_dtype(value.dtype) == "float64"
+    after = [matrix.array(one) for one in matcher.non_trainable_variables[: len(before)]]
+    assert any(not np.array_equal(*pair) for pair in zip(before, after, strict=True))
+    assert all(np.isfinite(one).all() for one in after)
