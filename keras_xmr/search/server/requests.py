@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -11,7 +12,14 @@ from typing import Annotated, Any
 
 from fastapi import FastAPI, Request, Response, UploadFile
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+)
 from starlette.exceptions import HTTPException
 
 from data_pipelines.photo_files import UnreadableError
@@ -88,7 +96,8 @@ def validation_sentence(details: Sequence[Any]) -> str:
     if "Expected UploadFile" in first["msg"]:
         return "images: each must be a file of the form, with a file name"
     where = [str(part) for part in first["loc"] if part not in ("body", "query", "path")]
-    return f"{'.'.join(where)[:100] or 'the request'}: {first['msg']}"
+    reason = first["msg"].removeprefix("Value error, ")
+    return f"{'.'.join(where)[:100] or 'the request'}: {reason}"
 
 
 _MB = 1024**2
@@ -128,8 +137,27 @@ class Settings:
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Label = Annotated[str, StringConstraints(max_length=1000)]
 Texts = Annotated[tuple[Text, ...], Field(max_length=MAX_PARTS)]
-PhotoId = Annotated[int, Field(ge=0, lt=2**63)]
-Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
+
+
+def _plain_number(value: Any) -> Any:
+    """Refuses truth values, and texts of other characters than digits, which pydantic converts."""
+    if isinstance(value, bool) or (isinstance(value, str) and not _DIGITS.fullmatch(value)):
+        raise ValueError("give a whole number in digits")
+    return value
+
+
+def _plain_day(value: Any) -> Any:
+    """Refuses numbers, which pydantic takes for seconds since 1970, and times."""
+    if value is None or (isinstance(value, str) and _DAY.fullmatch(value)):
+        return value
+    raise ValueError("give a day such as 2024-12-31")
+
+
+_DIGITS, _DAY = re.compile(r"-?[0-9]{1,20}"), re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+PhotoId = Annotated[int, BeforeValidator(_plain_number), Field(ge=0, lt=2**63)]
+Count = Annotated[int, BeforeValidator(_plain_number), Field(ge=1, le=MAX_COUNT)]
+Day = Annotated[date | None, BeforeValidator(_plain_day)]
 
 
 class FilterRequest(BaseModel):
@@ -145,8 +173,8 @@ class FilterRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     folder: Label = ""
-    since: date | None = None
-    until: date | None = None
+    since: Day = None
+    until: Day = None
     tags: Annotated[tuple[Label, ...], Field(max_length=MAX_PARTS)] = ()
 
     def filters(self) -> Filters:
