@@ -114,6 +114,7 @@ def tables() -> dict[str, list[Sequence[str]]]:
         "proportions": proportions.rows_of(methods_table.read_lines(proportions.RESULTS)),
         "flickr8k_curve": curve_rows(),
         "scenes_methods": scenes_rows(),
+        "dvse_mask": dvse_mask_rows(),
         "later_methods": later_rows(),
         "birds_methods": [birds_tables.ROWS_HEADER, *birds_tables.rows_of(runs)],
     }
@@ -159,6 +160,24 @@ def scenes_rows() -> list[Sequence[str]]:
     rows = sorted(by_config.items(), key=lambda item: -float(np.mean(item[1])))
     cells = [[name, f"{np.mean(v):.1f} ± {np.std(v, ddof=1):.1f}", str(len(v))] for name, v in rows]
     return [("config", "RSUM by the truth", "seeds"), *cells]
+
+
+def dvse_mask_rows() -> list[Sequence[str]]:
+    """RSUM of DVSE with K sub-embeddings, with and without its mask, with one seed of each."""
+    found: dict[tuple[str, int, bool], np.ndarray] = {}
+    for path in (methods_table.RESULTS, methods_table.RESULTS.with_name("dvse_mask.jsonl")):
+        for line in methods_table.read_lines(path):
+            parts = re.fullmatch(r"(.+)_dvse(?:_k(\d))?(_no_mask)?", line["method"])
+            if parts:
+                data, k, no_mask = parts.groups()
+                found.setdefault((data, int(k or 6), not no_mask), rsum_by_photo(line))
+    rows: list[Sequence[str]] = [("configs", "K", "with mask", "without", "difference")]
+    for data, k in sorted({(data, k) for data, k, _ in found}):
+        both = found[data, k, True], found[data, k, False]
+        gain = _one_digit(Difference.of(both[0] - both[1]))
+        by = ", by the truth" if data == "scenes" else ""
+        rows.append((f"{data}_dvse{by}", str(k), *(f"{v.mean():.1f}" for v in both), gain))
+    return rows
 
 
 def later_rows() -> list[Sequence[str]]:
