@@ -31,7 +31,7 @@ _MOST = 1000
 """Maximum number of photos of the validation split, drawn with a seed."""
 
 _TEXTS = 1024
-"""Captions between two steps of the progress; those of a similar length are embedded together."""
+"""Captions per step of the progress, of which similar lengths are embedded together."""
 
 
 def calibration_of(run: Path) -> Callable[[Embedder], tuple[PredictionSets, Arrays] | None]:

@@ -475,7 +475,8 @@ def test_devices_must_share_a_batch_evenly(monkeypatch):
 def test_metrics_of_a_config_are_in_the_progress_bar_and_in_tensorboard(start, monkeypatch):
     shown = []
     monkeypatch.setattr(
-        callbacks.Progress, "set_postfix", lambda self, values, **_: shown.append(values)
+        "keras_xmr.utils.progress.Progress.set_postfix",
+        lambda self, values, **_: shown.append(values),
     )
     chosen = "train.metrics=[recall, {name: recall, k: 3, direction: image_to_text}]"
     run = start(chosen, "train.log_steps=1", "train.phases.0.epochs=1")
