@@ -304,7 +304,7 @@ class _Loader:
         loaded = {
             "position": first + np.arange(self.size),
             "image_id": images,
-            "caption_id": sampler.captions(batch[self._slice]),
+            "caption_id": batch[self._slice],
         }
         if records.image_features is not None:
             loaded["pixels"] = records.image_features.read(images)
@@ -317,8 +317,7 @@ class _Loader:
         if self._labels.size:
             loaded["labels"] = self._labels[images]
         if self.pairwise:
-            whole = sampler.captions(batch)
-            captions = whole[whole >= 0]
+            captions = batch[batch >= 0]
             loaded |= {name: values(images, captions) for name, values in self.pairwise.items()}
         return loaded
 
@@ -328,12 +327,12 @@ class _Loader:
         Dropped words are drawn for the whole batch, so they do not depend on which worker loads a
         part.
         """
-        numbers, draws = self.sampler.captions(batch), None
+        draws = None
         if self.drop_words:
             random = np.random.default_rng([self.sampler.seed, step, _STREAM])
-            shape = (*numbers.shape, 2, captions.longest)
+            shape = (*batch.shape, 2, captions.longest)
             draws = random.random(shape, np.float32)[self._slice].reshape(-1, *shape[-2:])
-        numbers = numbers[self._slice]
+        numbers = batch[self._slice]
         ids = captions.batch(numbers.ravel(), self.drop_words, draws)
         return ids.reshape(*numbers.shape, -1)
 

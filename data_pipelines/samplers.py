@@ -69,10 +69,6 @@ class Sampler:
         """Returns the images of a batch, or of a part of one: int64 (N,)."""
         return self.caption_image[batch]
 
-    def captions(self, batch: np.ndarray) -> np.ndarray:
-        """Returns the captions of a batch, or of a part of one: int64 (N,), or (N, C)."""
-        return batch
-
     def positives(self) -> np.ndarray:
         """Returns the matching pairs of a batch of different images: boolean (images, captions)."""
         return np.eye(self.batch_size, dtype=bool)
