@@ -23,8 +23,6 @@ from methods_table import (
     read_lines,
 )
 
-PEOPLE = {"crowd": "right", "experts": "experts"}
-"""The columns of the results of studies/hubs.py that have the numbers of relevant photos."""
 HEADER = ("data", "comparison", "difference", "visible from", "p, Holm", "verdict")
 STRATA_HEADER = ("R", "captions", "tau, all methods", f"tau, RSUM above {study.GOOD:.0f}",
                  "two halves", "R-Precision", "deviation", "blind", "chance")  # fmt: skip
@@ -38,10 +36,10 @@ def methods() -> list[Method]:
 
 
 @cache
-def judged(people: str) -> study.Judged:
-    """R-Precision of all methods by what some people judged."""
+def judged() -> study.Judged:
+    """R-Precision of all methods by what the crowd judged."""
     lines = {line["correction"]: line for line in hubs.read_lines(hubs.RESULTS) if not line["seed"]}
-    return study.Judged(methods(), people, hubs.unpack(lines["relevant"][PEOPLE[people]]))
+    return study.Judged(methods(), "crowd", hubs.unpack(lines["relevant"]["right"]))
 
 
 @cache
@@ -49,8 +47,8 @@ def compare() -> Family:
     """All comparisons of the page."""
     family = Family()
     random = np.random.default_rng(0)
-    value, share = study.permutation_test(judged("crowd"), random)
-    drawn = study.resampled_difference(judged("crowd"), random)
+    value, share = study.permutation_test(judged(), random)
+    drawn = study.resampled_difference(judged(), random)
     found: Compared = Permuted(value, drawn, share)
     family.add(found, "Flickr8K, crowd", "tau of RSUM at R = 1 minus tau at R >= 6")
     for true, towers, metric, taus in study.scenes_taus(read_lines(study.SCENES)):
@@ -86,11 +84,7 @@ def _cell(values: np.ndarray, sign: str = "") -> str:
 def tables() -> dict[str, list[Sequence[str]]]:
     """The tables of the page by their names."""
     models = [method for method in methods() if method.name not in NO_MODEL]
-    strata = [
-        [people, *row]
-        for people in PEOPLE
-        for row in study.rows_of(judged(people), np.random.default_rng(0))
-    ]
+    strata = [["crowd", *row] for row in study.rows_of(judged(), np.random.default_rng(0))]
     return {
         "metrics_comparisons": [HEADER, *compare().rows()],
         "flickr8k_relevant_photos": [("judged by", *STRATA_HEADER), *strata],
@@ -106,7 +100,7 @@ def draw(folder: Path) -> None:
     """Draws R-Precision of each method against its RSUM, a panel per stratum."""
     import matplotlib.pyplot as plt
 
-    crowd = judged("crowd")
+    crowd = judged()
     models = [n for n, method in enumerate(crowd.methods) if method.name not in NO_MODEL]
     drawing, axes = plt.subplots(1, len(study.STRATA), figsize=(11, 3.1), sharey=True)
     for axis, name in zip(axes, study.STRATA, strict=True):

@@ -74,6 +74,10 @@ class Judged:
             runs = [judged_values(r, self.people, "r_precision", "t2i") for r in method.lines]
             mean = np.mean(runs, axis=0)
             rows.append(100 * mean[~np.isnan(mean)])
+        if len(rows[0]) != len(self.relevant):
+            raise ValueError(
+                f"{len(rows[0])} captions have a relevant photo, and {len(self.relevant)} a number"
+            )
         return np.stack(rows)
 
     def stratum(self, name: str) -> np.ndarray:
