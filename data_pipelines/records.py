@@ -7,6 +7,7 @@ descriptions. Their bytes depend only on the content, so checksums are the same 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import zlib
@@ -268,6 +269,11 @@ class Records:
         content = json.dumps(manifest, indent=1, ensure_ascii=False).encode()
         atomic_write(folder / MANIFEST, content)
         return cls(folder, manifest)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the checksums of all shards: of the content of photos and captions."""
+        return hashlib.sha256(json.dumps(self.manifest["splits"]).encode()).hexdigest()
 
     @property
     def holds(self) -> str:

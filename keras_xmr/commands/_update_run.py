@@ -7,6 +7,7 @@ import os
 import shutil
 from pathlib import Path
 
+from data_pipelines.records import Records
 from data_pipelines.shards import FEATURES
 from data_pipelines.source_changes import data_change
 from keras_xmr.experiments.config.schema import Config
@@ -64,6 +65,12 @@ def update(config: Config, index: Path | None = None, chooses_again: bool = Fals
         if change or not config.data.is_prepared:
             _LOGGER.info("%s", change or f"{config.data.records} has no records")
             _write_records(config, new)
+        elif not new.output.exists() and _has_other_records(config):
+            _LOGGER.info(
+                "%s was trained on former photos or captions; another run took the new ones over",
+                config.folder,
+            )
+            new.output.mkdir(parents=True)
         if new.output.exists() or not RunFolder(config).is_trained:
             choices = RunFolder(config).summary().choices
             if choices is not None and not chooses_again:
@@ -97,6 +104,12 @@ def update(config: Config, index: Path | None = None, chooses_again: bool = Fals
     if has_index and report is None:
         report = _update_index(config.folder, index, fresh)
     return report
+
+
+def _has_other_records(config: Config) -> bool:
+    """Returns whether a run was trained on other records than there are, which runs may share."""
+    trained = RunFolder(config).summary().records
+    return trained not in (None, Records.open(config.data.records).digest)
 
 
 def _replace_run(source: Path, config: Config) -> None:

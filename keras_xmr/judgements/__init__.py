@@ -13,7 +13,7 @@ from keras_xmr.judgements.files import (
     name_clashes,
     read_judgements,
 )
-from keras_xmr.judgements.formats import EXTENDED_COCO, extended_coco, write_qrels
+from keras_xmr.judgements.formats import EXTENDED_COCO, extended_coco
 from keras_xmr.judgements.ground_truth import (
     GroundTruth,
     judge,
@@ -23,6 +23,7 @@ from keras_xmr.judgements.ground_truth import (
 )
 from keras_xmr.judgements.reading import JudgementsError
 from keras_xmr.judgements.relation import Judgements, as_judgements, check_image_ids, multi_hot
+from keras_xmr.judgements.trec import write_qrels
 
 if TYPE_CHECKING:
     from keras_xmr.judgements.options import JudgementOptions

@@ -7,7 +7,8 @@ as `{query: {document: score}}` (a run).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +25,7 @@ from keras_xmr.judgements.reading import (
 from keras_xmr.judgements.relation import Judgements
 from keras_xmr.utils.errors import ArgumentError
 from keras_xmr.utils.files import atomic_write
-from keras_xmr.utils.json_entries import fault
+from keras_xmr.utils.json_entries import fault, identifier, parse_json, string
 
 Direction = Literal["image_to_text", "text_to_image"]
 """Which side the queries are: images, or captions."""
@@ -32,6 +33,7 @@ Direction = Literal["image_to_text", "text_to_image"]
 Qrels = dict[str, dict[str, int | float]]
 """Grades by query and document."""
 
+_LOGGER = logging.getLogger(__name__)
 _BEIR = ("query-id", "corpus-id", "score")
 _DIRECTIONS = ("image_to_text", "text_to_image")
 
@@ -208,7 +210,7 @@ def read_beir(
     """Reads a split of a folder of BEIR.
 
     All of the corpus are candidates. `queries.jsonl` has the queries of all splits; the judged ones
-    of this split are read.
+    of this split are read. Judgements of ids that these files lack are left out, with a warning.
 
     Args:
         folder: The folder.
@@ -218,19 +220,22 @@ def read_beir(
             judged.
 
     Raises:
-        JudgementsError: If a file is missing, or a line is malformed.
+        JudgementsError: If a file is missing, a line is malformed, or an `_id` occurs twice.
         ArgumentError: As `from_qrels`.
     """
     folder, turned = Path(folder), is_turned(direction)
     rows = list(read_beir_qrels(folder / "qrels" / f"{split}.tsv"))
     judged = {ids[0] for _, ids, _ in rows}
-    corpus = dict(_documents(folder / "corpus.jsonl"))
-    queries = {id_: t for id_, t in _documents(folder / "queries.jsonl") if id_ in judged}
+    corpus = _documents(folder / "corpus.jsonl")
+    queries = {id_: t for id_, t in _documents(folder / "queries.jsonl").items() if id_ in judged}
     images, captions = (corpus, queries) if turned else (queries, corpus)
     qrels: Qrels = {}
     for where, (query, document), grade in rows:
         if qrels.setdefault(query, {}).setdefault(document, grade) != grade:
             raise JudgementsError(f"{where}: {query!r} and {document!r} have another grade above")
+    _warn_of_missing(folder / "queries.jsonl", judged - queries.keys(), "judged queries")
+    documents = {ids[1] for _, ids, _ in rows}
+    _warn_of_missing(folder / "corpus.jsonl", documents - corpus.keys(), "judged documents")
     ids = list(images), list(captions)
     judgements = from_qrels(qrels, *ids, direction, fully_judged=fully_judged)
     return Beir(judgements, *ids, list(captions.values()))
@@ -257,16 +262,30 @@ def read_beir_qrels(path: Path) -> Iterator[Row]:
             yield where, (fields[0], fields[1]), parse_grade(fields[2], where)
 
 
-def _documents(path: Path) -> Iterator[tuple[str, str]]:
-    """Yields the id and the text of every line, the title before the text."""
+def _documents(path: Path) -> dict[str, str]:
+    """Returns the text of every id, the title before the text."""
+    texts: dict[str, str] = {}
+    lines: dict[str, int] = {}
     for number, line in read_lines(path, "JSON lines with _id and text"):
         with reading(path, "JSON lines"):
-            entry = json.loads(line)
+            entry = parse_json(line)
         try:
-            title, text = entry.get("title") or "", entry.get("text") or ""
-            yield str(entry["_id"]), f"{title} {text}".strip()
+            id_ = identifier(entry["_id"])
+            words = [string("" if (v := entry.get(k)) is None else v) for k in ("title", "text")]
         except (AttributeError, KeyError, TypeError) as error:
             raise JudgementsError(f"{path}:{number}: no `_id` and `text`: {fault(error)}") from None
+        if (first := lines.setdefault(id_, number)) != number:
+            raise JudgementsError(f"{path}:{number}: the `_id` {id_!r} is in line {first} too")
+        texts[id_] = " ".join(words).strip()
+    return texts
+
+
+def _warn_of_missing(path: Path, ids: Collection[str], kind: str) -> None:
+    """Warns of ids that a file lacks."""
+    if ids:
+        _LOGGER.warning(
+            "%d %s are not in %s, such as %r, and are left out", len(ids), kind, path, min(ids)
+        )
 
 
 def is_turned(direction: str) -> bool:

@@ -19,15 +19,14 @@ from keras_xmr.judgements.formats import (
     extended_coco,
     find_layout,
     is_flickr8k,
-    is_qrels,
     read_circo,
     read_csv,
     read_grades,
-    read_qrels,
 )
 from keras_xmr.judgements.ground_truth import GroundTruth, check_some_right
 from keras_xmr.judgements.reading import CaptionNames, JudgementsError, add_grade, known_name
 from keras_xmr.judgements.relation import Judgements
+from keras_xmr.judgements.trec import is_qrels, read_qrels
 from keras_xmr.utils.files import NO_ARRAY
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ def read_judgements(
     counts. Captions are named by the id of the query in CIRCO and INQUIRE, and by their text in
     the others; images by COCO's ids in CIRCO and HierarCaps. The two files of Flickr8K's human
     judgements are supported too, see `keras_xmr.judgements.formats.read_grades`, and
-    so are qrels of TREC, see `keras_xmr.judgements.formats.read_qrels`, and of BEIR, where captions
+    so are qrels of TREC, see `keras_xmr.judgements.trec.read_qrels`, and of BEIR, where captions
     are the queries.
 
     Args:

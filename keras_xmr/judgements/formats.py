@@ -1,4 +1,4 @@
-"""Formats of files of judgements: CSV, public benchmarks, Flickr8K's human judgements, and TREC."""
+"""Formats of files of judgements: CSV, public benchmarks, and Flickr8K's human judgements."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import logging
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +23,6 @@ from keras_xmr.judgements.reading import (
 )
 from keras_xmr.judgements.relation import Judgements
 from keras_xmr.utils.errors import UserError
-from keras_xmr.utils.files import atomic_write
 from keras_xmr.utils.installing import install_command
 from keras_xmr.utils.json_entries import fault
 
@@ -277,103 +276,3 @@ def _votes(fields: Sequence[str]) -> tuple[int, ...] | None:
         return None
     is_votes = len(fields) == 3 and min(yes, no) >= 0 and yes + no > 0
     return (yes, no) if is_votes and abs(share - yes / (yes + no)) < 1e-3 else None
-
-
-def is_qrels(path: Path) -> bool:
-    """Recognises qrels by the first line: four words, the last of them a number."""
-    words = first_line(path).split()
-    return len(words) == 4 and words[3].removeprefix("-").isdecimal()
-
-
-def read_qrels(path: Path, image_ids: Iterable[str], caption_ids: Iterable[str]) -> Iterator[Row]:
-    """Yields file and line, the ids of image and caption, and the grade of every judged pair.
-
-    Queries are images or captions, as in the first line. A negative grade marks a pair as not
-    judged, as in trec_eval.
-
-    Args:
-        path: The file.
-        image_ids: The ids of the images.
-        caption_ids: The ids of the captions.
-
-    Raises:
-        JudgementsError: If a line is malformed.
-    """
-    images, captions, turned = frozenset(image_ids), frozenset(caption_ids), None
-    for line, words in read_trec_lines(path, 4, "query 0 document grade"):
-        query, _, document, grade = words
-        where = f"{path}:{line}"
-        if not grade.removeprefix("-").isdecimal() or len(grade) > 10:
-            raise JudgementsError(f"{where}: the grade {grade[:20]!r} is not a whole number")
-        if turned is None:
-            turned = not (query in images and document in captions)
-        if int(grade) >= 0:
-            yield where, (document, query) if turned else (query, document), float(grade)
-
-
-def write_qrels(
-    path: Path, judgements: Judgements, query_ids: Sequence[str], document_ids: Sequence[str]
-) -> None:
-    """Writes judgements as qrels: the judged pairs, with a grade of 0 where they are wrong.
-
-    If every pair was judged, only the relevant ones are written: trec_eval takes the others for
-    wrong, except for bpref.
-
-    Args:
-        path: The file.
-        judgements: The judgements, of queries as rows: `judgements.transpose()` for captions.
-        query_ids: The id of each row.
-        document_ids: The id of each column.
-
-    Raises:
-        JudgementsError: If a grade is not a whole number, or an id has blanks.
-    """
-    check_ids([*query_ids, *document_ids])
-    grades = judgements.queries()
-    if not np.array_equal(grades.data, np.round(grades.data)):
-        raise JudgementsError(f"{path.name}: qrels have whole numbers as grades; round them")
-    pairs = grades if judgements.judged is None else judgements.judged
-    mask = judgements.image_query_mask
-    rows = np.repeat(np.arange(pairs.shape[0]), np.diff(pairs.indptr))
-    known = np.asarray(grades[rows, pairs.indices]).ravel().astype(int)
-    lines = [
-        f"{query_ids[row]} 0 {document_ids[column]} {grade}\n"
-        for row, column, grade in zip(rows.tolist(), pairs.indices.tolist(), known, strict=True)
-        if mask is None or mask[row]
-    ]
-    atomic_write(path, "".join(lines).encode("utf-8"))
-
-
-def read_trec_lines(path: Path, count: int, layout: str) -> Iterator[tuple[int, list[str]]]:
-    """Yields the number and the words of every line of a file of TREC that is not blank.
-
-    Args:
-        path: The file.
-        count: Number of words of a line.
-        layout: Their meaning, for messages.
-
-    Raises:
-        JudgementsError: If the file cannot be read, or a line has more or fewer words.
-    """
-    for number, line in read_lines(path, f"`{layout}`"):
-        words = line.split()
-        if len(words) != count:
-            raise JudgementsError(
-                f"{path}:{number}: {len(words)} words, expected {count}: `{layout}`. Ids have no "
-                "blanks in files of TREC"
-            )
-        yield number, words
-
-
-def check_ids(ids: Iterable[str]) -> None:
-    """Refuses ids that files of TREC cannot hold.
-
-    Raises:
-        JudgementsError: If an id has blanks, or is empty.
-    """
-    for id_ in ids:
-        if id_.split() != [id_]:
-            raise JudgementsError(
-                f"the id {id_[:60]!r} has blanks, which files of TREC cannot hold; give captions "
-                "ids without blanks, in CSV by a column caption_id"
-            )

@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 
 from keras_xmr.judgements import Judgements, as_judgements
-from keras_xmr.judgements.formats import check_ids, read_trec_lines, write_qrels
 from keras_xmr.judgements.reading import first_line
+from keras_xmr.judgements.trec import check_ids, read_trec_pairs, write_qrels
 from keras_xmr.metrics import ScoreMatrices, Scores
 from keras_xmr.metrics.runs import DEPTH
 from keras_xmr.metrics.score_matrices import real_numbers
@@ -194,8 +194,7 @@ def is_run(path: Path) -> bool:
 def read_run(path: Path, image_ids: Sequence[str], caption_ids: Sequence[str]) -> np.ndarray:
     """Reads a run file as a score matrix.
 
-    Queries are images or captions, as in the first line. Scores give the order, as in
-    trec_eval; ranks are not read.
+    Scores give the order, as in trec_eval; ranks are not read.
 
     Args:
         path: The file.
@@ -206,15 +205,12 @@ def read_run(path: Path, image_ids: Sequence[str], caption_ids: Sequence[str]) -
         Float64 (images, captions); minus infinity where the run leaves a pair out.
 
     Raises:
-        JudgementsError: If a line is malformed.
+        JudgementsError: If a line is malformed, or the queries are not all images or all captions.
         ScoresError: If an id is unknown, a score is not a number, or a pair is duplicate.
     """
     rows, columns = ({id_: n for n, id_ in enumerate(ids)} for ids in (image_ids, caption_ids))
     scores = np.full((len(rows), len(columns)), -np.inf)
-    turned = None
-    for line, words in read_trec_lines(path, 6, _LAYOUT):
-        if turned is None:
-            turned = not (words[0] in rows and words[2] in columns)
+    for line, turned, words in read_trec_pairs(path, 6, _LAYOUT, rows, columns):
         image, caption = (words[2], words[0]) if turned else (words[0], words[2])
         for kind, id_, known in (("image", image, rows), ("caption", caption, columns)):
             if id_ not in known:

@@ -40,6 +40,7 @@ class Summary(BaseModel):
         choices: The choices of a model with a part in closed form.
         exported: The file of weights that the exported model has.
         labels: Pairs that people judged; see `BatchGrades.count`.
+        records: The digest of the records that the model was trained on.
         config: The config, without keys that may be edited.
         sha256: Checksums of the files of the training, by path.
     """
@@ -51,6 +52,7 @@ class Summary(BaseModel):
     choices: Choices | None = None
     exported: str | None = None
     labels: tuple[int, int] | None = None
+    records: str | None = None
     config: dict[str, Any] = {}
     sha256: dict[str, str] = {}
 

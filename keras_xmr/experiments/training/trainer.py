@@ -367,6 +367,7 @@ class Trainer:
             "best_step": progress.best_step,
             "best": progress.best,
             "is_complete": is_complete,
+            "records": self.whole_records.digest,
         }
         if progress.cca and (poolings := weighted_poolings(self.model)):
             scaling = poolings[0].local_scaling

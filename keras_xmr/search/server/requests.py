@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Request, Response, UploadFile
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -227,10 +228,62 @@ def parse_search(text: str) -> SearchRequest:
         UserError: If it is not valid.
     """
     try:
-        return SearchRequest.model_validate_json(text or "{}")
+        return SearchRequest.model_validate(_parse_json(text or "{}"))
     except ValidationError as error:
         details: list[Any] = error.errors(include_url=False, include_context=False)
         raise UserError(validation_sentence(details)) from None
+
+
+def _parse_json(content: str | bytes) -> Any:
+    """Parses JSON.
+
+    Raises:
+        UserError: If it is not JSON, or an object has a key twice.
+    """
+    try:
+        return json.loads(content, object_pairs_hook=_unique)
+    except (ValueError, RecursionError):
+        raise UserError("the request is not JSON") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    entry: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in entry:
+            raise _twice(key)
+        entry[key] = value
+    return entry
+
+
+def _twice(name: str) -> UserError:
+    return UserError(f"{name[:100]}: given twice; give it once")
+
+
+class _StrictRequest(Request):
+    """A request whose JSON has each key once."""
+
+    async def json(self) -> Any:
+        try:
+            return _parse_json(await self.body())
+        except UserError as error:
+            raise HTTPException(422, str(error)) from None
+
+
+class StrictRoute(APIRoute):
+    """A route that refuses what is given twice, of which otherwise the last would count."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Returns the handler of requests."""
+        handle = super().get_route_handler()
+        single = SearchRequest.model_fields.keys() - {"texts", "ids", "unlike", "tags"} | {"after"}
+
+        async def handle_strictly(request: Request) -> Response:
+            for name in single:
+                if len(request.query_params.getlist(name)) > 1:
+                    raise _twice(name)
+            return await handle(_StrictRequest(request.scope, request.receive))
+
+        return handle_strictly
 
 
 _MAX_NAME = 100

@@ -22,6 +22,7 @@ from keras_xmr.search.server.requests import (
     PhotosRequest,
     SampleRequest,
     SearchRequest,
+    StrictRoute,
     error_response,
     parse_search,
 )
@@ -29,7 +30,7 @@ from keras_xmr.search.server.service import Service
 
 _LARGE = 1600
 
-router = APIRouter()
+router = APIRouter(route_class=StrictRoute)
 
 
 def get_service(request: Request) -> Service:

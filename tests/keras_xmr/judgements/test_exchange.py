@@ -165,6 +165,18 @@ def test_a_folder_of_beir(judged, direction, tmp_path):
         assert (read.grades != judged.grades).nnz == 0
 
 
+def test_judgements_without_a_text_are_counted(judged, tmp_path, caplog):
+    write_beir(tmp_path, judged, IMAGES, CAPTIONS, CAPTIONS)
+    for name, left in (("corpus", 11), ("queries", 28)):
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[:left]))
+    found = read_beir(tmp_path)
+    assert (len(found.image_ids), len(found.caption_ids)) == (11, 28)
+    assert "2 judged queries are not in" in caplog.text
+    assert "1 judged documents are not in" in caplog.text
+    assert "such as 'photo 11', and are left out" in caplog.text
+
+
 def test_queries_of_other_splits_are_left_out_and_damage_is_named(judged, tmp_path):
     folder = tmp_path / "beir"
     write_beir(folder, judged, IMAGES, CAPTIONS, CAPTIONS)
@@ -177,9 +189,18 @@ def test_queries_of_other_splits_are_left_out_and_damage_is_named(judged, tmp_pa
         (folder / "qrels" / "dev.tsv").write_text(f"query-id\tcorpus-id\tscore\n{line}\n")
         with pytest.raises(JudgementsError, match=rf"dev.tsv:2: {says}"):
             read_beir(folder, split="dev")
-    for line in ("[]", '{"text": "no id"}', "{"):
-        (folder / "corpus.jsonl").write_text(f"{line}\n")
-        with pytest.raises(JudgementsError, match=r"corpus\.jsonl"):
+    for lines, says in (
+        ("[]", ""),
+        ('{"text": "no id"}', ""),
+        ("{", ""),
+        ('{"_id": ["a"]}', r":1: .*invalid id \['a'\]"),
+        ('{"_id": true}', ":1: .*invalid id True"),
+        ('{"_id": "a", "text": 0}', ":1: .*a string, got 0"),
+        ('{"_id": "a", "text": "b", "text": "c"}', r":1: .*got \['b', 'c'\]"),
+        ('{"_id": "a", "text": "b"}\n{"_id": "a", "text": "c"}', ":2: the `_id` 'a' is in line 1"),
+    ):
+        (folder / "corpus.jsonl").write_text(f"{lines}\n")
+        with pytest.raises(JudgementsError, match=rf"corpus\.jsonl.*{says}"):
             read_beir(folder)
     with pytest.raises(ArgumentError, match="a tab or a line break"):
         write_beir(folder, judged, ["a\tb", *IMAGES[1:]], CAPTIONS, CAPTIONS)

@@ -155,6 +155,34 @@ def test_damaged_run_files_end_in_a_sentence(tmp_path, line, says):
         read_run(path, PHOTOS, CAPTIONS)
 
 
+def test_the_direction_follows_from_all_lines(tmp_path):
+    """Not from the first, which may be of other items."""
+    path = tmp_path / "some.txt"
+    path.write_text("z.jpg 0 z.jpg#0 1\na.jpg 0 a.jpg#0 1\nb.jpg 0 b.jpg#1 2\n")
+    assert read_judgements(path, PHOTOS, CAPTIONS).grades.nnz == 2
+    path.write_text("2 0 1 1\n3 0 2 1\n")
+    grades = read_judgements(path, ["1", "2"], ["1", "2", "3"]).grades.toarray()
+    assert grades.tolist() == [[0, 1, 0], [0, 0, 1]]
+    for text, ids, says in (
+        (
+            "a.jpg 0 a.jpg#0 1\na.jpg#1 0 a.jpg 1\n",
+            (PHOTOS, CAPTIONS),
+            r":2: .* is a caption, but in line 1",
+        ),
+        ("1 0 2 1\n", (["1", "2"], ["1", "2"]), r":1: '1' and '2' are ids of images and of cap"),
+    ):
+        path.write_text(text)
+        with pytest.raises(JudgementsError, match=says):
+            read_judgements(path, *ids)
+        path.write_text(
+            "".join(f"{' '.join(line.split()[:3])} 1 0.5 a\n" for line in text.splitlines())
+        )
+        with pytest.raises(JudgementsError, match=says):
+            read_run(path, *ids)
+    path.write_text("1 0 1 1\n2 0 2 1\n")
+    assert read_judgements(path, ["1", "2"], ["1", "2"]).grades.nnz == 2
+
+
 def test_names_with_blanks_and_broken_grades_are_refused(tmp_path):
     halves = Judgements(scipy.sparse.csr_array(np.full((1, 1), 0.5)))
     with pytest.raises(JudgementsError, match=r"whole numbers as grades"):

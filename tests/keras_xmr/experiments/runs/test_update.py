@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import time
 from pathlib import Path
 
@@ -137,6 +138,26 @@ def test_changed_captions_are_trained_with_and_indexed(made, capsys, caplog):
     steps.done.clear()
     assert update(config).kept == 25
     assert steps.done == []
+
+
+def test_runs_that_share_records_are_all_trained_again(made, caplog):
+    """A run tells by its summary that another has taken the new photos over."""
+    config, steps, _ = made
+    done = config.folder / "training.json"
+    digest = Experiment(config).records.digest
+    done.write_text(json.dumps({"steps": 0, "records": digest}))
+    copy = config.model_copy(update={"name": "copy"})
+    shutil.copytree(config.folder, copy.folder)
+    assert update(copy) is not None
+    assert steps.done == []
+    add_photo(config)
+    update(config)
+    assert steps.done == ["train", "evaluate", "export"]
+    steps.done.clear()
+    with caplog.at_level("INFO"):
+        update(copy)
+    assert "was trained on former photos or captions" in caplog.text
+    assert steps.done == ["train", "evaluate", "export"]
 
 
 def test_until_the_new_model_is_complete_the_run_is_the_old_one(made):

@@ -279,6 +279,29 @@ def test_mistakes_are_named(client, content, what):
     assert what in error_of(client.post("/search", json=content), 422)
 
 
+def test_a_name_that_is_given_twice_is_refused(client):
+    sent = [
+        client.post("/search", content=content, headers={"content-type": "application/json"})
+        for content in (
+            '{"texts": ["a"], "texts": ["b"]}',
+            '{"texts": "a", "texts": "b"}',
+            '{"texts": ["b"], "count": 1, "count": 2}',
+        )
+    ]
+    sent += [
+        client.get(f"/{address}&count=4")
+        for address in ("search?texts=a&count=3", "photos?count=3")
+    ]
+    query = {"query": '{"count": 1, "count": 2}'}
+    sent.append(client.post("/similar", files={"images": ("a.jpg", b"a")}, data=query))
+    for answer, name in zip(sent, ("texts", "texts", *["count"] * 4), strict=True):
+        assert (answer.status_code, answer.json()["error"]) == (
+            422,
+            f"{name}: given twice; give it once",
+        )
+    assert client.get("/search?texts=a&texts=b").status_code == 200
+
+
 def test_what_is_no_json_is_refused(client):
     headers = {"Content-Type": "application/json"}
     for body in (b"{", b"[" * 50_000, b'{"texts": ["\\ud800"]}', b'{"count": 1e999}', b"\xff\xfe"):
