@@ -70,7 +70,10 @@ class Row:
         baseline_processor: The same of what it is compared with.
         at_most: How many times its bound it may take, where that has a goal.
         at_least: How many times as fast as what it is compared with it must be.
-        why: Why it falls short of that.
+        most_seconds: How many seconds it may take.
+        most_processor: How many seconds of processor time.
+        most_memory: How many bytes.
+        why: Why it falls short of a goal.
         others: The ratios of other machines, with spaces between.
     """
 
@@ -87,6 +90,9 @@ class Row:
     baseline_processor: float | None = None
     at_most: float | None = None
     at_least: float | None = None
+    most_seconds: float | None = None
+    most_processor: float | None = None
+    most_memory: float | None = None
     why: str = ""
     others: str = ""
 
@@ -109,6 +115,18 @@ class Row:
         return None if self.bound is None else self.bound / self.seconds
 
     @property
+    def goal(self) -> str:
+        """Its goals, readable; empty without one."""
+        goals = [duration(self.most_seconds), size_of(self.most_memory)]
+        if self.most_processor:
+            goals.append(f"{duration(self.most_processor)} of processor time")
+        if self.at_most:
+            goals.append(f"{self.at_most:g} times {self.bound_by}")
+        if self.at_least:
+            goals.append(f"{1 / self.at_least:.3g} times {self.against}")
+        return ", ".join(filter(None, goals))
+
+    @property
     def shortfall(self) -> str:
         """By how much it falls short of its goals, and why; empty where it does not."""
         short = []
@@ -122,6 +140,13 @@ class Row:
                 f"is {self.ratio:.2g} times as fast as {self.against}, and the goal is "
                 f"{self.at_least:g}"
             )
+        for told, value, most in (
+            (duration, self.seconds, self.most_seconds),
+            (duration, self.processor, self.most_processor),
+            (size_of, self.memory, self.most_memory),
+        ):
+            if most and value and value > most:
+                short.append(f"takes {told(value)}, and the goal is {told(most)}")
         return f"{self.what}: {'; '.join(short)}. {self.why}".strip() if short else ""
 
 
@@ -384,8 +409,8 @@ def show(rows: Iterable[Row]) -> None:
     for row in rows:
         told = dict(zip(COLUMNS, cells(row), strict=True))
         print(", ".join(f"{name} {value}" for name, value in told.items() if value), flush=True)
-        if row.shortfall:
-            print(f"    {row.shortfall}", flush=True)
+        if row.goal:
+            print(f"    goal: at most {row.goal}; {row.shortfall or 'met'}", flush=True)
 
 
 HERE = ROOT / "benchmarks"
@@ -407,7 +432,7 @@ brackets. Ours and the baseline alternate: trust ratios first.
 * *memory*: the peak of additional memory.
 * *share of the bound*: our speed divided by the speed of large matrix products, of copies, or of
   work such as decoding, in the same run. More than 1 is possible.
-* Rows that miss a goal (`at_least`, `at_most` in the CSV file) are named; `why` has the reason.
+* Rows that miss a goal (`at_least` and `most` in the CSV file) are named; `why` has the reason.
 
 [Growth](../how_to/scale.md) has a million photos, and [its table](../tables/scale.csv) backends.
 """
@@ -474,7 +499,7 @@ def page(found: dict[str, list[Row]], failed: dict[str, str]) -> str:
         lines += [f"## {heading}", "", paragraph, ""]
         lines += ["| " + " | ".join(COLUMNS) + " |"]
         lines += ["| --- | --- | ---: | ---: | ---: | ---: | ---: | --- | --- |"]
-        goals = [row for row in rows if row.at_most or row.at_least]
+        goals = [row for row in rows if row.goal]
         shown = goals[:WITH_GOALS] + [row for row in rows if row not in goals][:WITHOUT]
         lines += ["| " + " | ".join(cells(row)) + " |" for row in rows if row in shown]
         notes = [f"Not measured to its end: {failed[part]}"] if part in failed else []

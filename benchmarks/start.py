@@ -1,12 +1,13 @@
 """Starting: time until the command line prints its help, finds photos, or serves, and memory.
 
 Every row is a separate process, from its start to its end; its memory is the peak of the process.
-Searches are in an index of 8,000 photos, whose text tower has the size of MiniLM and random
-weights. They are compared with the shortest script that does the same by ONNX Runtime. The model of
-the first embedding in Python is the demo's after an export, without training: weights do not change
-the time. The parts of that time have their own rows.
+Searches are in an index of 8,000 photos, whose text tower has the size of MiniLM, whose image tower
+is a ResNet-18, and whose weights are random: they do not change the time. Searches are compared
+with the shortest script that does the same by ONNX Runtime, and `index` with the image tower alone,
+of pixels in memory. The model of the first embedding in Python is the demo's, without training. The
+parts of that time have their own rows.
 
-usage: python benchmarks/start.py
+usage: python benchmarks/start.py           # the last rows, of a model in Python, take a minute
        python benchmarks/start.py --index=FOLDER   # the rows of searches, for an index of WordPiece
 """
 
@@ -14,21 +15,26 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
-from measuring import ROOT, Row, compare, show
+from measuring import LEFT_OUT, ROOT, Row, compare, show
 
 from keras_xmr.experiments.runs.beginning import begin_training
+from keras_xmr.utils.vectors import chunks
 
 _ASK = """
 import sys
@@ -73,17 +79,25 @@ _TEXT = "two dogs run in the snow"
 PHOTOS, REPEATS = 8000, 5
 """Photos of the index, and processes of a median."""
 
+SEARCHES, VIEWED, INDEXED = 500, 100, 150
+"""Searches and thumbnails of a server, and photos of 500 x 375 pixels that `index` embeds."""
+
 AT_MOST = 1.3
 """How many times the import of TensorFlow the first embedding may take."""
 
 
 def rows(smoke: bool = False) -> Iterator[Row]:
     """`--help`, searches and a server, and a model that is loaded and asked."""
-    yield in_turns("python main.py --help", [str(ROOT / "main.py"), "--help"], ["-c", "pass"])
+    row = in_turns("python main.py --help", [str(ROOT / "main.py"), "--help"], ["-c", "pass"])
+    yield replace(row, most_processor=0.25)
     if smoke:
         return
+    yield from installed()
     with tempfile.TemporaryDirectory() as folder:
-        yield from searches(text_index(Path(folder)))
+        index = text_index(Path(folder))
+        yield from searches(index)
+        yield from served(index)
+        yield indexed(index, Path(folder))
     with tempfile.TemporaryDirectory() as folder:
         run, said = untrained_run(Path(folder)), list[str]()
         libraries = compare("", "", _process("-c", "import tensorflow, keras"), repeats=3).seconds
@@ -111,10 +125,109 @@ def searches(index: Path) -> Iterator[Row]:
         ["-c", _SHORTEST, str(index), _TEXT],
         "the same in twenty lines of ONNX Runtime and tokenizers",
     )
-    yield replace(row, at_least=1 / AT_MOST)
+    yield replace(row, at_least=1 / AT_MOST, most_seconds=0.8, most_memory=300e6)
     yield in_turns('python -c "import onnxruntime"', ["-c", "import onnxruntime"], ["-c", "pass"])
     times = [started(program, index) for _ in range(REPEATS)]
-    yield _row(f"python main.py serve until it is ready, {size}", times)
+    row = _row(f"python main.py serve until it is ready, {size}", times)
+    yield replace(row, most_seconds=2.0)
+
+
+def installed() -> Iterator[Row]:
+    """Packages for searches and the server, installed anew; without a network there is no row."""
+    install = [*(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")]
+    with tempfile.TemporaryDirectory() as folder:
+        into = ["--target", folder, "-r", str(ROOT / "deploy" / "search.txt")]
+        begin = time.perf_counter()
+        done = subprocess.run([*install, *into], capture_output=True, text=True, check=False)
+        if done.returncode:
+            print(f"{LEFT_OUT}packages: {done.stderr.strip().splitlines()[-1]}", flush=True)
+            return
+        seconds = time.perf_counter() - begin
+        size = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
+        what = "pip install -r deploy/search.txt; its memory is the size of all files"
+        yield Row(what, "", seconds, memory=size, most_memory=300e6)
+
+
+def served(index: Path) -> Iterator[Row]:
+    """Memory of a server that was used, and processor time of a photo that is added meanwhile."""
+    photos = Path(json.loads((index / "manifest.json").read_bytes())["content"]["root"])
+    serve = [str(ROOT / "main.py"), "serve", f"--index={index}", "--port=0", "--watch"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        [sys.executable, *serve],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        try:
+            address = _wait(process)
+            words, begin = _TEXT.split(), time.perf_counter()
+            for number in range(SEARCHES):
+                text = "+".join(words[number % len(words) :])
+                _get(f"{address}search?texts={text}&count=20")
+            seconds = (time.perf_counter() - begin) / SEARCHES
+            for number in range(VIEWED):
+                _get(f"{address}thumbnails/{number}")
+            used, _ = _used(process.pid)
+            what = f"serve, after {SEARCHES} searches and {VIEWED} thumbnails; time of a search"
+            yield Row(what, f"{PHOTOS:,} photos", seconds, memory=used, most_memory=400e6)
+            random, times = np.random.default_rng(1), []
+            for number in range(REPEATS + 1):
+                begin, (_, before) = time.perf_counter(), _used(process.pid)
+                (photos / f"new{number}.jpg").write_bytes(_photo(random))
+                while json.loads(_get(f"{address}healthz"))["photos"] < PHOTOS + number + 1:
+                    time.sleep(0.1)
+                used, after = _used(process.pid)
+                times.append(Child(time.perf_counter() - begin, after - before, used))
+            row = _row(f"one photo more under --watch, {PHOTOS:,} photos", times[1:])
+            yield replace(row, most_processor=0.5)
+        finally:
+            process.terminate()
+
+
+def indexed(index: Path, folder: Path) -> Row:
+    """Photos through `index`, beside the image tower alone."""
+    from keras_xmr.search import PhotoIndex
+    from keras_xmr.search.build import build_index
+    from keras_xmr.search.embedder import Embedder
+
+    random, root = np.random.default_rng(2), (folder / "larger").resolve()
+    root.mkdir()
+    for number in range(INDEXED):
+        (root / f"{number:05d}.jpg").write_bytes(_photo(random, (500, 375)))
+    embedder = Embedder.open(PhotoIndex.open(index).embedder_path)
+    files = [path.read_bytes() for path in sorted(root.iterdir())]
+    pixels = np.stack([embedder.pixels(data, "a photo") for data in files])
+    size = embedder.batch_size
+
+    def build() -> None:
+        build_index(embedder, root, folder / "built")
+        shutil.rmtree(folder / "built")
+
+    row = compare(
+        "photos through index",
+        "a photo of 500 x 375",
+        build,
+        lambda: [embedder.embed_pixels(some) for some in chunks(pixels, size)],
+        "the image tower alone",
+        items=INDEXED,
+        repeats=3,
+    )
+    return replace(row, at_least=1 / 1.1)
+
+
+def _get(address: str) -> bytes:
+    with urllib.request.urlopen(address, timeout=60) as answer:
+        content: bytes = answer.read()
+        return content
+
+
+def _used(process: int) -> tuple[float, float]:
+    """Peak of resident memory in bytes, and seconds of processor time, of a process."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    peak = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2].split()
+    return 1024 * peak, sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -163,18 +276,20 @@ def ended(arguments: Sequence[str]) -> Child:
 def started(program: Sequence[str], index: Path) -> Child:
     """Runs a server until it has loaded its model."""
     serve = [*program, "serve", f"--index={index}", "--port=0"]
+    return _child(serve, _wait, ends=True)
 
-    def wait(process: Any) -> None:
-        address = process.stdout.readline().split(b" at ")[1].split()[0].decode()
-        begin = time.perf_counter()
-        while subprocess.run(
-            ["curl", "-sf", f"{address}healthz"], capture_output=True, check=False
-        ).returncode:
-            if time.perf_counter() - begin > 120:
-                raise RuntimeError("the server does not answer")
-            time.sleep(0.02)
 
-    return _child(serve, wait, ends=True)
+def _wait(process: Any) -> str:
+    """Waits until a server has loaded its model; returns its address."""
+    address: str = process.stdout.readline().split(b" at ")[1].split()[0].decode()
+    begin = time.perf_counter()
+    while True:
+        with suppress(OSError):  # It does not listen yet, or says that it loads.
+            _get(f"{address}healthz")
+            return address
+        if time.perf_counter() - begin > 120:
+            raise RuntimeError("the server does not answer")
+        time.sleep(0.02)
 
 
 def _child(arguments: Sequence[str], wait: Callable[[Any], object], ends: bool = False) -> Child:
@@ -199,10 +314,12 @@ def _child(arguments: Sequence[str], wait: Callable[[Any], object], ends: bool =
 
 
 def text_index(folder: Path) -> Path:
-    """An index of made-up photos and embeddings, with a text tower of the size of MiniLM."""
+    """An index of made-up photos, with towers of the size of MiniLM and ResNet-18.
+
+    Embeddings of the photos are drawn.
+    """
     import keras_hub
 
-    from keras_xmr.experiments.build import build_model, build_tokenizer
     from keras_xmr.experiments.export.embedder import run_embedder
     from keras_xmr.search.build import build_index
     from keras_xmr.search.embedder import Embedder
@@ -213,15 +330,27 @@ def text_index(folder: Path) -> Path:
     backbone = keras_hub.models.BertBackbone(len(words), 6, 12, 384, 1536)
     backbone.save_to_preset(str(preset))
     keras_hub.tokenizers.BertTokenizer(words, lowercase=True).save_to_preset(str(preset))
+    pixels, filters = folder / "pixels", [64, 128, 256, 512]
+    resnet = keras_hub.models.ResNetBackbone(
+        [64], [7], filters, [2] * 4, [1, 2, 2, 2], "basic_block"
+    )
+    resnet.save_to_preset(str(pixels))
+    keras_hub.layers.ResNetImageConverter((224, 224), 1 / 255).save_to_preset(str(pixels))
+    image = f"model.image.encoder={{name: keras_hub_image, preset: {pixels}}}"
+    side = ["data.image.size=224", "data.image.resize=224"]
     text = f"model.text.encoder={{name: keras_hub_text, preset: {preset}}}"
     point = ["model.image.head=point", "model.text.head=point", "model.matcher=cosine"]
-    more = [text, "model.text.pooling=mean", *point, "objective=[nt_xent]", "model.dimension=384"]
+    more = [
+        image,
+        *side,
+        text,
+        "model.text.pooling=mean",
+        *point,
+        "objective=[nt_xent]",
+        "model.dimension=384",
+    ]
     run = _small_experiment(folder, *more, "evaluation.matchers=[]")
-    tokenizer = build_tokenizer(run.config, run.records)
-    begin_training(run.folder, run.config, tokenizer.files())
-    model = build_model(run.config, run.records, tokenizer, pretrained=True).without_optimizer()
-    model.save_weights(run.folder.last_weights)
-    run.folder.done.write_text('{"steps": 0}')
+    _untrained(run)
     random = np.random.default_rng(0)
 
     class Drawn(Embedder):
@@ -239,11 +368,13 @@ def text_index(folder: Path) -> Path:
     return folder / "index"
 
 
-def _photo(random: np.random.Generator) -> bytes:
+def _photo(random: np.random.Generator, size: tuple[int, int] = (9, 9)) -> bytes:
+    """A JPEG file of smooth colours."""
     from PIL import Image
 
     buffer = io.BytesIO()
-    Image.fromarray(random.integers(0, 256, (9, 9, 3)).astype(np.uint8)).save(buffer, "JPEG")
+    coarse = Image.fromarray(random.integers(0, 256, (9, 9, 3)).astype(np.uint8))
+    coarse.resize(size).save(buffer, "JPEG", quality=90)
     return buffer.getvalue()
 
 
@@ -254,15 +385,23 @@ def _of_child(row: Row, bound: float, bound_by: str) -> Row:
 
 def untrained_run(folder: Path) -> Path:
     """The folder of the demo as it is exported, but not trained."""
-    from keras_xmr.experiments.build import build_model, build_tokenizer
     from keras_xmr.experiments.export.saved_model import export_keras
 
     run = _small_experiment(folder)
+    export_keras(_untrained(run), run.folder.model)
+    return run.folder.path
+
+
+def _untrained(run: Any) -> Any:
+    """The model of a run, whose weights are kept as if a training of no steps had ended."""
+    from keras_xmr.experiments.build import build_model, build_tokenizer
+
     tokenizer = build_tokenizer(run.config, run.records)
     begin_training(run.folder, run.config, tokenizer.files())
-    model = build_model(run.config, run.records, tokenizer, pretrained=True)
-    export_keras(model, run.folder.model)
-    return run.folder.path
+    model = build_model(run.config, run.records, tokenizer, pretrained=True).without_optimizer()
+    model.save_weights(run.folder.last_weights)
+    run.folder.done.write_text('{"steps": 0}')
+    return model
 
 
 def _small_experiment(folder: Path, *overrides: str) -> Any:

@@ -44,7 +44,7 @@ def test_the_table_is_read_as_it_was_written(tmp_path):
 def test_vectors_are_measured():
     lines = scale.PARTS["exact"][0]("exact", 300)
     assert [line.what for line in lines] == [
-        *("build", "open", "query", "add 1,000", "delete 1,000")
+        *("build", "open", "query", "candidates", "add 1,000", "delete 1,000")
     ]
     assert lines[0].disk > 300 * 4 * scale.WIDTH
-    assert lines[2].value == 1.0
+    assert lines[2].value == lines[3].value == 1.0
