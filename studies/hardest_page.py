@@ -22,33 +22,40 @@ from methods_table import read_lines
 HEADER = ("data", "start", "loss", "condition", "comparison", "difference", "visible from",
           "p, Holm", "verdict")  # fmt: skip
 MINUS_ALL, BY_LABELS = "minus all negatives", "the same, minus the same with known pairs"
+LABELS = {"annotated": "annotated pairs", "complete": "all true pairs"}
+
+BY_TRUTH = {"truth": "", "r_precision": ", in R-Precision"}
+"""Metrics of scenes by the truth. RSUM counts one right answer, R-Precision all of them."""
 
 
 def scenes_comparisons(
     lines: Sequence[dict[str, Any]],
 ) -> Iterator[tuple[tuple[str, ...], Difference]]:
     """Yields losses minus all negatives by the truth, with annotated and with all true pairs."""
-    values = {
-        (line["labels"], line["grade"], line["loss"], line["seed"]): line["truth"]
-        for line in lines
-        if not line["wrong"]
-    }
-    shares = scenes.shares_of(lines)
-    for grade, share in enumerate(shares):
-        for loss in TESTED:
-            gaps = {}
-            for labels in ("annotated", "complete"):
-                found = [((labels, grade, loss, s), (labels, grade, ALL, s)) for s in scenes.SEEDS]
-                if all(key in values for pair in found for key in pair):
-                    gaps[labels] = np.array([values[a] - values[b] for a, b in found])
-            condition = f"{100 * share:.1f} % of the unlabelled pairs true"
-            for labels, own in gaps.items():
-                title = "annotated pairs" if labels == "annotated" else "all true pairs"
-                name = ("scenes", "random", loss, f"{condition}, {title}", MINUS_ALL)
-                yield name, Difference.of(own)
-            if len(gaps) == 2:
-                name = ("scenes", "random", loss, condition, BY_LABELS)
-                yield name, Difference.of(gaps["annotated"] - gaps["complete"])
+    lines = [line for line in lines if not line["wrong"]]
+    for metric, title in BY_TRUTH.items():
+        values = {
+            (line["labels"], line["grade"], line["loss"], line["seed"]): line[metric]
+            for line in lines
+        }
+        for grade, share in enumerate(scenes.shares_of(lines)):
+            for loss in TESTED:
+                gaps = {}
+                for labels in LABELS:
+                    found = [
+                        ((labels, grade, loss, seed), (labels, grade, ALL, seed))
+                        for seed in scenes.SEEDS
+                    ]
+                    if all(key in values for pair in found for key in pair):
+                        gaps[labels] = np.array([values[a] - values[b] for a, b in found])
+                condition = f"{100 * share:.1f} % of the unlabelled pairs true"
+                for labels, own in gaps.items():
+                    name = ("scenes", "random", loss, f"{condition}, {LABELS[labels]}")
+                    yield (*name, f"{MINUS_ALL}{title}"), Difference.of(own)
+                if len(gaps) == len(LABELS):
+                    name = ("scenes", "random", loss, condition)
+                    difference = Difference.of(gaps["annotated"] - gaps["complete"])
+                    yield (*name, f"{BY_LABELS}{title}"), difference
 
 
 def photo_comparisons(results: Results) -> Iterator[tuple[tuple[str, ...], Difference]]:

@@ -1,7 +1,7 @@
 """Tables and picture of studies/sigma.py.
 
 Rank correlations of sigma, and of its controls, with the number of right photos; how much larger
-sigma's is than the largest of a control; and sigma's with all controls held fixed (partial).
+sigma's is than the largest of a control; and sigma's with controls held fixed (partial).
 Captions are drawn by their photos, and seeds have their own variance.
 """
 
@@ -19,7 +19,12 @@ from sigma import CONTROLS, MODEL_CONTROLS, MODELS, OUTCOMES, RESULTS, SEEDS, UN
 
 DRAWS = 500
 SIGMA = "sigma"
+NAMES = (SIGMA, *MODEL_CONTROLS, *CONTROLS)
 LARGER, PARTIAL = "sigma minus the largest control", "sigma, all controls held fixed"
+WITHOUT_MODEL = "sigma, words and density held fixed"
+HELD_FIXED = {WITHOUT_MODEL: ("words", "density"), PARTIAL: (*MODEL_CONTROLS, *CONTROLS)}
+"""The controls that partial correlations hold fixed."""
+
 HEADER = ("outcome", "model", "quantity", "rank correlation", "p, Holm")
 
 
@@ -41,18 +46,21 @@ def columns_of(model: str, seed: int) -> np.ndarray:
 
 
 def correlations(columns: np.ndarray, outcome: np.ndarray) -> np.ndarray:
-    """Correlations of columns with an outcome, and of the first one with all others held fixed."""
+    """Correlations of columns with an outcome, and sigma's with the sets of `HELD_FIXED`."""
     joined = np.column_stack([columns, outcome])
     matrix = np.corrcoef(joined, rowvar=False)
-    # Columns that are nearly the same make the inverse useless.
-    inverse = np.linalg.pinv(matrix, rcond=1e-6, hermitian=True)
-    partial = -inverse[0, -1] / np.sqrt(inverse[0, 0] * inverse[-1, -1])
+    partial = []
+    for fixed in HELD_FIXED.values():
+        kept = [0, *(NAMES.index(name) for name in fixed), -1]
+        # Columns that are nearly the same make the inverse useless.
+        inverse = np.linalg.pinv(matrix[np.ix_(kept, kept)], rcond=1e-6, hermitian=True)
+        partial.append(-inverse[0, -1] / np.sqrt(inverse[0, 0] * inverse[-1, -1]))
     return np.append(matrix[:-1, -1], partial)
 
 
 def larger(found: np.ndarray) -> float:
     """How much larger the first correlation is, in size, than the largest control."""
-    sizes = np.abs(found[:-1])
+    sizes = np.abs(found[: len(NAMES)])
     return float(sizes[0] - sizes[1:].max())
 
 
@@ -60,7 +68,6 @@ def larger(found: np.ndarray) -> float:
 def compare() -> tuple[Family, dict[tuple[str, str, str], Difference]]:
     """Tests of sigma, and the correlations of all quantities."""
     family, shown = Family(), {}
-    names = (SIGMA, *MODEL_CONTROLS, *CONTROLS)
     for outcome in OUTCOMES:
         every = values()[outcome, 0]
         kept = np.flatnonzero(every != UNKNOWN)
@@ -72,9 +79,9 @@ def compare() -> tuple[Family, dict[tuple[str, str, str], Difference]]:
             drawn = _resampled(runs, ranks, photos)
             statistics: dict[str, Callable[[np.ndarray], float]] = {
                 name: lambda each, n=number: float(each[n])  # type: ignore[misc]
-                for number, name in enumerate(names)
+                for number, name in enumerate((*NAMES, *HELD_FIXED))
             }
-            statistics |= {LARGER: larger, PARTIAL: lambda each: float(each[-1])}
+            statistics[LARGER] = larger
             for name, of in statistics.items():
                 seeds = np.array([of(run) for run in found])
                 error = np.std([np.mean([of(run) for run in draw]) for draw in drawn], ddof=1)
@@ -84,7 +91,7 @@ def compare() -> tuple[Family, dict[tuple[str, str, str], Difference]]:
                     float(seeds.mean()), float((error**2 + between) ** 0.5), photos.max()
                 )
                 shown[outcome, model, name] = result
-                if name in (SIGMA, LARGER, PARTIAL):
+                if name in (SIGMA, LARGER, *HELD_FIXED):
                     family.add(result, outcome, model, name)
     return family, shown
 
@@ -118,7 +125,8 @@ def draw(folder: Path) -> None:
     from matplotlib.figure import Figure
 
     _, shown = compare()
-    titles = {PARTIAL: PARTIAL, SIGMA: SIGMA, **MODEL_CONTROLS, **CONTROLS}
+    own = (PARTIAL, WITHOUT_MODEL, SIGMA)
+    titles = {name: name for name in own} | MODEL_CONTROLS | CONTROLS
     figure = Figure((8.2, 3.4), layout="constrained")
     panels = figure.subplots(1, len(MODELS), sharey=True, sharex=True)
     for axes, (model, title) in zip(panels, MODELS.items(), strict=True):
@@ -134,5 +142,7 @@ def draw(folder: Path) -> None:
         axes.set_title(title, fontsize=9)
         axes.set_xlabel("size of the rank correlation", fontsize=9)
         axes.set_yticks(range(len(titles)), titles.values(), fontsize=8)
-    panels[0].legend(fontsize=7, loc="lower right")
+    figure.legend(
+        *panels[0].get_legend_handles_labels(), fontsize=8, loc="outside upper center", ncols=2
+    )
     figure.savefig(folder / "sigma.png", dpi=120)

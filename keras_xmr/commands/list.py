@@ -80,6 +80,8 @@ def run(arguments: argparse.Namespace) -> None:
     width = max(len(config_name(path)) for path in paths)
     if arguments.pattern != _ALL:
         print("\n".join(_row(path, width) for path in paths))
+        if len(paths) == 1:
+            print("\n".join(_indented(fidelity_text(draft_fidelity(read_yaml(paths[0]))))))
         return
     own = sorted(filter(_is_for_own_photos, paths), key=lambda p: (config_name(p) != _FIRST, p))
     others = [path for path in paths if path not in own]

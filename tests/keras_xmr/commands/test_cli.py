@@ -186,6 +186,9 @@ def test_list_shows_every_config(capsys):
     )
     (line,) = [line for line in lines if line.startswith("cub_msrm_seen ")]
     assert "  MSRM on CUB Captions, all classes" in line
+    cli.main(["main.py", "list", "coco_dvse"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "adapted: the mask selects sub-embeddings, in Eq. 4 and in the embedding" in shown
 
 
 @pytest.mark.parametrize(
