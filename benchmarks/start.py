@@ -1,10 +1,10 @@
 """Starting: time until the command line prints its help, finds photos, or serves, and memory.
 
 Every row is a separate process, from its start to its end; its memory is the peak of the process.
-Searches are in an index of 8,000 photos, whose text tower has the size of MiniLM, whose image tower
-is a ResNet-18, and whose weights are random: they do not change the time. Searches are compared
-with the shortest script that does the same by ONNX Runtime, and `index` with the image tower alone,
-of pixels in memory. The model of the first embedding in Python is the demo's, without training. The
+Searches are in an index of 8,000 photos. Its text tower has the size of MiniLM, its image tower is
+a ResNet-18. All weights are random, which does not change the time. Searches are compared with the
+shortest script that does the same by ONNX Runtime, and `index` with the image tower alone, of
+pixels in memory. The model of the first embedding in Python is the demo's, without training. The
 parts of that time have their own rows.
 
 usage: python benchmarks/start.py           # the last rows, of a model in Python, take a minute
