@@ -170,7 +170,7 @@ TESTED = {
     "embeddings.md": 1,  # backends/test_own_similarity.py
     "open_clip.md": 1,  # test_integrations.py
     "lightning.md": 1,  # test_integrations.py
-    "keras.md": 1,  # test_integrations.py
+    "keras.md": 1,  # backends/test_tutorials.py
     "flax.md": 1,  # test_integrations.py
     "search.md": 1,  # keras_xmr/experiments/export/test_embedder.py
     "python.md": len(blocks("python", PYTHON)),

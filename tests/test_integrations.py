@@ -30,13 +30,7 @@ def require(distributions: dict[str, str]) -> None:
             pytest.skip(f"{name} {known} is installed, {least} is needed")
 
 
-def run(
-    page: str,
-    folder: Path,
-    distributions: dict[str, str],
-    before: str = "",
-    backend: str | None = None,
-) -> str:
+def run(page: str, folder: Path, distributions: dict[str, str], before: str = "") -> str:
     """Runs the Python of a page in a process of its own; returns its output.
 
     Args:
@@ -44,14 +38,12 @@ def run(
         folder: The working directory, with the files that the page reads.
         distributions: The packages that it needs, with the least version.
         before: Python to run before.
-        backend: The framework of Keras; by default the page or the package chooses.
     """
     require(distributions)
     blocks = re.findall(r"```python\n(.*?)```", (PAGES / page).read_text("utf-8"), re.S)
     script = folder / "page.py"
     script.write_text("\n".join([before, *blocks]), "utf-8")
     settings = {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    settings |= {"KERAS_BACKEND": backend} if backend else {}
     inherited = {k: v for k, v in os.environ.items() if k != "KERAS_BACKEND"}
     done = subprocess.run(
         [sys.executable, "-W", "ignore", script.name],
@@ -159,17 +151,6 @@ def test_flax(tmp_path):
     last, found = numbers(run("flax.md", tmp_path, {"flax": "0.11", "optax": "0.2"}))
     assert last < 0.4
     assert found > 0.4  # Chance is 0.02.
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", ["tensorflow", "torch", "jax"])
-def test_keras(backend, tmp_path):
-    distribution = {"tensorflow": "2.20"} if backend == "tensorflow" else {backend: "0.1"}
-    output = run("keras.md", tmp_path, distribution, backend=backend)
-    assert output.startswith(f"{backend}: ")
-    first, last, found = numbers(output)
-    assert last < first / 2
-    assert found > 0.5
 
 
 def test_the_table_of_names_has_names_that_are_there():

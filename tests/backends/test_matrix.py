@@ -17,7 +17,7 @@ IN_JAX = ("NTXent", "SmoothAP", "SoftContrastive", "HypergraphContrastive", "Cos
 def is_quick(name: str, check: str) -> bool:
     """Whether the suite repeats a check; all are repeated by `pytest -m heavy`."""
     if check == "processes":
-        return False  # tests/keras_xmr/losses/test_gather.py has two parts.
+        return False  # The tests of `gather` have two parts.
     if matrix.BACKEND == "jax":
         return check == "graph" and name in IN_JAX
     return (name, check) != ("SGRAF", "graph")  # The mean of SAF and SGR.

@@ -1,20 +1,30 @@
-"""The tutorials of PyTorch and JAX, as they are printed, on features of made-up photos."""
+"""Pages of the docs for one framework or for each, as they are printed."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
 import pytest
 
 PAGES = {"torch": "pytorch.md", "jax": "jax.md"}
-TUTORIALS = Path(__file__).resolve().parents[2] / "docs" / "tutorials"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+BACKEND = keras.backend.backend()
 
 
-@pytest.mark.skipif(keras.backend.backend() not in PAGES, reason="of PyTorch and JAX")
-def test_the_tutorial_learns(random, tmp_path, monkeypatch, capsys):
+def run(page: str) -> dict[str, Any]:
+    """Runs the Python of a page; returns its names."""
+    code = "\n".join(re.findall(r"```python\n(.*?)```", (DOCS / page).read_text("utf-8"), re.S))
+    names: dict[str, Any] = {}
+    exec(compile(code, page, "exec"), names)
+    return names
+
+
+@pytest.mark.skipif(BACKEND not in PAGES, reason="of PyTorch and JAX")
+def test_the_tutorial_learns_from_features_of_made_up_photos(random, tmp_path, monkeypatch, capsys):
     topics, owners = random.normal(size=(40, 6)), np.repeat(np.arange(40), 3)
     maps = random.normal(size=(6, 20)), random.normal(size=(6, 15))
     images = topics @ maps[0] + 0.1 * random.normal(size=(40, 20))
@@ -23,11 +33,18 @@ def test_the_tutorial_learns(random, tmp_path, monkeypatch, capsys):
     for name, values in (("images", images), ("captions", captions)):
         np.save(f"{name}.npy", values.astype(np.float32))
     np.save("image_ids.npy", owners)
-    page = (TUTORIALS / PAGES[keras.backend.backend()]).read_text("utf-8")
-    code, names = "\n".join(re.findall(r"```python\n(.*?)```", page, re.S)), {}
-    exec(compile(code, PAGES[keras.backend.backend()], "exec"), names)
-    if keras.backend.backend() == "jax":
+    names = run(f"tutorials/{PAGES[BACKEND]}")
+    if BACKEND == "jax":
         assert np.isfinite(names["weights"][0])
         assert names["weights"][0] != np.log(0.07)
     rsum = float(capsys.readouterr().out)
     assert rsum > 300, "of 600; chance is 80"
+
+
+def test_a_model_of_keras_learns_with_its_own_training_loop(capsys):
+    run("integrations/keras.md")
+    output = capsys.readouterr().out
+    assert output.startswith(f"{BACKEND}: ")
+    first, last, found = map(float, re.findall(r"\d+\.\d+", output))
+    assert last < first / 2
+    assert found > 0.5

@@ -1,6 +1,6 @@
-"""One batch on two processes, devices or replicas: gradients equal those of one process.
+"""One batch on two processes of PyTorch: gradients equal those of one process.
 
-Run as `python gather_run.py [RANK FOLDER]`, where the two of PyTorch are processes.
+Run as `python gather_run.py FOLDER`, which makes the second process.
 """
 
 from __future__ import annotations
@@ -8,17 +8,16 @@ from __future__ import annotations
 import os
 import sys
 
-import keras
 import numpy as np
-from keras import ops
+import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from keras_xmr import losses, matchers
 
 RANDOM = np.random.default_rng(0)
 WIDTH = 6
-# The second process has more images and, with PyTorch, longer captions.
+# The second process has more images and longer captions.
 IMAGES, OWNERS = (3, 4), (np.array([0, 0, 1, 2]), np.array([0, 1, 1, 2, 3, 3]))
-EVEN = (3, 3), (np.array([0, 1, 2, 2]), np.array([0, 0, 1, 2]))
 
 
 def points(counts, owners):
@@ -35,9 +34,6 @@ def whole_rows():
 
 
 def run_torch(case, rank, folder):
-    import torch
-    from torch.nn.parallel import DistributedDataParallel
-
     class Net(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -108,81 +104,10 @@ def run_torch(case, rank, folder):
     assert max(slope.abs().max().item() for slope in found.values()) > 1e-3
 
 
-def value_of(weights, images, captions, rows, axis_name=None, loss=None):
-    sides = ops.matmul(images, weights[0]), ops.matmul(captions, weights[1])
-    if axis_name != "":
-        *sides, rows = losses.gather(*sides, rows, axis_name=axis_name)
-    return loss(*sides, rows)
-
-
-def run_jax():
-    import jax
-
-    loss, batches = losses.SmoothAP(), points(*EVEN)
-    weights = [RANDOM.normal(size=(8, WIDTH)).astype("f") for _ in range(2)]
-
-    def step(weights, images, captions, rows):
-        value, slopes = jax.value_and_grad(value_of)(
-            weights, images, captions, rows, axis_name="all", loss=loss
-        )
-        return value, jax.lax.pmean(slopes, "all")
-
-    stacked = [np.stack(parts) for parts in zip(*batches, strict=True)]
-    values, slopes = jax.pmap(step, axis_name="all", in_axes=(None, 0, 0, 0))(weights, *stacked)
-    check(values, [slope[0] for slope in slopes], jax.value_and_grad(value_of), weights, batches)
-
-
-def check(values, slopes, whole, weights, batches):
-    images, captions, _ = (np.concatenate(parts) for parts in zip(*batches, strict=True))
-    rows = np.concatenate([EVEN[1][0], EVEN[0][0] + EVEN[1][1]])
-    loss = losses.SmoothAP()
-    expected, right = whole(weights, images, captions, rows, axis_name="", loss=loss)
-    np.testing.assert_allclose(np.asarray(values), float(expected), rtol=1e-5)
-    for slope, wanted in zip(slopes, right, strict=True):
-        np.testing.assert_allclose(slope, wanted, atol=1e-6, rtol=1e-3)
-        assert np.abs(wanted).max() > 1e-3
-
-
-def run_tensorflow():
-    import tensorflow as tf
-
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    batches = points(*EVEN)
-    weights = [RANDOM.normal(size=(8, WIDTH)).astype("f") for _ in range(2)]
-    loss = losses.SmoothAP()
-
-    def slopes_of(weights, images, captions, rows, **more):
-        tensors = [tf.convert_to_tensor(weight) for weight in weights]
-        with tf.GradientTape() as tape:
-            tape.watch(tensors)
-            value = value_of(tensors, images, captions, rows, **more)
-        return value, tape.gradient(value, tensors)
-
-    @tf.function
-    def step(images, captions, rows):
-        value, slopes = slopes_of(weights, images, captions, rows, loss=loss)
-        context = tf.distribute.get_replica_context()
-        # As optimizers do: the sum, of the loss divided by the number of replicas.
-        return value, context.all_reduce("sum", [slope / 2 for slope in slopes])
-
-    spread = [
-        strategy.experimental_distribute_values_from_function(
-            lambda context, part=part: tf.constant(part[context.replica_id_in_sync_group])
-        )
-        for part in zip(*batches, strict=True)
-    ]
-    values, slopes = strategy.run(step, args=spread)
-    values = [float(value) for value in strategy.experimental_local_results(values)]
-    slopes = [strategy.experimental_local_results(slope)[0] for slope in slopes]
-    check(values, slopes, slopes_of, weights, batches)
-
-
 if __name__ == "__main__":
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-    if keras.backend.backend() == "torch":
-        for case in ("points", "sgr"):
-            run_torch(case, int(sys.argv[1]), sys.argv[2])
-    else:
-        {"jax": run_jax, "tensorflow": run_tensorflow}[keras.backend.backend()]()
+    # Imports take longer than everything else. No thread of PyTorch runs yet.
+    other = os.fork()
+    for case in ("points", "sgr"):
+        run_torch(case, int(other == 0), sys.argv[1])
+    if other:
+        sys.exit(os.waitstatus_to_exitcode(os.waitpid(other, 0)[1]))

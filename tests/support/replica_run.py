@@ -24,7 +24,7 @@ import token_models
 
 from keras_xmr.encoders import VSRN, InputSpec
 from keras_xmr.heads import Tokens
-from keras_xmr.losses import KLDivergence
+from keras_xmr.losses import KLDivergence, SmoothAP, gather
 from keras_xmr.matchers import SAF, Cosine
 from keras_xmr.model.retriever import Retriever
 
@@ -199,9 +199,37 @@ def tokens(strategy: tf.distribute.Strategy, graph: bool = False) -> dict[str, A
     return {f"tokens/{n} {weight.name}": weight.numpy() for n, weight in enumerate(model.weights)}
 
 
+def gathered(strategy: tf.distribute.Strategy) -> dict[str, Any]:
+    """A loss of embeddings that are gathered, on each replica, and the gradients of two maps."""
+    replicas, random = strategy.num_replicas_in_sync, np.random.default_rng(0)
+    images, captions = (random.normal(size=(n, 8)).astype("f") for n in (6, 12))
+    # Two or three replicas have as many images each, and all captions of these.
+    rows = np.array([0, 1, 1, 1, 2, 2, 3, 3, 4, 4, 4, 5])
+    maps, loss = [random.normal(size=(8, 6)).astype("f") for _ in range(2)], SmoothAP()
+
+    def step(images: Any, captions: Any, rows: Any) -> Any:
+        tensors = [tf.convert_to_tensor(one) for one in maps]
+        with tf.GradientTape() as tape:
+            tape.watch(tensors)
+            value = loss(*gather(images @ tensors[0], captions @ tensors[1], rows))
+        # As optimizers do: the sum, of the loss divided by the number of replicas.
+        slopes = [slope / replicas for slope in tape.gradient(value, tensors)]
+        return value, tf.distribute.get_replica_context().all_reduce("sum", slopes)
+
+    if replicas > 1:
+        rows %= len(images) // replicas
+        images, captions, rows = shared(strategy, (images, captions, rows), replicas)
+    values, slopes = strategy.run(tf.function(step), args=(images, captions, rows))
+    local = strategy.experimental_local_results
+    found = {f"gathered/slope {n}": local(slope)[0].numpy() for n, slope in enumerate(slopes)}
+    assert all(np.abs(slope).max() > 1e-3 for slope in found.values())
+    values = [value.numpy() for value in local(values)]
+    return found | {"gathered/first": values[0], "gathered/last": values[-1]}
+
+
 def everything(strategy: tf.distribute.Strategy) -> dict[str, Any]:
-    """What becomes of all cases, of `fit`, and of a model of tokens."""
-    return results(strategy, CASES | HALF) | fit(strategy) | tokens(strategy)
+    """What becomes of all cases, of `fit`, of a model of tokens, and of a gathered loss."""
+    return results(strategy, CASES | HALF) | fit(strategy) | tokens(strategy) | gathered(strategy)
 
 
 def half(strategy: tf.distribute.Strategy) -> dict[str, Any]:

@@ -25,6 +25,8 @@ MATCHERS = {
     "sgr": "{name: sgr, similarity_dimension: 4, steps: 2}",
     "sgraf": "{name: sgraf, similarity_dimension: 4, steps: 2}",
 }
+# SGRAF is the mean of both.
+MARKS = {"saf": pytest.mark.heavy, "sgr": pytest.mark.heavy}
 
 
 def experiment(folder, matcher: str) -> Experiment:
@@ -43,7 +45,7 @@ def experiment(folder, matcher: str) -> Experiment:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("matcher", MATCHERS)
+@pytest.mark.parametrize("matcher", [pytest.param(m, marks=MARKS.get(m, ())) for m in MATCHERS])
 def test_scores_of_an_index_are_those_of_evaluation(matcher, tmp_path):
     run = experiment(tmp_path, MATCHERS[matcher])
     run.prepare()

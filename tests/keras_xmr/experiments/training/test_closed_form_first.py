@@ -25,7 +25,7 @@ from keras_xmr.experiments.training import trainer
 from keras_xmr.experiments.training.closed_form_weight import Weighing
 from keras_xmr.utils.errors import UserError
 
-pytestmark = [pytest.mark.usefixtures("eager"), pytest.mark.slow]
+pytestmark = [pytest.mark.usefixtures("eager", "undrawn"), pytest.mark.slow]
 
 OPTIONS = (
     "model.image.pooling={name: projection, power: 0.5, closed_form: 2, local_scaling: 9}",
@@ -63,6 +63,11 @@ def validated(monkeypatch):
 
 def run(folder, output, *overrides) -> Experiment:
     return projected_runs.run(folder, *OPTIONS, f"output={output}", *overrides)
+
+
+def trained_and_exported(run) -> None:
+    run.train()
+    run.export()
 
 
 def summary(run) -> dict:
@@ -146,6 +151,8 @@ def test_the_closed_form_reads_photos_and_words_while_features_are_stored(
         original(self, model)
 
     monkeypatch.setattr(Experiment, "_report_closed_form", report)
+    for name in ("_evaluations", "_export_saved_model"):  # As of any other run.
+        monkeypatch.setattr(Experiment, name, lambda *_, **__: ())
     finished = run(
         tmp_path,
         tmp_path,
@@ -168,16 +175,17 @@ def test_the_closed_form_reads_photos_and_words_while_features_are_stored(
     assert (tmp_path / "photos" / "features").is_dir(), "it was trained on these"
 
 
-def test_weights_that_went_are_named(regions, tmp_path, validated):
+def test_weights_that_went_are_named(regions, tmp_path, validated, monkeypatch):
+    monkeypatch.setattr(experiment, "export_saved_model", lambda *_: None)
     sums, _ = validated
     sums += [100.0, 90, 80]
-    run(regions, tmp_path).run()
+    trained_and_exported(run(regions, tmp_path))
     last = run(regions, tmp_path, "export.weights=last")
     with pytest.raises(UserError, match="keep_training_files"):
         _ = last.retriever
     sums += [100.0, 90, 80]
     kept = run(regions, tmp_path / "kept", "export.keep_training_files=true")
-    kept.run()
+    trained_and_exported(kept)
     assert kept.folder.last_weights.exists()
     assert kept.folder.checkpoints.exists()
     assert set(superfluous(kept.folder)) == {

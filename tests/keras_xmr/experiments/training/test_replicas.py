@@ -106,9 +106,10 @@ def check_half(many, one):
         ("relevance", "relevance/tested", 1e-6),
         # Also where each of them pads its captions to another length, and with batch normalisation.
         ("tokens", "moving_variance", 1e-4),
+        ("gathered", "slope", 1e-6),
     ],
 )
-def test_fit_and_tokens_train_as_on_one_device(runs, part, expected, tolerance):
+def test_fit_tokens_and_gathered_losses_are_as_on_one_device(runs, part, expected, tolerance):
     check_numbers(*runs, part, expected, tolerance)
 
 
