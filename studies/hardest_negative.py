@@ -241,9 +241,11 @@ class Towers:
     Args:
         seed: Of the initial weights.
         features: Number of features of a thing.
+        largest: Whether the largest value over things takes the place of their sum.
     """
 
-    def __init__(self, seed: int, features: int) -> None:
+    def __init__(self, seed: int, features: int, largest: bool = False) -> None:
+        self.largest = largest
         rng = np.random.default_rng([seed, 9])
         shapes = [(features, DIMENSION), (DIMENSION, DIMENSION)], [(WORDS, DIMENSION)]
         shapes[1].append((DIMENSION, DIMENSION))
@@ -261,10 +263,12 @@ class Towers:
         one, out, word, word_out, bias, word_bias, _ = self.weights
         thing = np.maximum(things @ one + bias, 0)
         caption = np.maximum(words @ word + word_bias, 0)
-        pooled = thing.sum(axis=1)
-        images, captions = pooled @ out, caption @ word_out
+        images, captions = self._pooled(thing) @ out, caption @ word_out
         lengths = [np.linalg.norm(v, axis=1, keepdims=True) + 1e-6 for v in (images, captions)]
         return thing, caption, images / lengths[0], captions / lengths[1], *lengths
+
+    def _pooled(self, thing: np.ndarray) -> np.ndarray:
+        return thing.max(axis=1) if self.largest else thing.sum(axis=1)
 
     def step(
         self, step: int, things: np.ndarray, words: np.ndarray, positives: np.ndarray, loss: Loss
@@ -285,11 +289,14 @@ class Towers:
             inside = (gradient * unit).sum(axis=1, keepdims=True)
             sides.append((gradient - unit * inside) / length)
         _, out, _, word_out, *_ = self.weights
-        of_thing = (sides[0] @ out.T)[:, None] * (thing > 0)
+        counts = thing > 0
+        if self.largest:
+            counts &= thing == thing.max(axis=1, keepdims=True)
+        of_thing = (sides[0] @ out.T)[:, None] * counts
         of_caption = (sides[1] @ word_out.T) * (caption > 0)
         gradients = [
             np.tensordot(things, of_thing, ([0, 1], [0, 1])),
-            thing.sum(axis=1).T @ sides[0],
+            self._pooled(thing).T @ sides[0],
             words.T @ of_caption,
             caption.T @ sides[1],
             of_thing.sum(axis=(0, 1)),
@@ -334,9 +341,9 @@ def batches_of(task: Task) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]
         yield split.things[images], words[captions], matches[np.ix_(images, captions)]
 
 
-def fit(task: Task) -> Towers:
-    """Trains two towers."""
-    towers = Towers(task.seed, data(task.grade, task.seed)["train"].things.shape[2])
+def fit(task: Task, largest: bool = False) -> Towers:
+    """Trains two towers; `largest` as of `Towers`."""
+    towers = Towers(task.seed, data(task.grade, task.seed)["train"].things.shape[2], largest)
     for step, batch in enumerate(batches_of(task)):
         towers.step(step, *batch, LOSSES[task.loss])
     return towers

@@ -10,7 +10,7 @@ measured, too. The same on scenes, with small towers and the full truth. A line 
 and correction is appended to `--results`; what has a line is not run again.
 
     python studies/hubs.py --flickr8k data/raw/flickr8k      # what is missing
-    python studies/hubs_tables.py                            # the tables
+    python studies/pages.py hubs_tables                      # the tables
 """
 
 from __future__ import annotations

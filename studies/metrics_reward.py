@@ -8,9 +8,10 @@ draws, as an order by few captions is noisy; the two halves of a stratum say how
 could agree. In brackets is the range of 95 % of resampled captions. The permutation test exchanges
 captions between the strata R = 1 and R >= 6.
 
-On scenes, where every true pair is known, six losses train two towers each. There the orders of the
-losses within one tower are compared, and the order of all twelve, in which the towers differ by far
-more than the losses: a tau of all twelve mixes both.
+On scenes, where every true pair is known, six losses train two image towers each: sums over the
+things of a scene, and largest values over them. There the orders of the losses within one tower are
+compared, and the order of all twelve, in which the towers differ by far more than the losses: a tau
+of all twelve mixes both. Their results are from studies/metric_ranking_scenes.py.
 
     python studies/pages.py metrics_page     # the tables
 """
@@ -145,7 +146,7 @@ def scenes_taus(
     for grade in (1, None):
         of_grade = [line for line in lines if line["grade"] == grade]
         share = 100 * float(np.mean([line["share"] for line in of_grade]))
-        for tower, largest in (("small", [False]), ("large", [True]), ("both", [False, True])):
+        for tower, largest in (("sum", [False]), ("maximum", [True]), ("both", [False, True])):
             chosen = [line for line in of_grade if line["largest"] in largest]
             for metric in METRICS:
                 taus = []

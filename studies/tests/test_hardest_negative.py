@@ -48,3 +48,29 @@ def test_vaguer_captions_are_true_of_more_scenes_and_a_training_learns(study, mo
     line = study.train(study.Task(0, "InfoNCE", "annotated", 0.0, 1))
     study.data.cache_clear()
     assert line["truth"] > 1.5 * line["chance"]
+
+
+@pytest.mark.parametrize("largest", [False, True])
+def test_a_step_follows_the_gradient_of_both_image_towers(study, random, largest):
+    towers = study.Towers(0, 6, largest)
+    things = random.normal(size=(8, 4, 6)).astype(np.float32)
+    words = (random.random((8, study.WORDS)) < 0.1).astype(np.float32)
+
+    def value() -> float:
+        _, _, image, text, *_ = towers.embed(things, words)
+        odds = np.exp(image @ text.T)
+        return float(sum(np.log(odds.sum(axis=axis)).mean() for axis in (0, 1)))
+
+    def gradient(scores: np.ndarray, _positives: np.ndarray) -> np.ndarray:
+        odds = np.exp(scores)
+        return odds / odds.sum(axis=1, keepdims=True) / len(scores)
+
+    towers.weights = [weight.astype(float) for weight in towers.weights]
+    expected = []
+    for change in (1e-5, -1e-5):
+        towers.weights[0][2, 3] += change
+        expected.append(value())
+        towers.weights[0][2, 3] -= change
+    towers.step(0, things, words, np.eye(8, dtype=bool), study.Loss(gradient))
+    found = towers.moments[0][0][2, 3] / 0.1
+    np.testing.assert_allclose(found, (expected[0] - expected[1]) / 2e-5, rtol=1e-3)
