@@ -63,6 +63,7 @@ from keras_xmr.model.retriever import Retriever
 from keras_xmr.parts.registry import components
 from keras_xmr.relevance import TOKENIZERS, BatchRelevance, weigh
 from keras_xmr.reranking import CSLS, ScoreBank
+from keras_xmr.utils.directions import DIRECTIONS, split_name
 from keras_xmr.utils.vectors import unit_rows
 
 ROOT = Path(__file__).parents[1]
@@ -158,11 +159,11 @@ def measure(scores: Any, image_classes: np.ndarray, caption_image: np.ndarray) -
     labels = [(int(label),) for label in image_classes]
     truth = judge("classes", caption_image, labels, len(labels))
     found = evaluate_scores(scores, truth).directions
-    of_class = {"i2t": image_classes, "t2i": image_classes[caption_image]}
+    of_class = dict(zip(DIRECTIONS, (image_classes, image_classes[caption_image]), strict=True))
     return np.array([
-        [found[name[:3]].values[name[4:]][of_class[name[:3]] == label].mean()
+        [found[direction].values[metric][of_class[direction] == label].mean()
          for label in np.unique(image_classes)]
-        for name in METRICS
+        for direction, metric in map(split_name, METRICS)
     ])  # fmt: skip
 
 

@@ -11,7 +11,6 @@ examples:
 from __future__ import annotations
 
 import argparse
-import re
 import textwrap
 from collections.abc import Sequence
 from types import NoneType, UnionType
@@ -25,6 +24,7 @@ from keras_xmr.commands._options import add_list
 from keras_xmr.experiments.config.loader import section_name, sections_at, sections_of, use_plugins
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.metrics.names import METRICS
+from keras_xmr.utils.directions import split_name
 from keras_xmr.utils.errors import ConfigError
 from keras_xmr.utils.messages import cut, nearest
 from keras_xmr.utils.program import adapt_help
@@ -83,7 +83,7 @@ def explain(key: str = "", plugins: Sequence[str] = ()) -> str:
 
 def _short(metric: str) -> str:
     """Returns the name of a metric without its direction."""
-    return re.sub("^(i2t|t2i)_", "", metric)
+    return split_name(metric)[1]
 
 
 def _explain_metric(name: str) -> list[str]:

@@ -23,6 +23,7 @@ from keras_xmr.judgements.reading import (
     reading,
 )
 from keras_xmr.judgements.relation import Judgements
+from keras_xmr.utils.directions import DIRECTIONS
 from keras_xmr.utils.errors import ArgumentError
 from keras_xmr.utils.files import atomic_write
 from keras_xmr.utils.json_entries import fault, identifier, parse_json, string
@@ -35,7 +36,6 @@ Qrels = dict[str, dict[str, int | float]]
 
 _LOGGER = logging.getLogger(__name__)
 _BEIR = ("query-id", "corpus-id", "score")
-_DIRECTIONS = ("image_to_text", "text_to_image")
 
 
 def to_qrels(
@@ -294,8 +294,8 @@ def is_turned(direction: str) -> bool:
     Raises:
         ArgumentError: If the direction is not one of both.
     """
-    if direction not in _DIRECTIONS:
-        raise ArgumentError(f"direction is one of {_DIRECTIONS}, not {direction!r}")
+    if direction not in DIRECTIONS:
+        raise ArgumentError(f"direction is one of {DIRECTIONS}, not {direction!r}")
     return direction == "text_to_image"
 
 

@@ -52,7 +52,6 @@ from keras_xmr.metrics.retrieval import (
 )
 from keras_xmr.metrics.runs import from_run, to_run
 from keras_xmr.metrics.score_matrices import (
-    DIRECTIONS,
     ScoreMatrices,
     Scores,
     ScoreTiles,
@@ -63,6 +62,7 @@ from keras_xmr.metrics.whole_split import Retrieval
 
 if TYPE_CHECKING:
     from keras_xmr.metrics.batch_recall import Recall
+from keras_xmr.utils.directions import DIRECTIONS
 
 __all__ = [
     "DIRECTIONS",

@@ -16,10 +16,11 @@ from keras_xmr.judgements.relation import as_array
 from keras_xmr.metrics.bootstrap import RESAMPLES, Estimate
 from keras_xmr.metrics.estimates import compare_estimates, estimate_means
 from keras_xmr.metrics.measure import owners, per_query
-from keras_xmr.metrics.names import DIRECTIONS, METRICS, in_percent, metric_title, shown_value
+from keras_xmr.metrics.names import METRICS, in_percent, metric_title, shown_value
 from keras_xmr.metrics.ranking import RECALL_AT
 from keras_xmr.metrics.results import ANNOTATED, Result, Results, rows_of
 from keras_xmr.metrics.score_matrices import ScoreMatrices, ScoreTiles
+from keras_xmr.utils.directions import DIRECTIONS, SHORT, full_name, split_name
 from keras_xmr.utils.errors import ArgumentError
 from keras_xmr.utils.messages import nearest
 from keras_xmr.utils.tables import Table
@@ -190,7 +191,7 @@ def compare_systems(
     ]
     by_direction = {direction: _stack(values, direction, metrics) for direction in DIRECTIONS}
     sizes, owner = [len(of_system) for of_system in runs.values()], owners(right, image_ids)
-    for direction, groups in (("i2t", None), ("t2i", owner)):
+    for direction, groups in zip(DIRECTIONS, (None, owner), strict=True):
         _refuse_few(direction, by_direction[direction], groups)
     estimates = estimate_means(by_direction, sizes, owner, shape[0], resamples, seed)
     results: list[Result] = []
@@ -263,7 +264,7 @@ def _common_shape(runs: Sequence[Mapping[str, np.ndarray] | ScoreMatrices]) -> t
             shapes.add(run.image_to_text.shape)
             continue
         sizes = {
-            direction: {len(v) for n, v in run.items() if n.startswith(direction)}
+            direction: {len(v) for n, v in run.items() if split_name(n)[0] == direction}
             for direction in DIRECTIONS
         }
         if any(len(of_side) != 1 for of_side in sizes.values()):
@@ -290,13 +291,15 @@ def _stack(
     stacked = {}
     for metric in metrics:
         for name in (METRICS[metric].mean_of if metric in METRICS else ()) or (metric,):
-            if unknown := [run for run in runs if f"{direction}_{name}" not in run]:
-                known = sorted(n.partition("_")[2] for n in unknown[0] if n.startswith(direction))
+            full = full_name(direction, name)
+            if unknown := [run for run in runs if full not in run]:
+                split = map(split_name, unknown[0])
+                known = sorted(metric for of, metric in split if of == direction)
                 raise ArgumentError(
                     f"a system has no metric {name!r}, which per_query computes where it gets what "
                     f"it needs.{nearest(name, known)}"
                 )
-            stacked[name] = np.stack([run[f"{direction}_{name}"] for run in runs], axis=1)
+            stacked[name] = np.stack([run[full] for run in runs], axis=1)
     return stacked
 
 
@@ -333,8 +336,8 @@ def _refuse_few(
     answered = ~np.isnan(next(iter(per_query.values()))).any(axis=1)
     numbers = np.flatnonzero(answered) if groups is None else groups[answered]
     if 0 < (count := len(np.unique(numbers))) < LEAST_GROUPS:
-        unit = "images" if direction == "i2t" or groups is not None else "captions"
+        unit = "images" if direction == "image_to_text" or groups is not None else "captions"
         raise ArgumentError(
-            f"the {direction} queries with a relevant item are of {count} {unit}, and an interval "
-            f"of so few does not hold what it says; compare on {LEAST_GROUPS} or more"
+            f"the {SHORT[direction]} queries with a relevant item are of {count} {unit}, and an "
+            f"interval of so few does not hold what it says; compare on {LEAST_GROUPS} or more"
         )

@@ -22,7 +22,7 @@ from keras_xmr.metrics.bootstrap import (
 from keras_xmr.metrics.names import METRICS, RSUM
 from keras_xmr.metrics.ranking import RECALL_AT
 from keras_xmr.metrics.retrieval import RetrievalMetrics
-from keras_xmr.metrics.score_matrices import DIRECTIONS
+from keras_xmr.utils.directions import DIRECTIONS, full_name
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -38,7 +38,7 @@ def estimate_means(
     """Estimates means of metrics per system, over its runs and over resamples of the queries.
 
     Args:
-        per_query: For "i2t" and "t2i" the values of each metric, float (queries, runs), with the
+        per_query: For each direction the values of each metric, float (queries, runs), with the
             runs of one system after the runs of another.
         sizes: Number of runs per system.
         caption_image: The image of each caption, int (captions,), which is drawn together with
@@ -57,9 +57,9 @@ def estimate_means(
         known = {n: values for n, values in metrics.items() if not np.isnan(values).all()}
         means = _resample(known, direction, caption_image, images, resamples, seed)
         observed |= {
-            f"{direction}_{name}": np.nanmean(values, axis=0) for name, values in known.items()
+            full_name(direction, name): np.nanmean(values, axis=0) for name, values in known.items()
         }
-        resampled |= {f"{direction}_{name}": of_metric for name, of_metric in means.items()}
+        resampled |= {full_name(direction, name): of_metric for name, of_metric in means.items()}
     for whole in (observed, resampled):
         _combine(whole)
 
@@ -99,7 +99,7 @@ def resample_summaries(
         images = len(next(iter(metrics.values())).image_to_text.positives)
         means = _resample(columns, direction, caption_image, images, resamples, 0)
         for (key, name), values in means.items():
-            summaries[key][f"{direction}_{name}"] = values[:, 0]
+            summaries[key][full_name(direction, name)] = values[:, 0]
     for summary in summaries.values():
         _combine(summary, replace=False)
     return summaries
@@ -123,7 +123,7 @@ def _resample(
     if not columns:
         return {}
     draws: dict[str, Any] = {"seed": seed}
-    if direction == "t2i":
+    if direction == "text_to_image":
         groups = {"groups": caption_image, "num_groups": images}
         draws = {"seed": seed + 1} if caption_image is None else draws | groups
     flat = np.concatenate(list(columns.values()), axis=1)
@@ -134,13 +134,14 @@ def _resample(
 
 def _combine(whole: dict[str, np.ndarray], replace: bool = True) -> None:
     """Adds RSUM and the means of metrics, which replace what they are the mean of, or do not."""
-    recalls = [f"{direction}_recall_{k}" for direction in DIRECTIONS for k in RECALL_AT]
+    recalls = [full_name(direction, f"recall_{k}") for direction in DIRECTIONS for k in RECALL_AT]
     if set(recalls) <= whole.keys():
         whole[RSUM] = 100 * np.sum([whole[name] for name in recalls], axis=0)
     for direction, metric in itertools.product(DIRECTIONS, METRICS.values()):
-        names = [name for part in metric.mean_of if (name := f"{direction}_{part}") in whole]
+        names = [name for part in metric.mean_of if (name := full_name(direction, part)) in whole]
         if names:
-            whole[f"{direction}_{metric.name}"] = np.mean([whole[name] for name in names], axis=0)
+            mean = np.mean([whole[name] for name in names], axis=0)
+            whole[full_name(direction, metric.name)] = mean
             for name in names if replace else ():
                 del whole[name]
 

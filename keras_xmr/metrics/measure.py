@@ -17,6 +17,7 @@ from keras_xmr.metrics.ranking import RECALL_AT, RELEVANT_AT, QueryMetrics
 from keras_xmr.metrics.retrieval import RetrievalMetrics, evaluate_relations, evaluate_scores
 from keras_xmr.metrics.score_matrices import ScoreMatrices, Scores
 from keras_xmr.metrics.semantic import match_by_labels, precision_by_relevance
+from keras_xmr.utils.directions import full_name
 from keras_xmr.utils.errors import ArgumentError
 from keras_xmr.utils.files import atomic_write
 from keras_xmr.utils.naming import snake_case
@@ -173,7 +174,7 @@ def per_query(
     truth.measures = {snake_case(type(metric).__name__): metric for metric in metrics}
     directions = measure(matrices, truth).metrics.directions
     return {
-        f"{direction}_{name}": values
+        full_name(direction, name): values
         for direction, queries in directions.items()
         for name, values in queries.values.items()
     }
@@ -340,5 +341,7 @@ def _arrays(prefix: str, metrics: RetrievalMetrics) -> dict[str, np.ndarray]:
         values |= {f"{name}_chance": mean for name, mean in queries.chance.items()}
         if queries.judged is not None:
             values["judged"] = queries.judged
-        arrays |= {f"{prefix}/{direction}_{n}": v.astype(np.float32) for n, v in values.items()}
+        arrays |= {
+            f"{prefix}/{full_name(direction, n)}": v.astype(np.float32) for n, v in values.items()
+        }
     return arrays

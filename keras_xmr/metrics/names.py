@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from keras_xmr.metrics.ranking import NDCG_AT, RECALL_AT, RELEVANT_AT
-from keras_xmr.metrics.score_matrices import DIRECTIONS
 from keras_xmr.metrics.semantic import ASP_CHANCE, ASP_TOP, RELEASED_ASP_AT, ZETAS
+from keras_xmr.utils.directions import DIRECTIONS, SHORT, full_name, split_name
 
 
 @dataclass(frozen=True)
@@ -74,16 +74,17 @@ RSUM = "rsum"
 
 def metric_names() -> list[str]:
     """Returns the names in a summary of both directions: `i2t_recall_1` and so on, and `rsum`."""
-    return [f"{direction}_{name}" for direction in DIRECTIONS for name in METRICS] + [RSUM]
+    return [full_name(direction, name) for direction in DIRECTIONS for name in METRICS] + [RSUM]
 
 
 def metric_title(name: str) -> str:
     """Returns the title of a column of a metric such as `i2t_recall_1`."""
     if name == RSUM:
         return "RSUM"
-    direction, _, short = name.partition("_")
+    direction, short = split_name(name)
     metric = METRICS.get(short)
-    return f"{direction}\n{metric.title if metric else short}"
+    title = metric.title if metric else short
+    return f"{SHORT[direction]}\n{title}" if direction else title
 
 
 def metric_value(name: str, value: float | None) -> str:
@@ -126,5 +127,5 @@ def metric_unit(name: str) -> str:
     """Returns the unit of a metric, with or without the direction; of `rsum`, "percent"."""
     if name == RSUM:
         return "percent"
-    metric = METRICS.get(name) or METRICS.get(name.partition("_")[2])
+    metric = METRICS.get(name) or METRICS.get(split_name(name)[1])
     return metric.unit if metric else "fraction"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from keras_xmr.metrics.names import METRICS, RSUM, Metric
-from keras_xmr.metrics.score_matrices import DIRECTIONS
+from keras_xmr.utils.directions import full_name, split_name
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import atomic_write
 from keras_xmr.utils.spreadsheets import to_csv, without_apostrophe
@@ -33,11 +33,6 @@ ALL = "all"
 
 FOLDS = "mean over folds"
 """The value of `queries` for means over folds of the images with their captions."""
-
-LONG_DIRECTIONS = dict(zip(DIRECTIONS, ("image_to_text", "text_to_image"), strict=True))
-"""The directions as the table names them, by the prefixes of metrics such as `i2t_recall_1`."""
-
-_PREFIXES = {long: short for short, long in LONG_DIRECTIONS.items()}
 
 MISSING = float("nan")
 
@@ -98,17 +93,6 @@ class Result(NamedTuple):
 
 
 _NUMBERS = ("value", "low", "high", "p", "p_holm", "detectable")
-
-
-def full_name(direction: str, metric: str) -> str:
-    """Returns the name of a metric with the prefix of its direction, such as `i2t_recall_1`."""
-    return f"{_PREFIXES[direction]}_{metric}" if direction else metric
-
-
-def split_name(name: str) -> tuple[str, str]:
-    """Returns direction and metric of a name such as `i2t_recall_1`; `rsum` has no direction."""
-    prefix, _, metric = name.partition("_")
-    return (LONG_DIRECTIONS[prefix], metric) if prefix in LONG_DIRECTIONS else ("", name)
 
 
 class Results(Sequence[Result]):

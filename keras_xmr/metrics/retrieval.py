@@ -22,7 +22,8 @@ from keras_xmr.metrics.ranking import (
     ndcg_at,
     summarize,
 )
-from keras_xmr.metrics.score_matrices import DIRECTIONS, ScoreMatrices, Scores
+from keras_xmr.metrics.score_matrices import ScoreMatrices, Scores
+from keras_xmr.utils.directions import DIRECTIONS, full_name
 from keras_xmr.utils.errors import ArgumentError
 
 
@@ -49,7 +50,7 @@ class RetrievalMetrics:
 
     @property
     def directions(self) -> dict[str, QueryMetrics]:
-        """The metrics of every query of "i2t" and "t2i"."""
+        """The metrics of every query of `image_to_text` and of `text_to_image`."""
         return dict(zip(DIRECTIONS, (self.image_to_text, self.text_to_image), strict=True))
 
     @property
@@ -106,7 +107,9 @@ def evaluate_relations(
 def rsum(summary: Mapping[str, float]) -> float:
     """Returns the sum of the six recalls, in percent: from 0 to 600, as papers write it."""
     return 100 * sum(
-        summary.get(f"{direction}_recall_{k}", 0.0) for direction in DIRECTIONS for k in RECALL_AT
+        summary.get(full_name(direction, f"recall_{k}"), 0.0)
+        for direction in DIRECTIONS
+        for k in RECALL_AT
     )
 
 

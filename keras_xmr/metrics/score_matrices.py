@@ -13,10 +13,8 @@ from typing import Any
 import numpy as np
 
 from keras_xmr.judgements.relation import as_array
+from keras_xmr.utils.directions import DIRECTIONS
 from keras_xmr.utils.errors import ArgumentError
-
-DIRECTIONS = ("i2t", "t2i")
-"""Images as queries, and captions."""
 
 Place = tuple[int, int]
 """The row and the column of a tile among the tiles."""
@@ -234,7 +232,7 @@ class ScoreMatrices:
     def select_queries(self, direction: str, queries: np.ndarray) -> np.ndarray:
         """Returns the scores (queries, candidates) of some queries of a direction, as an array."""
         images, captions = map(np.arange, self.shape)
-        members = (queries, captions) if direction == "i2t" else (images, queries)
+        members = (queries, captions) if direction == "image_to_text" else (images, queries)
         return self.select(*members).by_query[DIRECTIONS.index(direction)]
 
     def _map(self, change: Callable[[Matrix], Matrix]) -> ScoreMatrices:

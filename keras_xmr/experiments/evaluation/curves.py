@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from keras_xmr.judgements import GroundTruth, Judgements
-from keras_xmr.metrics import DIRECTIONS, ScoreMatrices, Scores
+from keras_xmr.metrics import ScoreMatrices, Scores
 from keras_xmr.metrics.semantic import ASP_TOP, match_precision
+from keras_xmr.utils.directions import DIRECTIONS, full_name
 from keras_xmr.utils.vectors import Arrays, unit_rows
 
 ZETAS = (0, 1, 2, 3, 4, 5, 6)
@@ -32,14 +33,15 @@ def plausible_match_by_zeta(
         zetas: The zetas.
 
     Returns:
-        For "i2t" and "t2i" a value per zeta, and for "i2t chance" and "t2i chance" the value of a
-        random order.
+        For each direction a value per zeta, and for "image_to_text chance" and "text_to_image
+        chance" the value of a random order.
     """
     images = truth.label_vectors()
     captions = images[truth.caption_image]
     matrices = ScoreMatrices.of(scores)
     curves: dict[str, np.ndarray] = {}
-    for direction, queries, candidates in (("i2t", images, captions), ("t2i", captions, images)):
+    sides = (images, captions), (captions, images)
+    for direction, (queries, candidates) in zip(DIRECTIONS, sides, strict=True):
         drawn = _draw_queries(queries.shape[0])
         ranked, labels = matrices.select_queries(direction, drawn), queries[drawn]
         matched = [match_precision(ranked, labels, candidates, zeta)[:2] for zeta in zetas]
@@ -91,12 +93,12 @@ def relevance_by_rank(
     Args:
         scores: Scores (images, captions).
         relevance: Of each pair, (images, captions).
-        direction: "i2t" or "t2i".
+        direction: `image_to_text` or `text_to_image`.
 
     Returns:
         For the order "by score", that "by relevance" and a "random" one, of the first `RANKED`.
     """
-    by_query = relevance if direction == "i2t" else relevance.T
+    by_query = relevance if direction == "image_to_text" else relevance.T
     drawn = _draw_queries(len(by_query))
     ranked, known = ScoreMatrices.of(scores).select_queries(direction, drawn), by_query[drawn]
     order = np.argsort(-ranked, axis=1, kind="stable")[:, :RANKED]
@@ -116,11 +118,13 @@ def precision_by_top(summary: Mapping[str, float]) -> dict[str, list[tuple[int, 
         summary: Metrics of a score matrix by name.
 
     Returns:
-        For "i2t" and "t2i" pairs of N and ASP; empty without a relevance.
+        For each direction pairs of N and ASP; empty without a relevance.
     """
     return {
         direction: [
-            (n, summary[name]) for n in ASP_TOP if (name := f"{direction}_asp_top_{n}") in summary
+            (n, summary[name])
+            for n in ASP_TOP
+            if (name := full_name(direction, f"asp_top_{n}")) in summary
         ]
         for direction in DIRECTIONS
     }

@@ -10,6 +10,7 @@ from keras_xmr.experiments.evaluation.results import Evaluation
 from keras_xmr.judgements import GroundTruth, write_ground_truth
 from keras_xmr.metrics import write_queries
 from keras_xmr.metrics.results import Results
+from keras_xmr.utils.directions import DIRECTIONS, SHORT
 from keras_xmr.utils.files import checksum, replace_atomically
 
 EXTERNAL = "external_scores.yaml"
@@ -90,8 +91,8 @@ KINDS = ("wrong", "true", "right")
 def write_answers(evaluation: Evaluation, folder: Path) -> None:
     """Writes `answers-<split>.npz`: numbers and kinds of the first answers of the model's matcher.
 
-    For "i2t" and "t2i" numbers int32 (queries, `KEPT`), and under `<direction>_kind` their kinds.
-    Of images with sets of labels also `<direction>_zeta`, the number of labels in which query and
+    For `i2t` and `t2i` numbers int32 (queries, `KEPT`), and under `i2t_kind` their kinds. Of images
+    with sets of labels also `i2t_zeta`, the number of labels in which query and
     answer differ (Wang et al. 2023, Fig. 3); -1 where one of them has none. Scores that do not fit
     in memory are left out.
 
@@ -103,12 +104,13 @@ def write_answers(evaluation: Evaluation, folder: Path) -> None:
     if not scores.is_dense:
         return
     arrays: dict[str, np.ndarray] = {}
-    for direction, matrix in zip(("i2t", "t2i"), scores.by_query, strict=True):
+    for direction, matrix in zip(DIRECTIONS, scores.by_query, strict=True):
         queries = np.arange(len(matrix))
         first, kinds = first_answers(evaluation, direction, queries, np.asarray(matrix))
-        arrays |= {direction: first.astype(np.int32), f"{direction}_kind": kinds.astype(np.int8)}
+        short = SHORT[direction]
+        arrays |= {short: first.astype(np.int32), f"{short}_kind": kinds.astype(np.int8)}
         if evaluation.ground_truth.has_label_vectors:
-            arrays[f"{direction}_zeta"] = zeta_of_answers(evaluation.ground_truth, direction, first)
+            arrays[f"{short}_zeta"] = zeta_of_answers(evaluation.ground_truth, direction, first)
     with replace_atomically(folder / f"answers-{evaluation.split}.npz", ".npz") as temporary:
         np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
 
@@ -122,7 +124,7 @@ def first_answers(
 
     Args:
         evaluation: The evaluation, for its judgements.
-        direction: "i2t" or "t2i".
+        direction: `image_to_text` or `text_to_image`.
         queries: Numbers of the queries, int (queries,).
         scores: Their scores (queries, candidates).
 
@@ -130,7 +132,9 @@ def first_answers(
         Numbers of the candidates, and `WRONG`, `TRUE` or `RIGHT`: int (queries, at most `KEPT`).
     """
     grades = evaluation.judgements.grades
-    annotated = (grades[queries] if direction == "i2t" else grades[:, queries].T).nonzero()
+    annotated = (
+        grades[queries] if direction == "image_to_text" else grades[:, queries].T
+    ).nonzero()
     costs = -np.asarray(scores, np.result_type(scores, np.float32))
     costs[annotated] = np.nextafter(costs[annotated], np.inf)
     count = min(KEPT, costs.shape[1])
@@ -145,7 +149,7 @@ def zeta_of_answers(truth: GroundTruth, direction: str, answers: np.ndarray) -> 
 
     Args:
         truth: The ground truth, with sets of labels.
-        direction: "i2t" or "t2i".
+        direction: `image_to_text` or `text_to_image`.
         answers: Numbers of the answers of all queries, int (queries, K).
 
     Returns:
@@ -153,7 +157,7 @@ def zeta_of_answers(truth: GroundTruth, direction: str, answers: np.ndarray) -> 
     """
     images = truth.label_vectors().astype(np.int32)
     captions = images[truth.caption_image]
-    queries, candidates = (images, captions) if direction == "i2t" else (captions, images)
+    queries, candidates = (images, captions) if direction == "image_to_text" else (captions, images)
     sizes, others = (np.asarray(labels.sum(axis=1)) for labels in (queries, candidates))
     zeta = np.empty(answers.shape, np.int32)
     for column, answer in enumerate(answers.T):
@@ -170,6 +174,8 @@ def _kinds_of_answers(
     rows = np.repeat(queries, answers.shape[1])
     for kind, judgements in ((TRUE, evaluation.truth), (RIGHT, evaluation.judgements)):
         if judgements is not None:
-            pairs = (rows, answers.ravel()) if direction == "i2t" else (answers.ravel(), rows)
+            pairs = (
+                (rows, answers.ravel()) if direction == "image_to_text" else (answers.ravel(), rows)
+            )
             kinds[np.asarray(judgements.grades[pairs]).reshape(answers.shape) > 0] = kind
     return kinds

@@ -22,10 +22,11 @@ from keras_xmr.experiments.evaluation.uncertainty.assessment import (
 )
 from keras_xmr.experiments.evaluation.uncertainty.probes import Probes
 from keras_xmr.judgements import TRUTH, GroundTruth, Judgements
-from keras_xmr.metrics import DIRECTIONS, Measured, RetrievalMetrics, ScoreMatrices, measure
+from keras_xmr.metrics import Measured, RetrievalMetrics, ScoreMatrices, measure
 from keras_xmr.parts.option_types import RelevanceMeasure
 from keras_xmr.relevance import reference_groups, relevance_matrix
 from keras_xmr.reranking import Reranker, measure_reranked
+from keras_xmr.utils.directions import DIRECTIONS
 
 Arrays = Mapping[str, Any]
 """An embedding of many items: arrays, or, for tokens, `Ragged` without their padding."""

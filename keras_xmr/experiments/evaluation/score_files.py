@@ -15,6 +15,7 @@ from keras_xmr.judgements.trec import check_ids, read_trec_pairs, write_qrels
 from keras_xmr.metrics import ScoreMatrices, Scores
 from keras_xmr.metrics.runs import DEPTH
 from keras_xmr.metrics.score_matrices import real_numbers
+from keras_xmr.utils.directions import SHORT
 from keras_xmr.utils.errors import ArgumentError, UserError
 from keras_xmr.utils.files import NO_ARRAY, bytes_after, replace_atomically
 from keras_xmr.utils.vectors import unit_rows
@@ -317,7 +318,7 @@ def write_trec(
     folder.mkdir(parents=True, exist_ok=True)
     paths: list[Path] = []
     known = {"": right, **{f"-{name}": j for name, j in (further or {}).items()}}
-    for number, direction in enumerate(("i2t", "t2i")):
+    for number, direction in enumerate(SHORT.values()):
         queries, documents = ids if number == 0 else ids[::-1]
         paths.append(folder / f"{split}-{direction}.run")
         write_run(paths[-1], scores.by_query[number], queries, documents, depth)

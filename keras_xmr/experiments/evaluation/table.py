@@ -11,7 +11,7 @@ from keras_xmr.experiments.config.paper_section import ReportedResults
 from keras_xmr.experiments.evaluation.results import Evaluation
 from keras_xmr.experiments.evaluation.uncertainty.assessment import correlation_interval
 from keras_xmr.judgements import GroundTruth
-from keras_xmr.metrics import DIRECTIONS, METRICS, RSUM, Measured, RetrievalMetrics, chance
+from keras_xmr.metrics import METRICS, RSUM, Measured, RetrievalMetrics, chance
 from keras_xmr.metrics.bootstrap import difference
 from keras_xmr.metrics.estimates import interval_ends, resample_summaries
 from keras_xmr.metrics.measure import PositivesBin, by_positives
@@ -21,12 +21,13 @@ from keras_xmr.metrics.results import (
     ANNOTATED,
     CHANCE,
     FOLDS,
-    LONG_DIRECTIONS,
     MODEL,
     Result,
     Results,
     rows_of,
 )
+from keras_xmr.utils.directions import DIRECTIONS, full_name
+from keras_xmr.utils.sides import SIDES
 
 REPORTED = "reported: "
 """Begins the method of the figures that a paper prints: its source, and there its row."""
@@ -47,7 +48,7 @@ FACTS = {
 }
 """Figures of an evaluation that no judgements decide; their `judgements` are empty."""
 
-_OF_QUERIES = {"image": DIRECTIONS[0], "text": DIRECTIONS[1]}
+_OF_QUERIES: dict[str, str] = dict(zip(SIDES, DIRECTIONS, strict=True))
 
 
 class _System(NamedTuple):
@@ -124,7 +125,7 @@ def _rows(
     summary = metrics.summary
     ends = {n: interval_ends(v, resampled[n]) for n, v in summary.items() if n in resampled}
     counts = {
-        LONG_DIRECTIONS[direction]: int((queries.positives > 0).sum())
+        direction: int((queries.positives > 0).sum())
         for direction, queries in metrics.directions.items()
     }
     counts[""] = len(metrics.image_to_text.positives)
@@ -132,8 +133,8 @@ def _rows(
     yield from rows_of(summary, ends, counts, further, **key)
     for direction, queries in metrics.directions.items():
         for part in by_positives(queries):
-            means = {f"{direction}_{name}": mean for name, mean in part.means.items()}
-            counts = {LONG_DIRECTIONS[direction]: part.queries}
+            means = {full_name(direction, name): mean for name, mean in part.means.items()}
+            counts = {direction: part.queries}
             yield from rows_of(means, counts=counts, queries=range_of(part), **key)
 
 
@@ -151,7 +152,7 @@ def _chance_rows(metrics: RetrievalMetrics, judgements: str) -> Iterator[Result]
     for direction, others in zip(DIRECTIONS, reversed(DIRECTIONS), strict=True):
         candidates = len(both[others].positives)
         for part in by_positives(both[direction]):
-            share = {f"{direction}_recall_1": part.positives / candidates}
+            share = {full_name(direction, "recall_1"): part.positives / candidates}
             yield from rows_of(share, queries=range_of(part), **key)
 
 
@@ -172,13 +173,13 @@ def _facts(evaluation: Evaluation) -> Iterator[Result]:
             known = {metric: value for metric, value in seconds.items() if value is not None}
             yield from rows_of(known, matcher=name, reranker=reranker, **key)
     for side, similarity in evaluation.set_similarity.items():
-        yield from rows_of({f"{_OF_QUERIES[side]}_set_cosine": similarity}, **key)
+        yield from rows_of({full_name(_OF_QUERIES[side], "set_cosine"): similarity}, **key)
     for side, bins in evaluation.uncertainty_bins.items():
-        name = f"{_OF_QUERIES[side]}_uncertainty_correlation"
+        name = full_name(_OF_QUERIES[side], "uncertainty_correlation")
         yield from rows_of({name: bins.correlation}, {name: bins.interval}, **key)
     if (correlation := evaluation.uncertainty_of_truth) is not None:
         interval = correlation_interval(correlation, evaluation.images)
-        name = f"{_OF_QUERIES['text']}_uncertainty_of_truth"
+        name = full_name(_OF_QUERIES["text"], "uncertainty_of_truth")
         yield from rows_of({name: correlation}, {name: interval}, **key)
 
 

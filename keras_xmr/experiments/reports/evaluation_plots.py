@@ -28,7 +28,7 @@ from keras_xmr.experiments.reports.pages import explain
 from keras_xmr.experiments.reports.pictures import (
     CHANCE_STYLE,
     COLOURS,
-    DIRECTIONS,
+    DIRECTION_TITLES,
     Picture,
     Rows,
     both_directions,
@@ -37,6 +37,7 @@ from keras_xmr.experiments.reports.pictures import (
     panel,
 )
 from keras_xmr.metrics import QueryMetrics, RetrievalMetrics, by_positives, chance, chance_recall
+from keras_xmr.utils.directions import SHORT
 
 _IMAGES_OF_PLANE = 9
 _COLUMNS_OF_ATTENTION = 8
@@ -57,11 +58,11 @@ def _recall_curves(evaluation: Evaluation) -> Picture:
             ranks, counts = np.unique(known, return_counts=True)
             share = 100 * counts.cumsum() / max(len(known), 1)
             axis.step([1, *ranks], [0, *share], where="post", label=matcher.name)
-            yield from labelled((DIRECTIONS[direction], matcher.name), ranks, share)
+            yield from labelled((DIRECTION_TITLES[direction], matcher.name), ranks, share)
         at = np.unique(np.geomspace(1, candidates, 100).astype(int))
         share = 100 * chance_recall(queries.positives, candidates, at)
         axis.plot(at, share, **CHANCE_STYLE)
-        yield from labelled((DIRECTIONS[direction], CHANCE), at, share)
+        yield from labelled((DIRECTION_TITLES[direction], CHANCE), at, share)
 
     style = {"xlabel": "K", "xscale": "log", "xlim": (1, None), "ylim": (0, 100)}
     drawing, rows = both_directions(draw, "recall at K (%)", **style)
@@ -72,7 +73,7 @@ def _recall_curves(evaluation: Evaluation) -> Picture:
 def _queries(metrics: RetrievalMetrics, direction: str) -> tuple[QueryMetrics, int]:
     """Returns the metrics of the queries of a direction, and the number of their candidates."""
     both = metrics.image_to_text, metrics.text_to_image
-    queries, others = both if direction == "i2t" else both[::-1]
+    queries, others = both if direction == "image_to_text" else both[::-1]
     return queries, len(others.positives)
 
 
@@ -89,10 +90,10 @@ def _by_positives(evaluation: Evaluation) -> Picture:
             recall = [100 * part.means["recall_1"] for part in bins]
             most = [part.most for part in bins]
             axis.plot(most, recall, marker="o", label=matcher.name)
-            yield from labelled((DIRECTIONS[direction], matcher.name), most, recall)
+            yield from labelled((DIRECTION_TITLES[direction], matcher.name), most, recall)
         by_chance = [100 * part.positives / candidates for part in bins]
         axis.plot(most, by_chance, **CHANCE_STYLE)
-        yield from labelled((DIRECTIONS[direction], CHANCE), most, by_chance)
+        yield from labelled((DIRECTION_TITLES[direction], CHANCE), most, by_chance)
         axis.set_xscale("log", base=2)
 
     label = "relevant items of a query (at most)"
@@ -110,7 +111,7 @@ def curve_pictures(evaluation: Evaluation) -> Iterator[Picture]:
     if evaluation.ground_truth.has_label_vectors:
         yield _by_zeta(evaluation)
     if (relevance := evaluation.ground_truth.relevance) is not None:
-        yield from (_by_rank(evaluation, relevance, direction) for direction in DIRECTIONS)
+        yield from (_by_rank(evaluation, relevance, direction) for direction in DIRECTION_TITLES)
     for direction, curve in precision_by_top(evaluation.matchers[0].metrics.summary).items():
         if len(curve) > 1:
             yield _by_top(evaluation, direction)
@@ -142,22 +143,22 @@ def _plausible(counts_by_kind: Mapping[str, np.ndarray]) -> Picture:
 def _by_rank(evaluation: Evaluation, relevance: np.ndarray, direction: str) -> Picture:
     curves = relevance_by_rank(evaluation.matchers[0].scores, relevance, direction)
     shown = len(curves["by score"])
-    drawing, axis = panel(DIRECTIONS[direction], f"rank (the first {shown:,})", "relevance")
+    drawing, axis = panel(DIRECTION_TITLES[direction], f"rank (the first {shown:,})", "relevance")
     axis.locator_params(axis="x", integer=True)
     for (name, values), style in zip(curves.items(), ("-", "--", ":"), strict=True):
         axis.plot(np.arange(1, len(values) + 1), values, style, label=name)
     axis.set_ylim(0, None)
     axis.legend(fontsize=8)
     table = columns(rank=range(1, shown + 1), **curves)
-    title, see = f"relevance by rank, {DIRECTIONS[direction]}", explain("relevance_rank")
-    return Picture(f"relevance_rank_{direction}", title, see, drawing, *table)
+    title, see = f"relevance by rank, {DIRECTION_TITLES[direction]}", explain("relevance_rank")
+    return Picture(f"relevance_rank_{SHORT[direction]}", title, see, drawing, *table)
 
 
 def _by_zeta(evaluation: Evaluation) -> Picture:
     matcher = evaluation.matchers[0]
     curves = plausible_match_by_zeta(matcher.scores, evaluation.ground_truth)
     drawing, axis = panel(matcher.name, "zeta: labels that may differ", "R-Precision (%)")
-    for (direction, title), colour in zip(DIRECTIONS.items(), COLOURS.values(), strict=True):
+    for (direction, title), colour in zip(DIRECTION_TITLES.items(), COLOURS.values(), strict=True):
         axis.plot(ZETAS, 100 * curves[direction], "-o", color=colour, label=title, ms=4)
         axis.plot(ZETAS, 100 * curves[f"{direction} chance"], ":", color=colour, label=CHANCE)
     axis.set_ylim(0, None)
@@ -167,7 +168,7 @@ def _by_zeta(evaluation: Evaluation) -> Picture:
 
 
 def _by_top(evaluation: Evaluation, direction: str) -> Picture:
-    drawing, axis = panel(DIRECTIONS[direction], "N: the most relevant candidates", "ASP (%)")
+    drawing, axis = panel(DIRECTION_TITLES[direction], "N: the most relevant candidates", "ASP (%)")
     rows: Rows = []
     for matcher in evaluation.matchers:
         curve = precision_by_top(matcher.metrics.summary)[direction]
@@ -179,8 +180,8 @@ def _by_top(evaluation: Evaluation, direction: str) -> Picture:
         rows += [(CHANCE, *point) for point in curve]
     axis.set_xscale("log")
     axis.legend(fontsize=8)
-    title, header = f"ASP by N, {DIRECTIONS[direction]}", ("matcher", "n", "asp")
-    return Picture(f"asp_top_{direction}", title, explain("asp_top"), drawing, header, rows)
+    title, header = f"ASP by N, {DIRECTION_TITLES[direction]}", ("matcher", "n", "asp")
+    return Picture(f"asp_top_{SHORT[direction]}", title, explain("asp_top"), drawing, header, rows)
 
 
 def _correlation(side: str, points: np.ndarray) -> Picture:

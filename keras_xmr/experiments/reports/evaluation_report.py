@@ -45,6 +45,7 @@ from keras_xmr.experiments.reports.uncertainty_report import (
 from keras_xmr.metrics import RSUM
 from keras_xmr.metrics.results import Result, Results
 from keras_xmr.parts.registry import summaries
+from keras_xmr.utils.directions import DIRECTIONS
 from keras_xmr.utils.files import atomic_write
 from keras_xmr.utils.notebooks import frame
 from keras_xmr.utils.sides import SIDES
@@ -204,7 +205,7 @@ def _size(records: SplitRecords, side: str) -> int:
 
 def _worst(evaluation: Evaluation, records: SplitRecords) -> list[dict[str, Any]]:
     """Returns the captions whose image comes last, with its place and the first answers."""
-    ranks = evaluation.matchers[0].metrics.directions["t2i"].values["rank"]
+    ranks = evaluation.matchers[0].metrics.text_to_image.values["rank"]
     order = np.argsort(-np.nan_to_num(ranks, nan=1.0), kind="stable")[:_EXAMPLES]
     queries = order[np.nan_to_num(ranks[order], nan=1.0) > 1]
     if not len(queries):
@@ -227,7 +228,8 @@ def _answered(
         "image": lambda number: {"photo": _photo(records, number)},
         "text": lambda number: {"text": texts[number]},
     }
-    other, direction = ("text", "i2t") if side == "image" else ("image", "t2i")
+    image_to_text, text_to_image = DIRECTIONS
+    other, direction = ("text", image_to_text) if side == "image" else ("image", text_to_image)
     rows = evaluation.matchers[0].scores.select_queries(direction, queries)
     first, kinds = first_answers(evaluation, direction, queries, rows)
     answers = [

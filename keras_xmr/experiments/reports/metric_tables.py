@@ -13,12 +13,11 @@ from keras_xmr.metrics.results import (
     ANNOTATED,
     CHANCE,
     FOLDS,
-    LONG_DIRECTIONS,
     MODEL,
     Result,
     Results,
-    full_name,
 )
+from keras_xmr.utils.directions import DIRECTIONS, SHORT, full_name
 from keras_xmr.utils.tables import Table
 
 CONDENSED = "condensed lists"
@@ -63,7 +62,7 @@ def column_title(row: Result) -> str:
     """Returns the title of a column, with its direction."""
     metric = METRICS.get(row.metric)
     title = metric.title if metric else row.title
-    prefix = full_name(row.direction, "").rstrip("_")
+    prefix = SHORT.get(row.direction, "")
     return f"{prefix}\n{title}" if prefix else title
 
 
@@ -105,7 +104,7 @@ def _main_tables(title: str, results: Results) -> list[Table]:
     main, many = (
         [
             full_name(direction, metric)
-            for direction in LONG_DIRECTIONS.values()
+            for direction in DIRECTIONS
             for metric in sorted((m for d, m in known if d == direction), key=_place)
             if _table_of(metric) == table
         ]
@@ -137,7 +136,7 @@ def _further_tables(title: str, results: Results) -> list[Table]:
         titles = {row.metric: METRICS[row.metric].title for row in curve}
         cells: dict[str, dict[str, Result]] = {}
         for row in curve:
-            side = full_name(row.direction, "").rstrip("_")
+            side = SHORT.get(row.direction, "")
             cells.setdefault(f"{label_of(row)} {side}", {})[row.metric] = row
         body = [[label, *result_cells(of_row, titles)] for label, of_row in cells.items()]
         name = f"{title}: ASP of the first N by relevance"
@@ -188,7 +187,7 @@ def _breakdown(title: str, label: str, results: Results) -> Table | None:
     """Recalls by the number of relevant items; None if all queries have similarly many."""
     parts = Results(row for row in results if row.queries not in (ALL, FOLDS))
     body, most = [], 0
-    for direction in LONG_DIRECTIONS.values():
+    for direction in DIRECTIONS:
         of_side = parts.select(direction=direction)
         bins = [row.queries for row in of_side if row.metric == SHOWN[0] and label_of(row) == label]
         most = max(most, len(bins))
@@ -196,7 +195,7 @@ def _breakdown(title: str, label: str, results: Results) -> Table | None:
             rows = of_side.select(queries=queries)
             cells = {row.metric: row for row in rows if label_of(row) == label}
             by_chance = {row.metric: row for row in rows.select(method=CHANCE)}
-            side, count = full_name(direction, "").rstrip("_"), f"{cells[SHOWN[0]].n:,}"
+            side, count = SHORT[direction], f"{cells[SHOWN[0]].n:,}"
             shown = [*result_cells(cells, SHOWN), *result_cells(by_chance, SHOWN[:1])]
             body.append([side, queries, count, *shown])
     titles = [*(METRICS[name].title for name in SHOWN), f"R@1 by {CHANCE}"]

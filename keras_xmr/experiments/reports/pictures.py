@@ -11,6 +11,7 @@ import matplotlib
 
 from keras_xmr.experiments.reports.metric_tables import CHANCE
 from keras_xmr.experiments.reports.pages import data_url
+from keras_xmr.utils.directions import DIRECTIONS
 from keras_xmr.utils.files import atomic_write, replace_atomically
 from keras_xmr.utils.spreadsheets import to_csv
 
@@ -21,8 +22,8 @@ import matplotlib.pyplot as plt
 QUESTIONS = {"image": "image-to-text", "text": "text-to-image"}
 """The direction in which images, or captions, are the queries."""
 
-DIRECTIONS = {"i2t": "image-to-text", "t2i": "text-to-image"}
-"""The directions by their names in metrics."""
+DIRECTION_TITLES = dict(zip(DIRECTIONS, QUESTIONS.values(), strict=True))
+"""The titles of the directions."""
 
 COLOURS = {"image": "tab:blue", "text": "tab:orange"}
 """The colour of each side in pictures."""
@@ -109,7 +110,7 @@ def both_directions(
     """Returns a panel per direction, one below the other, with one legend below both.
 
     Args:
-        draw: Draws the lines of "i2t" or "t2i", and yields their numbers.
+        draw: Draws the lines of a direction, and yields their numbers.
         label: The label of both vertical axes.
         **style: Further properties of both panels.
 
@@ -118,7 +119,7 @@ def both_directions(
     """
     drawing, axes = plt.subplots(2, 1, figsize=(5.4, 7), sharey=True)
     rows: Rows = []
-    for axis, (direction, title) in zip(axes, DIRECTIONS.items(), strict=True):
+    for axis, (direction, title) in zip(axes, DIRECTION_TITLES.items(), strict=True):
         rows += draw(axis, direction)
         axis.set(title=title, **style)
         axis.set_ylabel(label, fontsize=8)

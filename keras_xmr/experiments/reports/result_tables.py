@@ -13,10 +13,11 @@ from keras_xmr.experiments.reports.metric_tables import (
     reranked_title,
     result_cells,
 )
-from keras_xmr.metrics import DIRECTIONS, RSUM, TOO_FEW, Verdict, metric_title
+from keras_xmr.metrics import RSUM, TOO_FEW, Verdict, metric_title
 from keras_xmr.metrics.names import shown_value
 from keras_xmr.metrics.ranking import RECALL_AT
 from keras_xmr.metrics.results import ALL, ANNOTATED, CHANCE, FOLDS, MODEL, Result, Results
+from keras_xmr.utils.directions import DIRECTIONS, full_name
 from keras_xmr.utils.tables import Table
 
 
@@ -99,7 +100,8 @@ def summary_table(results: Results) -> Table:
     Args:
         results: The results of a split.
     """
-    names = [*(f"{direction}_recall_{k}" for direction in DIRECTIONS for k in RECALL_AT), RSUM]
+    recalls = (full_name(direction, f"recall_{k}") for direction in DIRECTIONS for k in RECALL_AT)
+    names = [*recalls, RSUM]
     own, rows = own_results(results), []
     whole = measured_results(results).select(reranker="", queries=ALL)
     for judgements in own.distinct("judgements"):
@@ -128,11 +130,11 @@ def plain_lines(results: Results) -> list[str]:
     right = "labelled " if len(own.distinct("judgements")) > 1 else "right "
     lines = []
     for direction, query, answer, items in (
-        ("t2i", "caption", "photo", "images"),
-        ("i2t", "photo", "caption", "captions"),
+        ("text_to_image", "caption", "photo", "images"),
+        ("image_to_text", "photo", "caption", "captions"),
     ):
         first, ten = (
-            [_of_hundred(summary[f"{direction}_recall_{k}"]) for summary in summaries]
+            [_of_hundred(summary[full_name(direction, f"recall_{k}")]) for summary in summaries]
             for k in (1, 10)
         )
         lines.append(

@@ -32,6 +32,7 @@ from keras_xmr.metrics import RSUM, chance_recall
 from keras_xmr.metrics.bootstrap import mean_of_runs
 from keras_xmr.metrics.names import in_percent
 from keras_xmr.metrics.results import CHANCE, Result, Results
+from keras_xmr.utils.directions import DIRECTIONS, full_name
 
 _TOP = "asp_top_"
 
@@ -167,10 +168,10 @@ def _recall(methods: Methods, judgements: str) -> Picture:
     """Computes recall at K by some judgements: mean over seeds, and the range as a band."""
     colours = _colours(list(methods))
     first = next(iter(methods.values()))[0].queries
-    galleries = {"i2t": len(first.caption_ids), "t2i": len(first.image_ids)}
+    galleries = dict(zip(DIRECTIONS, (len(first.caption_ids), len(first.image_ids)), strict=True))
 
     def curve(run: RunResult, direction: str, at: np.ndarray) -> np.ndarray:
-        ranks = run.queries.values[judgements][f"{direction}_rank"]
+        ranks = run.queries.values[judgements][full_name(direction, "rank")]
         ranks = np.sort(ranks[~np.isnan(ranks)])
         return 100 * np.searchsorted(ranks, at, side="right") / max(len(ranks), 1)
 
@@ -183,7 +184,7 @@ def _recall(methods: Methods, judgements: str) -> Picture:
             if len(runs) > 1:
                 axis.fill_between(at, least, most, color=colours[name], alpha=0.15, lw=0)
             yield from labelled((direction, name), at, mean, least, most)
-        if (right := first.values[judgements].get(f"{direction}_positives")) is not None:
+        if (right := first.values[judgements].get(full_name(direction, "positives"))) is not None:
             share = 100 * chance_recall(right, galleries[direction], at)
             axis.plot(at, share, **CHANCE_STYLE)
             yield from labelled((direction, CHANCE), at, share, share, share)
@@ -206,14 +207,16 @@ def _asp(table: MethodsTable) -> Picture:
 
     def draw(axis: plt.Axes, direction: str) -> Iterator[tuple[object, ...]]:
         for name, row in cells.items():
-            at = [n for n in _asp_tops(table) if f"{direction}_{_TOP}{n}" in row]
-            values = [row[f"{direction}_{_TOP}{n}"] for n in at]
+            at = [n for n in _asp_tops(table) if full_name(direction, f"{_TOP}{n}") in row]
+            values = [row[full_name(direction, f"{_TOP}{n}")] for n in at]
             error = [100 * (deviation_of(runs) or 0) for runs in values]
             mean = [100 * mean_of(runs) for runs in values]
             axis.errorbar(at, mean, error, label=name, color=colours[name], marker="o", ms=3)
             yield from labelled((direction, name), at, mean, error)
-        if at := [n for n in _asp_tops(table) if f"{direction}_{_TOP}{n}" in table.chance]:
-            share = [100 * table.chance[f"{direction}_{_TOP}{n}"].value for n in at]
+        if at := [
+            n for n in _asp_tops(table) if full_name(direction, f"{_TOP}{n}") in table.chance
+        ]:
+            share = [100 * table.chance[full_name(direction, f"{_TOP}{n}")].value for n in at]
             axis.plot(at, share, **CHANCE_STYLE)
             yield from labelled((direction, CHANCE), at, share, [0] * len(at))
 

@@ -26,13 +26,14 @@ from keras_xmr.experiments.reports.comparison.tables import (
 from keras_xmr.experiments.reports.metric_tables import glossary, judgements_title
 from keras_xmr.experiments.reports.pages import render
 from keras_xmr.experiments.reports.result_tables import measured_results
-from keras_xmr.metrics import DIRECTIONS, METRICS, RSUM
+from keras_xmr.metrics import METRICS, RSUM
 from keras_xmr.metrics.bootstrap import RESAMPLES
 from keras_xmr.metrics.comparison import difference_rows, mean_rows
 from keras_xmr.metrics.estimates import estimate_means
 from keras_xmr.metrics.names import in_percent
 from keras_xmr.metrics.results import CHANCE, MODEL, Result, Results
 from keras_xmr.parts.registry import summaries
+from keras_xmr.utils.directions import DIRECTIONS, SHORT, full_name, split_name
 from keras_xmr.utils.files import atomic_write
 from keras_xmr.utils.spreadsheets import to_csv
 from keras_xmr.utils.tables import Table
@@ -74,7 +75,7 @@ def compare_runs(split: str, methods: Methods) -> Results:
     for judgements in common_judgements(methods):
         per_query = {
             direction: {
-                name: _per_query(runs, judgements, f"{direction}_{name}") for name in tested
+                name: _per_query(runs, judgements, full_name(direction, name)) for name in tested
             }
             for direction in DIRECTIONS
         }
@@ -93,7 +94,7 @@ def compare_runs(split: str, methods: Methods) -> Results:
 def _per_query(runs: Sequence[RunResult], judgements: str, metric: str) -> np.ndarray:
     """Returns the values of a metric (queries, runs), float64; NaN where any run has none."""
     first = runs[0].queries
-    ids = first.image_ids if metric.startswith("i2t") else first.caption_ids
+    ids = first.image_ids if split_name(metric)[0] == "image_to_text" else first.caption_ids
     nothing = np.full(len(ids), np.nan)
     columns = [run.queries.values[judgements].get(metric, nothing) for run in runs]
     values = np.stack(columns, axis=1).astype(np.float64)
@@ -352,10 +353,10 @@ def _cells(row: Result) -> list[str]:
 
 def _win_table(wins: Sequence[Win], winner: str, loser: str) -> Table:
     rows = []
-    for direction in ("i2t", "t2i"):
+    for direction in DIRECTIONS:
         chosen = [win for win in wins if win.direction == direction]
         for win in chosen[:_SHOWN_WINS]:
             query = f"{win.query}: {win.text}" if win.text else win.query
-            rows.append([query, direction, *(f"{rank:.1f}" for rank in win.ranks)])
+            rows.append([query, SHORT[direction], *(f"{rank:.1f}" for rank in win.ranks)])
     title = f"queries on which {winner} is most ahead of {loser}"
     return Table(title, ["query", "", f"rank,\n{winner}", f"rank,\n{loser}"], rows)

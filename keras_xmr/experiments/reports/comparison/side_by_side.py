@@ -15,6 +15,7 @@ import yaml
 from keras_xmr.experiments.evaluation.files import KINDS
 from keras_xmr.experiments.reports.comparison.results import Methods, RunResult
 from keras_xmr.experiments.reports.pages import data_url
+from keras_xmr.utils.directions import DIRECTIONS, SHORT, full_name
 from keras_xmr.utils.errors import UserError
 
 _WINS = 10
@@ -28,7 +29,7 @@ class Win:
     """A query that one method answers better than another.
 
     Attributes:
-        direction: "i2t" or "t2i".
+        direction: `image_to_text` or `text_to_image`.
         winner: The method that answers it better.
         loser: The other one.
         number: The number of the image or caption.
@@ -62,13 +63,12 @@ def wins(methods: Methods, judgements: str, count: int = _WINS) -> dict[tuple[st
     listed: dict[tuple[str, str], list[Win]] = {
         pair: [] for pair in itertools.permutations(methods, 2)
     }
-    for direction, ids, texts in (
-        ("i2t", first.image_ids, None),
-        ("t2i", first.caption_ids, first.captions),
-    ):
+    queries = (first.image_ids, None), (first.caption_ids, first.captions)
+    for direction, (ids, texts) in zip(DIRECTIONS, queries, strict=True):
         reciprocal = {
             name: np.mean(
-                [1 / run.queries.values[judgements][f"{direction}_rank"] for run in runs], axis=0
+                [1 / run.queries.values[judgements][full_name(direction, "rank")] for run in runs],
+                axis=0,
             )
             for name, runs in methods.items()
         }
@@ -116,21 +116,25 @@ def side_by_side(
         return {"key": image_ids[number], "url": data_url(small, "image/jpeg")}
 
     def show_answer(direction: str, number: int, kind: int, zeta: int) -> dict[str, Any]:
-        answer = {"photo": photo(number)} if direction == "t2i" else {"text": str(texts[number])}
+        answer = (
+            {"photo": photo(number)}
+            if direction == "text_to_image"
+            else {"text": str(texts[number])}
+        )
         return {"kind": KINDS[kind], "zeta": zeta if zeta >= 0 else None, **answer}
 
     def show_query(win: Win) -> dict[str, Any]:
         models = []
         for name, rank in zip((win.winner, win.loser), win.ranks, strict=True):
-            of_model, direction = answers[name], win.direction
-            arrays = [of_model[key][win.number] for key in (direction, f"{direction}_kind")]
+            of_model, short = answers[name], SHORT[win.direction]
+            arrays = [of_model[key][win.number] for key in (short, f"{short}_kind")]
             # Not of answers without sets of labels, or of an earlier version.
-            zetas = of_model.get(f"{direction}_zeta")
+            zetas = of_model.get(f"{short}_zeta")
             arrays.append(np.full_like(arrays[0], -1) if zetas is None else zetas[win.number])
             each = zip(*(array.tolist() for array in arrays), strict=True)
-            shown = [show_answer(direction, *of_answer) for of_answer in each]
+            shown = [show_answer(win.direction, *of_answer) for of_answer in each]
             models.append({"name": name, "rank": rank, "answers": shown})
-        query_photo = photo(win.number) if win.direction == "i2t" else None
+        query_photo = photo(win.number) if win.direction == "image_to_text" else None
         return {"text": win.text or win.query, "photo": query_photo, "models": models}
 
     return [
@@ -139,7 +143,7 @@ def side_by_side(
             "loser": loser,
             "queries": [
                 show_query(win)
-                for direction in ("t2i", "i2t")
+                for direction in reversed(DIRECTIONS)
                 for win in [win for win in of_pair if win.direction == direction][:_SHOWN]
             ],
         }

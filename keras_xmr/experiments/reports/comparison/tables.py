@@ -12,7 +12,7 @@ from keras_xmr.experiments.reports.metric_tables import (
     judgements_title,
     reranked_title,
 )
-from keras_xmr.metrics import DIRECTIONS, METRICS, RSUM, metric_title
+from keras_xmr.metrics import METRICS, RSUM, metric_title
 from keras_xmr.metrics.names import in_percent, shown_value
 from keras_xmr.metrics.results import (
     ALL,
@@ -21,25 +21,25 @@ from keras_xmr.metrics.results import (
     FOLDS,
     Result,
     Results,
-    full_name,
 )
+from keras_xmr.utils.directions import DIRECTIONS, SHORT, full_name
 from keras_xmr.utils.tables import Table
 
 UNCERTAINTY = "t2i_uncertainty_of_truth"
 
 COLUMNS = {
-    f"{side}_{metric.name}": f"{side}\n{metric.title}"
-    for side in DIRECTIONS
+    full_name(direction, metric.name): f"{SHORT[direction]}\n{metric.title}"
+    for direction in DIRECTIONS
     for metric in METRICS.values()
     if metric.compared
 } | {RSUM: metric_title(RSUM), UNCERTAINTY: "rank corr.\nof sigma"}
 """The metrics of the tables, and their titles."""
 
 HEADLINES = {RSUM: metric_title(RSUM)} | {
-    f"{side}_{metric.name}": f"{side} {metric.title}"
+    full_name(direction, metric.name): f"{SHORT[direction]} {metric.title}"
     for metric in METRICS.values()
     if metric.compared == "headline"
-    for side in DIRECTIONS
+    for direction in DIRECTIONS
 }
 """The metrics with differences on the page; the others are in the CSV file."""
 
@@ -258,7 +258,7 @@ def relevance_tables(
         columns = sorted({c for of_method in cells.values() for c in of_method}, key=_by_number)
         if len(columns) <= len({direction for direction, _ in columns}):
             continue
-        header = [f"{full_name(d, '').rstrip('_')}\nR = {queries}" for d, queries in columns]
+        header = [f"{SHORT[d]}\nR = {queries}" for d, queries in columns]
         counts = [str(next(c[x][0].n for c in cells.values() if x in c)) for x in columns]
         body = [
             [titles.get(name, name), *map(_with_spread, (of.get(x, []) for x in columns))]

@@ -17,10 +17,11 @@ from keras_xmr.experiments.evaluation.curves import (
 )
 from keras_xmr.experiments.evaluation.evaluate import ground_truth, labels_of_files
 from keras_xmr.experiments.reports.figures.base import FigureOptions, Run
-from keras_xmr.experiments.reports.pictures import DIRECTIONS, SIZE
+from keras_xmr.experiments.reports.pictures import DIRECTION_TITLES, SIZE
 from keras_xmr.experiments.reports.result_tables import own_results
 from keras_xmr.metrics.names import METRICS
 from keras_xmr.metrics.results import ANNOTATED
+from keras_xmr.utils.directions import SHORT, full_name, split_name
 from keras_xmr.utils.errors import UserError
 
 PLACES = {"name", "output", "records", "fidelity", "paper", "seed"}
@@ -32,10 +33,10 @@ _SWEPT = ("i2t_recall_1", "i2t_recall_5", "i2t_r_precision", "t2i_recall_1", "t2
 def _sides(label: str) -> tuple[plt.Figure, dict[str, plt.Axes]]:
     """Makes a panel per direction."""
     drawing, axes = plt.subplots(1, 2, figsize=(2 * SIZE[0], SIZE[1]))
-    for axis, title in zip(axes, DIRECTIONS.values(), strict=True):
+    for axis, title in zip(axes, DIRECTION_TITLES.values(), strict=True):
         axis.set(title=title, xlabel=label)
         axis.grid(alpha=0.3)
-    return drawing, dict(zip(DIRECTIONS, axes, strict=True))
+    return drawing, dict(zip(DIRECTION_TITLES, axes, strict=True))
 
 
 def draw_sweep(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
@@ -50,9 +51,10 @@ def draw_sweep(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
     summaries = [summary_of(run, options) for run in runs]
     for direction, axis in axes.items():
         for metric in _SWEPT:
-            if metric.startswith(direction) and all(metric in summary for summary in summaries):
+            of, name_of_metric = split_name(metric)
+            if of == direction and all(metric in summary for summary in summaries):
                 values = [100 * summaries[number][metric] for number in order]
-                label = METRICS[metric.removeprefix(f"{direction}_")].title
+                label = METRICS[name_of_metric].title
                 axis.plot([configs[number][name] for number in order], values, "o-", label=label)
         axis.set_ylabel("%")
         axis.legend(fontsize=8)
@@ -65,14 +67,14 @@ def draw_asp_of_first(runs: Sequence[Run], options: FigureOptions) -> plt.Figure
     for run in runs:
         summary = summary_of(run, options)
         part = run.records.split(options.split)
-        for direction, candidates in (("i2t", part.num_captions), ("t2i", len(part))):
+        for direction, candidates in zip(axes, (part.num_captions, len(part)), strict=True):
             curve = precision_by_top(summary)[direction]
-            if f"{direction}_asp" not in summary:
+            if full_name(direction, "asp") not in summary:
                 raise UserError(
                     f"{run.config.name} has no ASP; evaluate it with "
                     "--set evaluation.semantic_precision=true"
                 )
-            curve = [*curve, (candidates, summary[f"{direction}_asp"])]
+            curve = [*curve, (candidates, summary[full_name(direction, "asp")])]
             axes[direction].plot(
                 [n for n, _ in curve], [100 * v for _, v in curve], "o-", label=run.config.name
             )
@@ -92,13 +94,13 @@ def draw_asp_by_epoch(runs: Sequence[Run], options: FigureOptions) -> plt.Figure
         with run.folder.training_log.open(encoding="utf-8", newline="") as file:
             lines = list(csv.DictReader(file))
         for direction, axis in axes.items():
-            known = [line for line in lines if line.get(f"val_{direction}_asp")]
+            known = [line for line in lines if line.get(f"val_{SHORT[direction]}_asp")]
             if not known:
                 raise UserError(
                     f"{run.config.name} has no ASP by epoch; train it with "
                     "--set train.validate_semantic_precision=true"
                 )
-            values = [100 * float(line[f"val_{direction}_asp"]) for line in known]
+            values = [100 * float(line[f"val_{SHORT[direction]}_asp"]) for line in known]
             axis.plot([int(line["epoch"]) for line in known], values, "o-", label=run.config.name)
     for axis in axes.values():
         axis.locator_params(axis="x", integer=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from data_pipelines.batches import image_batches
 from keras_xmr.experiments.reports.figures.base import FigureOptions, Run
-from keras_xmr.experiments.reports.pictures import DIRECTIONS
+from keras_xmr.experiments.reports.pictures import DIRECTION_TITLES
 from keras_xmr.model.towers import tower_on_features
 from keras_xmr.reranking.fast import log_sums
 from keras_xmr.utils.errors import UserError
@@ -83,8 +83,8 @@ def draw_scale_grid(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
     scores = np.asarray(run.score(options.split).image_to_text)
     scales = options.grid or SCALES
     drawing, axes = plt.subplots(1, 2, figsize=(9.2, 4.2))
-    names = {"i2t": ("gamma 1", "gamma 2"), "t2i": ("lambda 1", "lambda 2")}
-    for axis, (direction, (sums, own)) in zip(axes, names.items(), strict=True):
+    names = ("gamma 1", "gamma 2"), ("lambda 1", "lambda 2")
+    for axis, direction, (sums, own) in zip(axes, DIRECTION_TITLES, names, strict=True):
         values = recall_by_scales(scores, np.asarray(part.caption_image), direction, scales)
         shown = axis.imshow(100 * values, origin="lower", cmap="viridis")
         step = max(1, len(scales) // 9)
@@ -92,7 +92,7 @@ def draw_scale_grid(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
         labels = [f"{scales[place]:g}" for place in places]
         axis.set_xticks(places, labels, fontsize=7, rotation=60)
         axis.set_yticks(places, labels, fontsize=7)
-        axis.set(xlabel=own, ylabel=sums, title=f"{DIRECTIONS[direction]}, R@1 (%)")
+        axis.set(xlabel=own, ylabel=sums, title=f"{DIRECTION_TITLES[direction]}, R@1 (%)")
         drawing.colorbar(shown, ax=axis, shrink=0.8)
     return drawing
 
@@ -105,19 +105,19 @@ def recall_by_scales(
     Args:
         scores: Scores (images, captions).
         caption_image: The image of each caption.
-        direction: "i2t" or "t2i".
+        direction: `image_to_text` or `text_to_image`.
         scales: The scales.
     """
-    axis = 0 if direction == "i2t" else 1
+    axis = 0 if direction == "image_to_text" else 1
     result = np.empty((len(scales), len(scales)))
     for row, scale in enumerate(scales):
         sums = log_sums(scores, {axis: scale})[axis]
-        offset = sums[None, :] if direction == "i2t" else sums[:, None]
+        offset = sums[None, :] if direction == "image_to_text" else sums[:, None]
         for column, own in enumerate(scales):
             best = np.argmax(own * scores - offset, axis=1 - axis)
             right = (
                 caption_image[best] == np.arange(len(scores))
-                if direction == "i2t"
+                if direction == "image_to_text"
                 else best == caption_image
             )
             result[row, column] = right.mean()

@@ -192,7 +192,10 @@ def test_plausible_matches_by_zeta_are_those_of_label_vectors(random):
     vectors = truth.label_vectors().toarray()
     for place, zeta in enumerate((0, 2, 4)):
         differ = (vectors[:, None] != vectors[truth.caption_image][None]).sum(axis=2)
-        for side, matrix, right in (("i2t", scores, differ), ("t2i", scores.T, differ.T)):
+        for side, matrix, right in (
+            ("image_to_text", scores, differ),
+            ("text_to_image", scores.T, differ.T),
+        ):
             right = right <= zeta
             precision, chance = [], []
             for row, own in zip(matrix, right, strict=True):
@@ -233,7 +236,9 @@ def test_every_picture_that_has_numbers_is_drawn_with_them(evaluation, tmp_path,
     assert all(picture["see"] and picture["url"].startswith("data:image/png") for picture in shown)
     assert "chance,30,0.25" in (tmp_path / "asp_top_i2t.csv").read_text("utf-8")
     lines = (tmp_path / "pmrp_zeta.csv").read_text("utf-8").splitlines()
-    assert lines[0] == "zeta,i2t,i2t chance,t2i,t2i chance"
+    assert lines[0] == (
+        "zeta,image_to_text,image_to_text chance,text_to_image,text_to_image chance"
+    )
     assert len(lines) == 8
     assert (tmp_path / "set_correlation_image.csv").read_text("utf-8").startswith("1,2")
     assert (tmp_path / "set_correlation_image.png").stat().st_size > 1000
@@ -293,13 +298,13 @@ def test_no_search_is_proposed_where_index_refuses_the_model(monkeypatch, config
 
 def test_relevance_by_rank_is_that_of_the_definition(random):
     scores, relevance = random.normal(size=(5, 7)), random.random((5, 7))
-    found = relevance_by_rank(scores, relevance, "i2t")
+    found = relevance_by_rank(scores, relevance, "image_to_text")
     for rank in range(7):
         of_rank = [relevance[i, np.argsort(-scores[i])[rank]] for i in range(5)]
         assert found["by score"][rank] == pytest.approx(np.mean(of_rank))
         best = [np.sort(relevance[i])[::-1][rank] for i in range(5)]
         assert found["by relevance"][rank] == pytest.approx(np.mean(best))
-    other = relevance_by_rank(scores.T, relevance.T, "t2i")
+    other = relevance_by_rank(scores.T, relevance.T, "text_to_image")
     np.testing.assert_allclose(other["by score"], found["by score"])
 
 

@@ -87,7 +87,7 @@ def test_correlation_is_that_of_numpy_and_missing_where_a_member_is_masked(rando
     assert np.isfinite(found[np.ix_([0, 1, 3], [0, 1, 3])]).all()
 
 
-@pytest.mark.parametrize("side", ["i2t", "t2i"])
+@pytest.mark.parametrize("side", ["image_to_text", "text_to_image"])
 def test_recalls_of_all_scales_are_those_of_the_re_ranker(random, side):
     owner = np.repeat(np.arange(12), 3)
     scores = random.normal(size=(12, 36)) / 4 + np.eye(12)[:, owner] / 4
@@ -98,7 +98,7 @@ def test_recalls_of_all_scales_are_those_of_the_re_ranker(random, side):
             pair = {"gamma1": sums, "gamma2": own, "lambda1": sums, "lambda2": own}
             i2t, t2i = FastReranking(**pair)(scores)
             right = owner[None, :] == np.arange(12)[:, None]
-            matrix, wanted = (i2t, right) if side == "i2t" else (t2i.T, right.T)
+            matrix, wanted = (i2t, right) if side == "image_to_text" else (t2i.T, right.T)
             values = [
                 oracles.query_metrics(matrix[q], wanted[q])["recall_1"] for q in range(len(matrix))
             ]

@@ -30,7 +30,7 @@ def test_numbers_and_plain_text_stay_as_they_are():
 
 
 def test_wins_hold_no_formula():
-    win = Win("t2i", "pcme", "vse0", 3, "=image.jpg", "=cmd|'/C calc'!A0", (1.0, 2.0))
+    win = Win("text_to_image", "pcme", "vse0", 3, "=image.jpg", "=cmd|'/C calc'!A0", (1.0, 2.0))
     (_, written) = cells(to_csv(_win_rows([win])))
     assert written[3:5] == ["'=image.jpg", "'=cmd|'/C calc'!A0"]
 

@@ -46,6 +46,7 @@ from keras_xmr.experiments.reports.result_tables import (
 from keras_xmr.experiments.runs.configs import is_evaluated, write_config
 from keras_xmr.metrics.bootstrap import difference, holm, resampled_means
 from keras_xmr.metrics.results import Results
+from keras_xmr.utils.directions import DIRECTIONS, full_name
 from keras_xmr.utils.errors import ConfigError, UserError
 
 SKILLS = {"good": 3.0, "fair": 1.5, "twin": 1.5}
@@ -196,10 +197,10 @@ def test_rows_and_notes_say_what_is_adapted(folders, tmp_path):
 
 def test_wins_are_the_queries_furthest_ahead(methods):
     found = wins(methods, "truth", count=3)
-    for direction, ids in (("i2t", IMAGES), ("t2i", CAPTIONS)):
+    for direction, ids in zip(DIRECTIONS, (IMAGES, CAPTIONS), strict=True):
         reciprocal = {
             name: np.mean(
-                [1 / r.queries.values["truth"][f"{direction}_rank"] for r in runs], axis=0
+                [1 / r.queries.values["truth"][full_name(direction, "rank")] for r in runs], axis=0
             )
             for name, runs in methods.items()
         }
@@ -212,7 +213,7 @@ def test_wins_are_the_queries_furthest_ahead(methods):
         np.testing.assert_allclose(ahead[numbers], np.sort(ahead)[::-1][:3])
         assert own[0].ranks[0] == pytest.approx(1 / reciprocal["good"][numbers[0]])
         assert [w.text for w in own] == [
-            f"text of {n}" if direction == "t2i" else "" for n in numbers
+            f"text of {n}" if direction == "text_to_image" else "" for n in numbers
         ]
 
 

@@ -51,7 +51,7 @@ def test_the_answers_of_both_models_to_what_one_wins(runs, tmp_path):
     found = wins(methods, "truth")
     duel = side_by_side(methods, found)[0]
     assert (duel["winner"], duel["loser"]) == ("a", "b")
-    first = next(win for win in found["a", "b"] if win.direction == "t2i")
+    first = next(win for win in found["a", "b"] if win.direction == "text_to_image")
     query = int(first.query.split()[1])
     shown = next(own for own in duel["queries"] if own["text"] == first.text)
     expected = [arrays["t2i"][query] for _, arrays in runs.values()]
@@ -132,10 +132,10 @@ def test_answers_are_kept_with_what_they_are(tmp_path, random):
     write_answers(evaluation, tmp_path)
     # Annotated answers come after others with the same score, as in the metrics.
     tied = np.ones((4, 8), np.float32)
-    first, kinds = first_answers(evaluation, "i2t", np.array([0, 2]), tied[:2])
+    first, kinds = first_answers(evaluation, "image_to_text", np.array([0, 2]), tied[:2])
     assert kinds.shape == (2, 6)
     assert (kinds != RIGHT).all()
-    first, kinds = first_answers(evaluation, "t2i", np.array([5]), tied.T[:1])
+    first, kinds = first_answers(evaluation, "text_to_image", np.array([5]), tied.T[:1])
     assert (first[0, -1], kinds[0].tolist().index(RIGHT)) == (2, 3)
     with np.load(tmp_path / "answers-test.npz") as found:
         np.testing.assert_array_equal(found["i2t"], np.argsort(-scores, axis=1)[:, :6])
