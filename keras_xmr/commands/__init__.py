@@ -15,7 +15,6 @@ import importlib.util
 import pkgutil
 import re
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
@@ -28,6 +27,12 @@ GROUP = "keras_xmr.commands"
 def command_names() -> list[str]:
     """Returns the names of all commands."""
     return sorted({*_packaged(), *_installed()})
+
+
+def is_command(word: str) -> bool:
+    """Returns whether a word is one of `command_names`."""
+    # Other packages are asked for theirs last, as this takes as long as all else of a start.
+    return word in _packaged() or word in _installed()
 
 
 def is_module(word: str) -> bool:
@@ -83,4 +88,6 @@ def _packaged() -> list[str]:
 @cache
 def _installed() -> dict[str, str]:
     """Modules of commands of installed packages, by name."""
+    from importlib.metadata import entry_points
+
     return {point.name: point.value for point in entry_points(group=GROUP)}

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import NoReturn
 
 from keras_xmr import __version__
-from keras_xmr.commands import command_names, first_line, is_module, load_command
+from keras_xmr.commands import command_names, first_line, is_command, is_module, load_command
 from keras_xmr.commands._memory import memory_error_message
 from keras_xmr.commands._quiet import hide_log_lines
 from keras_xmr.experiments.runs.cluster import TF_CONFIG, cluster_of
@@ -104,7 +104,7 @@ def _start(words: Sequence[str]) -> None:
         return
     has_name = not words[0].startswith("-")
     name = words[0] if has_name else _DEFAULT
-    if name not in command_names() and not is_module(name):
+    if not is_command(name) and not is_module(name):
         raise ConfigError(f"unknown command {cut(repr(name))}.{nearest(name, command_names())}")
     command = load_command(name)
     arguments = _parse(name, command, words[has_name:])
@@ -176,7 +176,7 @@ def _unknown(word: str, name: str, parser: argparse.ArgumentParser) -> str:
     if word.startswith("-"):
         option = word.partition("=")[0]
         return f"{name} has no option {cut(option)}.{nearest(option, _options(parser), 0.6)}"
-    if word in command_names():
+    if is_command(word):
         return f"{word!r} is a command, and the command comes first: {program()} {word} ..."
     return f"{name} does not accept {cut(repr(word))} ({parser.prog} --help)"
 

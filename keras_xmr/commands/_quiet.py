@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from subprocess import PIPE, Popen
 
-from keras_xmr.utils.progress import waiting
+from keras_xmr.utils.waiting import waiting
 
 _GPUS = ("nvidia[0-9]*", "nvhost-gpu", "nvmap", "dxg", "kfd")
 """Devices of GPUs: of NVIDIA's cards and boards, within Windows, and of AMD."""

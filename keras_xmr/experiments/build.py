@@ -27,7 +27,7 @@ from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import image_tower, text_tower
 from keras_xmr.parts.registry import Choice
 from keras_xmr.utils.errors import UserError
-from keras_xmr.utils.progress import waiting
+from keras_xmr.utils.waiting import waiting
 
 PHOTOS: Any = SimpleNamespace(holds="images", region_shape=None)
 """Replaces the records of a model of photos, of which it needs these properties alone."""

@@ -277,7 +277,8 @@ class _Builder:
         if known and not files and not is_moved:
             raise UserError(
                 f"{self.root} has no photos, but {self.path} has {len(known):,}: is the disk "
-                "mounted? If the photos are gone, move the folder of the index away"
+                f"mounted? If they have moved, run `index --index={self.path} --images=FOLDER`; "
+                "if they are gone, move the folder of the index away"
             )
         kept, others = {}, {}
         for path, state in files.items():

@@ -7,7 +7,6 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -46,7 +45,7 @@ def choose_before_keras() -> None:
         sys.meta_path.insert(0, _Chooser())
 
 
-class _Chooser(MetaPathFinder):
+class _Chooser:
     """Finds no module; it is asked just before Keras is imported."""
 
     def find_spec(

@@ -1,69 +1,17 @@
-"""Progress bars with rates; plain lines without a terminal.
-
-Work without a rate is named on a terminal while it lasts.
-"""
+"""Progress bars with rates; plain lines without a terminal."""
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
 from tqdm import tqdm
 
 from keras_xmr.utils.notebooks import in_notebook
+from keras_xmr.utils.waiting import is_silent
 
 _SECONDS = 30.0
 """Seconds between two lines of a log file."""
-
-_WAITING: list[str] = []
-"""Descriptions of current work, the innermost last."""
-
-
-_SHOWN: ContextVar[bool] = ContextVar("shown", default=True)
-
-
-@contextmanager
-def bars(shown: bool) -> Iterator[None]:
-    """Shows the progress bars that are made inside, or none of them."""
-    before = _SHOWN.set(shown and _SHOWN.get())
-    try:
-        yield
-    finally:
-        _SHOWN.reset(before)
-
-
-@contextmanager
-def waiting(description: str) -> Iterator[None]:
-    """Shows a description of work on a terminal, such as an import, until the work is done.
-
-    Also a decorator. Other output overwrites it.
-
-    Args:
-        description: The work, such as `loading TensorFlow`.
-    """
-    is_shown = sys.stderr.isatty() and not _is_silent()
-    _WAITING.append(description)
-    try:
-        _show_waiting(is_shown)
-        yield
-    finally:
-        _WAITING.pop()
-        _show_waiting(is_shown)
-
-
-def _show_waiting(is_shown: bool) -> None:
-    if is_shown:
-        # The cursor stays in front, so that the next line is written over this one.
-        print(f"\r\033[K{_WAITING[-1]} ...\r" if _WAITING else "\r\033[K", end="", file=sys.stderr)
-        sys.stderr.flush()
-
-
-def _is_silent() -> bool:
-    return not _SHOWN.get() or os.environ.get("TQDM_DISABLE", "0") not in ("", "0")
 
 
 class Progress(tqdm):  # type: ignore[type-arg]  # It is generic in its stubs alone.
@@ -99,7 +47,7 @@ class Progress(tqdm):  # type: ignore[type-arg]  # It is generic in its stubs al
             file=sys.stderr,
             smoothing=0.1,
             miniters=1,
-            disable=_is_silent(),
+            disable=is_silent(),
             **kwargs,
         )
 

@@ -50,7 +50,7 @@ def test_bars_can_be_silenced_at_any_time(monkeypatch, kind):
 
 
 WAITS = """
-from keras_xmr.utils.progress import waiting
+from keras_xmr.utils.waiting import waiting
 with waiting("loading TensorFlow"):
     with waiting("loading Keras"):
         pass

@@ -16,7 +16,7 @@ from keras_xmr.metrics import retrieval
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.validation import check_sides
 from keras_xmr.utils.errors import ArgumentError
-from keras_xmr.utils.progress import bars
+from keras_xmr.utils.waiting import bars
 
 TILE = (256, 1024)
 """Images and captions that are scored at once."""

@@ -43,8 +43,8 @@ from keras_xmr.search.embedder.tokenizers import make_tokenizer
 from keras_xmr.search.manifests import write_manifest
 from keras_xmr.utils.errors import ConfigError, UserError
 from keras_xmr.utils.files import checksum, temporary_path
-from keras_xmr.utils.progress import waiting
 from keras_xmr.utils.vectors import unit_rows
+from keras_xmr.utils.waiting import waiting
 
 _ITEMS = 3
 """Number of items by which files are compared with the model."""

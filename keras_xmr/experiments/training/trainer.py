@@ -52,9 +52,9 @@ from keras_xmr.layers.keras_compat import all_layers
 from keras_xmr.metrics import Recall
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import tower_on_features
-from keras_xmr.utils.progress import bars
 from keras_xmr.utils.sides import SIDES
 from keras_xmr.utils.termination import TerminationNotice
+from keras_xmr.utils.waiting import bars
 
 _LOGGER = logging.getLogger(__name__)
 

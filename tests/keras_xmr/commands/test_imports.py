@@ -51,6 +51,12 @@ assert not [name for name in sys.modules if name.startswith("keras_xmr.experimen
 
 SEARCHING = """
 import sys
+before = set(sys.modules)
+import keras_xmr.commands.search
+import keras_xmr.search.search, keras_xmr.search.embedder
+assert keras_xmr.commands.is_command("search")
+slow = {"tqdm", "importlib.metadata", "importlib.resources", "email", "asyncio"}
+assert not slow & (sys.modules.keys() - before), slow & sys.modules.keys()
 import keras_xmr.search.build, keras_xmr.search.search, keras_xmr.search.embedder
 import keras_xmr.search.photo_embedding, keras_xmr.search.embedder.published
 loaded = {name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names

@@ -23,8 +23,8 @@ from keras_xmr.experiments.evaluation.uncertainty.probes import (
     mix_images,
 )
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.utils.progress import bars
 from keras_xmr.utils.vectors import chunks, draw, select
+from keras_xmr.utils.waiting import bars
 
 _IMAGES, _CAPTIONS = 64, 200
 """Numbers of damaged images, which take far longer, and of damaged captions, drawn with a seed."""

@@ -259,7 +259,7 @@ def test_installed_packages_bring_commands(package, monkeypatch, capsys):
         SimpleNamespace(name="count-words", value="my_command"),
         SimpleNamespace(name="gone", value="my_gone"),
     ]
-    monkeypatch.setattr(commands, "entry_points", lambda group: points)
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points)
     commands._installed.cache_clear()
     try:
         cli.main(["main.py", "count-words", "two dogs"])
