@@ -281,11 +281,20 @@ def _backward(
 
 def gather_items(tensor: Tensor) -> Tensor:
     """Concatenates tensors (n, ...) of all replicas; gradients flow back, summed over replicas."""
-    context = tf.distribute.get_replica_context()
+    # Tensors straight from the data have no device, which several workers need.
+    gathered = tf.distribute.get_replica_context().all_gather(tf.identity(tensor), axis=0)
+    # The gradient of all_gather takes no slices, as `take` makes; that of reshape makes them dense.
+    gathered = tf.reshape(gathered, tf.shape(gathered))
+    return tf.ensure_shape(gathered, [None, *tensor.shape[1:]])
+
+
+def gather_equal_counts(tensor: Tensor) -> Tensor:
+    """Does so where each replica has as many items; one replica returns its tensor."""
     if num_replicas() == 1:
         return tensor
-    gathered = context.all_gather(tf.identity(tensor), axis=0)
-    return tf.ensure_shape(gathered, [num_replicas() * tensor.shape[0], *tensor.shape[1:]])
+    return tf.ensure_shape(
+        gather_items(tensor), [num_replicas() * tensor.shape[0], *tensor.shape[1:]]
+    )
 
 
 def items_before(items: int) -> Tensor:

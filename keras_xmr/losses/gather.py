@@ -83,9 +83,9 @@ def _collectives(
             lambda tensor: lax.all_gather(tensor, axis_name, tiled=True),
             lambda items, _: lax.axis_index(axis_name) * items,
         )
-    from keras_xmr.layers.tensorflow_paths import gather_items, items_before
+    from keras_xmr.layers.tensorflow_paths import gather_equal_counts, items_before
 
-    return gather_items, lambda items, _: items_before(items)
+    return gather_equal_counts, lambda items, _: items_before(items)
 
 
 def _as_given(given: Any, embedding: dict[str, Tensor]) -> Any:

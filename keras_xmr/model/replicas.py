@@ -9,21 +9,14 @@ import tensorflow as tf
 
 from keras_xmr import embeddings
 from keras_xmr.embeddings.kinds import Embedding, tensors
-from keras_xmr.layers.tensorflow_paths import num_replicas
+from keras_xmr.layers.tensorflow_paths import gather_items, num_replicas
 from keras_xmr.parts.tensors import Tensor
 
 
 def gather(tree: Any) -> Any:
     """Concatenates the tensors (n, ...) of all replicas; gradients flow back to floats."""
-    context = tf.distribute.get_replica_context()
-
     # One by one: the gradient of several at once would need them to be of one shape.
-    def gather_one(tensor: Tensor) -> Tensor:
-        # Tensors straight from the data have no device, which several workers need.
-        gathered = context.all_gather(tf.identity(tensor), axis=0)
-        return tf.ensure_shape(gathered, [None, *tensor.shape[1:]])
-
-    return tf.nest.map_structure(gather_one, tree)
+    return tf.nest.map_structure(gather_items, tree)
 
 
 def first_local_item(count: Tensor) -> Tensor:

@@ -413,7 +413,8 @@ this page; tests repeat them.
 * **state, copies**: weights are loaded into a new object; pickled and copied objects give the same
   value. With PyTorch by `state_dict`, and `torch.save` keeps the mode and frozen weights.
 * **two processes**: after `losses.gather`, value and gradients are as of the whole batch in one
-  process.
+  process. With PyTorch in two processes with gloo, with JAX on two devices by `jax.pmap`, with
+  TensorFlow in two replicas of `MirroredStrategy`.
 * **score matrix**: `loss.of_scores`, and a function as `matcher`, give the value of the matcher.
   The scores of each matcher serve `NTXent.of_scores`.
 """

@@ -211,7 +211,9 @@ def gathered(strategy: tf.distribute.Strategy) -> dict[str, Any]:
         tensors = [tf.convert_to_tensor(one) for one in maps]
         with tf.GradientTape() as tape:
             tape.watch(tensors)
-            value = loss(*gather(images @ tensors[0], captions @ tensors[1], rows))
+            *sides, rows = gather(images @ tensors[0], captions @ tensors[1], rows)
+            # As matchers take tokens: a gradient of slices, which is no dense tensor.
+            value = loss(*(tf.gather(one, tf.range(one.shape[0])) for one in sides), rows)
         # As optimizers do: the sum, of the loss divided by the number of replicas.
         slopes = [slope / replicas for slope in tape.gradient(value, tensors)]
         return value, tf.distribute.get_replica_context().all_reduce("sum", slopes)
