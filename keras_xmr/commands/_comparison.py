@@ -15,7 +15,7 @@ from typing import Any
 from keras_xmr.experiments.config.loader import find_configs, load_config
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.reports.comparison.report import (
-    Comparison,
+    SplitComparison,
     terminal_tables,
     write_report,
 )
@@ -134,7 +134,7 @@ def compare(
     done = [run.folder.path for run in planned if run.config.name not in failed]
     if paths := [*done, *folders]:
         for split, methods in read_runs(paths).items():
-            comparison = Comparison(split, methods)
+            comparison = SplitComparison(split, methods)
             page = write_report(comparison, folder / split)
             print("\n" + "\n\n".join(terminal_tables(comparison)) + "\n", flush=True)
             _LOGGER.info("report: %s", page)

@@ -13,7 +13,7 @@ import numpy as np
 
 from data_pipelines.batches import training_batches
 from data_pipelines.records import Records, SplitRecords
-from data_pipelines.samplers import SAMPLERS, ImageSampler, Sampler
+from data_pipelines.samplers import SAMPLERS
 from data_pipelines.text import CaptionIds, Tokenizer
 from keras_xmr.experiments.build import build_model
 from keras_xmr.experiments.config.schema import Config, RelevanceOptions
@@ -100,11 +100,8 @@ def train(
     records, grades, grades_checksum = judged_training(config, folder, records)
     split = records.split("train")
     devices = distribution.strategy.num_replicas_in_sync
-    order = split, options.batch_size, config.seed, devices
-    if options.sampler == "images":
-        sampler: Sampler = ImageSampler(*order, options.captions_per_image)
-    else:
-        sampler = SAMPLERS[options.sampler](*order)
+    more = {} if (count := options.captions_per_image) is None else {"captions": count}
+    sampler = SAMPLERS[options.sampler](split, options.batch_size, config.seed, devices, **more)
     distribution.check_same(
         {
             "config": config.model_dump_json(exclude=_PLACES),

@@ -241,15 +241,17 @@ class Embedder:
         Texts of a similar length are embedded together: padding takes as long as words.
         """
         with self._lock:
+            ids, mask = self.tokenizer(texts)
             if len(texts) <= _TEXTS:
-                return self._run_texts(texts)
-            order = np.argsort(self.tokenizer(texts)[1].sum(axis=1), kind="stable")
-            groups = [[texts[number] for number in some] for some in chunks(order, _TEXTS)]
-            return select(concatenate([*map(self._run_texts, groups)]), np.argsort(order))
-
-    def _run_texts(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
-        ids, mask = self.tokenizer(texts)
-        return self._text_tower({"input_ids": ids, "attention_mask": mask})
+                return self._text_tower({"input_ids": ids, "attention_mask": mask})
+            lengths = mask.sum(axis=1)
+            order = np.argsort(lengths, kind="stable")
+            embeddings = []
+            for rows in chunks(order, _TEXTS):
+                length = ids.shape[1] if self.tokenizer.has_one_length else lengths[rows[-1]]
+                inputs = {"input_ids": ids[rows, :length], "attention_mask": mask[rows, :length]}
+                embeddings.append(self._text_tower(inputs))
+            return select(concatenate(embeddings), np.argsort(order))
 
     def embed_images(self, files: Sequence[bytes]) -> dict[str, np.ndarray]:
         """Returns embeddings of image files, with a row per file.

@@ -37,7 +37,7 @@ class JsonTokenizer(TextTokenizer):
             self._tokenizer.encode("a photo")
         except Exception as error:  # The library raises this class alone.
             raise ValueError(str(error)) from None
-        self._pad, self._is_padded, self._lowercase = pad, is_padded, lowercase
+        self._pad, self.has_one_length, self._lowercase = pad, is_padded, lowercase
         self.unknown = self._unknown()
 
     def _unknown(self) -> int | None:
@@ -57,7 +57,7 @@ class JsonTokenizer(TextTokenizer):
     def __call__(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         rows = [self._encode(text, special=True) for text in texts]
         longest = max((*map(len, rows), 1))
-        ids = np.full((len(rows), self.max_tokens if self._is_padded else longest), self._pad)
+        ids = np.full((len(rows), self.max_tokens if self.has_one_length else longest), self._pad)
         mask = np.zeros_like(ids)
         for number, row in enumerate(rows):
             ids[number, : len(row)] = row

@@ -31,7 +31,12 @@ class TextTokenizer(abc.ABC):
         start: Id of the start, or None.
         end: Id of the end, or None.
         unknown: Id of unknown words, or None.
+
+    Attributes:
+        has_one_length: Whether all texts are padded to `max_tokens`, as the tower takes no others.
     """
+
+    has_one_length = False
 
     def __init__(
         self,

@@ -108,7 +108,7 @@ def common_judgements(methods: Methods) -> list[str]:
     return [kind for kind in runs[0] if all(kind in values for values in runs)]
 
 
-class Comparison:
+class SplitComparison:
     """The comparison of methods on a split.
 
     Attributes:
@@ -205,12 +205,21 @@ class Comparison:
             for method, runs in self.methods.items()
             for sentence in dict.fromkeys(filter(None, (run.fidelity for run in runs)))
         ]
+        lines += self._untested()
         # The largest share of tied pairs of any run of a method.
         tied: dict[str, float] = {}
         for row in self.runs.select(metric="tied"):
             name = f"{row.method}: {row.matcher}"
             tied[name] = max(tied.get(name, 0.0), row.value)
         return lines + [warning for each in tied.items() if (warning := tie_warning(*each))]
+
+    def _untested(self) -> Iterator[str]:
+        """Yields a remark per metric of the tables that has no interval."""
+        shown = {row.metric for row in self.runs if row.method != CHANCE}
+        for name in sorted(shown - {row.metric for row in self.compared}):
+            if name in METRICS and METRICS[name].compared:
+                title = METRICS[name].title.replace("\n", " ")
+                yield f"{title} is not tested: its value per query is not known for all runs."
 
 
 def _rows(methods: Methods) -> Iterator[Results]:
@@ -222,14 +231,14 @@ def _rows(methods: Methods) -> Iterator[Results]:
     yield next(iter(methods.values()))[0].results.select(method=CHANCE)
 
 
-def terminal_tables(comparison: Comparison) -> list[str]:
+def terminal_tables(comparison: SplitComparison) -> list[str]:
     """Returns the output on the terminal: all figures, and the differences in RSUM."""
     tables = [table.table(comparison.split) for table in comparison.tables]
     tables += [*comparison.by_relevance, *matrix_tables(comparison, [RSUM])]
     return [comparison.verdict, *map(str, tables), *comparison.notes]
 
 
-def write_report(comparison: Comparison, folder: Path) -> Path:
+def write_report(comparison: SplitComparison, folder: Path) -> Path:
     """Writes the results and wins as CSV, `report.md`, `tables.tex`, plots and `report.html`.
 
     Args:
@@ -281,7 +290,7 @@ def _win_rows(wins: Iterable[Win]) -> Iterable[Sequence[object]]:
         yield (win.direction, win.winner, win.loser, win.query, win.text, *ranks)
 
 
-def _meanings(comparison: Comparison) -> dict[str, str]:
+def _meanings(comparison: SplitComparison) -> dict[str, str]:
     """Returns a sentence per metric, matcher and re-ranker that the page names."""
     names = [*comparison.runs.distinct("matcher"), *comparison.runs.distinct("reranker")]
     return glossary(measured_results(comparison.runs)) | summaries(
@@ -289,7 +298,7 @@ def _meanings(comparison: Comparison) -> dict[str, str]:
     )
 
 
-def matrix_tables(comparison: Comparison, metrics: Iterable[str]) -> list[Table]:
+def matrix_tables(comparison: SplitComparison, metrics: Iterable[str]) -> list[Table]:
     """Returns a table per metric and kind of judgements: row minus column; * is significant."""
     names, differences = list(comparison.methods), comparison.differences
     header = ["row minus column", *map(str, range(1, len(names) + 1))]
@@ -317,7 +326,7 @@ def signed(value: float, digits: int = 1) -> str:
     return text if float(text) else text[1:]
 
 
-def _pair_tables(comparison: Comparison) -> list[list[Table]]:
+def _pair_tables(comparison: SplitComparison) -> list[list[Table]]:
     """Returns the tables of each pair of methods: its intervals, and the queries that each wins."""
     chosen = [
         row

@@ -24,7 +24,7 @@ from keras_xmr.commands._comparison import _run, compare, plan_runs
 from keras_xmr.experiments.config.fidelity import fidelity_of
 from keras_xmr.experiments.config.loader import dump_config, find_config, load_config
 from keras_xmr.experiments.reports.comparison.report import (
-    Comparison,
+    SplitComparison,
     compare_runs,
     required_resamples,
 )
@@ -84,7 +84,7 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 
 
 def tables_of(methods) -> dict:
-    tables = Comparison("test", methods).tables
+    tables = SplitComparison("test", methods).tables
     return {(t.judgements, t.is_own, t.results[0].reranker): t for t in tables}
 
 
@@ -159,6 +159,8 @@ def test_only_what_all_runs_have_is_tested(folders, tmp_path):
     pairs = [row for row in compare_runs("test", methods) if row.minus]
     assert {pair.judgements for pair in pairs} == {"annotated"}
     assert not [pair for pair in pairs if pair.metric == "asp"]
+    (note,) = [note for note in SplitComparison("test", methods).notes if "not tested" in note]
+    assert note.startswith("ASP is not tested: its value per query")
     pmrp = [pair.value for pair in pairs if pair.name == "i2t_pmrp"]
     np.testing.assert_allclose(pmrp, [0.1, 0.2, 0.1], atol=1e-6)
     found = wins(methods, "annotated")
@@ -174,19 +176,19 @@ def test_many_methods_get_enough_resamples():
 
 
 def test_a_run_that_ties_many_pairs_is_named(methods):
-    assert not [line for line in Comparison("test", methods).notes if "ties" in line]
+    assert not [line for line in SplitComparison("test", methods).notes if "ties" in line]
     run = methods["fair"][0]
     tied = [r._replace(value=0.4) if (r.metric, r.matcher) == ("tied", "elk") else r
             for r in run.results]  # fmt: skip
     vars(run)["results"] = Results(tied)
-    (line,) = [n for n in Comparison("test", methods | {"fair": [run]}).notes if "ties" in n]
+    (line,) = [n for n in SplitComparison("test", methods | {"fair": [run]}).notes if "ties" in n]
     assert line.startswith("fair: elk ties 40 % of the pairs")
 
 
 def test_rows_and_notes_say_what_is_adapted(folders, tmp_path):
     fidelity = fidelity_of(load_config(find_config("scenes_pcme")))
     changed = finished_run(tmp_path, "changed", 0, 1.0, fidelity=fidelity)
-    comparison = Comparison("test", read_runs([folders[0], changed.path])["test"])
+    comparison = SplitComparison("test", read_runs([folders[0], changed.path])["test"])
     for table in comparison.tables:
         names = [row[0] for row in table.table("").rows]
         label = f"changed ({fidelity.label})"
@@ -229,7 +231,7 @@ def test_wins_are_the_queries_furthest_ahead(methods):
 )
 def test_what_is_no_better_than_chance_is_not_called_the_highest(skills, begins, tmp_path):
     runs = [finished_run(tmp_path, name, 0, skill) for name, skill in skills.items()]
-    verdict = Comparison("test", read_runs([run.path for run in runs])["test"]).verdict
+    verdict = SplitComparison("test", read_runs([run.path for run in runs])["test"]).verdict
     assert verdict.startswith(begins)
     assert (", the highest; " in verdict) == (list(skills) == ["good", "bad"])
     assert "A random ranking has " in verdict
@@ -622,7 +624,7 @@ def test_r_precision_by_the_number_of_relevant_items(tmp_path):
     for name, skill in (("good", 3.0), ("bad", 0.0)):
         run = finished_run(tmp_path, name, 0, skill)
         uneven[name] = run.path
-    comparison = Comparison("test", read_runs(list(uneven.values()))["test"])
+    comparison = SplitComparison("test", read_runs(list(uneven.values()))["test"])
     # Each image has two right captions, and by the truth four: all queries of a side are alike.
     assert comparison.by_relevance == []
     truth = comparison.runs.select(judgements="truth", queries="all", metric="r_precision")
