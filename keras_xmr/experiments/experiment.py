@@ -14,11 +14,11 @@ import keras
 
 from data_pipelines.prepare import check_origin, prepare
 from data_pipelines.records import Records
-from data_pipelines.report import data_report, split_report
+from data_pipelines.report import data_report
 from data_pipelines.shards import RecordsError
 from data_pipelines.source_changes import source_change
 from data_pipelines.sources import Split
-from data_pipelines.text import Tokenizer, WordTokenizer
+from data_pipelines.text import Tokenizer
 from keras_xmr.experiments.build import (
     PHOTOS,
     build_tokenizer,
@@ -29,16 +29,11 @@ from keras_xmr.experiments.config.evaluation_section import EvaluationOptions
 from keras_xmr.experiments.config.loader import find_config, load_config, override
 from keras_xmr.experiments.config.model_facts import is_as_published, why_not_indexed
 from keras_xmr.experiments.config.schema import Config
-from keras_xmr.experiments.evaluation.advice import (
-    advice,
-    advice_before_training,
-    larger_split,
-)
+from keras_xmr.experiments.evaluation.advice import advice_before_training
 from keras_xmr.experiments.evaluation.baselines import add_baselines
 from keras_xmr.experiments.evaluation.embed import embed_split, embed_unknown
 from keras_xmr.experiments.evaluation.evaluate import evaluate_split, plan_memory
 from keras_xmr.experiments.evaluation.inspection import compute_attention
-from keras_xmr.experiments.evaluation.meaning import meaning_lines, what_to_do
 from keras_xmr.experiments.evaluation.relevance_files import write_caption_relevance
 from keras_xmr.experiments.evaluation.results import Evaluation
 from keras_xmr.experiments.evaluation.scoring import score_tiles
@@ -55,7 +50,13 @@ from keras_xmr.experiments.export.saved_model import (
 )
 from keras_xmr.experiments.reports.evaluation_report import PAGE, ReportPage
 from keras_xmr.experiments.reports.rerank_scales import scale_pictures, search_lines, search_tables
-from keras_xmr.experiments.run_texts import print_paragraphs, report, what_next
+from keras_xmr.experiments.run_texts import (
+    meaning_of,
+    next_steps,
+    print_paragraphs,
+    report,
+    what_next,
+)
 from keras_xmr.experiments.runs.beginning import check_tokenizer
 from keras_xmr.experiments.runs.cluster import cluster_of
 from keras_xmr.experiments.runs.configs import check_config, check_folders, load_run, write_config
@@ -294,8 +295,9 @@ class Experiment:
                     split,
                     evaluation.embedded,
                 )
-            folder, meaning = self.folder.evaluation(split), self._meaning(len(part))
-            steps = self._next_steps(split, len(part))
+            meaning = meaning_of(self.config, self.folder, self.records, len(part))
+            steps = next_steps(self.config, self.records, self.tokenizer, part)
+            folder = self.folder.evaluation(split)
             yield report(evaluation, part, self.config, folder, meaning, steps, is_brief)
 
     def _add_baselines(self, evaluation: Evaluation) -> None:
@@ -306,36 +308,6 @@ class Experiment:
         chosen = add_baselines(evaluation, self.embedded_records, self.config, kept)
         if keeps and chosen is not None and chosen != kept:
             self.folder.keep_baseline(chosen)
-
-    def _meaning(self, images: int) -> list[str]:
-        """Returns what the figures of a split mean, in sentences."""
-        outcome = outcome_of_training(self.folder.summary())
-        lines = [] if outcome is None else [outcome]
-        if self._has_own_captions and not is_as_published(self.config):
-            lines += meaning_lines(images, dict(self.records.word_counts()))
-        return lines
-
-    def _next_steps(self, split: Split, images: int) -> list[str]:
-        """Returns what can be done now, in sentences."""
-        advised = (
-            larger_split(self.config, split, images),
-            advice(self.config, len(self.records.split("train")), self._is_unknown_language),
-        )
-        return what_to_do(filter(None, advised), self._has_own_captions)
-
-    @property
-    def _has_own_captions(self) -> bool:
-        """Whether the captions are files of a user, not of a data set."""
-        return self.config.data.source.name == "csv"
-
-    def _is_unknown_language(self) -> bool:
-        """Returns whether the vocabulary of the text encoder lacks much of the training
-        captions.
-        """
-        tokenizer = self.tokenizer
-        if isinstance(tokenizer, WordTokenizer):  # Its vocabulary is made from the captions.
-            return False
-        return split_report(self.records.split("train"), tokenizer).is_unknown
 
     def score(self, split: Split) -> ScoreMatrices:
         """Returns the scores of a split by the matcher of the model, as tiles."""

@@ -7,10 +7,14 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from data_pipelines.records import SplitRecords
-from keras_xmr.experiments.config.model_facts import why_not_indexed
+from data_pipelines.records import Records, SplitRecords
+from data_pipelines.report import split_report
+from data_pipelines.text import Tokenizer, WordTokenizer
+from keras_xmr.experiments.config.model_facts import is_as_published, why_not_indexed
 from keras_xmr.experiments.config.schema import Config
+from keras_xmr.experiments.evaluation.advice import advice, larger_split
 from keras_xmr.experiments.evaluation.files import save_scores
+from keras_xmr.experiments.evaluation.meaning import meaning_lines, what_to_do
 from keras_xmr.experiments.evaluation.results import Evaluation
 from keras_xmr.experiments.evaluation.table import results_of
 from keras_xmr.experiments.reports.evaluation_report import PAGE, write_report
@@ -22,6 +26,7 @@ from keras_xmr.experiments.reports.result_tables import (
     verdict_line,
 )
 from keras_xmr.experiments.runs.folder import RunFolder
+from keras_xmr.experiments.runs.outcome import outcome_of_training
 from keras_xmr.utils.program import next_commands
 
 _LOGGER = logging.getLogger(__name__)
@@ -60,6 +65,52 @@ def report(
     lines = [*plain_lines(results), verdict, *meaning, *steps]
     lines += [fidelity.sentence] if fidelity else []
     return "\n\n".join([*lines, *map(str, shown), *further])
+
+
+def meaning_of(config: Config, folder: RunFolder, records: Records, images: int) -> list[str]:
+    """Returns what the figures of a split mean, in sentences.
+
+    Args:
+        config: The config of the run.
+        folder: Its folder, which says how the training ended.
+        records: The records that it was trained on.
+        images: Number of evaluated images.
+    """
+    outcome = outcome_of_training(folder.summary())
+    lines = [] if outcome is None else [outcome]
+    if _has_own_captions(config) and not is_as_published(config):
+        lines += meaning_lines(images, dict(records.word_counts()))
+    return lines
+
+
+def next_steps(
+    config: Config, records: Records, tokenizer: Tokenizer, evaluated: SplitRecords
+) -> list[str]:
+    """Returns what can be done after an evaluation, in sentences.
+
+    Args:
+        config: The config of the run.
+        records: The records that it was trained on.
+        tokenizer: The tokenizer of its model.
+        evaluated: The split that was evaluated.
+    """
+    training = records.split("train")
+
+    def is_unknown_language() -> bool:
+        if isinstance(tokenizer, WordTokenizer):  # Its vocabulary is made from the captions.
+            return False
+        return split_report(training, tokenizer).is_unknown
+
+    advised = (
+        larger_split(config, evaluated.split, len(evaluated)),
+        advice(config, len(training), is_unknown_language),
+    )
+    return what_to_do(filter(None, advised), _has_own_captions(config))
+
+
+def _has_own_captions(config: Config) -> bool:
+    """Returns whether the captions are files of a user, not of a data set."""
+    return config.data.source.name == "csv"
 
 
 def print_paragraphs(*paragraphs: str) -> None:
