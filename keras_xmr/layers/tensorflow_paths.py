@@ -283,7 +283,7 @@ def gather_items(tensor: Tensor) -> Tensor:
     """Concatenates tensors (n, ...) of all replicas; gradients flow back, summed over replicas."""
     # Tensors straight from the data have no device, which several workers need.
     gathered = tf.distribute.get_replica_context().all_gather(tf.identity(tensor), axis=0)
-    # The gradient of all_gather takes no slices, as `take` makes; that of reshape makes them dense.
+    # The gradient of all_gather takes no slices, as `take` makes; reshape makes them dense.
     gathered = tf.reshape(gathered, tf.shape(gathered))
     return tf.ensure_shape(gathered, [None, *tensor.shape[1:]])
 
