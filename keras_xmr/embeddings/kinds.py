@@ -106,7 +106,7 @@ def kind(embedding: Embedding) -> str:
     Raises:
         ValueError: If its keys fit no kind.
     """
-    if "log_variance" in embedding or "samples" in embedding:
+    if "samples" in embedding or {"mean", "log_variance"} <= embedding.keys():
         return "gaussian"
     for name, key in (("set", "points"), ("tokens", "tokens"), ("point", "mean")):
         if key in embedding:

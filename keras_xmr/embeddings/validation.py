@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from keras_xmr.embeddings.kinds import Embedding, kind, shapes_of, tensors
-from keras_xmr.layers.backend import is_concrete, is_plain
+from keras_xmr.layers.backend import is_at_hand, is_concrete, is_plain
 from keras_xmr.parts.contracts import EmbeddingSpec
 from keras_xmr.parts.tensors import Tensor
 from keras_xmr.utils.errors import ArgumentError
@@ -53,6 +53,8 @@ def as_embedding(given: Any, name: str) -> Embedding:
     if is_plain(given, 2):
         return {"mean": given}
     parts = dict(given) if isinstance(given, Mapping) else {"mean": given}
+    if odd := [key for key in parts if not isinstance(key, str)]:
+        raise ArgumentError(f"{name}: {odd[0]!r} is no name of a tensor; {shapes()}")
     embedding: dict[str, Tensor] = {key: _tensor(v, key, name) for key, v in parts.items()}
     try:
         kind(embedding)
@@ -83,7 +85,22 @@ def _checked_mask(embedding: Mapping[str, Any], name: str) -> Any:
             f"{lengths['mask']}"
         )
     mask, dtype = embedding["mask"], embedding["tokens"].dtype
+    if is_at_hand(mask):
+        _check_mask_values(keras.ops.convert_to_numpy(mask), name)
     return mask if mask.dtype == dtype else keras.ops.cast(mask, dtype)
+
+
+def _check_mask_values(mask: np.ndarray, name: str) -> None:
+    """Checks that a mask (N, L) has 0 and 1 alone.
+
+    Raises:
+        ArgumentError: If it has not.
+    """
+    if not np.isin(mask, (0, 1)).all():
+        raise ArgumentError(
+            f"{name}: a mask is 1 or True where there is a token, and 0 or False elsewhere; this "
+            "one has other numbers"
+        )
 
 
 def as_scores(given: Any) -> Any:
@@ -210,9 +227,7 @@ def _tensor(value: Any, key: str, name: str) -> Any:
 
 def _floats(value: Any, key: str, name: str) -> Any:
     """Returns numbers as a float32 tensor."""
-    known = is_concrete(value) or getattr(value, "is_meta", False)
-    layout = _foreign_layout(value) if known else ""
-    if layout:
+    if layout := _foreign_layout(value):
         raise ArgumentError(
             f"{name}: {key!r} is {layout}; losses and matchers take dense tensors with values"
         )
@@ -236,14 +251,16 @@ def _floats(value: Any, key: str, name: str) -> Any:
 
 def _foreign_layout(value: Any) -> str:
     """Describes a tensor that is not a dense one of known values; empty for all others."""
+    if type(value).__name__ in ("SparseTensor", "RaggedTensor", "BCOO"):
+        return f"a {type(value).__name__}"
+    if not (is_concrete(value) or getattr(value, "is_meta", False)):
+        return ""
     for attribute, layout in _LAYOUTS.items():
         if getattr(value, attribute, False) is True:
             # Keras itself calls layers with tensors without values, for the output shapes.
             if attribute == "is_meta" and keras.ops.convert_to_tensor(0.0).is_meta:
                 continue
             return layout
-    if type(value).__name__ in ("SparseTensor", "RaggedTensor", "BCOO"):
-        return f"a {type(value).__name__}"
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         return "masked in places, where NumPy would read what is under the mask"
     return ""
@@ -312,6 +329,10 @@ def _as_array(value: Any) -> np.ndarray | None:
         return None
     if array.dtype.kind == "f" and array.dtype.itemsize > 8:
         array = array.astype(np.float64)  # Such as float128, which no framework has.
+    if array.dtype.name == "bfloat16":  # Of the package ml_dtypes, as JAX makes them.
+        array = array.astype(np.float32)
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))  # PyTorch takes no others.
     return array if array.dtype.kind in "biuf" else None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from numbers import Integral
 from typing import Any
 
 import keras
@@ -150,11 +151,16 @@ def subtract_product(values: Tensor, left: Tensor, right: Tensor, factor: float)
     return values - factor * ops.matmul(left, right)
 
 
+def is_at_hand(value: Tensor) -> bool:
+    """Says whether the values of a tensor are in the memory of the processor."""
+    # Reading others would make the processor wait.
+    is_away = str(getattr(value, "device", "cpu")).startswith(("cuda", "mps", "xpu"))
+    return not is_away and is_concrete(value)
+
+
 def is_known_not_finite(value: Tensor) -> bool:
     """Says whether a scalar in the memory of the processor is NaN or infinite."""
-    if str(getattr(value, "device", "cpu")).startswith(("cuda", "mps", "xpu")):
-        return False  # Reading it would make the processor wait.
-    if not is_concrete(value):
+    if not is_at_hand(value):
         return False
     return not math.isfinite(value.item() if hasattr(value, "item") else float(value))
 
@@ -217,8 +223,10 @@ def split_seed(seed: Seed) -> tuple[Seed, Seed]:
         return None, None
     if isinstance(seed, keras.random.SeedGenerator):
         return seed, seed
-    if isinstance(seed, int):
-        return 2 * seed, 2 * seed + 1
+    if isinstance(seed, Integral):
+        return 2 * int(seed), 2 * int(seed) + 1
+    if not ops.is_tensor(seed) and getattr(seed, "shape", None) != (2,):
+        raise ArgumentError(f"seed is an int, or a keras.random.SeedGenerator, not {seed!r}")
     if backend() == "tensorflow":
         from keras_xmr.layers.tensorflow_paths import split_seed
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keras
+import ml_dtypes
 import numpy as np
 import pytest
 from autodiff import evaluated, gradients
@@ -98,6 +99,60 @@ def test_a_query_needs_two_candidates(points, name):
     for ids, *sides in (([0], points, points[:1]), ([0] * 4, points[:1], points)):
         with pytest.raises(ArgumentError, match="there is only one: give at least 2 images"):
             evaluated(lambda *given, ids=ids: loss(*given, ids), *sides)
+
+
+def test_masks_are_of_tokens(random):
+    tokens = random.normal(size=(4, 3, 8)).astype(np.float32)
+    mask = np.ones((4, 3), np.float32)
+    whole = {"tokens": tokens, "mask": mask}
+    expected = evaluated(matchers.SCAN(), whole, whole)
+    for fine in (mask.astype(bool), mask.astype(np.uint8), mask.astype(">f4")):
+        sides = {"tokens": tokens.astype(">f4"), "mask": fine}, whole
+        scores = keras.ops.convert_to_numpy(matchers.SCAN()(*sides))
+        np.testing.assert_allclose(scores, expected, atol=1e-5)
+    additive = np.where(np.arange(3) < 2, 0, -np.inf).astype(np.float32)
+    for odd in (additive, -1, 0.5, np.nan, 255):
+        wrong = {"tokens": tokens, "mask": mask * odd if np.isscalar(odd) else mask * 0 + odd}
+        with pytest.raises(ArgumentError, match="captions: a mask is 1 or True where"):
+            matchers.SCAN()(whole, wrong)
+
+
+def test_arrays_of_jax_and_of_other_machines(points):
+    bfloat16 = points.astype(ml_dtypes.bfloat16)
+    expected = losses.NTXent()(bfloat16.astype(np.float32), points)
+    np.testing.assert_allclose(losses.NTXent()(bfloat16, points.astype(">f4")), expected)
+
+
+def test_what_is_not_named_or_seeded_as_it_must_be(points):
+    gaussian = {"mean": points, "log_variance": points}
+    for wrong, says in (
+        ({**gaussian, 3: points}, "images: 3 is no name of a tensor"),
+        ({"log_variance": points}, r"images: no kind of embedding has the keys \['log_var"),
+    ):
+        with pytest.raises(ArgumentError, match=says):
+            matchers.ELK()(wrong, gaussian)
+    with pytest.raises(ArgumentError, match=r"seed is an int, .* not 'a'"):
+        matchers.MatchProbability()(gaussian, gaussian, seed="a")
+    matcher = matchers.MatchProbability()
+    scores = [
+        keras.ops.convert_to_numpy(matcher(gaussian, gaussian, seed=seed, training=True))
+        for seed in (3, np.int64(3))
+    ]
+    np.testing.assert_array_equal(*scores)
+
+
+@pytest.mark.skipif(keras.backend.backend() == "torch", reason="of TensorFlow and JAX")
+def test_sparse_tensors_of_other_frameworks_are_refused(points):
+    if keras.backend.backend() == "jax":
+        from jax.experimental import sparse
+
+        given = sparse.BCOO.fromdense(points)
+    else:
+        import tensorflow as tf
+
+        given = tf.sparse.from_dense(points)
+    with pytest.raises(ArgumentError, match=r"images: 'mean' is a (SparseTensor|BCOO)"):
+        losses.NTXent()(given, points)
 
 
 def test_quintuplets_need_three_pairs(points):
