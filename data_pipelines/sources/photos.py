@@ -159,7 +159,17 @@ class PhotoFolderSource(PhotosSource):
                     kind, name = _kind(path), path.as_posix()
                     if captions.setdefault(kind, name) != name and kind in _CAPTIONS:
                         problems.add("second caption file of a photo", name)
-                yield photos, next((captions[k] for k in _CAPTIONS if k in captions), None)
+                named = [captions[kind] for kind in _CAPTIONS if kind in captions]
+                for other in named[1:] if photos else ():
+                    self._count_unread(named[0], other, problems)
+                yield photos, next(iter(named), None)
+
+    def _count_unread(self, used: str, other: str, problems: Problems) -> None:
+        """Counts a second file of captions with texts that the file that is read does not have."""
+        with contextlib.suppress(OSError, ValueError, RecursionError, UnreadableError):
+            known, texts = (set(_read(inside(self.root, name))) for name in (used, other))
+            if texts - known:
+                problems.add("second caption file of a photo", other)
 
     def _holds_captions(self, name: str) -> bool:
         """Returns whether a file without a photo holds captions: JSON files may be anything."""

@@ -120,6 +120,8 @@ def json_rows(
             items = parse_json("\n".join(lines))
     except (ValueError, RecursionError) as error:
         raise SourceError(f"{path} is not valid JSON ({error})") from None
+    if isinstance(items, dict) and {image, caption} <= items.keys():
+        items = [items]
     if isinstance(items, dict):
         items = [
             {image: key, **(value if isinstance(value, dict) else {caption: value})}
@@ -130,7 +132,7 @@ def json_rows(
         item = item if isinstance(item, dict) else {}
         is_named = caption in item or f"{caption}s" in item
         texts = values_of(item, caption, f"{caption}s") if is_named else [None]
-        fields = {key: str(value) for key, value in item.items() if isinstance(value, str | int)}
+        fields = {k: str(v) for k, v in item.items() if isinstance(v, str) or type(v) is int}
         is_whole = {image, *more} <= fields.keys() and all(isinstance(t, str) for t in texts)
         if not is_whole:
             problems.add("malformed JSON entry", f"{path}: entry {number} needs {needed}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Literal
 
 import numpy as np
@@ -20,6 +21,7 @@ from keras_xmr.metrics.ranking import (
 )
 from keras_xmr.metrics.retrieval import RetrievalMetrics, both_directions
 from keras_xmr.metrics.score_matrices import ScoreMatrices, Scores, real_numbers
+from keras_xmr.utils.errors import ArgumentError
 from keras_xmr.utils.processors import in_threads
 
 ASP_TOP = (10, 30, 100, 300, 1000, 3000, 10000)
@@ -64,6 +66,7 @@ def semantic_precision(
             letter. Without tied scores they are the same.
 
     Raises:
+        ArgumentError: If an N is not a whole number from 1.
         ValueError: If the shapes differ or the matrix is empty, a score or a relevance is
             NaN, or a relevance is below 0 or infinite.
     """
@@ -74,6 +77,8 @@ def semantic_precision(
             raise ValueError(f"scores of shape {matrix.shape}, relevance of {relevance.shape}")
     if not relevance.size:
         raise ValueError("semantic precision needs at least one image and one caption")
+    if wrong := [n for n in top if not isinstance(n, Integral) or n < 1]:
+        raise ArgumentError(f"top has whole numbers from 1 on, not {wrong[0]!r}")
     i2t = _direction(rows, relevance, top, score_ties)
     t2i = _direction(columns, relevance.T, top, score_ties)
     return RetrievalMetrics.from_queries(i2t, t2i)

@@ -232,6 +232,7 @@ def tf_idf(captions: Sequence[str], image_ids: Any) -> np.ndarray:
 
 def _relevance(captions: Sequence[str], image_ids: Any, measure: RelevanceMeasure) -> np.ndarray:
     is_list = isinstance(captions, Iterable) and not isinstance(captions, str)
+    captions = list(captions) if is_list else []
     if not is_list or not all(isinstance(text, str) for text in captions):
         raise ArgumentError("captions must be a list of texts")
     if not len(captions):

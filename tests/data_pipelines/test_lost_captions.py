@@ -95,6 +95,25 @@ def test_a_second_caption_file_of_one_kind_is_counted(tmp_path):
     assert problems == {"second caption file of a photo": 1}
 
 
+def test_other_captions_of_a_second_file_are_counted(tmp_path):
+    """Files of img2dataset have the caption of the text file once more, which is not lost."""
+    for name, text in (("a", "one"), ("b", "another")):
+        (tmp_path / f"{name}.jpg").write_bytes(PHOTO)
+        (tmp_path / f"{name}.txt").write_text("one")
+        (tmp_path / f"{name}.json").write_text(json.dumps({"caption": text, "width": 3}))
+    captions, problems = read("photo_folder", tmp_path)
+    assert captions == {"a.jpg": ["one"], "b.jpg": ["one"]}
+    assert problems == {"second caption file of a photo": 1}
+
+
+def test_a_file_of_one_object_has_one_caption(tmp_path):
+    path = tmp_path / "captions.json"
+    path.write_text('{"image": "0.jpg", "caption": "a"}')
+    assert read("csv", tmp_path) == ({"0.jpg": ["a"]}, {})
+    path.write_text('[{"image": true, "caption": "a"}]')
+    assert read("csv", tmp_path) == ({}, {"malformed JSON entry": 1})
+
+
 def test_a_tab_within_a_caption_is_not_taken_for_the_separator(tmp_path):
     (tmp_path / "Flickr8k.token.txt").write_text("0.jpg#0\ta dog\n0.jpg#1 a cat\tsits\n")
     for name in ("train", "dev", "test"):

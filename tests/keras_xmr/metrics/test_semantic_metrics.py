@@ -104,6 +104,12 @@ def test_asp_equals_counting(tied, random):
                     np.testing.assert_allclose(value, expected)
 
 
+@pytest.mark.parametrize("wrong", [0, 1.5, "1"])
+def test_the_curve_has_whole_numbers(tied, wrong):
+    with pytest.raises(ArgumentError, match=f"whole numbers from 1 on, not {wrong!r}"):
+        semantic_precision(*tied, top=(3, wrong))
+
+
 def test_the_curve_is_asp_of_the_first_by_relevance(tied):
     scores, relevance = tied
     top = (1, 3, 6, 6, 12, 500)  # One given twice is one.

@@ -159,6 +159,8 @@ def test_images_of_captions_that_are_names_are_refused():
     for captions in (None, "a dog", [1, 2]):
         with pytest.raises(ArgumentError, match="captions must be a list of texts"):
             cider_d(captions, [0, 1])
+    texts = ["a dog", "a cat"]
+    np.testing.assert_array_equal(cider_d(iter(texts), [0, 1]), cider_d(texts, [0, 1]))
     for image_ids in (["a", "b"], [0.5, 1.0], [[0], [1]]):
         with pytest.raises(ArgumentError, match="image_ids is the row of the image"):
             cider_d(["a dog", "a cat"], image_ids)
