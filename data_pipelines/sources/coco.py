@@ -368,7 +368,7 @@ class Flickr8kSource(FolderSource):
         captions: dict[str, list[Caption]] = {}
         seen: set[str] = set()
         for number, line in enumerate(read_lines(path, "photo.jpg#n<TAB>caption"), 1):
-            key, tab, text = line.partition("\t")
+            key, tab, text = line.strip().partition("\t")
             photo, mark, caption = key.rpartition("#")
             if not line.strip():
                 continue

@@ -115,7 +115,7 @@ def test_a_file_of_one_object_has_one_caption(tmp_path):
 
 
 def test_a_tab_within_a_caption_is_not_taken_for_the_separator(tmp_path):
-    (tmp_path / "Flickr8k.token.txt").write_text("0.jpg#0\ta dog\n0.jpg#1 a cat\tsits\n")
+    (tmp_path / "Flickr8k.token.txt").write_text("  0.jpg#0\ta dog \n0.jpg#1 a cat\tsits\n")
     for name in ("train", "dev", "test"):
         names = "0.jpg" if name == "train" else ""
         (tmp_path / f"Flickr_8k.{name}Images.txt").write_text(names)
