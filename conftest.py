@@ -22,22 +22,29 @@ pytest_plugins = ["golden_numbers"]
 if TYPE_CHECKING:
     from keras_xmr.experiments.experiment import Experiment
 
-# By their time, which is half of that of the whole suite.
+# By their processor time, which is half of the whole suite.
 LONGEST = (
     "test_other_backends.py",
-    "test_reproduce.py",
-    "test_replicas.py",
-    "test_training.py",
-    "test_methods.py",
-    "test_workers.py",
-    "test_saved_model.py",
-    "test_pretrained_run.py",
-    "test_token_matchers.py",
-    "test_rows.py",
-    "test_pretrained.py",
     "test_closed_form_first.py",
-    "test_embedder.py",
+    "test_pretrained.py",
     "test_integrations.py",
+    "test_saved_model.py",
+    "test_workers.py",
+    "test_rows.py",
+    "test_replicas.py",
+    "test_without_tensorflow.py",
+    "test_training.py",
+    "test_comparison.py",
+    "test_experiment_of_docs.py",
+    "test_light_install.py",
+    "test_pages.py",
+    "test_server_page.py",
+    "test_embedder.py",
+    "test_embedder_of_tokens.py",
+    "test_benchmarks.py",
+    "test_docs.py",
+    "test_gather.py",
+    "test_pretrained_run.py",
 )
 
 

@@ -166,7 +166,7 @@ TESTED = {
     "exchange.md": 1,  # test_integrations.py
     "coco.md": 1,  # test_integrations.py
     "sentence_transformers.md": 1,  # test_integrations.py
-    "training_loop.md": 1,  # test_integrations.py
+    "training_loop.md": 1,  # backends/test_tutorials.py
     "embeddings.md": 1,  # backends/test_own_similarity.py
     "open_clip.md": 1,  # test_integrations.py
     "lightning.md": 1,  # test_integrations.py

@@ -1,4 +1,7 @@
-"""Each page of docs/integrations runs as it is printed, where its packages are installed."""
+"""Each page of docs/integrations runs as it is printed, where its packages are installed.
+
+Pages of Keras and PyTorch alone run with other tests of these: backends/test_tutorials.py.
+"""
 
 from __future__ import annotations
 
@@ -159,10 +162,3 @@ def test_the_table_of_names_has_names_that_are_there():
     assert len(named) > 20
     for module, name in named:
         assert hasattr(getattr(keras_xmr, module), name), name
-
-
-@pytest.mark.slow
-def test_the_whole_training(tmp_path):
-    output = run("training_loop.md", tmp_path, {"torch": "2.6"})
-    assert numbers(output)[0] > 0.3  # Chance is 0.05.
-    assert (tmp_path / "best.pt").is_file()

@@ -41,10 +41,22 @@ def test_the_tutorial_learns_from_features_of_made_up_photos(random, tmp_path, m
     assert rsum > 300, "of 600; chance is 80"
 
 
+def numbers(output: str) -> list[float]:
+    return [float(word) for word in re.findall(r"\d+\.\d+", output)]
+
+
 def test_a_model_of_keras_learns_with_its_own_training_loop(capsys):
     run("integrations/keras.md")
     output = capsys.readouterr().out
     assert output.startswith(f"{BACKEND}: ")
-    first, last, found = map(float, re.findall(r"\d+\.\d+", output))
+    first, last, found = numbers(output)
     assert last < first / 2
     assert found > 0.5
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="of PyTorch")
+def test_a_training_loop_of_torch_keeps_the_best_weights(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    run("integrations/training_loop.md")
+    assert numbers(capsys.readouterr().out)[0] > 0.3  # Chance is 0.05.
+    assert (tmp_path / "best.pt").is_file()
