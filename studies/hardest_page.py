@@ -163,6 +163,8 @@ def _draw_birds(family: Family, path: Path) -> None:
         axis.set_xticks(np.log2(COPIES["cub"]), COPIES["cub"])
         title = "random weights" if start == "random" else start
         axis.set(title=f"birds, from {title}", xlabel="photos of a class in a batch")
-    axes[0].set_ylabel("R-Precision, minus all negatives")
-    axes[0].legend(fontsize=7)
+    axes[0].set_ylabel("R-Precision, minus all negatives", fontsize=9)
+    figure.legend(
+        *axes[0].get_legend_handles_labels(), fontsize=7, loc="outside lower center", ncols=3
+    )
     figure.savefig(path, dpi=120)

@@ -290,8 +290,8 @@ def draw(folder: Path) -> None:
         for kind in galleries.KINDS
     }
     _draw_gains(right, corrected, by_gallery, "RSUM, gained")
-    for axes, place in ((left, "outside lower left"), (right, "outside lower right")):
-        figure.legend(*axes.get_legend_handles_labels(), fontsize=7, loc=place, ncols=3)
+    for axes in (left, right):
+        axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.4, -0.15))
     figure.savefig(folder / "hub_corrections.png", dpi=120)
 
 

@@ -136,9 +136,9 @@ def _tau_cell(rsum: np.ndarray, means: np.ndarray, resampled: np.ndarray) -> str
 
 
 def scenes_taus(
-    lines: Sequence[Mapping[str, Any]],
+    lines: Sequence[Mapping[str, Any]], without: str = ""
 ) -> Iterator[tuple[float, str, str, np.ndarray]]:
-    """Yields taus with mAP@R by the truth, of each seed.
+    """Yields taus with mAP@R by the truth, of each seed, of all losses but one.
 
     The share of the unlabelled pairs that are true, in percent; towers; the annotated metric, also
     with some judged pairs; and taus (seeds,).
@@ -147,7 +147,9 @@ def scenes_taus(
         of_grade = [line for line in lines if line["grade"] == grade]
         share = 100 * float(np.mean([line["share"] for line in of_grade]))
         for tower, largest in (("sum", [False]), ("maximum", [True]), ("both", [False, True])):
-            chosen = [line for line in of_grade if line["largest"] in largest]
+            chosen = [
+                line for line in of_grade if line["largest"] in largest and line["loss"] != without
+            ]
             for metric in METRICS:
                 taus = []
                 for seed in sorted({line["seed"] for line in chosen}):

@@ -20,6 +20,7 @@ from sigma import CONTROLS, MODEL_CONTROLS, MODELS, OUTCOMES, RESULTS, SEEDS, UN
 DRAWS = 500
 SIGMA = "sigma"
 NAMES = (SIGMA, *MODEL_CONTROLS, *CONTROLS)
+DENSER = "sigma minus density"
 LARGER, PARTIAL = "sigma minus the largest control", "sigma, all controls held fixed"
 WITHOUT_MODEL = "sigma, words and density held fixed"
 HELD_FIXED = {WITHOUT_MODEL: ("words", "density"), PARTIAL: (*MODEL_CONTROLS, *CONTROLS)}
@@ -82,6 +83,7 @@ def compare() -> tuple[Family, dict[tuple[str, str, str], Difference]]:
                 for number, name in enumerate((*NAMES, *HELD_FIXED))
             }
             statistics[LARGER] = larger
+            statistics[DENSER] = lambda each: float(each[0] - each[NAMES.index("density")])
             for name, of in statistics.items():
                 seeds = np.array([of(run) for run in found])
                 error = np.std([np.mean([of(run) for run in draw]) for draw in drawn], ddof=1)
@@ -91,7 +93,7 @@ def compare() -> tuple[Family, dict[tuple[str, str, str], Difference]]:
                     float(seeds.mean()), float((error**2 + between) ** 0.5), photos.max()
                 )
                 shown[outcome, model, name] = result
-                if name in (SIGMA, LARGER, *HELD_FIXED):
+                if name in (SIGMA, LARGER, DENSER, *HELD_FIXED):
                     family.add(result, outcome, model, name)
     return family, shown
 
@@ -121,7 +123,7 @@ def tables() -> dict[str, list[Sequence[str]]]:
 
 
 def draw(folder: Path) -> None:
-    """Draws sizes of rank correlations, a panel per model."""
+    """Draws rank correlations, a panel per model."""
     from matplotlib.figure import Figure
 
     _, shown = compare()
@@ -133,14 +135,14 @@ def draw(folder: Path) -> None:
         for number, outcome in enumerate(OUTCOMES):
             own = [shown[outcome, model, name] for name in titles]
             axes.errorbar(
-                [abs(each.value) for each in own],
+                [each.value for each in own],
                 np.arange(len(titles)) + 0.15 * (1 - 2 * number),
                 xerr=[each.half for each in own],
                 fmt="os"[number], capsize=3, label=OUTCOMES[outcome],
             )  # fmt: skip
         axes.axvline(0, color="0.6", linewidth=0.8)
         axes.set_title(title, fontsize=9)
-        axes.set_xlabel("size of the rank correlation", fontsize=9)
+        axes.set_xlabel("rank correlation", fontsize=9)
         axes.set_yticks(range(len(titles)), titles.values(), fontsize=8)
     figure.legend(
         *panels[0].get_legend_handles_labels(), fontsize=8, loc="outside upper center", ncols=2
