@@ -83,7 +83,12 @@ class RelevanceMatrix:
         return relevance
 
     def tiles(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yields the first image of each tile, and its rows; with a progress bar."""
+        """Yields the first image of each tile, and its rows; with a progress bar if there are
+        several.
+        """
+        if 0 < self.shape[0] <= TILE:  # Such as a batch: a bar each would flood a log.
+            yield 0, self.rows(0, self.shape[0])
+            return
         from keras_xmr.utils.progress import Progress  # Relevance imports without tqdm.
 
         with Progress("relevance", total=self.shape[0], unit="image") as bar:

@@ -155,6 +155,12 @@ def test_a_word_that_is_repeated_often_costs_no_more_than_its_counts():
     assert found[0, 0] > 9.9
 
 
+def test_the_relevance_of_a_batch_shows_no_bar(capsys):
+    """A call per step would write a line per step to a log."""
+    assert cider_d(["a dog", "a cat"], [0, 1]).shape == (2, 2)
+    assert capsys.readouterr().err == ""
+
+
 def test_images_of_captions_that_are_names_are_refused():
     for captions in (None, "a dog", [1, 2]):
         with pytest.raises(ArgumentError, match="captions must be a list of texts"):
