@@ -40,6 +40,12 @@ def _squares(left: Tensor, right: Tensor, least: float) -> Tensor:
 
 def euclidean(left: Tensor, right: Tensor) -> Tensor:
     """Measures Euclidean distances, 1e-6 under the root as in the code of Chun et al. 2021."""
+    if backend() == "torch":
+        from keras_xmr.layers import torch_paths
+
+        found = torch_paths.distances(left, right, 1e-6)
+        if found is not None:
+            return found
     return ops.sqrt(_squares(left, right, 1e-6))
 
 
@@ -49,6 +55,12 @@ def cosine(left: Tensor, right: Tensor) -> Tensor:
     Products are divided by lengths, not the vectors, which are mostly more numbers, and more so in
     the gradient. Lengths below 1e-12 count as 1e-12.
     """
+    if backend() == "torch":
+        from keras_xmr.layers import torch_paths
+
+        found = torch_paths.cosines(left, right)
+        if found is not None:
+            return found
     products = ops.matmul(left, ops.transpose(right))
     return (products * _inverse_lengths(left)) * ops.transpose(_inverse_lengths(right))
 

@@ -96,3 +96,99 @@ def with_gradient(
     """Does what `keras_xmr.layers.backend.with_gradient` says."""
     numbers: AnyTensor = _WithGradient.apply(function, values, *constants)[0]
     return numbers
+
+
+class _Cosines(torch.autograd.Function):
+    """Cosines (N, M) of vectors (N, D) and (M, D) as one step of the gradient.
+
+    PyTorch takes longer to run the small steps between than to multiply a batch.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, left: Tensor, right: Tensor) -> Tensor:
+        units = *_unit(left), *_unit(right)
+        ctx.save_for_backward(left, right, *units)
+        return units[0] @ units[2].T
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        left, right, *units = ctx.saved_tensors
+        if torch.is_grad_enabled():  # A further derivative is wanted.
+            units = *_unit(left), *_unit(right)
+        first, second = ctx.needs_input_grad
+        return (
+            _slope(upstream @ units[2], *units[:2]) if first else None,
+            _slope(upstream.T @ units[0], *units[2:]) if second else None,
+        )
+
+
+_SHORTEST = 1e-12
+"""Lengths below count as this."""
+
+
+def _unit(vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns vectors divided by their lengths, and these (N, 1); NaN where one is infinite."""
+    lengths = torch.linalg.vector_norm(vectors, dim=1, keepdim=True).clamp_min(_SHORTEST)
+    # The remainder is the length itself unless it is infinite.
+    lengths = lengths.fmod(torch.finfo(vectors.dtype).max)
+    return vectors / lengths, lengths
+
+
+def _slope(upstream: Tensor, units: Tensor, lengths: Tensor) -> Tensor:
+    """Returns the gradient by vectors of a gradient by vectors of length 1."""
+    along = (upstream * units).sum(1, keepdim=True).masked_fill(lengths <= _SHORTEST, 0.0)
+    return torch.addcmul(upstream, units, along, value=-1.0) / lengths
+
+
+class _Distances(torch.autograd.Function):
+    """Roots (N, M) of squared distances plus a number, as one step of the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, left: Tensor, right: Tensor, least: float) -> Tensor:
+        found, *sides = _distances(left, right, least)
+        ctx.least = least
+        ctx.save_for_backward(left, right, found, *sides)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        left, right, found, *sides = ctx.saved_tensors
+        if torch.is_grad_enabled():  # A further derivative is wanted.
+            found, *sides = _distances(left, right, ctx.least)
+        ratio, (left, right) = upstream / found, sides
+        first, second = ctx.needs_input_grad[:2]
+        return (
+            ratio.sum(1, keepdim=True) * left - ratio @ right if first else None,
+            ratio.sum(0)[:, None] * right - ratio.T @ left if second else None,
+            None,
+        )
+
+
+def _distances(left: Tensor, right: Tensor, least: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns roots (N, M), and both sides moved by the mean of the left one."""
+    center = left.detach().mean(0)
+    left, right = left - center, right - center
+    squares = left.square().sum(1, keepdim=True) + right.square().sum(1)
+    squares = torch.addmm(squares, left, right.T, alpha=-2.0)
+    return (squares.clamp_min(0.0) + least).sqrt(), left, right
+
+
+def cosines(left: AnyTensor, right: AnyTensor) -> AnyTensor | None:
+    """Returns cosines (N, M) of vectors; None in graphs, transformations and mixed precision."""
+    return _Cosines.apply(left, right) if _is_eager(left, right) else None
+
+
+def distances(left: AnyTensor, right: AnyTensor, least: float) -> AnyTensor | None:
+    """Returns roots (N, M) of squared distances plus a number; None where `cosines` is None."""
+    return _Distances.apply(left, right, least) if _is_eager(left, right) else None
+
+
+def _is_eager(left: Any, right: Any) -> bool:
+    return (
+        is_concrete(left)
+        and isinstance(left, Tensor)
+        and isinstance(right, Tensor)
+        and left.dtype == right.dtype
+        and left.dtype in _TYPES
+        and not torch.is_autocast_enabled(left.device.type)
+    )

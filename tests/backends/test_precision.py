@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from keras_xmr import losses, matchers
+from keras_xmr.embeddings import distances
 from keras_xmr.layers.operations import ops
 
 FUNCTIONS = {
@@ -48,3 +49,17 @@ def test_statistics_of_float64_are_kept_in_training(random, name):
     after = [matrix.array(one) for one in matcher.non_trainable_variables[: len(before)]]
     assert any(not np.array_equal(*pair) for pair in zip(before, after, strict=True))
     assert all(np.isfinite(one).all() for one in after)
+
+
+@pytest.mark.skipif(matrix.BACKEND != "torch", reason="gradients of their own are PyTorch's")
+@pytest.mark.parametrize("name", ["cosine", "euclidean"])
+def test_first_and_second_gradients_of_scores_are_exact(name):
+    import torch
+
+    function, numbers = getattr(distances, name), torch.Generator().manual_seed(0)
+    sides = [
+        torch.randn(rows, 5, dtype=torch.float64, generator=numbers, requires_grad=True)
+        for rows in (4, 3)
+    ]
+    assert torch.autograd.gradcheck(function, sides)
+    assert torch.autograd.gradgradcheck(function, sides)
