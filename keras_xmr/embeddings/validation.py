@@ -249,7 +249,7 @@ def _floats(value: Any, key: str, name: str) -> Any:
     )
 
 
-def _foreign_layout(value: Any) -> str:
+def _foreign_layout(value: object) -> str:
     """Describes a tensor that is not a dense one of known values; empty for all others."""
     if type(value).__name__ in ("SparseTensor", "RaggedTensor", "BCOO"):
         return f"a {type(value).__name__}"
@@ -321,7 +321,7 @@ _LARGEST_LOG_VARIANCE = 40.0
 """Up to here exponentials can be multiplied by squares, and added up, in float32."""
 
 
-def _as_array(value: Any) -> np.ndarray | None:
+def _as_array(value: object) -> np.ndarray | None:
     """Returns numbers as an array that every framework takes; None if it is none of numbers."""
     try:
         array = np.asarray(to_numpy(value))
@@ -341,7 +341,7 @@ def to_numpy(value: Any) -> Any:
     return keras.ops.convert_to_numpy(value) if keras.ops.is_tensor(value) else value
 
 
-def _describe_dtype(value: Any) -> str:
+def _describe_dtype(value: object) -> str:
     first = value[0] if isinstance(value, list | tuple) and value else value
     dtype = str(getattr(value, "dtype", ""))
     if isinstance(first, str | bytes) or "str" in dtype or dtype.startswith("<U"):

@@ -174,7 +174,7 @@ class KerasHubImage(_KerasHub):
         return resized
 
 
-def _numbers(value: Any) -> float | list[float] | None:
+def _numbers(value: object) -> float | list[float] | None:
     """Returns one number, or one for each channel, of a config."""
     return None if value is None else np.asarray(value, np.float64).tolist()
 

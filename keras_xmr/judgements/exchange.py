@@ -40,8 +40,8 @@ _BEIR = ("query-id", "corpus-id", "score")
 
 def to_qrels(
     judgements: Judgements,
-    image_ids: Sequence[Any],
-    caption_ids: Sequence[Any],
+    image_ids: Sequence[object],
+    caption_ids: Sequence[object],
     direction: Direction = "text_to_image",
 ) -> Qrels:
     """Converts judgements to grades by query and document, as ranx and ir_measures take them.
@@ -77,8 +77,8 @@ def to_qrels(
 
 def from_qrels(
     qrels: Any,
-    image_ids: Sequence[Any],
-    caption_ids: Sequence[Any],
+    image_ids: Sequence[object],
+    caption_ids: Sequence[object],
     direction: Direction = "text_to_image",
     *,
     fully_judged: bool = True,
@@ -144,8 +144,8 @@ class Beir:
 def write_beir(
     folder: Path | str,
     judgements: Judgements,
-    image_ids: Sequence[Any],
-    caption_ids: Sequence[Any],
+    image_ids: Sequence[object],
+    caption_ids: Sequence[object],
     texts: Sequence[str],
     direction: Direction = "text_to_image",
     split: str = "test",
@@ -299,7 +299,7 @@ def is_turned(direction: str) -> bool:
     return direction == "text_to_image"
 
 
-def numbers_of_ids(ids: Sequence[Any], kind: str) -> dict[str, int]:
+def numbers_of_ids(ids: Sequence[object], kind: str) -> dict[str, int]:
     """Returns the number of each id, as a text, in order.
 
     Raises:
@@ -312,7 +312,10 @@ def numbers_of_ids(ids: Sequence[Any], kind: str) -> dict[str, int]:
 
 
 def _of_queries(
-    judgements: Judgements, image_ids: Sequence[Any], caption_ids: Sequence[Any], direction: str
+    judgements: Judgements,
+    image_ids: Sequence[object],
+    caption_ids: Sequence[object],
+    direction: str,
 ) -> tuple[Judgements, list[str], list[str]]:
     """Returns the judgements with queries as rows, and the ids of queries and documents."""
     ids = [list(numbers_of_ids(image_ids, "image")), list(numbers_of_ids(caption_ids, "caption"))]

@@ -346,7 +346,7 @@ def _labels(values: Any) -> tuple[int, ...]:
     return tuple(values)
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if not is_text(string(value)):
         raise TypeError(f"{value!r} is not text")
     return string(value)

@@ -54,7 +54,7 @@ def read_variables(*variables: Any) -> list[Tensor]:
     return [ops.convert_to_tensor(v) if v.trainable else ops.copy(v) for v in variables]
 
 
-def is_concrete(value: Any) -> bool:
+def is_concrete(value: object) -> bool:
     """Says whether the values of a tensor can be read: not in a graph or a transformation.
 
     What is no tensor can be read, except by `torch.compile`, which traces arrays of NumPy, too.

@@ -18,7 +18,7 @@ from keras_xmr.parts.tensors import Tensor as AnyTensor
 Tensor = torch.Tensor
 
 
-def is_concrete(value: Any) -> bool:
+def is_concrete(value: object) -> bool:
     """Says whether the values of a tensor can be read: in no graph and no transformation."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return False

@@ -353,7 +353,7 @@ class Loss(Part):
         return None
 
 
-def _shape(value: Any) -> Shape | None:
+def _shape(value: object) -> Shape | None:
     return tuple(value.shape) if hasattr(value, "shape") else None
 
 

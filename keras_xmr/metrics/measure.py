@@ -193,7 +193,7 @@ def owners(judgements: Judgements, image_ids: Any = None) -> np.ndarray | None:
     return grades.indices if (np.diff(grades.indptr) == 1).all() else None
 
 
-def check_values(metric: Any, values: Any, queries: int) -> np.ndarray:
+def check_values(metric: object, values: object, queries: int) -> np.ndarray:
     """Checks the values that a metric has returned, (queries,).
 
     Raises:

@@ -212,7 +212,7 @@ def _known(results: Results, column: str) -> Iterator[Any]:
     return (v for v in values if not (isinstance(v, float) and math.isnan(v)))
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     if isinstance(value, float):
         return "" if math.isnan(value) else f"{value:.4g}"
     return "" if value is None else str(value)

@@ -51,7 +51,7 @@ def values_of(entry: dict[str, Any], *keys: str) -> list[Any]:
     return [v for value in single for v in (value if isinstance(value, list) else [value])]
 
 
-def identifier(value: Any) -> str:
+def identifier(value: object) -> str:
     """Converts an id in a JSON file, an integer or a string, to a string.
 
     Raises:
@@ -62,7 +62,7 @@ def identifier(value: Any) -> str:
     return str(value)
 
 
-def string(value: Any) -> str:
+def string(value: object) -> str:
     """Checks that a value in a JSON file is a string.
 
     Raises:

@@ -25,8 +25,8 @@ class Contract(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    when: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = ()
-    only_with: dict[str, dict[str, Any]] = {}
+    when: tuple[tuple[dict[str, object], dict[str, object]], ...] = ()
+    only_with: dict[str, dict[str, object]] = {}
 
     def __init__(self, **fields: Any) -> None:
         try:
@@ -42,7 +42,7 @@ class Contract(BaseModel):
             type(self).model_validate(fields)
         return self
 
-    def with_options(self, options: Mapping[str, Any]) -> Self:
+    def with_options(self, options: Mapping[str, object]) -> Self:
         """Resolves the declaration for these options."""
         changes: dict[str, Any] = {}
         for conditions, fields in self.when:
@@ -55,7 +55,7 @@ class Contract(BaseModel):
         return next((options for options, fields in self.when if field in fields), {})
 
     def ineffective(
-        self, options: Mapping[str, Any], defaults: Mapping[str, Any]
+        self, options: Mapping[str, object], defaults: Mapping[str, object]
     ) -> Iterator[tuple[str, str]]:
         """Yields the names of options that were set and have no effect, with advice.
 
@@ -99,10 +99,10 @@ class Contract(BaseModel):
         return named
 
 
-def _hold(conditions: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
+def _hold(conditions: Mapping[str, object], options: Mapping[str, object]) -> bool:
     """Returns whether options meet conditions: True means any value but 0, false and null."""
 
-    def holds(value: Any, wanted: Any) -> bool:
+    def holds(value: object, wanted: object) -> bool:
         if isinstance(wanted, tuple):
             return value in wanted
         return bool(value) if wanted is True else value == wanted

@@ -122,6 +122,6 @@ def names_of(family: str, fits: Callable[[Any], bool]) -> list[str]:
     return [name for name, known in components(family).items() if fits(known.CONTRACT)]
 
 
-def options_text(options: Mapping[str, Any]) -> str:
+def options_text(options: Mapping[str, object]) -> str:
     """Returns options as written in a config."""
     return ", ".join(f"{name}: {str(value).lower()}" for name, value in options.items())
