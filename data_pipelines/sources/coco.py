@@ -6,7 +6,9 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
+
+from pydantic import Field
 
 from data_pipelines.photo_files import UnreadableError, file_bytes
 from data_pipelines.sources.base import (
@@ -143,14 +145,22 @@ class CocoSource(FolderSource):
     """Whether the photos that Karpathy's split calls `restval` belong to the training split, as
     in the papers."""
 
+    captions_per_image: Annotated[int, Field(ge=1)] | None = None
+    """Largest number of captions of a photo: the first ones of the split file (or of the caption
+    file). A few photos have six or seven; the papers count five. Null takes all of them."""
+
     def entries(self, problems: Problems) -> Iterator[Entry]:
         """Yields the images in the order of the split file (or of the caption files)."""
         images, captions = self._read_captions(problems)
         labels = self._read_labels(problems)
-        for key, split in self._order(images, problems):
+        for key, split, listed in self._order(images, problems):
             file_name, _ = images[key]
-            its_labels = tuple(sorted(labels[key]))
-            yield Entry(key, split, tuple(captions[key]), its_labels, file_name)
+            its_captions = captions[key]
+            if self.captions_per_image is not None:
+                place = {caption: number for number, caption in enumerate(listed)}
+                its_captions.sort(key=lambda caption: place.get(caption.key, len(place)))
+            kept = tuple(its_captions[: self.captions_per_image])
+            yield Entry(key, split, kept, tuple(sorted(labels[key])), file_name)
 
     def file_of(self, entry: Entry) -> Path:
         """Returns the photo in the first folder that has it."""
@@ -211,15 +221,16 @@ class CocoSource(FolderSource):
 
     def _order(
         self, images: dict[str, tuple[str, Split]], problems: Problems
-    ) -> Iterator[tuple[str, Split]]:
+    ) -> Iterator[tuple[str, Split, list[str]]]:
+        """Yields the key and the split of every image, and the listed keys of its captions."""
         if self.split_file is None:
-            yield from ((key, split) for key, (_, split) in images.items())
+            yield from ((key, split, []) for key, (_, split) in images.items())
             return
         holds = "a split file of Karpathy (data.source.split_file=null takes the splits of COCO)"
         path = self.root / self.split_file
         for image in karpathy_entries(path, self.restval, problems, holds):
             if image.key in images:
-                yield image.key, image.split
+                yield image.key, image.split, [caption.key for caption in image.captions]
             else:
                 problems.add("image of the split file without annotations", image.file)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import datasets
@@ -52,6 +53,20 @@ def test_coco_can_leave_restval_out_and_do_without_a_split_file(tmp_path):
     _, splits, _ = read(section | {"split_file": None, "instances": []})
     assert [len(splits[s]) for s in ("train", "val", "test")] == [4, 2, 0]
     assert splits["train"][0].labels == ()
+
+
+def test_coco_can_take_the_first_captions_of_the_split_file(tmp_path):
+    section = datasets.coco(tmp_path) | {"captions_per_image": 2}
+    path = tmp_path / section["split_file"]
+    content = json.loads(path.read_text("utf-8"))
+    content["images"][0]["sentences"] = [
+        {"sentid": number, "raw": "a dog"} for number in (1024, 1018, 1030)
+    ]
+    path.write_text(json.dumps(content), "utf-8")
+    _, splits, _ = read(section)
+    assert [caption.key for caption in splits["train"][0].captions] == ["1024", "1018"]
+    # The captions of the annotations are in another order, and of photo 73 the file lists none.
+    assert [caption.key for caption in splits["train"][1].captions] == ["1075", "1072"]
 
 
 def test_flickr30k_reads_captions_from_the_split_file(tmp_path):

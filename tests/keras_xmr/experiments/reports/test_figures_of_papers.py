@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ import oracles
 import pytest
 
 from keras_xmr.experiments.config.fidelity_table import rows
+from keras_xmr.experiments.config.loader import packaged_ablations, packaged_configs
 from keras_xmr.experiments.evaluation.results import EmbeddedSplit
 from keras_xmr.experiments.reports.figures import (
     FIGURES,
@@ -128,6 +130,8 @@ def test_table_of_figures_has_every_figure_of_the_command():
     drawn = {line["command"].split()[2] for line in lines if " figure " in line["command"]}
     assert drawn == set(FIGURES)
     assert all(line["command"] or line["words"] for line in lines)
+    runs = {run for line in lines for run in re.findall(r"saved_models/(\w+)", line["command"])}
+    assert runs - packaged_configs().keys() - packaged_ablations().keys() == set()
     assert rows()
 
 
