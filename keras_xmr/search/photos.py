@@ -105,11 +105,11 @@ def find_photos(root: Path, without: Path | None = None) -> Iterator[tuple[str, 
     """
     for folder, names in visible_files(root, without=without):
         below = folder.relative_to(root).as_posix()
-        prefix = "" if below == "." else f"{below}/"
+        prefix, start = "" if below == "." else f"{below}/", os.path.join(folder, "")
         # A `Path` per photo would take most of the time of a server that watches a folder.
         for name in names:
             is_photo = os.path.splitext(name)[1].lower() in PHOTO_SUFFIXES
-            if is_photo and (state := file_state(os.path.join(folder, name))) is not None:
+            if is_photo and (state := file_state(start + name)) is not None:
                 yield prefix + name, state
 
 
