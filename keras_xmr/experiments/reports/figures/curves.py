@@ -21,13 +21,13 @@ from keras_xmr.experiments.reports.pictures import DIRECTION_TITLES, SIZE
 from keras_xmr.experiments.reports.result_tables import own_results
 from keras_xmr.metrics.names import METRICS
 from keras_xmr.metrics.results import ANNOTATED
-from keras_xmr.utils.directions import SHORT, full_name, split_name
+from keras_xmr.utils.directions import SHORT, full_name
 from keras_xmr.utils.errors import UserError
 
 PLACES = {"name", "output", "records", "fidelity", "paper", "seed"}
 """Keys of a config that say where a run is, and not what it is."""
 
-_SWEPT = ("i2t_recall_1", "i2t_recall_5", "i2t_r_precision", "t2i_recall_1", "t2i_recall_5")
+_SWEPT = ("recall_1", "recall_5", "r_precision")
 
 
 def _sides(label: str) -> tuple[plt.Figure, dict[str, plt.Axes]]:
@@ -40,9 +40,10 @@ def _sides(label: str) -> tuple[plt.Figure, dict[str, plt.Axes]]:
 
 
 def draw_sweep(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
-    """Draws recalls against the one option in which runs differ.
+    """Draws recalls and R-Precision against the one option in which runs differ.
 
-    Wei et al. 2023, Fig. 8 and 9; Wang et al. 2023, Fig. 4 to 6.
+    Wei et al. 2023, Fig. 8 and 9; Wang et al. 2023, Fig. 4 to 6. Where a query has one right
+    answer, R-Precision is R@1, and is not drawn again.
     """
     configs = [dict(flat(run.config.model_dump(mode="json"))) for run in runs]
     name = differing_option(configs)
@@ -50,12 +51,16 @@ def draw_sweep(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
     drawing, axes = _sides(name)
     summaries = [summary_of(run, options) for run in runs]
     for direction, axis in axes.items():
+        drawn: list[list[float]] = []
         for metric in _SWEPT:
-            of, name_of_metric = split_name(metric)
-            if of == direction and all(metric in summary for summary in summaries):
-                values = [100 * summaries[number][metric] for number in order]
-                label = METRICS[name_of_metric].title
-                axis.plot([configs[number][name] for number in order], values, "o-", label=label)
+            full = full_name(direction, metric)
+            if not all(full in summary for summary in summaries):
+                continue
+            values = [100 * summaries[number][full] for number in order]
+            if values not in drawn:
+                drawn.append(values)
+                places = [configs[number][name] for number in order]
+                axis.plot(places, values, "o-", label=METRICS[metric].title)
         axis.set_ylabel("%")
         axis.legend(fontsize=8)
     return drawing

@@ -34,13 +34,17 @@ ROOT = Path(__file__).parents[4]
 
 
 def swept(monkeypatch, **by_beta):
-    """Runs that differ in beta, with R@1 of images."""
+    """Runs that differ in beta; R-Precision of images as queries is R@1."""
     runs = []
     for name, (beta, recall) in by_beta.items():
         content = {"name": name, "objective": [{"beta": beta, "margin": 0.2}]}
         config = SimpleNamespace(name=name, model_dump=lambda mode, content=content: content)
         runs.append(SimpleNamespace(config=config, recall=recall))
-    summary = lambda run, options: {"i2t_recall_1": run.recall, "t2i_recall_1": run.recall / 2}  # noqa: E731
+
+    def summary(run, options):
+        of_images = dict.fromkeys(("i2t_recall_1", "i2t_r_precision"), run.recall)
+        return of_images | {"t2i_recall_1": run.recall / 2, "t2i_r_precision": run.recall / 5}
+
     monkeypatch.setattr(curves, "summary_of", summary)
     return runs
 
@@ -49,11 +53,11 @@ def test_a_sweep_is_drawn_along_the_option_that_differs(monkeypatch):
     runs = swept(monkeypatch, c=(3, 0.3), a=(1, 0.1), b=(2, 0.2))
     left, right = draw_sweep(runs, FigureOptions()).axes
     assert left.get_xlabel() == right.get_xlabel() == "objective.0.beta"
-    for axis, factor in ((left, 10), (right, 5)):
-        (line,) = axis.lines
-        assert list(line.get_xdata()) == [1, 2, 3]
-        np.testing.assert_allclose(line.get_ydata(), [factor, 2 * factor, 3 * factor])
-        assert line.get_label() == "R@1"
+    for axis, factors in ((left, {"R@1": 10}), (right, {"R@1": 5, "R-P": 2})):
+        assert [line.get_label() for line in axis.lines] == list(factors)
+        for line, factor in zip(axis.lines, factors.values(), strict=True):
+            assert list(line.get_xdata()) == [1, 2, 3]
+            np.testing.assert_allclose(line.get_ydata(), [factor, 2 * factor, 3 * factor])
 
 
 @pytest.mark.parametrize(
