@@ -9,9 +9,18 @@ from keras import ops
 from keras_xmr.parts.tensors import Tensor
 
 
+def ends(mask: Tensor) -> Tensor:
+    """Finds the place behind the last token of each item by a mask (B, L): int32 (B,), 0 without.
+
+    Padding may also stand before a token.
+    """
+    places = ops.arange(1, ops.shape(mask)[1] + 1, dtype="int32")
+    return ops.amax(ops.cast(mask, "int32") * places, axis=1)
+
+
 def last_positions(mask: Tensor) -> Tensor:
     """Finds the last valid position of each item by a mask (B, L): int32 (B, 1), 0 without."""
-    return ops.maximum(ops.sum(ops.cast(mask, "int32"), axis=1) - 1, 0)[:, None]
+    return ops.maximum(ends(mask) - 1, 0)[:, None]
 
 
 def filled(ids: Tensor, length: int | None = None, pad: int | None = None) -> Tensor:

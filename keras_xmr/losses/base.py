@@ -86,7 +86,8 @@ class Loss(Part):
                 `keras.random.SeedGenerator`, which gives others in each step.
             training: Whether the matcher is in training, where dropout, statistics of batches and
                 fresh noise are on. None takes the mode that `train` and `eval` of PyTorch have set
-                in the matcher; with TensorFlow and JAX, false.
+                in the matcher; with TensorFlow and JAX, false. A matcher of one's own keeps its
+                own mode.
             step: Number of steps trained before, for a loss with `warmup_steps`.
 
         Returns:
@@ -121,7 +122,7 @@ class Loss(Part):
                     "matcher is one of keras_xmr.matchers, or a function of both embeddings, not "
                     f"{described(matcher)}"
                 )
-            scores, image, caption = matcher(images, captions), {}, {}
+            scores, image, caption = _scores_of(matcher, images, captions), {}, {}
             if self.contract.accepts or self.contract.keys:
                 image, caption = as_embedding(images, "images"), as_embedding(captions, "captions")
                 self._check(image, caption, matcher)
@@ -351,6 +352,27 @@ class Loss(Part):
             A scalar, or None if no such value is known.
         """
         return None
+
+
+def _scores_of(matcher: Callable[[Any, Any], Any], images: Any, captions: Any) -> Any:
+    """Computes scores by a matcher of one's own.
+
+    Raises:
+        ArgumentError: If it returns no scores, or those of captions as rows.
+    """
+    scores = matcher(images, captions)
+    if isinstance(scores, (tuple, list, Mapping)):
+        raise ArgumentError(
+            f"the matcher returned a {type(scores).__name__}; it returns scores, a tensor of the "
+            "shape (images, captions)"
+        )
+    sizes = [getattr(side, "shape", (None,))[0] for side in (images, captions)]
+    if None not in sizes and len(set(sizes)) > 1 and tuple(scores.shape) == (sizes[1], sizes[0]):
+        raise ArgumentError(
+            f"the matcher returned scores of the shape {(sizes[1], sizes[0])}, and images are "
+            f"rows: {(sizes[0], sizes[1])}"
+        )
+    return scores
 
 
 def _shape(value: object) -> Shape | None:

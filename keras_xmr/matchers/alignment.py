@@ -11,6 +11,7 @@ from keras_xmr.embeddings.kinds import Tensor, Tokens
 from keras_xmr.layers import l2_normalize
 from keras_xmr.layers.backend import backend, is_concrete, map_tiles
 from keras_xmr.layers.operations import ops
+from keras_xmr.layers.positions import ends
 from keras_xmr.matchers.base import Matcher
 from keras_xmr.parts.contracts import MatcherContract, SearchContract
 from keras_xmr.parts.option_types import PositiveFloat, PositiveInt
@@ -96,7 +97,7 @@ def score_in_tiles(
             captions, cut to the longest of them. It is a function of nothing else.
         weights: A structure of tensors, of which `score` gets copies in the type of the tokens.
         image: Tokens of N images, with all that `score` reads.
-        caption: Tokens of M captions, padded at their end.
+        caption: Tokens of M captions.
         captions_at_once: Captions of a tile.
         training: Whether gradients are needed. Tiles are then computed again for their gradients,
             so that memory holds one tile.
@@ -117,7 +118,7 @@ def score_in_tiles(
     captions = ops.shape(caption["mask"])[0]
     if isinstance(captions, int) and captions <= captions_at_once:
         return scored(*keras.tree.flatten((weights, image, dict(caption))))
-    order = ops.argsort(ops.sum(caption["mask"], axis=1))
+    order = ops.argsort(ends(caption["mask"]))
     tile = (
         captions_at_once if isinstance(captions, int) else ops.minimum(captions_at_once, captions)
     )
@@ -141,7 +142,7 @@ def _cut(caption: Tokens) -> Tokens:
     """Removes padding that all captions have; JAX and graphs of PyTorch need shapes before."""
     if backend() == "jax" or (backend() == "torch" and not is_concrete(caption["mask"])):
         return caption
-    longest = ops.maximum(ops.cast(ops.amax(ops.sum(caption["mask"], axis=1)), "int32"), 1)
+    longest = ops.maximum(ops.amax(ends(caption["mask"])), 1)
     tokens, mask = caption["tokens"][:, :longest], caption["mask"][:, :longest]
     return {**caption, "tokens": tokens, "mask": mask}
 

@@ -229,3 +229,32 @@ def test_masks_may_be_of_bool_and_fit_their_tokens():
             scan(image, {"tokens": tokens, "mask": mask})
     with pytest.raises(ArgumentError, match="captions: tokens need a mask"):
         scan(image, {"tokens": tokens})
+
+
+@pytest.mark.parametrize("name", ["SCAN", "SAF", "SGR", "IMRAM", "NAAF"])
+def test_padding_may_stand_before_tokens(name):
+    random = np.random.default_rng(6)
+    image = {"tokens": random.normal(size=(2, 3, 8)).astype("float32"), "mask": np.ones((2, 3))}
+    tokens = random.normal(size=(3, 5, 8)).astype("float32")
+    there = np.array([[0, 1, 1, 1, 1], [0, 0, 1, 1, 1], [1, 1, 1, 0, 0]])
+    ended = np.argsort(1 - there, axis=1, kind="stable")
+    matcher = getattr(matchers, name)()
+    found, expected = (
+        keras.ops.convert_to_numpy(matcher(image, {"tokens": words, "mask": mask}, training=False))
+        for words, mask in (
+            (tokens, there),
+            (np.take_along_axis(tokens, ended[..., None], 1), np.take_along_axis(there, ended, 1)),
+        )
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_matcher_of_ones_own_that_returns_no_scores_is_named():
+    images, captions = np.ones((2, 3), "float32"), np.ones((4, 3), "float32")
+    loss = losses.InfoNCE()
+    for matcher, says in (
+        (lambda a, b: (a @ b.T,), "the matcher returned a tuple; it returns scores"),
+        (lambda a, b: b @ a.T, r"shape \(4, 2\), and images are rows: \(2, 4\)"),
+    ):
+        with pytest.raises(ArgumentError, match=says):
+            loss(images, captions, [0, 0, 1, 1], matcher=matcher)
