@@ -34,7 +34,7 @@ FLICKR8K = {
     "csv_pretrained": "InfoNCE with CCA, CSLS (`csv_pretrained`)",
     "csv_pretrained_pcmepp_csls": "PCME++ with CCA, CSLS",
     "csv_pretrained_msrm, CSLS": "MSRM with CCA, CSLS",
-    "csv_pretrained_trained": "InfoNCE with CCA, CSLS, both encoders train (one seed)",
+    "csv_pretrained_trained": "InfoNCE with CCA, CSLS, both encoders train",
     "csv_pretrained_unfrozen": "PCME++ with CCA, CSLS, text encoder trains (one seed)",
     "csv_pretrained_nt_xent": "InfoNCE with CCA",
     "csv_pretrained_pcmepp": "PCME++ with CCA",
