@@ -225,7 +225,9 @@ def split_seed(seed: Seed) -> tuple[Seed, Seed]:
         return seed, seed
     if isinstance(seed, Integral):
         return 2 * int(seed), 2 * int(seed) + 1
-    if not ops.is_tensor(seed) and np.shape(seed) != (2,):
+    # In a graph of JAX a number of a pair is no array of NumPy.
+    pair = isinstance(seed, (tuple, list)) and len(seed) == 2
+    if not pair and not ops.is_tensor(seed) and np.shape(seed) != (2,):
         raise ArgumentError(f"seed is an int, or a keras.random.SeedGenerator, not {seed!r}")
     if backend() == "tensorflow":
         from keras_xmr.layers.tensorflow_paths import split_seed

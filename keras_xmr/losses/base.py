@@ -358,7 +358,7 @@ def _scores_of(matcher: Callable[[Any, Any], Any], images: Any, captions: Any) -
     """Computes scores by a matcher of one's own.
 
     Raises:
-        ArgumentError: If it returns no scores, or those of captions as rows.
+        ArgumentError: If it returns no scores, or scores with captions as rows.
     """
     scores = matcher(images, captions)
     if isinstance(scores, (tuple, list, Mapping)):

@@ -51,7 +51,7 @@ def without_guard(folder, monkeypatch):
     script, ran = folder / "script.py", folder / "ran"
     script.write_text(f"open({str(ran)!r}, 'w').close()\n")
     main = sys.modules["__main__"]
-    monkeypatch.setattr(main, "__file__", str(script))
+    monkeypatch.setattr(main, "__file__", str(script), raising=False)
     monkeypatch.setattr(main, "__spec__", None)
     return ran
 
