@@ -155,13 +155,8 @@ def installed() -> Iterator[Row]:
 def served(index: Path) -> Iterator[Row]:
     """Memory of a server that was used, and processor time of a photo that is added meanwhile."""
     photos = Path(json.loads((index / "manifest.json").read_bytes())["content"]["root"])
-    serve = [str(ROOT / "main.py"), "serve", f"--index={index}", "--port=0", "--watch"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(
-        [sys.executable, *serve],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+    with _begun(
+        [str(ROOT / "main.py"), "serve", f"--index={index}", "--port=0", "--watch"]
     ) as process:
         try:
             address = _wait(process)
@@ -299,16 +294,20 @@ def _wait(process: Any) -> str:
         time.sleep(0.02)
 
 
+def _begun(arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+    """A process of Python with its output, which imports the packages of this checkout."""
+    return subprocess.Popen(
+        [sys.executable, *arguments],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+
+
 def _child(arguments: Sequence[str], wait: Callable[[Any], object], ends: bool = False) -> Child:
     """Measures a process until something was waited for."""
     begin = time.perf_counter()
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
-    with subprocess.Popen(
-        [sys.executable, *arguments],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    ) as process:
+    with _begun(arguments) as process:
         wait(process)
         seconds = time.perf_counter() - begin
         if ends:

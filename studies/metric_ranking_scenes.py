@@ -3,9 +3,9 @@
 Six losses train two image towers each with the annotated pairs, as studies/hardest_negative.py has
 them, on scenes where every true pair is known. They are measured on other scenes by metrics of the
 annotated pairs and by mAP@R of all true pairs, means of both directions. A seed has its own scenes,
-captions, weights and batches. Captions are of which 1.5 % are true of another scene, or of all
-levels of vagueness, as the built-in data set has them. PMRP takes the kinds of shape in a scene as
-its object labels.
+captions, weights and batches. In one grade 1.5 % of the unlabelled pairs are true; the other has
+captions of all levels of vagueness, as the built-in data set. PMRP takes the kinds of shape in a
+scene as its object labels.
 
 With N labels, the first N pairs without an annotation by the mean score of all methods are judged.
 Those that are true count as relevant in addition to the annotated ones, in mAP@R.
@@ -117,8 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--results", type=Path, default=SCENES)
     options = parser.parse_args(arguments)
-    lines = read_lines(options.results) if options.results.exists() else []
-    done = {(line["grade"], line["seed"]) for line in lines}
+    done = {(line["grade"], line["seed"]) for line in read_lines(options.results)}
     for seed, grade in itertools.product(SEEDS, GRADES):
         if (grade, seed) not in done:
             found = run(grade, seed)

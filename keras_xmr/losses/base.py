@@ -366,11 +366,13 @@ def _scores_of(matcher: Callable[[Any, Any], Any], images: Any, captions: Any) -
             f"the matcher returned a {type(scores).__name__}; it returns scores, a tensor of the "
             "shape (images, captions)"
         )
-    sizes = [getattr(side, "shape", (None,))[0] for side in (images, captions)]
-    if None not in sizes and len(set(sizes)) > 1 and tuple(scores.shape) == (sizes[1], sizes[0]):
+    of_images, of_captions, found = (
+        tuple(getattr(each, "shape", ())) for each in (images, captions, scores)
+    )
+    expected = of_images[:1] + of_captions[:1]
+    if len(set(expected)) == 2 and found == expected[::-1]:
         raise ArgumentError(
-            f"the matcher returned scores of the shape {(sizes[1], sizes[0])}, and images are "
-            f"rows: {(sizes[0], sizes[1])}"
+            f"the matcher returned scores of the shape {found}, and images are rows: {expected}"
         )
     return scores
 

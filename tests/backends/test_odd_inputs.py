@@ -254,6 +254,7 @@ def test_a_matcher_of_ones_own_that_returns_no_scores_is_named():
     loss = losses.InfoNCE()
     for matcher, says in (
         (lambda a, b: (a @ b.T,), "the matcher returned a tuple; it returns scores"),
+        (lambda a, b: None, "scores"),
         (lambda a, b: b @ a.T, r"shape \(4, 2\), and images are rows: \(2, 4\)"),
     ):
         with pytest.raises(ArgumentError, match=says):
