@@ -25,6 +25,7 @@ from keras_xmr.experiments.export.matcher_graphs import write_matcher
 from keras_xmr.experiments.export.onnx_export import (
     check_packages,
     halve_weights,
+    store_weights_apart,
     write_head,
     write_image_tower,
     write_text_tower,
@@ -104,6 +105,7 @@ def run_embedder(run: Path, precision: str = "float32", earlier: Path | None = N
             content = _write(config, folder, fingerprint, temporary, towers)
             if precision == "float16":
                 _halve(temporary, content)
+            _store_apart(temporary, content)
         # An update of the run would have replaced the weights meanwhile.
         if _fingerprint(config, folder, precision) != fingerprint:
             raise UserError(f"{folder.path} was replaced by another model; start again")
@@ -201,6 +203,17 @@ def _halve(target: Path, content: dict[str, Any]) -> None:
                 f"weights in half precision change {name} to a cosine of {similarity.min():.4f}; "
                 "take --precision=float32"
             )
+
+
+def _store_apart(target: Path, content: dict[str, Any]) -> None:
+    """Stores the weights of both towers in files of their own."""
+    content["weights"] = {}
+    for name in (parts.IMAGE_TOWER, parts.TEXT_TOWER):
+        path = target / name
+        weights = store_weights_apart(path)
+        content["weights"][name] = [each.name for each in weights]
+        content["files"] |= {each.name: checksum(each) for each in (path, *weights)}
+    write_manifest(target, parts.VERSION, content)
 
 
 def _some_embeddings(embedder: Embedder) -> dict[str, np.ndarray]:

@@ -180,7 +180,9 @@ def test_the_snippet_of_the_docs_embeds(trained, embedder, index, tmp_path, monk
     np.testing.assert_allclose(names["scores"], embedder.score(photo, text), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["text_tower.onnx", "vocabulary.txt", "score.onnx"])
+@pytest.mark.parametrize(
+    "name", ["text_tower.onnx", "text_tower.onnx.data", "vocabulary.txt", "score.onnx"]
+)
 @pytest.mark.parametrize("damage", [b"\0", None])
 def test_damaged_files_are_named(index, tmp_path, name, damage):
     copy = tmp_path / "index"
@@ -279,6 +281,15 @@ def test_ids_are_those_of_the_tokenizer_of_the_training(trained, embedder):
     assert [embedder.tokenizer.pieces(text)[:48] for text in texts] == expected
 
 
+def test_weights_of_the_towers_are_files_of_their_own(embedder):
+    for name in ("image_tower.onnx", "text_tower.onnx"):
+        tower, data = embedder.folder / name, embedder.folder / f"{name}.data"
+        weights = onnx.load(tower, load_external_data=False).graph.initializer
+        apart = {w.name for w in weights if w.data_location == onnx.TensorProto.EXTERNAL}
+        assert apart == {w.name for w in weights if 4 * np.prod(w.dims) >= 1024}
+        assert data.stat().st_mode == tower.stat().st_mode
+
+
 def weights_of(path):
     return onnx.load(path).graph.initializer
 
@@ -291,7 +302,8 @@ def test_weights_in_half_precision_make_another_embedder_of_half_the_size(traine
     towers = [each.folder / "image_tower.onnx" for each in (halves, embedder)]
     kinds = {w.data_type for w in weights_of(towers[0]) if np.prod(w.dims) >= 1024}
     assert kinds == {onnx.TensorProto.FLOAT16}
-    assert towers[0].stat().st_size < towers[1].stat().st_size
+    sizes = [path.with_name(f"{path.name}.data").stat().st_size for path in towers]
+    assert sizes[0] < sizes[1]
     pixels = np.random.default_rng(0).integers(0, 256, (3, 32, 32, 3)).astype(np.uint8)
     for name, values in embedder.embed_pixels(pixels).items():
         other = halves.embed_pixels(pixels)[name]
