@@ -17,6 +17,7 @@ import json
 import logging
 import shlex
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
     from keras_xmr.search import Query, SearchResult
 
 _LOGGER = logging.getLogger(__name__)
+
+_FEW = 4
+"""Maximum number of queries for which the model is loaded as it is."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,16 +86,18 @@ def run(arguments: argparse.Namespace) -> None:
     filters = Filters(arguments.folder, arguments.since, arguments.until, tuple(arguments.tag))
     path = find_index(arguments)
     index = PhotoIndex.open(path)
-    searcher = Searcher(index)
-    answers = [
-        (title, searcher.search(query, arguments.results, filters)) for title, query in queries
-    ]
+    searcher = Searcher(index, few_texts=len(queries) <= _FEW)
+    with ThreadPoolExecutor(1) as pool:
+        changes = pool.submit(index.changes)
+        answers = [
+            (title, searcher.search(query, arguments.results, filters)) for title, query in queries
+        ]
     _print(answers, arguments.json)
     if arguments.html:
         write_page(arguments.html, index, answers)
-    if changes := index.changes():
+    if changed := changes.result():
         command = shlex.join(["index", f"--index={path}"])
-        _LOGGER.warning("%s To update the index: `%s %s`", changes, program(), command)
+        _LOGGER.warning("%s To update the index: `%s %s`", changed, program(), command)
 
 
 def _running_server(arguments: argparse.Namespace) -> str:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from data_pipelines.photo_files import UnreadableError, inside
-from data_pipelines.pixels import thumbnail
 from keras_xmr.search.augmentations import AUGMENTATIONS
 from keras_xmr.search.backends import Backend, backend_class
 from keras_xmr.search.manifests import MANIFEST, read_manifest
@@ -255,6 +254,8 @@ class PhotoIndex:
             KeyError: If the id is unknown.
             UserError: If its file cannot be read.
         """
+        from data_pipelines.pixels import thumbnail  # Searches need no Pillow.
+
         path = self.photo(number).path
         try:
             return thumbnail(read_photo(self.root, path), path, size)

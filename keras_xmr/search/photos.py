@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -108,7 +107,7 @@ def find_photos(root: Path, without: Path | None = None) -> Iterator[tuple[str, 
         prefix, start = "" if below == "." else f"{below}/", os.path.join(folder, "")
         # A `Path` per photo would take most of the time of a server that watches a folder.
         for name in names:
-            is_photo = os.path.splitext(name)[1].lower() in PHOTO_SUFFIXES
+            is_photo = name[name.rfind(".") :].lower() in PHOTO_SUFFIXES
             if is_photo and (state := file_state(start + name)) is not None:
                 yield prefix + name, state
 
@@ -116,9 +115,11 @@ def find_photos(root: Path, without: Path | None = None) -> Iterator[tuple[str, 
 def file_state(path: str) -> FileState | None:
     """Returns the state of a file, or of a dangling link; None if it is gone."""
     for read_status in (os.stat, os.lstat):
-        with suppress(OSError):
+        try:  # `suppress` takes a tenth of the time of a search.
             status = read_status(path)
-            return status.st_size, status.st_mtime_ns, status.st_ctime_ns
+        except OSError:
+            continue
+        return status.st_size, status.st_mtime_ns, status.st_ctime_ns
     return None
 
 

@@ -46,13 +46,16 @@ class Searcher:
     Args:
         index: The index.
         embedder: Embeds and scores instead of the embedder of the index.
+        few_texts: Whether a few texts will be embedded, of which the start counts most.
 
     Attributes:
         embedder: The embedder, if it was loaded.
     """
 
-    def __init__(self, index: PhotoIndex, embedder: Any | None = None) -> None:
-        self.index = index
+    def __init__(
+        self, index: PhotoIndex, embedder: Any | None = None, few_texts: bool = False
+    ) -> None:
+        self.index, self._few_texts = index, few_texts
         self.embedder: Any = embedder
         self._lock = Lock()
         # The same filters are used repeatedly, as while a user types.
@@ -71,7 +74,7 @@ class Searcher:
     @cached_property
     def _model(self) -> Embedder:
         if self.embedder is None:
-            self.embedder = Embedder.open(self.index.embedder_path)
+            self.embedder = Embedder.open(self.index.embedder_path, self._few_texts)
         if self.embedder.fingerprint != self.index.fingerprint:
             raise UserError(
                 f"{self.index.embedder_path} is the embedder of another index than "
@@ -183,7 +186,9 @@ class Searcher:
             # Photos may have been added and removed since the vectors were written.
             allowed = np.intersect1d(allowed, stored.ids)
         nearest = stored.search(vectors, wanted, None if len(allowed) == len(stored) else allowed)
-        return np.unique(nearest.ids[nearest.ids >= 0]), nearest.scores
+        # `np.unique` imports masked arrays, which takes as long as the search.
+        ids = np.sort(nearest.ids[nearest.ids >= 0])
+        return ids[np.diff(ids, prepend=-1) > 0], nearest.scores
 
     def _score(self, query: Query, parts: Arrays, ids: np.ndarray, searched: int) -> _Ranking:
         """Scores photos by all parts of a query, the best first."""

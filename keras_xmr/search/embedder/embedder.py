@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from data_pipelines.pixels import evaluation_pixels
 from keras_xmr.search.embedder.published_towers import PublishedImages, PublishedTexts
 from keras_xmr.search.embedder.sessions import EmbedderError, Graph, verified
 from keras_xmr.search.embedder.tokenizers import TextTokenizer, make_tokenizer
@@ -78,6 +77,7 @@ class Embedder:
         folder: The folder of its files.
         content: The content of its manifest.
         sources: Paths of files that are not in the folder, by name.
+        few_texts: Whether a few texts will be embedded, of which the start counts most.
 
     Attributes:
         folder: The folder of its files.
@@ -96,9 +96,14 @@ class Embedder:
     """
 
     def __init__(
-        self, folder: Path, content: Mapping[str, Any], sources: Mapping[str, Path] | None = None
+        self,
+        folder: Path,
+        content: Mapping[str, Any],
+        sources: Mapping[str, Path] | None = None,
+        few_texts: bool = False,
     ) -> None:
         self.folder, self._content, self._sources = folder, content, sources or {}
+        self._few_texts = few_texts
         self._published: Mapping[str, Any] | None = content.get("published")
         self.name: str = content["name"]
         self.fingerprint: str = content["fingerprint"]
@@ -117,8 +122,12 @@ class Embedder:
         self._lock = RLock()
 
     @classmethod
-    def open(cls, folder: Path) -> Embedder:
+    def open(cls, folder: Path, few_texts: bool = False) -> Embedder:
         """Opens an embedder; its files are read later.
+
+        Args:
+            folder: The folder of its files.
+            few_texts: Whether a few texts will be embedded, of which the start counts most.
 
         Raises:
             EmbedderError: If it is missing or damaged.
@@ -129,7 +138,7 @@ class Embedder:
                 "the index again, or run `index` again with its --run or --model"
             )
         try:
-            return cls(folder, read_manifest(folder, VERSION, "tokenizer"))
+            return cls(folder, read_manifest(folder, VERSION, "tokenizer"), few_texts=few_texts)
         except (KeyError, TypeError):
             raise EmbedderError(
                 f"{folder / MANIFEST} describes no embedder of this version; run `index` again"
@@ -195,7 +204,9 @@ class Embedder:
 
     @cached_property
     def _text_tower(self) -> Graph | PublishedTexts:
-        graph = self._graph(TEXT_TOWER)
+        # Integers are multiplied by operations that ONNX Runtime puts together.
+        is_brief = self._few_texts and self.precision == "float32"
+        graph = self._graph(TEXT_TOWER, is_brief=is_brief)
         if self._published is None:
             return graph
         return PublishedTexts(graph, **self._published["text"])
@@ -224,10 +235,10 @@ class Embedder:
         held = [side for side in SIDES if PREPARE[side] in self._content["files"]]
         return {side: self._graph(PREPARE[side]) for side in held}
 
-    def _graph(self, name: str, threads: int = 0) -> Graph:
+    def _graph(self, name: str, threads: int = 0, is_brief: bool = False) -> Graph:
         for weights in self._content.get("weights", {}).get(name, ()):
             self._file(weights)
-        return Graph(self._file(name), threads)
+        return Graph(self._file(name), threads, is_brief=is_brief)
 
     def _file(self, name: str) -> Path:
         sha256 = self._content["files"].get(name)
@@ -272,6 +283,8 @@ class Embedder:
         Raises:
             UnreadableError: If it is broken.
         """
+        from data_pipelines.pixels import evaluation_pixels  # Texts need no Pillow.
+
         return evaluation_pixels(data, name, self.pixel_options)
 
     def embed_pixels(self, pixels: np.ndarray) -> dict[str, np.ndarray]:

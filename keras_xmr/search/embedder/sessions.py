@@ -69,6 +69,8 @@ class Graph:
     Args:
         path: The file.
         threads: Number of threads of one call; 0 for one per core.
+        is_brief: Whether it will run a few times: it is loaded as it is. MiniLM takes a quarter of
+            the time to load, and twice as long per text.
         remedy: What to do if it cannot be used.
 
     Attributes:
@@ -80,7 +82,9 @@ class Graph:
         EmbedderError: If it is not a model, or ONNX Runtime cannot run it.
     """
 
-    def __init__(self, path: Path, threads: int = 0, remedy: str = _REMEDY) -> None:
+    def __init__(
+        self, path: Path, threads: int = 0, remedy: str = _REMEDY, is_brief: bool = False
+    ) -> None:
         self.path, self._remedy = path, remedy
         onnxruntime = runtime()
         options = onnxruntime.SessionOptions()
@@ -90,6 +94,9 @@ class Graph:
         options.enable_mem_pattern = False
         # Waiting threads would take a whole core each.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        if is_brief:
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+            options.add_session_config_entry("session.disable_prepacking", "1")
         try:
             self._session = onnxruntime.InferenceSession(
                 str(path), options, providers=["CPUExecutionProvider"]

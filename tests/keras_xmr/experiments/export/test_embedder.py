@@ -281,6 +281,13 @@ def test_ids_are_those_of_the_tokenizer_of_the_training(trained, embedder):
     assert [embedder.tokenizer.pieces(text)[:48] for text in texts] == expected
 
 
+def test_a_tower_that_is_loaded_as_it_is_embeds_alike(embedder):
+    texts = ["a red circle", "two blue squares left of a green triangle"]
+    few = Embedder.open(embedder.folder, few_texts=True).embed_texts(texts)
+    for name, values in embedder.embed_texts(texts).items():
+        np.testing.assert_allclose(few[name], values, rtol=1e-5, atol=1e-6)
+
+
 def test_weights_of_the_towers_are_files_of_their_own(embedder):
     for name in ("image_tower.onnx", "text_tower.onnx"):
         tower, data = embedder.folder / name, embedder.folder / f"{name}.data"
