@@ -16,6 +16,7 @@ from keras_xmr.experiments.export.calibration import calibration_of
 from keras_xmr.experiments.export.embedder import run_embedder
 from keras_xmr.experiments.reports.evaluation_report import PAGE
 from keras_xmr.experiments.runs.folder import RunFolder
+from keras_xmr.model.retriever import Retriever
 from keras_xmr.search.build import Report, build_index, replace_index
 from keras_xmr.search.embedder import Embedder
 from keras_xmr.search.manifests import MANIFEST
@@ -60,6 +61,7 @@ def update(config: Config, index: Path | None = None, chooses_again: bool = Fals
     index = config.folder / "index" if index is None else index
     fresh = index.with_name(f".{index.name}-update")
     has_index = (index / MANIFEST).exists()
+    model = None
     if not (ready.exists() or moving.exists()):
         change = data_change(config.data)
         if change or not config.data.is_prepared:
@@ -83,6 +85,7 @@ def update(config: Config, index: Path | None = None, chooses_again: bool = Fals
             options = new.evaluation.model_copy(update={"report_card": False})
             trained.with_evaluation(options).evaluate(is_brief=True)
             trained.export()
+            model = trained.retriever
             RunFolder(new).choices.unlink(missing_ok=True)
             os.replace(new.output, ready)
         else:
@@ -91,7 +94,8 @@ def update(config: Config, index: Path | None = None, chooses_again: bool = Fals
     if ready.exists():
         # Before the model is replaced, so that both change together.
         if has_index:
-            report = _update_index(ready / config.name, index, fresh, earlier=config.folder)
+            run = ready / config.name
+            report = _update_index(run, index, fresh, earlier=config.folder, model=model)
         os.replace(ready, moving)
     if moving.exists():
         _replace_run(moving / config.name, config)
@@ -146,7 +150,13 @@ def _write_records(config: Config, new: Config) -> None:
     os.replace(fresh, data.records)
 
 
-def _update_index(run: Path, path: Path, fresh: Path, earlier: Path | None = None) -> Report:
+def _update_index(
+    run: Path,
+    path: Path,
+    fresh: Path,
+    earlier: Path | None = None,
+    model: Retriever | None = None,
+) -> Report:
     """Updates an index; for another model a new one is built, which replaces it later.
 
     Args:
@@ -154,18 +164,19 @@ def _update_index(run: Path, path: Path, fresh: Path, earlier: Path | None = Non
         path: The index.
         fresh: A new index.
         earlier: The folder of the run before it was trained again.
+        model: The model of the run, if it is loaded already.
     """
     old = PhotoIndex.open(path)
-    model = run_embedder(run, _precision(old), earlier)
-    backend, tags, store = old.backend, old.content["tags"], Store.of_embedder(model)
+    embedder = run_embedder(run, _precision(old), earlier, model)
+    backend, tags, store = old.backend, old.content["tags"], Store.of_embedder(embedder)
     calibrate = None if old.prediction_sets is None else calibration_of(run)
     uri = old.vectors.options.get("uri", "") if len(old) else ""
     before = {photo.path: photo.sha256 for photo in old.photos()}
     old.close()
-    if old.fingerprint == model.fingerprint:
-        return build_index(model, old.root, path, backend, tags, calibrate, store=store)
+    if old.fingerprint == embedder.fingerprint:
+        return build_index(embedder, old.root, path, backend, tags, calibrate, store=store)
     report = build_index(
-        model, old.root, fresh, backend, tags, calibrate, uri, replaced=old, store=store
+        embedder, old.root, fresh, backend, tags, calibrate, uri, replaced=old, store=store
     )
     report.path = path
     # Each photo is new in an index of another model; counted are those that the old one lacks.

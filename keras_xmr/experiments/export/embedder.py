@@ -68,7 +68,12 @@ _TRIED = 20
 _WORD = re.compile(r"[^\W\d_]{3}")
 
 
-def run_embedder(run: Path, precision: str = "float32", earlier: Path | None = None) -> Embedder:
+def run_embedder(
+    run: Path,
+    precision: str = "float32",
+    earlier: Path | None = None,
+    model: Retriever | None = None,
+) -> Embedder:
     """Returns the embedder of a finished run, in its folder `onnx`; makes it if need be.
 
     Args:
@@ -77,6 +82,7 @@ def run_embedder(run: Path, precision: str = "float32", earlier: Path | None = N
             of half the size. Both compute in float32.
         earlier: The folder of the run before it was trained again. Of its towers in ONNX those
             that differ only in their weights are taken.
+        model: The model of the run, if it is loaded already.
 
     Raises:
         UserError: If the run is not finished, or its model does not take photos or cannot be
@@ -102,7 +108,7 @@ def run_embedder(run: Path, precision: str = "float32", earlier: Path | None = N
         temporary.mkdir(parents=True)
         with waiting("writing the model as ONNX"):
             towers = None if earlier is None else _whole_towers(earlier)
-            content = _write(config, folder, fingerprint, temporary, towers)
+            content = _write(config, folder, fingerprint, temporary, towers, model)
             if precision == "float16":
                 _halve(temporary, content)
             _store_apart(temporary, content)
@@ -149,13 +155,19 @@ def _fingerprint(config: Config, folder: RunFolder, precision: str) -> str:
 
 
 def _write(
-    config: Config, folder: RunFolder, fingerprint: str, target: Path, earlier: Path | None
+    config: Config,
+    folder: RunFolder,
+    fingerprint: str,
+    target: Path,
+    earlier: Path | None,
+    model: Retriever | None,
 ) -> dict[str, Any]:
     """Writes the files of an embedder, the manifest last; returns its content."""
-    # Weights are in single precision, whatever a training computes in.
-    train = config.train.model_copy(update={"precision": "float32"})
     tokenizer = restore_tokenizer(config, folder.path)
-    model = load_retriever(config.model_copy(update={"train": train}), PHOTOS, tokenizer)
+    if model is None or config.train.precision != "float32":
+        # Weights are in single precision, whatever a training computes in.
+        train = config.train.model_copy(update={"precision": "float32"})
+        model = load_retriever(config.model_copy(update={"train": train}), PHOTOS, tokenizer)
     described = _write_tokenizer(tokenizer, target)
     features = _write_towers(model, tokenizer, config, target, earlier)
     constants = write_matcher(model, target)

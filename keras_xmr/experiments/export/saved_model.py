@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -193,7 +194,10 @@ class _Endpoints:
 
     def compare(self, folder: Path) -> None:
         """Checks that a SavedModel gives the same numbers as the model."""
-        loaded = tf.saved_model.load(str(folder))
+        with _graphs_as_they_are():
+            self._compare(tf.saved_model.load(str(folder)))
+
+    def _compare(self, loaded: Any) -> None:
         captions = tf.constant(["a dog runs on the grass", "two men", "雪 ❄ snow", ""])
         # Files of all kinds are decoded; embedding two of them shows the same as embedding all.
         images = self._some_images()[:2]
@@ -224,6 +228,18 @@ class _Endpoints:
                     f"pixels differ by up to {gap} of 255"
                 )
         return tf.constant(list(files.values()))
+
+
+@contextmanager
+def _graphs_as_they_are() -> Iterator[None]:
+    """Lets TensorFlow run graphs without improving them, which for one call takes far longer."""
+    option = "disable_meta_optimizer"
+    before = tf.config.optimizer.get_experimental_options().get(option, False)
+    tf.config.optimizer.set_experimental_options({option: True})
+    try:
+        yield
+    finally:
+        tf.config.optimizer.set_experimental_options({option: before})
 
 
 def _served(endpoints: _Endpoints) -> tf.Module:

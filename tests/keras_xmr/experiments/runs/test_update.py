@@ -28,6 +28,9 @@ from keras_xmr.utils.errors import UserError
 pytestmark = pytest.mark.slow
 
 
+TRAINED = "the model as it was trained"
+
+
 class Steps:
     """Notes the steps of experiments, and the one at which they are killed."""
 
@@ -50,6 +53,7 @@ def quick_experiment(steps):
             tiny_runs.untrained(self)
             self.folder.checkpoints.mkdir()
             (self.folder.checkpoints / "checkpoint").touch()
+            self.retriever = TRAINED
 
         def evaluate(self, is_brief=False):
             steps.begin("evaluate")
@@ -78,9 +82,12 @@ def made(tmp_path, monkeypatch):
     quick(config).train()
     quick(config).evaluate(is_brief=True)
     monkeypatch.setattr(module, "Experiment", quick)
-    monkeypatch.setattr(
-        module, "run_embedder", lambda run, precision, earlier: StubEmbedder(fingerprint["model"])
-    )
+
+    def embedder(run, precision, earlier, model):
+        assert model == (TRAINED if "train" in steps.done else None), "it is not loaded again"
+        return StubEmbedder(fingerprint["model"])
+
+    monkeypatch.setattr(module, "run_embedder", embedder)
     index = config.folder / "index"
     build_index(StubEmbedder("old"), tmp_path / "photos" / "images", index)
     (index / "judgements.csv").write_text("image,caption,grade\n")
