@@ -58,7 +58,7 @@ _PARTS = (
     *("the first embedding, with its graph", "the next embedding"),
 )
 _SHORTEST = """
-import json, sys
+import sys
 from pathlib import Path
 import numpy as np, onnxruntime, tokenizers
 index, text = Path(sys.argv[1]), sys.argv[2]
@@ -72,10 +72,10 @@ query = dict(zip(names, tower.run(None, feed)))["mean"][0]
 (vectors,) = index.glob("*.mean.npy")
 photos = np.load(vectors)
 scores = photos @ query / np.linalg.norm(photos, axis=1)
-(described,) = index.glob("*.photos.json")
-paths = json.loads(described.read_bytes())
+(described,) = index.glob("*.paths.txt")
+paths = described.read_text().split("\\0")
 for number in np.argsort(-scores)[:10]:
-    print(paths[number]["path"], scores[number])
+    print(paths[number], scores[number])
 """
 _TEXT = "two dogs run in the snow"
 PHOTOS, REPEATS = 8000, 5

@@ -187,12 +187,13 @@ def _measure_vectors(part: str, size: int) -> list[Line]:
 
 
 def _measure_descriptions(part: str, size: int) -> list[Line]:
-    """The list of the photos of an index: written and read whole, and near-duplicates in it."""
-    from keras_xmr.search.photos import Photo, near_duplicates, read_photos
+    """The photos of an index: written and read whole, and near-duplicates among them."""
+    from keras_xmr.search.descriptions import near_duplicates
+    from keras_xmr.search.photos import Photo, PhotoTable
 
     random = np.random.default_rng(0)
     hashes = random.bytes(16 * size)
-    photos = [
+    table = PhotoTable.of(
         Photo(
             id=n,
             path=f"2021/summer holidays/IMG_{n:08d}.jpg",
@@ -206,15 +207,17 @@ def _measure_descriptions(part: str, size: int) -> list[Line]:
             hash=hashes[16 * n : 16 * n + 16].hex(),
         )
         for n in range(size)
-    ]
+    )
     with tempfile.TemporaryDirectory() as name:
-        path = Path(name) / "photos.json"
-        took = _timed(lambda: path.write_text(json.dumps([photo.to_dict() for photo in photos])))
-        lines = [Line(part, size, "write", *took, disk=path.stat().st_size)]
-        before, found = _resident(), list[Photo]()
-        took = _timed(lambda: found.extend(read_photos(path)))
+        files = Path(name) / "photos.npy", Path(name) / "paths.txt"
+        took = _timed(lambda: (table.write_rows(files[0]), table.write_paths(files[1])))
+        disk = sum(path.stat().st_size for path in files)
+        lines = [Line(part, size, "write", *took, disk=disk)]
+        before, found = _resident(), list[PhotoTable]()
+        took = _timed(lambda: found.append(PhotoTable.read(*files)))
+        _ = found[0].ids, found[0][size - 1], found[0].states()
         lines.append(Line(part, size, "read", *took, _peak() - before))
-    took = _timed(lambda: near_duplicates(found))
+    took = _timed(lambda: near_duplicates(found[0]))
     return [*lines, Line(part, size, "near-duplicates", *took)]
 
 

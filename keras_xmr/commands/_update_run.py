@@ -171,7 +171,7 @@ def _update_index(
     backend, tags, store = old.backend, old.content["tags"], Store.of_embedder(embedder)
     calibrate = None if old.prediction_sets is None else calibration_of(run)
     uri = old.vectors.options.get("uri", "") if len(old) else ""
-    before = {photo.path: photo.sha256 for photo in old.photos()}
+    before = _files(old)
     old.close()
     if old.fingerprint == embedder.fingerprint:
         return build_index(embedder, old.root, path, backend, tags, calibrate, store=store)
@@ -181,13 +181,19 @@ def _update_index(
     report.path = path
     # Each photo is new in an index of another model; counted are those that the old one lacks.
     built = PhotoIndex.open(fresh)
-    now = {photo.path: photo.sha256 for photo in built.photos()}
+    now = _files(built)
     built.close()
     report.added = len(now.keys() - before.keys())
     report.removed = len(before.keys() - now.keys())
     report.changed = sum(now[path] != before[path] for path in now.keys() & before.keys())
     report.kept = len(now) - report.added - report.changed
     return report
+
+
+def _files(index: PhotoIndex) -> dict[str, bytes]:
+    """Returns the checksums of the photos by their paths."""
+    photos = index.photos()
+    return dict(zip(photos.paths, photos.column("sha256").tolist(), strict=True))
 
 
 def _precision(index: PhotoIndex) -> str:

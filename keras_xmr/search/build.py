@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +16,12 @@ import numpy as np
 
 from data_pipelines.training_words import WORDS, encode_words
 from keras_xmr.search.backends import Backend, DamagedError, backend_class
+from keras_xmr.search.descriptions import near_duplicates
 from keras_xmr.search.embedder import Embedder
 from keras_xmr.search.manifests import MANIFEST, read_manifest, write_manifest, write_numbered
 from keras_xmr.search.photo_embedding import PhotoEmbedder, Store
-from keras_xmr.search.photo_index import PHOTOS, REFERENCE, VERSION, PhotoIndex
-from keras_xmr.search.photos import FileState, Photo, find_photos, near_duplicates
+from keras_xmr.search.photo_index import PATHS, PHOTOS, REFERENCE, VERSION, PhotoIndex
+from keras_xmr.search.photos import FileState, Photo, PhotoTable, find_photos
 from keras_xmr.search.prediction_sets import PredictionSets
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import checksum, locked, remove_stale_temporaries
@@ -154,7 +153,7 @@ class _Builder:
         self.model, self.root, self.path, self.uri = model, root, path, uri
         self.store = store
         self.report = Report(path)
-        self.photos: list[Photo] = []
+        self.photos = PhotoTable.of(())
         self.arrays: dict[str, np.ndarray] = {}
         if (path / MANIFEST).exists():
             self.content = read_manifest(path, VERSION, "root")
@@ -259,7 +258,7 @@ class _Builder:
         index = PhotoIndex(self.path, self.content)
         try:
             self.arrays = index.embeddings(index.ids)
-            self.photos = list(index.photos())
+            self.photos = index.photos()
         except UserError:
             self.report.damaged += [self.path / name for name in self.content["files"]]
             self.arrays, self.content["files"] = {}, {}
@@ -272,7 +271,8 @@ class _Builder:
             then.
         """
         files = dict(find_photos(self.root, self.path.resolve()))
-        known = {photo.path: photo for photo in self.photos}
+        known = {path: row for row, path in enumerate(self.photos.paths)}
+        states = self.photos.states()
         is_moved = self.content["root"] != str(self.root)
         if known and not files and not is_moved:
             raise UserError(
@@ -280,13 +280,14 @@ class _Builder:
                 f"mounted? If they have moved, run `index --index={self.path} --images=FOLDER`; "
                 "if they are gone, move the folder of the index away"
             )
-        kept, others = {}, {}
+        kept, others = set[int](), {}
         for path, state in files.items():
-            if is_moved or state != (known[path].state if path in known else None):
+            if is_moved or path not in known or state != states[known[path]]:
                 others[path] = state
             else:
-                kept[path] = known[path]
-        self._find_contents(kept, others)
+                kept.add(known[path])
+        moved = self._find_contents(kept, others)
+        kept |= moved.keys()
         broken = self.content["broken"]
         if is_moved:
             self._check_moved(len(kept))
@@ -295,31 +296,37 @@ class _Builder:
         # A file that could not be read may have the content of another one by now.
         for path in [path for path in broken if path not in others or path in new]:
             del broken[path]
-        ids = {photo.id for photo in kept.values()}
-        changed = {p for p in new if p in known and known[p].id not in ids and not is_moved}
+        changed = {p for p in new if p in known and known[p] not in kept and not is_moved}
         self.report.kept = len(kept)
         self.report.removed = len(known) - len(kept) - len(changed)
-        before = self.photos
-        self._keep([*kept.values(), *(known[path] for path in changed)])
-        if self.photos != before or is_moved:
+        is_other = bool(moved or self.report.removed or is_moved)
+        self._keep(sorted(kept | {known[path] for path in changed}), moved)
+        if is_other:
             self.content |= {"root": str(self.root), "finished": False}
             self._save()
         return new, changed
 
-    def _find_contents(self, kept: dict[str, Photo], others: dict[str, FileState]) -> None:
-        """Moves files with the content of a photo, perhaps at another path, from `others`."""
-        ids = {photo.id for photo in kept.values()}
-        free: dict[str, dict[str, Photo]] = defaultdict(dict)
-        for photo in self.photos:
-            if photo.id not in ids:
-                free[photo.sha256][photo.path] = photo
-        sizes = {photo.bytes for photos in free.values() for photo in photos.values()}
+    def _find_contents(self, kept: set[int], others: dict[str, FileState]) -> dict[int, Photo]:
+        """Removes files with the content of a photo, perhaps at another path, from `others`.
+
+        Returns:
+            What these photos are now, by their rows.
+        """
+        moved: dict[int, Photo] = {}
+        if not others:
+            return moved
+        free: dict[str, dict[str, tuple[int, Photo]]] = defaultdict(dict)
+        for row in [row for row in range(len(self.photos)) if row not in kept]:
+            photo = self.photos[row]
+            free[photo.sha256][photo.path] = row, photo
+        sizes = {photo.bytes for photos in free.values() for _, photo in photos.values()}
         for path, state in list(others.items()):
             if state[0] not in sizes or not (same := free.get(_checksum(self.root / path), {})):
                 continue
-            photo = same.pop(path if path in same else next(iter(same)))
-            kept[path] = replace(photo, path=path, modified=state[1], changed=state[2])
+            row, photo = same.pop(path if path in same else next(iter(same)))
+            moved[row] = replace(photo, path=path, modified=state[1], changed=state[2])
             del others[path]
+        return moved
 
     def _check_moved(self, kept: int) -> None:
         """Refuses another folder than the indexed one, unless it has most of its photos."""
@@ -329,13 +336,13 @@ class _Builder:
                 f"{kept:,} of these {len(self.photos):,}; use another folder with --index"
             )
 
-    def _keep(self, photos: list[Photo]) -> None:
+    def _keep(self, rows: Sequence[int], moved: Mapping[int, Photo] | None = None) -> None:
         """Keeps some of the photos, perhaps with other descriptions."""
-        rows = {photo.id: row for row, photo in enumerate(self.photos)}
-        self.photos = sorted(photos, key=attrgetter("id"))
-        kept = np.array([rows[photo.id] for photo in self.photos], np.int64)
-        if len(kept) < len(rows):
-            self.arrays = select(self.arrays, kept)
+        if moved:
+            self.photos = self.photos.replaced(moved)
+        if len(rows) < len(self.photos):
+            kept = np.array(rows, np.int64)
+            self.photos, self.arrays = self.photos.take(kept), select(self.arrays, kept)
 
     def _embed(self, new: Mapping[str, FileState], changed: set[str]) -> None:
         """Embeds photos. A changed photo is removed when its new version is added."""
@@ -358,23 +365,27 @@ class _Builder:
                 self.report.changed += count
                 self.report.added += len(embedded.photos) - count
                 old = changed.intersection(path for path, _ in some)
-                self._keep([photo for photo in self.photos if photo.path not in old])
+                if old:
+                    paths = self.photos.paths
+                    self._keep([row for row, path in enumerate(paths) if path not in old])
                 if embedded.photos:
                     self._append(embedded.photos, embedded.arrays)
                 self._save()
 
     def _append(self, photos: list[Photo], arrays: Arrays) -> None:
         self.arrays = {
-            name: np.concatenate([self.arrays[name], values]) if self.photos else values
+            name: np.concatenate([self.arrays[name], values]) if len(self.photos) else values
             for name, values in arrays.items()
         }
-        self.photos = [*self.photos, *photos]
+        self.photos = self.photos.extended(photos)
 
     def _save(self) -> None:
         """Writes the photos and their embeddings, which replace those on the disk at once."""
-        text = json.dumps([photo.to_dict() for photo in self.photos]).encode()
-        writers: dict[str, Callable[[Path], Any]] = {PHOTOS: lambda path: path.write_bytes(text)}
-        if self.photos:
+        writers: dict[str, Callable[[Path], Any]] = {
+            PHOTOS: self.photos.write_rows,
+            PATHS: self.photos.write_paths,
+        }
+        if len(self.photos):
             writers |= {
                 f"{name}.npy": partial(np.save, arr=values) for name, values in self.arrays.items()
             }
@@ -399,7 +410,7 @@ class _Builder:
         self._write_manifest()
         self.report.photos, self.report.duplicates = len(self.photos), len(duplicates)
         self.report.broken = {p: entry["why"] for p, entry in self.content["broken"].items()}
-        paths = {photo.path for photo in self.photos}
+        paths = set(self.photos.paths)
         self.report.tagged = [path for path in self.content["tags"] if path not in paths]
 
     def _update_vectors(self, index: PhotoIndex) -> None:

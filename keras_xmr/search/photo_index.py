@@ -15,15 +15,15 @@ from data_pipelines.photo_files import UnreadableError, inside
 from keras_xmr.search.augmentations import AUGMENTATIONS
 from keras_xmr.search.backends import Backend, backend_class
 from keras_xmr.search.manifests import MANIFEST, read_manifest
-from keras_xmr.search.photos import FileState, Photo, find_photos, read_photo, read_photos
+from keras_xmr.search.photos import FileState, Photo, PhotoTable, find_photos, read_photo
 from keras_xmr.search.prediction_sets import PredictionSets
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import NO_ARRAY, has_lock, verify
 from keras_xmr.utils.vectors import select
 
-VERSION = 5
+VERSION = 6
 
-PHOTOS, REFERENCE = "photos.json", "reference.npz"
+PHOTOS, PATHS, REFERENCE = "photos.npy", "paths.txt", "reference.npz"
 """Ends of the names of files, which have a number in front."""
 
 UNFINISHED = "The index is not finished: run `index` again unless it is still running."
@@ -129,21 +129,22 @@ class PhotoIndex:
         return self.path / f"embedder-{self.fingerprint[:12]}"
 
     @cached_property
-    def _photos(self) -> list[Photo]:
+    def _photos(self) -> PhotoTable:
         """Descriptions of the photos, in the order of their ids."""
-        names = [name for name in self.content["files"] if name.endswith(PHOTOS)]
-        photos: list[Photo] = []
-        for path in map(self._verified, names):
-            with _naming_damage(path, "embeds its photos"):
-                photos += read_photos(path)
-        return photos
+        files = self.content["files"]
+        ends = {end: name for name in files for end in (PHOTOS, PATHS) if name.endswith(end)}
+        if not ends:
+            return PhotoTable.of(())
+        rows, paths = self._verified(ends[PHOTOS]), self._verified(ends[PATHS])
+        with _naming_damage(rows, "embeds its photos"):
+            return PhotoTable.read(rows, paths)
 
     @cached_property
     def _arrays(self) -> dict[str, np.ndarray]:
         """The tensors of the embedding by name, memory-mapped, with a row per photo."""
         arrays = {}
         for name in self.content["files"]:
-            if name.endswith(".npy"):
+            if name.endswith(".npy") and not name.endswith(PHOTOS):
                 path = self._verified(name)
                 with _naming_damage(path, "embeds its photos"):
                     values = np.load(path, mmap_mode="r")
@@ -159,17 +160,26 @@ class PhotoIndex:
             verify(path, self.content["files"][name])
         return path
 
-    @cached_property
-    def _rows(self) -> dict[int, int]:
-        """The row of every photo, by id."""
-        return {photo.id: row for row, photo in enumerate(self._photos)}
+    def _rows(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Returns the rows of photos by their ids.
+
+        Raises:
+            KeyError: If an id is unknown.
+        """
+        wanted, known = np.asarray(ids, np.int64), self.ids
+        rows = np.searchsorted(known, wanted)
+        found = rows < len(known)
+        found[found] = known[rows[found]] == wanted[found]
+        if not found.all():
+            raise KeyError(int(wanted[~found][0]))
+        return rows
 
     @cached_property
     def ids(self) -> np.ndarray:
         """The ids of all photos, int64 (photos,), ascending."""
-        return np.array([photo.id for photo in self._photos], np.int64)
+        return self._photos.ids
 
-    def photos(self) -> Sequence[Photo]:
+    def photos(self) -> PhotoTable:
         """Returns all photos, in the order of their ids."""
         return self._photos
 
@@ -179,7 +189,7 @@ class PhotoIndex:
         Raises:
             KeyError: If the id is unknown.
         """
-        return self._photos[self._rows[number]]
+        return self._photos[int(self._rows([number])[0])]
 
     def embeddings(self, ids: Sequence[int] | np.ndarray) -> dict[str, np.ndarray]:
         """Returns the embeddings of some photos, in the order of the ids, float32.
@@ -187,8 +197,7 @@ class PhotoIndex:
         Raises:
             KeyError: If an id is unknown.
         """
-        rows = [self._rows[int(number)] for number in ids]
-        return {name: values[rows] for name, values in self._arrays.items()}
+        return select(self._arrays, self._rows(ids))
 
     @cached_property
     def reference(self) -> dict[str, np.ndarray]:
@@ -273,12 +282,22 @@ class PhotoIndex:
 
     def tags(self) -> list[str]:
         """Returns all tags of photos of the index."""
-        tagged = self.content["tags"]
-        return sorted({t for p in self.photos() for t in tagged.get(p.path, ())} if tagged else ())
+        if not (tagged := self.content["tags"]):
+            return []
+        return sorted({tag for path in self._photos.paths for tag in tagged.get(path, ())})
+
+    def days(self, ids: np.ndarray) -> list[str]:
+        """Returns the times of the shots of some photos, ISO; empty where unknown.
+
+        Raises:
+            KeyError: If an id is unknown.
+        """
+        taken: list[str] = self._photos.column("taken")[self._rows(ids)].astype(str).tolist()
+        return taken
 
     def folders(self) -> list[str]:
         """Returns all folders of photos, relative to the root."""
-        return sorted({photo.folder for photo in self._photos})
+        return sorted({path.rpartition("/")[0] for path in self._photos.paths})
 
     def broken(self) -> dict[str, str]:
         """Returns the reasons for photos that could not be read, by path."""
@@ -296,7 +315,7 @@ class PhotoIndex:
         """
         if not self.root.is_dir():
             return ""
-        known = {photo.path: photo.state for photo in self.photos()}
+        known = dict(zip(self._photos.paths, self._photos.states(), strict=True))
         known |= {p: tuple(entry["status"]) for p, entry in self.content["broken"].items()}
         now = self.files()
         counts = {

@@ -92,19 +92,21 @@ class Filters:
         """Returns ids of the photos that pass, int64 ascending."""
         if self == Filters():
             return index.ids
-        prefix = self._prefix
-        since = "" if self.since is None else self.since.isoformat()
-        has_day = bool(self.since or self.until)
-        until = "~" if self.until is None else f"{self.until.isoformat()}T99"  # After all digits.
-        passed = [
-            photo.id
-            for photo in index.photos()
-            if photo.path.startswith(prefix)
-            and since <= photo.taken <= until
-            and (photo.taken or not has_day)
-            and set(self.tags) <= set(index.tags_of(photo.id))
-        ]
-        return np.array(passed, np.int64)
+        photos = index.photos()
+        passed = np.ones(len(photos), bool)
+        if prefix := self._prefix:
+            passed &= np.array([path.startswith(prefix) for path in photos.paths], bool)
+        if self.since or self.until:
+            taken = photos.column("taken")
+            since = b"0" if self.since is None else self.since.isoformat().encode()
+            # After all digits.
+            until = b"~" if self.until is None else f"{self.until.isoformat()}T99".encode()
+            passed &= (since <= taken) & (taken <= until)
+        if self.tags:
+            wanted, tagged = set(self.tags), index.content["tags"]
+            has_all = [wanted.issubset(tagged.get(path, ())) for path in photos.paths]
+            passed &= np.array(has_all, bool)
+        return index.ids[passed]
 
     def unknown(self, index: PhotoIndex) -> list[str]:
         """Returns sentences on the folder, days and tags without photos."""
@@ -114,7 +116,7 @@ class Filters:
             for tag in self.tags
             if tag not in known
         ]
-        if (self.since or self.until) and not any(photo.taken for photo in index.photos()):
+        if (self.since or self.until) and not index.photos().column("taken").any():
             messages.append("No photo has the day of the shot (EXIF).")
         folders = [folder for folder in index.folders() if folder] if prefix else []
         if prefix and not any(f"{folder}/".startswith(prefix) for folder in folders):

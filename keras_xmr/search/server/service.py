@@ -300,7 +300,8 @@ def _photo(index: PhotoIndex, id_: int) -> Photo:
 
 def _sort_by_day(index: PhotoIndex, filters: Filters) -> list[tuple[str, int]]:
     """Times and ids of the photos that pass the filters, ascending."""
-    return sorted((index.photo(id_).taken, id_) for id_ in filters.allowed(index).tolist())
+    ids = filters.allowed(index)
+    return sorted(zip(index.days(ids), ids.tolist(), strict=True))
 
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import shutil
 
@@ -168,14 +167,15 @@ def flip_bit(path):
 
 
 DAMAGE = {
-    "a flipped bit of an array": lambda array, photos: flip_bit(array),
-    "an array that is gone": lambda array, photos: array.unlink(),
-    "an array of fewer photos": lambda array, photos: np.save(array, np.zeros((1, 3))),
-    "a key of another name": lambda array, photos: photos.write_text(
-        photos.read_text().replace("path", "qath", 1)
-    ),
-    "photos that are no list": lambda array, photos: photos.write_text("5"),
-    "photos that are a folder": lambda array, photos: (photos.unlink(), photos.mkdir()),
+    "a flipped bit of an array": lambda array, photos, paths: flip_bit(array),
+    "an array that is gone": lambda array, photos, paths: array.unlink(),
+    "an array of fewer photos": lambda array, photos, paths: np.save(array, np.zeros((1, 3))),
+    "photos without fields": lambda array, photos, paths: np.save(photos, np.zeros(15)),
+    "photos in another order": lambda array, photos, paths: np.save(photos, np.load(photos)[::-1]),
+    "photos that are no array": lambda array, photos, paths: photos.write_text("5"),
+    "photos that are a folder": lambda array, photos, paths: (photos.unlink(), photos.mkdir()),
+    "fewer paths": lambda array, photos, paths: paths.write_bytes(b"red/0.jpg\0"),
+    "paths that are not UTF-8": lambda array, photos, paths: paths.write_bytes(15 * b"\xff\0"),
 }
 
 
@@ -183,15 +183,16 @@ DAMAGE = {
 @pytest.mark.parametrize("name", DAMAGE)
 def test_a_damaged_index_is_named_and_embedded_again(root, name, has_checksum):
     _, before, _ = built(root)
-    array, described = (before.path / file for file in sorted(before.content["files"]))
-    DAMAGE[name](array, described)
-    if not has_checksum and array.is_file() and described.is_file() and "bit" not in name:
-        files = {path.name: checksum(path) for path in (described, array)}
-        write_manifest(before.path, VERSION, {**before.content, "files": files})
-    with pytest.raises(UserError, match=r"\.(npy|json) is damaged .*run `index` again"):
+    files = [before.path / file for file in sorted(before.content["files"])]
+    array, names, photos = files
+    DAMAGE[name](array, photos, names)
+    if not has_checksum and array.is_file() and photos.is_file() and "bit" not in name:
+        sums = {path.name: checksum(path) for path in files}
+        write_manifest(before.path, VERSION, {**before.content, "files": sums})
+    with pytest.raises(UserError, match=r"\.(npy|txt) is damaged .*run `index` again"):
         PhotoIndex.open(before.path)
     report, index, stub = built(root)
-    assert set(report.damaged) == {array, described}
+    assert sorted(report.damaged) == files
     assert (stub.embedded, report.kept, report.added) == (15, 0, 15)
     assert paths(index) == paths(before)
     assert set(index.vectors.ids) == set(index.ids)
@@ -204,7 +205,7 @@ def test_an_index_of_the_former_version_is_refused(root):
     _, index, _ = built(root)
     write_manifest(index.path, 1, {"parts": [], "root": str(root)})
     for use in (lambda: PhotoIndex.open(index.path), lambda: built(root)):
-        with pytest.raises(UserError, match="has version 1, not 5; move the folder away and build"):
+        with pytest.raises(UserError, match="has version 1, not 6; move the folder away and build"):
             use()
 
 
@@ -389,12 +390,11 @@ def test_links_that_lead_out_of_the_folder_are_not_followed(root, tmp_path):
 
 def test_a_path_of_a_changed_index_stays_inside_the_root(tmp_path):
     index = small_index(tmp_path)
-    path = next(index.path.glob("*.photos.json"))
-    items = json.loads(path.read_text())
-    items[0]["path"] = "../secret.jpg"
-    path.write_text(json.dumps(items))
+    path = next(index.path.glob("*.paths.txt"))
+    _, _, others = path.read_bytes().partition(b"\0")
+    path.write_bytes(b"../secret.jpg\0" + others)
     (tmp_path / "secret.jpg").write_bytes(photo("red"))
-    with pytest.raises(UserError, match=r"photos\.json is damaged .*checksum"):
+    with pytest.raises(UserError, match=r"paths\.txt is damaged .*checksum"):
         PhotoIndex.open(index.path)
     files = {**index.content["files"], path.name: checksum(path)}
     index = PhotoIndex(index.path, {**index.content, "files": files})

@@ -17,6 +17,7 @@ from keras_xmr.search import MAX_TEXT, Filters, PhotoIndex, Query, Searcher, sea
 from keras_xmr.search.backends import Exact
 from keras_xmr.search.build import build_index
 from keras_xmr.search.manifests import write_manifest
+from keras_xmr.search.photos import PhotoTable
 from keras_xmr.search.prediction_sets import PredictionSets
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import locked
@@ -97,8 +98,8 @@ def test_days_are_those_of_photos_that_have_one(tmp_path):
     searcher = Searcher(small_index(tmp_path), embedder=StubEmbedder())
     photos = list(searcher.index.photos())
     days = "2019-07-03T10:20:30", "2020-01-01T00:00:00", "9999-12-31T10:00:00"
-    for item, day in zip(photos, days, strict=False):
-        searcher.index._photos[item.id] = replace(item, taken=day)
+    photos[:3] = [replace(item, taken=day) for item, day in zip(photos, days, strict=False)]
+    searcher.index.__dict__["_photos"] = PhotoTable.of(photos)
     for filters, count in (
         (Filters(since=date(2019, 7, 3), until=date(2019, 7, 3)), 1),
         (Filters(since=date(2019, 7, 4)), 2),

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from keras_xmr.search.photos import Photo, near_duplicates
+from keras_xmr.search.descriptions import near_duplicates
+from keras_xmr.search.photos import Photo, PhotoTable
 
 
 def photos(count: int, seed: int, clusters: int) -> Iterator[Photo]:
@@ -57,10 +58,10 @@ def naive(some: list[Photo]) -> dict[int, int]:
 @pytest.mark.parametrize(("seed", "clusters"), [(0, 10), (1, 100), (2, 290)])
 def test_near_duplicates_are_the_first_of_all_that_are_alike(seed, clusters):
     some = list(photos(300, seed, clusters))
-    found = near_duplicates(some)
+    found = near_duplicates(PhotoTable.of(some))
     assert found == naive(some)
     assert 20 < len(found) < 300
 
 
 def test_no_photos_have_no_duplicates():
-    assert near_duplicates([]) == {}
+    assert near_duplicates(PhotoTable.of([])) == {}

@@ -17,6 +17,7 @@ from small_index import StubEmbedder, photo, small_index
 
 from keras_xmr.search import PhotoIndex, Searcher
 from keras_xmr.search.backends import Exact
+from keras_xmr.search.photos import PhotoTable
 from keras_xmr.search.server.process import create_app, listen
 from keras_xmr.search.server.requests import Settings
 from keras_xmr.search.server.service import Service
@@ -286,7 +287,7 @@ def dated(service, monkeypatch):
     """The service, of an index of which one photo has a day."""
     index = PhotoIndex.open(service.index.path)
     first, *others = index.photos()
-    photos = [replace(first, taken="2021-06-30T12:00:00"), *others]
+    photos = PhotoTable.of([replace(first, taken="2021-06-30T12:00:00"), *others])
     monkeypatch.setitem(index.__dict__, "_photos", photos)
     monkeypatch.setattr(service, "searcher", Searcher(index, embedder=service.embedder))
     service._sort_by_day.cache_clear()
@@ -477,9 +478,9 @@ def many(service, browser, monkeypatch):
         for number in range(MANY)
     ]
     means = colours[np.arange(MANY) % len(some)]
-    for name in ("ids", "sample", "reference", "_rows"):
+    for name in ("ids", "sample", "reference"):
         monkeypatch.delitem(index.__dict__, name, raising=False)
-    monkeypatch.setitem(index.__dict__, "_photos", items)
+    monkeypatch.setitem(index.__dict__, "_photos", PhotoTable.of(items))
     monkeypatch.setitem(index.__dict__, "_arrays", {"mean": means})
     vectors = Exact(index.path / "many", (1, 3))
     vectors.add(np.arange(MANY), means[:, None])
