@@ -39,7 +39,7 @@ def call(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(
         "keras_xmr.experiments.runs.configs.load_run", lambda *_: SimpleNamespace(data=data)
     )
-    opened = SimpleNamespace(open=lambda folder: StubEmbedder())
+    opened = SimpleNamespace(open=lambda folder, few_texts=False: StubEmbedder())
     for module in ("search", "server.service", "embedder"):
         monkeypatch.setattr(f"keras_xmr.search.{module}.Embedder", opened)
     monkeypatch.chdir(tmp_path)
@@ -89,7 +89,7 @@ def test_damaged_embeddings_are_named(indexed, tmp_path):
     damaged = next((tmp_path / "run/index").glob("*.mean.npy"))
     damaged.write_bytes(b"")
     told = indexed.call(index, "--run=run", "--images=photos", "--no-prediction-sets")
-    assert "damaged files of the index, replaced or removed: 2" in told
+    assert "damaged files of the index, replaced or removed: 3" in told
     assert f"\n  run/index/{damaged.name}" in told
 
 
