@@ -14,8 +14,13 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import command_line
 import graphs
 import pytest
+from plain_install import sitecustomize  # noqa: F401
+
+# Processes that tests start import TensorFlow as in a plain installation, as this one does.
+os.environ["PYTHONPATH"] = command_line.PYTHONPATH
 
 pytest_plugins = ["golden_numbers"]
 

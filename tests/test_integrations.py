@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import PYTHONPATH, ROOT
 
 import keras_xmr
 
-ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "integrations"
 
 
@@ -46,7 +46,7 @@ def run(page: str, folder: Path, distributions: dict[str, str], before: str = ""
     blocks = re.findall(r"```python\n(.*?)```", (PAGES / page).read_text("utf-8"), re.S)
     script = folder / "page.py"
     script.write_text("\n".join([before, *blocks]), "utf-8")
-    settings = {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    settings = {"PYTHONPATH": PYTHONPATH, "HF_HUB_OFFLINE": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
     inherited = {k: v for k, v in os.environ.items() if k != "KERAS_BACKEND"}
     done = subprocess.run(
         [sys.executable, "-W", "ignore", script.name],

@@ -6,11 +6,10 @@ import importlib.util
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from command_line import PYTHONPATH, ROOT
 
-ROOT = Path(__file__).parents[1]
 # Small functions are compiled once and run once.
 QUICK = " ".join(
     (
@@ -26,7 +25,7 @@ QUICK = " ".join(
 def test_what_is_not_tensorflows_runs_without_it(backend):
     if importlib.util.find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed")
-    settings = {"KERAS_BACKEND": backend, "XLA_FLAGS": QUICK, "PYTHONPATH": str(ROOT)}
+    settings = {"KERAS_BACKEND": backend, "XLA_FLAGS": QUICK, "PYTHONPATH": PYTHONPATH}
     command = [sys.executable, "-m", "pytest", "-c", "tests/backends/pytest.ini", "tests/backends"]
     done = subprocess.run(
         command, cwd=ROOT, env=os.environ | settings, capture_output=True, text=True

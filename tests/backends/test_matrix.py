@@ -30,7 +30,7 @@ def cases() -> Iterator[object]:
             yield pytest.param(name, check, marks=marks, id=f"{name}-{check}")
 
 
-@pytest.mark.parametrize(("name", "check"), cases())
+@pytest.mark.parametrize(("name", "check"), list(cases()))
 def test_an_outcome_is_as_recorded(name, check):
     recorded = ROWS.get((name, check), {}).get(matrix.BACKEND)
     if not recorded:

@@ -11,11 +11,11 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from command_line import PYTHONPATH, ROOT
 
 from keras_xmr.utils import backend_choice
 from keras_xmr.utils.missing import NotInstalledError, explain, placeholder
 
-ROOT = Path(__file__).parents[2]
 OF_TENSORFLOW = ("tensorflow", "tensorflow_probability", "tf_keras", "keras_hub", "yaml")
 BLOCK = """
 import importlib.machinery
@@ -32,7 +32,7 @@ def run(code: str, without: tuple[str, ...], folder: Path, **settings: str) -> s
     environment = {name: v for name, v in os.environ.items() if name != "KERAS_BACKEND"}
     done = subprocess.run(
         [sys.executable, "-c", BLOCK.format(without) + textwrap.dedent(code)],
-        env=environment | {"PYTHONPATH": str(ROOT), "KERAS_HOME": str(folder)} | settings,
+        env=environment | {"PYTHONPATH": PYTHONPATH, "KERAS_HOME": str(folder)} | settings,
         cwd=folder,
         capture_output=True,
         text=True,

@@ -12,6 +12,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
 
+# Processes of tests import TensorFlow as fast as in a plain installation.
+PLAIN_INSTALL = ROOT / "tests" / "support" / "plain_install" / "sitecustomize.py"
+PYTHONPATH = f"{PLAIN_INSTALL.parent}:{ROOT}"
+
 # Stands for TensorFlow and says so if anybody imports it.
 TRIPWIRE = "raise SystemExit('TensorFlow was imported')\n"
 
@@ -28,7 +32,7 @@ def start(
     path.mkdir(exist_ok=True)
     for module in ("tensorflow", "keras"):
         (path / f"{module}.py").write_text(TRIPWIRE)
-    extra = {"PYTHONPATH": f"{path}:{ROOT}" if tripwire else str(ROOT)}
+    extra = {"PYTHONPATH": f"{path}:{ROOT}" if tripwire else PYTHONPATH}
     extra |= {name: value for name, value in os.environ.items() if name.endswith("_THREADS")}
     return subprocess.run(
         [sys.executable, *program, *arguments],

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import copy
 import csv
+import functools
 import json
 import pickle
 import subprocess
@@ -158,6 +159,7 @@ def one_graph(name: str) -> None:
     np.testing.assert_allclose(array(found), array(expected), rtol=2e-4, atol=2e-5)
 
 
+@functools.lru_cache(1)  # Two checks in turn read it.
 def precise(name: str) -> tuple[list[np.ndarray], list[np.ndarray], float]:
     """Gradients of float64, a direction, and the slope along it by differences."""
     subject = Subject(name)

@@ -9,22 +9,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import PYTHONPATH, ROOT
 
 from keras_xmr import losses
 from keras_xmr.utils.errors import ArgumentError
 
-ROOT = Path(__file__).parents[3]
 SCRIPT = ROOT / "tests" / "support" / "gather_run.py"
 
 
 @pytest.mark.slow
 def test_gradients_of_two_processes_are_those_of_one(tmp_path):
     pytest.importorskip("torch")
-    settings = {"KERAS_BACKEND": "torch", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    settings = {"KERAS_BACKEND": "torch", "PYTHONPATH": PYTHONPATH, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, SCRIPT, tmp_path],
         env=os.environ | settings,

@@ -18,6 +18,7 @@ import models
 import numpy as np
 import pytest
 import tensorflow as tf
+from command_line import PLAIN_INSTALL
 from interruptions import weights_in
 from PIL import Image
 from tiny_runs import copy_of, untrained
@@ -113,7 +114,13 @@ def found(run, pictures, batch, tmp_path_factory):
     folder = tmp_path_factory.mktemp("elsewhere")
     np.savez(folder / "batch.npz", **batch)
     files = (run.folder.serving / "1", run.folder.model, folder / "batch.npz", *pictures)
-    command = [sys.executable, "-I", "-c", LOAD, *map(str, files)]
+    command = [
+        sys.executable,
+        "-I",
+        "-c",
+        PLAIN_INSTALL.read_text("utf-8") + LOAD,
+        *map(str, files),
+    ]
     options: dict = {"input": json.dumps(CAPTIONS), "cwd": folder, "text": True}
     done = subprocess.run(command, capture_output=True, check=False, **options)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -13,17 +13,17 @@ import pytest
 import replica_run
 import tensorflow as tf
 from clusters import two_workers
+from command_line import PYTHONPATH, ROOT
 from replica_run import CASES, PARTS_OF_HALF
 
-SUPPORT = Path(__file__).parents[3] / "support"
-PATH = os.pathsep.join(map(str, (SUPPORT, SUPPORT.parent.parent)))
+SUPPORT = ROOT / "tests" / "support"
 
 
 def start(replicas: int, part: str, file: Path, **environment: str) -> subprocess.Popen:
     """A process that trains on some replicas."""
     return subprocess.Popen(
         [sys.executable, SUPPORT / "replica_run.py", str(replicas), part, file],
-        env={**os.environ, "PYTHONPATH": PATH, **environment},
+        env={**os.environ, "PYTHONPATH": f"{SUPPORT}:{PYTHONPATH}", **environment},
         stderr=subprocess.PIPE,
         text=True,
     )

@@ -19,6 +19,7 @@ import models
 import numpy as np
 import pytest
 import tensorflow as tf
+from command_line import PYTHONPATH
 from interruptions import last_weights, terminated, weights_in
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tiny_runs import RECURRENT, copy_of
@@ -42,8 +43,6 @@ from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import evaluate_scores
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.utils.errors import ConfigError, UserError
-
-ROOT = Path(__file__).parents[4]
 
 TWO_PHASES = (
     "train.phases=[{epochs: 1, learning_rate: 1e-2, freeze: [image.encoder, text.encoder]},"
@@ -80,7 +79,7 @@ def kill_at(run: Experiment, checkpoint: str, folder: Path) -> None:
     path = folder / "killed.yaml"
     path.write_text(dump_config(run.config), "utf-8")
     command = [sys.executable, "-c", EAGER_MAIN, "train", "--config", str(path)]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "PYTHONPATH": PYTHONPATH}
     process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE)
     newest = run.folder.checkpoints / "checkpoint"
     deadline = time.monotonic() + 600

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from clusters import cluster, two_workers
-from command_line import ROOT
+from command_line import PYTHONPATH, ROOT
 from interruptions import last_weights
 
 from keras_xmr.experiments.config.loader import dump_config
@@ -35,7 +35,7 @@ def started(config: Path, *arguments: str) -> Iterator[list[subprocess.Popen]]:
     """Two workers on this machine."""
     command = [sys.executable, str(ROOT / "main.py"), *arguments, "--config", str(config)]
     streams: dict = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
     environment.pop("TF_CPP_MIN_LOG_LEVEL", None)  # Of whoever runs the tests; see _quiet.py.
     processes = [
         subprocess.Popen(command, env=environment | {TF_CONFIG: worker}, **streams)
