@@ -13,6 +13,9 @@ ROWS = matrix.read()
 # JAX compiles each operation of an eager call, and each function again.
 IN_JAX = ("NTXent", "SmoothAP", "SoftContrastive", "HypergraphContrastive", "Cosine", "MaxCosine")
 
+# Together half a minute.
+SLOW = dict.fromkeys(("graph", "gradient", "float64", "state"), pytest.mark.slow)
+
 
 def is_quick(name: str, check: str) -> bool:
     """Whether the suite repeats a check; all are repeated by `pytest -m heavy`."""
@@ -26,7 +29,7 @@ def is_quick(name: str, check: str) -> bool:
 def cases() -> Iterator[object]:
     for name in (*matrix.LOSSES, *matrix.MATCHERS):
         for check in matrix.CHECKS:
-            marks = () if is_quick(name, check) else pytest.mark.heavy
+            marks = SLOW.get(check, ()) if is_quick(name, check) else pytest.mark.heavy
             yield pytest.param(name, check, marks=marks, id=f"{name}-{check}")
 
 

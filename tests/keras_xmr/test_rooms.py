@@ -75,9 +75,19 @@ def modules() -> dict[str, Path]:
     return found
 
 
-def imported(path: Path) -> Iterator[str]:
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text("utf-8"))))
+
+
+@cache
+def imported(path: Path) -> list[str]:
     """The modules, and names of modules, that a file imports anywhere."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    return list(_imported(path))
+
+
+def _imported(path: Path) -> Iterator[str]:
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -85,6 +95,7 @@ def imported(path: Path) -> Iterator[str]:
             yield from (name if name in modules() else node.module for name in names)
 
 
+@cache
 def imports() -> set[tuple[str, str, str]]:
     """The room, the imported room and the module of every import between rooms."""
     return {
@@ -136,7 +147,7 @@ def test_rooms_of_arrays_import_no_framework(room):
 def test_graphs_are_not_converted_by_autograph():
     """Where it fails, it asks users to report that to the developers of TensorFlow."""
     for path in modules().values():
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for node in nodes(path):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "tf.function":
                 assert "autograph=False" in ast.unparse(node), path
 

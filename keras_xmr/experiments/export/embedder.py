@@ -80,8 +80,8 @@ def run_embedder(
         run: The folder of the run.
         precision: Of the weights in the files: float32, or float16 in the folder `onnx_float16`,
             of half the size. Both compute in float32.
-        earlier: The folder of the run before it was trained again. Of its towers in ONNX those
-            that differ only in their weights are taken.
+        earlier: The folder of the run before it was trained again; None for `run`. Of its towers in
+            ONNX those that differ only in their weights are taken.
         model: The model of the run, if it is loaded already.
 
     Raises:
@@ -107,7 +107,7 @@ def run_embedder(
     try:
         temporary.mkdir(parents=True)
         with waiting("writing the model as ONNX"):
-            towers = None if earlier is None else _whole_towers(earlier)
+            towers = _whole_towers(earlier or folder.path)
             content = _write(config, folder, fingerprint, temporary, towers, model)
             if precision == "float16":
                 _halve(temporary, content)

@@ -5,11 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import models
-import numpy as np
 import pytest
-from tiny_runs import copy_of
 
-import keras_xmr
 from keras_xmr.experiments import experiment as module
 from keras_xmr.experiments.config.loader import find_config, load_config
 from keras_xmr.experiments.experiment import Experiment
@@ -79,15 +76,3 @@ def test_all_steps_share_one_lock(tmp_path, monkeypatch):
         own.run()  # There are no records.
     assert done == ["prepare"]
     assert not config.folder.exists(), "nothing was made in it, and it is free again"
-
-
-@pytest.mark.slow
-def test_the_model_of_an_experiment_is_that_of_its_folder(trained, tmp_path):
-    run = copy_of(trained, tmp_path)
-    run.export()
-    texts = ["a red circle", "nothing green"]
-    expected = run.model.embed_texts(texts)["mean"]
-    again = Experiment(run.folder.path).model.embed_texts(texts)["mean"]
-    loaded = keras_xmr.load(run.folder.path).embed_texts(texts)["mean"]
-    np.testing.assert_allclose(again, expected, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(loaded, expected, rtol=1e-5, atol=1e-6)

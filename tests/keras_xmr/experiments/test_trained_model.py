@@ -1,14 +1,16 @@
-"""What is said of a run that cannot be loaded."""
+"""The model of a run: embeddings of all ways to load it, and errors where it cannot be loaded."""
 
 from __future__ import annotations
 
 import keras
 import models
+import numpy as np
 import pytest
 from keras import ops
 from tiny_runs import copy_of
 
 from keras_xmr.experiments import trained_model
+from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.export.saved_model import export_keras
 from keras_xmr.experiments.runs.configs import load_run
 from keras_xmr.experiments.runs.folder import RunFolder
@@ -50,8 +52,16 @@ def exported(tmp_path_factory, trained):
     """A trained run with its exported model."""
     run = copy_of(trained, tmp_path_factory.mktemp("exported"))
     write_model(run.folder, lambda path: export_keras(run.retriever, path), run.config)
-    trained_model.load(run.folder.path)
     return run.folder
+
+
+@pytest.mark.slow
+def test_the_model_of_an_experiment_is_that_of_its_folder(trained, exported):
+    texts = ["a red circle", "nothing green"]
+    expected = trained.model.embed_texts(texts)["mean"]
+    for model in (Experiment(exported.path).model, trained_model.load(exported.path)):
+        found = model.embed_texts(texts)["mean"]
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 def flip(content: bytes) -> bytes:

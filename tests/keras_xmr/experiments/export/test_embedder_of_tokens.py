@@ -29,10 +29,19 @@ MATCHERS = {
 MARKS = {"saf": pytest.mark.heavy, "sgr": pytest.mark.heavy}
 
 
-def experiment(folder, matcher: str) -> Experiment:
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    """Records that all runs share."""
+    run = Experiment(tiny_config(tmp_path_factory.mktemp("records")))
+    run.prepare()
+    return run.config.data.records
+
+
+def experiment(folder, records, matcher: str) -> Experiment:
     return Experiment(
         tiny_config(
             folder,
+            f"data.records={records}",
             "model.image.pooling=null",
             "model.image.head=tokens",
             "model.text.pooling=null",
@@ -46,9 +55,8 @@ def experiment(folder, matcher: str) -> Experiment:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("matcher", [pytest.param(m, marks=MARKS.get(m, ())) for m in MATCHERS])
-def test_scores_of_an_index_are_those_of_evaluation(matcher, tmp_path):
-    run = experiment(tmp_path, MATCHERS[matcher])
-    run.prepare()
+def test_scores_of_an_index_are_those_of_evaluation(matcher, records, tmp_path):
+    run = experiment(tmp_path, records, MATCHERS[matcher])
     untrained(run)
     part = run.records.split("test")
     (tmp_path / "photos").mkdir()
