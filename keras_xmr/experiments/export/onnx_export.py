@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -254,7 +255,7 @@ def _replace_weights(earlier: Path, path: Path, variables: Sequence[Any]) -> boo
     """Writes an earlier file with other weights; returns whether it has weights of their shapes."""
     import onnx
 
-    model, weights = onnx.load(str(earlier)), _named_weights(variables)
+    model, weights = _load_whole(earlier), _named_weights(variables)
     for kept in model.graph.initializer:
         if kept.name in weights:
             array = onnx.numpy_helper.from_array(np.asarray(weights[kept.name]), kept.name)
@@ -263,6 +264,18 @@ def _replace_weights(earlier: Path, path: Path, variables: Sequence[Any]) -> boo
             kept.CopyFrom(array)
     onnx.save(model, str(path))
     return True
+
+
+def _load_whole(path: Path) -> Any:
+    """Loads a file with its weights, whose file ONNX does not read where an index links it."""
+    import onnx
+
+    model, weights = onnx.load(str(path), load_external_data=False), weights_file(path)
+    with tempfile.TemporaryDirectory() as folder:
+        if weights.exists():
+            shutil.copyfile(weights, Path(folder) / weights.name)
+        onnx.load_external_data_for_model(model, folder)
+    return model
 
 
 def _remove_unused(graph: Any) -> None:
@@ -357,6 +370,11 @@ def halve_weights(path: Path) -> None:
         onnx.save(model, str(temporary))
 
 
+def weights_file(path: Path) -> Path:
+    """Returns the path of the weights that `store_weights_apart` moves out of a file."""
+    return path.with_name(f"{path.name}.data")
+
+
 def store_weights_apart(path: Path) -> list[Path]:
     """Moves the large weights of a file into another beside it, which ONNX Runtime maps.
 
@@ -368,7 +386,7 @@ def store_weights_apart(path: Path) -> list[Path]:
     """
     import onnx
 
-    weights = path.with_name(f"{path.name}.data")
+    weights = weights_file(path)
     model = onnx.load(str(path))
     weights.unlink(missing_ok=True)  # ONNX would write behind its content.
     onnx.save(model, str(path), save_as_external_data=True, location=weights.name)
