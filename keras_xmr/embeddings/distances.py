@@ -43,17 +43,36 @@ def euclidean(left: Tensor, right: Tensor) -> Tensor:
     if backend() == "torch":
         from keras_xmr.layers import torch_paths
 
-        found = torch_paths.distances(left, right, 1e-6)
+        found = torch_paths.distances(left, right, _LEAST)
         if found is not None:
             return found
-    return ops.sqrt(_squares(left, right, 1e-6))
+    if backend() == "tensorflow":
+        from keras_xmr.layers import tensorflow_paths
+
+        return tensorflow_paths.distances(left, right, _LEAST)
+    return ops.sqrt(_squares(left, right, _LEAST))
+
+
+def euclidean_logits(left: Tensor, right: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """Returns shift - scale * `euclidean`, in PyTorch as one step of the gradient."""
+    if backend() == "torch":
+        from keras_xmr.layers import torch_paths
+
+        found = torch_paths.distances(left, right, _LEAST, scale, shift)
+        if found is not None:
+            return found
+    return shift - scale * euclidean(left, right)
+
+
+_LEAST = 1e-6
+"""What is added under the root of Euclidean distances."""
 
 
 def cosine(left: Tensor, right: Tensor) -> Tensor:
     """Returns cosines of the angles between vectors (N, D) and (M, D).
 
-    Products are divided by lengths, not the vectors, which are mostly more numbers, and more so in
-    the gradient. Lengths below 1e-12 count as 1e-12.
+    Products are divided by lengths, not the vectors, which are mostly more numbers; not so with
+    TensorFlow, which does more of the small steps between. Lengths below 1e-12 count as 1e-12.
     """
     if backend() == "torch":
         from keras_xmr.layers import torch_paths
@@ -61,6 +80,9 @@ def cosine(left: Tensor, right: Tensor) -> Tensor:
         found = torch_paths.cosines(left, right)
         if found is not None:
             return found
+    if backend() == "tensorflow":
+        left, right = (side * _inverse_lengths(side) for side in (left, right))
+        return ops.matmul(left, ops.transpose(right))
     products = ops.matmul(left, ops.transpose(right))
     return (products * _inverse_lengths(left)) * ops.transpose(_inverse_lengths(right))
 

@@ -279,6 +279,31 @@ def _backward(
     return inputs_gradient, initial_gradient, recurrent_gradient, tf.reduce_sum(product, axis=0)
 
 
+def distances(left: Tensor, right: Tensor, least: float) -> Tensor:
+    """Returns roots (N, M) of squared distances plus a number, with a shorter gradient."""
+
+    @tf.custom_gradient
+    def measure(left: Tensor, right: Tensor) -> tuple[Tensor, Callable[[Tensor], Any]]:
+        center = tf.stop_gradient(tf.reduce_mean(left, axis=0, keepdims=True))
+        left, right = left - center, right - center
+        columns = tf.reduce_sum(tf.square(right), axis=1) + least
+        squares = tf.reduce_sum(tf.square(left), axis=1, keepdims=True) + columns
+        squares = squares - 2.0 * tf.matmul(left, right, transpose_b=True)
+        found = tf.sqrt(tf.maximum(squares, least))
+
+        def backward(upstream: Tensor) -> tuple[Tensor, Tensor]:
+            ratio = upstream / found
+            rows, columns = (tf.reduce_sum(ratio, axis)[:, None] for axis in (1, 0))
+            return (
+                rows * left - tf.matmul(ratio, right),
+                columns * right - tf.matmul(ratio, left, transpose_a=True),
+            )
+
+        return found, backward
+
+    return measure(left, right)
+
+
 def gather_items(tensor: Tensor) -> Tensor:
     """Concatenates tensors (n, ...) of all replicas; gradients flow back, summed over replicas."""
     # Tensors straight from the data have no device, which several workers need.

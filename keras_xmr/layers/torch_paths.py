@@ -12,6 +12,7 @@ from typing import Any
 import keras
 import torch
 
+from keras_xmr.layers.torch_operations import softplus
 from keras_xmr.parts.keras_state import default_device
 from keras_xmr.parts.tensors import Tensor as AnyTensor
 
@@ -141,27 +142,44 @@ def _slope(upstream: Tensor, units: Tensor, lengths: Tensor) -> Tensor:
 
 
 class _Distances(torch.autograd.Function):
-    """Roots (N, M) of squared distances plus a number, as one step of the gradient."""
+    """Roots (N, M) of squared distances plus a number, as one step of the gradient.
+
+    With a scale and a shift, these are shift - scale * root.
+    """
 
     @staticmethod
-    def forward(ctx: Any, left: Tensor, right: Tensor, least: float) -> Tensor:
+    def forward(
+        ctx: Any, left: Tensor, right: Tensor, least: float, scale: Any, shift: Any
+    ) -> Tensor:
         found, *sides = _distances(left, right, least)
         ctx.least = least
-        ctx.save_for_backward(left, right, found, *sides)
-        return found
+        ctx.save_for_backward(left, right, scale, found, *sides)
+        return found if scale is None else shift - scale * found
 
     @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        left, right, found, *sides = ctx.saved_tensors
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        left, right, scale, found, *sides = ctx.saved_tensors
         if torch.is_grad_enabled():  # A further derivative is wanted.
             found, *sides = _distances(left, right, ctx.least)
+        needs = ctx.needs_input_grad
+        of_scale = -(upstream * found).sum() if needs[3] else None
+        of_shift = upstream.sum() if needs[4] else None
         ratio, (left, right) = upstream / found, sides
-        first, second = ctx.needs_input_grad[:2]
+        if scale is not None:
+            ratio = -scale * ratio
         return (
-            ratio.sum(1, keepdim=True) * left - ratio @ right if first else None,
-            ratio.sum(0)[:, None] * right - ratio.T @ left if second else None,
+            _pull(ratio, left, right) if needs[0] else None,
+            _pull(ratio.T, right, left) if needs[1] else None,
             None,
+            of_scale,
+            of_shift,
         )
+
+
+def _pull(ratio: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """Returns the sum over j of ratios (N, M) times the differences of vectors i and j: (N, D)."""
+    # In place, as a new matrix costs more than the sum.
+    return (ratio.sum(1, keepdim=True) * left).addmm_(ratio, right, alpha=-1.0)
 
 
 def _distances(left: Tensor, right: Tensor, least: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -169,8 +187,24 @@ def _distances(left: Tensor, right: Tensor, least: float) -> tuple[Tensor, Tenso
     center = left.detach().mean(0)
     left, right = left - center, right - center
     squares = left.square().sum(1, keepdim=True) + right.square().sum(1)
-    squares = torch.addmm(squares, left, right.T, alpha=-2.0)
-    return (squares.clamp_min(0.0) + least).sqrt(), left, right
+    squares = squares.addmm_(left, right.T, alpha=-2.0)
+    return squares.clamp_min_(0.0).add_(least).sqrt_(), left, right
+
+
+class _SoftplusSums(torch.autograd.Function):
+    """Sums of softplus(-score) of scores (N, N) on the diagonal, and of softplus(score) off it."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(scores)
+        of_others = softplus(scores).fill_diagonal_(0.0).sum()
+        return softplus(-scores.diagonal()).sum(), of_others
+
+    @staticmethod
+    def backward(ctx: Any, of_matches: Tensor, of_others: Tensor) -> Tensor:
+        (scores,) = ctx.saved_tensors
+        own = (-scores.diagonal()).sigmoid() * -of_matches
+        return (scores.sigmoid() * of_others).diagonal_scatter(own)
 
 
 def cosines(left: AnyTensor, right: AnyTensor) -> AnyTensor | None:
@@ -178,9 +212,21 @@ def cosines(left: AnyTensor, right: AnyTensor) -> AnyTensor | None:
     return _Cosines.apply(left, right) if _is_eager(left, right) else None
 
 
-def distances(left: AnyTensor, right: AnyTensor, least: float) -> AnyTensor | None:
-    """Returns roots (N, M) of squared distances plus a number; None where `cosines` is None."""
-    return _Distances.apply(left, right, least) if _is_eager(left, right) else None
+def distances(
+    left: AnyTensor, right: AnyTensor, least: float, scale: Any = None, shift: Any = None
+) -> AnyTensor | None:
+    """Returns roots (N, M) of squared distances plus a number; None where `cosines` is None.
+
+    With a scale and a shift, numbers of the type of the vectors, it is shift - scale * root.
+    """
+    if not _is_eager(left, right):
+        return None
+    return _Distances.apply(left, right, least, scale, shift)
+
+
+def softplus_sums(scores: AnyTensor) -> tuple[AnyTensor, AnyTensor] | None:
+    """Returns what `SoftContrastive` adds up where pairs of the diagonal match, as one step."""
+    return _SoftplusSums.apply(scores) if _is_eager(scores, scores) else None
 
 
 def _is_eager(left: Any, right: Any) -> bool:

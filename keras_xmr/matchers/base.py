@@ -263,8 +263,12 @@ class LogitMatcher(Matcher):
 
     def logits(self, distance: Tensor) -> Tensor:
         """Returns -scale * distance + shift."""
-        scale, shift = (ops.cast(weight, distance.dtype) for weight in (self.scale, self.shift))
+        scale, shift = self.scale_and_shift(distance)
         return shift - scale * distance
+
+    def scale_and_shift(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns both learned numbers, in the type of a tensor."""
+        return ops.cast(self.scale, like.dtype), ops.cast(self.shift, like.dtype)
 
     def probability(self, scores: Tensor) -> Tensor:
         """Returns probability of a match, from scores of any shape."""

@@ -76,7 +76,8 @@ class MeanOnly(LogitMatcher):
     SEARCH = SearchContract(augmentation="mean_l2", exact=True)
 
     def call(self, image: Gaussian, caption: Gaussian) -> Tensor:
-        return self.logits(distances.euclidean(image["mean"], caption["mean"]))
+        numbers = self.scale_and_shift(image["mean"])
+        return distances.euclidean_logits(image["mean"], caption["mean"], *numbers)
 
 
 class ClosedFormSampled(LogitMatcher):
