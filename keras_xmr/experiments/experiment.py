@@ -12,60 +12,26 @@ from typing import Any
 
 import keras
 
-from data_pipelines.prepare import check_origin, prepare
-from data_pipelines.records import Records
+from data_pipelines.prepare import prepare
 from data_pipelines.report import data_report
-from data_pipelines.shards import RecordsError
-from data_pipelines.source_changes import source_change
 from data_pipelines.sources import Split
 from data_pipelines.text import Tokenizer
-from keras_xmr.experiments.build import (
-    PHOTOS,
-    build_tokenizer,
-    encoder_tokenizer,
-    restore_tokenizer,
-)
+from keras_xmr.experiments import run_evaluation, run_exports
+from keras_xmr.experiments.build import build_tokenizer, encoder_tokenizer, restore_tokenizer
 from keras_xmr.experiments.config.evaluation_section import EvaluationOptions
 from keras_xmr.experiments.config.loader import find_config, load_config, override
-from keras_xmr.experiments.config.model_facts import is_as_published, why_not_indexed
+from keras_xmr.experiments.config.model_facts import is_as_published
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.evaluation.advice import advice_before_training
-from keras_xmr.experiments.evaluation.baselines import add_baselines
-from keras_xmr.experiments.evaluation.embed import embed_split, embed_unknown
-from keras_xmr.experiments.evaluation.evaluate import evaluate_split, plan_memory
-from keras_xmr.experiments.evaluation.inspection import compute_attention
-from keras_xmr.experiments.evaluation.relevance_files import write_caption_relevance
-from keras_xmr.experiments.evaluation.results import Evaluation
-from keras_xmr.experiments.evaluation.scoring import score_tiles
-from keras_xmr.experiments.evaluation.tuning import search_scales
-from keras_xmr.experiments.evaluation.uncertainty.damage import probe
-from keras_xmr.experiments.export.embedder import run_embedder
-from keras_xmr.experiments.export.onnx_export import check_packages, export_onnx
-from keras_xmr.experiments.export.saved_model import (
-    export_keras,
-    export_saved_model,
-    next_version,
-    remove_old_versions,
-    some_inputs,
-)
+from keras_xmr.experiments.evaluation.evaluate import plan_memory
 from keras_xmr.experiments.reports.evaluation_report import PAGE, ReportPage
-from keras_xmr.experiments.reports.rerank_scales import scale_pictures, search_lines, search_tables
-from keras_xmr.experiments.run_texts import (
-    meaning_of,
-    next_steps,
-    print_paragraphs,
-    report,
-    what_next,
-)
+from keras_xmr.experiments.run_contents import RunContents
+from keras_xmr.experiments.run_texts import print_paragraphs, what_next
 from keras_xmr.experiments.runs.beginning import check_tokenizer
 from keras_xmr.experiments.runs.cluster import cluster_of
-from keras_xmr.experiments.runs.configs import check_config, check_folders, load_run, write_config
-from keras_xmr.experiments.runs.folder import RunFolder
-from keras_xmr.experiments.runs.frozen_features import with_features
-from keras_xmr.experiments.runs.loading import check_files, check_initial_weights, load_retriever
+from keras_xmr.experiments.runs.configs import check_config, check_folders, load_run
+from keras_xmr.experiments.runs.loading import check_files, check_initial_weights
 from keras_xmr.experiments.runs.outcome import outcome_of_training
-from keras_xmr.experiments.runs.weights import remove_superfluous, verify_tokenizer, write_model
-from keras_xmr.experiments.trained_model import TrainedModel
 from keras_xmr.experiments.training.distribution import (
     LOST,
     Distribution,
@@ -73,19 +39,17 @@ from keras_xmr.experiments.training.distribution import (
     lost_worker,
 )
 from keras_xmr.experiments.training.train import train
-from keras_xmr.judgements import judge
 from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.metrics.results import Results
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.utils.errors import ArgumentError, UserError
 from keras_xmr.utils.files import locked
 from keras_xmr.utils.notebooks import in_notebook, show_log
-from keras_xmr.utils.program import update_hint
 
 _LOGGER = logging.getLogger(__name__)
 
 
-class Experiment:
+class Experiment(RunContents):
     """A config, and everything that is made from it in its folder.
 
     Each step locks the folder while it works. Results are printed, and returned. An interrupted
@@ -108,8 +72,7 @@ class Experiment:
     def __init__(
         self, config: str | Path | Config, changes: Mapping[str, Any] | None = None
     ) -> None:
-        self.config = _load(config, [override(*item) for item in (changes or {}).items()])
-        self.folder = RunFolder(self.config)
+        super().__init__(_load(config, [override(*item) for item in (changes or {}).items()]))
         self._is_working = False
         self._has_reported = False
         if in_notebook():
@@ -122,9 +85,7 @@ class Experiment:
         evaluation.
         """
         with self._working(records=True, trains=True):
-            check_initial_weights(self.config)
-            if not self.folder.goes_on:
-                check_files(self.config)
+            self._check_files()
             distribution = self.distribution
             if distribution.is_chief and not self.config.data.is_prepared:
                 self.prepare()
@@ -133,23 +94,25 @@ class Experiment:
                 plan_memory(self.config, self.records, self.records.split(split))
             self._train(on_closed_form=self._report_closed_form)
             if distribution.is_chief:
-                texts = list(self._evaluations(is_brief=True))
-                # Where nothing that was trained is used, the model has been exported.
-                if self._has_reported and not self.folder.summary().best_step:
-                    self._export_saved_model()
-                else:
-                    self.export()
-                outcome = outcome_of_training(self.folder.summary())
-                print_paragraphs(
-                    *texts, *filter(None, [outcome]), what_next(self.config, self.folder)
-                )
+                self._finish()
             distribution.wait()
+
+    def _finish(self) -> None:
+        """Evaluates and exports the model that `run` has trained, and says what comes next."""
+        texts = list(run_evaluation.evaluate_splits(self, is_brief=True))
+        # Where nothing that was trained is used, the Keras model has been exported.
+        if self._has_reported and not self.folder.summary().best_step:
+            run_exports.write_saved_model(self)
+        else:
+            self.export()
+        outcome = outcome_of_training(self.folder.summary())
+        print_paragraphs(*texts, *filter(None, [outcome]), what_next(self.config, self.folder))
 
     def _report_closed_form(self, model: Retriever) -> None:
         """Evaluates and exports a model whose closed form is finished, before it is trained."""
         self.retriever = model
-        texts = list(self._evaluations(is_brief=True))
-        self._export_keras()
+        texts = list(run_evaluation.evaluate_splits(self, is_brief=True))
+        run_exports.write_keras(self)
         del self.retriever
         self._has_reported = True
         print_paragraphs(*texts)
@@ -182,17 +145,13 @@ class Experiment:
             distribution = self.distribution
             if distribution.is_chief:
                 check_config(self.folder, self.config)
-            check_initial_weights(self.config)
-            if not self.folder.goes_on:
-                check_files(self.config)
+            self._check_files()
             tokenizer = build_tokenizer(self.config, self.records, self._encoder_tokenizer)
-            if distribution.is_chief and self.folder.goes_on:
-                kept = restore_tokenizer(self.config, self.folder.path)
-                check_tokenizer(self.folder, kept.files(), tokenizer.files())
-            if distribution.is_chief and (
-                warning := advice_before_training(self.config, len(self.records.split("train")))
-            ):
-                _LOGGER.warning("%s", warning)
+            if distribution.is_chief:
+                self._check_resumed(tokenizer)
+                images = len(self.records.split("train"))
+                if warning := advice_before_training(self.config, images):
+                    _LOGGER.warning("%s", warning)
             if distribution.is_alone:
                 self.tokenizer = tokenizer
             model = train(
@@ -209,6 +168,18 @@ class Experiment:
                 # Of several workers the chief alone goes on, with a model that is not shared.
                 self.retriever = model
 
+    def _check_files(self) -> None:
+        """Checks the files of others that a training begins with, before anything is done."""
+        check_initial_weights(self.config)
+        if not self.folder.goes_on:
+            check_files(self.config)
+
+    def _check_resumed(self, tokenizer: Tokenizer) -> None:
+        """Checks that a training goes on with the tokenizer that it began with."""
+        if self.folder.goes_on:
+            kept = restore_tokenizer(self.config, self.folder.path)
+            check_tokenizer(self.folder, kept.files(), tokenizer.files())
+
     def evaluate(self, is_brief: bool = False) -> Results:
         """Evaluates the trained model, writes reports, and prints tables.
 
@@ -224,7 +195,7 @@ class Experiment:
         with self._working(records=prepares):
             if prepares and not self.config.data.is_prepared:
                 self.prepare()
-            for text in self._evaluations(is_brief):
+            for text in run_evaluation.evaluate_splits(self, is_brief):
                 print_paragraphs(text)
         return self.results
 
@@ -270,121 +241,32 @@ class Experiment:
                 setattr(other, name, self.__dict__[name])
         return other
 
-    def _evaluations(self, is_brief: bool = False) -> Iterator[str]:
-        """Evaluates the trained model, writes reports, and yields a text per split to print."""
-        for split in self.config.evaluation.splits:
-            _LOGGER.info("== evaluate: %s", split)
-            evaluation = evaluate_split(
-                self.retriever,
-                self.embedded_records,
-                split,
-                self.tokenizer,
-                self.config,
-            )
-            part, kept = (r.split(split) for r in (self.records, self.embedded_records))
-            self._add_baselines(evaluation)
-            evaluation.attention = compute_attention(self.retriever, part, self.config, kept)
-            if self.config.model.dimension == 2:
-                evaluation.unknown = embed_unknown(self.retriever, self.tokenizer)
-            if self.config.evaluation.report_card:
-                evaluation.probes = probe(
-                    self.retriever,
-                    self.tokenizer,
-                    self.config,
-                    self.embedded_records,
-                    split,
-                    evaluation.embedded,
-                )
-            meaning = meaning_of(self.config, self.folder, self.records, len(part))
-            steps = next_steps(self.config, self.records, self.tokenizer, part)
-            folder = self.folder.evaluation(split)
-            yield report(evaluation, part, self.config, folder, meaning, steps, is_brief)
-
-    def _add_baselines(self, evaluation: Evaluation) -> None:
-        """Adds simpler models, whose options are chosen once per run."""
-        # A published model may be measured on other data each time.
-        keeps = not is_as_published(self.config)
-        kept = self.folder.kept_baseline() if keeps else None
-        chosen = add_baselines(evaluation, self.embedded_records, self.config, kept)
-        if keeps and chosen is not None and chosen != kept:
-            self.folder.keep_baseline(chosen)
-
     def score(self, split: Split) -> ScoreMatrices:
         """Returns the scores of a split by the matcher of the model, as tiles."""
-        part = self.embedded_records.split(split)
-        embedded = embed_split(self.retriever, part, self.tokenizer, self.config)
-        tile = self.config.evaluation.tile
-        return score_tiles(self.retriever.matcher, embedded.images, embedded.captions, tile)
+        return run_evaluation.score_split(self, split)
 
     def tune_reranker(self) -> None:
         """Searches the scales of fast re-ranking on the validation split, and prints the best."""
         with self._working():
-            _LOGGER.info("== tune the re-ranker: val")
-            part = self.records.split("val")
-            judgements = judge(
-                self.config.data.judgements, part.caption_image, part.labels, len(part)
-            )
-            search = search_scales(self.score("val").dense(), judgements)
-            tables = search_tables(
-                search, f"val: fast re-ranking of {self.config.model.matcher.name}"
-            )
-            print_paragraphs(*map(str, tables), "\n".join(search_lines(search)))
-            folder = self.folder.evaluation("val")
-            folder.mkdir(parents=True, exist_ok=True)
-            for picture in scale_pictures(search):
-                picture.write(folder)
-                _LOGGER.info("picture: %s", folder / f"{picture.name}.png")
+            run_evaluation.tune_reranker(self)
 
     def export(self) -> None:
         """Writes `model.keras` and the SavedModel; then removes what only the training needed."""
         with self._working():
             _LOGGER.info("== export")
-            self._export_keras()
-            self._export_saved_model()
-
-    def _export_keras(self) -> None:
-        model = self.retriever
-        write_model(self.folder, lambda path: export_keras(model, path), self.config)
-        _LOGGER.info("Keras model: %s", self.folder.model)
-
-    def _export_saved_model(self) -> None:
-        path = next_version(self.folder.serving)
-        export_saved_model(self.retriever, self.tokenizer, self.config.data.image, path)
-        remove_old_versions(self.folder.serving, self.config.export.keep)
-        _LOGGER.info("SavedModel for TF Serving: %s", path)
-        if not self.config.export.keep_training_files:
-            remove_superfluous(self.folder)
+            run_exports.write_keras(self)
+            run_exports.write_saved_model(self)
 
     def export_onnx(self) -> None:
         """Writes the towers as ONNX."""
         with self._working():
             _LOGGER.info("== export as ONNX")
-            check_packages()
-            folder = self.folder.path / "onnx"
-            if why_not_indexed(self.config):
-                samples = {
-                    "image": some_inputs(self.retriever.image_tower),
-                    "text": self.tokenizer(["a dog runs on the grass", "two men", ""]).numpy(),
-                }
-                export_onnx(self.retriever, samples, self.tokenizer.pad, folder)
-            else:
-                run_embedder(self.folder.path)
-            for path in sorted(folder.glob("*.onnx")):
-                _LOGGER.info("ONNX: %s", path)
+            run_exports.write_onnx(self)
 
     def write_relevance(self) -> None:
         """Writes how relevant each caption is to each image."""
         with self._working():
-            for split in self.config.evaluation.splits:
-                _LOGGER.info("== relevance: %s", split)
-                records = self.records.split(split)
-                write_caption_relevance(
-                    records.image_keys,
-                    records.captions,
-                    records.caption_image,
-                    self.folder.relevance(split),
-                    self.config.relevance,
-                )
+            run_evaluation.write_relevance(self)
 
     @contextmanager
     def _working(
@@ -431,66 +313,9 @@ class Experiment:
         return Distribution(options.batch_size, options.devices, cluster_of())
 
     @cached_property
-    def records(self) -> Records:
-        """The finished records."""
-        data = self.config.data
-        check_origin(data)
-        records = Records.open(data.records)
-        if change := source_change(data, records):
-            if not (self.folder.has_begun or self.folder.done.exists()):
-                raise RecordsError(
-                    f"{change}. Delete {data.records} and start again, which writes the records of "
-                    "the present data; or set data.source.root to a folder that does not exist, "
-                    "and the records serve as they are"
-                )
-            _LOGGER.warning(
-                "%s. This run uses the records that it began with; %s takes over the present data",
-                change,
-                update_hint(self.folder.path),
-            )
-        return records
-
-    @cached_property
-    def embedded_records(self) -> Records:
-        """The records as the trained model embeds them; see `with_features`."""
-        return with_features(
-            self.records,
-            self.retriever,
-            self.tokenizer,
-            self.config,
-            self.config.evaluation.splits,
-        )
-
-    @cached_property
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer that the model was trained with."""
-        self._check_trained()
-        verify_tokenizer(self.folder)
-        return restore_tokenizer(self.config, self.folder.path)
-
-    @property
-    def model(self) -> TrainedModel:
-        """The trained model with its tokenizer, which embeds and scores photos and texts."""
-        return TrainedModel(self.config, self.retriever, self.tokenizer)
-
-    @cached_property
-    def retriever(self) -> Retriever:
-        """The Keras model, trained."""
-        self._check_trained()
-        write_config(self.folder, self.config)
-        records = PHOTOS if self.config.data.source.holds == "images" else self.records
-        return load_retriever(self.config, records, self.tokenizer)
-
-    @cached_property
     def _encoder_tokenizer(self) -> Tokenizer | None:
         """The tokenizer of the text encoder, loaded once: Keras would rename a second one."""
         return encoder_tokenizer(self.config)
-
-    def _check_trained(self) -> None:
-        if not self.folder.done.exists():
-            raise UserError(
-                f"{self.folder.path} holds no finished training; run the command `train` first"
-            )
 
 
 def _load(config: str | Path | Config, changes: Sequence[str]) -> Config:

@@ -18,8 +18,10 @@ _STANDARD = set(sys.stdlib_module_names)
 ORDER = (
     ("commands",),
     ("experiments.experiment",),
+    ("experiments.run_evaluation", "experiments.run_exports"),
     ("experiments.run_texts",),
     ("experiments.audit", "experiments.export", "experiments.training"),
+    ("experiments.run_contents",),
     ("experiments.trained_model",),
     ("experiments.reports", "experiments.runs"),
     ("experiments.evaluation",),

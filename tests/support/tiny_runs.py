@@ -16,7 +16,7 @@ import models
 import pytest
 from filelock import FileLock
 
-from keras_xmr.experiments import experiment
+from keras_xmr.experiments import run_evaluation
 from keras_xmr.experiments.build import build_model, build_tokenizer
 from keras_xmr.experiments.evaluation.results import Evaluation
 from keras_xmr.experiments.experiment import Experiment
@@ -93,7 +93,7 @@ def evaluated(run: Experiment) -> tuple[Evaluation, str]:
         return report(evaluation, *more)
 
     with pytest.MonkeyPatch.context() as patch, graphs.eager():
-        patch.setattr(experiment, "report", keep)
+        patch.setattr(run_evaluation, "report", keep)
         patch.setattr(plt.Figure, "tight_layout", lambda self: None)  # It draws all twice.
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             run.evaluate()

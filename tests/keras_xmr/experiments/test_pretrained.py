@@ -171,7 +171,7 @@ def test_what_is_no_model_of_photos_and_texts_is_refused(tmp_path):
 
 
 def test_an_exported_run_is_whole_without_the_folder_of_its_encoders(preset, here, monkeypatch):
-    monkeypatch.setattr("keras_xmr.experiments.experiment.export_saved_model", lambda *_: None)
+    monkeypatch.setattr("keras_xmr.experiments.run_exports.export_saved_model", lambda *_: None)
     keras_xmr_command("export", "--model=models/preset")
     run = Path("saved_models/preset")
     photo = Path("my/images/1.jpg").read_bytes()

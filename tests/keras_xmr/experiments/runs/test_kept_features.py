@@ -114,7 +114,7 @@ def test_every_image_and_caption_goes_through_a_frozen_encoder_once(tmp_path, mo
     assert seen == {"image": IMAGES + 4, "caption": len(texts) + 4}
     seen.clear()
     # It has no model, and draws a lot.
-    monkeypatch.setattr("keras_xmr.experiments.experiment.report", lambda *_: "")
+    monkeypatch.setattr("keras_xmr.experiments.run_evaluation.report", lambda *_: "")
     monkeypatch.setattr("keras_xmr.experiments.experiment.Experiment.results", None)
     one.evaluate()
     # What is damaged was never seen: 4 shares of the photos and captions of the test split, and of

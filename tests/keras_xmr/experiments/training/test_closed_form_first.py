@@ -10,7 +10,7 @@ import projected_runs
 import pytest
 from interruptions import interrupted
 
-from keras_xmr.experiments import experiment
+from keras_xmr.experiments import experiment, run_evaluation, run_exports
 from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.runs.outcome import outcome_of_training
 from keras_xmr.experiments.runs.summary import Summary
@@ -151,8 +151,9 @@ def test_the_closed_form_reads_photos_and_words_while_features_are_stored(
         original(self, model)
 
     monkeypatch.setattr(Experiment, "_report_closed_form", report)
-    for name in ("_evaluations", "_export_saved_model"):  # As of any other run.
-        monkeypatch.setattr(Experiment, name, lambda *_, **__: ())
+    # As of any other run.
+    monkeypatch.setattr(run_evaluation, "evaluate_splits", lambda *_, **__: ())
+    monkeypatch.setattr(run_exports, "write_saved_model", lambda _: None)
     finished = run(
         tmp_path,
         tmp_path,
@@ -176,7 +177,7 @@ def test_the_closed_form_reads_photos_and_words_while_features_are_stored(
 
 
 def test_weights_that_went_are_named(regions, tmp_path, validated, monkeypatch):
-    monkeypatch.setattr(experiment, "export_saved_model", lambda *_: None)
+    monkeypatch.setattr(run_exports, "export_saved_model", lambda *_: None)
     sums, _ = validated
     sums += [100.0, 90, 80]
     trained_and_exported(run(regions, tmp_path))
