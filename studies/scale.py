@@ -190,11 +190,12 @@ def _measure_descriptions(part: str, size: int) -> list[Line]:
     """The photos of an index: written and read whole, and near-duplicates among them."""
     from keras_xmr.search.descriptions import near_duplicates
     from keras_xmr.search.photos import Photo, PhotoTable
+    from keras_xmr.utils.vectors import chunks
 
     random = np.random.default_rng(0)
-    hashes = random.bytes(16 * size)
-    table = PhotoTable.of(
-        Photo(
+
+    def described(n: int) -> Photo:
+        return Photo(
             id=n,
             path=f"2021/summer holidays/IMG_{n:08d}.jpg",
             bytes=3_000_000 + n,
@@ -204,19 +205,20 @@ def _measure_descriptions(part: str, size: int) -> list[Line]:
             taken="2021-06-30T12:00:00",
             width=4000,
             height=3000,
-            hash=hashes[16 * n : 16 * n + 16].hex(),
+            hash=random.bytes(16).hex(),
         )
-        for n in range(size)
-    )
+
+    table = PhotoTable.of(())
+    for numbers in chunks(range(size), _BLOCK):
+        table = table.extended(map(described, numbers))
     with tempfile.TemporaryDirectory() as name:
         files = Path(name) / "photos.npy", Path(name) / "paths.txt"
         took = _timed(lambda: (table.write_rows(files[0]), table.write_paths(files[1])))
         disk = sum(path.stat().st_size for path in files)
         lines = [Line(part, size, "write", *took, disk=disk)]
         before, found = _resident(), list[PhotoTable]()
-        took = _timed(lambda: found.append(PhotoTable.read(*files)))
-        _ = found[0].ids, found[0][size - 1], found[0].states()
-        lines.append(Line(part, size, "read", *took, _peak() - before))
+        took = _timed(lambda: (found.append(PhotoTable.read(*files)), found[0].ids, found[0][0]))
+        lines.append(Line(part, size, "read", *took, _resident() - before))
     took = _timed(lambda: near_duplicates(found[0]))
     return [*lines, Line(part, size, "near-duplicates", *took)]
 
