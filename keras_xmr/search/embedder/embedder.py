@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -236,9 +237,15 @@ class Embedder:
         return {side: self._graph(PREPARE[side]) for side in held}
 
     def _graph(self, name: str, threads: int = 0, is_brief: bool = False) -> Graph:
-        for weights in self._content.get("weights", {}).get(name, ()):
-            self._file(weights)
-        return Graph(self._file(name), threads, is_brief=is_brief)
+        path, weights = self._file(name), self._content.get("weights", {}).get(name, ())
+        with ThreadPoolExecutor(1) as pool:
+            # A graph is made while its weights, which it maps, are compared with their checksums.
+            checks = [pool.submit(self._file, each) for each in weights]
+            try:
+                return Graph(path, threads, is_brief=is_brief)
+            finally:
+                for check in checks:
+                    check.result()
 
     def _file(self, name: str) -> Path:
         sha256 = self._content["files"].get(name)
