@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import keras
@@ -33,7 +33,9 @@ from keras_xmr.model.validation import (
     as_tower,
     check_pairs,
     check_parts,
+    unknown_modules,
 )
+from keras_xmr.model.watch import bad_number
 from keras_xmr.parts.registry import import_parts
 from keras_xmr.parts.tensors import Seed, Tensor
 from keras_xmr.utils.errors import ArgumentError, UserError
@@ -429,25 +431,11 @@ class Retriever(keras.Model):
             finite = tf.concat([finite[:-1], [True]], axis=0)
         step = self.global_step.value + 1
         first = (self.first_nonfinite_step.value == 0) & ~tf.reduce_all(finite)
-        part = self._first_part(finite)
+        part = bad_number(finite, self.watched, len(self.objective.names))
         self.bad_part.assign(tf.where(first, part, self.bad_part.value))
         self.first_nonfinite_step.assign(tf.where(first, step, self.first_nonfinite_step.value))
         self.last_values.assign(values)
         self.global_step.assign(step)
-
-    def _first_part(self, finite: Tensor) -> Tensor:
-        """Returns the number in `watched` of the value to name where some are not finite.
-
-        A loss comes after its parts, and their sum, number 0, after all losses. Where none of the
-        losses is finite, the embeddings are at fault, and no single loss: that is number 0, too.
-        """
-        parts = range(1, len(self.objective.names) + 1)
-        losses = [number for number in parts if "/" not in self.watched[number]]
-        order = [*sorted(parts, key=losses.__contains__), 0]
-        order += range(len(order), len(self.watched))
-        part = tf.gather(order, tf.argmin(tf.cast(tf.gather(finite, order), tf.int32)))
-        some = tf.reduce_any(tf.gather(finite, losses))
-        return tf.where(some, tf.cast(part, tf.int64), 0)
 
     def without_optimizer(self) -> Retriever:
         """Returns the same model, of the same layers, that was never compiled: for saving
@@ -467,7 +455,7 @@ class Retriever(keras.Model):
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Retriever:
         import_parts()
-        if missing := sorted(set(_unknown_modules(config, custom_objects or {}))):
+        if missing := sorted(set(unknown_modules(config, custom_objects or {}))):
             imports = "; ".join(f"import {name}" for name in missing)
             raise UserError(f"the model has parts of other packages; write `{imports}` before")
         parts = {
@@ -475,20 +463,6 @@ class Retriever(keras.Model):
             for name in _LAYERS
         }
         return cls(**parts, **config)
-
-
-def _unknown_modules(config: Any, custom_objects: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the modules of the classes in a saved config that Keras does not know."""
-    if isinstance(config, list | tuple):
-        for inner in config:
-            yield from _unknown_modules(inner, custom_objects)
-    elif isinstance(config, dict):
-        name, module = config.get("registered_name"), config.get("module")
-        known = keras.saving.get_registered_object(name, custom_objects) if name else True
-        if known is None and module and module.partition(".")[0] not in ("keras", "keras_hub"):
-            yield module
-        for inner in config.values():
-            yield from _unknown_modules(inner, custom_objects)
 
 
 def _two_items(output: Any) -> Tensor:

@@ -1,8 +1,8 @@
-"""Validates the towers, losses and batches of a model that is built in Python."""
+"""Validates the towers, losses and batches of a model, and the classes of a saved one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
@@ -164,3 +164,17 @@ def as_targets(y: Any, judgements: MatchRule) -> dict[str, Any]:
         )
     ids = tf.reshape(ids, [-1])
     return {"image_id": ids} if judgements == "pairs" else {"labels": ids[:, None]}
+
+
+def unknown_modules(config: Any, custom_objects: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the modules of the classes in a saved config that Keras does not know."""
+    if isinstance(config, list | tuple):
+        for inner in config:
+            yield from unknown_modules(inner, custom_objects)
+    elif isinstance(config, dict):
+        name, module = config.get("registered_name"), config.get("module")
+        known = keras.saving.get_registered_object(name, custom_objects) if name else True
+        if known is None and module and module.partition(".")[0] not in ("keras", "keras_hub"):
+            yield module
+        for inner in config.values():
+            yield from unknown_modules(inner, custom_objects)

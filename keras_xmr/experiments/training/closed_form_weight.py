@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from data_pipelines.records import Records
 from data_pipelines.text import Tokenizer
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.training.cca_start import averages, averages_of_split, standardised
+from keras_xmr.experiments.training.checkpoints import Progress
 from keras_xmr.heads.pooling import Projection
 from keras_xmr.heads.pooling.local_scaling import LocalScaling
 from keras_xmr.judgements import Judgements
@@ -30,6 +32,22 @@ def weighted_poolings(model: Retriever) -> list[Projection]:
     heads = [tower.get_layer("head") for tower in (model.image_tower, model.text_tower)]
     poolings = [head.global_pooling for head in heads]
     return [p for p in poolings if isinstance(p, Projection) and p.closed_form]
+
+
+def choices_made(
+    model: Retriever, progress: Progress, steps_per_epoch: int
+) -> dict[str, Any] | None:
+    """Returns the choices of a training, which an update may keep; None without a closed form."""
+    if not (poolings := weighted_poolings(model)):
+        return None
+    scaling = poolings[0].local_scaling
+    return {
+        "cca": progress.cca,
+        "local_scaling": scaling is not None and bool(float(scaling.weight)),
+        "weight": float(poolings[0].closed_form_weight),
+        "is_trained": progress.best_step > 0,
+        "epochs": progress.best_step // steps_per_epoch,
+    }
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,6 @@ from keras_xmr.experiments.evaluation.advice import expected_gain
 from keras_xmr.experiments.evaluation.evaluate import evaluate_split
 from keras_xmr.experiments.evaluation.results import Evaluation
 from keras_xmr.experiments.runs.folder import RunFolder
-from keras_xmr.experiments.runs.frozen_features import (
-    CaptionEncoder,
-    ImageEncoder,
-    features_for_training,
-    splits_of_training,
-)
 from keras_xmr.experiments.runs.loading import load_initial_weights, load_trained
 from keras_xmr.experiments.runs.weights import finish_training
 from keras_xmr.experiments.training import callbacks
@@ -35,15 +29,21 @@ from keras_xmr.experiments.training.cca_start import start_from_cca
 from keras_xmr.experiments.training.checkpoints import Checkpoints
 from keras_xmr.experiments.training.closed_form_weight import (
     WEIGHTS,
+    choices_made,
     choose_weight,
     weighted_poolings,
 )
-from keras_xmr.experiments.training.expectation import Expected, expectation
 from keras_xmr.experiments.training.offline_negatives import mine_negatives
 from keras_xmr.experiments.training.phases import (
     freeze,
     learning_rate_factors,
     phase_schedule,
+)
+from keras_xmr.experiments.training.stored_features import (
+    encoders_of_features,
+    expected_duration,
+    take_towers,
+    with_training_features,
 )
 from keras_xmr.heads.pooling import Adapter
 from keras_xmr.judgements.files import BatchGrades
@@ -51,7 +51,6 @@ from keras_xmr.layers import BagOfWords
 from keras_xmr.layers.keras_compat import all_layers
 from keras_xmr.metrics import Recall
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.model.towers import tower_on_features
 from keras_xmr.utils.sides import SIDES
 from keras_xmr.utils.termination import TerminationNotice
 from keras_xmr.utils.waiting import bars
@@ -144,7 +143,7 @@ class Trainer:
         phase = span.phase
         frozen = [side for side in SIDES if phase.freezes_encoder(side)]
         freeze(self.model, phase.freeze)
-        self._take_towers(frozen)
+        take_towers(self.model, self.config, frozen)
         schedule = phase_schedule(phase, self.steps_per_epoch)
         optimizer = self.config.train.optimizer.build(learning_rate=schedule)
         optimizer.set_factors(learning_rate_factors(self.model, phase))
@@ -210,7 +209,7 @@ class Trainer:
         options = self.config.train
         if options.start == "cca" and (options.precompute_features or options.precompute_captions):
             freeze(self.model, tuple(f"{side}.encoder" for side in SIDES))
-            self._take_towers(SIDES)
+            take_towers(self.model, self.config, SIDES)
         self._begin()
         if self.choices is not None and weighted_poolings(self.model):
             # Of a closed form alone, which is made again.
@@ -248,53 +247,20 @@ class Trainer:
                 batches = caption_batches(texts, self.tokenizer, len(texts))
                 layer.adapt(next(iter(batches.as_numpy_iterator())))
 
-    def _take_towers(self, frozen: Sequence[str]) -> None:
-        """Lets the model be called on features that are computed once, where encoders are frozen.
-
-        Args:
-            frozen: The sides of these, "image" and "text".
-        """
-        model, options = self.model, self.config.train
-        on_images = options.precompute_features and "image" in frozen
-        on_captions = options.precompute_captions and "text" in frozen
-        model.feature_tower = tower_on_features(model.image_tower) if on_images else None
-        model.caption_feature_tower = tower_on_features(model.text_tower) if on_captions else None
-
     def _take_features(self) -> None:
         """Gives the records the features that the model is called on in this phase.
 
         Not before the encoders have the weights of the checkpoint.
         """
-        model, read = self.model, (self.whole_records.folder, self.config)
-        encoders: dict[str, Any] = {}
-        if model.feature_tower is not None:
-            encoders["image_features"] = ImageEncoder(model.image_tower, *read)
-        if model.caption_feature_tower is not None:
-            encoders["caption_features"] = CaptionEncoder(model.text_tower, *read, self.tokenizer)
+        encoders = encoders_of_features(self.model, self.whole_records, self.tokenizer, self.config)
         if self.distribution.is_chief and not self.checkpoints.progress.step:
-            self._log_expectation(encoders)
+            epochs = self._epochs if self.spans() else 0
+            if duration := expected_duration(
+                self.model, encoders, self.whole_records, self.config, epochs
+            ):
+                _LOGGER.info("expected: %s", duration)
         with self.distribution.chief_first():
-            features = {
-                name: features_for_training(encoder, self.whole_records)
-                for name, encoder in encoders.items()
-            }
-        self.records = replace(self.whole_records, **features)
-
-    def _log_expectation(self, encoders: Mapping[str, Any]) -> None:
-        """Logs how long a training with a part in closed form takes, before anything is read."""
-        poolings = weighted_poolings(self.model)
-        if not poolings or not encoders:
-            return
-        splits = splits_of_training(self.config, self.whole_records)
-        expected = []
-        for name, encoder in encoders.items():
-            count, seconds = encoder.expect(self.whole_records, splits)
-            unit = "photos" if name == "image_features" else "captions"
-            expected.append(Expected(f"{count:,} {unit}", seconds))
-        captions = self.whole_records.split("train").num_captions
-        width = poolings[1].closed_form_kernel.shape[0]
-        epochs = self._epochs if self.spans() else 0
-        _LOGGER.info("expected: %s", expectation(expected, captions, width, epochs))
+            self.records = with_training_features(self.whole_records, encoders)
 
     def mine_negatives(self, step: int) -> None:
         """Finds the hard negatives of the epoch of a step, for a sampler that takes them."""
@@ -369,15 +335,8 @@ class Trainer:
             "is_complete": is_complete,
             "records": self.whole_records.digest,
         }
-        if progress.cca and (poolings := weighted_poolings(self.model)):
-            scaling = poolings[0].local_scaling
-            summary["choices"] = {
-                "cca": progress.cca,
-                "local_scaling": scaling is not None and bool(float(scaling.weight)),
-                "weight": float(poolings[0].closed_form_weight),
-                "is_trained": progress.best_step > 0,
-                "epochs": progress.best_step // self.steps_per_epoch,
-            }
+        if progress.cca and (choices := choices_made(self.model, progress, self.steps_per_epoch)):
+            summary["choices"] = choices
         if self.grades is not None and progress.cca:
             split = self.whole_records.split("train")
             summary["labels"] = self.grades.count(split.caption_image)
