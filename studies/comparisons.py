@@ -32,15 +32,25 @@ class Difference:
 
         Args:
             values: The values.
-            *parts: Further variances of the mean, of seeds, with their degrees of freedom. All are
-                added; degrees of freedom are by Welch and Satterthwaite.
+            *parts: Further variances of the mean, of seeds, with their degrees of freedom.
         """
         own = (float(values.var(ddof=1)) / len(values), float(len(values) - 1))
-        variances, freedoms = np.array([own, *parts]).T
+        return cls.with_parts(float(values.mean()), own, *parts)
+
+    @classmethod
+    def with_parts(cls, value: float, *parts: tuple[float, float]) -> Difference:
+        """A value whose variance has parts.
+
+        Args:
+            value: The value.
+            *parts: Variances with their degrees of freedom. All are added; degrees of freedom are
+                by Welch and Satterthwaite.
+        """
+        variances, freedoms = np.array(parts).T
         total = variances.sum()
         spread = (variances**2 / freedoms).sum()
-        freedom = total**2 / spread if spread else own[1]
-        return cls(float(values.mean()), float(total**0.5), float(freedom))
+        freedom = total**2 / spread if spread else freedoms[0]
+        return cls(value, float(total**0.5), float(freedom))
 
     @classmethod
     def crossed(cls, values: np.ndarray) -> Difference:
@@ -176,13 +186,13 @@ class Family:
 
         Args:
             *name: Its name.
-            expected: A published difference: `NOT_OBSERVED` if that would have been seen.
+            expected: A published difference: `NOT_OBSERVED` if the interval excludes it.
         """
         difference = self.differences[name]
         if self.p_values()[name] < ALPHA:
             return CONFIRMED if difference.value > 0 else REVERSED
-        seen = expected is not None and abs(expected) >= difference.visible
-        return NOT_OBSERVED if seen else UNDECIDED
+        excluded = expected is not None and abs(expected - difference.value) > difference.half
+        return NOT_OBSERVED if excluded else UNDECIDED
 
     def rows(self) -> list[list[str]]:
         """A row per comparison: its name, itself, what would have been seen, p, and the verdict."""

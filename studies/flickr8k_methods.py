@@ -11,7 +11,11 @@ stopped goes on. Seeds come last: with fewer, all methods have as many. `--table
 table of the results, and `--csv` writes all figures of it.
 
     python studies/flickr8k_methods.py --flickr8k data/raw/flickr8k --seeds 3
+    python studies/flickr8k_methods.py --flickr8k data/raw/flickr8k --seeds 1 --photos 500
     python studies/flickr8k_methods.py --table
+
+With `--photos` training sees a random part of the training photos alone; larger parts contain
+smaller ones. Validation and test stay whole.
 """
 
 from __future__ import annotations
@@ -51,6 +55,7 @@ from methods_table import (
 
 from data_pipelines.batches import feature_batches, image_batches
 from data_pipelines.records import SplitRecords
+from data_pipelines.sources.coco import Flickr8kSource
 from keras_xmr.experiments.config.loader import find_config, load_config, packaged_configs
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.evaluation.embed import embed_split
@@ -62,6 +67,7 @@ from keras_xmr.metrics.chance import chance
 from keras_xmr.metrics.score_matrices import ScoreMatrices
 from keras_xmr.reranking import CSLS, FastReranking, ScoreBank
 
+_OF_PEOPLE = ("judged", "expected")
 CORRECTED = ("csv_pretrained_msrm",)
 """Methods that are measured with the correction for hubs, too."""
 METHODS = tuple(name for name in packaged_configs() if name.startswith("csv_pretrained"))
@@ -397,8 +403,10 @@ def _through_unit(vectors: np.ndarray, units: np.ndarray, gradient: np.ndarray) 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs what is missing, and prints the tables."""
-    options = _parser().parse_args(arguments)
+    options = parser_of(__doc__).parse_args(arguments)
     options.results.parent.mkdir(parents=True, exist_ok=True)
+    if options.photos:
+        with_fewer_photos(options)
     if options.flickr8k:
         _run_missing(options)
     methods = methods_of(read_lines(options.results))
@@ -411,21 +419,38 @@ def main(arguments: Sequence[str] | None = None) -> None:
         write_csv(parts, options.csv.with_name("flickr8k_parts.csv"))
 
 
+def with_fewer_photos(options: argparse.Namespace) -> None:
+    """Lets the options name a folder of Flickr8K with a random part of its training photos."""
+    few = options.work / f"{options.photos}_photos"
+    few.mkdir(parents=True, exist_ok=True)
+    lists = Flickr8kSource(root=options.flickr8k).train
+    for path in options.flickr8k.iterdir():
+        if path.name != lists and not (few / path.name).exists():
+            (few / path.name).symlink_to(path.resolve())
+    names = (options.flickr8k / lists).read_text("utf-8").split()
+    drawn = np.random.default_rng(0).permutation(names)[: options.photos]
+    (few / lists).write_text("".join(f"{name}\n" for name in drawn), "utf-8")
+    options.flickr8k, options.work = few, few / "work"
+    options.results = options.results.with_name(f"flickr8k_{options.photos}_photos.jsonl")
+
+
 def _run_missing(options: argparse.Namespace) -> None:
     done = {(line["method"], line["seed"]) for line in read_lines(options.results)}
     for seed in range(options.seeds):
         plain = [m for m in PLAIN if (m, seed) not in done and not (seed and m in WITHOUT_SEEDS)]
         for line in _lines_of_baselines(plain, seed, options):
-            _append(line, options.results)
+            append(line, options)
         for method in options.methods:
             if (method, seed) not in done:
-                for line in _train(method, seed, options):
-                    _append(line, options.results)
+                for line in train(method, seed, options, method in CORRECTED):
+                    append(line, options)
 
 
-def _append(line: dict[str, Any], path: Path) -> None:
-    with path.open("a") as file:
-        file.write(json.dumps(line) + "\n")
+def append(line: dict[str, Any], options: argparse.Namespace) -> None:
+    """Appends a line to the results (of part of the photos its ranks), and prints its RSUM."""
+    kept = {key: value for key, value in line.items() if not (options.photos and key in _OF_PEOPLE)}
+    with options.results.open("a") as file:
+        file.write(json.dumps(kept) + "\n")
     rsum = recalls(tuple(map(np.array, line["ranks"]))).sum()
     print(f"{line['method']} seed {line['seed']}: test RSUM {rsum:.1f}", flush=True)
 
@@ -462,8 +487,20 @@ def _prepared(config: Config) -> Experiment:
     return run
 
 
-def _train(method: str, seed: int, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Trains and measures a method; its own line comes last and says that all are there."""
+def train(
+    method: str, seed: int, options: argparse.Namespace, with_csls: bool = False
+) -> list[dict[str, Any]]:
+    """Trains and measures a method.
+
+    Args:
+        method: The name of a config.
+        seed: The seed.
+        options: Those of the command line.
+        with_csls: Whether to measure with the correction for hubs, too.
+
+    Returns:
+        Lines of results; its own comes last and says that all are there.
+    """
     config = _config(method, seed, options)
     run = _prepared(config)
     begin = time.perf_counter(), time.process_time()
@@ -472,7 +509,7 @@ def _train(method: str, seed: int, options: argparse.Namespace) -> list[dict[str
     best = json.loads(run.folder.done.read_text("utf-8"))["best"]
     evaluation = evaluate_split(run.retriever, run.embedded_records, "test", run.tokenizer, config)
     lines = [_line(method, seed, best, evaluation) | seconds]
-    if method in CORRECTED:
+    if with_csls:
         corrected = _csls_of(run, evaluation.embedded)
         lines.insert(0, _line(f"{method}, CSLS", seed, None, corrected) | seconds)
     keras.backend.clear_session()
@@ -599,9 +636,9 @@ def shortest_first(texts: Sequence[str], images: int) -> np.ndarray:
     return few_words[None, :] + ties
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser_of(description: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--flickr8k", type=Path, help="folder of Flickr8K as released")
@@ -610,6 +647,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--methods", type=lambda text: text.split(","), default=METHODS)
     parser.add_argument("--seeds", type=int, default=3, metavar="N")
+    parser.add_argument("--photos", type=int, metavar="N", help="training photos; all by default")
     parser.add_argument("--image-preset", default="efficientnet_lite0_ra_imagenet")
     parser.add_argument("--text-preset", default="hf://sentence-transformers/all-MiniLM-L6-v2")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")

@@ -27,7 +27,7 @@ CORRECTED = (
     "CSLS, test items",
     "inverted softmax, bank",
     "fast re-ranking, test items",
-    "Sinkhorn, test items, 1 rounds",
+    "Sinkhorn, test items, 1 round",
     "Sinkhorn, test items, 20 rounds",
 )
 COLUMNS = ("scorer", "seed", "gallery", "correction", "i2t", "t2i")

@@ -157,7 +157,8 @@ def _draw_birds(family: Family, path: Path) -> None:
                 at = np.log2(COPIES["cub"]) + (number - 1) * 0.06
                 axis.errorbar(
                     at, [p.value for p in points], [p.half for p in points], capsize=3,
-                    marker=marker, linestyle=style, color=f"C{number}", label=f"{loss}, {kind}",
+                    marker=marker, linestyle=style, color=f"C{number}",
+                    label=f"{loss}, pairs of others {kind}",
                 )  # fmt: skip
         axis.axhline(0, color="0.5", linewidth=0.8)
         axis.set_xticks(np.log2(COPIES["cub"]), COPIES["cub"])

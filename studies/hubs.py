@@ -69,7 +69,10 @@ CORRECTIONS: dict[str, Sequence[tuple[float, ...]]] = {
     "inverted softmax, bank": [(t,) for t in _TEMPERATURES],
     "QB-Norm, bank": [(t,) for t in _TEMPERATURES],
     "fast re-ranking, test items": list(product(_TEMPERATURES, (0.5, 1))),
-    **{f"Sinkhorn, test items, {n} rounds": [(t,) for t in _TEMPERATURES] for n in ROUNDS},
+    **{
+        f"Sinkhorn, test items, {n} round{'s' * (n > 1)}": [(t,) for t in _TEMPERATURES]
+        for n in ROUNDS
+    },
 }
 """By name the settings that are tried: a number of neighbours; or a temperature in standard
 deviations of the scores on dev, and a weight of a score."""

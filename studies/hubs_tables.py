@@ -21,7 +21,7 @@ from typing import Any
 
 import galleries
 import numpy as np
-from comparisons import Compared, Difference, Family, Permuted, variance_of_seeds
+from comparisons import Compared, Difference, Family, variance_of_seeds
 from hubs import CORRECTIONS, DOSES, GALLERIES, RESULTS, SCORERS, read_lines, rsum, unpack
 
 SHOWN = ("CSLS, bank", "CSLS, test items", "inverted softmax, bank", "QB-Norm, bank",
@@ -118,7 +118,7 @@ def drawn_captions() -> np.ndarray:
     return np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), DRAWS)
 
 
-def excess(correction: str) -> Permuted | Difference:
+def excess(correction: str) -> Difference:
     """Hits of other photos minus what placebos with the same gain in annotated ones have."""
     several = relevant("flickr8k", "", "right") > 1
     weights = np.concatenate([np.ones((1, len(several))), drawn_captions()])
@@ -139,8 +139,8 @@ def excess(correction: str) -> Permuted | Difference:
     ]
     value, *drawn = np.mean(of_seeds, axis=0)
     parts = variance_of_seeds(np.array([each[0] for each in of_seeds]))
-    error = float(np.sqrt(np.var(drawn, ddof=1) + sum(variance for variance, _ in parts)))
-    return Difference(float(value), error, float(several.sum() - 1))
+    drawn_part = (float(np.var(drawn, ddof=1)), float(several.sum() - 1))
+    return Difference.with_parts(float(value), drawn_part, *parts)
 
 
 def placebo_ratio() -> float:
@@ -217,6 +217,17 @@ def compare() -> Family:
         for truth in ("annotated", "others"):
             title = "annotated scene" if truth == "annotated" else "other true scenes"
             family.add(scenes_gain(name, truth), "scenes", name, title)
+    for kind in list(galleries.KINDS)[1:]:
+        gaps = [
+            gallery_gains(kind, name) - gallery_gains(EVEN, name) for name in (SHOWN[-1], SHOWN[0])
+        ]
+        title = f"gain of RSUM, {kind} minus {EVEN}"
+        family.add(
+            Difference.crossed(gaps[0] - gaps[1]),
+            "Flickr8K",
+            f"{SHOWN[-1]}, minus {SHOWN[0]}",
+            title,
+        )
     return family
 
 

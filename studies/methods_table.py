@@ -41,8 +41,8 @@ SIDES = {"i2t": "image_to_text", "t2i": "text_to_image"}
 RECALLS = tuple(f"{side} R@{k}" for side in SIDES for k in (1, 5, 10))
 BASELINES = {
     "cca": "CCA",
-    "dual_encoder": "linear dual encoder",
-    "sum": "CCA + linear dual encoder",
+    "dual_encoder": "linear InfoNCE",
+    "sum": "CCA + linear InfoNCE",
 }
 """Every method is compared with those that have its own correction for hubs."""
 _LABELS = {
@@ -108,6 +108,15 @@ PARTS = (
 def recalls(found: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
     """R@1, R@5, R@10 of images and then of captions, in percent, (6,)."""
     return np.array([100 * np.mean(side <= k) for side in found for k in (1, 5, 10)])
+
+
+def rsum_by_photo(line: Mapping[str, Any]) -> np.ndarray:
+    """What each photo, with its captions, adds to RSUM, in percent times their number, (N,)."""
+    i2t, t2i = (sum(np.array(side) <= k for k in (1, 5, 10)) for side in line["ranks"])
+    photos, captions = len(i2t), len(t2i)
+    owner = np.arange(captions) * photos // captions
+    own = np.bincount(owner, np.asarray(t2i, float), minlength=photos)
+    return np.asarray(100 * (i2t + own * photos / captions))
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,6 +30,7 @@ from methods_table import (
     SHORTEST_FIRST,
     Method,
     judged_values,
+    rsum_by_photo,
     tau,
 )
 
@@ -45,7 +46,8 @@ METRICS = ("R@1", "R@10", "RSUM", "R-Precision", "mAP@R", "nDCG@10", "PMRP", "AS
 GOOD = 320.0
 """RSUM from which on methods are close to each other."""
 
-DRAWS = 1_000
+DRAWS = 10_000
+PERMUTATIONS = 10_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +83,20 @@ class Judged:
             )
         return np.stack(rows)
 
+    @cached_property
+    def photos(self) -> np.ndarray:
+        """The number of the photo of each caption, (captions,)."""
+        every = judged_values(self.methods[0].lines[0], self.people, "r_precision", "t2i")
+        photos = len(self.methods[0].lines[0]["ranks"][0])
+        return np.flatnonzero(~np.isnan(every)) * photos // len(every)
+
+    @cached_property
+    def rsum_by_photo(self) -> np.ndarray:
+        """What each photo adds to RSUM, the mean of the seeds, (methods, photos)."""
+        return np.stack(
+            [np.mean([rsum_by_photo(line) for line in m.lines], axis=0) for m in self.methods]
+        )
+
     def stratum(self, name: str) -> np.ndarray:
         """The numbers of the captions of a stratum."""
         low, high = STRATA[name]
@@ -88,8 +104,7 @@ class Judged:
 
     def order(self, captions: np.ndarray) -> np.ndarray:
         """The means over some captions (..., n), (..., methods)."""
-        means: np.ndarray = self.values[:, captions].mean(axis=-1)
-        return np.moveaxis(means, 0, -1)
+        return _means_of(self.values, captions)
 
 
 def rows_of(judged: Judged, random: np.random.Generator) -> Iterator[list[str]]:
@@ -107,6 +122,7 @@ def rows_of(judged: Judged, random: np.random.Generator) -> Iterator[list[str]]:
         ]
         halves = [judged.order(half) for half in np.split(drawn[:, : size // 2 * 2], 2, axis=1)]
         reached = np.mean(tau(halves[0][:, models], halves[1][:, models]))
+        apart = _tau_of_other_photos(judged, models, members, size // 2, random)
         whole = judged.order(members)
         spread = whole[models].std(ddof=1)
         by_chance = _chance(judged, members)
@@ -115,11 +131,39 @@ def rows_of(judged: Judged, random: np.random.Generator) -> Iterator[list[str]]:
             str(len(members)),
             *cells,
             f"{reached:.2f}",
+            f"{apart:.2f}",
             f"{whole[models].min():.1f} to {whole[models].max():.1f}",
             f"{spread:.1f}",
             f"{whole[blind]:.1f}",
             f"{by_chance:.1f}",
         ]
+
+
+def _tau_of_other_photos(
+    judged: Judged,
+    models: Sequence[int],
+    members: np.ndarray,
+    size: int,
+    random: np.random.Generator,
+) -> float:
+    """The mean tau of RSUM of one half of the photos with captions of the other half.
+
+    Where one photo fits it is the annotated one, so RSUM of all photos counts the same ranks.
+
+    Args:
+        judged: All methods.
+        models: The numbers of those that are ordered.
+        members: The captions of a stratum.
+        size: How many captions of the other half are drawn.
+        random: What draws, 200 times.
+    """
+    taus = []
+    for _ in range(200):
+        counts = random.permutation(judged.rsum_by_photo.shape[1]) % 2 == 0
+        others = random.permutation(members[~counts[judged.photos[members]]])[:size]
+        rsum = judged.rsum_by_photo[:, counts].mean(axis=1)
+        taus.append(tau(rsum[models], judged.order(others)[models]))
+    return float(np.mean(taus))
 
 
 def _chance(judged: Judged, members: np.ndarray) -> float:
@@ -189,23 +233,46 @@ def permutation_test(judged: Judged, random: np.random.Generator) -> tuple[float
     """
     models = [n for n, method in enumerate(judged.methods) if method.name not in NO_MODEL]
     rsum, both = judged.rsum[models], [judged.stratum(name) for name in ("1", "6 and more")]
-    size = min(map(len, both))
     values = np.concatenate([_standardised(judged.values[models][:, own]) for own in both], axis=1)
-    first = np.arange(values.shape[1]) < len(both[0])
-
-    def difference(is_first: np.ndarray) -> float:
-        """The mean over draws of as many captions of either stratum."""
-        means = []
-        for members in (np.flatnonzero(is_first), np.flatnonzero(~is_first)):
-            drawn = np.stack([random.permutation(members)[:size] for _ in range(20)])
-            means.append(_means_of(values, drawn))
-        taus = [tau(np.broadcast_to(rsum, m.shape), m).mean() for m in means]
-        return float(taus[0] - taus[1])
-
-    observed = difference(first)
-    permuted = [difference(random.permutation(first)) for _ in range(DRAWS)]
+    size = len(both[1])
+    captions = np.arange(values.shape[1])[None]
+    observed = float(_differences(rsum, values, captions, size, random)[0])
+    permuted = np.concatenate(
+        [
+            _differences(rsum, values, random.permuted(block, axis=1), size, random)
+            for block in np.split(captions.repeat(PERMUTATIONS, axis=0), PERMUTATIONS // 100)
+        ]
+    )
     extreme = 1 + np.count_nonzero(np.abs(permuted) >= abs(observed))
     return observed, float(extreme / (1 + len(permuted)))
+
+
+def _differences(
+    rsum: np.ndarray,
+    values: np.ndarray,
+    captions: np.ndarray,
+    size: int,
+    random: np.random.Generator,
+) -> np.ndarray:
+    """Differences of taus of the first captions and of the last, (permutations,).
+
+    The first ones are more: of them the mean over draws of `size` counts.
+
+    Args:
+        rsum: RSUM of each method, (methods,).
+        values: A value per method and caption, (methods, captions).
+        captions: Permutations of the captions, (permutations, captions).
+        size: How many captions are last.
+        random: What draws.
+    """
+    draws = captions[:, None, :-size].repeat(20, axis=1)
+    drawn = random.permuted(draws, axis=-1)[..., :size].reshape(-1, size)
+    taus = [
+        tau(np.broadcast_to(rsum, means.shape), means)
+        for means in (_means_of(values, drawn), _means_of(values, captions[:, -size:]))
+    ]
+    found: np.ndarray = taus[0].reshape(len(captions), -1).mean(axis=1) - taus[1]
+    return found
 
 
 def _standardised(values: np.ndarray) -> np.ndarray:
@@ -216,7 +283,9 @@ def _standardised(values: np.ndarray) -> np.ndarray:
 
 
 def _means_of(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """The means of values (methods, captions) over some captions (draws, n), (draws, methods)."""
-    weights = np.zeros((len(chosen), values.shape[1]))
-    np.put_along_axis(weights, chosen, 1 / chosen.shape[1], axis=1)
-    return weights @ values.T
+    """The means of values (methods, captions) over some captions (..., n), (..., methods)."""
+    rows, count = chosen.reshape(-1, chosen.shape[-1]), values.shape[1]
+    places = (rows + count * np.arange(len(rows))[:, None]).ravel()
+    times = np.bincount(places, minlength=len(rows) * count).reshape(-1, count)
+    means: np.ndarray = times @ values.T / chosen.shape[-1]
+    return means.reshape(*chosen.shape[:-1], -1)

@@ -17,7 +17,7 @@ import scipy.stats
 from comparisons import Difference, Family, format_p, variance_of_seeds
 from sigma import CONTROLS, MODEL_CONTROLS, MODELS, OUTCOMES, RESULTS, SEEDS, UNKNOWN
 
-DRAWS = 500
+DRAWS = 4000
 SIGMA = "sigma"
 NAMES = (SIGMA, *MODEL_CONTROLS, *CONTROLS)
 DENSER = "sigma minus density"
@@ -86,12 +86,10 @@ def compare() -> tuple[Family, dict[tuple[str, str, str], Difference]]:
             statistics[DENSER] = lambda each: float(each[0] - each[NAMES.index("density")])
             for name, of in statistics.items():
                 seeds = np.array([of(run) for run in found])
-                error = np.std([np.mean([of(run) for run in draw]) for draw in drawn], ddof=1)
+                means = [np.mean([of(run) for run in draw]) for draw in drawn]
+                of_draws = (float(np.var(means, ddof=1)), float(photos.max()))
                 parts = variance_of_seeds(seeds) if name not in CONTROLS else []
-                between = sum(variance for variance, _ in parts)
-                result = Difference(
-                    float(seeds.mean()), float((error**2 + between) ** 0.5), photos.max()
-                )
+                result = Difference.with_parts(float(seeds.mean()), of_draws, *parts)
                 shown[outcome, model, name] = result
                 if name in (SIGMA, LARGER, DENSER, *HELD_FIXED):
                     family.add(result, outcome, model, name)

@@ -100,6 +100,22 @@ def test_the_weights_of_a_sum_are_chosen_on_dev(bench):
     assert max(bench.measure_baseline([part], "", dev)[0] for part in parts) < 600
 
 
+def test_a_part_of_the_training_photos_is_in_each_larger_part(bench, tmp_path):
+    datasets.flickr8k(tmp_path / "raw")
+    lists = {path.name: path.read_text() for path in (tmp_path / "raw").glob("*Images.txt")}
+    whole = set(lists.pop("Flickr_8k.trainImages.txt").split())
+    drawn = [set()]
+    for photos in (1, 2):
+        arguments = [f"--flickr8k={tmp_path / 'raw'}", f"--work={tmp_path / 'work'}"]
+        options = bench.parser_of(None).parse_args([*arguments, f"--photos={photos}"])
+        bench.with_fewer_photos(options)
+        drawn.append(set((options.flickr8k / "Flickr_8k.trainImages.txt").read_text().split()))
+        assert len(drawn[-1]) == photos
+        assert drawn[-2] < drawn[-1] <= whole
+        assert all((options.flickr8k / name).read_text() == text for name, text in lists.items())
+        assert options.results.name == f"flickr8k_{photos}_photos.jsonl"
+
+
 @pytest.mark.heavy
 @pytest.mark.slow
 def test_runs_are_measured_once_beside_baselines(bench, tables, tmp_path, capsys, monkeypatch):
@@ -125,7 +141,7 @@ def test_runs_are_measured_once_beside_baselines(bench, tables, tmp_path, capsys
     with (tmp_path / "table.csv").open() as file:
         assert len(list(csv.DictReader(file))) == len(lines)
     assert not list((tmp_path / "work" / "runs").iterdir())
-    monkeypatch.setattr(bench, "_train", None)
+    monkeypatch.setattr(bench, "train", None)
     bench.main(arguments)
     again = capsys.readouterr().out
     assert again[again.index("| method") :] == first[first.index("| method") :]
