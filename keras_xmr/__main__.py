@@ -1,10 +1,16 @@
 """The command line: `keras-xmr`, and `python -m keras_xmr`."""
 
+import atexit
+import gc
 import sys
 
 
 def main() -> None:
     """Runs the command line; says what is missing where losses and metrics alone are installed."""
+    # TensorFlow makes millions of objects that stay: looking for garbage among them takes seconds,
+    # and one more at the end.
+    gc.set_threshold(50_000)
+    atexit.register(gc.freeze)
     try:
         from keras_xmr.commands._cli import main as run
 

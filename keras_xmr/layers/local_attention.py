@@ -72,6 +72,7 @@ class GlobalAttention(RecordedLayer):
     def call(
         self, tokens: Tensor, mask: Tensor, seed: Seed = None, training: bool = False
     ) -> Tensor:
+        mask = ops.cast(mask, tokens.dtype)
         count = ops.maximum(ops.sum(mask, axis=1, keepdims=True), 1.0)
         local = linear(self.local, tokens)
         mean = linear(self.mean, ops.sum(tokens * mask[..., None], axis=1) / count)
@@ -105,7 +106,7 @@ class LocalAttention(RecordedLayer):
     """K weighted means of local features, softmax(w2 tanh(w1 x)) over the positions.
 
     The attention of the local branch of Song and Soleymani 2019, and of Chun et al. 2021, Fig. 3.
-    Masked positions have a weight of exactly 0.
+    Masked positions have a weight of exactly 0, so that the mean of none is 0.
 
     Args:
         hidden: Width of the hidden layer; None takes half of the width of the features.
@@ -133,10 +134,13 @@ class LocalAttention(RecordedLayer):
         hidden = keras.ops.tanh(keras.ops.tensordot(features, self.w1, axes=1))
         logits = keras.ops.tensordot(hidden, self.w2, axes=1)
         logits = keras.ops.transpose(keras.ops.cast(logits, "float32"), (0, 2, 1))
-        if mask is not None:
-            logits = keras.ops.where(mask[:, None, :], logits, -float("inf"))
+        there = None if mask is None else keras.ops.cast(mask, "bool")[:, None, :]
+        if there is not None:
+            logits = keras.ops.where(there, logits, -1e9)
         # The softmax of Keras warns of a single position, which precomputed features may have.
         weights = keras.ops.exp(keras.ops.log_softmax(logits, axis=-1))
+        if there is not None:
+            weights = keras.ops.where(there, weights, 0.0)
         return keras.ops.cast(weights, features.dtype) @ features, weights
 
 
@@ -228,8 +232,10 @@ class GraphReasoning(RecordedLayer):
         affinity = ops.matmul(self.theta(features), ops.transpose(self.phi(features), (0, 2, 1)))
         count = ops.cast(ops.shape(features)[1], affinity.dtype)
         if mask is not None:
+            mask = ops.cast(mask, "bool")
             affinity = ops.where(mask[:, None, :], affinity, 0.0)
             count = ops.sum(ops.cast(mask, affinity.dtype), axis=1)[:, None, None]
+            count = ops.maximum(count, 1.0)
         reasoned = self.w(ops.matmul(affinity / count, self.g(features)))
         return self.norm(reasoned, training=training, mask=mask) + features
 

@@ -154,7 +154,8 @@ class SCAN(Matcher):
     s) over the regions; s are LeakyReLU cosines, divided by their norm over the words, as in the
     released code (the paper has ReLU). Image to text, regions attend to words alike. The score is
     the mean of the cosines, or log(sum(exp(sharpness * cosine))) / sharpness (Lee et al. 2018,
-    Eq. 1 to 9). Tokens are divided by their norms.
+    Eq. 1 to 9), and 0 where nothing attends: a mask may be 0 everywhere. Tokens are divided by
+    their norms.
 
     Args:
         direction: Whether words attend to regions (`text_to_image`) or regions to words.
@@ -207,4 +208,5 @@ class SCAN(Matcher):
         else:
             logits = ops.where(mask > 0, self.sharpness * cosines, -1e9)
             scores = ops.logsumexp(logits, axis=-1) / self.sharpness
+            scores = ops.where(ops.amax(mask, axis=-1) > 0, scores, 0.0)
         return ops.transpose(scores) if self.direction == "image_to_text" else scores

@@ -6,7 +6,7 @@ import keras
 import ml_dtypes
 import numpy as np
 import pytest
-from autodiff import evaluated, gradients
+from autodiff import evaluated, evaluating, gradients
 
 from keras_xmr import heads, losses, matchers
 from keras_xmr.utils.errors import ArgumentError
@@ -260,3 +260,45 @@ def test_a_matcher_of_ones_own_that_returns_no_scores_is_named():
     ):
         with pytest.raises(ArgumentError, match=says):
             loss(images, captions, [0, 0, 1, 1], matcher=matcher)
+
+
+@pytest.mark.parametrize("aggregation", ["mean", "log_sum_exp"])
+@pytest.mark.parametrize("direction", ["text_to_image", "image_to_text"])
+def test_where_nothing_attends_the_score_is_0(random, direction, aggregation):
+    matcher = matchers.SCAN(direction=direction, aggregation=aggregation)
+    whole = {"tokens": random.normal(size=(2, 3, 8)).astype("float32"), "mask": np.ones((2, 3))}
+    none = {**whole, "mask": np.array([[0, 0, 0], [1, 0, 1]])}
+    sides = (whole, none) if direction == "text_to_image" else (none, whole)
+    scores = keras.ops.convert_to_numpy(matcher(*sides))
+    scores = scores if direction == "text_to_image" else scores.T
+    np.testing.assert_array_equal(scores[:, 0], 0)
+    assert (scores[:, 1] != 0).all()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: heads.pooling.Mean(6),
+        lambda: heads.pooling.Attention(6),
+        lambda: heads.pooling.VSRNPooling(6),
+        lambda: heads.PIENet(6, lambda: heads.pooling.Mean(6), set_size=2),
+    ],
+)
+def test_masks_of_heads_may_be_of_numbers_and_0_everywhere(make, random):
+    features = random.normal(size=(3, 4, 5)).astype("float32")
+    mask = np.array([[1, 1, 0, 1], [0, 0, 0, 0], [1, 1, 1, 1]])
+    head = evaluating(make())
+
+    def embedded(dtype):
+        given = keras.tree.map_structure(
+            keras.ops.convert_to_tensor, (features, mask.astype(dtype))
+        )
+        return keras.tree.map_structure(
+            keras.ops.convert_to_numpy, keras.tree.flatten(head(given[0], mask=given[1]))
+        )
+
+    expected = embedded(bool)
+    for dtype in ("int32", "float32"):
+        for found, value in zip(embedded(dtype), expected, strict=True):
+            np.testing.assert_allclose(found, value, rtol=1e-5, atol=1e-6)
+            assert np.isfinite(found).all()

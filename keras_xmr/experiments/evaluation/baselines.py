@@ -11,6 +11,7 @@ from data_pipelines.records import Records, SplitRecords
 from keras_xmr.experiments.config.model_facts import is_as_published
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.config.train_section import CCAOptions
+from keras_xmr.experiments.evaluation.matrix_threads import matrix_threads
 from keras_xmr.experiments.evaluation.results import Evaluation
 from keras_xmr.judgements import judge
 from keras_xmr.linear.cca import CanonicalCorrelations, Projections
@@ -88,7 +89,8 @@ def add_baselines(
     if not (evaluation.matchers[0].scores.is_dense and _has_features(part)):
         return None
     tested = _means_of_split(part, config)
-    options, scores = _linear_scores(tested, records, config, kept)
+    with matrix_threads(max(len(records.split(name)) for name in records.splits)):
+        options, scores = _linear_scores(tested, records, config, kept)
     if _is_joint(config) and not is_as_published(config):
         images, captions = _unit(tested, False)
         scores[ZERO_SHOT] = (images @ captions.T).astype(np.float32)

@@ -206,8 +206,7 @@ class _Endpoints:
             "embed_text": [captions],
             "match": [images, tf.tile(captions[None], [len(images), 1])],
         }
-        if not self.takes_regions:
-            inputs["embed_pixels"] = [self.pixels(images)]
+        # `embed_pixels` is the part of `embed_image` after the decoding.
         for name, arguments in inputs.items():
             expected = getattr(self, name)(*arguments)
             exported = getattr(loaded, name)(*arguments)

@@ -301,6 +301,8 @@ class CaptionEncoder(_FrozenEncoder):
         super().__init__(tower, records, config)
         self._tokenizer = tokenizer
         self._more = cheap_features_of(tower)
+        # Of splits, which a training opens again for each validation.
+        self._bags: dict[bytes, csr_matrix] = {}
         files = {name: repr(content) for name, content in tokenizer.files().items()}
         self.folder = self._folder_of({"max_words": config.data.text.max_words, "tokenizer": files})
         # A separate graph, which all parts of a batch share.
@@ -333,6 +335,8 @@ class CaptionEncoder(_FrozenEncoder):
         if not missing:
             return 0, 0.0
         some = texts[: 16 * _TRIED]
+        if missing <= len(some):  # To compute them takes as long as a trial.
+            return missing, 0.0
         ids = self._tokenizer(tf.constant(some))
         return missing, missing / len(some) * _seconds(lambda: self.encode(ids)[0])
 
@@ -358,14 +362,18 @@ class CaptionEncoder(_FrozenEncoder):
 
     def open(self, index: SplitIndex) -> Features | None:
         """Opens the features of the captions of a split; None if some are missing."""
-        store, texts = self.store(), index.texts
-        rows = store.rows(text_keys(texts))
+        keys = text_keys(index.texts)
+        store = self.store()
+        rows = store.rows(keys)
         if (rows < 0).any():
             return None
         if self._more is None:
             return Features(store, rows)
-        batches = caption_batches(texts, self._tokenizer, self.config.evaluation.batch_size)
-        more = vstack([csr_matrix(self._more(ids).numpy()[:, 0]) for ids in batches], "csr")
+        if (more := self._bags.get(keys.tobytes())) is None:
+            size = self.config.evaluation.batch_size
+            batches = caption_batches(index.texts, self._tokenizer, size)
+            more = vstack([csr_matrix(self._more(ids).numpy()[:, 0]) for ids in batches], "csr")
+            self._bags[keys.tobytes()] = more
         return Features(store, rows, more)
 
 

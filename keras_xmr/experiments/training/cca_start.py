@@ -16,6 +16,7 @@ from data_pipelines.records import Records, SplitRecords
 from data_pipelines.text import Tokenizer, shortened
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.config.train_section import CCAOptions
+from keras_xmr.experiments.evaluation.matrix_threads import matrix_threads
 from keras_xmr.experiments.training.held_out_ranks import held_out_log_ranks, predict
 from keras_xmr.heads import Head, HeldOutRank
 from keras_xmr.heads.pooling import Projection
@@ -93,7 +94,8 @@ def start_from_cca(
         train = replace(train, shortened=shorter)
     if grades is not None:
         train = replace(train, weights=grades.pair_weights(train.image_ids))
-    return begin_at_cca(image, caption, train, validation, options or config.train.cca)
+    with matrix_threads(len(train.images)):
+        return begin_at_cca(image, caption, train, validation, options or config.train.cca)
 
 
 def begin_at_cca(

@@ -49,11 +49,15 @@ class Mean(Pooling):
 
 
 def masked_mean(features: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Averages the features (B, L, F) that the mask (B, L) keeps, or all of them: (B, F)."""
+    """Averages the features (B, L, F) that the mask (B, L) keeps, or all of them: (B, F).
+
+    Where it keeps none, the average is 0.
+    """
     if mask is None:
         return keras.ops.mean(features, axis=1)
     weights = keras.ops.cast(mask, features.dtype)[..., None]
-    return keras.ops.sum(features * weights, axis=1) / keras.ops.sum(weights, axis=1)
+    count = keras.ops.maximum(keras.ops.sum(weights, axis=1), 1)
+    return keras.ops.sum(features * weights, axis=1) / count
 
 
 def random_view(
