@@ -440,6 +440,12 @@ def check_image_ids(image_ids: Any, images: int, captions: int) -> np.ndarray:
             )
         return np.arange(images)
     rows = as_array(image_ids, "image_ids")
+    if rows.shape == (images,) != (captions,) and rows.dtype.kind in "iu":
+        raise ArgumentError(
+            f"image_ids has {images} numbers, one per caption, and there are {images} images and "
+            f"{captions} captions: the sides look transposed. Images come first, and scores are "
+            "(images, captions)"
+        )
     if rows.shape != (captions,) or not np.issubdtype(rows.dtype, np.integer):
         raise ArgumentError(
             f"image_ids is the row of the image of each of the {captions} captions: whole "
@@ -476,9 +482,12 @@ def as_judgements(judgements: Any, shape: tuple[int, ...]) -> Judgements:
             return Judgements.from_pairs(rows, images)
         judgements = _convert_matrix(judgements)
     if judgements.shape != (images, captions):
+        hint = ""
+        if judgements.shape == (captions, images):
+            hint = ": the scores look transposed, they are (images, captions)"
         raise ArgumentError(
             f"scores of {images} images and {captions} captions, but judgements of shape "
-            f"{judgements.shape}"
+            f"{judgements.shape}{hint}"
         )
     return judgements
 

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 import torch.distributed as processes
 
+from keras_xmr.utils.errors import ArgumentError
+
 Tensor = torch.Tensor
 
 
@@ -37,11 +39,39 @@ def gather_items(tensor: Tensor, group: Any = None) -> Tensor:
 
 
 def items_before(items: int, like: Tensor, group: Any = None) -> Tensor:
-    """Returns the number of items of all processes before this one, int (1,)."""
-    own = like.new_tensor([items])
+    """Returns the number of items of all processes before this one, int (1,).
+
+    Raises:
+        ArgumentError: If another process has announced an error.
+    """
+    before = torch.zeros_like(like[:1])
     if count(group) == 1:
-        return torch.zeros_like(own)
-    return torch.cat(_all(own, group))[: processes.get_rank(group)].sum()[None]
+        return before
+    counts = torch.cat(_all(torch.tensor([items], device=_device(group)), group)).tolist()
+    if failed := [process for process, items in enumerate(counts) if items == _FAILED]:
+        raise ArgumentError(
+            f"process {failed[0]} of {len(counts)} had an error in gather: see its own message"
+        )
+    return before + sum(counts[: processes.get_rank(group)])
+
+
+_FAILED = -1
+"""In place of the number of items of a process with an error."""
+
+
+def announce_error(group: Any = None) -> None:
+    """Tells processes that ask for the items before them that this one had an error.
+
+    They would end with an error of the connection, or wait.
+    """
+    if count(group) > 1:
+        _all(torch.tensor([_FAILED], device=_device(group)), group)
+
+
+def _device(group: Any) -> str:
+    """Returns the device whose tensors the processes exchange, whichever they compute on."""
+    backends = str(processes.get_backend(group))
+    return "cuda" if "nccl" in backends and "gloo" not in backends else "cpu"
 
 
 def _sent(tensor: Tensor) -> torch.dtype:

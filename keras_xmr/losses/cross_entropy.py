@@ -52,7 +52,8 @@ class NTXent(_CrossEntropy):
     """Cross entropy of a positive against the negatives, mean of both directions.
 
     The normalised, temperature-scaled cross entropy of Chen et al. 2020, across modalities: the
-    InfoNCE loss of Radford et al. 2021. A query with several positives has one cross entropy for
+    InfoNCE loss of Radford et al. 2021; `InfoNCE` is another name of this class, which messages
+    call NTXent. A query with several positives has one cross entropy for
     each, against that positive and all negatives, and their mean counts: relevant items do not
     compete with one another.
 

@@ -46,24 +46,40 @@ def gather(
         among the N. Without further processes, those that were given.
 
     Raises:
-        ArgumentError: If `image_ids` do not fit, or `axis_name` is missing or superfluous.
+        ArgumentError: If `image_ids` do not fit, or `axis_name` is missing or superfluous; with
+            PyTorch also if that happens in another process.
     """
-    sides = [as_embedding(images, "images"), as_embedding(captions, "captions")]
-    counts = [items(side) for side in sides]
-    if counts[0] is None or counts[1] is None:
+    try:
+        sides, counts, rows = _checked(images, captions, image_ids, axis_name)
+    except Exception:
+        if backend() == "torch":
+            from keras_xmr.layers.torch_processes import announce_error
+
+            announce_error(group)
+        raise
+    join, before = _collectives(axis_name, group)
+    rows = rows + before(counts[0], rows)
+    joined = [keras.tree.map_structure(join, side) for side in sides]
+    given = (images, captions)
+    both = [_as_given(*pair) for pair in zip(given, joined, strict=True)]
+    return both[0], both[1], join(rows)
+
+
+def _checked(
+    images: Any, captions: Any, image_ids: Any, axis_name: str | None
+) -> tuple[list[Any], list[int], Tensor]:
+    """Returns the embeddings of both sides, their numbers of items, and the rows of images."""
+    sides: list[Any] = [as_embedding(images, "images"), as_embedding(captions, "captions")]
+    images, captions = (items(side) for side in sides)
+    if images is None or captions is None:
         raise ArgumentError("the first axis of embeddings is of a known size; set it in the graph")
     if is_concrete(image_ids):
-        image_ids = check_image_ids(image_ids, counts[0], counts[1])
-    rows = ops.cast(ops.convert_to_tensor(image_ids), "int32")
+        image_ids = check_image_ids(image_ids, images, captions)
     if (backend() == "jax") != (axis_name is not None):
         raise ArgumentError(
             "axis_name names the axis of jax.pmap or jax.shard_map, and is needed with JAX alone"
         )
-    join, before = _collectives(axis_name, group)
-    joined = [keras.tree.map_structure(join, side) for side in sides]
-    given = (images, captions)
-    both = [_as_given(*pair) for pair in zip(given, joined, strict=True)]
-    return both[0], both[1], join(rows + before(counts[0], rows))
+    return sides, [images, captions], ops.cast(ops.convert_to_tensor(image_ids), "int32")
 
 
 def _collectives(

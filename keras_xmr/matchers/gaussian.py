@@ -23,7 +23,8 @@ class MatchProbability(LogitMatcher, SampledMatcher):
 
     The probability is the mean of sigmoid(-scale * distance + shift) over all J * J pairs of
     samples (Chun et al. 2021, Eq. 2 and 3). Its log-odds rank alike, and stay exact where the
-    probability itself would be rounded to 0 or 1.
+    probability itself would be rounded to 0 or 1. Distances are roots of squares plus 1e-6, as in
+    the released code, so that samples that coincide have a gradient.
 
     Args:
         samples: J in training.
@@ -70,7 +71,10 @@ def _log_odds(logits: Tensor) -> Tensor:
 
 
 class MeanOnly(LogitMatcher):
-    """Log-odds of a match from the distance of the means alone: "mu only" of Chun et al. 2021."""
+    """Log-odds of a match from the distance of the means alone: "mu only" of Chun et al. 2021.
+
+    The distance is the root of the square plus 1e-6.
+    """
 
     CONTRACT = MatcherContract(accepts=(("point", "point"), ("gaussian", "gaussian")))
     SEARCH = SearchContract(augmentation="mean_l2", exact=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from copy import deepcopy
 from functools import cache
 from typing import Any
 
@@ -46,17 +47,16 @@ class RecordedLayer(keras.layers.Layer):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         make, arguments = self.__reduce__()
-        copied = memo[id(self)] = make(*arguments)
+        copied = memo[id(self)] = make(*deepcopy(arguments, memo))
         return copied
 
     def __reduce__(self) -> Any:
-        """Pickles the layer as Keras saves it; with PyTorch as the module that it is, too."""
-        made: Any = super().__reduce__()
+        """Pickles the layer as Keras saves it; with PyTorch by its options and its state."""
         if keras.backend.backend() != "torch":
-            return made
+            return super().__reduce__()
         from keras_xmr.parts.torch_modules import reduced
 
-        return reduced(self, made)
+        return reduced(self)
 
     def _track_variables(self) -> None:
         """Makes nothing: PyTorch has each variable as a parameter as soon as it is added."""

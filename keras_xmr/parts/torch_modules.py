@@ -46,16 +46,20 @@ def prepare_module(layer: Any) -> None:
     layer.register_load_state_dict_pre_hook(_read_names)
 
 
-def restore(make: Any, arguments: Any, modes: dict[str, bool], kept: dict[str, Any]) -> Any:
-    """Returns a layer as Keras has saved it, with what modules of PyTorch have besides.
+def restore(
+    cls: Any, options: dict[str, Any], state: Any, modes: dict[str, bool], kept: dict[str, Any]
+) -> Any:
+    """Returns a layer of its options, its state, and what modules of PyTorch have besides.
 
     Args:
-        make: Makes the layer.
-        arguments: The arguments of that function.
+        cls: Its class.
+        options: The arguments of its constructor.
+        state: Its `state_dict`.
         modes: Whether each module within the layer is in training, by name.
         kept: Whether each parameter has a gradient, its device and its type, by name.
     """
-    layer = make(*arguments)
+    layer = cls(**options)
+    layer.load_state_dict(state)
     for name, module in layer.named_modules():
         module.training = modes[name]
     for name, parameter in _parameters(layer):
@@ -65,11 +69,15 @@ def restore(make: Any, arguments: Any, modes: dict[str, bool], kept: dict[str, A
     return layer
 
 
-def reduced(layer: Any, made: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Returns how `restore` makes a copy of a layer, of how Keras makes one."""
+def reduced(layer: Any) -> tuple[Any, Any]:
+    """Returns how `restore` makes a copy of a layer.
+
+    Keras' own way, and its `get_config`, import TensorFlow where that is installed.
+    """
+    of_keras = {"name": layer.name, "dtype": layer.dtype_policy.name, "trainable": layer.trainable}
     modes = {name: module.training for name, module in layer.named_modules()}
     kept = {name: (one.requires_grad, one.device, one.dtype) for name, one in _parameters(layer)}
-    return restore, (*made, modes, kept)
+    return restore, (type(layer), of_keras | layer._arguments, layer.state_dict(), modes, kept)
 
 
 def _parameters(layer: Any) -> Iterator[tuple[str, Any]]:

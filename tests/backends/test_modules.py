@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+
 import every_part
 import keras
 import numpy as np
 import pytest
+from keras.src.utils import module_utils
 
 from keras_xmr import heads, losses, matchers
 from keras_xmr.heads import pooling as poolings
@@ -85,6 +88,16 @@ def test_every_parameter_is_in_the_list_of_its_parent(random):
     part(*sides).sum().backward()
     listed = {id(one) for one in torch.nn.ModuleList([part]).parameters()}
     assert {id(weight.value) for weight in part.weights} == listed
+
+
+def test_a_copy_does_not_look_for_tensorflow(monkeypatch):
+    def look(_):
+        pytest.fail("looked for TensorFlow")
+
+    monkeypatch.setattr(module_utils.LazyModule, "available", property(look))
+    copied = copy.deepcopy(losses.NTXent(temperature=0.1, learnable=True, name="first"))
+    assert repr(copied) == "NTXent(temperature=0.1, learnable=True)"
+    assert copied.name == "first"
 
 
 def test_a_misspelt_option_names_the_nearest():

@@ -76,6 +76,8 @@ def test_wrong_calls_name_the_remedy(random):
         losses.NTXent()(points, points, matcher=matchers.Cosine)
     with pytest.raises(ArgumentError, match="reads embeddings, not scores"):
         losses.MMD().of_scores(tensors(np.zeros((4, 5), np.float32)))
+    with pytest.raises(ArgumentError, match="the sides look transposed"):
+        losses.NTXent().of_scores(np.ones((4, 2), "f"), [0, 0, 1, 1])
     with pytest.raises(ArgumentError, match="scores are of the shape"):
         losses.NTXent().of_scores(points[0])
 

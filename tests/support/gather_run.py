@@ -13,6 +13,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from keras_xmr import losses, matchers
+from keras_xmr.utils.errors import ArgumentError
 
 RANDOM = np.random.default_rng(0)
 WIDTH = 6
@@ -75,6 +76,13 @@ def run_torch(case, rank, folder):
         value.backward()
     found = {name: p.grad.clone() for name, p in net.named_parameters() if p.requires_grad}
     value = value.item()
+    # An error of one process is one of both, which can go on.
+    wrong = torch.tensor([9]) if rank else torch.tensor([0])
+    try:
+        losses.gather(torch.ones(1, 2), torch.ones(1, 2), wrong)
+    except ArgumentError as error:
+        message = str(error)
+    assert "image_ids[0] is 9" in message if rank else "process 1 of 2" in message
     # What is left of the group must go while both live: its end waits for the other process.
     del spread
     torch.distributed.barrier()

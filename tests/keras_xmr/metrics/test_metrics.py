@@ -163,6 +163,8 @@ def test_nan_and_wrong_shapes_are_refused():
         (lambda: recall([[1, 2], [3]], [0, 1]), "scores: .*inhomogeneous"),
         (lambda: recall(np.eye(2), [[0, 1], [1]]), "judgements: .*inhomogeneous"),
         (lambda: reranking.FastReranking()([[1, 2], [3]]), "scores: .*inhomogeneous"),
+        (lambda: recall(np.ones((4, 2)), [0, 0, 1, 1]), "the sides look transposed"),
+        (lambda: recall(np.ones((4, 2)), np.ones((2, 4))), "the scores look transposed"),
     ],
 )
 def test_judgements_and_scores_that_are_none_are_refused(make, says):
