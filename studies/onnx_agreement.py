@@ -141,7 +141,7 @@ def compare(
         words, text_time = at_once(embedder.embed_texts)
         yield Line(name, "processor time of a photo", 1e3 * photo_time, "ms")
         yield Line(name, "processor time of a caption", 1e3 * text_time, "ms")
-        bytes_ = sum(path.stat().st_size for path in embedder.folder.glob("*.onnx"))
+        bytes_ = sum(path.stat().st_size for path in embedder.folder.glob("*.onnx*"))
         yield Line(name, "files", bytes_ / 1e6, "MB")
         for side, own, other in (("photos", light, images), ("captions", words, texts)):
             for tensor in own:
