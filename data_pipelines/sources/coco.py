@@ -321,8 +321,8 @@ def _source(path: Path) -> Source:
 class Flickr8kSource(FolderSource):
     """Flickr8K (Hodosh et al. 2013) with its official splits and human judgements.
 
-    The file of captions has 8,092 photos. The 92 without a split are skipped; the file of one of
-    them, `2258277193_586949ec62.jpg.1`, does not exist.
+    The file of captions has 8,092 photos. The 92 without a split are skipped, and counted as
+    problems; the file of one of them, `2258277193_586949ec62.jpg.1`, does not exist.
     """
 
     name: Literal["flickr8k"] = "flickr8k"
@@ -372,6 +372,9 @@ class Flickr8kSource(FolderSource):
                 elif name:
                     seen.add(name)
                     yield Entry(name, split, tuple(captions.get(name, ())), file=name)
+        for name in captions:
+            if name not in seen:
+                problems.add("photo in none of the files of names", name)
 
     def _captions(self, problems: Problems) -> dict[str, list[Caption]]:
         """Returns the captions of each photo, in the order of the file."""

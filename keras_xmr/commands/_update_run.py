@@ -53,7 +53,8 @@ def update(config: Config, index: Path | None = None, chooses_again: bool = Fals
         A summary of the update of the index; None without an index.
 
     Raises:
-        UserError: If the data cannot be read or the training fails. The run is then unchanged.
+        UserError: If the data or the index cannot be read, or the training fails. The run is then
+            unchanged.
     """
     hidden = {name: config.folder.parent / f".{config.name}-{name}" for name in _STAGES}
     new = config.model_copy(update={"output": hidden["update"]})
@@ -61,6 +62,10 @@ def update(config: Config, index: Path | None = None, chooses_again: bool = Fals
     index = config.folder / "index" if index is None else index
     fresh = index.with_name(f".{index.name}-update")
     has_index = (index / MANIFEST).exists()
+    if has_index:
+        PhotoIndex.open(
+            index
+        ).close()  # An index that cannot be read is said before minutes of work.
     model = None
     if not (ready.exists() or moving.exists()):
         change = data_change(config.data)

@@ -34,16 +34,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Lists what may go, asks, and deletes it."""
-    from keras_xmr.experiments.runs.configs import load_run
     from keras_xmr.experiments.runs.folder import RunFolder
     from keras_xmr.experiments.runs.weights import remove_superfluous
     from keras_xmr.utils.files import locked
 
     if arguments.run is not None:
         runs = [arguments.run]
+        _check_run(arguments.run)
     else:
         runs = sorted(path.parent for path in _OUTPUT.glob("*/config.yaml"))
-    folders = [RunFolder(load_run(path)) for path in runs]
+    # Not by their configs, which import TensorFlow.
+    folders = [RunFolder(path) for path in runs]
     listed = {folder: paths for folder in folders if (paths := _may_go(folder))}
     total = 0
     for path in (path for paths in listed.values() for path in paths):
@@ -62,6 +63,18 @@ def run(arguments: argparse.Namespace) -> None:
             for path in paths:
                 shutil.rmtree(path, ignore_errors=True)
     print(f"deleted {_megabytes(total)}")
+
+
+def _check_run(path: Path) -> None:
+    """Checks that a folder is one of a run.
+
+    Raises:
+        ConfigError: If it is not.
+    """
+    if not (path / "config.yaml").is_file():
+        from keras_xmr.experiments.runs.configs import load_run
+
+        load_run(path)
 
 
 def _may_go(folder: RunFolder) -> list[Path]:

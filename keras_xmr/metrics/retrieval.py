@@ -105,12 +105,14 @@ def evaluate_relations(
 
 
 def rsum(summary: Mapping[str, float]) -> float:
-    """Returns the sum of the six recalls, in percent: from 0 to 600, as papers write it."""
-    return 100 * sum(
-        summary.get(full_name(direction, f"recall_{k}"), 0.0)
-        for direction in DIRECTIONS
-        for k in RECALL_AT
-    )
+    """Returns the sum of the six recalls, in percent: from 0 to 600, as papers write it.
+
+    NaN where no query has a relevant item, and so no recall.
+    """
+    names = [full_name(direction, f"recall_{k}") for direction in DIRECTIONS for k in RECALL_AT]
+    if not any(name in summary for name in names):
+        return float("nan")
+    return 100 * sum(summary.get(name, 0.0) for name in names)
 
 
 def both_directions(i2t: dict[str, float], t2i: dict[str, float]) -> dict[str, float]:
@@ -154,6 +156,8 @@ def recall(
 
 def retrieval(scores: Any, judgements: Any = None) -> dict[str, float]:
     """Returns all metrics of both directions, and `rsum`, the sum of the six recalls in percent.
+
+    Queries without a relevant item do not count; where none has one, `rsum` alone is there: NaN.
 
     Args:
         scores: Scores (images, captions), larger is better; or the output of a re-ranker, or

@@ -245,6 +245,16 @@ Scores = Matrix | tuple[np.ndarray, np.ndarray] | ScoreMatrices
 """One matrix (images, captions), the two of a re-ranker, or `ScoreMatrices`."""
 
 
+def _checked(scores: Scores) -> ScoreMatrices:
+    matrices = ScoreMatrices.of(scores)
+    for matrix in (matrices.image_to_text, matrices.text_to_image):
+        if len(matrix.shape) != 2:
+            raise ArgumentError(
+                f"scores of a model are of the shape (images, captions), not {matrix.shape}"
+            )
+    return matrices
+
+
 def mean_scores(scores: Iterable[Scores]) -> ScoreMatrices:
     """Returns the mean of scores of the same pairs, which are read one after another.
 
@@ -259,7 +269,7 @@ def mean_scores(scores: Iterable[Scores]) -> ScoreMatrices:
     """
     if not isinstance(scores, Iterable):
         raise ArgumentError(f"scores must be a list, one per model, not a {type(scores).__name__}")
-    remaining = map(ScoreMatrices.of, scores)
+    remaining = map(_checked, scores)
     first = next(remaining, None)
     if first is None:
         raise ArgumentError("there are no scores to take the mean of")

@@ -124,6 +124,16 @@ def test_a_tab_within_a_caption_is_not_taken_for_the_separator(tmp_path):
     assert problems == {"malformed line of the captions": 1}
 
 
+def test_a_captioned_photo_that_a_cut_file_of_names_lacks_is_counted(tmp_path):
+    (tmp_path / "Flickr8k.token.txt").write_text("0.jpg#0\ta dog\n1.jpg#0\ta cat\n")
+    for name in ("train", "dev", "test"):
+        names = "0.jpg\n" if name == "train" else ""
+        (tmp_path / f"Flickr_8k.{name}Images.txt").write_text(names)
+    captions, problems = read("flickr8k", tmp_path)
+    assert captions == {"0.jpg": ["a dog"]}
+    assert problems == {"photo in none of the files of names": 1}
+
+
 def repeat_annotations(path: Path) -> None:
     """Writes the list of annotations of a file in two halves under one key."""
     content = json.loads(path.read_text())

@@ -17,11 +17,11 @@ class RunFolder:
     """Paths of the outputs of a run, under `<output>/<name>/`.
 
     Args:
-        config: The config of the run.
+        run: The config of the run, or its folder.
     """
 
-    def __init__(self, config: Config) -> None:
-        self.path = config.folder
+    def __init__(self, run: Config | Path) -> None:
+        self.path = run if isinstance(run, Path) else run.folder
         self.config = self.path / "config.yaml"
         self.versions = self.path / "versions.json"
         self.checkpoints = self.path / "checkpoints"

@@ -55,6 +55,16 @@ assert not [name for name in sys.modules if name.startswith("keras_xmr.experimen
 """
 
 
+CLEANING = """
+import argparse, sys, tempfile, os
+from keras_xmr.commands import clean
+os.chdir(tempfile.mkdtemp())
+clean.run(argparse.Namespace(run=None, yes=False))
+import keras_xmr.experiments.runs.weights
+assert "tensorflow" not in sys.modules
+"""
+
+
 def python(script: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
@@ -65,6 +75,11 @@ def python(script: str) -> None:
 @pytest.mark.slow
 def test_searching_and_serving_import_neither_tensorflow_nor_experiments():
     python(SEARCHING)
+
+
+@pytest.mark.slow
+def test_nothing_is_deleted_without_tensorflow():
+    python(CLEANING)
 
 
 @pytest.mark.slow

@@ -274,6 +274,8 @@ def test_the_mean_of_scores_and_their_trec_files(tmp_path):
         mean_scores([])
     with pytest.raises(keras_xmr.ArgumentError, match="have no mean"):
         mean_scores([pair[0], pair[1][1:]])
+    with pytest.raises(keras_xmr.ArgumentError, match=r"of the shape \(images, captions\), not"):
+        mean_scores(pair[0])
     written = keras_xmr.write_trec(tmp_path / "trec", pair[0], OWNER, depth=3)
     assert [path.name for path in written] == [
         f"test-{side}.{kind}" for side in ("i2t", "t2i") for kind in ("run", "qrels")

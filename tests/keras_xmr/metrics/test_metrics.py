@@ -206,6 +206,7 @@ def test_recall_leaves_out_a_direction_without_queries():
         with pytest.raises(ArgumentError, match="scores must be numbers, got"):
             recall(text)
     assert recall(np.ones((2, 3)), nothing) == {}
+    assert np.isnan(retrieval(np.ones((2, 3)), nothing)["rsum"])
     right = Judgements(np.array([[1, 0, 0], [0, 1, 0]]), image_query_mask=np.zeros(2, bool))
     found = recall(np.ones((2, 3)), right)
     assert set(found) == {f"t2i_recall_{k}" for k in (1, 5, 10)}

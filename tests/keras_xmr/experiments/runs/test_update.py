@@ -221,3 +221,14 @@ def test_data_that_cannot_be_read_change_nothing(made):
         update(config)
     assert steps.done == []
     assert images(config) == 24
+
+
+def test_an_index_that_cannot_be_read_is_said_before_the_training(made):
+    config, steps, _ = made
+    manifest = config.folder / "index" / "manifest.json"
+    content = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps(content | {"version": content["version"] - 1}))
+    add_photo(config)
+    with pytest.raises(UserError, match="build the index again"):
+        update(config)
+    assert steps.done == []
