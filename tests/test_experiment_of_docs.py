@@ -17,6 +17,7 @@ from graphs import eager
 
 import keras_xmr
 from keras_xmr.experiments.experiment import Experiment
+from keras_xmr.experiments.export.saved_model import _Endpoints
 from keras_xmr.utils import notebooks
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -39,8 +40,15 @@ def run_cells(path: Path) -> list[Any]:
     return [value for value in shown if value is not None]
 
 
+@pytest.fixture
+def uncompared(monkeypatch):
+    """SavedModels are written, and compared with the model in export/test_saved_model.py alone."""
+    monkeypatch.setattr(_Endpoints, "compare", lambda self, folder: None)
+
+
 @pytest.mark.slow
-def test_the_notebook_runs(tmp_path, monkeypatch, undrawn):
+@pytest.mark.usefixtures("undrawn", "uncompared")
+def test_the_notebook_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     results, report, picture = run_cells(DOCS / "tutorials" / "notebook.ipynb")
     assert {row.direction for row in results} == {"image_to_text", "text_to_image"}
@@ -53,7 +61,7 @@ def test_the_notebook_runs(tmp_path, monkeypatch, undrawn):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("undrawn")
+@pytest.mark.usefixtures("undrawn", "uncompared")
 def test_the_script_of_the_page_runs(tmp_path, monkeypatch, capsys):
     (script,) = re.findall(
         r"```python\n(.*?)```",
