@@ -39,7 +39,7 @@ def test_odd_files_have_one_embedding_whatever_embeds_them(tmp_path):
         (photos / name).write_bytes(data)
     # Two of the files are shrunk, the others are stored as they are or encoded again.
     overrides = f"data.source={source}", "data.image.store_side=40"
-    run = Experiment(models.tiny_config(tmp_path, *overrides))
+    run = Experiment(models.tiny_config(tmp_path, *models.POINTS, *overrides))
     run.prepare()
     untrained(run)
     run.export()
