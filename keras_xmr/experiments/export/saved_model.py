@@ -261,7 +261,9 @@ def _served(endpoints: _Endpoints) -> tf.Module:
     inside = tf.train.TrackableView(endpoints.tokenizer).descendants()
     served.tables = [resource for resource in inside if isinstance(resource, tables)]
     for name, (function, signature) in endpoints.all().items():
-        setattr(served, name, tf.function(function, signature, autograph=False))
+        # Traced here: what is first traced while it is saved is traced once more for each call.
+        traced = tf.function(function, signature, autograph=False).get_concrete_function()
+        setattr(served, name, traced)
     return served
 
 
