@@ -20,7 +20,7 @@ from data_pipelines.records import Records
 from data_pipelines.text import SPECIAL, CaptionIds, WordTokenizer, count_words
 from keras_xmr.experiments.evaluation.score_files import load_matrix
 from keras_xmr.judgements import read_judgements
-from keras_xmr.judgements.files import read_graded_pairs
+from keras_xmr.judgements.judgement_files import read_graded_pairs
 from keras_xmr.utils.errors import UserError
 
 hypothesis = pytest.importorskip("hypothesis", reason="hypothesis is not installed (extra `dev`)")

@@ -24,7 +24,7 @@ from keras_xmr.experiments.training.phases import freeze, learning_rate_factors,
 from keras_xmr.matchers import Matcher
 from keras_xmr.metrics.query_metrics import build_metrics
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.reranking.measure import build_rerankers
+from keras_xmr.reranking.reranked_metrics import build_rerankers
 from keras_xmr.utils.errors import UserError
 
 SMALL = ("scenes_pcme", "scenes_dvse", "csv_pcme_regions", "scenes_saf")

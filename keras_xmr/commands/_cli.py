@@ -21,7 +21,7 @@ from keras_xmr.commands import command_names, first_line, is_command, is_module,
 from keras_xmr.commands._memory import memory_error_message
 from keras_xmr.commands._quiet import hide_log_lines
 from keras_xmr.experiments.runs.cluster import TF_CONFIG, cluster_of
-from keras_xmr.model.backend import check_backend
+from keras_xmr.model.required_backend import check_backend
 from keras_xmr.utils.disk_errors import disk_error_message
 from keras_xmr.utils.errors import ConfigError, UserError
 from keras_xmr.utils.messages import cut, nearest

@@ -14,12 +14,12 @@ from typing import Any
 
 from keras_xmr.experiments.config.loader import find_configs, load_config
 from keras_xmr.experiments.config.schema import Config
-from keras_xmr.experiments.reports.comparison.report import (
+from keras_xmr.experiments.reports.comparison.comparison_report import (
     SplitComparison,
     terminal_tables,
     write_report,
 )
-from keras_xmr.experiments.reports.comparison.results import (
+from keras_xmr.experiments.reports.comparison.run_results import (
     SEED,
     check_comparable,
     check_same_ids,

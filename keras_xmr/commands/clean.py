@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Lists what may go, asks, and deletes it."""
     from keras_xmr.experiments.runs.folder import RunFolder
-    from keras_xmr.experiments.runs.weights import remove_superfluous
+    from keras_xmr.experiments.runs.weight_files import remove_superfluous
     from keras_xmr.utils.files import locked
 
     if arguments.run is not None:
@@ -79,7 +79,7 @@ def _check_run(path: Path) -> None:
 
 def _may_go(folder: RunFolder) -> list[Path]:
     """Lists the files that a finished run does not need, and its SavedModels but the newest."""
-    from keras_xmr.experiments.runs.weights import superfluous
+    from keras_xmr.experiments.runs.weight_files import superfluous
 
     paths = superfluous(folder)
     if not folder.is_complete:

@@ -16,7 +16,7 @@ from keras_xmr.experiments.runs.configs import write_config
 from keras_xmr.experiments.runs.folder import RunFolder
 from keras_xmr.experiments.runs.frozen_features import with_features
 from keras_xmr.experiments.runs.loading import load_retriever
-from keras_xmr.experiments.runs.weights import verify_tokenizer
+from keras_xmr.experiments.runs.weight_files import verify_tokenizer
 from keras_xmr.experiments.trained_model import TrainedModel
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.utils.errors import UserError

@@ -15,7 +15,7 @@ from keras_xmr.experiments.export.saved_model import (
     some_inputs,
 )
 from keras_xmr.experiments.run_contents import RunContents
-from keras_xmr.experiments.runs.weights import remove_superfluous, write_model
+from keras_xmr.experiments.runs.weight_files import remove_superfluous, write_model
 
 _LOGGER = logging.getLogger(__name__)
 

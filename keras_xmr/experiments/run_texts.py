@@ -13,7 +13,7 @@ from data_pipelines.text import Tokenizer, WordTokenizer
 from keras_xmr.experiments.config.model_facts import is_as_published, why_not_indexed
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.evaluation.advice import advice, larger_split
-from keras_xmr.experiments.evaluation.files import save_scores
+from keras_xmr.experiments.evaluation.evaluation_files import save_scores
 from keras_xmr.experiments.evaluation.meaning import meaning_lines, what_to_do
 from keras_xmr.experiments.evaluation.results import Evaluation
 from keras_xmr.experiments.evaluation.table import results_of

@@ -24,7 +24,7 @@ from keras_xmr.experiments.runs.configs import load_run
 from keras_xmr.experiments.runs.folder import RunFolder
 from keras_xmr.experiments.runs.loading import load_retriever
 from keras_xmr.experiments.runs.pretrained import OUTPUT, pretrained_run
-from keras_xmr.experiments.runs.weights import verify_model, verify_tokenizer
+from keras_xmr.experiments.runs.weight_files import verify_model, verify_tokenizer
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.utils.errors import ArgumentError, UserError
 from keras_xmr.utils.json_entries import has_words

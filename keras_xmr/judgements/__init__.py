@@ -6,13 +6,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from keras_xmr.judgements.exchange import Beir, from_qrels, read_beir, to_qrels, write_beir
-from keras_xmr.judgements.files import (
-    IDENTICAL,
-    TRUTH,
-    add_judgements,
-    name_clashes,
-    read_judgements,
-)
 from keras_xmr.judgements.formats import EXTENDED_COCO, extended_coco
 from keras_xmr.judgements.ground_truth import (
     GroundTruth,
@@ -21,12 +14,19 @@ from keras_xmr.judgements.ground_truth import (
     read_labels,
     write_ground_truth,
 )
+from keras_xmr.judgements.judgement_files import (
+    IDENTICAL,
+    TRUTH,
+    add_judgements,
+    name_clashes,
+    read_judgements,
+)
 from keras_xmr.judgements.reading import JudgementsError
 from keras_xmr.judgements.relation import Judgements, as_judgements, check_image_ids, multi_hot
 from keras_xmr.judgements.trec import write_qrels
 
 if TYPE_CHECKING:
-    from keras_xmr.judgements.options import JudgementOptions
+    from keras_xmr.judgements.judgement_options import JudgementOptions
 
 __all__ = [
     "EXTENDED_COCO",
@@ -59,5 +59,5 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Imports the options, which need the library that validates them, where they are used."""
     if name == "JudgementOptions":
-        return importlib.import_module("keras_xmr.judgements.options").JudgementOptions
+        return importlib.import_module("keras_xmr.judgements.judgement_options").JudgementOptions
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

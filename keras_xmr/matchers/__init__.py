@@ -17,7 +17,7 @@ from keras_xmr.matchers.gaussian import (
     SymmetricKL,
     Wasserstein,
 )
-from keras_xmr.matchers.memory import IMRAM
+from keras_xmr.matchers.imram import IMRAM
 from keras_xmr.matchers.negative_aware import NAAF
 from keras_xmr.matchers.point import (
     Cosine,

@@ -15,7 +15,6 @@ from keras_xmr.losses import Loss
 from keras_xmr.losses.directions import Direction
 from keras_xmr.matchers import Matcher
 from keras_xmr.metrics import Recall
-from keras_xmr.model.backend import check_backend
 from keras_xmr.model.gradient_caching import Chunks, check_towers, dense
 from keras_xmr.model.objective import MatchRule, Objective, relations, targets_read
 from keras_xmr.model.pairs import relevant_pairs
@@ -26,6 +25,7 @@ from keras_xmr.model.replicas import (
     pad_to_longest,
     sum_over_replicas,
 )
+from keras_xmr.model.required_backend import check_backend
 from keras_xmr.model.validation import (
     as_inputs,
     as_objective,

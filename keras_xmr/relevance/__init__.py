@@ -11,8 +11,7 @@ from keras_xmr.relevance.matrix import (
     relevance_matrix,
     tf_idf,
 )
-from keras_xmr.relevance.tokenizers import TOKENIZERS, java_tokenize, ptb_tokenize
-from keras_xmr.relevance.weights import (
+from keras_xmr.relevance.ngram_weights import (
     NGrams,
     WeightedCaptions,
     average_references,
@@ -20,6 +19,7 @@ from keras_xmr.relevance.weights import (
     reference_groups,
     weigh,
 )
+from keras_xmr.relevance.tokenizers import TOKENIZERS, java_tokenize, ptb_tokenize
 
 __all__ = [
     "TOKENIZERS",

@@ -10,8 +10,8 @@ import numpy as np
 import scipy.sparse
 
 from keras_xmr.judgements.relation import as_array, check_image_ids
+from keras_xmr.relevance.ngram_weights import WeightedCaptions, weigh
 from keras_xmr.relevance.tokenizers import TOKENIZERS
-from keras_xmr.relevance.weights import WeightedCaptions, weigh
 from keras_xmr.utils.errors import ArgumentError
 
 if TYPE_CHECKING:

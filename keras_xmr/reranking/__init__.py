@@ -14,8 +14,8 @@ from keras_xmr.reranking.hubs import (
     QueryBankNormalization,
     ScoreBank,
 )
-from keras_xmr.reranking.measure import build_rerankers, measure_reranked
 from keras_xmr.reranking.neighbours import MultiFactor, ReciprocalNeighbours
+from keras_xmr.reranking.reranked_metrics import build_rerankers, measure_reranked
 
 __all__ = [
     "CSLS",

@@ -19,7 +19,7 @@ from keras_xmr.experiments.evaluation.evaluate import ground_truth
 from keras_xmr.experiments.reports.pages import data_url, percent, render
 from keras_xmr.experiments.runs.folder import RunFolder
 from keras_xmr.judgements import Judgements
-from keras_xmr.judgements.files import read_graded_pairs
+from keras_xmr.judgements.judgement_files import read_graded_pairs
 from keras_xmr.judgements.reading import write_rows
 from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.utils.errors import UserError

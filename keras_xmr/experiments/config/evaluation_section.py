@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, ByteSize, Field
 
-from keras_xmr.judgements.options import JudgementOptions
+from keras_xmr.judgements.judgement_options import JudgementOptions
 from keras_xmr.parts.option_types import NonNegativeInt, PositiveFloat, PositiveInt
 from keras_xmr.parts.registry import Choice, OneOf
 from keras_xmr.parts.section import Section

@@ -34,7 +34,7 @@ from keras_xmr.experiments.config.yaml_file import (
     read_yaml,
     split_row,
 )
-from keras_xmr.judgements.options import JudgementOptions
+from keras_xmr.judgements.judgement_options import JudgementOptions
 from keras_xmr.parts.registry import Choice, import_parts
 from keras_xmr.utils.errors import ConfigError
 from keras_xmr.utils.messages import cut, first_of, most_similar, nearest

@@ -12,7 +12,7 @@ from keras_xmr.experiments.config.evaluation_section import EvaluationOptions
 from keras_xmr.experiments.config.model_section import ModelOptions
 from keras_xmr.experiments.config.paper_section import ReportedResults
 from keras_xmr.experiments.config.train_section import TrainOptions
-from keras_xmr.judgements.options import JudgementOptions
+from keras_xmr.judgements.judgement_options import JudgementOptions
 from keras_xmr.parts.option_types import (
     Combination,
     NonNegativeInt,

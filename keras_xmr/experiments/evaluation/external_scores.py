@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from keras_xmr.experiments.config.schema import RelevanceOptions
-from keras_xmr.experiments.evaluation.files import EXTERNAL, write_results
+from keras_xmr.experiments.evaluation.evaluation_files import EXTERNAL, write_results
 from keras_xmr.experiments.evaluation.results import (
     Evaluation,
     add_relevance,

@@ -13,7 +13,7 @@ import numpy as np
 from keras_xmr.experiments.config.fidelity import Fidelity
 from keras_xmr.experiments.config.paper_section import ReportedResults
 from keras_xmr.experiments.config.schema import RelevanceOptions
-from keras_xmr.experiments.evaluation.curves import set_similarity
+from keras_xmr.experiments.evaluation.score_curves import set_similarity
 from keras_xmr.experiments.evaluation.uncertainty.assessment import (
     Bins,
     bins,

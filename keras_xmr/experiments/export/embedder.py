@@ -35,7 +35,7 @@ from keras_xmr.experiments.runs.configs import load_run
 from keras_xmr.experiments.runs.folder import RunFolder
 from keras_xmr.experiments.runs.frozen_features import ImageEncoder, stores_image_features
 from keras_xmr.experiments.runs.loading import load_retriever
-from keras_xmr.experiments.runs.weights import verify_tokenizer, weights_checksum
+from keras_xmr.experiments.runs.weight_files import verify_tokenizer, weights_checksum
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import tower_on_features
 from keras_xmr.search.embedder import embedder as parts

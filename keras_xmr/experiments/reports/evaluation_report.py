@@ -11,7 +11,7 @@ import numpy as np
 
 from data_pipelines.records import SplitRecords
 from keras_xmr.experiments.evaluation.baselines import WORDS as BASELINE_WORDS
-from keras_xmr.experiments.evaluation.files import (
+from keras_xmr.experiments.evaluation.evaluation_files import (
     KINDS,
     first_answers,
     write_answers,

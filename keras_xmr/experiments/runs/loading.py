@@ -20,7 +20,7 @@ from keras_xmr.experiments.config.differences import differences
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.runs.configs import load_run
 from keras_xmr.experiments.runs.folder import RunFolder
-from keras_xmr.experiments.runs.weights import trained_weights, verify_file, verify_model
+from keras_xmr.experiments.runs.weight_files import trained_weights, verify_file, verify_model
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.utils.errors import ConfigError, UserError
 from keras_xmr.utils.files import user_path

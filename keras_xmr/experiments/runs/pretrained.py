@@ -14,7 +14,7 @@ from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.runs.beginning import begin_training
 from keras_xmr.experiments.runs.configs import load_run
 from keras_xmr.experiments.runs.folder import RunFolder
-from keras_xmr.experiments.runs.weights import finish_training
+from keras_xmr.experiments.runs.weight_files import finish_training
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import locked, replace_atomically, user_path
 

@@ -21,7 +21,7 @@ from keras_xmr.experiments.training.held_out_ranks import held_out_log_ranks, pr
 from keras_xmr.heads import Head, HeldOutRank
 from keras_xmr.heads.pooling import Projection
 from keras_xmr.judgements import Judgements, judge
-from keras_xmr.judgements.files import BatchGrades
+from keras_xmr.judgements.judgement_files import BatchGrades
 from keras_xmr.layers.keras_compat import all_layers
 from keras_xmr.linear.cca import CanonicalCorrelations, Projections
 from keras_xmr.model.retriever import Retriever

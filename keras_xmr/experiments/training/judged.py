@@ -8,7 +8,7 @@ from dataclasses import replace
 from data_pipelines.records import Records, SplitRecords
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.runs.folder import RunFolder
-from keras_xmr.judgements.files import BatchGrades, Pair, read_training_judgements
+from keras_xmr.judgements.judgement_files import BatchGrades, Pair, read_training_judgements
 from keras_xmr.utils.files import checksum
 
 _LOGGER = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from keras_xmr.experiments.evaluation.evaluate import evaluate_split
 from keras_xmr.experiments.evaluation.results import Evaluation
 from keras_xmr.experiments.runs.folder import RunFolder
 from keras_xmr.experiments.runs.loading import load_initial_weights, load_trained
-from keras_xmr.experiments.runs.weights import finish_training
+from keras_xmr.experiments.runs.weight_files import finish_training
 from keras_xmr.experiments.training import callbacks
 from keras_xmr.experiments.training.cca_start import start_from_cca
 from keras_xmr.experiments.training.checkpoints import Checkpoints
@@ -46,7 +46,7 @@ from keras_xmr.experiments.training.stored_features import (
     with_training_features,
 )
 from keras_xmr.heads.pooling import Adapter
-from keras_xmr.judgements.files import BatchGrades
+from keras_xmr.judgements.judgement_files import BatchGrades
 from keras_xmr.layers import BagOfWords
 from keras_xmr.layers.keras_compat import all_layers
 from keras_xmr.metrics import Recall

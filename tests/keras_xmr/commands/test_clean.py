@@ -11,7 +11,7 @@ from finished_runs import finished_run
 
 from keras_xmr.commands import clean
 from keras_xmr.experiments.runs.configs import load_run
-from keras_xmr.experiments.runs.weights import (
+from keras_xmr.experiments.runs.weight_files import (
     finish_training,
     superfluous,
     trained_weights,

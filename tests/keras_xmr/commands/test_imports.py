@@ -11,7 +11,7 @@ import models
 import pytest
 
 import keras_xmr
-from keras_xmr.model.backend import KerasBackendError
+from keras_xmr.model.required_backend import KerasBackendError
 
 ROOT = Path(__file__).parents[3]
 
@@ -60,7 +60,7 @@ import argparse, sys, tempfile, os
 from keras_xmr.commands import clean
 os.chdir(tempfile.mkdtemp())
 clean.run(argparse.Namespace(run=None, yes=False))
-import keras_xmr.experiments.runs.weights
+import keras_xmr.experiments.runs.weight_files
 assert "tensorflow" not in sys.modules
 """
 

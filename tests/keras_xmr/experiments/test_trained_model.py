@@ -14,7 +14,7 @@ from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.export.saved_model import export_keras
 from keras_xmr.experiments.runs.configs import load_run
 from keras_xmr.experiments.runs.folder import RunFolder
-from keras_xmr.experiments.runs.weights import verify_tokenizer, write_model
+from keras_xmr.experiments.runs.weight_files import verify_tokenizer, write_model
 from keras_xmr.losses import Loss
 from keras_xmr.matchers import Cosine
 from keras_xmr.model.retriever import Retriever

@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras_xmr.experiments.config.loader import find_config, load_config
 from keras_xmr.experiments.runs.beginning import keep_judgements
 from keras_xmr.experiments.training.judged import judged_training
-from keras_xmr.judgements.files import (
+from keras_xmr.judgements.judgement_files import (
     BatchGrades,
     JudgementsError,
     read_judgements,

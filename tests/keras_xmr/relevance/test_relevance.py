@@ -15,7 +15,7 @@ from keras_xmr.relevance import (
     ptb_tokenize,
     weigh,
 )
-from keras_xmr.relevance.weights import averaging, document_frequencies
+from keras_xmr.relevance.ngram_weights import averaging, document_frequencies
 from keras_xmr.utils.errors import ArgumentError
 
 MEASURES = ("cider", "cider_d", "tf_idf")

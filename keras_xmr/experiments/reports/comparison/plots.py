@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import matplotlib.pyplot as plt
 import numpy as np
 
-from keras_xmr.experiments.reports.comparison.results import Methods, RunResult
-from keras_xmr.experiments.reports.comparison.tables import (
+from keras_xmr.experiments.reports.comparison.method_tables import (
     HEADLINES,
     UNCERTAINTY,
     MethodsTable,
@@ -17,6 +16,7 @@ from keras_xmr.experiments.reports.comparison.tables import (
     mean_of,
     shown_mean,
 )
+from keras_xmr.experiments.reports.comparison.run_results import Methods, RunResult
 from keras_xmr.experiments.reports.metric_tables import judgements_title
 from keras_xmr.experiments.reports.pages import explain
 from keras_xmr.experiments.reports.pictures import (

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import yaml
 
-from keras_xmr.experiments.evaluation.files import KINDS
-from keras_xmr.experiments.reports.comparison.results import Methods, RunResult
+from keras_xmr.experiments.evaluation.evaluation_files import KINDS
+from keras_xmr.experiments.reports.comparison.run_results import Methods, RunResult
 from keras_xmr.experiments.reports.pages import data_url
 from keras_xmr.utils.directions import DIRECTIONS, SHORT, full_name
 from keras_xmr.utils.errors import UserError

@@ -10,12 +10,12 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 
-from keras_xmr.experiments.evaluation.curves import (
+from keras_xmr.experiments.evaluation.evaluate import ground_truth, labels_of_files
+from keras_xmr.experiments.evaluation.score_curves import (
     ZETAS,
     plausible_match_by_zeta,
     precision_by_top,
 )
-from keras_xmr.experiments.evaluation.evaluate import ground_truth, labels_of_files
 from keras_xmr.experiments.reports.figures.base import FigureOptions, Run
 from keras_xmr.experiments.reports.pictures import DIRECTION_TITLES, SIZE
 from keras_xmr.experiments.reports.result_tables import own_results

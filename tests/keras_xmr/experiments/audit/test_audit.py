@@ -25,7 +25,7 @@ from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.reports.pages import data_url, render
 from keras_xmr.experiments.runs.configs import load_run
 from keras_xmr.judgements import Judgements, JudgementsError, read_judgements
-from keras_xmr.judgements.files import read_graded_pairs
+from keras_xmr.judgements.judgement_files import read_graded_pairs
 from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.utils.errors import ConfigError, UserError
 

@@ -33,7 +33,7 @@ from keras_xmr.experiments.export.saved_model import (
     image_files,
     versions,
 )
-from keras_xmr.experiments.runs.weights import trained_weights
+from keras_xmr.experiments.runs.weight_files import trained_weights
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ import io
 
 import pytest
 
-from keras_xmr.experiments.reports.comparison.report import _win_rows
+from keras_xmr.experiments.reports.comparison.comparison_report import _win_rows
 from keras_xmr.experiments.reports.comparison.side_by_side import Win
 from keras_xmr.experiments.reports.pages import render
 from keras_xmr.utils.spreadsheets import to_csv

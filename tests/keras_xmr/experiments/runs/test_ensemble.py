@@ -14,7 +14,7 @@ from keras_xmr.commands._ensemble import evaluate_ensemble
 from keras_xmr.experiments.evaluation.embed import embed_split
 from keras_xmr.experiments.evaluation.scoring import score_tiles
 from keras_xmr.experiments.experiment import Experiment
-from keras_xmr.experiments.reports.comparison.results import read_runs
+from keras_xmr.experiments.reports.comparison.run_results import read_runs
 from keras_xmr.metrics import ScoreMatrices, mean_scores
 from keras_xmr.metrics.results import Results
 from keras_xmr.utils.errors import ConfigError, UserError

@@ -23,7 +23,7 @@ from keras_xmr.experiments.runs.configs import (
     write_config,
 )
 from keras_xmr.experiments.runs.folder import RunFolder
-from keras_xmr.experiments.runs.weights import finish_training, verify_file, verify_tokenizer
+from keras_xmr.experiments.runs.weight_files import finish_training, verify_file, verify_tokenizer
 from keras_xmr.utils.errors import ConfigError, UserError
 
 TOKENIZER = {"vocabulary.txt": b"<pad>\n<unk>\n"}

@@ -14,7 +14,7 @@ from keras_xmr.experiments import experiment, run_evaluation, run_exports
 from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.runs.outcome import outcome_of_training
 from keras_xmr.experiments.runs.summary import Summary
-from keras_xmr.experiments.runs.weights import (
+from keras_xmr.experiments.runs.weight_files import (
     remove_superfluous,
     superfluous,
     trained_weights,

@@ -23,19 +23,19 @@ from keras_xmr.commands import _cli as cli
 from keras_xmr.commands._comparison import _run, compare, plan_runs
 from keras_xmr.experiments.config.fidelity import fidelity_of
 from keras_xmr.experiments.config.loader import dump_config, find_config, load_config
-from keras_xmr.experiments.reports.comparison.report import (
+from keras_xmr.experiments.reports.comparison.comparison_report import (
     SplitComparison,
     compare_runs,
     required_resamples,
 )
-from keras_xmr.experiments.reports.comparison.results import ComparisonError, read_runs
-from keras_xmr.experiments.reports.comparison.side_by_side import wins
-from keras_xmr.experiments.reports.comparison.tables import (
+from keras_xmr.experiments.reports.comparison.method_tables import (
     deviation_of,
     is_significant,
     mean_of,
     relevance_tables,
 )
+from keras_xmr.experiments.reports.comparison.run_results import ComparisonError, read_runs
+from keras_xmr.experiments.reports.comparison.side_by_side import wins
 from keras_xmr.experiments.reports.pages import explain
 from keras_xmr.experiments.reports.result_tables import (
     embedding_lines,

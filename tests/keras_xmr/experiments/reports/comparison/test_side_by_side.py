@@ -14,10 +14,15 @@ from models import tiny_config
 
 from data_pipelines.prepare import prepare
 from keras_xmr.commands._comparison import compare
-from keras_xmr.experiments.evaluation.files import RIGHT, TRUE, first_answers, write_answers
+from keras_xmr.experiments.evaluation.evaluation_files import (
+    RIGHT,
+    TRUE,
+    first_answers,
+    write_answers,
+)
 from keras_xmr.experiments.evaluation.results import EmbeddedSplit, Evaluation, MatcherEvaluation
-from keras_xmr.experiments.reports.comparison.report import signed
-from keras_xmr.experiments.reports.comparison.results import read_runs
+from keras_xmr.experiments.reports.comparison.comparison_report import signed
+from keras_xmr.experiments.reports.comparison.run_results import read_runs
 from keras_xmr.experiments.reports.comparison.side_by_side import side_by_side, wins
 from keras_xmr.experiments.reports.pages import TEMPLATES
 from keras_xmr.judgements import GroundTruth, Judgements

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_xmr.judgements.files import Unjudged
 from keras_xmr.judgements.formats import EXTENDED_COCO
+from keras_xmr.judgements.judgement_files import Unjudged
 from keras_xmr.parts.section import Section
 
 

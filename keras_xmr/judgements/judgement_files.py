@@ -30,7 +30,7 @@ from keras_xmr.judgements.trec import is_qrels, read_qrels
 from keras_xmr.utils.files import NO_ARRAY
 
 if TYPE_CHECKING:
-    from keras_xmr.judgements.options import JudgementOptions
+    from keras_xmr.judgements.judgement_options import JudgementOptions
 
 TRUTH = "truth"
 """The name of the exhaustive truth of a data set."""
@@ -223,7 +223,7 @@ def add_judgements(truth: GroundTruth, sources: Sequence[str | JudgementOptions]
         JudgementsError: If a file cannot be read, or a name is given twice.
     """
     # Metrics of arrays do not wait for the library that validates options.
-    from keras_xmr.judgements.options import JudgementOptions
+    from keras_xmr.judgements.judgement_options import JudgementOptions
 
     options = [
         JudgementOptions(source) if isinstance(source, str) else source for source in sources

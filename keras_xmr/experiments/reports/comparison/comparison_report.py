@@ -10,12 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_xmr.experiments.evaluation.files import RESULTS
+from keras_xmr.experiments.evaluation.evaluation_files import RESULTS
 from keras_xmr.experiments.evaluation.results import tie_warning
-from keras_xmr.experiments.reports.comparison.plots import comparison_pictures
-from keras_xmr.experiments.reports.comparison.results import Methods, RunResult
-from keras_xmr.experiments.reports.comparison.side_by_side import Win, side_by_side, wins
-from keras_xmr.experiments.reports.comparison.tables import (
+from keras_xmr.experiments.reports.comparison.method_tables import (
     ALPHA,
     HEADLINES,
     is_significant,
@@ -23,6 +20,9 @@ from keras_xmr.experiments.reports.comparison.tables import (
     most_judged,
     relevance_tables,
 )
+from keras_xmr.experiments.reports.comparison.plots import comparison_pictures
+from keras_xmr.experiments.reports.comparison.run_results import Methods, RunResult
+from keras_xmr.experiments.reports.comparison.side_by_side import Win, side_by_side, wins
 from keras_xmr.experiments.reports.metric_tables import glossary, judgements_title
 from keras_xmr.experiments.reports.pages import render
 from keras_xmr.experiments.reports.result_tables import measured_results

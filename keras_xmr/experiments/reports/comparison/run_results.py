@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from keras_xmr.experiments.config.yaml_file import read_yaml
-from keras_xmr.experiments.evaluation.files import EXTERNAL, RESULTS
+from keras_xmr.experiments.evaluation.evaluation_files import EXTERNAL, RESULTS
 from keras_xmr.experiments.reports.result_tables import own_results
 from keras_xmr.metrics.results import ANNOTATED, Results
 from keras_xmr.utils.errors import ConfigError, UserError
