@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 
@@ -12,6 +12,7 @@ from keras_xmr.embeddings.kinds import KEYS
 from keras_xmr.embeddings.validation import RANKS, described, shape_text
 from keras_xmr.heads.pooling import Pooling
 from keras_xmr.parts.contracts import HeadContract
+from keras_xmr.parts.option_types import LayerOptions
 from keras_xmr.parts.part import Part
 from keras_xmr.parts.tensors import Shape, Tensor
 from keras_xmr.utils.errors import ArgumentError, UserError
@@ -42,7 +43,9 @@ class Head(Part):
 
     CONTRACT = HeadContract()
 
-    def __init__(self, dimension: int, pooling: PoolingMaker | None, **kwargs: Any) -> None:
+    def __init__(
+        self, dimension: int, pooling: PoolingMaker | None, **kwargs: Unpack[LayerOptions]
+    ) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         self.dimension = dimension
@@ -160,7 +163,9 @@ class PooledHead(Head):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    def __init__(self, dimension: int, pooling: PoolingMaker, **kwargs: Any) -> None:
+    def __init__(
+        self, dimension: int, pooling: PoolingMaker, **kwargs: Unpack[LayerOptions]
+    ) -> None:
         super().__init__(dimension, pooling, **kwargs)
         self.pooling = self.new_pooling("pooling")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Literal, Unpack
 
 import keras
 
@@ -13,7 +13,7 @@ from keras_xmr.heads.pooling import BiGRU, Pooling
 from keras_xmr.heads.pooling.mean import masked_mean
 from keras_xmr.layers import LocalAttention, ReZero, l2_normalize
 from keras_xmr.parts.contracts import HeadContract
-from keras_xmr.parts.option_types import PositiveFloat
+from keras_xmr.parts.option_types import LayerOptions, PositiveFloat
 from keras_xmr.parts.tensors import Shape, Tensor
 
 
@@ -80,7 +80,7 @@ class Gaussian(Head):
         variance_norm: bool = False,
         keep_mean: bool = False,
         rezero: bool = False,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(dimension, pooling, **kwargs)
         self.local_attention = local_attention

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 from keras import ops
@@ -12,7 +12,7 @@ from keras_xmr.heads.base import HeadError, PooledHead, PoolingMaker
 from keras_xmr.heads.pooling import Projection
 from keras_xmr.layers import l2_normalize
 from keras_xmr.parts.contracts import HeadContract
-from keras_xmr.parts.option_types import PositiveInt
+from keras_xmr.parts.option_types import LayerOptions, PositiveInt
 from keras_xmr.parts.tensors import Shape, Tensor
 
 
@@ -44,7 +44,7 @@ class HeldOutRank(PooledHead):
         pooling: PoolingMaker,
         *,
         folds: PositiveInt = 5,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(dimension, pooling, **kwargs)
         if folds < 2:

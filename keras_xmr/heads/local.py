@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import keras
 from keras import ops
@@ -12,7 +12,7 @@ from keras_xmr.heads.base import PooledHead, PoolingMaker
 from keras_xmr.heads.pooling.mean import masked_mean
 from keras_xmr.layers import LocalResidual, ReZero, l2_normalize, sine_positions
 from keras_xmr.parts.contracts import HeadContract
-from keras_xmr.parts.option_types import BelowOne, PositiveInt
+from keras_xmr.parts.option_types import BelowOne, LayerOptions, PositiveInt
 from keras_xmr.parts.tensors import Shape, Tensor
 
 
@@ -68,7 +68,7 @@ class AttentivePoint(_LocalHead):
         *,
         activation: Literal["sigmoid", "tanh", "relu", "linear"] = "sigmoid",
         rezero: bool = False,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(dimension, pooling, **kwargs)
         self.activation = activation
@@ -104,7 +104,7 @@ class PIENet(_LocalHead):
         set_size: PositiveInt = 4,
         dropout: BelowOne = 0.0,
         rezero: bool = False,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(dimension, pooling, **kwargs)
         self.set_size = set_size
@@ -154,7 +154,7 @@ class DynamicSubEmbeddings(_LocalHead):
         ] = "sub_embeddings",
         activation: Literal["sigmoid", "tanh", "relu", "linear"] = "tanh",
         rezero: bool = False,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(dimension, pooling, **kwargs)
         self.set_size = set_size
@@ -233,7 +233,7 @@ class SlotAttention(PooledHead):
         expansion: PositiveInt = 4,
         positions: Literal["none", "sine"] = "none",
         rezero: bool = False,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(dimension, pooling, **kwargs)
         self.set_size = set_size

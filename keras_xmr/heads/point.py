@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal, Unpack
 
 import keras
 from keras import ops
@@ -12,6 +12,7 @@ from keras_xmr.heads.base import Head, PooledHead, PoolingMaker
 from keras_xmr.layers import l2_normalize
 from keras_xmr.layers.gru import bidirectional_gru
 from keras_xmr.parts.contracts import HeadContract
+from keras_xmr.parts.option_types import LayerOptions
 from keras_xmr.parts.tensors import Tensor
 
 
@@ -33,7 +34,7 @@ class Point(PooledHead):
         pooling: PoolingMaker,
         *,
         normalize: bool = True,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(dimension, pooling, **kwargs)
         self.normalize = normalize
@@ -83,7 +84,7 @@ class Tokens(Head):
         *,
         context: Literal["none", "bi_gru"] = "none",
         normalize: bool = True,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(dimension, pooling, **kwargs)
         self.context = context

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Unpack
 
 from keras import ops
 
@@ -12,7 +12,7 @@ from keras_xmr.heads.base import PoolingMaker
 from keras_xmr.heads.point import Point
 from keras_xmr.layers import ReZero
 from keras_xmr.parts.contracts import HeadContract
-from keras_xmr.parts.option_types import PositiveFloat
+from keras_xmr.parts.option_types import LayerOptions, PositiveFloat
 from keras_xmr.parts.tensors import Shape, Tensor
 
 
@@ -43,7 +43,7 @@ class Rectangle(Point):
         *,
         initial_offset: PositiveFloat = 0.01,
         normalize: bool = True,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(dimension, pooling, normalize=normalize, **kwargs)
         self.initial_offset = initial_offset

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import keras
 import numpy as np
@@ -14,6 +14,7 @@ from keras import ops
 from keras_xmr.layers.keras_compat import all_layers
 from keras_xmr.layers.normalization import l2_normalize
 from keras_xmr.layers.positions import filled, last_positions
+from keras_xmr.parts.option_types import LayerOptions
 from keras_xmr.parts.part import RecordedLayer
 from keras_xmr.parts.tensors import Tensor
 
@@ -40,7 +41,7 @@ class Backbone(RecordedLayer):
         *,
         output: Output = "tokens",
         projection: int | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
         if isinstance(backbone, dict):
@@ -110,7 +111,7 @@ class TextBackbone(Backbone):
         *,
         layers: tuple[int, ...] | None = None,
         pad: int | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         self.layers = None if layers is None else tuple(layers)
         self.pad = pad
@@ -248,7 +249,7 @@ class ImageBackbone(Backbone):
         mirror: bool = False,
         frozen_levels: int = 0,
         frozen_batch_normalization: bool = False,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         self.levels = None if levels is None else tuple(levels)
         self._frozen_layers: tuple[str, ...] = ()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 from keras import ops
 
 from keras_xmr.layers.gru import PackedGRU
+from keras_xmr.parts.option_types import LayerOptions
 from keras_xmr.parts.part import RecordedLayer
 from keras_xmr.parts.tensors import Shape, Tensor
 
@@ -27,7 +28,9 @@ class CaptionDecoder(RecordedLayer):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    def __init__(self, vocabulary: int, units: int, word_dimension: int, **kwargs: Any) -> None:
+    def __init__(
+        self, vocabulary: int, units: int, word_dimension: int, **kwargs: Unpack[LayerOptions]
+    ) -> None:
         super().__init__(**kwargs)
         self.vocabulary = vocabulary
         self.units = units

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_xmr.layers.normalization import l2_normalize
+from keras_xmr.parts.option_types import LayerOptions
 from keras_xmr.parts.part import RecordedLayer
 from keras_xmr.parts.tensors import Shape, Tensor
 
@@ -25,7 +26,7 @@ class BagOfWords(RecordedLayer):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    def __init__(self, size: int, vocabulary_size: int, **kwargs: Any) -> None:
+    def __init__(self, size: int, vocabulary_size: int, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(**kwargs)
         self.size = size
         self.vocabulary_size = vocabulary_size
@@ -88,7 +89,7 @@ class Preprocessing(RecordedLayer):
     Inputs are pixels from 0 to 255 (B, H, W, 3) of any dtype; outputs are floats of that shape.
     """
 
-    def __init__(self, family: str, **kwargs: Any) -> None:
+    def __init__(self, family: str, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(**kwargs)
         module = getattr(keras.applications, family, None)
         if module is None or not hasattr(module, "preprocess_input"):

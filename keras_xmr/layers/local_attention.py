@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 
@@ -15,6 +15,7 @@ from keras_xmr.layers.normalization import (
     linear,
 )
 from keras_xmr.layers.operations import ops
+from keras_xmr.parts.option_types import LayerOptions
 from keras_xmr.parts.part import RecordedLayer
 from keras_xmr.parts.tensors import Seed, Shape, Tensor
 
@@ -42,7 +43,9 @@ class GlobalAttention(RecordedLayer):
     the replica.
     """
 
-    def __init__(self, dropout: float = 0.0, batch_norm: bool = False, **kwargs: Any) -> None:
+    def __init__(
+        self, dropout: float = 0.0, batch_norm: bool = False, **kwargs: Unpack[LayerOptions]
+    ) -> None:
         super().__init__(**kwargs)
         self.dropout = dropout
         self.batch_norm = batch_norm
@@ -117,7 +120,9 @@ class LocalAttention(RecordedLayer):
     (B, K, F) and the weights (B, K, L).
     """
 
-    def __init__(self, hidden: int | None = None, heads: int = 1, **kwargs: Any) -> None:
+    def __init__(
+        self, hidden: int | None = None, heads: int = 1, **kwargs: Unpack[LayerOptions]
+    ) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         self.hidden = hidden
@@ -170,7 +175,7 @@ class LocalResidual(RecordedLayer):
         activation: str = "sigmoid",
         dropout: float = 0.0,
         rezero: bool = False,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
@@ -214,7 +219,7 @@ class GraphReasoning(RecordedLayer):
     shape. Masked regions do not affect the others.
     """
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         self.norm = batch_normalization(
@@ -257,7 +262,7 @@ class HypergraphConvolution(RecordedLayer):
     (N, D).
     """
 
-    def __init__(self, residual: bool = False, **kwargs: Any) -> None:
+    def __init__(self, residual: bool = False, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(**kwargs)
         self.residual = residual
 

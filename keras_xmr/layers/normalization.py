@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 
 from keras_xmr.layers.backend import assign_statistics, backend
 from keras_xmr.layers.operations import ops
+from keras_xmr.parts.option_types import LayerOptions
 from keras_xmr.parts.part import RecordedLayer
 from keras_xmr.parts.tensors import Tensor
 
@@ -33,7 +34,7 @@ class L2Normalize(RecordedLayer):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    def __init__(self, axis: int = -1, **kwargs: Any) -> None:
+    def __init__(self, axis: int = -1, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         self.axis = axis
@@ -157,7 +158,9 @@ class Temperature(RecordedLayer):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    def __init__(self, initial: float, learnable: bool = False, **kwargs: Any) -> None:
+    def __init__(
+        self, initial: float, learnable: bool = False, **kwargs: Unpack[LayerOptions]
+    ) -> None:
         super().__init__(**({"dtype": "float32"} | kwargs))
         self.initial = initial
         self.learnable = learnable
@@ -184,7 +187,7 @@ class ReZero(RecordedLayer):
     A model begins as if it had no branch.
     """
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(**({"dtype": "float32"} | kwargs))
         self.supports_masking = True
         self.factor = self.add_scalar("factor", 0.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 import numpy as np
@@ -21,6 +21,7 @@ from keras_xmr.layers.backend import device_of, is_concrete, is_known_not_finite
 from keras_xmr.layers.operations import ops
 from keras_xmr.losses.relations import Relations, matches, relevance_matrix
 from keras_xmr.parts.contracts import LossContract, MatcherContract
+from keras_xmr.parts.option_types import LayerOptions
 from keras_xmr.parts.part import Part
 from keras_xmr.parts.tensors import Shape, Tensor, add_up
 from keras_xmr.utils.errors import ArgumentError
@@ -46,7 +47,7 @@ class Loss(Part):
     CONTRACT = LossContract()
     warmup_steps: int = 0
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(**({"dtype": "float32"} | kwargs))
         self.built = not self.builds()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Unpack
 
 from keras_xmr.embeddings.kinds import Embedding, Point
 from keras_xmr.layers import CaptionDecoder
@@ -10,7 +10,7 @@ from keras_xmr.layers.operations import ops
 from keras_xmr.losses.base import Loss
 from keras_xmr.losses.relations import Relations
 from keras_xmr.parts.contracts import LossContract
-from keras_xmr.parts.option_types import PositiveInt
+from keras_xmr.parts.option_types import LayerOptions, PositiveInt
 from keras_xmr.parts.tensors import Shape, Shapes, Tensor
 from keras_xmr.utils.errors import ArgumentError
 
@@ -46,7 +46,7 @@ class Captioning(Loss):
         *,
         units: PositiveInt = 512,
         word_dimension: PositiveInt = 300,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
         self.vocabulary = vocabulary

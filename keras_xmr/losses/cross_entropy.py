@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, Unpack
 
 from keras_xmr.layers import Temperature
 from keras_xmr.layers.operations import ops
 from keras_xmr.losses.directions import Direction, DirectionsLoss
-from keras_xmr.parts.option_types import PositiveFloat
+from keras_xmr.parts.option_types import LayerOptions, PositiveFloat
 from keras_xmr.parts.tensors import Tensor
 
 
@@ -18,7 +18,7 @@ class _CrossEntropy(DirectionsLoss):
     In each direction it is the mean over the queries and their positives.
     """
 
-    def __init__(self, temperature: float, learnable: bool, **kwargs: Any) -> None:
+    def __init__(self, temperature: float, learnable: bool, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(**kwargs)
         self.temperature = temperature
         self.learnable = learnable
@@ -65,7 +65,11 @@ class NTXent(_CrossEntropy):
     """
 
     def __init__(
-        self, *, temperature: PositiveFloat = 0.07, learnable: bool = False, **kwargs: Any
+        self,
+        *,
+        temperature: PositiveFloat = 0.07,
+        learnable: bool = False,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(temperature, learnable, **kwargs)
 
@@ -102,7 +106,11 @@ class SupervisedContrastive(_CrossEntropy):
     """
 
     def __init__(
-        self, *, temperature: PositiveFloat = 0.1, learnable: bool = False, **kwargs: Any
+        self,
+        *,
+        temperature: PositiveFloat = 0.1,
+        learnable: bool = False,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(temperature, learnable, **kwargs)
 

@@ -6,7 +6,7 @@ Points are Gaussians of variance 1, which is "mu only" of Wang et al. 2023, Tabl
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal, Unpack
 
 import keras
 
@@ -17,7 +17,7 @@ from keras_xmr.layers.operations import ops
 from keras_xmr.losses.directions import Direction, DirectionsLoss
 from keras_xmr.losses.relations import Relations
 from keras_xmr.parts.contracts import LossContract
-from keras_xmr.parts.option_types import NonNegativeFloat, PositiveFloat, PositiveInt
+from keras_xmr.parts.option_types import LayerOptions, NonNegativeFloat, PositiveFloat, PositiveInt
 from keras_xmr.parts.tensors import Shape, Shapes, Tensor
 from keras_xmr.utils.errors import ArgumentError
 
@@ -54,7 +54,9 @@ class MahalanobisContrastive(_QueryLoss):
 
     CONTRACT = LossContract(shared_parameters=("temperature",))
 
-    def __init__(self, *, temperature: PositiveFloat = 10.0, **kwargs: Any) -> None:
+    def __init__(
+        self, *, temperature: PositiveFloat = 10.0, **kwargs: Unpack[LayerOptions]
+    ) -> None:
         super().__init__(**kwargs)
         self.temperature = self.learned("temperature", temperature)
 
@@ -102,7 +104,7 @@ class HypergraphContrastive(_QueryLoss):
         cosine_scale: PositiveFloat = 5.0,
         residual: bool = True,
         signs: Literal["reversed", "printed"] = "reversed",
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
         self.layers = layers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 from keras_xmr.embeddings import Embedding, Gaussian, distances
 from keras_xmr.embeddings.kinds import vectors
@@ -12,7 +12,7 @@ from keras_xmr.losses.base import Loss, dtype_of, even_log_odds
 from keras_xmr.losses.directions import ItemsLoss, reduce
 from keras_xmr.losses.relations import Relations
 from keras_xmr.parts.contracts import LossContract
-from keras_xmr.parts.option_types import PositiveFloat, Reduction, TwoOrMore
+from keras_xmr.parts.option_types import LayerOptions, PositiveFloat, Reduction, TwoOrMore
 from keras_xmr.parts.tensors import Tensor, add_up
 
 
@@ -31,7 +31,7 @@ class SoftContrastive(Loss):
 
     CONTRACT = LossContract(parts=("positive", "negative"), reads_log_odds=True)
 
-    def __init__(self, *, reduction: Reduction = "sum", **kwargs: Any) -> None:
+    def __init__(self, *, reduction: Reduction = "sum", **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(**kwargs)
         self.reduction = reduction
 
@@ -103,7 +103,7 @@ class KLDivergence(ItemsLoss):
 
     CONTRACT = LossContract(accepts=("gaussian",))
 
-    def __init__(self, *, reduction: Reduction = "sum", **kwargs: Any) -> None:
+    def __init__(self, *, reduction: Reduction = "sum", **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(**kwargs)
         self.reduction = reduction
 
@@ -140,7 +140,7 @@ class Uniformity(Loss):
         *,
         temperature: PositiveFloat = 2.0,
         max_vectors: TwoOrMore | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
         self.temperature = temperature

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Unpack
 
 from keras_xmr.embeddings.kinds import Embedding, Tensor
 from keras_xmr.layers.operations import ops
 from keras_xmr.losses.base import Loss, dtype_of, even_log_odds
 from keras_xmr.losses.relations import Relations
 from keras_xmr.parts.contracts import LossContract
-from keras_xmr.parts.option_types import NonNegativeFloat, NonNegativeInt
+from keras_xmr.parts.option_types import LayerOptions, NonNegativeFloat, NonNegativeInt
 from keras_xmr.parts.tensors import add_up
 
 
@@ -43,7 +43,7 @@ class ProbabilisticMatching(Loss):
         *,
         pseudo_positives: NonNegativeFloat = 0.1,
         warmup_steps: NonNegativeInt = 0,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
         self.pseudo_positives = pseudo_positives

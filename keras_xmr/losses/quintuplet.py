@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Unpack
 
 from keras_xmr.embeddings import Embedding
 from keras_xmr.layers.operations import ops
@@ -11,6 +11,7 @@ from keras_xmr.losses.directions import LOWEST
 from keras_xmr.losses.relations import Relations
 from keras_xmr.parts.contracts import LossContract
 from keras_xmr.parts.option_types import (
+    LayerOptions,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
@@ -69,7 +70,7 @@ class AdaptiveOfflineQuintuplet(Loss):
         beta: PositiveFloat = 1.5,
         reduction: Reduction = "sum",
         warmup_steps: NonNegativeInt = 0,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
         self.margin = margin

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 from keras_xmr.embeddings.distances import root, squared_euclidean
 from keras_xmr.embeddings.kinds import Point, PointSet, tensors, vectors
@@ -12,7 +12,7 @@ from keras_xmr.losses.base import Loss, dtype_of
 from keras_xmr.losses.directions import ItemsLoss, reduce
 from keras_xmr.losses.relations import Relations
 from keras_xmr.parts.contracts import LossContract
-from keras_xmr.parts.option_types import NonNegativeFloat, PositiveFloat, Reduction
+from keras_xmr.parts.option_types import LayerOptions, NonNegativeFloat, PositiveFloat, Reduction
 from keras_xmr.parts.tensors import Tensor
 
 
@@ -58,7 +58,7 @@ class SetUniformity(_ResidualsLoss):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    def __init__(self, *, temperature: PositiveFloat = 2.0, **kwargs: Any) -> None:
+    def __init__(self, *, temperature: PositiveFloat = 2.0, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(**kwargs)
         self.temperature = temperature
 
@@ -102,7 +102,7 @@ class DynamicOrthogonality(_ResidualsLoss):
         beta: NonNegativeFloat = 0.4,
         normalize: bool = True,
         reduction: Reduction = "mean",
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
         self.beta = beta
@@ -140,7 +140,7 @@ class MMD(Loss):
         reads_matches=False,
     )
 
-    def __init__(self, *, gamma: PositiveFloat = 0.5, **kwargs: Any) -> None:
+    def __init__(self, *, gamma: PositiveFloat = 0.5, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(**kwargs)
         self.gamma = gamma
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 from keras_xmr.embeddings import Gaussian, Point, distances
 from keras_xmr.embeddings.kinds import vectors
@@ -12,7 +12,7 @@ from keras_xmr.layers.operations import ops
 from keras_xmr.losses.base import dtype_of
 from keras_xmr.losses.directions import Direction, DirectionsLoss
 from keras_xmr.parts.contracts import LossContract
-from keras_xmr.parts.option_types import PositiveFloat
+from keras_xmr.parts.option_types import LayerOptions, PositiveFloat
 from keras_xmr.parts.tensors import Tensor
 
 _AT_ONCE = 2**21
@@ -138,7 +138,7 @@ class DAA(DirectionsLoss):
         temperature: PositiveFloat = 0.01,
         relevance_temperature: PositiveFloat = 0.003,
         directions: Literal["both", "image_to_text", "text_to_image"] = "both",
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
         self.similarity = similarity
@@ -181,7 +181,9 @@ class SmoothAP(DirectionsLoss):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    def __init__(self, *, temperature: PositiveFloat = 0.01, **kwargs: Any) -> None:
+    def __init__(
+        self, *, temperature: PositiveFloat = 0.01, **kwargs: Unpack[LayerOptions]
+    ) -> None:
         super().__init__(**kwargs)
         self.temperature = temperature
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal, Unpack
 
 from keras_xmr.embeddings import Point, PointSet, distances, points
 from keras_xmr.layers.operations import ops
 from keras_xmr.losses.base import dtype_of
 from keras_xmr.losses.directions import LOWEST, Direction, DirectionsLoss
 from keras_xmr.parts.contracts import LossContract
-from keras_xmr.parts.option_types import NonNegativeInt, PositiveFloat, Reduction
+from keras_xmr.parts.option_types import LayerOptions, NonNegativeInt, PositiveFloat, Reduction
 from keras_xmr.parts.tensors import Tensor
 
 
@@ -50,7 +50,7 @@ class Triplet(DirectionsLoss):
         mining: Literal["sum", "mean", "hardest"] = "hardest",
         reduction: Reduction = "sum",
         warmup_steps: NonNegativeInt = 0,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
         self.margin = margin
@@ -154,7 +154,7 @@ class VarianceAwareWeighting(DirectionsLoss):
         mining: Literal["mean", "hardest"] = "hardest",
         reduction: Reduction = "mean",
         warmup_steps: NonNegativeInt = 0,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
         self.margin = margin

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import keras
 
@@ -14,7 +14,7 @@ from keras_xmr.layers.operations import ops
 from keras_xmr.layers.positions import ends
 from keras_xmr.matchers.base import Matcher
 from keras_xmr.parts.contracts import MatcherContract, SearchContract
-from keras_xmr.parts.option_types import PositiveFloat, PositiveInt
+from keras_xmr.parts.option_types import LayerOptions, PositiveFloat, PositiveInt
 
 
 def linear(values: Tensor, weights: list[Tensor]) -> Tensor:
@@ -179,7 +179,7 @@ class SCAN(Matcher):
         smoothing: PositiveFloat = 9.0,
         sharpness: PositiveFloat = 6.0,
         captions_at_once: PositiveInt = 4,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
         self.direction = direction

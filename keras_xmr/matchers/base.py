@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, Unpack, cast
 
 import keras
 
@@ -33,7 +33,7 @@ from keras_xmr.layers.backend import (
 from keras_xmr.layers.operations import ops
 from keras_xmr.parts.contracts import MatcherContract
 from keras_xmr.parts.keras_state import in_autocast, is_symbolic
-from keras_xmr.parts.option_types import PositiveInt
+from keras_xmr.parts.option_types import LayerOptions, PositiveInt
 from keras_xmr.parts.part import Part
 from keras_xmr.parts.tensors import Seed, Tensor
 from keras_xmr.utils.errors import ArgumentError
@@ -72,7 +72,7 @@ class Matcher(Part):
         super().__init_subclass__(**kwargs)
         cls._takes_training = "training" in inspect.signature(cls.call).parameters
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(**({"dtype": "float32"} | kwargs))
         self.built = not self.builds()
 
@@ -287,7 +287,11 @@ class SampledMatcher(Matcher):
     CONTRACT = MatcherContract(accepts=("gaussian",), prepared=("samples",))
 
     def __init__(
-        self, *, samples: PositiveInt = 7, test_samples: PositiveInt = 7, **kwargs: Any
+        self,
+        *,
+        samples: PositiveInt = 7,
+        test_samples: PositiveInt = 7,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
         self.samples = samples

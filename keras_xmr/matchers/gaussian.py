@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 
@@ -11,7 +11,7 @@ from keras_xmr.embeddings import Gaussian, distances
 from keras_xmr.layers.operations import ops
 from keras_xmr.matchers.base import LogitMatcher, Matcher, SampledMatcher
 from keras_xmr.parts.contracts import MatcherContract, SearchContract
-from keras_xmr.parts.option_types import PositiveFloat, PositiveInt
+from keras_xmr.parts.option_types import LayerOptions, PositiveFloat, PositiveInt
 from keras_xmr.parts.tensors import Tensor
 from keras_xmr.utils.sides import Side
 
@@ -44,7 +44,7 @@ class MatchProbability(LogitMatcher, SampledMatcher):
         test_samples: PositiveInt = 7,
         scale: float = 30.0,
         shift: float = 30.0,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(
             samples=samples, test_samples=test_samples, scale=scale, shift=shift, **kwargs
@@ -96,7 +96,9 @@ class ClosedFormSampled(LogitMatcher):
     CONTRACT = MatcherContract(accepts=("gaussian",))
     SEARCH = SearchContract(augmentation="closed_form_sampled", exact=True)
 
-    def __init__(self, *, scale: float = 5.0, shift: float = 5.0, **kwargs: Any) -> None:
+    def __init__(
+        self, *, scale: float = 5.0, shift: float = 5.0, **kwargs: Unpack[LayerOptions]
+    ) -> None:
         super().__init__(scale=scale, shift=shift, **kwargs)
 
     def call(self, image: Gaussian, caption: Gaussian) -> Tensor:
@@ -238,7 +240,7 @@ class MahalanobisCosine(Matcher):
         *,
         temperature: PositiveFloat = 10.0,
         cosine_scale: PositiveFloat = 5.0,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
         self.temperature = temperature

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 from keras_xmr.embeddings.kinds import Tokens
 from keras_xmr.layers import l2_normalize
@@ -11,7 +11,7 @@ from keras_xmr.layers.operations import ops
 from keras_xmr.matchers.alignment import attention_logits, linear, score_in_tiles, softmax
 from keras_xmr.matchers.base import Matcher
 from keras_xmr.parts.contracts import MatcherContract, SearchContract
-from keras_xmr.parts.option_types import PositiveFloat, PositiveInt
+from keras_xmr.parts.option_types import LayerOptions, PositiveFloat, PositiveInt
 from keras_xmr.parts.tensors import Shapes, Tensor, add_up
 
 _SIDES = {"text_to_image": ("text", "image"), "image_to_text": ("image", "text")}
@@ -47,7 +47,7 @@ class IMRAM(Matcher):
         steps: PositiveInt = 3,
         smoothing: PositiveFloat = 9.0,
         captions_at_once: PositiveInt = 4,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
         self.direction = direction

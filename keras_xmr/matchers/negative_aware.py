@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 from keras_xmr.embeddings.kinds import Tensor, Tokens
 from keras_xmr.layers import l2_normalize
@@ -11,7 +11,7 @@ from keras_xmr.layers.operations import ops
 from keras_xmr.matchers.alignment import attention_logits, score_in_tiles, softmax
 from keras_xmr.matchers.base import Matcher
 from keras_xmr.parts.contracts import MatcherContract, SearchContract
-from keras_xmr.parts.option_types import PositiveFloat, PositiveInt
+from keras_xmr.parts.option_types import LayerOptions, PositiveFloat, PositiveInt
 
 _RELATED = 5.0
 """Factor of the cosines of words with one another; released code."""
@@ -55,7 +55,7 @@ class NAAF(Matcher):
         smoothing: PositiveFloat = 20.0,
         penalty: PositiveFloat = 2.0,
         captions_at_once: PositiveInt = 4,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
         self.smoothing = smoothing

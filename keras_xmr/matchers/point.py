@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Unpack
 
 from keras_xmr.embeddings import Gaussian, Point, PointSet, distances, points
 from keras_xmr.layers import l2_normalize
 from keras_xmr.layers.operations import ops
 from keras_xmr.matchers.base import LogitMatcher, Matcher
 from keras_xmr.parts.contracts import MatcherContract, SearchContract
-from keras_xmr.parts.option_types import PositiveFloat
+from keras_xmr.parts.option_types import LayerOptions, PositiveFloat
 from keras_xmr.parts.tensors import Tensor
 
 
@@ -36,7 +36,9 @@ class CosineLogits(LogitMatcher):
     CONTRACT = MatcherContract(accepts=("point", "gaussian"))
     SEARCH = SearchContract(augmentation="mean_cosine", exact=True)
 
-    def __init__(self, *, scale: float = 10.0, shift: float = -10.0, **kwargs: Any) -> None:
+    def __init__(
+        self, *, scale: float = 10.0, shift: float = -10.0, **kwargs: Unpack[LayerOptions]
+    ) -> None:
         super().__init__(scale=scale, shift=shift, **kwargs)
 
     def call(self, image: Point | Gaussian, caption: Point | Gaussian) -> Tensor:
@@ -83,7 +85,7 @@ class SmoothChamfer(Matcher):
     CONTRACT = MatcherContract(accepts=(("set", "set"), ("set", "point"), ("point", "set")))
     SEARCH = SearchContract(augmentation="set_points")
 
-    def __init__(self, *, alpha: PositiveFloat = 16.0, **kwargs: Any) -> None:
+    def __init__(self, *, alpha: PositiveFloat = 16.0, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(**kwargs)
         self.alpha = alpha
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 from keras_xmr.embeddings import Point
 from keras_xmr.layers.operations import ops
 from keras_xmr.matchers.base import Matcher
 from keras_xmr.parts.contracts import MatcherContract, SearchContract
-from keras_xmr.parts.option_types import NonNegativeFloat
+from keras_xmr.parts.option_types import LayerOptions, NonNegativeFloat
 from keras_xmr.parts.tensors import Tensor, add_up
 
 _SLICE = 8
@@ -36,7 +36,9 @@ class PointToRectangle(Matcher):
     CONTRACT = MatcherContract(accepts=("point",))
     SEARCH = SearchContract(augmentation="mean_l2")
 
-    def __init__(self, *, inside_weight: NonNegativeFloat = 0.1, **kwargs: Any) -> None:
+    def __init__(
+        self, *, inside_weight: NonNegativeFloat = 0.1, **kwargs: Unpack[LayerOptions]
+    ) -> None:
         super().__init__(**kwargs)
         self.inside_weight = inside_weight
 

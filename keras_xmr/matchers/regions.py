@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 from keras_xmr.embeddings.kinds import Embedding, Tokens, tensors
 from keras_xmr.layers import GlobalAttention, l2_normalize
@@ -18,7 +18,7 @@ from keras_xmr.matchers.alignment import attend, linear, score_in_tiles
 from keras_xmr.matchers.base import Matcher
 from keras_xmr.parts.contracts import MatcherContract, SearchContract
 from keras_xmr.parts.keras_state import in_autocast, is_symbolic
-from keras_xmr.parts.option_types import BelowOne, PositiveFloat, PositiveInt
+from keras_xmr.parts.option_types import BelowOne, LayerOptions, PositiveFloat, PositiveInt
 from keras_xmr.parts.tensors import Seed, Shapes, Tensor, add_up
 from keras_xmr.utils.sides import Side
 
@@ -58,7 +58,7 @@ class _Similarity(Matcher):
         smoothing: PositiveFloat = 9.0,
         dropout: BelowOne = 0.4,
         captions_at_once: PositiveInt = 4,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
         self.similarity_dimension = similarity_dimension
@@ -243,7 +243,7 @@ class SGR(_Similarity):
         smoothing: PositiveFloat = 9.0,
         dropout: BelowOne = 0.4,
         captions_at_once: PositiveInt = 4,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(
             similarity_dimension=similarity_dimension,
@@ -314,7 +314,7 @@ class SGRAF(Matcher):
         smoothing: PositiveFloat = 9.0,
         dropout: BelowOne = 0.4,
         captions_at_once: PositiveInt = 4,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
         options: dict[str, Any] = {

@@ -3,7 +3,7 @@
 Any other type that pydantic knows will do as well.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypedDict
 
 from pydantic import Field
 
@@ -50,3 +50,13 @@ RelevanceTokenizer = Literal["ptb", "java"]
 
 Combination = Literal["minimum", "mean"]
 """Combinations of the scores of several models; see `keras_xmr.experiments.audit.candidates`."""
+
+
+class LayerOptions(TypedDict, total=False):
+    """Options of every layer of Keras, which parts and layers of this package pass on to it."""
+
+    name: str | None
+    dtype: object
+    trainable: bool
+    autocast: bool
+    activity_regularizer: object

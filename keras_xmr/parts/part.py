@@ -6,13 +6,14 @@ import inspect
 from collections.abc import Mapping
 from copy import deepcopy
 from functools import cache
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 from pydantic import ValidationError
 
 from keras_xmr.parts.contracts import Declared, first_mistake
 from keras_xmr.parts.keras_state import outer_training
+from keras_xmr.parts.option_types import LayerOptions
 from keras_xmr.parts.registry import options_are_checked, options_of
 from keras_xmr.utils.errors import ArgumentError
 from keras_xmr.utils.messages import nearest
@@ -38,7 +39,7 @@ class RecordedLayer(keras.layers.Layer):
         object.__setattr__(layer, "_arguments", _arguments(cls, args, kwargs))
         return layer
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(**kwargs)
         if keras.backend.backend() == "torch":
             from keras_xmr.parts.torch_modules import prepare_module

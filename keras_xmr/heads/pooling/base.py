@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 from keras_xmr.embeddings.validation import described
 from keras_xmr.parts.contracts import PoolingContract
+from keras_xmr.parts.option_types import LayerOptions
 from keras_xmr.parts.part import Part
 from keras_xmr.parts.tensors import Shape, Tensor
 from keras_xmr.utils.errors import UserError
@@ -26,7 +27,7 @@ class Pooling(Part):
 
     CONTRACT = PoolingContract()
 
-    def __init__(self, dimension: int, **kwargs: Any) -> None:
+    def __init__(self, dimension: int, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         self.dimension = dimension

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 from keras import ops
 
 from keras_xmr.linear.hubness import NEIGHBOURS, hubness
+from keras_xmr.parts.option_types import LayerOptions
 from keras_xmr.parts.part import RecordedLayer
 from keras_xmr.parts.tensors import Shape, Tensor
 
@@ -34,7 +35,7 @@ class LocalScaling(RecordedLayer):
     NUMBERS = _NUMBERS
     """Number of numbers that are appended."""
 
-    def __init__(self, items: int, **kwargs: Any) -> None:
+    def __init__(self, items: int, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(**({"dtype": "float32"} | kwargs))
         self.items = items
 

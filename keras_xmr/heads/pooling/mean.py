@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Unpack
 
 import keras
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from keras_xmr.heads.pooling.base import Pooling
 from keras_xmr.layers import LocalAttention, l2_normalize
 from keras_xmr.parts.contracts import PoolingContract
-from keras_xmr.parts.option_types import PositiveInt
+from keras_xmr.parts.option_types import LayerOptions, PositiveInt
 from keras_xmr.parts.tensors import Shape, Tensor
 
 
@@ -29,7 +29,12 @@ class Mean(Pooling):
     CONTRACT = PoolingContract(when=(({"projection": False}, {"keeps_width": True}),))
 
     def __init__(
-        self, dimension: int, *, projection: bool = True, normalize: bool = False, **kwargs: Any
+        self,
+        dimension: int,
+        *,
+        projection: bool = True,
+        normalize: bool = False,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(dimension, **kwargs)
         self.projection = projection
@@ -84,7 +89,7 @@ class RectifiedMean(Pooling):
     here padding does not count.
     """
 
-    def __init__(self, dimension: int, **kwargs: Any) -> None:
+    def __init__(self, dimension: int, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(dimension, **kwargs)
         self.linear = self.new_dense(dimension, "linear")
 
@@ -109,7 +114,9 @@ class Adapter(Pooling):
 
     CONTRACT = PoolingContract(keeps_width=True)
 
-    def __init__(self, dimension: int, *, width: PositiveInt = 64, **kwargs: Any) -> None:
+    def __init__(
+        self, dimension: int, *, width: PositiveInt = 64, **kwargs: Unpack[LayerOptions]
+    ) -> None:
         super().__init__(dimension, **kwargs)
         self.width = width
         self.down = self.new_dense(width, "down", activation="gelu")
@@ -134,7 +141,9 @@ class Attention(Pooling):
 
     CONTRACT = PoolingContract(attends=True)
 
-    def __init__(self, dimension: int, *, hidden: PositiveInt | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, dimension: int, *, hidden: PositiveInt | None = None, **kwargs: Unpack[LayerOptions]
+    ) -> None:
         super().__init__(dimension, **kwargs)
         self.hidden = hidden
         self.attention = LocalAttention(hidden, dtype=self.dtype_policy, name="attention")

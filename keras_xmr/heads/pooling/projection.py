@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Unpack
 
 import keras
 import numpy as np
@@ -14,7 +14,13 @@ from keras_xmr.heads.pooling.local_scaling import LocalScaling
 from keras_xmr.heads.pooling.mean import masked_mean, random_view
 from keras_xmr.layers import l2_normalize
 from keras_xmr.parts.contracts import PoolingContract
-from keras_xmr.parts.option_types import BelowOne, NonNegativeInt, PositiveFloat, PositiveInt
+from keras_xmr.parts.option_types import (
+    BelowOne,
+    LayerOptions,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+)
 from keras_xmr.parts.tensors import Shape, Tensor
 from keras_xmr.utils.errors import UserError
 
@@ -74,7 +80,7 @@ class Projection(Pooling):
         closed_form: NonNegativeInt = 0,
         views: PositiveInt = 1,
         local_scaling: NonNegativeInt = 0,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(dimension, **kwargs)
         self.learned = dimension - closed_form - (LocalScaling.NUMBERS if local_scaling else 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import keras
 from keras import ops
@@ -14,7 +14,7 @@ from keras_xmr.layers import GraphReasoning, L2Normalize, batch_normalization
 from keras_xmr.layers.gru import bidirectional_gru
 from keras_xmr.layers.positions import last_positions
 from keras_xmr.parts.contracts import PoolingContract
-from keras_xmr.parts.option_types import EvenInt, PositiveInt
+from keras_xmr.parts.option_types import EvenInt, LayerOptions, PositiveInt
 from keras_xmr.parts.tensors import Shape, Tensor
 
 
@@ -30,7 +30,9 @@ class GRU(Pooling):
 
     CONTRACT = PoolingContract(when=(({"batch_norm": True}, {"batch_norm": True}),))
 
-    def __init__(self, dimension: int, *, batch_norm: bool = False, **kwargs: Any) -> None:
+    def __init__(
+        self, dimension: int, *, batch_norm: bool = False, **kwargs: Unpack[LayerOptions]
+    ) -> None:
         super().__init__(dimension, **kwargs)
         self.batch_norm = batch_norm
         self.gru = layers.PackedGRU(dimension, dtype=self.dtype_policy, name="gru")
@@ -65,7 +67,7 @@ class BiGRU(Pooling):
         dimension: int,
         *,
         final_state: Literal["both", "released"] = "both",
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(dimension, **kwargs)
         if dimension % 2:
@@ -111,7 +113,9 @@ class VSRNPooling(Pooling):
 
     CONTRACT = PoolingContract(batch_norm=True)
 
-    def __init__(self, dimension: int, *, blocks: PositiveInt = 4, **kwargs: Any) -> None:
+    def __init__(
+        self, dimension: int, *, blocks: PositiveInt = 4, **kwargs: Unpack[LayerOptions]
+    ) -> None:
         super().__init__(dimension, **kwargs)
         self.blocks = blocks
         policy = self.dtype_policy
@@ -165,7 +169,7 @@ class GPO(Pooling):
         projection: bool = True,
         encoding: EvenInt = 32,
         hidden: PositiveInt = 32,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(dimension, **kwargs)
         self.projection = projection
