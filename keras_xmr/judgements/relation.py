@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
+from numpy.typing import ArrayLike
 
 from keras_xmr.utils.errors import ArgumentError
 
@@ -421,7 +422,7 @@ def _in_memory(given: Any, name: str) -> Any:
         return np.from_dlpack(given, device="cpu", copy=True)  # From another device.
 
 
-def check_image_ids(image_ids: Any, images: int, captions: int) -> np.ndarray:
+def check_image_ids(image_ids: ArrayLike | None, images: int, captions: int) -> np.ndarray:
     """Checks the image of each caption; returns it as int64 (captions,).
 
     Args:

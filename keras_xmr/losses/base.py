@@ -7,6 +7,7 @@ from typing import Any, Unpack
 
 import keras
 import numpy as np
+from numpy.typing import ArrayLike
 
 from keras_xmr.embeddings import Embedding, distances, points
 from keras_xmr.embeddings.validation import (
@@ -55,7 +56,7 @@ class Loss(Part):
         self,
         images: Any,
         captions: Any,
-        image_ids: Any = None,
+        image_ids: ArrayLike | None = None,
         *,
         positives: Any = None,
         relevance: Any = None,
@@ -132,7 +133,7 @@ class Loss(Part):
     def of_scores(
         self,
         scores: Any,
-        image_ids: Any = None,
+        image_ids: ArrayLike | None = None,
         *,
         positives: Any = None,
         relevance: Any = None,
@@ -163,7 +164,7 @@ class Loss(Part):
         scores: Any,
         image: Embedding,
         caption: Embedding,
-        image_ids: Any,
+        image_ids: ArrayLike | None,
         positives: Any,
         relevance: Any,
         step: Any,
@@ -190,7 +191,7 @@ class Loss(Part):
 
     def _relations(
         self,
-        image_ids: Any,
+        image_ids: ArrayLike | None,
         positives: Any,
         relevance: Any,
         shape: Sequence[int | None],

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import keras
+from numpy.typing import ArrayLike
 
 from keras_xmr.embeddings.validation import as_embedding, items
 from keras_xmr.judgements import check_image_ids
@@ -19,7 +20,7 @@ from keras_xmr.utils.errors import ArgumentError
 def gather(
     images: Any,
     captions: Any,
-    image_ids: Any = None,
+    image_ids: ArrayLike | None = None,
     *,
     axis_name: str | None = None,
     group: Any = None,
@@ -66,7 +67,7 @@ def gather(
 
 
 def _checked(
-    images: Any, captions: Any, image_ids: Any, axis_name: str | None
+    images: Any, captions: Any, image_ids: ArrayLike | None, axis_name: str | None
 ) -> tuple[list[Any], list[int], Tensor]:
     """Returns the embeddings of both sides, their numbers of items, and the rows of images."""
     sides: list[Any] = [as_embedding(images, "images"), as_embedding(captions, "captions")]

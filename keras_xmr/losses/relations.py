@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from keras_xmr.embeddings.kinds import Tensor
 from keras_xmr.embeddings.validation import to_numpy
@@ -24,7 +25,7 @@ i is known to match image i and no other, `diagonal` is true."""
 
 
 def matches(
-    image_ids: Any,
+    image_ids: ArrayLike | None,
     positives: Any,
     images: int | None,
     captions: int | None,

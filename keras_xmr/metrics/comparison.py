@@ -10,6 +10,7 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from keras_xmr.judgements import as_judgements
 from keras_xmr.judgements.relation import as_array
@@ -106,7 +107,7 @@ def compare(
     scores_b: Any,
     judgements: Any = None,
     *,
-    image_ids: Any = None,
+    image_ids: ArrayLike | None = None,
     metrics: Sequence[str] = _METRICS,
     names: tuple[str, str] = ("a", "b"),
     resamples: int = RESAMPLES,
@@ -139,7 +140,7 @@ def compare_systems(
     systems: Mapping[str, Any],
     judgements: Any = None,
     *,
-    image_ids: Any = None,
+    image_ids: ArrayLike | None = None,
     metrics: Sequence[str] = _METRICS,
     resamples: int = RESAMPLES,
     seed: int = 0,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from keras_xmr.judgements import GroundTruth, Judgements, as_judgements, check_image_ids
 from keras_xmr.judgements.relation import as_array
@@ -125,7 +126,7 @@ def per_query(
     scores: Any,
     judgements: Any = None,
     *,
-    image_ids: Any = None,
+    image_ids: ArrayLike | None = None,
     labels: Any = None,
     relevance: Any = None,
     metrics: Sequence[QueryMetric] = (),
@@ -180,7 +181,7 @@ def per_query(
     }
 
 
-def owners(judgements: Judgements, image_ids: Any = None) -> np.ndarray | None:
+def owners(judgements: Judgements, image_ids: ArrayLike | None = None) -> np.ndarray | None:
     """Returns the image of each caption, int (captions,); None if it is not known.
 
     Args:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from keras_xmr.judgements import Judgements, check_image_ids
 from keras_xmr.judgements.relation import as_array
@@ -42,7 +43,9 @@ class Retrieval:
         self._captions: list[np.ndarray] = []
         self._image_ids: list[str | float] = []
 
-    def update_state(self, images: Any, captions: Any, image_ids: Any, rows: Any = None) -> None:
+    def update_state(
+        self, images: Any, captions: Any, image_ids: ArrayLike, rows: Any = None
+    ) -> None:
         """Adds a batch.
 
         Args:

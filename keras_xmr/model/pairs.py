@@ -7,13 +7,14 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from numpy.typing import ArrayLike
 
 from keras_xmr.utils.errors import ArgumentError
 
 
 def relevant_pairs(
     x: dict[str, Any],
-    image_ids: Any,
+    image_ids: ArrayLike,
     relevance: Any,
     *,
     batch_size: int = 32,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse
+from numpy.typing import ArrayLike
 
 from keras_xmr.judgements.relation import as_array, check_image_ids
 from keras_xmr.relevance.ngram_weights import WeightedCaptions, weigh
@@ -206,7 +207,7 @@ def relevance_matrix(
     return RelevanceMatrix(weigh(words, image_of_caption, num_images, measure))
 
 
-def cider(captions: Sequence[str], image_ids: Any) -> np.ndarray:
+def cider(captions: Sequence[str], image_ids: ArrayLike) -> np.ndarray:
     """Computes the relevance of captions to images, by CIDEr from 0 to 1 (Vedantam et al. 2015).
 
     Args:
@@ -223,19 +224,21 @@ def cider(captions: Sequence[str], image_ids: Any) -> np.ndarray:
     return _relevance(captions, image_ids, "cider")
 
 
-def cider_d(captions: Sequence[str], image_ids: Any) -> np.ndarray:
+def cider_d(captions: Sequence[str], image_ids: ArrayLike) -> np.ndarray:
     """Returns the same by CIDEr-D, from 0 to 10, as `pycocoevalcap` computes it."""
     return _relevance(captions, image_ids, "cider_d")
 
 
-def tf_idf(captions: Sequence[str], image_ids: Any) -> np.ndarray:
+def tf_idf(captions: Sequence[str], image_ids: ArrayLike) -> np.ndarray:
     """Returns the same by the cosine of TF-IDF vectors of words, from 0 to 1, as DAA is trained
     with.
     """
     return _relevance(captions, image_ids, "tf_idf")
 
 
-def _relevance(captions: Sequence[str], image_ids: Any, measure: RelevanceMeasure) -> np.ndarray:
+def _relevance(
+    captions: Sequence[str], image_ids: ArrayLike, measure: RelevanceMeasure
+) -> np.ndarray:
     is_list = isinstance(captions, Iterable) and not isinstance(captions, str)
     captions = list(captions) if is_list else []
     if not is_list or not all(isinstance(text, str) for text in captions):
