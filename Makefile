@@ -29,10 +29,9 @@ compare: $(VENV)/.installed  ## Train and compare all methods on the built-in sy
 
 test: lint types tests  ## Formatter, linter, type checker and the whole test suite
 
-# What Python compiles is kept: the processes that tests start need not compile it again.
 quick: $(VENV)/.installed  ## The tests that are not slow, for every change
 	$(BIN)/ruff check .
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder \
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder \
 		-m 'not slow and not heavy'
 
 lint: $(VENV)/.installed  ## Formatter and linter
@@ -43,7 +42,7 @@ types: $(VENV)/.installed  ## Type checker
 	$(BIN)/mypy
 
 tests: $(VENV)/.installed  ## The test suite
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 torture: $(VENV)/.installed  ## The heavy forms of tests, which the suite has in small
 	$(BIN)/python -m pytest -m heavy

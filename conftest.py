@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,9 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 # Threads of several processes wait for each other on few cores, and nothing here is large.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# What Python compiles is kept: the processes that tests start need not compile it again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 import command_line
 import graphs
