@@ -14,9 +14,6 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 # Threads of several processes wait for each other on few cores, and nothing here is large.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# What Python compiles is kept: the processes that tests start need not compile it again.
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-sys.dont_write_bytecode = False
 
 import command_line
 import graphs
@@ -25,6 +22,9 @@ from plain_install import sitecustomize  # noqa: F401
 
 # Processes that tests start import TensorFlow as in a plain installation, as this one does.
 os.environ["PYTHONPATH"] = command_line.PYTHONPATH
+# What Python compiles is kept: they need not compile it again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 pytest_plugins = ["golden_numbers"]
 

@@ -37,6 +37,12 @@ def records(tmp_path_factory):
     return run.config.data.records
 
 
+@pytest.fixture(scope="module")
+def exported():
+    """Folders of runs whose towers are written; the towers of all runs differ in their weights."""
+    return []
+
+
 def experiment(folder, records, matcher: str) -> Experiment:
     return Experiment(
         tiny_config(
@@ -55,14 +61,15 @@ def experiment(folder, records, matcher: str) -> Experiment:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("matcher", [pytest.param(m, marks=MARKS.get(m, ())) for m in MATCHERS])
-def test_scores_of_an_index_are_those_of_evaluation(matcher, records, tmp_path):
+def test_scores_of_an_index_are_those_of_evaluation(matcher, records, exported, tmp_path):
     run = experiment(tmp_path, records, MATCHERS[matcher])
     untrained(run)
     part = run.records.split("test")
     (tmp_path / "photos").mkdir()
     for number in range(len(part)):
         (tmp_path / "photos" / f"{number:03d}.jpg").write_bytes(part.encoded(number))
-    embedder = run_embedder(run.folder.path)
+    embedder = run_embedder(run.folder.path, earlier=exported[0] if exported else None)
+    exported.append(run.folder.path)
     build_index(embedder, (tmp_path / "photos").resolve(), tmp_path / "index")
     searcher = Searcher(PhotoIndex.open(tmp_path / "index"))
     text = part.captions[0].text
