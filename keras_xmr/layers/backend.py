@@ -54,6 +54,15 @@ def read_variables(*variables: Any) -> list[Tensor]:
     return [ops.convert_to_tensor(v) if v.trainable else ops.copy(v) for v in variables]
 
 
+def read_as(variable: keras.Variable, like: Any) -> Tensor:
+    """Reads a variable in the type of a tensor."""
+    if backend() == "torch":
+        value: Any = variable.value
+        if value.dtype == like.dtype and value.device == like.device:  # Keras asks for more.
+            return value
+    return ops.cast(variable, like.dtype)
+
+
 def is_concrete(value: object) -> bool:
     """Says whether the values of a tensor can be read: not in a graph or a transformation.
 

@@ -186,25 +186,34 @@ def _distances(left: Tensor, right: Tensor, least: float) -> tuple[Tensor, Tenso
     """Returns roots (N, M), and both sides moved by the mean of the left one."""
     center = left.detach().mean(0)
     left, right = left - center, right - center
-    squares = left.square().sum(1, keepdim=True) + right.square().sum(1)
+    squares = _squares(left)[:, None] + _squares(right)
     squares = squares.addmm_(left, right.T, alpha=-2.0)
     return squares.clamp_min_(0.0).add_(least).sqrt_(), left, right
+
+
+def _squares(vectors: Tensor) -> Tensor:
+    """Returns the squares of the lengths of vectors (N,)."""
+    if torch.is_grad_enabled():  # A length of 0 has no second derivative.
+        return vectors.square().sum(1)
+    return torch.linalg.vector_norm(vectors, dim=1).square_()
 
 
 class _SoftplusSums(torch.autograd.Function):
     """Sums of softplus(-score) of scores (N, N) on the diagonal, and of softplus(score) off it."""
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, scores: Tensor, weight: float) -> tuple[Tensor, Tensor]:
+        ctx.weight = weight
         ctx.save_for_backward(scores)
         of_others = softplus(scores).fill_diagonal_(0.0).sum()
-        return softplus(-scores.diagonal()).sum(), of_others
+        return weight * softplus(-scores.diagonal()).sum(), weight * of_others
 
     @staticmethod
-    def backward(ctx: Any, of_matches: Tensor, of_others: Tensor) -> Tensor:
+    def backward(ctx: Any, of_matches: Tensor, of_others: Tensor) -> tuple[Tensor, None]:
         (scores,) = ctx.saved_tensors
-        own = (-scores.diagonal()).sigmoid() * -of_matches
-        return (scores.sigmoid() * of_others).diagonal_scatter(own)
+        slopes = scores.sigmoid() * (ctx.weight * of_others)
+        slopes.diagonal().copy_((-scores.diagonal()).sigmoid() * (-ctx.weight * of_matches))
+        return slopes, None
 
 
 def cosines(left: AnyTensor, right: AnyTensor) -> AnyTensor | None:
@@ -224,9 +233,9 @@ def distances(
     return _Distances.apply(left, right, least, scale, shift)
 
 
-def softplus_sums(scores: AnyTensor) -> tuple[AnyTensor, AnyTensor] | None:
+def softplus_sums(scores: AnyTensor, weight: float) -> tuple[AnyTensor, AnyTensor] | None:
     """Returns what `SoftContrastive` adds up where pairs of the diagonal match, as one step."""
-    return _SoftplusSums.apply(scores) if _is_eager(scores, scores) else None
+    return _SoftplusSums.apply(scores, weight) if _is_eager(scores, scores) else None
 
 
 def _is_eager(left: Any, right: Any) -> bool:

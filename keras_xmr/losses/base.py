@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from keras_xmr.embeddings import Embedding, distances, points
+from keras_xmr.embeddings.kinds import tensors
 from keras_xmr.embeddings.validation import (
     as_embedding,
     as_scores,
@@ -47,6 +48,7 @@ class Loss(Part):
 
     CONTRACT = LossContract()
     warmup_steps: int = 0
+    _last_form: tuple[Any, Any] | None = None
 
     def __init__(self, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(**({"dtype": "float32"} | kwargs))
@@ -102,9 +104,9 @@ class Loss(Part):
         with device_of(images):
             if matcher is None or isinstance(getattr(matcher, "contract", None), MatcherContract):
                 image, caption = as_embedding(images, "images"), as_embedding(captions, "captions")
-                self._check(image, caption, matcher)
-                shape = items(image), items(caption)
                 eager = is_concrete(next(iter(image.values())))
+                self._check_once(image, caption, matcher, eager)
+                shape = items(image), items(caption)
                 relations = self._relations(image_ids, positives, relevance, shape, eager)
                 if matcher is not None:
                     training = matcher.in_training(training)
@@ -174,6 +176,23 @@ class Loss(Part):
         eager = is_concrete(scores)
         relations = self._relations(image_ids, positives, relevance, shape, eager)
         return self._sum(scores, image, caption, relations, step)
+
+    def _check_once(self, image: Embedding, caption: Embedding, matcher: Any, eager: bool) -> None:
+        """Does what `_check` does, unless the last call was of the same shapes and contracts.
+
+        Checks take longer than some steps of a small batch. A graph has them once.
+        """
+        contract = getattr(matcher, "contract", None)
+        form = [
+            (key, one.shape, one.dtype)
+            for side in (image, caption)
+            for key, one in tensors(side).items()
+        ]
+        last = self._last_form
+        if not (eager and last and last[0] is contract and last[1] == form):
+            self._check(image, caption, matcher)
+            if eager:
+                object.__setattr__(self, "_last_form", (contract, form))
 
     def _check(self, image: Embedding, caption: Embedding, matcher: Any) -> None:
         """Checks that embeddings fit the loss and its matcher.

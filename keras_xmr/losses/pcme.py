@@ -38,32 +38,31 @@ class SoftContrastive(Loss):
     def compute(
         self, scores: Tensor, image: Embedding, caption: Embedding, relations: Relations
     ) -> dict[str, Any]:
-        both = zip(self.CONTRACT.parts, _softplus_sums(scores, relations), strict=True)
-        sums = {part: 2.0 * value for part, value in both}
-        if self.reduction == "sum":
-            return sums
-        pairs = ops.cast(ops.size(scores), scores.dtype)
-        return {part: value / pairs for part, value in sums.items()}
+        weight = 2.0
+        if self.reduction == "mean":
+            weight = 2.0 / ops.cast(ops.size(scores), scores.dtype)
+        sums = _softplus_sums(scores, relations, weight)
+        return dict(zip(self.CONTRACT.parts, sums, strict=True))
 
     def trivial_value(self, scores: Tensor, relations: Relations) -> Tensor:
         odds = even_log_odds(scores, relations)
         return add_up(self.parts(odds, {}, {}, relations).values())
 
 
-def _softplus_sums(scores: Tensor, relations: Relations) -> tuple[Tensor, Tensor]:
-    """Adds up softplus(-score) over pairs that match, and softplus(score) over others."""
+def _softplus_sums(scores: Tensor, relations: Relations, weight: Any) -> tuple[Tensor, Tensor]:
+    """Adds up softplus(-score) over pairs that match, and softplus(score) over others, weighted."""
     positives, is_diagonal = relations["positives"], "diagonal" in relations
     if is_diagonal and backend() == "torch":
         from keras_xmr.layers import torch_paths
 
-        found = torch_paths.softplus_sums(scores)
+        found = torch_paths.softplus_sums(scores, weight)
         if found is not None:
             return found
     # A product takes TensorFlow less time than a choice, forward and backward.
     signs = 1.0 - 2.0 * ops.cast(positives, dtype_of(scores))
     values = ops.softplus(signs * scores)
     own = ops.diagonal(values) if is_diagonal else ops.where(positives, values, 0.0)
-    return ops.sum(own), ops.sum(ops.where(positives, 0.0, values))
+    return weight * ops.sum(own), weight * ops.sum(ops.where(positives, 0.0, values))
 
 
 def sample_weights(logits: Any, matches: Any) -> Any:

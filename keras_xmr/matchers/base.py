@@ -28,6 +28,7 @@ from keras_xmr.layers.backend import (
     device_of,
     fresh_seed,
     is_known_not_finite,
+    read_as,
     split_seed,
 )
 from keras_xmr.layers.operations import ops
@@ -268,7 +269,7 @@ class LogitMatcher(Matcher):
 
     def scale_and_shift(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """Returns both learned numbers, in the type of a tensor."""
-        return ops.cast(self.scale, like.dtype), ops.cast(self.shift, like.dtype)
+        return read_as(self.scale, like), read_as(self.shift, like)
 
     def probability(self, scores: Tensor) -> Tensor:
         """Returns probability of a match, from scores of any shape."""
