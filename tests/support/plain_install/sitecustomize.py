@@ -20,11 +20,11 @@ def _is_imported_now(name: str) -> bool:
     return getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False)
 
 
-def _find_spec(name: str, path: Any = None, target: Any = None) -> Any:
+def _find_spec(finder: Any, name: str, path: Any = None, target: Any = None) -> Any:
     is_hidden = name in _HIDDEN or (name == "jax" and os.environ.get("KERAS_BACKEND") != "jax")
     if is_hidden and (_is_imported_now("keras") or _is_imported_now("tensorflow")):
         return None
     return _FIND(name, path, target)
 
 
-importlib.machinery.PathFinder.find_spec = _find_spec  # type: ignore[method-assign]
+importlib.machinery.PathFinder.find_spec = classmethod(_find_spec)  # type: ignore
