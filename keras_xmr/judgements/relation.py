@@ -441,7 +441,7 @@ def check_image_ids(image_ids: ArrayLike | None, images: int, captions: int) -> 
             )
         return np.arange(images)
     rows = as_array(image_ids, "image_ids")
-    if rows.shape == (images,) != (captions,) and rows.dtype.kind in "iu":
+    if rows.shape == (images,) and images > captions and rows.dtype.kind in "iu":
         raise ArgumentError(
             f"image_ids has {images} numbers, one per caption, and there are {images} images and "
             f"{captions} captions: the sides look transposed. Images come first, and scores are "
