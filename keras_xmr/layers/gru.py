@@ -10,6 +10,7 @@ from typing import Any
 import keras
 
 from keras_xmr.parts.tensors import Tensor
+from keras_xmr.utils.errors import ArgumentError
 
 _DISABLED = ContextVar("disable_packed_gru", default=False)
 
@@ -36,6 +37,12 @@ class PackedGRU(keras.layers.GRU):
         self, sequences: Tensor, initial_state: Any, mask: Tensor, training: bool = False
     ) -> tuple[Tensor, Tensor, list[Tensor]]:
         """Returns the last output (B, units), outputs (B, L, units) or (B, 1, units), the state."""
+        lengths = [given.shape[1] for given in (sequences, mask) if given is not None]
+        if None not in lengths and len(set(lengths)) > 1:
+            raise ArgumentError(
+                f"a mask has a number per position, and {lengths[0]} positions have a mask of "
+                f"{lengths[1]}"
+            )
         if self._packs():
             from keras_xmr.layers.tensorflow_paths import can_pack, run_packed_gru
 

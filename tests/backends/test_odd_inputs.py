@@ -302,3 +302,10 @@ def test_masks_of_heads_may_be_of_numbers_and_0_everywhere(make, random):
         for found, value in zip(embedded(dtype), expected, strict=True):
             np.testing.assert_allclose(found, value, rtol=1e-5, atol=1e-6)
             assert np.isfinite(found).all()
+
+
+def test_a_mask_of_a_recurrent_pooling_fits_its_sequence(random):
+    features, mask = random.normal(size=(3, 5, 4)).astype("float32"), np.ones((3, 4), bool)
+    head = evaluating(heads.pooling.BiGRU(6))
+    with pytest.raises(ArgumentError, match="5 positions have a mask of 4"):
+        head(keras.ops.convert_to_tensor(features), mask=keras.ops.convert_to_tensor(mask))
