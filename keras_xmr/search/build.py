@@ -404,7 +404,7 @@ class _Builder:
     def _finish(self) -> None:
         """Updates the vectors and the near-duplicates."""
         self._update_vectors(PhotoIndex(self.path, self.content))
-        duplicates = near_duplicates(self.photos)
+        duplicates = self._near_duplicates()
         self.content["duplicates"] = {str(number): first for number, first in duplicates.items()}
         self.content["finished"] = True
         self._write_manifest()
@@ -412,6 +412,17 @@ class _Builder:
         self.report.broken = {p: entry["why"] for p, entry in self.content["broken"].items()}
         paths = set(self.photos.paths)
         self.report.tagged = [path for path in self.content["tags"] if path not in paths]
+
+    def _near_duplicates(self) -> dict[int, int]:
+        """Finds near-duplicates, of photos that are new alone if no other was removed."""
+        content, ids = self.content, self.photos.ids
+        before = content.get("compared", {"below": 0, "photos": 0})
+        compared = int(np.searchsorted(ids, before["below"]))
+        content["compared"] = {"below": content["next_id"], "photos": len(ids)}
+        if compared < before["photos"]:
+            compared = 0
+        known = {int(number): first for number, first in content["duplicates"].items()}
+        return near_duplicates(self.photos, known, compared)
 
     def _update_vectors(self, index: PhotoIndex) -> None:
         folder, kind = index.vectors_path, backend_class(self.content["backend"])

@@ -354,6 +354,12 @@ def test_near_duplicates_are_marked(tmp_path):
     report, index, _ = built(root)
     assert [index.duplicate_of(i) for i in range(8)] == [None, 0, 0, 0, None, None, 5, None]
     assert report.duplicates == 4
+    (root / "i.jpg").write_bytes(encoded(picture, quality=60))
+    report, index, _ = built(root)
+    assert (report.kept, report.duplicates, index.duplicate_of(8)) == (8, 5, 0)
+    (root / "a.jpg").unlink()
+    report, index, _ = built(root)
+    assert [index.duplicate_of(i) for i in range(1, 9)] == [None, 1, 1, None, None, 5, None, 1]
 
 
 def test_an_index_of_something_else_is_refused(root, tmp_path):

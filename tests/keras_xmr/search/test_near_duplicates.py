@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from keras_xmr.search import descriptions
 from keras_xmr.search.descriptions import near_duplicates
 from keras_xmr.search.photos import Photo, PhotoTable
 
@@ -61,6 +62,14 @@ def test_near_duplicates_are_the_first_of_all_that_are_alike(seed, clusters):
     found = near_duplicates(PhotoTable.of(some))
     assert found == naive(some)
     assert 20 < len(found) < 300
+
+
+@pytest.mark.parametrize("compared", [1, 150, 299, 300])
+def test_a_few_more_are_compared_with_all(compared, monkeypatch):
+    some = list(photos(300, 3, 60))
+    monkeypatch.setattr(descriptions, "_FEW", 299)
+    found = near_duplicates(PhotoTable.of(some), naive(some[:compared]), compared)
+    assert found == naive(some)
 
 
 def test_no_photos_have_no_duplicates():
