@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from subprocess import PIPE, Popen
 
 from keras_xmr.utils.waiting import waiting
 
@@ -63,6 +62,8 @@ def without_log_lines() -> Iterator[None]:
 
     The filter is a separate process: the last messages of an aborted process are still shown.
     """
+    from subprocess import PIPE, Popen  # Searches need none.
+
     sys.stderr.flush()
     terminal = os.dup(2)
     command = [sys.executable, "-I", "-S", "-c", _FILTER, _LOG_LINE]

@@ -39,7 +39,8 @@ before = set(sys.modules)
 import keras_xmr.commands.search
 import keras_xmr.search.search, keras_xmr.search.embedder
 assert keras_xmr.commands.is_command("search")
-slow = {"tqdm", "importlib.metadata", "importlib.resources", "email", "asyncio"}
+slow = {"tqdm", "importlib.metadata", "importlib.resources", "email", "asyncio", "subprocess"}
+slow |= {"PIL", "numpy.ma"}
 assert not slow & (sys.modules.keys() - before), slow & sys.modules.keys()
 import keras_xmr.search.build, keras_xmr.search.search, keras_xmr.search.embedder
 import keras_xmr.search.photo_embedding, keras_xmr.search.embedder.published
