@@ -432,7 +432,8 @@ brackets. Ours and the baseline alternate: trust ratios first.
 * *memory*: the peak of additional memory.
 * *share of the bound*: our speed divided by the speed of large matrix products, of copies, or of
   work such as decoding, in the same run. More than 1 is possible.
-* Rows that miss a goal (`at_least` and `most` in the CSV file) are named; `why` has the reason.
+* Rows that miss a goal (`at_least` and `most` in the CSV file) are named and shown first; `why` has
+  the reason where it is known.
 
 [Growth](../how_to/scale.md) has a million photos, and [its table](../tables/scale.csv) backends.
 """
@@ -499,14 +500,15 @@ def page(found: dict[str, list[Row]], failed: dict[str, str]) -> str:
         lines += [f"## {heading}", "", paragraph, ""]
         lines += ["| " + " | ".join(COLUMNS) + " |"]
         lines += ["| --- | --- | ---: | ---: | ---: | ---: | ---: | --- | --- |"]
-        goals = [row for row in rows if row.goal]
+        goals = sorted((row for row in rows if row.goal), key=lambda row: not row.shortfall)
         shown = goals[:WITH_GOALS] + [row for row in rows if row not in goals][:WITHOUT]
         lines += ["| " + " | ".join(cells(row)) + " |" for row in rows if row in shown]
         notes = [f"Not measured to its end: {failed[part]}"] if part in failed else []
         if more := len(rows) - len(shown):
             notes.append(f"{more} more rows are in [benchmarks.csv](benchmarks.csv).")
         if short := [row.what.partition(":")[0] for row in rows if row.shortfall]:
-            notes.append(f"These miss their goal: {'; '.join(dict.fromkeys(short))}.")
+            names = "; ".join(dict.fromkeys(short))
+            notes.append(f"Rows that miss their goal, {len(short)} of {len(rows)}: {names}.")
         lines += ["", " ".join(notes), ""] if notes else [""]
     return "\n".join(lines).rstrip() + "\n"
 
