@@ -23,7 +23,7 @@ from data_pipelines.pixels import MAX_PIXELS, stored_jpeg
 _ERASED = (124, 116, 104)
 
 
-def to_jpeg(data: bytes, name: str, store_side: int | None = None) -> bytes:
+def checked_jpeg(data: bytes, name: str, store_side: int | None = None) -> bytes:
     """Converts an image file to the JPEG file that records store, as `stored_jpeg` does.
 
     A file that is kept is decoded once, so that it cannot stop a training.
@@ -106,10 +106,10 @@ def decode_any_for_evaluation(
     checked = tf.debugging.Assert(fits, [tf.strings.join([name, why], " ")])
     with tf.control_dependencies([checked] if checked is not None else []):
         data = tf.identity(data)
-    return decode_for_evaluation(_stored_jpeg(data, options.store_side), options)
+    return decode_for_evaluation(_stored_jpeg_in_graph(data, options.store_side), options)
 
 
-def _stored_jpeg(data: tf.Tensor, store_side: int | None) -> tf.Tensor:
+def _stored_jpeg_in_graph(data: tf.Tensor, store_side: int | None) -> tf.Tensor:
     """Converts a JPEG or a PNG file to the JPEG file that records store, as `stored_jpeg` does."""
     orientation = read_orientation(data)
     is_plain = is_jpeg(data) & (orientation == 1)

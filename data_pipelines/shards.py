@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from data_pipelines.images import to_jpeg
+from data_pipelines.images import checked_jpeg
 from data_pipelines.options import DataOptions
 from data_pipelines.photo_files import UnreadableError, content_digest
 from data_pipelines.shard_plan import ShardTask
@@ -318,5 +318,5 @@ def _stored(
     """Returns an image as records store it."""
     if isinstance(image, EncodedImage):
         name = entry.file or entry.key
-        return EncodedImage(to_jpeg(image.data, name, options.image.store_side))
+        return EncodedImage(checked_jpeg(image.data, name, options.image.store_side))
     return image

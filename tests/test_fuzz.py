@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from data_pipelines.images import to_jpeg
+from data_pipelines.images import checked_jpeg
 from data_pipelines.options import DataOptions, PrepareOptions
 from data_pipelines.photo_files import UnreadableError
 from data_pipelines.prepare import prepare
@@ -99,7 +99,7 @@ def test_images(count):
 
     def check(content, damage):
         with named("x ", UnreadableError):
-            assert to_jpeg(damaged(content, damage), "x").startswith(b"\xff\xd8")
+            assert checked_jpeg(damaged(content, damage), "x").startswith(b"\xff\xd8")
 
     fuzz(check, count, st.sampled_from(files), DAMAGE)
 

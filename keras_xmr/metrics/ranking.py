@@ -16,6 +16,7 @@ from keras_xmr.utils.vectors import chunks
 _ROWS = 256
 
 RECALL_AT = (1, 5, 10)
+"""The K of the recalls that RSUM adds up, in both directions: another K changes RSUM."""
 RELEVANT_AT = (5, 10)
 """The K of `relevant_K`, and by default of `precision_K`."""
 

@@ -10,11 +10,11 @@ from PIL import Image
 
 from data_pipelines.images import (
     DCT,
+    checked_jpeg,
     cutout,
     decode_any_for_evaluation,
     decode_for_evaluation,
     decode_for_training,
-    to_jpeg,
 )
 from data_pipelines.options import ImageOptions
 from data_pipelines.photo_files import UnreadableError
@@ -28,7 +28,7 @@ def pixels(jpeg: bytes) -> np.ndarray:
 
 def test_plain_jpegs_stay_as_they_are():
     for data in (datasets.encoded(PICTURE), datasets.encoded(PICTURE.convert("L"))):
-        assert to_jpeg(data, "a.jpg") is data
+        assert checked_jpeg(data, "a.jpg") is data
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_plain_jpegs_stay_as_they_are():
     ids=["png", "cmyk", "webp", "palette", "bilevel"],
 )
 def test_other_formats_become_rgb_jpegs(data, expected):
-    found = pixels(to_jpeg(data, "a.png"))
+    found = pixels(checked_jpeg(data, "a.png"))
     assert np.abs(found - np.array(expected.convert("RGB")).astype(int)).mean() < 6
 
 
@@ -59,7 +59,7 @@ def test_transparency_becomes_white():
         datasets.encoded(image, "PNG"),
         datasets.encoded(palette, "PNG", transparency=palette.getpixel((30, 15))),
     ):
-        found = pixels(to_jpeg(data, "a.png"))
+        found = pixels(checked_jpeg(data, "a.png"))
         assert np.abs(found[15, 10] - [0, 0, 255]).max() < 12
         assert found[15, 33].min() > 240
 
@@ -68,7 +68,7 @@ def test_a_cameras_rotation_is_applied():
     exif = Image.Exif()
     exif[0x0112] = 6
     data = datasets.encoded(PICTURE, exif=exif)
-    assert pixels(to_jpeg(data, "a.jpg")).shape == (80, 60, 3)
+    assert pixels(checked_jpeg(data, "a.jpg")).shape == (80, 60, 3)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_cameras_rotation_is_applied():
 )
 def test_broken_files_are_named(data, says):
     with pytest.raises(UnreadableError, match=rf"photo\.jpg is (a )?{says}"):
-        to_jpeg(data, "photo.jpg")
+        checked_jpeg(data, "photo.jpg")
 
 
 def test_an_image_of_the_right_size_is_not_resized(monkeypatch):
@@ -153,14 +153,14 @@ def test_training_crops_flips_and_erases_by_seed():
 def test_photos_are_stored_small_where_that_is_asked_for():
     large = datasets.picture(4, (900, 600))
     data = datasets.encoded(large, quality=95)
-    assert to_jpeg(data, "a.jpg", 600) is data
-    small = pixels(to_jpeg(data, "a.jpg", 300))
+    assert checked_jpeg(data, "a.jpg", 600) is data
+    small = pixels(checked_jpeg(data, "a.jpg", 300))
     assert small.shape == (300, 450, 3)
     expected = np.array(large.resize((450, 300))).astype(int)
     assert np.abs(small - expected).mean() < 3
     exif = Image.Exif()
     exif[0x0112] = 6
-    turned = to_jpeg(datasets.encoded(large, exif=exif), "a.jpg", 300)
+    turned = checked_jpeg(datasets.encoded(large, exif=exif), "a.jpg", 300)
     assert pixels(turned).shape == (450, 300, 3)
     with pytest.raises(ValueError, match=r"store_side \(200\) must not be below resize \(256\)"):
         ImageOptions(store_side=200)

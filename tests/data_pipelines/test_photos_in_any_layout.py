@@ -14,7 +14,7 @@ from PIL import Image, features
 from pydantic import TypeAdapter
 
 from data_pipelines import pixels
-from data_pipelines.images import to_jpeg
+from data_pipelines.images import checked_jpeg
 from data_pipelines.options import DataOptions
 from data_pipelines.photo_files import UnreadableError
 from data_pipelines.prepare import prepare
@@ -249,7 +249,7 @@ def test_formats_of_pillow_and_its_plugins_are_read_upright(kind, orientation):
     found = pixels.read_pixels(data, "photo")
     assert found.shape == np.asarray(upright).shape
     assert np.abs(found.astype(int) - np.asarray(upright)).mean() < 12
-    stored = Image.open(io.BytesIO(to_jpeg(data, "photo")))
+    stored = Image.open(io.BytesIO(checked_jpeg(data, "photo")))
     assert (stored.format, stored.size) == ("JPEG", upright.size)
 
 
@@ -275,7 +275,7 @@ def test_raw_files_are_refused_by_name(name):
     with pytest.raises(UnreadableError, match=says):
         pixels.read_pixels(thumbnail, name)
     with pytest.raises(UnreadableError, match=says):
-        to_jpeg(thumbnail, name)
+        checked_jpeg(thumbnail, name)
     assert pixels.read_pixels(PHOTO, name).shape == (44, 60, 3), "a JPEG file that is named so"
 
 

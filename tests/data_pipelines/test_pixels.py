@@ -17,10 +17,10 @@ from PIL import Image, ImageOps
 from data_pipelines import pixels
 from data_pipelines.image_headers import read_orientation
 from data_pipelines.images import (
+    checked_jpeg,
     decode,
     decode_any_for_evaluation,
     decode_for_evaluation,
-    to_jpeg,
 )
 from data_pipelines.options import ImageOptions
 from data_pipelines.photo_files import UnreadableError
@@ -103,7 +103,7 @@ def test_what_graphs_cannot_read_is_prepared_all_the_same(kind):
 
 @pytest.mark.parametrize("name", READABLE)
 def test_records_hold_these_pixels(name):
-    jpeg = to_jpeg(READABLE[name], name)
+    jpeg = checked_jpeg(READABLE[name], name)
     found = tf.io.decode_jpeg(jpeg, channels=3).numpy().astype(int)
     expected = read_pixels(READABLE[name], name)
     assert found.shape == expected.shape
@@ -147,7 +147,7 @@ def test_the_limit_is_exact(monkeypatch):
 )
 def test_preparation_refuses_what_it_cannot_know(data, says):
     with pytest.raises(UnreadableError, match=f"photo .*{says}"):
-        to_jpeg(data, "photo")
+        checked_jpeg(data, "photo")
 
 
 @pytest.mark.parametrize("data", [bomb(), large_jpeg()])
@@ -157,7 +157,7 @@ def test_preparation_refuses_bombs_whatever_the_filters_of_warnings(data, monkey
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
         with pytest.raises(UnreadableError, match=f"bomb has more than {MAX_PIXELS:,} pixels"):
-            to_jpeg(data, "bomb")
+            checked_jpeg(data, "bomb")
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +202,7 @@ def test_records_and_graphs_show_a_model_the_pixels_of_the_definition(options):
     for name, data in READABLE.items():
         expected = evaluation_pixels(data, name, options).astype(int)
         assert expected.shape == (size, size, 3)
-        jpeg = to_jpeg(data, name, options.store_side)
+        jpeg = checked_jpeg(data, name, options.store_side)
         seen = [decode_for_evaluation(tf.constant(jpeg), options)]
         if name in IN_GRAPHS:
             seen.append(any_file(tf.constant(data)))
