@@ -183,7 +183,7 @@ def _our_saf(inputs: Inputs) -> Value:
         both = zip(sides, ("image", "text"), strict=True)
         made = [matcher.prepare(embedding, side, 0, training=True) for embedding, side in both]
         scores = matcher(*made, training=True)
-        return sum(loss.parts(scores, {}, {}, {"positives": inputs.positives}).values())
+        return sum(loss.terms(scores, {}, {}, {"positives": inputs.positives}).values())
 
     return value
 
@@ -217,7 +217,7 @@ def _of_gaussians(name: str, matcher: str, **options: Any) -> Callable[[Inputs],
                 )
             )
             scores = score(image, caption)
-            return sum(loss.parts(scores, image, caption, related).values())
+            return sum(loss.terms(scores, image, caption, related).values())
 
         return value
 

@@ -169,7 +169,7 @@ def ours(name: str, inputs: Any) -> Callable[[Any], Any]:
         batch = inputs["image"]["mean"].shape[0]
         related = {"positives": tf.eye(batch, dtype=tf.bool), "relevance": relevance(batch)}
         scores = None if matcher is None else matcher(image, caption)
-        return sum(loss.parts(scores, image, caption, related).values())
+        return sum(loss.terms(scores, image, caption, related).values())
 
     return value
 

@@ -34,7 +34,7 @@ class Loss(Part):
 
     A subclass declares its inputs and outputs in `CONTRACT`; see
     `keras_xmr.parts.contracts.LossContract`. It implements `compute(scores, image, caption,
-    relations)`, where scores are float32 (N, M), which returns the declared parts as a dict of
+    relations)`, where scores are float32 (N, M), which returns the declared terms as a dict of
     scalars. Its options are the keyword-only parameters of its constructor. Weights with a
     shape that depends on the embeddings are made in `build`, which takes the shapes of the
     arguments of `compute`; for a dict, a dict of shapes.
@@ -95,7 +95,7 @@ class Loss(Part):
             step: Number of steps trained before, for a loss with `warmup_steps`.
 
         Returns:
-            A scalar, the sum of all parts.
+            A scalar, the sum of all terms.
 
         Raises:
             ArgumentError: If shapes do not fit, or the loss needs another kind of embedding, a
@@ -252,9 +252,9 @@ class Loss(Part):
                 f"{type(self).__name__} has warmup_steps: give step, the number of steps trained "
                 "before"
             )
-        return add_up(self._parts(scores, image, caption, relations, step).values())
+        return add_up(self._terms(scores, image, caption, relations, step).values())
 
-    def parts(
+    def terms(
         self,
         scores: Tensor | None,
         image: Embedding,
@@ -262,7 +262,7 @@ class Loss(Part):
         relations: Relations,
         step: Tensor | None = None,
     ) -> dict[str, Tensor]:
-        """Computes the parts of the loss of a batch, as a model does, which scores it once.
+        """Computes the terms of the loss of a batch, as a model does, which scores it once.
 
         Args:
             scores: Scores float32 (N, M); None for a loss that reads none.
@@ -277,9 +277,9 @@ class Loss(Part):
         scores, image, caption, relations = keras.tree.map_structure(
             _as_tensor, (scores, dict(image), dict(caption), dict(relations))
         )
-        return self._parts(scores, image, caption, relations, step)
+        return self._terms(scores, image, caption, relations, step)
 
-    def _parts(
+    def _terms(
         self,
         scores: Tensor | None,
         image: Embedding,
@@ -292,12 +292,12 @@ class Loss(Part):
             self.build(*keras.tree.map_structure(_shape, given))
             self.warn_of_late_weights()
         more = {"step": step} if self.contract.reads_step else {}
-        parts = self.compute(scores, image, caption, relations, **more)
-        self.check_output(parts)
-        return parts
+        terms = self.compute(scores, image, caption, relations, **more)
+        self.check_output(terms)
+        return terms
 
     def compute(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
-        """Computes the declared parts; a subclass implements it.
+        """Computes the declared terms; a subclass implements it.
 
         Args:
             *args: The scores, float32 (N, M), or None for a loss that reads none; the embedding of
@@ -310,39 +310,39 @@ class Loss(Part):
         )
 
     def check_output(self, output: Any) -> None:
-        """Checks the parts that `compute` has returned.
+        """Checks the terms that `compute` has returned.
 
         Raises:
             ArgumentError: If these are not scalars by the names that are declared.
         """
-        name, declared = type(self).__name__, self.contract.parts
-        example = f"{{{', '.join(f'{part!r}: ...' for part in declared or ('value',))}}}"
+        name, declared = type(self).__name__, self.contract.terms
+        example = f"{{{', '.join(f'{term!r}: ...' for term in declared or ('value',))}}}"
         if not declared:
             raise ArgumentError(
-                f"{name} declares no parts; write CONTRACT = LossContract(parts=(...)) with the "
+                f"{name} declares no terms; write CONTRACT = LossContract(terms=(...)) with the "
                 "keys that its compute returns"
             )
         if not isinstance(output, Mapping):
             raise ArgumentError(
-                f"{name}.compute returned {described(output)}; return the parts of the loss as a "
+                f"{name}.compute returned {described(output)}; return the terms of the loss as a "
                 f"dict of scalars, {example}"
             )
         if set(output) != set(declared):
             raise ArgumentError(
-                f"{name}.compute returned the parts {sorted(output)}, and CONTRACT declares "
+                f"{name}.compute returned the terms {sorted(output)}, and CONTRACT declares "
                 f"{sorted(declared)}; make them the same"
             )
-        for part, value in output.items():
+        for term, value in output.items():
             is_number = hasattr(value, "dtype") or isinstance(value, float)
             if not is_number or len(getattr(value, "shape", ())):
                 raise ArgumentError(
-                    f"{name}.compute returned {described(value)} as the part {part!r}; return a "
+                    f"{name}.compute returned {described(value)} as the term {term!r}; return a "
                     "scalar, to which keras.ops.mean for instance reduces a tensor"
                 )
             dtype = keras.backend.standardize_dtype(getattr(value, "dtype", "float32"))
             if dtype not in ("float32", "float64"):
                 raise ArgumentError(
-                    f"{name}.compute returned {described(value)} as the part {part!r}; losses are "
+                    f"{name}.compute returned {described(value)} as the term {term!r}; losses are "
                     "float32: keras.ops.cast(..., 'float32')"
                 )
 

@@ -31,7 +31,7 @@ class Captioning(Loss):
     """
 
     CONTRACT = LossContract(
-        parts=("captioning",),
+        terms=("captioning",),
         keys=("features",),
         required_keys_side="image",
         reads_words=True,

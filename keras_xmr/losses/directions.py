@@ -1,4 +1,4 @@
-"""Losses with one part for each direction, or for each side."""
+"""Losses with one term for each direction, or for each side."""
 
 from __future__ import annotations
 
@@ -179,24 +179,24 @@ def reduce(values: Tensor, reduction: Reduction) -> Tensor:
 
 
 class DirectionsLoss(Loss):
-    """A loss with one part for images as queries, and another for captions, in this order.
+    """A loss with one term for images as queries, and another for captions, in this order.
 
     A subclass implements `direction_loss` in place of `compute`. One that does not read the scores
     of the matcher may override `similarities`.
     """
 
-    CONTRACT = LossContract(parts=("image_to_text", "text_to_image"))
+    CONTRACT = LossContract(terms=("image_to_text", "text_to_image"))
 
     def similarities(self, image: Any, caption: Any) -> Tensor | None:
         """Returns scores (..., images, captions) in place of the scores of the matcher."""
         return None
 
-    def direction_loss(self, direction: Direction, part: str, step: Tensor | None) -> Tensor:
+    def direction_loss(self, direction: Direction, term: str, step: Tensor | None) -> Tensor:
         """Returns the loss of one direction, a scalar.
 
         Args:
             direction: All items of one side as queries, and of the other as candidates.
-            part: The name of the part.
+            term: The name of the term.
             step: Number of steps trained before, for a loss that reads it.
         """
         raise NotImplementedError
@@ -214,8 +214,8 @@ class DirectionsLoss(Loss):
         images = Direction(cast(Tensor, scores), image, caption, relations)
         if self.warmup_steps:
             images.shared = None
-        parts = zip(self.CONTRACT.parts, (images, images.reversed()), strict=True)
-        return {part: self.direction_loss(direction, part, step) for part, direction in parts}
+        directions = zip(self.CONTRACT.terms, (images, images.reversed()), strict=True)
+        return {term: self.direction_loss(direction, term, step) for term, direction in directions}
 
     def trivial_value(self, scores: Tensor, relations: Relations) -> Tensor | None:
         """Returns the value for equal scores, if the loss reads nothing else."""
@@ -224,7 +224,7 @@ class DirectionsLoss(Loss):
         if reads_more or not contract.reads_scores:
             return None
         equal = ops.zeros_like(scores, dtype="float32")
-        return add_up(self.parts(equal, {}, {}, relations).values())
+        return add_up(self.terms(equal, {}, {}, relations).values())
 
 
 class ItemsLoss(Loss):
@@ -234,7 +234,7 @@ class ItemsLoss(Loss):
     """
 
     CONTRACT = LossContract(
-        parts=("image", "caption"),
+        terms=("image", "caption"),
         reads_scores=False,
         reads_matches=False,
     )
@@ -246,5 +246,5 @@ class ItemsLoss(Loss):
     def compute(
         self, scores: None, image: Embedding, caption: Embedding, relations: Relations
     ) -> dict[str, Tensor]:
-        sides = zip(self.CONTRACT.parts, (image, caption), strict=True)
-        return {part: self.items_loss(items) for part, items in sides}
+        sides = zip(self.CONTRACT.terms, (image, caption), strict=True)
+        return {term: self.items_loss(items) for term, items in sides}

@@ -60,7 +60,7 @@ class MahalanobisContrastive(_QueryLoss):
         super().__init__(**kwargs)
         self.temperature = self.learned("temperature", temperature)
 
-    def direction_loss(self, direction: Direction, part: str, step: Tensor | None) -> Tensor:
+    def direction_loss(self, direction: Direction, term: str, step: Tensor | None) -> Tensor:
         distance = query_distances(direction.queries, direction.candidates)
         _check_candidates(self, distance)
         return match_loss(
@@ -116,10 +116,10 @@ class HypergraphContrastive(_QueryLoss):
         self.cosine_scale = self.learned("cosine_scale", cosine_scale)
         self.image_to_text, self.text_to_image = (
             [
-                HypergraphConvolution(residual, name=f"{part}_{number}", dtype="float32")
+                HypergraphConvolution(residual, name=f"{term}_{number}", dtype="float32")
                 for number in range(layers)
             ]
-            for part in self.CONTRACT.parts
+            for term in self.CONTRACT.terms
         )
 
     def build(
@@ -135,7 +135,7 @@ class HypergraphContrastive(_QueryLoss):
             for convolution in convolutions:
                 convolution.build((shapes or {})["mean"])
 
-    def direction_loss(self, direction: Direction, part: str, step: Tensor | None) -> Tensor:
+    def direction_loss(self, direction: Direction, term: str, step: Tensor | None) -> Tensor:
         distance = query_distances(direction.queries, direction.candidates)
         _check_candidates(self, distance)
         alpha = ops.cast(self.alpha, distance.dtype) if self.learn_alpha else self.alpha
@@ -143,7 +143,7 @@ class HypergraphContrastive(_QueryLoss):
         # The convolution does not change with the scale of its incidence, so this cannot overflow.
         relation = ops.exp(logs - ops.stop_gradient(ops.amax(logs)))
         nodes = tensors(direction.candidates)["mean"]
-        for convolution in getattr(self, part):
+        for convolution in getattr(self, term):
             nodes = convolution.call(nodes, ops.transpose(relation))
         cosines = distances.cosine(tensors(direction.queries)["mean"], nodes)
         logits = ops.cast(self.cosine_scale, cosines.dtype) * cosines

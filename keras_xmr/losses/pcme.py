@@ -29,7 +29,7 @@ class SoftContrastive(Loss):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    CONTRACT = LossContract(parts=("positive", "negative"), reads_log_odds=True)
+    CONTRACT = LossContract(terms=("positive", "negative"), reads_log_odds=True)
 
     def __init__(self, *, reduction: Reduction = "sum", **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(**kwargs)
@@ -42,11 +42,11 @@ class SoftContrastive(Loss):
         if self.reduction == "mean":
             weight = 2.0 / ops.cast(ops.size(scores), scores.dtype)
         sums = _softplus_sums(scores, relations, weight)
-        return dict(zip(self.CONTRACT.parts, sums, strict=True))
+        return dict(zip(self.CONTRACT.terms, sums, strict=True))
 
     def trivial_value(self, scores: Tensor, relations: Relations) -> Tensor:
         odds = even_log_odds(scores, relations)
-        return add_up(self.parts(odds, {}, {}, relations).values())
+        return add_up(self.terms(odds, {}, {}, relations).values())
 
 
 def _softplus_sums(scores: Tensor, relations: Relations, weight: Any) -> tuple[Tensor, Tensor]:
@@ -128,7 +128,7 @@ class Uniformity(Loss):
     """
 
     CONTRACT = LossContract(
-        parts=("uniformity",),
+        terms=("uniformity",),
         accepts=("gaussian", "point", "set"),
         reads_scores=False,
         reads_matches=False,

@@ -32,7 +32,7 @@ class ProbabilisticMatching(Loss):
     """
 
     CONTRACT = LossContract(
-        parts=("match", "pseudo_match"),
+        terms=("match", "pseudo_match"),
         reads_log_odds=True,
         reads_step=True,
         only_with={"warmup_steps": {"pseudo_positives": True}},
@@ -75,7 +75,7 @@ class ProbabilisticMatching(Loss):
     def trivial_value(self, scores: Tensor, relations: Relations) -> Tensor | None:
         if self.pseudo_positives:
             return None
-        return self.parts(even_log_odds(scores, relations), {}, {}, relations)["match"]
+        return self.terms(even_log_odds(scores, relations), {}, {}, relations)["match"]
 
 
 def add_pseudo_positives(scores: Tensor, targets: Tensor, axis: int) -> Tensor:

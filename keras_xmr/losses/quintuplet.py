@@ -50,13 +50,13 @@ class AdaptiveOfflineQuintuplet(Loss):
         beta: The weight where both are equally hard.
         reduction: "sum" adds up all anchors, as the released code; "mean" divides by their number.
         warmup_steps: Number of first steps in which `online` is the mean over all other items of
-            the batch, without a weight, and the other parts are 0: a model that begins with the
+            the batch, without a weight, and the other terms are 0: a model that begins with the
             hardest negatives may never leave the state in which all scores are equal.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
     CONTRACT = LossContract(
-        parts=("online", "offline", "other_anchors"),
+        terms=("online", "offline", "other_anchors"),
         reads_step=True,
         sampler="offline_negatives",
     )
@@ -102,10 +102,10 @@ class AdaptiveOfflineQuintuplet(Loss):
             lambda: self._over_hard(ops.diagonal(scores)[:third], rivals, third),
         )
         then = then if self.reduction == "sum" else then / third
-        return {part: then[place] for place, part in enumerate(self.CONTRACT.parts)}
+        return {term: then[place] for place, term in enumerate(self.CONTRACT.terms)}
 
     def _over_hard(self, matches: Tensor, rivals: Tensor, third: int) -> Tensor:
-        """Returns the three parts, summed over the anchors, (3,)."""
+        """Returns the three terms, summed over the anchors, (3,)."""
 
         def between(images: int, captions: int) -> Tensor:
             """Returns scores (third, third) of the images of one third and the captions of
@@ -119,7 +119,7 @@ class AdaptiveOfflineQuintuplet(Loss):
             (1, between(_ANCHORS, _HARD_CAPTIONS), between(_HARD_IMAGES, _HARD_CAPTIONS)),
             (0, between(_HARD_IMAGES, _ANCHORS), between(_HARD_CAPTIONS, _HARD_IMAGES)),
         )
-        parts = []
+        directed = []
         for axis, to_offline, of_offline in directions:
             o = ops.amax(between(_ANCHORS, _ANCHORS), axis=axis)
             h, d = ops.diagonal(to_offline), ops.diagonal(of_offline)
@@ -129,8 +129,8 @@ class AdaptiveOfflineQuintuplet(Loss):
             online = weight * ops.relu(self.margin + o - matches)
             offline = ops.relu(self.offline_margin + h - matches)
             other_anchors = ops.relu(self.offline_margin + d - matches)
-            parts.append(ops.sum(ops.stack([online, offline, other_anchors]), axis=1))
-        return add_up(parts)
+            directed.append(ops.sum(ops.stack([online, offline, other_anchors]), axis=1))
+        return add_up(directed)
 
     def _over_all(self, scores: Tensor, rivals: Tensor, third: int) -> Tensor:
         """Adds up the hinges of all pairs of the batch with all others, per third, (3,)."""

@@ -134,7 +134,7 @@ class MMD(Loss):
     """
 
     CONTRACT = LossContract(
-        parts=("mmd",),
+        terms=("mmd",),
         accepts=("set", "point"),
         reads_scores=False,
         reads_matches=False,

@@ -153,8 +153,8 @@ class DAA(DirectionsLoss):
             return distances.cosine(left, right)
         return ops.matmul(left, ops.transpose(right))
 
-    def direction_loss(self, direction: Direction, part: str, step: Tensor | None) -> Tensor:
-        if self.directions not in ("both", part):
+    def direction_loss(self, direction: Direction, term: str, step: Tensor | None) -> Tensor:
+        if self.directions not in ("both", term):
             return ops.zeros((), direction.dtype)
         scores = direction.scores
         relevance = ops.cast(direction.relations["relevance"], direction.dtype)
@@ -187,7 +187,7 @@ class SmoothAP(DirectionsLoss):
         super().__init__(**kwargs)
         self.temperature = temperature
 
-    def direction_loss(self, direction: Direction, part: str, step: Tensor | None) -> Tensor:
+    def direction_loss(self, direction: Direction, term: str, step: Tensor | None) -> Tensor:
         pairs = direction.positive_pairs()
         above = ops.sigmoid((pairs.scores - pairs.positive_scores) / self.temperature)
         # The positive itself is among the candidates too, with a sigmoid of one half.

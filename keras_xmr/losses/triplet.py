@@ -58,7 +58,7 @@ class Triplet(DirectionsLoss):
         self.reduction = reduction
         self.warmup_steps = warmup_steps
 
-    def direction_loss(self, direction: Direction, part: str, step: Tensor | None) -> Tensor:
+    def direction_loss(self, direction: Direction, term: str, step: Tensor | None) -> Tensor:
         totals = {"sum": self._over_all, "mean": self._over_violating}
         then = totals.get(self.mining, self._over_hardest)
         total = self.switch_after_warm_up(
@@ -174,10 +174,10 @@ class VarianceAwareWeighting(DirectionsLoss):
         cosines = ops.transpose(cosines, (1, 3, 0, 2))
         return ops.reshape(cosines, (size, ops.shape(images)[0], ops.shape(captions)[0]))
 
-    def direction_loss(self, direction: Direction, part: str, step: Tensor | None) -> Tensor:
+    def direction_loss(self, direction: Direction, term: str, step: Tensor | None) -> Tensor:
         """Adds up all sub-embeddings and all P pairs of a query (row) and a positive."""
         scores, positives = direction.scores, direction.positives
-        if self.sigma == "shared" and part == "text_to_image":
+        if self.sigma == "shared" and term == "text_to_image":
             sigma = ops.swapaxes(self._deviation(ops.swapaxes(scores, 1, 2)), 1, 2)
         else:
             sigma = self._deviation(scores)

@@ -28,7 +28,7 @@ class Objective(keras.layers.Layer):
         **kwargs: Passed on to `keras.layers.Layer`.
 
     Attributes:
-        names: For the log: the name of each loss, and the names of its parts after a slash.
+        names: For the log: the name of each loss, and the names of its terms after a slash.
         needs_relevance: Whether a loss learns from the semantic relevance of the pairs.
         needs_caption_ids: Whether a loss reads the captions themselves.
 
@@ -47,8 +47,8 @@ class Objective(keras.layers.Layer):
         self.names: list[str] = []
         for name, loss in zip(self._loss_names, self.losses_, strict=True):
             self.names.append(name)
-            if len(loss.contract.parts) > 1:
-                self.names += [f"{name}/{part}" for part in loss.contract.parts]
+            if len(loss.contract.terms) > 1:
+                self.names += [f"{name}/{term}" for term in loss.contract.terms]
 
     def build(
         self,
@@ -70,7 +70,7 @@ class Objective(keras.layers.Layer):
         relations: Relations,
         step: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Returns the objective, and for the log every loss and every part of one, not weighted.
+        """Returns the objective, and for the log every loss and every term of one, not weighted.
 
         `step` is the number of steps trained so far, for losses that change in training.
         """
@@ -83,12 +83,12 @@ class Objective(keras.layers.Layer):
         log: dict[str, Tensor] = {}
         weighted = []
         for name, loss, weight in zip(self._loss_names, self.losses_, self.weights_, strict=True):
-            parts = loss.parts(scores, image, caption, relations, step)
-            value = add_up(parts.values())
+            terms = loss.terms(scores, image, caption, relations, step)
+            value = add_up(terms.values())
             weighted.append(weight * value)
             log[name] = value
-            if len(parts) > 1:
-                log |= {f"{name}/{part}": parts[part] for part in loss.contract.parts}
+            if len(terms) > 1:
+                log |= {f"{name}/{term}": terms[term] for term in loss.contract.terms}
         return add_up(weighted), log
 
     @property

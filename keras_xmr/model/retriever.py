@@ -76,7 +76,7 @@ class Retriever(keras.Model):
         watched: Names of the numbers that are monitored in each step.
         last_values: Those numbers in the last step.
         first_nonfinite_step: The first step in which one of them was not finite; 0 for none.
-        bad_part: The index of that number: a loss, or a part of one, where others were finite.
+        bad_number: The index of that number: a loss, or a term of one, where others were finite.
         feature_tower: Where not None, the model is called on local features of images in place
             of images: the rest of the image tower, which shares its layers with it.
         caption_feature_tower: The same of captions, in place of word ids.
@@ -124,7 +124,7 @@ class Retriever(keras.Model):
         self.recalls: list[Recall] = []
         self.last_values = self._add_state("last_values", "float32", len(self.watched))
         self.first_nonfinite_step = self._add_state("first_nonfinite_step", "int64")
-        self.bad_part = self._add_state("bad_part", "int64")
+        self.bad_number = self._add_state("bad_number", "int64")
         self._build_parts()
         self.built = True
 
@@ -431,8 +431,8 @@ class Retriever(keras.Model):
             finite = tf.concat([finite[:-1], [True]], axis=0)
         step = self.global_step.value + 1
         first = (self.first_nonfinite_step.value == 0) & ~tf.reduce_all(finite)
-        part = bad_number(finite, self.watched, len(self.objective.names))
-        self.bad_part.assign(tf.where(first, part, self.bad_part.value))
+        number = bad_number(finite, self.watched, len(self.objective.names))
+        self.bad_number.assign(tf.where(first, number, self.bad_number.value))
         self.first_nonfinite_step.assign(tf.where(first, step, self.first_nonfinite_step.value))
         self.last_values.assign(values)
         self.global_step.assign(step)

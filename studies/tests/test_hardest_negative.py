@@ -28,10 +28,10 @@ def test_gradients_are_those_of_the_losses(random, study, name):
     positives = np.eye(9, 7, dtype=bool)
     positives[[7, 8, 0], [0, 3, 3]] = True
     with tf.GradientTape() as tape:
-        parts = LOSSES[name].parts(
+        terms = LOSSES[name].terms(
             tf.identity(scores), {}, {}, {"positives": keras.ops.array(positives)}
         )
-        value = tf.add_n(list(parts.values()))
+        value = tf.add_n(list(terms.values()))
     expected = tape.gradient(value, scores).numpy()
     gradient = study.LOSSES[name].gradient(scores.numpy(), positives, study.STEPS)
     np.testing.assert_allclose(gradient, expected, atol=1e-5)

@@ -34,8 +34,8 @@ def cases(*every):
     return every if EVERY_NUMBER else every[:1]
 
 
-def total(parts):
-    return sum(parts.values())
+def total(terms):
+    return sum(terms.values())
 
 
 def on_sphere(by_unit, vectors):
@@ -54,7 +54,7 @@ def test_soft_contrastive(golden, tag, doubled):
 
     def value(image, caption):
         scores = matcher({"samples": image}, {"samples": caption})
-        return total(losses.SoftContrastive().parts(scores, {}, {}, known))
+        return total(losses.SoftContrastive().terms(scores, {}, {}, known))
 
     inputs = [case.f32(f"in_{side}_features") for side in SIDES]
     found, slopes = gradients(value, inputs, [matcher.shift, matcher.scale])
@@ -67,9 +67,9 @@ def test_soft_contrastive(golden, tag, doubled):
         close(times * slope, case[f"grad_{tag}softcon_{name}"], name)
     if doubled and EVERY_NUMBER:
         sides = ({"samples": samples} for samples in inputs)
-        parts = losses.SoftContrastive().parts(matcher(*sides), {}, {}, known)
-        close(parts["positive"] / 2, case["out_i2t_pos_loss"])
-        close(parts["negative"] / 2, case["out_i2t_neg_loss"])
+        terms = losses.SoftContrastive().terms(matcher(*sides), {}, {}, known)
+        close(terms["positive"] / 2, case["out_i2t_pos_loss"])
+        close(terms["negative"] / 2, case["out_i2t_neg_loss"])
 
 
 def test_kl_divergence_and_uniformity(golden):
@@ -88,7 +88,7 @@ def test_kl_divergence_and_uniformity(golden):
 
     def uniformity(image, caption):
         image, caption = {"samples": image}, {"samples": caption}
-        return total(losses.Uniformity().parts(None, image, caption, {}))
+        return total(losses.Uniformity().terms(None, image, caption, {}))
 
     found, slopes = gradients(uniformity, [case.f32(f"in_{side}_features") for side in SIDES])
     close(found, case["out_uniform_loss"])
@@ -103,7 +103,7 @@ def test_triplet(golden, mining, tag):
 
     def value(image, caption):
         scores = ops.matmul(image, ops.transpose(caption))
-        return total(loss.parts(scores, {}, {}, {"positives": np.eye(8, dtype=bool)}))
+        return total(loss.terms(scores, {}, {}, {"positives": np.eye(8, dtype=bool)}))
 
     inputs = [case.f32(f"in_{side}") for side in SIDES]
     close(inputs[0] @ inputs[1].T, case["out_scores"])
@@ -122,7 +122,7 @@ def test_smooth_ap(golden, number):
 
     def value(images, captions):
         scores = ops.matmul(images, ops.transpose(captions))
-        return total(loss.parts(scores, {}, {}, known))
+        return total(loss.terms(scores, {}, {}, known))
 
     inputs = [case.f32("in_images"), case.f32("in_captions")]
     found, slopes = gradients(value, inputs)
@@ -130,9 +130,9 @@ def test_smooth_ap(golden, number):
     for slope, key in zip(slopes, ("images", "captions"), strict=True):
         close(slope, case[f"grad_{key}"][number])
     if EVERY_NUMBER:
-        parts = loss.parts(inputs[0] @ inputs[1].T, {}, {}, known)
-        for tag, part in DIRECTIONS:
-            close(2 * parts[part], case[f"out_{tag}_loss"][number])
+        terms = loss.terms(inputs[0] @ inputs[1].T, {}, {}, known)
+        for tag, term in DIRECTIONS:
+            close(2 * terms[term], case[f"out_{tag}_loss"][number])
         of_single_queries(case, number, loss, owner)
 
 
@@ -145,8 +145,8 @@ def of_single_queries(case, number, loss, owner):
 
             def precision(query, other=other, right=right):
                 scores = ops.matmul(query, sides[other].T)
-                parts = loss.parts(scores, {}, {}, {"positives": right[None]})
-                return 1.0 - 2.0 * parts["image_to_text"]
+                terms = loss.terms(scores, {}, {}, {"positives": right[None]})
+                return 1.0 - 2.0 * terms["image_to_text"]
 
             found, (slope,) = gradients(precision, [sides[side][q : q + 1]])
             close(found, case[f"out_ap_{tag}"][number, q])
@@ -166,7 +166,7 @@ def test_daa(golden, number):
     )
 
     def value(scores):
-        return total(loss.parts(scores, {}, {}, {"relevance": case.f32("in_C")}))
+        return total(loss.terms(scores, {}, {}, {"relevance": case.f32("in_C")}))
 
     found, (slope,) = gradients(value, [case.f32("in_S")])
     close(found, case["out_nodiag_loss"][number])
@@ -184,7 +184,7 @@ def test_daa_over_samples(golden, similarity, number):
 
     def value(image, caption):
         image, caption = {"samples": image}, {"samples": caption}
-        return total(loss.parts(None, image, caption, {"relevance": case.f32("in_C")}))
+        return total(loss.terms(None, image, caption, {"relevance": case.f32("in_C")}))
 
     found, slopes = gradients(value, [case.f32(f"in_{side}_features") for side in SIDES])
     close(found, sum(case[f"out_{similarity}_{tag}_loss"][number] for tag, _ in DIRECTIONS))
@@ -192,9 +192,9 @@ def test_daa_over_samples(golden, similarity, number):
         close(slope, case[f"grad_{similarity}_{side}_features"][number])
     if EVERY_NUMBER:
         sides = ({"samples": case.f32(f"in_{side}_features")} for side in SIDES)
-        parts = loss.parts(None, *sides, {"relevance": case.f32("in_C")})
-        for tag, part in DIRECTIONS:
-            close(parts[part], case[f"out_{similarity}_{tag}_loss"][number])
+        terms = loss.terms(None, *sides, {"relevance": case.f32("in_C")})
+        for tag, term in DIRECTIONS:
+            close(terms[term], case[f"out_{similarity}_{tag}_loss"][number])
 
 
 @pytest.mark.parametrize("tag", cases("", "multi_"))
@@ -217,7 +217,7 @@ def test_msrm(golden, tag):
     def both(mean, variance, other, other_variance):
         image = {"mean": mean, "log_variance": ops.log(variance)}
         caption = {"mean": other, "log_variance": ops.log(other_variance)}
-        return [loss.parts(None, image, caption, relations) for loss in (first, second)]
+        return [loss.terms(None, image, caption, relations) for loss in (first, second)]
 
     def value(*inputs):
         distribution, relation = map(total, both(*inputs))
@@ -234,9 +234,9 @@ def test_msrm(golden, tag):
     for (key, _), thetas in zip(directions, (slopes[7:9], slopes[9:]), strict=True):
         close(np.stack(thetas), case[f"grad_{tag}theta_{key}"], "theta")
     if EVERY_NUMBER:
-        for name, parts in zip(("Ld", "Lh"), both(*inputs), strict=True):
+        for name, terms in zip(("Ld", "Lh"), both(*inputs), strict=True):
             for key, direction in directions:
-                close(parts[direction], case[f"out_{tag}{name}_{key}"])
+                close(terms[direction], case[f"out_{tag}{name}_{key}"])
 
 
 @pytest.mark.parametrize("tag", cases("full", "base", "vib", "soft", "wdist"))
@@ -262,8 +262,8 @@ def test_pcmepp(golden, tag):
         else:
             scores = matcher(image, caption)
         loss = losses.ProbabilisticMatching(pseudo_positives=alpha)
-        matching = loss.parts(scores, image, caption, known)
-        divergence = losses.KLDivergence(reduction="mean").parts(scores, image, caption, known)
+        matching = loss.terms(scores, image, caption, known)
+        divergence = losses.KLDivergence(reduction="mean").terms(scores, image, caption, known)
         return total(matching) + beta * total(divergence)
 
     names = ("image_mean", "image_logvar", "caption_mean", "caption_logvar")
@@ -280,18 +280,18 @@ def test_pvse(golden, mining, tag):
     ranking = losses.Triplet(mining=mining, reduction="mean", margin=float(case["in_margin"]))
     known = {"positives": np.eye(6, dtype=bool)}
 
-    def parts(image, caption, image_residual, caption_residual):
+    def terms(image, caption, image_residual, caption_residual):
         image = {"points": image, "residuals": image_residual}
         caption = {"points": caption, "residuals": caption_residual}
         scores = matchers.MaxCosine()(image, caption)
         by_name = {f"{tag}_ranking": ranking, "mmd": losses.MMD(), "div": losses.Diversity()}
         values = {
-            k: total(loss.parts(scores, image, caption, known)) for k, loss in by_name.items()
+            k: total(loss.terms(scores, image, caption, known)) for k, loss in by_name.items()
         }
         return values | {"scores": scores}
 
     def value(*inputs):
-        found = parts(*inputs)
+        found = terms(*inputs)
         weighted = [float(case[f"in_{name}_weight"]) * found[name] for name in ("mmd", "div")]
         return found[f"{tag}_ranking"] + sum(weighted)
 
@@ -299,7 +299,7 @@ def test_pvse(golden, mining, tag):
     inputs += [case.f32(f"in_{side}_residual") for side in ("image", "text")]
     found, slopes = gradients(value, inputs)
     close(found, case[f"out_{tag}_total"])
-    for name, one in parts(*inputs).items() if EVERY_NUMBER else ():
+    for name, one in terms(*inputs).items() if EVERY_NUMBER else ():
         close(one, case[f"out_{name}"], name)
     for number, side in enumerate(("image", "text")):
         # The reference multiplies unit vectors as they are; here cosines are taken of them.
@@ -325,7 +325,7 @@ def test_dvse(golden, tag, options):
 
     def value(image, caption):
         known = {"positives": np.eye(6, dtype=bool)}
-        return total(loss.parts(None, {"points": image}, {"mean": caption}, known))
+        return total(loss.terms(None, {"points": image}, {"mean": caption}, known))
 
     inputs = [case.f32("out_v_normalized"), case.f32("out_t_normalized")]
     found, slopes = gradients(value, inputs)
@@ -433,7 +433,7 @@ def test_regions_and_words(golden, make):
     def value(regions, words, mining="sum"):
         scores = score(image | {"tokens": regions}, caption | {"tokens": words})
         known = {"positives": np.eye(5, dtype=bool)}
-        return total(losses.Triplet(mining=mining).parts(scores, {}, {}, known))
+        return total(losses.Triplet(mining=mining).terms(scores, {}, {}, known))
 
     weights = {
         f"{name}.{kind}": getattr(layer, part)

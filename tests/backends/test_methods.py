@@ -161,7 +161,7 @@ def test_the_gradient_of_naaf(random):
 
 
 def online_and_offline(loss, scores, matches, step=None):
-    return evaluated(lambda given: loss.parts(given, {}, {}, {"positives": matches}, step), scores)
+    return evaluated(lambda given: loss.terms(given, {}, {}, {"positives": matches}, step), scores)
 
 
 @pytest.mark.parametrize("reduction", ["sum", pytest.param("mean", marks=in_tensorflow)])
@@ -170,16 +170,16 @@ def test_adaptive_offline_quintuplets(random, reduction):
     matches = np.eye(12, dtype=bool)
     matches[0, 2] = matches[1, 3] = True
     loss = losses.AdaptiveOfflineQuintuplet(reduction=reduction)
-    parts = online_and_offline(loss, scores, matches)
+    terms = online_and_offline(loss, scores, matches)
     expected = oracles.aoq(scores, matches, 0.2, 0.0, 0.3, 1.5)
     expected = expected / (4 if reduction == "mean" else 1)
-    found = [float(parts[name]) for name in ("online", "offline", "other_anchors")]
+    found = [float(terms[name]) for name in ("online", "offline", "other_anchors")]
     np.testing.assert_allclose(found, expected, rtol=1e-5)
     assert min(found) > 0
 
     def value(given):
         # A hinge has a corner: the way along the gradient is short.
-        return sum(loss.parts(0.1 * given, {}, {}, {"positives": matches}).values())
+        return sum(loss.terms(0.1 * given, {}, {}, {"positives": matches}).values())
 
     falls_along_its_gradient(value, [10 * scores])
 
@@ -189,10 +189,10 @@ def test_offline_negatives_that_match_count_nowhere(random):
     scores = random.uniform(size=(6, 6)).astype(np.float32)
     matches = np.eye(6, dtype=bool)
     matches[:2, 2:4] = matches[4:, :4] = matches[2:4, 4:] = True
-    parts = online_and_offline(losses.AdaptiveOfflineQuintuplet(), scores, matches)
+    terms = online_and_offline(losses.AdaptiveOfflineQuintuplet(), scores, matches)
     online = oracles.aoq(scores, matches, 0.2, 0.0, 1e9, 1.5)[0]
-    assert float(parts["online"]) == pytest.approx(online, rel=1e-5)
-    assert parts["offline"] == parts["other_anchors"] == 0.0
+    assert float(terms["online"]) == pytest.approx(online, rel=1e-5)
+    assert terms["offline"] == terms["other_anchors"] == 0.0
 
 
 def test_quintuplets_begin_with_all_negatives(random):
@@ -254,8 +254,8 @@ def test_the_loss_over_views_bounds_that_of_the_best_view(random):
 
     def both(views, caption):
         best = matchers.MaxCosine()(views, caption)
-        of_best = losses.Triplet(reduction="sum").parts(best, {}, {}, known)
-        return [over_views.parts(None, views, caption, known), of_best]
+        of_best = losses.Triplet(reduction="sum").terms(best, {}, {}, known)
+        return [over_views.terms(None, views, caption, known), of_best]
 
-    bound, of_best = (sum(parts.values()) for parts in evaluated(both, views, caption))
+    bound, of_best = (sum(terms.values()) for terms in evaluated(both, views, caption))
     assert bound > of_best > 0

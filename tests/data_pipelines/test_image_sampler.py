@@ -144,13 +144,13 @@ def test_losses_see_every_right_answer_of_a_batch(photos):
     np.testing.assert_array_equal(found["positives"], right)
     np.testing.assert_array_equal(sampler.positives(), right)
     # With ranks this sharp, smooth average precision is average precision.
-    parts = SmoothAP(temperature=1e-4).parts(scores, {}, {}, found)
+    terms = SmoothAP(temperature=1e-4).terms(scores, {}, {}, found)
     expected = [1 - np.mean([average_precision(s, r) for s, r in zip(*both, strict=True)])
                 for both in ((scores, right), (scores.T, right.T))]  # fmt: skip
-    assert [2 * float(part) for part in parts.values()] == pytest.approx(expected, abs=1e-3)
-    parts = SupervisedContrastive(temperature=0.5).parts(scores, {}, {}, found)
+    assert [2 * float(term) for term in terms.values()] == pytest.approx(expected, abs=1e-3)
+    terms = SupervisedContrastive(temperature=0.5).terms(scores, {}, {}, found)
     expected = [cross_entropy(s / 0.5, r) for s, r in ((scores, right), (scores.T, right.T))]
-    assert [2 * float(part) for part in parts.values()] == pytest.approx(expected, rel=1e-4)
+    assert [2 * float(term) for term in terms.values()] == pytest.approx(expected, rel=1e-4)
 
 
 def average_precision(scores, right):

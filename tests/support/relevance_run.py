@@ -15,7 +15,7 @@ from keras_xmr.parts.contracts import LossContract
 class FitRelevance(Loss):
     """The mean squared difference of scores and relevance."""
 
-    CONTRACT = LossContract(parts=("difference",), reads_relevance=True)
+    CONTRACT = LossContract(terms=("difference",), reads_relevance=True)
 
     def compute(self, scores, image, caption, relations):
         del image, caption

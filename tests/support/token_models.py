@@ -21,7 +21,7 @@ REGIONS, WIDTH, WORDS = 3, 5, 9
 class SumOfHinges(Loss):
     """max(0, 0.2 + s(negative) - s(positive)) over all negatives, in both directions."""
 
-    CONTRACT = LossContract(parts=("hinges",))
+    CONTRACT = LossContract(terms=("hinges",))
 
     def compute(self, scores: Any, image: Any, caption: Any, relations: Any) -> dict[str, Any]:
         positive = ops.diagonal(scores)

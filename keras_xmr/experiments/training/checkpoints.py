@@ -277,7 +277,7 @@ class Checkpoints:
 def _variables(model: Retriever) -> list[keras.Variable]:
     """Returns all variables of a model that a checkpoint stores."""
     parts = (model.image_tower, model.text_tower, model.matcher, model.objective)
-    notes = [model.global_step, model.last_values, model.first_nonfinite_step, model.bad_part]
+    notes = [model.global_step, model.last_values, model.first_nonfinite_step, model.bad_number]
     return [*(variable for part in parts for variable in part.variables), *notes]
 
 

@@ -157,9 +157,9 @@ def _try_loss(loss: Loss, scores: Any, image: Embedding, caption: Embedding) -> 
     what = f"its call on {_IMAGES} images and {_CAPTIONS} captions"
     with _sentences(cls, what, image, caption, relations), tf.GradientTape() as tape:
         tape.watch(read)
-        parts = loss.parts(scores, image, caption, relations, tf.constant(0, tf.int64))
-        value = sum(parts.values())
-    _check_finite(cls, {f"the part {part!r} that it returned": v for part, v in parts.items()})
+        terms = loss.terms(scores, image, caption, relations, tf.constant(0, tf.int64))
+        value = sum(terms.values())
+    _check_finite(cls, {f"the term {term!r} that it returned": v for term, v in terms.items()})
     sources = [*read, *loss.trainable_variables]
     gradients = tape.gradient(value, sources) if tf.is_tensor(value) else []
     gradients = [tf.convert_to_tensor(one) for one in gradients if one is not None]

@@ -2,7 +2,7 @@
 
 A class declares it once:
 
-    CONTRACT = LossContract(parts=("match", "other"), reads_log_odds=True)
+    CONTRACT = LossContract(terms=("match", "other"), reads_log_odds=True)
 
 Fields that it does not mention are inherited. A declaration says what does not fit its part, in a
 config (`mistakes`) or in calls from Python (`mismatches`). Needs no TensorFlow.

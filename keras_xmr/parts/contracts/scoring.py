@@ -192,7 +192,7 @@ class LossContract(_Reader):
     """The declaration of a loss.
 
     Attributes:
-        parts: Names of the scalars that the loss returns and is the sum of.
+        terms: Names of the scalars that the loss returns and is the sum of.
         accepts: The kinds of embedding that it works on; empty for all. A pair is of the image and
             of the caption; of single kinds, both may be any.
         keys: Keys of an embedding that it reads, beyond those that its kind has. It works on the
@@ -211,7 +211,7 @@ class LossContract(_Reader):
         compiles: Whether XLA can compile it.
     """
 
-    parts: tuple[str, ...] = ()
+    terms: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
     required_keys_side: Side | None = None
     reads_scores: bool = True

@@ -25,7 +25,7 @@ from keras_xmr.utils.errors import UserError
 class Unregistered(Loss):
     """A loss of a module that is not imported when its model is loaded."""
 
-    CONTRACT = LossContract(parts=("scores",))
+    CONTRACT = LossContract(terms=("scores",))
 
     def compute(self, scores, image, caption, relations):
         return {"scores": ops.mean(scores)}

@@ -107,7 +107,7 @@ def test_dvse_matches_golden(golden, similarity):
             beta=float(case["in_beta"]), normalize=similarity == "normalized", reduction=reduction
         )
         parts = [
-            sum(loss.parts(None, image, caption, relations).values())
+            sum(loss.terms(None, image, caption, relations).values())
             for loss in (variance, orthogonality)
         ]
         return eta * parts[0] + (1 - eta) * parts[1]

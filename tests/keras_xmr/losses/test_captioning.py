@@ -55,7 +55,7 @@ def call(loss, features, ids, positives=None):
     image = {"mean": features[:, 0], "features": features}
     caption = {"word_ids": tf.cast(ids, tf.float32)}
     scores = np.zeros(positives.shape, np.float32)
-    return loss.parts(scores, image, caption, {"positives": positives})["captioning"]
+    return loss.terms(scores, image, caption, {"positives": positives})["captioning"]
 
 
 @pytest.mark.slow

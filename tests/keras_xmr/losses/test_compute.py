@@ -181,7 +181,7 @@ def test_half_precision_is_summed_in_float32(random, dtype):
     for loss in (losses.NTXent(), losses.SmoothAP(), losses.Triplet(), losses.Diversity()):
         found, single = (
             sum(
-                loss.parts(
+                loss.terms(
                     read(scores), keras.tree.map_structure(read, sets), {}, RELATIONS
                 ).values()
             )
@@ -195,8 +195,8 @@ def test_it_is_the_value_that_a_model_minimises():
     loss = losses.SmoothAP(temperature=0.1)
     unit = [v / np.linalg.norm(v, axis=1, keepdims=True) for v in (IMAGES, CAPTIONS)]
     scores = tf.constant(unit[0] @ unit[1].T)
-    parts = loss.parts(scores, {}, {}, {"positives": tf.constant(POSITIVES)})
-    expected = sum(float(part) for part in parts.values())
+    terms = loss.terms(scores, {}, {}, {"positives": tf.constant(POSITIVES)})
+    expected = sum(float(term) for term in terms.values())
     np.testing.assert_allclose(loss(IMAGES, CAPTIONS, IMAGE_IDS), expected, rtol=1e-5)
 
 

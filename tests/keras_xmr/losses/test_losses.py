@@ -29,8 +29,8 @@ def test_soft_contrastive_equals_the_formula_with_sibling_captions(samples):
     np.testing.assert_allclose(matcher.probability(scores), probability, rtol=1e-4)
     expected = oracles.soft_contrastive(probability, positives)
     for reduction, divisor in (("sum", 1), ("mean", 25)):
-        parts = SoftContrastive(reduction=reduction).parts(scores, {}, {}, {"positives": positives})
-        np.testing.assert_allclose(sum(parts.values()), expected / divisor, rtol=1e-4)
+        terms = SoftContrastive(reduction=reduction).terms(scores, {}, {}, {"positives": positives})
+        np.testing.assert_allclose(sum(terms.values()), expected / divisor, rtol=1e-4)
 
 
 def test_regularizers_equal_the_formulas(random, samples):
@@ -38,16 +38,16 @@ def test_regularizers_equal_the_formulas(random, samples):
     embedding = {"mean": mean, "log_variance": log_variance}
     expected = oracles.kl_to_standard_normal(mean, log_variance)
     for reduction, value in (("sum", expected.sum()), ("mean", expected.mean())):
-        parts = KLDivergence(reduction=reduction).parts(None, embedding, embedding, {})
-        np.testing.assert_allclose(parts["image"], value, rtol=1e-4)
+        terms = KLDivergence(reduction=reduction).terms(None, embedding, embedding, {})
+        np.testing.assert_allclose(terms["image"], value, rtol=1e-4)
     vectors = np.concatenate([s.reshape(-1, 4) for s in samples]).astype(np.float64)
     image, caption = ({"samples": s} for s in samples)
-    parts = Uniformity(temperature=1.5).parts(None, image, caption, {})
-    np.testing.assert_allclose(parts["uniformity"], oracles.uniformity(vectors, 1.5), rtol=1e-4)
-    some = Uniformity(temperature=1.5, max_vectors=10).parts(None, image, caption, {})
+    terms = Uniformity(temperature=1.5).terms(None, image, caption, {})
+    np.testing.assert_allclose(terms["uniformity"], oracles.uniformity(vectors, 1.5), rtol=1e-4)
+    some = Uniformity(temperature=1.5, max_vectors=10).terms(None, image, caption, {})
     expected = oracles.uniformity(vectors[::3], 1.5)
     np.testing.assert_allclose(some["uniformity"], expected, rtol=1e-4)
-    points = Uniformity(temperature=1.5).parts(None, {"mean": mean}, {"mean": log_variance}, {})
+    points = Uniformity(temperature=1.5).terms(None, {"mean": mean}, {"mean": log_variance}, {})
     both = np.concatenate([mean, log_variance]).astype(np.float64)
     np.testing.assert_allclose(points["uniformity"], oracles.uniformity(both, 1.5), rtol=1e-4)
 
@@ -61,7 +61,7 @@ def test_extreme_distances_give_finite_losses_and_gradients(distance):
         tape.watch([image, caption])
         scores = matcher({"samples": image}, {"samples": caption})
         loss = sum(
-            SoftContrastive().parts(scores, {}, {}, {"positives": np.eye(3, dtype=bool)}).values()
+            SoftContrastive().terms(scores, {}, {}, {"positives": np.eye(3, dtype=bool)}).values()
         )
     gradients = tape.gradient(loss, [image, caption, matcher.scale.value, matcher.shift.value])
     assert np.isfinite(loss)
@@ -84,8 +84,8 @@ def test_trivial_value_is_what_a_constant_score_reaches():
     found = loss.trivial_value(tf.zeros((16, 16)), {"positives": positives})
 
     def constant(score):
-        parts = loss.parts(tf.fill((16, 16), np.float32(score)), {}, {}, {"positives": positives})
-        return float(sum(parts.values()))
+        terms = loss.terms(tf.fill((16, 16), np.float32(score)), {}, {}, {"positives": positives})
+        return float(sum(terms.values()))
 
     lowest = scipy.optimize.minimize_scalar(constant, bounds=(-8, 8), method="bounded")
     np.testing.assert_allclose(found, lowest.fun, rtol=1e-4)

@@ -92,7 +92,7 @@ def test_identical_items_give_the_trivial_value_and_finite_gradients(loss):
     with tf.GradientTape() as tape:
         tape.watch(mean)
         side = {"mean": mean, "log_variance": tf.zeros((4, 5))}
-        total = sum(loss.parts(None, side, side, relations).values())
+        total = sum(loss.terms(None, side, side, relations).values())
     assert np.isfinite(tape.gradient(total, mean)).all()
     trivial = loss.trivial_value(tf.zeros((4, 4)), relations)
     np.testing.assert_allclose(total, trivial, rtol=1e-5)
@@ -103,8 +103,8 @@ def test_points_are_gaussians_of_variance_1(random, loss):
     sides = [gaussians(random, 6) | {"log_variance": np.zeros((6, 5), np.float32)} for _ in "vt"]
     points = [{"mean": side["mean"]} for side in sides]
     relations = {"positives": np.eye(6, dtype=bool)}
-    for part, value in loss.parts(None, *sides, relations).items():
-        np.testing.assert_allclose(loss.parts(None, *points, relations)[part], value, rtol=1e-6)
+    for term, value in loss.terms(None, *sides, relations).items():
+        np.testing.assert_allclose(loss.terms(None, *points, relations)[term], value, rtol=1e-6)
 
 
 def gaussians(random, count):
@@ -238,9 +238,9 @@ def test_alpha_can_be_fixed_and_0(random, alpha):
     for own, other in zip(fixed.weights, others, strict=True):
         own.assign(other)
     assert len(learned.trainable_weights) == len(fixed.trainable_weights) + 1
-    for part, value in learned.parts(None, image, caption, relations).items():
+    for term, value in learned.terms(None, image, caption, relations).items():
         np.testing.assert_allclose(
-            fixed.parts(None, image, caption, relations)[part], value, rtol=1e-6
+            fixed.terms(None, image, caption, relations)[term], value, rtol=1e-6
         )
     copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(fixed))
     assert copy.get_config() == fixed.get_config()
@@ -261,7 +261,7 @@ def test_signs_of_the_hypergraph_loss(random, signs):
     image = {"mean": queries, "log_variance": log_variance}
     caption = {"mean": nodes, "log_variance": np.zeros((5, 3))}
     given = [{key: tf.constant(x, tf.float32) for key, x in e.items()} for e in (image, caption)]
-    found = loss.parts(None, *given, {"positives": np.eye(5, dtype=bool)})["image_to_text"]
+    found = loss.terms(None, *given, {"positives": np.eye(5, dtype=bool)})["image_to_text"]
     sign = 1.0 if signs == "printed" else -1.0
     relation = np.empty((5, 5))
     for q in range(5):

@@ -51,14 +51,14 @@ def test_pseudo_positives_wait_for_the_warm_up(random):
     scores = tf.constant(random.normal(size=(6, 6)), tf.float32)
     known = {"positives": tf.eye(6, dtype="bool")}
     loss = ProbabilisticMatching(pseudo_positives=0.5, warmup_steps=2)
-    always = ProbabilisticMatching(pseudo_positives=0.5).parts(scores, {}, {}, known)
+    always = ProbabilisticMatching(pseudo_positives=0.5).terms(scores, {}, {}, known)
 
     @tf.function
-    def parts(step):
-        return loss.parts(scores, {}, {}, known, step=step)
+    def terms(step):
+        return loss.terms(scores, {}, {}, known, step=step)
 
-    assert parts(tf.constant(1, tf.int64))["pseudo_match"] == 0
-    for found in (parts(tf.constant(2, tf.int64)), loss.parts(scores, {}, {}, known)):
+    assert terms(tf.constant(1, tf.int64))["pseudo_match"] == 0
+    for found in (terms(tf.constant(2, tf.int64)), loss.terms(scores, {}, {}, known)):
         for name, value in always.items():
             np.testing.assert_allclose(found[name], value, rtol=1e-6)
 
@@ -91,7 +91,7 @@ def test_identical_and_far_items_give_finite_gradients(distance):
             {"mean": image, "log_variance": spread}, {"mean": caption, "log_variance": spread}
         )
         known = {"positives": np.eye(3, dtype=bool)}
-        total = sum(ProbabilisticMatching().parts(scores, {}, {}, known).values())
+        total = sum(ProbabilisticMatching().terms(scores, {}, {}, known).values())
     found = tape.gradient(total, [image, caption, spread])
     assert np.isfinite(total)
     assert all(np.isfinite(gradient).all() for gradient in found)
@@ -103,7 +103,7 @@ def test_trivial_value_is_what_a_constant_score_reaches():
     loss = ProbabilisticMatching(pseudo_positives=0.0)
 
     def constant(score):
-        return float(loss.parts(tf.fill((8, 8), np.float32(score)), {}, {}, known)["match"])
+        return float(loss.terms(tf.fill((8, 8), np.float32(score)), {}, {}, known)["match"])
 
     lowest = scipy.optimize.minimize_scalar(constant, bounds=(-6, 2), method="bounded")
     found = loss.trivial_value(tf.zeros((8, 8)), known)

@@ -50,7 +50,7 @@ RELATIONS = {
 
 
 def value(loss, scores, positives):
-    return sum(loss.parts(scores, {}, {}, {"positives": positives}).values())
+    return sum(loss.terms(scores, {}, {}, {"positives": positives}).values())
 
 
 def gradient(loss, scores, positives):

@@ -31,7 +31,7 @@ POSITIVES = np.equal.outer([0, 0, 1, 2], [0, 0, 1, 2])
 
 
 def total(loss, image, caption, positives, scores=None):
-    return sum(loss.parts(scores, image, caption, {"positives": positives}).values())
+    return sum(loss.terms(scores, image, caption, {"positives": positives}).values())
 
 
 def embedding(vectors: np.ndarray) -> dict:
@@ -213,8 +213,8 @@ def test_the_warm_up_of_dvse_adds_up_the_hinges_of_all_negatives(random):
 
     @tf.function
     def both(step):
-        parts = loss.parts(None, image, caption, {"positives": tf.constant(positives)}, step=step)
-        return parts["image_to_text"] + parts["text_to_image"]
+        terms = loss.terms(None, image, caption, {"positives": tf.constant(positives)}, step=step)
+        return terms["image_to_text"] + terms["text_to_image"]
 
     unit = arrays["image"] / np.linalg.norm(arrays["image"], axis=-1, keepdims=True)
     points = arrays["caption"] / np.linalg.norm(arrays["caption"], axis=-1, keepdims=True)
@@ -230,7 +230,7 @@ def test_the_warm_up_of_dvse_adds_up_the_hinges_of_all_negatives(random):
     ) / np.count_nonzero(positives)
     np.testing.assert_allclose(both(tf.constant(1, tf.int64)), expected, rtol=1e-5)
     to_the_end = VarianceAwareWeighting(sigma="one", margin=0.5, mining="mean")
-    found = to_the_end.parts(None, image, caption, {"positives": tf.constant(positives)}, step=9)
+    found = to_the_end.terms(None, image, caption, {"positives": tf.constant(positives)}, step=9)
     np.testing.assert_allclose(sum(found.values()), expected, rtol=1e-5)
     with pytest.raises(ValueError, match="no effect"):
         VarianceAwareWeighting(mining="mean", warmup_steps=2)
@@ -252,8 +252,8 @@ def test_the_warm_up_of_dvse_learns_nothing_from_sigma(random):
         image = tf.Variable(arrays["image"], dtype=tf.float32)
         loss = VarianceAwareWeighting(margin=0.5, sigma_of="scores", warmup_steps=2, **options)
         with tf.GradientTape() as tape:
-            parts = loss.parts(None, {"points": image}, caption, relations, step=tf.constant(step))
-            value = parts["image_to_text"]
+            terms = loss.terms(None, {"points": image}, caption, relations, step=tf.constant(step))
+            value = terms["image_to_text"]
         return tape.gradient(value, image).numpy()
 
     np.testing.assert_array_equal(gradient(1), gradient(1, stop_gradient=True))
@@ -273,7 +273,7 @@ def test_right_scores_cost_less_than_equal_ones(random, monkeypatch, sigma_of, p
         monkeypatch.setattr(loss, "similarities", lambda *_: cosines)
         dummy = {"mean": tf.zeros((128, 1))}
         return float(
-            loss.parts(None, dummy, dummy, {"positives": np.eye(128, dtype=bool)})["image_to_text"]
+            loss.terms(None, dummy, dummy, {"positives": np.eye(128, dtype=bool)})["image_to_text"]
         )
 
     equal = cost(np.zeros((128, 128)))
@@ -284,10 +284,10 @@ def test_right_scores_cost_less_than_equal_ones(random, monkeypatch, sigma_of, p
 def test_caption_sets_and_image_points_are_weighted_alike(random):
     points, sets = random.normal(size=(6, 5)), random.normal(size=(6, 3, 5))
     loss = VarianceAwareWeighting(sigma="query")
-    here = loss.parts(
+    here = loss.terms(
         None, embedding(sets), embedding(points), {"positives": np.eye(6, dtype=bool)}
     )
-    there = loss.parts(
+    there = loss.terms(
         None, embedding(points), embedding(sets), {"positives": np.eye(6, dtype=bool)}
     )
     np.testing.assert_allclose(here["image_to_text"], there["text_to_image"], rtol=1e-5)

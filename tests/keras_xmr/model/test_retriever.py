@@ -104,9 +104,9 @@ def test_half_precision_trains_with_finite_losses(precision):
 
 @keras.saving.register_keras_serializable(package="test_retriever")
 class GivesNan(Loss):
-    """One of its parts is NaN."""
+    """One of its terms is NaN."""
 
-    CONTRACT = LossContract(parts=("first", "second"))
+    CONTRACT = LossContract(terms=("first", "second"))
 
     def compute(self, scores, image, caption, relations):
         return {"first": ops.mean(scores), "second": ops.mean(scores) * np.nan}
@@ -120,10 +120,10 @@ def test_the_first_number_that_is_not_finite_is_noted():
     model = Retriever(*towers, Cosine(), [NTXent(), GivesNan()])
     model.compile(optimizer=keras.optimizers.SGD(0.0))
     model.train_on_batch(x, y)
-    # Of all that is not finite, what the embeddings give all losses is named, or one part of one.
-    for step, part in ((1, "gives_nan/second"), (2, "loss")):
+    # Of all that is not finite, what the embeddings give all losses is named, or one term of one.
+    for step, name in ((1, "gives_nan/second"), (2, "loss")):
         assert int(model.first_nonfinite_step.numpy()) == step
-        assert model.watched[int(model.bad_part.numpy())] == part
+        assert model.watched[int(model.bad_number.numpy())] == name
         if step == 1:
             model.first_nonfinite_step.assign(0)
             model.train_on_batch(broken, y)

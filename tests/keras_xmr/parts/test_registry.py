@@ -19,7 +19,7 @@ class Doubled(Loss):
         inner: Option of the second one; none is made for null.
     """
 
-    CONTRACT = LossContract(parts=("value",))
+    CONTRACT = LossContract(terms=("value",))
 
     def __init__(self, *, margin: float = 0.2, inner: float | None = None, **kwargs):
         super().__init__(**kwargs)

@@ -94,7 +94,7 @@ class CsvLog(StepCallback):
 
 @dataclass(eq=False)
 class TensorBoard(StepCallback):
-    """Writes losses by part, learning rate, scale and shift, speed, and after each validation
+    """Writes losses by term, learning rate, scale and shift, speed, and after each validation
     its metrics and the distribution of sigma.
 
     Args:

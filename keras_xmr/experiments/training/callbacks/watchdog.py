@@ -68,11 +68,11 @@ class Watchdog(StepCallback):
             TrainingStoppedError: If something is wrong and the options say "stop".
         """
         if step := int(self.model.first_nonfinite_step.numpy()):
-            part = self.model.watched[int(self.model.bad_part.numpy())]
+            name = self.model.watched[int(self.model.bad_number.numpy())]
             self._report(
                 self.options.on_nan,
-                part,
-                f"step {step}: {part} is not finite.{self._rest(step)}",
+                name,
+                f"step {step}: {name} is not finite.{self._rest(step)}",
             )
         values = dict(zip(self.model.watched, self.model.last_values.numpy().tolist(), strict=True))
         self._look_at_sigma(values)

@@ -31,7 +31,7 @@ from keras_xmr.reranking import Reranker
 """
 LOSS = """
 class Mine(Loss):
-    CONTRACT = LossContract(parts=("value",))
+    CONTRACT = LossContract(terms=("value",))
 
     def compute(self, scores, image, caption, relations):
         return RETURNED
@@ -91,14 +91,14 @@ SMALL = ["model.dimension=8", "model.text.encoder.dimension=6", "model.text.pool
 
 RETURNED = [
     # A loss
-    (LOSS, "ops.mean(scores)", "Mine.compute returned.*return the parts of the loss as a dict"),
+    (LOSS, "ops.mean(scores)", "Mine.compute returned.*return the terms of the loss as a dict"),
     (LOSS, "None", r"Mine.compute returned None.*as a dict of scalars, \{'value': ...\}"),
     (
         LOSS,
         "{'value': ops.mean(scores, axis=1)}",
-        r"shape \(3,\) as the part 'value'.*keras.ops.mean",
+        r"shape \(3,\) as the term 'value'.*keras.ops.mean",
     ),
-    (LOSS, "{'other': ops.mean(scores)}", r"the parts \['other'\].*declares \['value'\]"),
+    (LOSS, "{'other': ops.mean(scores)}", r"the terms \['other'\].*declares \['value'\]"),
     (LOSS, "{'value': ops.cast(ops.sum(scores), 'float16')}", "float16.*losses are float32"),
     (
         LOSS,
@@ -173,20 +173,20 @@ WRITTEN = {
         "my_methods has a loss 'triplet', and so has keras_xmr.losses.triplet.*another name",
     ),
     "field that is not known": (
-        LOSS.replace("parts=(", "part=("),
-        r"LossContract has no field 'part'.*Did you mean 'parts'\?",
+        LOSS.replace("terms=(", "term=("),
+        r"LossContract has no field 'term'.*Did you mean 'terms'\?",
     ),
     "field of another type": (
-        LOSS.replace('parts=("value",)', 'parts="value"'),
-        "LossContract: parts: got 'value'",
+        LOSS.replace('terms=("value",)', 'terms="value"'),
+        "LossContract: terms: got 'value'",
     ),
     "option that is not there": (
         LOSS.replace('("value",)', '("value",), only_with={"warmup": {"mining": "hardest"}}'),
         "CONTRACT names the option 'mining', which its constructor does not take",
     ),
     "nothing declared": (
-        LOSS.replace('    CONTRACT = LossContract(parts=("value",))', ""),
-        "Mine declares no parts",
+        LOSS.replace('    CONTRACT = LossContract(terms=("value",))', ""),
+        "Mine declares no terms",
     ),
     "syntax error": (LOSS + "class Broken(:", "my_methods cannot be imported: SyntaxError.*line"),
     "import that fails": (

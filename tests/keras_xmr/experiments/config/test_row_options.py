@@ -126,8 +126,8 @@ def test_all_seven_combinations_of_table_v_differ(random):
         image, caption = head(features), text(words)
         losses = 0.0
         for choice in config.objective:
-            parts = choice.build().parts(None, image, caption, {"positives": np.eye(8, dtype=bool)})
-            losses += choice.weight * sum(float(part) for part in parts.values())
+            terms = choice.build().terms(None, image, caption, {"positives": np.eye(8, dtype=bool)})
+            losses += choice.weight * sum(float(term) for term in terms.values())
         return np.round(losses, 5), np.round(np.asarray(image["points"]), 5).tobytes()
 
     found = {name: measure(name) for name in COMBINATIONS}

@@ -225,7 +225,7 @@ def noted(first_nonfinite_step: int) -> SimpleNamespace:
         watched=["loss"],
         compute_dtype="float32",
         first_nonfinite_step=tf.constant(first_nonfinite_step),
-        bad_part=tf.constant(0),
+        bad_number=tf.constant(0),
         last_values=tf.constant([np.nan]),
     )
 
