@@ -150,8 +150,8 @@ def evaluate_direction(ranks: Ranks, precision_at: Sequence[int] = RELEVANT_AT) 
     values = {f"recall_{k}": np.where(answered, best <= k, np.nan) for k in RECALL_AT}
     values |= {
         "rank": best,
-        "r_precision": _part(total(within), counts),
-        "map_at_r": _part(total(within * number / ranks.ranks), counts),
+        "r_precision": _quotient(total(within), counts),
+        "map_at_r": _quotient(total(within * number / ranks.ranks), counts),
     }
     for k in sorted({*RELEVANT_AT, *precision_at}):
         relevant = np.where(answered, total(ranks.ranks <= k), np.nan)
@@ -190,7 +190,7 @@ def ndcg_at(ranks: Ranks, k: int) -> np.ndarray:
     """
     query, _ = _queries_and_numbers(ranks)
     gains = np.where(ranks.ranks <= k, ranks.grades / np.log2(1.0 + ranks.ranks), 0)
-    return _part(np.bincount(query, gains, minlength=len(ranks.counts)), _ideal_gain(ranks, k))
+    return _quotient(np.bincount(query, gains, minlength=len(ranks.counts)), _ideal_gain(ranks, k))
 
 
 def chance_of_ndcg(ranks: Ranks, k: int) -> np.ndarray:
@@ -201,7 +201,7 @@ def chance_of_ndcg(ranks: Ranks, k: int) -> np.ndarray:
     grades = np.bincount(query, ranks.grades, minlength=len(ranks.counts))
     discounts = np.concatenate([[0.0], np.cumsum(1 / np.log2(2.0 + np.arange(k)))])
     mean = grades / np.maximum(ranks.candidates, 1)
-    return _part(mean * discounts[np.minimum(ranks.candidates, k)], _ideal_gain(ranks, k))
+    return _quotient(mean * discounts[np.minimum(ranks.candidates, k)], _ideal_gain(ranks, k))
 
 
 def _ideal_gain(ranks: Ranks, k: int) -> np.ndarray:
@@ -212,7 +212,7 @@ def _ideal_gain(ranks: Ranks, k: int) -> np.ndarray:
     return np.bincount(query, gains, minlength=len(ranks.counts))
 
 
-def _part(values: np.ndarray, of: np.ndarray) -> np.ndarray:
+def _quotient(values: np.ndarray, of: np.ndarray) -> np.ndarray:
     """Returns a quotient; NaN where its divisor is 0."""
     return np.divide(values, of, out=np.full(len(of), np.nan), where=of > 0)
 
@@ -235,7 +235,7 @@ def binary_preference(ranks: Ranks) -> np.ndarray:
     most = np.minimum(ranks.candidates - right, right)[query]
     before = np.minimum(ranks.ranks - number, right[query])
     preferred = 1 - np.divide(before, most, out=np.zeros(len(query)), where=most > 0)
-    return _part(np.bincount(query, preferred, minlength=len(right)), right)
+    return _quotient(np.bincount(query, preferred, minlength=len(right)), right)
 
 
 def _queries_and_numbers(ranks: Ranks) -> tuple[np.ndarray, np.ndarray]:
@@ -336,15 +336,17 @@ class RankCounter:
     def ranks(self) -> Ranks:
         """Returns the ranks, once all tiles are counted, as `positive_ranks` does."""
         number = np.arange(len(self._scores))
-        ends = self._starts[1:][self._query]
+        starts, ends = self._starts[:-1][self._query], self._starts[1:][self._query]
         tied = (self._scores[1:] == self._scores[:-1]) & (self._query[1:] == self._query[:-1])
         first = np.where(np.concatenate([[False], tied])[: len(number)], 0, number)
-        # Of relevant items with one score, the first counts all, and the others one less each.
-        equal = ends - np.maximum.accumulate(first)
+        first_of_ties = np.maximum.accumulate(first)
+        # Scores ascend within a query. For 0.5 and 0.9 of relevant items and 0.7 of a wrong one,
+        # `_ahead` is 3 and 1, of which 2 and 1 are relevant: 1 and 0 wrong ones, ranks 3 and 1.
+        wrong_before = self._ahead - (ends - first_of_ties)
+        place = ends - number  # Among the relevant items of the query, from 1.
         ranks, grades = np.empty_like(self._ahead), np.empty(len(number), np.float32)
-        backwards = self._starts[:-1][self._query] + ends - 1 - number
-        ranks[backwards] = self._ahead - equal + ends - number
-        grades[backwards] = self._grades
+        ranks[starts + place - 1] = wrong_before + place
+        grades[starts + place - 1] = self._grades
         candidates = self._judgements.candidate_counts()
         return Ranks(ranks, self._starts, grades, candidates, self._judgements.fully_judged)
 
