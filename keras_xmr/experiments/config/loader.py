@@ -29,9 +29,10 @@ from keras_xmr.experiments.config.yaml_file import (
     apply_override,
     assign_yaml,
     dotted,
-    grid_titles,
+    grid_rows,
     key_parts,
     read_yaml,
+    row_title,
     split_row,
 )
 from keras_xmr.judgements.judgement_options import JudgementOptions
@@ -127,7 +128,7 @@ def packaged_ablations() -> dict[str, Path]:
     grids.
     """
     grids = (_configs() / _ABLATIONS).glob("*.yaml")
-    rows = {row: Path(f"{path}#{row}") for path in grids for row in grid_titles(path)}
+    rows = {row: Path(f"{path}#{row}") for path in grids for row in grid_rows(path)}
     return dict(sorted(rows.items()))
 
 
@@ -140,7 +141,7 @@ def config_title(path: Path) -> str:
     """Returns the title of a config: its first line, or the first line of a row of a grid."""
     file, row = split_row(path)
     if row:
-        return grid_titles(file)[row]
+        return row_title(file, row)
     with file.open(encoding="utf-8", errors="replace") as lines:
         return lines.readline().lstrip("# ").rstrip()
 

@@ -13,7 +13,7 @@ import copy
 import functools
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -155,28 +155,43 @@ def split_row(path: Path) -> tuple[Path, str]:
     return (path.with_name(name), row) if row and not os.path.isfile(path) else (path, "")
 
 
-def grid_titles(path: Path) -> dict[str, str]:
-    """Returns the titles of the rows of a grid, by the name of the row."""
-    rows = re.findall(r"^  (\w+):\n    title: (.*)$", path.read_text("utf-8"), re.M)
-    return {row: str(yaml.safe_load(title)) for row, title in rows}
+def grid_rows(path: Path) -> list[str]:
+    """Returns the names of the rows of a grid."""
+    return [row for _, row, _ in _rows(_compose(_text(path), str(path)))]
+
+
+def row_title(path: Path, row: str) -> str:
+    """Returns the title of a row of a grid; empty for none.
+
+    Raises:
+        ConfigError: If the grid cannot be read, or has no such row.
+    """
+    _, changes = _row(_compose(_text(path), str(path)), row, path)
+    keys = changes.value if isinstance(changes, yaml.MappingNode) else []
+    return next((str(value.value) for key, value in keys if key.value == "title"), "")
+
+
+def _rows(node: yaml.Node | None) -> Iterator[tuple[str, str, yaml.Node]]:
+    """Yields the rows of a grid: the config that each changes, its name, and its keys."""
+    for config, group in node.value if isinstance(node, yaml.MappingNode) else []:
+        for row, changes in group.value if isinstance(group, yaml.MappingNode) else []:
+            yield str(config.value), str(row.value), changes
 
 
 def _row(node: yaml.Node | None, row: str, path: Path) -> tuple[str, yaml.Node]:
     """Returns the config that a row of a grid changes, as `include` names it, and the row."""
-    groups = node.value if isinstance(node, yaml.MappingNode) else []
-    groups = [(key, group) for key, group in groups if isinstance(group, yaml.MappingNode)]
-    for key, group in groups:
-        for name, value in group.value:
-            if name.value == row:
-                folders = [folder for folder in (".", "..") if (path.parent / folder).is_dir()]
-                files = [f"{folder}/{key.value}.yaml" for folder in folders]
-                known = [file for file in files if (path.parent / file).is_file()]
-                return next(iter(known), files[0]), value
-    names = [str(name.value) for _, group in groups for name, _ in group.value]
+    names = []
+    for config, name, changes in _rows(node):
+        if name == row:
+            is_beside = (path.parent / f"{config}.yaml").is_file()
+            is_above = (path.parent / ".." / f"{config}.yaml").is_file()
+            folder = ".." if is_above and not is_beside else "."
+            return f"{folder}/{config}.yaml", changes
+        names.append(name)
     raise ConfigError(f"{path}: unknown row {cut(repr(row))}.{nearest(row, names)}")
 
 
-def _text(path: Path, by: str) -> str:
+def _text(path: Path, by: str = "") -> str:
     """Returns the text of a config file."""
     if os.path.isdir(path):
         raise ConfigError(f"{by}{path} is a folder, not a YAML file")

@@ -46,13 +46,16 @@ def test_a_grid_of_ones_own_has_rows(tmp_path):
     (tmp_path / "grid.yaml").write_text(
         "mine:\n  narrow:\n    title: Few dimensions\n    model.dimension: 8\n"
         "  wrong:\n    title: A mistake\n    model.dimensions: 8\n"
+        "  untitled: {model.dimension: 8}\n"
     )
     grid = f"{tmp_path}/grid.yaml"
     assert config_title(find_config(f"{grid}#narrow")) == "Few dimensions"
+    assert config_title(find_config(f"{grid}#untitled")) == ""
     config = load_config(find_config(f"{grid}#narrow"))
     assert (config.name, config.model.dimension) == ("narrow", 8)
-    with pytest.raises(ConfigError, match=r"unknown row 'narow'\. Did you mean 'narrow'\?"):
-        load_config(find_config(f"{grid}#narow"))
+    for read in (config_title, load_config):
+        with pytest.raises(ConfigError, match=r"unknown row 'narow'\. Did you mean 'narrow'\?"):
+            read(find_config(f"{grid}#narow"))
     with pytest.raises(ConfigError, match=r"grid\.yaml:7: model\.dimensions: unknown key"):
         load_config(find_config(f"{grid}#wrong"))
 
