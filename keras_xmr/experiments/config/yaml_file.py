@@ -1,10 +1,11 @@
 """YAML files and overrides as plain data with the place of each key.
 
-Reads words, numbers, truth values and null, and no other type. A file may `include` others, which
-it then changes; how deep and how much a file, or all of them, can grow is bounded.
+Reads words, numbers, truth values and null, and no other type. What comes later wins: the files
+that a file includes, its keys, its keys with dots, and overrides. How deep and how much a file, or
+all of them, can grow is bounded.
 
 A file may also be a grid: under the name of each config, in the same folder or the one above,
-those that change few keys of it, each with a `title`. `grid.yaml#row` names one of them.
+rows that change few keys of it, each with a `title`. `grid.yaml#row` is a config that includes it.
 """
 
 from __future__ import annotations
@@ -140,9 +141,9 @@ def _read(path: Path, including: tuple[Path, ...], seen: list[Path], by: str = "
     draft, by = Draft(), f"{file.place(('include',))}: include: "
     for name in _included(file, by):
         _merge(draft, _read(path.parent / name, (*including, path.resolve()), seen, by))
-    single = {name: file.data.pop(name) for name in list(file.data) if "." in name}
+    with_dots = {name: file.data.pop(name) for name in list(file.data) if "." in name}
     _merge(draft, file)
-    for name, value in single.items():
+    for name, value in with_dots.items():
         _assign_dotted(draft, file, name, value)
     return draft
 
@@ -228,8 +229,8 @@ def _compose(text: str, place: str) -> yaml.Node | None:
         return yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
-        said = ", ".join(filter(None, (error.context, error.problem)))
-        raise ConfigError(f"{place}{line}: not valid YAML: {cut(said)}") from None
+        problem = ", ".join(filter(None, (error.context, error.problem)))
+        raise ConfigError(f"{place}{line}: not valid YAML: {cut(problem)}") from None
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         raise ConfigError(f"{place}: not valid YAML: {cut(str(error))}") from None
 
@@ -297,6 +298,8 @@ def _scalar(node: yaml.Node, about: str) -> Any:
 
 
 def _merge(base: Draft, other: Draft) -> None:
+    """Changes a draft by another: sections are merged, everything else is replaced."""
+
     def merge(into: dict[str, Any], changes: Mapping[str, Any], key: Key) -> None:
         for name, value in changes.items():
             here = (*key, name)
