@@ -24,6 +24,7 @@ from keras_xmr.metrics.chance import (
     rsum_difference,
     verdict,
 )
+from keras_xmr.metrics.label_matches import plausible_match
 from keras_xmr.metrics.measure import (
     Measured,
     all_metrics,
@@ -57,7 +58,7 @@ from keras_xmr.metrics.score_matrices import (
     ScoreTiles,
     mean_scores,
 )
-from keras_xmr.metrics.semantic import plausible_match, semantic_precision
+from keras_xmr.metrics.semantic import semantic_precision
 from keras_xmr.metrics.whole_split import Retrieval
 
 if TYPE_CHECKING:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from keras_xmr.metrics.label_matches import ZETAS
 from keras_xmr.metrics.ranking import NDCG_AT, RECALL_AT, RELEVANT_AT
-from keras_xmr.metrics.semantic import ASP_CHANCE, ASP_TOP, RELEASED_ASP_AT, ZETAS
+from keras_xmr.metrics.semantic import ASP_CHANCE, ASP_TOP, RELEASED_ASP_AT
 from keras_xmr.utils.directions import DIRECTIONS, SHORT, full_name, split_name
 
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import ScoreMatrices, Scores
-from keras_xmr.metrics.semantic import ASP_TOP, match_precision
+from keras_xmr.metrics.label_matches import match_precision
+from keras_xmr.metrics.semantic import ASP_TOP
 from keras_xmr.utils.directions import DIRECTIONS, full_name
 from keras_xmr.utils.vectors import Arrays, unit_rows
 
