@@ -44,7 +44,7 @@ class PackedGRU(keras.layers.GRU):
                 f"{lengths[1]}"
             )
         if self._packs():
-            from keras_xmr.layers.tensorflow_paths import can_pack, run_packed_gru
+            from keras_xmr.layers.packed_gru import can_pack, run_packed_gru
 
             if can_pack():
                 return run_packed_gru(self, sequences, initial_state, mask)
