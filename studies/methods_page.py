@@ -117,6 +117,7 @@ def tables() -> dict[str, list[Sequence[str]]]:
         "flickr8k_parts": _listed(list(methods_table.parts_of(methods))),
         "proportions": proportions.rows_of(methods_table.read_lines(proportions.RESULTS)),
         "flickr8k_curve": curve_rows(),
+        "trained_losses": trained_losses_rows(),
         "scenes_methods": scenes_rows(),
         "dvse_mask": dvse_mask_rows(),
         "later_methods": later_rows(),
@@ -146,6 +147,22 @@ def curve_rows() -> list[Sequence[str]]:
         ]
         of_all = str(Estimated(apart(pooled, rsum[method], rsum[other])))
         rows.append([f"{CURVE_METHODS[method]} minus {CURVE_METHODS[other]}", *gains, of_all])
+    return rows
+
+
+def trained_losses_rows() -> list[Sequence[str]]:
+    """RSUM of losses with encoders that train, with one seed, and their gains over InfoNCE."""
+    folder = methods_table.RESULTS.parent
+    rows: list[Sequence[str]] = [("training photos", "loss", "RSUM", "minus InfoNCE")]
+    for count, few in _parts_of_photos():
+        base = _by_photo(methods_table.read_lines(few)).get("csv_pretrained_trained")
+        losses = methods_table.read_lines(folder / f"trained_losses_{count}.jsonl")
+        if base is None or not losses:
+            continue
+        rows.append((str(count), "InfoNCE", f"{base.mean():.1f}", ""))
+        for name, values in _by_photo(losses).items():
+            gain = _one_digit(Difference.of(values - base))
+            rows.append((str(count), name, f"{values.mean():.1f}", gain))
     return rows
 
 
