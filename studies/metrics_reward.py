@@ -48,6 +48,7 @@ GOOD = 320.0
 
 DRAWS = 10_000
 PERMUTATIONS = 10_000
+"""A p-value of 0.005 has a standard error of 0.0007."""
 
 
 @dataclass(frozen=True, eq=False)

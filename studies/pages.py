@@ -13,6 +13,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from threadpoolctl import threadpool_limits
+
 sys.path.append(str(Path(__file__).parent))
 
 ROOT = Path(__file__).parents[1]
@@ -32,7 +34,9 @@ def write(names: Sequence[str], docs: Path) -> None:
         (docs / folder).mkdir(parents=True, exist_ok=True)
     for name in names:
         page = importlib.import_module(name)
-        for stem, rows in page.tables().items():
+        with threadpool_limits(1):  # Matrices are small: more threads wait for each other.
+            tables = page.tables()
+        for stem, rows in tables.items():
             with (docs / "tables" / f"{stem}.csv").open("w", encoding="utf-8", newline="") as file:
                 csv.writer(file, lineterminator="\n").writerows(rows)
         page.draw(docs / "results")

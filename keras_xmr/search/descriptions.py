@@ -128,7 +128,7 @@ def _hashes(photos: PhotoTable) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _with_later(photos: PhotoTable, known: Mapping[int, int], compared: int) -> dict[int, int]:
-    """Returns near-duplicates of all photos by those of the first ones: later ones change none."""
+    """Returns near-duplicates of all photos: later photos change none of the first ones'."""
     ids, files = photos.ids.tolist(), photos.column("sha256").tolist()
     pieces, has_detail = _hashes(photos)
     is_original = has_detail & ~np.isin(photos.ids, list(known))

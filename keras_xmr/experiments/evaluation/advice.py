@@ -113,7 +113,7 @@ def expected_gain(config: Config, images: int) -> str:
 
 
 def _trains_encoders(config: Config) -> bool:
-    """Whether both encoders train after maps that begin at CCA."""
+    """Returns whether both encoders train after maps that begin at CCA."""
     encoders = {"image.encoder", "text.encoder"}
     frees_both = (not encoders.intersection(phase.freeze) for phase in config.train.phases)
     return config.data.source.name == "csv" and config.train.start == "cca" and any(frees_both)
