@@ -131,19 +131,18 @@ def curve_rows() -> list[Sequence[str]]:
     Parts of the photos have one seed; all 5,996 have the mean of their seeds, and its variance.
     """
     all_photos = methods_table.read_lines(methods_table.RESULTS)
-    found = {count: _by_photo(methods_table.read_lines(few)) for count, few in _parts_of_photos()}
-    found[TRAINING_PHOTOS] = _by_photo(all_photos)
+    parts = {count: _by_photo(methods_table.read_lines(few)) for count, few in _parts_of_photos()}
+    found = parts | {TRAINING_PHOTOS: _by_photo(all_photos)}
     rows: list[Sequence[str]] = [["training photos", *map(str, found)]]
     for method, title in CURVE_METHODS.items():
         means = [f"{of[method].mean():.1f}" if method in of else "" for of in found.values()]
         rows.append([title, *means])
     rsum = rsum_of(methods_table.methods_of(all_photos))
     pooled = pooled_seeds(rsum.values())
-    del found[TRAINING_PHOTOS]
     for method, other in CURVE_GAINS:
         gains = [
             _one_digit(Difference.of(of[method] - of[other])) if method in of else ""
-            for of in found.values()
+            for of in parts.values()
         ]
         of_all = str(Estimated(apart(pooled, rsum[method], rsum[other])))
         rows.append([f"{CURVE_METHODS[method]} minus {CURVE_METHODS[other]}", *gains, of_all])
@@ -155,10 +154,9 @@ def trained_losses_rows() -> list[Sequence[str]]:
     folder = methods_table.RESULTS.parent
     rows: list[Sequence[str]] = [("training photos", "loss", "RSUM", "minus InfoNCE")]
     for count, few in _parts_of_photos():
-        base = _by_photo(methods_table.read_lines(few)).get("csv_pretrained_trained")
-        losses = methods_table.read_lines(folder / f"trained_losses_{count}.jsonl")
-        if base is None or not losses:
+        if not (losses := methods_table.read_lines(folder / f"trained_losses_{count}.jsonl")):
             continue
+        base = _by_photo(methods_table.read_lines(few))["csv_pretrained_trained"]
         rows.append((str(count), "InfoNCE", f"{base.mean():.1f}", ""))
         for name, values in _by_photo(losses).items():
             gain = _one_digit(Difference.of(values - base))

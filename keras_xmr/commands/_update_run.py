@@ -63,9 +63,8 @@ def update(config: Config, index: Path | None = None, chooses_again: bool = Fals
     fresh = index.with_name(f".{index.name}-update")
     has_index = (index / MANIFEST).exists()
     if has_index:
-        PhotoIndex.open(
-            index
-        ).close()  # An index that cannot be read is said before minutes of work.
+        # An index that cannot be read is said before minutes of work.
+        PhotoIndex.open(index).close()
     model = None
     if not (ready.exists() or moving.exists()):
         change = data_change(config.data)

@@ -40,32 +40,35 @@ def _squares(left: Tensor, right: Tensor, least: float) -> Tensor:
 
 def euclidean(left: Tensor, right: Tensor) -> Tensor:
     """Measures Euclidean distances, 1e-6 under the root as in the code of Chun et al. 2021."""
-    if backend() == "torch":
-        from keras_xmr.layers import torch_paths
+    found = _in_one_step(left, right)
+    return _roots(left, right) if found is None else found
 
-        found = torch_paths.distances(left, right, _LEAST)
-        if found is not None:
-            return found
+
+def euclidean_logits(left: Tensor, right: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """Returns shift - scale * `euclidean`, in PyTorch as one step of the gradient."""
+    found = _in_one_step(left, right, scale, shift)
+    return shift - scale * _roots(left, right) if found is None else found
+
+
+_LEAST = 1e-6
+"""What is added under the root of Euclidean distances."""
+
+
+def _in_one_step(left: Tensor, right: Tensor, *numbers: Tensor) -> Tensor | None:
+    """Does what `torch_paths.distances` says; None with another framework."""
+    if backend() != "torch":
+        return None
+    from keras_xmr.layers import torch_paths
+
+    return torch_paths.distances(left, right, _LEAST, *numbers)
+
+
+def _roots(left: Tensor, right: Tensor) -> Tensor:
     if backend() == "tensorflow":
         from keras_xmr.layers import tensorflow_paths
 
         return tensorflow_paths.distances(left, right, _LEAST)
     return ops.sqrt(_squares(left, right, _LEAST))
-
-
-def euclidean_logits(left: Tensor, right: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    """Returns shift - scale * `euclidean`, in PyTorch as one step of the gradient."""
-    if backend() == "torch":
-        from keras_xmr.layers import torch_paths
-
-        found = torch_paths.distances(left, right, _LEAST, scale, shift)
-        if found is not None:
-            return found
-    return shift - scale * euclidean(left, right)
-
-
-_LEAST = 1e-6
-"""What is added under the root of Euclidean distances."""
 
 
 def cosine(left: Tensor, right: Tensor) -> Tensor:

@@ -90,8 +90,7 @@ def near_duplicates(
     Args:
         photos: Photos in the order of their ids.
         known: The near-duplicates among the first of them.
-        compared: The number of these. A few more are compared with all: a photo that is added to a
-            million takes 0.14 s in place of 9 s.
+        compared: The number of these. A few more are compared with all, one by one.
     """
     if compared and len(photos) - compared <= _FEW:
         return _with_later(photos, known or {}, compared)

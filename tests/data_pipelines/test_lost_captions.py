@@ -114,22 +114,23 @@ def test_a_file_of_one_object_has_one_caption(tmp_path):
     assert read("csv", tmp_path) == ({}, {"malformed JSON entry": 1})
 
 
-def test_a_tab_within_a_caption_is_not_taken_for_the_separator(tmp_path):
-    (tmp_path / "Flickr8k.token.txt").write_text("  0.jpg#0\ta dog \n0.jpg#1 a cat\tsits\n")
+def read_flickr8k(folder, captions):
+    """Reads captions of Flickr8K, whose only photo in the files of names is 0.jpg."""
+    (folder / "Flickr8k.token.txt").write_text(captions)
     for name in ("train", "dev", "test"):
-        names = "0.jpg" if name == "train" else ""
-        (tmp_path / f"Flickr_8k.{name}Images.txt").write_text(names)
-    captions, problems = read("flickr8k", tmp_path)
+        names = "0.jpg\n" if name == "train" else ""
+        (folder / f"Flickr_8k.{name}Images.txt").write_text(names)
+    return read("flickr8k", folder)
+
+
+def test_a_tab_within_a_caption_is_not_taken_for_the_separator(tmp_path):
+    captions, problems = read_flickr8k(tmp_path, "  0.jpg#0\ta dog \n0.jpg#1 a cat\tsits\n")
     assert captions == {"0.jpg": ["a dog"]}
     assert problems == {"malformed line of the captions": 1}
 
 
 def test_a_captioned_photo_that_a_cut_file_of_names_lacks_is_counted(tmp_path):
-    (tmp_path / "Flickr8k.token.txt").write_text("0.jpg#0\ta dog\n1.jpg#0\ta cat\n")
-    for name in ("train", "dev", "test"):
-        names = "0.jpg\n" if name == "train" else ""
-        (tmp_path / f"Flickr_8k.{name}Images.txt").write_text(names)
-    captions, problems = read("flickr8k", tmp_path)
+    captions, problems = read_flickr8k(tmp_path, "0.jpg#0\ta dog\n1.jpg#0\ta cat\n")
     assert captions == {"0.jpg": ["a dog"]}
     assert problems == {"photo in none of the files of names": 1}
 
