@@ -42,10 +42,10 @@ def captions_of(kind: str, seed: int, owner: np.ndarray) -> np.ndarray:
     numbers = np.concatenate([np.full(round(share * photos), n) for share, n in KINDS[kind]])
     random.shuffle(numbers)
     order = np.argsort(random.random(len(owner)))
+    by_photo = order[np.argsort(owner[order], kind="stable")]
+    counts = np.bincount(owner)
     place = np.empty(len(owner), int)
-    for photo in range(photos):
-        own = order[owner[order] == photo]
-        place[own] = np.arange(len(own))
+    place[by_photo] = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
     return np.flatnonzero(place < numbers[owner])
 
 

@@ -123,20 +123,16 @@ def excess(correction: str) -> Difference:
     several = relevant("flickr8k", "", "right") > 1
     weights = np.concatenate([np.ones((1, len(several))), drawn_captions()])
 
-    def mean(values: np.ndarray, kept: np.ndarray | None = None) -> np.ndarray:
-        own = weights if kept is None else weights[:, kept]
-        found: np.ndarray = own @ values / own.sum(axis=1)
+    def means(values: Sequence[np.ndarray], own: np.ndarray) -> np.ndarray:
+        found: np.ndarray = np.stack(values) @ own.T / own.sum(axis=1)
         return found
 
-    annotated = sum(mean(pair[0]) for pair in placebos())
-    others = sum(mean(pair[1], several) for pair in placebos())
-    ratio = others / annotated
-    of_seeds = [
-        mean(other, several) - ratio * mean(own)
-        for own, other in zip(
-            gains(correction, "annotated"), gains(correction, "others"), strict=True
-        )
-    ]
+    annotated, others = zip(*placebos(), strict=True)
+    others_drawn = weights[:, several]
+    ratio = means(others, others_drawn).sum(axis=0) / means(annotated, weights).sum(axis=0)
+    of_seeds = means(gains(correction, "others"), others_drawn) - ratio * means(
+        gains(correction, "annotated"), weights
+    )
     value, *drawn = np.mean(of_seeds, axis=0)
     parts = variance_of_seeds(np.array([each[0] for each in of_seeds]))
     drawn_part = (float(np.var(drawn, ddof=1)), float(several.sum() - 1))

@@ -175,7 +175,7 @@ def _chance(judged: Judged, members: np.ndarray) -> float:
 
 def _tau_cell(rsum: np.ndarray, means: np.ndarray, resampled: np.ndarray) -> str:
     """The mean tau over draws of one size, and the range over resampled captions."""
-    values, again = (tau(np.broadcast_to(rsum, each.shape), each) for each in (means, resampled))
+    values, again = (tau(rsum, each) for each in (means, resampled))
     low, high = np.quantile(again, [0.025, 0.975])
     return f"{values.mean():.2f} [{low:.2f}, {high:.2f}]"
 
@@ -219,7 +219,7 @@ def resampled_difference(judged: Judged, random: np.random.Generator) -> np.ndar
     for name in ("1", "6 and more"):
         drawn = random.choice(judged.stratum(name), (DRAWS, size))
         means = judged.order(drawn)[:, models]
-        taus.append(tau(np.broadcast_to(judged.rsum[models], means.shape), means))
+        taus.append(tau(judged.rsum[models], means))
     difference: np.ndarray = taus[0] - taus[1]
     return difference
 
@@ -269,7 +269,7 @@ def _differences(
     draws = captions[:, None, :-size].repeat(20, axis=1)
     drawn = random.permuted(draws, axis=-1)[..., :size].reshape(-1, size)
     taus = [
-        tau(np.broadcast_to(rsum, means.shape), means)
+        tau(rsum, means)
         for means in (_means_of(values, drawn), _means_of(values, captions[:, -size:]))
     ]
     found: np.ndarray = taus[0].reshape(len(captions), -1).mean(axis=1) - taus[1]

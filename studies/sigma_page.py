@@ -49,20 +49,27 @@ def columns_of(model: str, seed: int) -> np.ndarray:
 def correlations(columns: np.ndarray, outcome: np.ndarray) -> np.ndarray:
     """Correlations of columns with an outcome, and sigma's with the sets of `HELD_FIXED`."""
     joined = np.column_stack([columns, outcome])
-    matrix = np.corrcoef(joined, rowvar=False)
+    return _with_partial(np.corrcoef(joined, rowvar=False))
+
+
+def _with_partial(matrix: np.ndarray) -> np.ndarray:
+    """The last column of matrices (..., n, n), and sigma's partial correlations with it."""
     partial = []
     for fixed in HELD_FIXED.values():
         kept = [0, *(NAMES.index(name) for name in fixed), -1]
         # Columns that are nearly the same make the inverse useless.
-        inverse = np.linalg.pinv(matrix[np.ix_(kept, kept)], rcond=1e-6, hermitian=True)
-        partial.append(-inverse[0, -1] / np.sqrt(inverse[0, 0] * inverse[-1, -1]))
-    return np.append(matrix[:-1, -1], partial)
+        rows = matrix[..., kept, :][..., kept]
+        inverse = np.linalg.pinv(rows, rcond=1e-6, hermitian=True)
+        sizes = np.sqrt(inverse[..., 0, 0] * inverse[..., -1, -1])
+        partial.append(-inverse[..., 0, -1] / sizes)
+    return np.concatenate([matrix[..., :-1, -1], np.stack(partial, axis=-1)], axis=-1)
 
 
-def larger(found: np.ndarray) -> float:
+def larger(found: np.ndarray) -> np.ndarray:
     """How much larger the first correlation is, in size, than the largest control."""
-    sizes = np.abs(found[: len(NAMES)])
-    return float(sizes[0] - sizes[1:].max())
+    sizes = np.abs(found[..., : len(NAMES)])
+    difference: np.ndarray = sizes[..., 0] - sizes[..., 1:].max(axis=-1)
+    return difference
 
 
 @cache
@@ -78,15 +85,14 @@ def compare() -> tuple[Family, dict[tuple[str, str, str], Difference]]:
             runs = [columns_of(model, seed)[kept] for seed in SEEDS]
             found = np.array([correlations(run, ranks) for run in runs])
             drawn = _resampled(runs, ranks, photos)
-            statistics: dict[str, Callable[[np.ndarray], float]] = {
-                name: lambda each, n=number: float(each[n])  # type: ignore[misc]
+            statistics: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+                name: lambda each, n=number: each[..., n]  # type: ignore[misc]
                 for number, name in enumerate((*NAMES, *HELD_FIXED))
             }
             statistics[LARGER] = larger
-            statistics[DENSER] = lambda each: float(each[0] - each[NAMES.index("density")])
+            statistics[DENSER] = lambda each: each[..., 0] - each[..., NAMES.index("density")]
             for name, of in statistics.items():
-                seeds = np.array([of(run) for run in found])
-                means = [np.mean([of(run) for run in draw]) for draw in drawn]
+                seeds, means = of(found), of(drawn).mean(axis=1)
                 of_draws = (float(np.var(means, ddof=1)), float(photos.max()))
                 parts = variance_of_seeds(seeds) if name not in CONTROLS else []
                 result = Difference.with_parts(float(seeds.mean()), of_draws, *parts)
@@ -98,13 +104,43 @@ def compare() -> tuple[Family, dict[tuple[str, str, str], Difference]]:
 
 def _resampled(runs: Sequence[np.ndarray], ranks: np.ndarray, photos: np.ndarray) -> np.ndarray:
     """Correlations of each run over drawn photos, (draws, runs, quantities)."""
-    random = np.random.default_rng(0)
-    members = [np.flatnonzero(photos == photo) for photo in range(photos.max() + 1)]
-    found = []
-    for _ in range(DRAWS):
-        drawn = np.concatenate([members[p] for p in random.integers(0, len(members), len(members))])
-        found.append([correlations(run[drawn], ranks[drawn]) for run in runs])
-    return np.array(found)
+    random, count = np.random.default_rng(0), int(photos.max()) + 1
+    times = np.stack(
+        [
+            np.bincount(random.integers(0, count, count), minlength=count).astype(float)
+            for _ in range(DRAWS)
+        ]
+    )
+    found = [_with_partial(_of_draws(np.column_stack([run, ranks]), photos, times)) for run in runs]
+    return np.stack(found, axis=1)
+
+
+def _of_draws(columns: np.ndarray, photos: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """Correlations of columns whose photos count several times, (draws, columns, columns).
+
+    Args:
+        columns: A row per caption.
+        photos: The photo of each caption.
+        times: How often each photo counts, (draws, photos).
+    """
+    columns = (columns - columns.mean(axis=0)) / columns.std(axis=0)
+    products = columns[:, :, None] * columns[:, None, :]
+    sizes, sums, squares = (
+        np.tensordot(times, _by_photo(each, photos), 1)
+        for each in (np.ones(len(columns)), columns, products)
+    )
+    means = sums / sizes[:, None]
+    covariance = squares / sizes[:, None, None] - means[:, :, None] * means[:, None, :]
+    deviation = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
+    found: np.ndarray = covariance / (deviation[:, :, None] * deviation[:, None, :])
+    return found
+
+
+def _by_photo(values: np.ndarray, photos: np.ndarray) -> np.ndarray:
+    """The sum over the captions of each photo."""
+    sums = np.zeros((photos.max() + 1, *values.shape[1:]))
+    np.add.at(sums, photos, values)
+    return sums
 
 
 def tables() -> dict[str, list[Sequence[str]]]:
