@@ -88,7 +88,7 @@ def update(config: Config, index: Path | None = None, chooses_again: bool = Fals
             # Most of the time of an evaluation goes to damaged items, for the uncertainty report.
             options = new.evaluation.model_copy(update={"report_card": False})
             trained.with_evaluation(options).evaluate(is_brief=True)
-            trained.export()
+            trained.export(config.folder)
             model = trained.retriever
             RunFolder(new).choices.unlink(missing_ok=True)
             os.replace(new.output, ready)

@@ -250,12 +250,17 @@ class Experiment(RunContents):
         with self._working():
             run_evaluation.tune_reranker(self)
 
-    def export(self) -> None:
-        """Writes `model.keras` and the SavedModel; then removes what only the training needed."""
+    def export(self, earlier: Path | None = None) -> None:
+        """Writes `model.keras` and the SavedModel; then removes what only the training needed.
+
+        Args:
+            earlier: The folder of the run before it was trained again. Its SavedModel is taken with
+                the weights of now, if that equals the model.
+        """
         with self._working():
             _LOGGER.info("== export")
             run_exports.write_keras(self)
-            run_exports.write_saved_model(self)
+            run_exports.write_saved_model(self, earlier)
 
     def export_onnx(self) -> None:
         """Writes the towers as ONNX."""

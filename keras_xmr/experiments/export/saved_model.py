@@ -20,6 +20,7 @@ from data_pipelines.pixels import encode, evaluation_pixels
 from data_pipelines.text import Tokenizer
 from keras_xmr import embeddings
 from keras_xmr.embeddings.kinds import Gaussian, tensors
+from keras_xmr.experiments.export.earlier_saved_model import write_with_variables
 from keras_xmr.matchers import LogitMatcher
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import run_never_empty
@@ -70,7 +71,11 @@ def export_keras(model: Retriever, path: Path) -> None:
 
 
 def export_saved_model(
-    model: Retriever, tokenizer: Tokenizer, options: ImageOptions, path: Path
+    model: Retriever,
+    tokenizer: Tokenizer,
+    options: ImageOptions,
+    path: Path,
+    earlier: Path | None = None,
 ) -> None:
     """Writes a SavedModel with the signatures `embed_image`, `embed_text`, `match`, `embed_pixels`.
 
@@ -93,6 +98,9 @@ def export_saved_model(
         options: The image options of the run.
         path: The folder, which ends in a version number for TF Serving. It appears whole or
             not at all; remains of a killed export next to it are removed.
+        earlier: A SavedModel of the same tokenizer and options with other weights. If with the
+            weights of now it gives the same numbers, no function is traced, which takes most of
+            the time.
 
     Raises:
         ExportError: If the SavedModel does not give the same numbers as the model, or this
@@ -103,30 +111,51 @@ def export_saved_model(
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_stale_temporaries(path.parent)
     temporary = temporary_path(path)
-    endpoints = _Endpoints(model, tokenizer, options)
-    served = _served(endpoints)
-    functions = {name: getattr(served, name) for name in endpoints.all()}
-    signatures = functions | {"serving_default": functions["embed_image"]}
+    untraced = _Endpoints(model, tokenizer, options, traces=False)
     try:
-        tf.saved_model.save(served, str(temporary), signatures=signatures)
-        endpoints.compare(temporary)
+        if earlier is None or not _write_with_weights(earlier, untraced, temporary):
+            shutil.rmtree(temporary, ignore_errors=True)
+            endpoints = _Endpoints(model, tokenizer, options)
+            served = _served(endpoints)
+            functions = {name: getattr(served, name) for name in endpoints.all()}
+            signatures = functions | {"serving_default": functions["embed_image"]}
+            tf.saved_model.save(served, str(temporary), signatures=signatures)
+            endpoints.compare(temporary)
         os.replace(temporary, path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def _write_with_weights(earlier: Path, endpoints: _Endpoints, path: Path) -> bool:
+    """Writes an earlier SavedModel with the weights of now; returns whether it equals the model."""
+    if not write_with_variables(earlier, path, _variables(endpoints.model)):
+        return False
+    try:
+        endpoints.compare(path)
+    except ExportError:
+        return False
+    return True
+
+
 class _Endpoints:
     """The functions of the SavedModel."""
 
-    def __init__(self, model: Retriever, tokenizer: Tokenizer, options: ImageOptions) -> None:
+    def __init__(
+        self, model: Retriever, tokenizer: Tokenizer, options: ImageOptions, traces: bool = True
+    ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.options = options
         self.takes_regions = model.image_tower.input.dtype != "uint8"
+        files = tf.TensorSpec([None], tf.string)
+        self.pixels = tf.function(self._pixels, [files], autograph=False)
+        self.embed_pixels: Any = self._embed_pixels
+        self.embed_some_text: Any = self._embed_some_text
+        if not traces:  # A tower that is called once or twice is not worth it.
+            return
         # Each is traced once for all endpoints, and never run operation by operation.
         shape, dtype = model.image_tower.input_shape[1:], model.image_tower.input.dtype
-        files, inputs = tf.TensorSpec([None], tf.string), tf.TensorSpec([None, *shape], dtype)
-        self.pixels = tf.function(self._pixels, [files], autograph=False)
+        inputs = tf.TensorSpec([None, *shape], dtype)
         self.embed_pixels = tf.function(self._embed_pixels, [inputs], autograph=False)
         self.embed_some_text = tf.function(self._embed_some_text, [files], autograph=False)
 
@@ -199,12 +228,12 @@ class _Endpoints:
 
     def _compare(self, loaded: Any) -> None:
         captions = tf.constant(["a dog runs on the grass", "two men", "雪 ❄ snow", ""])
-        # Files of all kinds are decoded; embedding two of them shows the same as embedding all.
-        images = self._some_images()[:2]
+        # Files of all kinds are decoded; embedding the oddest two shows the same as embedding all.
+        files = self._some_images()[-2:]
         inputs = {
-            "embed_image": [images],
+            "embed_image": [files],
             "embed_text": [captions],
-            "match": [images, tf.tile(captions[None], [len(images), 1])],
+            "match": [files, tf.tile(captions[None], [len(files), 1])],
         }
         # `embed_pixels` is the part of `embed_image` after the decoding.
         for name, arguments in inputs.items():
@@ -247,16 +276,8 @@ def _served(endpoints: _Endpoints) -> tf.Module:
 
     `keras.export.ExportArchive` holds the same, but traces all functions twice.
     """
-    served, model = tf.Module(), endpoints.model
-    parts = (model.image_tower, model.text_tower, model.matcher)
-    variables = [variable for part in parts for variable in part.variables]
-    # Variables of losses that the matcher shares; other layers of losses are not served.
-    variables += [
-        getattr(loss, name)
-        for loss in model.objective.losses_
-        for name in loss.contract.shared_parameters
-    ]
-    served.read = [variable.value for variable in variables]
+    served = tf.Module()
+    served.read = [variable.value for variable in _variables(endpoints.model)]
     tables = tf.saved_model.experimental.TrackableResource
     inside = tf.train.TrackableView(endpoints.tokenizer).descendants()
     served.tables = [resource for resource in inside if isinstance(resource, tables)]
@@ -265,6 +286,19 @@ def _served(endpoints: _Endpoints) -> tf.Module:
         traced = tf.function(function, signature, autograph=False).get_concrete_function()
         setattr(served, name, traced)
     return served
+
+
+def _variables(model: Retriever) -> list[Any]:
+    """Returns the variables of Keras that the endpoints of a model read."""
+    parts = (model.image_tower, model.text_tower, model.matcher)
+    variables = [variable for part in parts for variable in part.variables]
+    # Variables of losses that the matcher shares; other layers of losses are not served.
+    shared = [
+        getattr(loss, name)
+        for loss in model.objective.losses_
+        for name in loss.contract.shared_parameters
+    ]
+    return [*variables, *shared]
 
 
 def _add_uncertainty(embedding: Tensors) -> Tensors:
@@ -278,7 +312,7 @@ _ORIENTATION = 0x0112
 
 
 def image_files() -> dict[str, bytes]:
-    """Makes small JPEG and PNG files, by their format and property."""
+    """Makes small JPEG and PNG files, by their format and property; the oddest are the last two."""
     random = np.random.default_rng(0)
     photo = Image.fromarray(random.integers(0, 256, (7, 9, 3), np.uint8)).resize((131, 97))
     opacity = Image.linear_gradient("L").resize(photo.size)
@@ -288,11 +322,11 @@ def image_files() -> dict[str, bytes]:
         "plain JPEG": _file(photo, "JPEG"),
         "rotated JPEG": _file(photo, "JPEG", exif=turned),
         "grey JPEG": _file(photo.convert("L"), "JPEG"),
-        "CMYK JPEG": _file(Image.merge("CMYK", [*photo.split(), opacity]), "JPEG"),
         "plain PNG": _file(photo, "PNG"),
         "palette PNG": _file(photo.quantize(32), "PNG"),
-        "transparent PNG": _file(Image.merge("RGBA", [*photo.split(), opacity]), "PNG"),
         "rotated PNG": _file(photo, "PNG", exif=turned),
+        "CMYK JPEG": _file(Image.merge("CMYK", [*photo.split(), opacity]), "JPEG"),
+        "transparent PNG": _file(Image.merge("RGBA", [*photo.split(), opacity]), "PNG"),
     }
 
 

@@ -20,6 +20,7 @@ class Choices(BaseModel):
         weight: The weight of the closed form.
         is_trained: Whether validation has gained by training.
         epochs: Number of epochs until the best validation.
+        rank_strengths: The strengths of the predictions of ranks, of "images" and "captions".
     """
 
     cca: CCAOptions
@@ -27,6 +28,7 @@ class Choices(BaseModel):
     weight: float
     is_trained: bool
     epochs: int = 0
+    rank_strengths: dict[str, float] = {}
 
 
 class Summary(BaseModel):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -54,14 +54,28 @@ class Averages:
     shortened: tuple[np.ndarray, np.ndarray] | None = None
 
 
+@dataclass(frozen=True)
+class ClosedForm:
+    """The choices of a start at CCA.
+
+    Attributes:
+        options: The options of CCA, one value of each; values to try, where they are an argument.
+        rank_strengths: The strengths by which heads predict ranks, of "images" and "captions";
+            missing ones are chosen.
+    """
+
+    options: CCAOptions
+    rank_strengths: Mapping[str, float] = field(default_factory=dict)
+
+
 def start_from_cca(
     model: Retriever,
     records: Records,
     tokenizer: Tokenizer,
     config: Config,
-    options: CCAOptions | None = None,
+    kept: ClosedForm | None = None,
     grades: BatchGrades | None = None,
-) -> CCAOptions:
+) -> ClosedForm:
     """Sets the poolings `projection` of both towers to regularised CCA of the training split.
 
     Args:
@@ -69,11 +83,11 @@ def start_from_cca(
         records: The records; features in place of images or captions are taken where they are.
         tokenizer: Makes word ids of the captions.
         config: The config of the run.
-        options: The options to try, in place of the config's.
+        kept: Choices of a former training, in place of the config's options.
         grades: Human judgements of pairs: the weight of a pair that somebody judged is its grade.
 
     Returns:
-        The options that were chosen.
+        The choices.
 
     Raises:
         UserError: If all images, or all captions, are alike, or all pairs are judged wrong.
@@ -95,7 +109,7 @@ def start_from_cca(
     if grades is not None:
         train = replace(train, weights=grades.pair_weights(train.image_ids))
     with matrix_threads(len(train.images)):
-        return begin_at_cca(image, caption, train, validation, options or config.train.cca)
+        return begin_at_cca(image, caption, train, validation, kept or ClosedForm(config.train.cca))
 
 
 def begin_at_cca(
@@ -103,15 +117,15 @@ def begin_at_cca(
     caption_head: Head,
     train: Averages,
     validation: Averages | None,
-    options: CCAOptions,
-) -> CCAOptions:
+    tried: ClosedForm,
+) -> ClosedForm:
     """Sets the poolings `projection` of two heads.
 
     Ridges and exponent are those with the best sum of recalls on the validation split; without
     one, the first value of each option. Scores are cosines of the projections, for any matcher.
 
     Returns:
-        The options that were chosen.
+        The choices.
 
     Raises:
         UserError: If all pairs are judged wrong.
@@ -125,6 +139,7 @@ def begin_at_cca(
         ) from None
     pooling: Any = image_head.global_pooling
     width = pooling.closed_form or image_head.dimension
+    options = tried.options
     if validation is not None and options.settings > 1:
         split = (validation.images, validation.captions, validation.judgements)
         rsum, best = cca.best(width, options.grid, *split)
@@ -148,8 +163,9 @@ def begin_at_cca(
     if caption_pooling.local_scaling is not None:
         caption_pooling.local_scaling.serve_captions()
     heads = {"images": image_head, "captions": caption_head}
-    _predict_ranks(heads, {"images": images, "captions": captions}, train, best)
-    return CCAOptions(**best.options)
+    inputs = {"images": images, "captions": captions}
+    strengths = _predict_ranks(heads, inputs, train, best, tried.rank_strengths)
+    return ClosedForm(CCAOptions(**best.options), strengths)
 
 
 def _begin(head: Head, vectors: np.ndarray, mean: np.ndarray, kernel: np.ndarray) -> np.ndarray:
@@ -170,12 +186,20 @@ def _begin(head: Head, vectors: np.ndarray, mean: np.ndarray, kernel: np.ndarray
 
 
 def _predict_ranks(
-    heads: Mapping[str, Head], inputs: dict[str, np.ndarray], train: Averages, best: Projections
-) -> None:
-    """Sets the variance of heads that predict the rank of their item, by their inputs."""
+    heads: Mapping[str, Head],
+    inputs: dict[str, np.ndarray],
+    train: Averages,
+    best: Projections,
+    kept: Mapping[str, float],
+) -> dict[str, float]:
+    """Sets the variance of heads that predict the rank of their item, by their inputs.
+
+    Returns:
+        The strengths of the predictions.
+    """
     folds = [head.folds for head in heads.values() if isinstance(head, HeldOutRank)]
     if not folds:
-        return
+        return {}
     fold_of = np.random.default_rng(0).permutation(len(train.images)) % max(folds)
     folds_of = {"images": fold_of, "captions": fold_of[train.image_ids]}
     if train.shortened is not None:
@@ -186,11 +210,14 @@ def _predict_ranks(
     log_ranks = held_out_log_ranks(
         train.images, train.captions, train.image_ids, fold_of, best, train.shortened
     )
+    strengths = {}
     for (side, head), values in zip(heads.items(), log_ranks, strict=True):
         if isinstance(head, HeldOutRank):
-            slope, intercept, explained = predict(inputs[side], values, folds_of[side])
-            head.set_prediction(slope, intercept)
-            _LOGGER.info("uncertainty of %s: %s", side, _explained(explained))
+            fitted = predict(inputs[side], values, folds_of[side], kept.get(side))
+            head.set_prediction(fitted.slope, fitted.intercept)
+            strengths[side] = fitted.strength
+            _LOGGER.info("uncertainty of %s: %s", side, _explained(fitted.explained))
+    return strengths
 
 
 def _explained(share: float) -> str:

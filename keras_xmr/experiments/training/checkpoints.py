@@ -44,19 +44,25 @@ class Progress(tf.train.experimental.PythonState):
         best_step: The step of that value.
         means: Means of the logs over the finished steps of the epoch, by name.
         cca: The options of CCA that were chosen at the start; empty without.
+        rank_strengths: The strengths of predictions of ranks that were chosen at the start.
     """
+
+    _SAVED = "step", "best", "best_step", "means", "cca", "rank_strengths"
 
     def __init__(self, step: int = 0, best: float = float("-inf"), best_step: int = 0) -> None:
         super().__init__()
         self.step, self.best, self.best_step = step, best, best_step
         self.means: dict[str, float] = {}
         self.cca: dict[str, Any] = {}
+        self.rank_strengths: dict[str, float] = {}
 
     def serialize(self) -> str:
-        return json.dumps([self.step, self.best, self.best_step, self.means, self.cca])
+        return json.dumps([getattr(self, name) for name in self._SAVED])
 
     def deserialize(self, string_value: str) -> None:
-        self.step, self.best, self.best_step, self.means, self.cca = json.loads(string_value)
+        # Checkpoints of earlier versions have fewer values.
+        for name, value in zip(self._SAVED, json.loads(string_value), strict=False):
+            setattr(self, name, value)
 
 
 class Checkpoints:

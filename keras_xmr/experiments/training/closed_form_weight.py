@@ -43,6 +43,7 @@ def choices_made(
     scaling = poolings[0].local_scaling
     return {
         "cca": progress.cca,
+        "rank_strengths": progress.rank_strengths,
         "local_scaling": scaling is not None and bool(float(scaling.weight)),
         "weight": float(poolings[0].closed_form_weight),
         "is_trained": progress.best_step > 0,

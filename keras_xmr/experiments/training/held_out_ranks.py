@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -67,11 +69,27 @@ def _log_ranks(scores: np.ndarray, judgements: Judgements) -> np.ndarray:
     return np.log(evaluate_direction(positive_ranks(scores, judgements)).values["rank"])
 
 
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """A ridge regression.
+
+    Attributes:
+        slope: The slope (F,).
+        intercept: The intercept.
+        explained: The share of the held-out variance that is explained.
+        strength: The ridge, as in `STRENGTHS`.
+    """
+
+    slope: np.ndarray
+    intercept: float
+    explained: float
+    strength: float
+
+
 def predict(
-    inputs: np.ndarray, values: np.ndarray, fold_of: np.ndarray
-) -> tuple[np.ndarray, float, float]:
-    """Fits a ridge regression of values on inputs, with the strength that is best on held-out
-    folds.
+    inputs: np.ndarray, values: np.ndarray, fold_of: np.ndarray, strength: float | None = None
+) -> Prediction:
+    """Fits a ridge regression of values on inputs.
 
     Strengths are tried from the middle one on, towards smaller errors: errors have one valley.
 
@@ -79,9 +97,7 @@ def predict(
         inputs: Features (N, F).
         values: The predicted values (N,); NaN is left out.
         fold_of: The fold of each row, (N,).
-
-    Returns:
-        The slope (F,), the intercept, and the share of the held-out variance that is explained.
+        strength: The ridge; None for the one of `STRENGTHS` that is best on held-out folds.
     """
     known = ~np.isnan(values)
     inputs, values, fold_of = inputs[known], values[known], fold_of[known]
@@ -100,23 +116,29 @@ def predict(
     ]
 
     @cache
-    def error(number: int) -> float:
-        """Returns the sum of squared errors of held-out folds with one of `STRENGTHS`."""
-        fits = (_ridge(STRENGTHS[number] / width, *parts) for parts in others)
+    def error(strength: float) -> float:
+        """Returns the sum of squared errors of held-out folds."""
+        fits = (_ridge(strength / width, *parts) for parts in others)
         return sum(
             float(np.square(inputs[held] @ slope + intercept - values[held]).sum())
             for held, (slope, intercept) in zip(folds, fits, strict=True)
         )
 
-    best, previous = len(STRENGTHS) // 2, -1
-    while best != previous:
-        near = (best, best - 1, best + 1)
-        previous, best = best, min((n for n in near if 0 <= n < len(STRENGTHS)), key=error)
-    slope, intercept = _ridge(STRENGTHS[best] / width, *total)
+    best = _lowest(error) if strength is None else strength
+    slope, intercept = _ridge(best / width, *total)
     slope = slope if axes is None else axes @ slope
     spread = np.square(values).sum()
     explained = float(1 - error(best) / spread) if spread else 0.0
-    return slope, float(intercept + mean - centre @ slope), explained
+    return Prediction(slope, float(intercept + mean - centre @ slope), explained, best)
+
+
+def _lowest(error: Callable[[float], float]) -> float:
+    """Returns the strength with the smallest error."""
+    best, previous = len(STRENGTHS) // 2, -1
+    while best != previous:
+        near = (n for n in (best, best - 1, best + 1) if 0 <= n < len(STRENGTHS))
+        previous, best = best, min(near, key=lambda number: error(STRENGTHS[number]))
+    return STRENGTHS[best]
 
 
 def _sums(inputs: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -25,7 +26,7 @@ from keras_xmr.experiments.runs.folder import RunFolder
 from keras_xmr.experiments.runs.loading import load_initial_weights, load_trained
 from keras_xmr.experiments.runs.weight_files import finish_training
 from keras_xmr.experiments.training import callbacks
-from keras_xmr.experiments.training.cca_start import start_from_cca
+from keras_xmr.experiments.training.cca_start import ClosedForm, start_from_cca
 from keras_xmr.experiments.training.checkpoints import Checkpoints
 from keras_xmr.experiments.training.closed_form_weight import (
     WEIGHTS,
@@ -51,6 +52,7 @@ from keras_xmr.layers import BagOfWords
 from keras_xmr.layers.keras_compat import all_layers
 from keras_xmr.metrics import Recall
 from keras_xmr.model.retriever import Retriever
+from keras_xmr.utils.files import replace_atomically
 from keras_xmr.utils.sides import SIDES
 from keras_xmr.utils.termination import TerminationNotice
 from keras_xmr.utils.waiting import bars
@@ -228,11 +230,14 @@ class Trainer:
             self._adapt()
         self._take_features()
         if options.start == "cca":
-            kept = None if self.choices is None else self.choices.cca
+            kept, progress = None, self.checkpoints.progress
+            if self.choices is not None:
+                kept = ClosedForm(self.choices.cca, self.choices.rank_strengths)
             chosen = start_from_cca(
                 self.model, self.records, self.tokenizer, self.config, kept, self.grades
             )
-            self.checkpoints.progress.cca = chosen.model_dump(mode="json")
+            progress.cca = chosen.options.model_dump(mode="json")
+            progress.rank_strengths = dict(chosen.rank_strengths)
             self._share()
 
     def _share(self) -> None:
@@ -314,7 +319,11 @@ class Trainer:
             new.append(folder.last_weights.name)
         has_best = progress.best > float("-inf") and progress.step
         if has_best and not (folder.best_weights.exists() and folder.is_complete):
-            self.checkpoints.write_best(folder.best_weights)
+            if progress.best_step == progress.step:
+                with replace_atomically(folder.best_weights, ".weights.h5") as temporary:
+                    shutil.copyfile(folder.last_weights, temporary)
+            else:
+                self.checkpoints.write_best(folder.best_weights)
             new.append(folder.best_weights.name)
         # Not a model that is made now: of several workers the chief alone would make it.
         self._summarize(new)

@@ -311,6 +311,45 @@ def test_sets_of_regions_are_exported_without_what_only_losses_need(regions_run)
     np.testing.assert_allclose(match["scores"], cosines.max(axis=1), rtol=1e-4, atol=1e-5)
 
 
+def test_an_earlier_saved_model_takes_the_weights_of_now(regions_run, tmp_path, monkeypatch):
+    run = regions_run
+    export = (run.retriever, run.tokenizer, run.config.data.image)
+    saved_model.export_saved_model(*export, tmp_path / "1")
+    weights = run.retriever.text_tower.trainable_variables
+    before = [weight.numpy() for weight in weights]
+    regions = np.load(run.config.data.source.root / "test_ims.npy")[:2]
+    with monkeypatch.context() as patch:
+        patch.setattr(tf.saved_model, "save", lambda *_, **__: pytest.fail("traced"))
+        for weight in weights:
+            weight.assign(weight + 0.1)
+        saved_model.export_saved_model(*export, tmp_path / "2", tmp_path / "1")
+    embedded = [
+        tf.saved_model.load(str(tmp_path / version)).embed_text(tf.constant(CAPTIONS))["mean"]
+        for version in "12"
+    ]
+    expected = run.retriever.text_tower(run.tokenizer(CAPTIONS))["mean"]
+    np.testing.assert_allclose(embedded[1], expected, rtol=1e-4, atol=1e-5)
+    assert np.abs(embedded[1] - embedded[0]).max() > 1e-2
+    # One whose functions compute something else, or that is damaged, is not taken.
+    saved, save = [], tf.saved_model.save
+    monkeypatch.setattr(tf.saved_model, "save", lambda *a, **k: (saved.append(1), save(*a, **k)))
+    with monkeypatch.context() as patch:
+        score = run.retriever.score
+        patch.setattr(run.retriever, "score", lambda *a: score(*a) + 1)
+        saved_model.export_saved_model(*export, tmp_path / "3", tmp_path / "2")
+    lists = tf.constant([CAPTIONS, CAPTIONS])
+    plain, more = (
+        tf.saved_model.load(str(tmp_path / version)).match(regions, lists)["scores"]
+        for version in "23"
+    )
+    np.testing.assert_allclose(more, plain + 1, rtol=1e-4, atol=1e-5)
+    (tmp_path / "2" / "variables" / "variables.index").write_bytes(b"")
+    saved_model.export_saved_model(*export, tmp_path / "4", tmp_path / "2")
+    assert len(saved) == 2
+    for weight, value in zip(weights, before, strict=True):
+        weight.assign(value)
+
+
 def test_keras_file_holds_no_code(run):
     with zipfile.ZipFile(run.folder.model) as archive:
         config = archive.read("config.json").decode()

@@ -63,8 +63,9 @@ def quick_experiment(steps):
             self.folder.evaluation("test").mkdir(parents=True)
             self.folder.results("test").write_text(f"{len(self.records.split('train'))}")
 
-        def export(self):
+        def export(self, earlier=None):
             steps.begin("export")
+            assert not steps.updates or (earlier / "training.json").exists()
 
     return Quick
 

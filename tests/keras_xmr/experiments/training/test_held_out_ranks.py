@@ -13,8 +13,13 @@ from data_pipelines.text import shortened
 from keras_xmr.experiments.config.loader import find_config, load_config
 from keras_xmr.experiments.config.train_section import CCAOptions
 from keras_xmr.experiments.training import cca_start
-from keras_xmr.experiments.training.cca_start import Averages, begin_at_cca
-from keras_xmr.experiments.training.held_out_ranks import held_out_log_ranks, predict
+from keras_xmr.experiments.training.cca_start import Averages, ClosedForm, begin_at_cca
+from keras_xmr.experiments.training.held_out_ranks import (
+    STRENGTHS,
+    Prediction,
+    held_out_log_ranks,
+    predict,
+)
 from keras_xmr.heads import HeadError, HeldOutRank
 from keras_xmr.heads.pooling import Mean, Projection
 from keras_xmr.judgements import Judgements
@@ -52,7 +57,8 @@ def heads():
 def test_vague_captions_of_new_photos_have_a_larger_variance(random):
     (train, _), (new, vague) = averages(random), averages(random)
     image, caption = heads()
-    begin_at_cca(image, caption, train, None, CCAOptions(image_ridges=(1,), caption_ridges=(1,)))
+    options = ClosedForm(CCAOptions(image_ridges=(1,), caption_ridges=(1,)))
+    chosen = begin_at_cca(image, caption, train, None, options)
     output = caption(new.captions[:, None].astype(np.float32))
     log_variance = np.asarray(output["log_variance"])
     assert np.ptp(log_variance, axis=1).max() == 0
@@ -60,6 +66,14 @@ def test_vague_captions_of_new_photos_have_a_larger_variance(random):
     expected = np.array(caption.pooling(new.captions[:, None].astype(np.float32)))
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(output["mean"], expected, atol=1e-5)
+    assert chosen.rank_strengths.keys() == {"images", "captions"}
+    assert begin_at_cca(image, caption, train, None, chosen) == chosen
+    np.testing.assert_allclose(
+        caption(new.captions[:, None].astype(np.float32))["log_variance"], log_variance, rtol=1e-5
+    )
+    strengths = {"images": 1e3, "captions": 1e-3}
+    other = begin_at_cca(image, caption, train, None, replace(chosen, rank_strengths=strengths))
+    assert other.rank_strengths == strengths
 
 
 @pytest.mark.parametrize(
@@ -68,8 +82,10 @@ def test_vague_captions_of_new_photos_have_a_larger_variance(random):
 def test_no_negative_share_of_the_variance_is_reported(
     random, monkeypatch, caplog, explained, says
 ):
-    monkeypatch.setattr(cca_start, "predict", lambda x, *_: (np.zeros(x.shape[1]), 0.0, explained))
-    options = CCAOptions(image_ridges=(1,), caption_ridges=(1,))
+    monkeypatch.setattr(
+        cca_start, "predict", lambda x, *_: Prediction(np.zeros(x.shape[1]), 0.0, explained, 1.0)
+    )
+    options = ClosedForm(CCAOptions(image_ridges=(1,), caption_ridges=(1,)))
     with caplog.at_level("INFO", logger="keras_xmr"):
         begin_at_cca(*heads(), averages(random)[0], None, options)
     assert f"uncertainty of images: their features {says}" in caplog.text
@@ -108,7 +124,7 @@ def test_shortened_captions_have_a_larger_variance(random):
     (train, _), (new, _) = averages(random), averages(random)
     direction = np.linalg.svd(train.captions - train.captions.mean(axis=0))[2][-1]
     image, caption = heads()
-    options = CCAOptions(image_ridges=(1,), caption_ridges=(1,))
+    options = ClosedForm(CCAOptions(image_ridges=(1,), caption_ridges=(1,)))
     shorter = [
         unit_rows(part.captions + 3 * direction + 0.3 * random.normal(size=part.captions.shape))
         for part in (train, new)
@@ -135,14 +151,17 @@ def test_shortened_captions_keep_words_in_order():
 
 def test_the_strength_is_the_best_on_held_out_folds(random):
     inputs, folds = random.normal(size=(60, 40)), np.arange(60) % 3
-    *_, explained = predict(inputs, random.normal(size=60), folds)
-    assert explained < 0.2  # Noise cannot be predicted, whatever the 40 numbers fit.
+    noise = predict(inputs, random.normal(size=60), folds)
+    assert noise.explained < 0.2  # Noise cannot be predicted, whatever the 40 numbers fit.
     values = inputs[:, 0] + 0.1 * random.normal(size=60)
     values[3] = np.nan
-    slope, intercept, explained = predict(inputs, values, folds)
-    assert explained > 0.8
-    assert slope[0] == pytest.approx(1, abs=0.2)
-    assert intercept == pytest.approx(0, abs=0.2)
+    best = predict(inputs, values, folds)
+    assert best.explained > 0.8
+    assert best.slope[0] == pytest.approx(1, abs=0.2)
+    assert best.intercept == pytest.approx(0, abs=0.2)
+    assert best.explained == max(predict(inputs, values, folds, s).explained for s in STRENGTHS)
+    kept = predict(inputs, values, folds, best.strength)
+    np.testing.assert_array_equal(kept.slope, best.slope)
 
 
 @pytest.mark.slow
