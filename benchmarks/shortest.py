@@ -32,10 +32,6 @@ PAIRS, DIMENSION = 128, 512
 MODES = ("eager", "compiled")
 AT_LEAST = 1 / 1.1
 """The share of the speed of the shortest code that is the goal."""
-_DISPATCH = (
-    "Keras dispatches each operation. A step in jax.jit or tf.function does not, and is 3 to 50 "
-    "times as fast as operation by operation, the shortest code included."
-)
 
 
 def _of_torch() -> dict[str, Loss]:
@@ -232,8 +228,7 @@ def rows(smoke: bool = False) -> Iterator[Row]:
             size = f"B {PAIRS}, D {DIMENSION}; {backend}, {mode}"
             baseline, seconds = float(shortest) / 1e3, float(found) / 1e3
             against = "the shortest code, processor time"
-            why = _DISPATCH if mode == "eager" and backend != "torch" else ""
-            yield Row(case, size, seconds, baseline, against, at_least=AT_LEAST, why=why)
+            yield Row(case, size, seconds, baseline, against, at_least=AT_LEAST)
 
 
 def least_times(works: list[Callable[[], Any]], seconds: float = 6.0) -> list[float]:

@@ -24,6 +24,16 @@ def read_variables(variables: Any) -> list[Tensor]:
     return [tf.convert_to_tensor(variable) for variable in variables]
 
 
+def is_eager() -> bool:
+    """Says whether operations run one by one, for one replica."""
+    return tf.executing_eagerly() and not tf.distribute.has_strategy()
+
+
+def compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Makes a graph of a function of tensors."""
+    return tf.function(function, autograph=False)
+
+
 def fresh_seed() -> Tensor:
     """Draws two numbers, int32 (2,): in a graph, others in each step."""
     return tf.random.uniform((2,), maxval=tf.int32.max, dtype=tf.int32)

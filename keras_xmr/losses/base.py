@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from numbers import Integral
 from typing import Any, Unpack
 
 import keras
@@ -19,9 +20,21 @@ from keras_xmr.embeddings.validation import (
     described,
     items,
 )
-from keras_xmr.layers.backend import device_of, is_concrete, is_known_not_finite, split_seed
+from keras_xmr.layers import compiled
+from keras_xmr.layers.backend import (
+    backend,
+    device_of,
+    is_concrete,
+    is_known_not_finite,
+    split_seed,
+)
 from keras_xmr.layers.operations import ops
-from keras_xmr.losses.relations import Relations, matches, relevance_matrix
+from keras_xmr.losses.relations import (
+    Relations,
+    checked_matches,
+    relevance_matrix,
+    with_positives,
+)
 from keras_xmr.parts.contracts import LossContract, MatcherContract
 from keras_xmr.parts.option_types import LayerOptions
 from keras_xmr.parts.part import Part
@@ -104,20 +117,17 @@ class Loss(Part):
         with device_of(images):
             if matcher is None or isinstance(getattr(matcher, "contract", None), MatcherContract):
                 image, caption = as_embedding(images, "images"), as_embedding(captions, "captions")
-                eager = is_concrete(next(iter(image.values())))
-                self._check_once(image, caption, matcher, eager)
+                self._check_once(image, caption, matcher)
                 shape = items(image), items(caption)
-                relations = self._relations(image_ids, positives, relevance, shape, eager)
+                relations = self._checked_relations(image_ids, positives, relevance, shape)
+                training = matcher is not None and matcher.in_training(training)
                 if matcher is not None:
-                    training = matcher.in_training(training)
                     seeds = (None, None) if seed is None else split_seed(seed)
                     matcher.ensure_built(image, caption)
                     image = matcher.prepare(image, "image", seeds[0], training=training)
                     caption = matcher.prepare(caption, "text", seeds[1], training=training)
-                    scores = matcher.score_prepared(image, caption, training=training)
-                else:
-                    scores = self._default_scores(image, caption)
-                value = self._sum(scores, image, caption, relations, step)
+                inputs = None, image, caption, relations
+                value = self._value(*inputs, step, matcher=matcher, training=training)
                 if is_known_not_finite(value):
                     check_ranges(image, caption)
                 return value
@@ -173,15 +183,16 @@ class Loss(Part):
     ) -> Tensor:
         scores = as_scores(scores)
         shape = scores.shape[0], scores.shape[1]
-        eager = is_concrete(scores)
-        relations = self._relations(image_ids, positives, relevance, shape, eager)
-        return self._sum(scores, image, caption, relations, step)
+        relations = self._checked_relations(image_ids, positives, relevance, shape)
+        return self._value(scores, image, caption, relations, step)
 
-    def _check_once(self, image: Embedding, caption: Embedding, matcher: Any, eager: bool) -> None:
+    def _check_once(self, image: Embedding, caption: Embedding, matcher: Any) -> None:
         """Does what `_check` does, unless the last call was of the same shapes and contracts.
 
-        Checks take longer than some steps of a small batch. A graph has them once.
+        Checks take longer than some steps of a small batch. A graph has them once, and in one of
+        PyTorch nothing can be kept.
         """
+        keeps = backend() != "torch" or is_concrete(next(iter(image.values())))
         contract = getattr(matcher, "contract", None)
         form = [
             (key, one.shape, one.dtype)
@@ -189,9 +200,9 @@ class Loss(Part):
             for key, one in tensors(side).items()
         ]
         last = self._last_form
-        if not (eager and last and last[0] is contract and last[1] == form):
+        if not (keeps and last and last[0] is contract and last[1] == form):
             self._check(image, caption, matcher)
-            if eager:
+            if keeps:
                 object.__setattr__(self, "_last_form", (contract, form))
 
     def _check(self, image: Embedding, caption: Embedding, matcher: Any) -> None:
@@ -208,20 +219,14 @@ class Loss(Part):
                 f"{type(self).__name__} reads the words of captions, and trains in a model only"
             )
 
-    def _relations(
-        self,
-        image_ids: ArrayLike | None,
-        positives: Any,
-        relevance: Any,
-        shape: Sequence[int | None],
-        eager: bool,
+    def _checked_relations(
+        self, image_ids: ArrayLike | None, positives: Any, relevance: Any, shape: tuple[Any, Any]
     ) -> Relations:
+        """Checks the arguments; `with_positives` makes of them what losses read."""
         if 0 in shape:
             raise ArgumentError("a loss needs at least one image and one caption")
-        images, captions = shape
-        relations = matches(image_ids, positives, images, captions, eager=eager)
+        relations = checked_matches(image_ids, positives, *shape)
         if self.contract.reads_relevance:
-            shape = tuple(relations["positives"].shape)
             relations["relevance"] = relevance_matrix(type(self).__name__, relevance, shape)
         elif relevance is not None:
             raise ArgumentError(
@@ -239,6 +244,45 @@ class Loss(Part):
             return distances.cosine(image["mean"], caption["mean"])
         return ops.amax(distances.set_cosines(points(image), points(caption)), axis=(1, 3))
 
+    def _value(
+        self,
+        scores: Tensor | None,
+        image: Embedding,
+        caption: Embedding,
+        relations: Relations,
+        step: Any,
+        *,
+        matcher: Any = None,
+        training: bool = False,
+    ) -> Tensor:
+        """Computes the loss of checked arguments, compiled where that is possible.
+
+        Args:
+            scores: Scores (N, M); None where the matcher scores embeddings.
+            image: The embedding of images, prepared by the matcher.
+            caption: The embedding of captions.
+            relations: The checked relations.
+            step: Number of steps trained before.
+            matcher: The matcher, or None.
+            training: Whether it is in training.
+        """
+        if self.warmup_steps and step is None:
+            raise ArgumentError(
+                f"{type(self).__name__} has warmup_steps: give step, the number of steps trained "
+                "before"
+            )
+        if isinstance(step, Integral) and compiled.is_known(self):
+            # One of two numbers, as a compiled function has them within.
+            step = self.warmup_steps if int(step) >= self.warmup_steps else 0
+        inputs = scores, image, caption, relations, step
+        parts = (self,) if matcher is None else (self, matcher)
+        options = {"matcher": matcher, "training": training}
+        # A graph of JAX would list all pairs of a matrix, not those that match.
+        lists_all = backend() == "jax" and "positives" in relations
+        if lists_all or (training and matcher.takes_training):
+            return self._sum(*inputs, **options)
+        return compiled.run(self._sum, parts, *inputs, **options)
+
     def _sum(
         self,
         scores: Tensor | None,
@@ -246,12 +290,19 @@ class Loss(Part):
         caption: Embedding,
         relations: Relations,
         step: Any,
+        *,
+        matcher: Any,
+        training: bool,
     ) -> Tensor:
-        if self.warmup_steps and step is None:
-            raise ArgumentError(
-                f"{type(self).__name__} has warmup_steps: give step, the number of steps trained "
-                "before"
-            )
+        if scores is not None:
+            shape: tuple[Any, Any] = scores.shape[0], scores.shape[1]
+        else:
+            shape = items(image), items(caption)
+            if matcher is None:
+                scores = self._default_scores(image, caption)
+            else:
+                scores = matcher.score_prepared(image, caption, training=training)
+        relations = with_positives(relations, *shape)
         return add_up(self._terms(scores, image, caption, relations, step).values())
 
     def terms(

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from keras_xmr.embeddings.kinds import Tensor
 from keras_xmr.embeddings.validation import to_numpy
 from keras_xmr.judgements.relation import as_array, check_image_ids
-from keras_xmr.layers.backend import in_inference_mode, is_concrete
+from keras_xmr.layers.backend import backend, in_inference_mode, is_concrete
 from keras_xmr.layers.operations import ops
 from keras_xmr.parts.keras_state import default_device
 from keras_xmr.utils.errors import ArgumentError
@@ -24,15 +24,10 @@ matches one image, perhaps `pairs`, int32 (2, M), the rows and columns of all ma
 i is known to match image i and no other, `diagonal` is true."""
 
 
-def matches(
-    image_ids: ArrayLike | None,
-    positives: Any,
-    images: int | None,
-    captions: int | None,
-    *,
-    eager: bool = False,
-) -> Relations:
-    """Makes `positives`, boolean (N, M), and `pairs`, where each caption has one image.
+def checked_matches(
+    image_ids: ArrayLike | None, positives: Any, images: int | None, captions: int | None
+) -> dict[str, Any]:
+    """Checks which pairs match: `positives`, `image_ids`, int32 (M,), or `diagonal`.
 
     Values are checked unless they are in a graph.
 
@@ -41,7 +36,6 @@ def matches(
         positives: Which pairs match, or None.
         images: N.
         captions: M.
-        eager: Whether this is no graph, so that the relations of equal batches can be kept.
 
     Raises:
         ArgumentError: If both or neither are given, or a shape or value is wrong.
@@ -56,7 +50,7 @@ def matches(
         raise ArgumentError("the first axis of embeddings is of a known size; set it in the graph")
     if image_ids is None:
         check_image_ids(None, images, captions)
-        return _diagonal(captions, eager)
+        return {"diagonal": True}
     if callable(image_ids):
         raise ArgumentError(
             "the third argument is image_ids; give a matcher by its name, matcher=..."
@@ -64,33 +58,44 @@ def matches(
     if is_concrete(image_ids):
         image_ids = check_image_ids(to_numpy(image_ids), images, captions)
         if images == captions and (image_ids == np.arange(images)).all():
-            return _diagonal(captions, eager)
-    columns = ops.arange(captions, dtype="int32")
+            return {"diagonal": True}
     rows = ops.convert_to_tensor(image_ids, "int32")
     if tuple(rows.shape) != (captions,):
         raise ArgumentError(
             f"image_ids is the row of the image of each of the {captions} captions, not of "
             f"shape {tuple(rows.shape)}"
         )
-    found = ops.equal(ops.arange(images, dtype="int32")[:, None], rows[None, :])
-    return {"positives": found, "pairs": ops.stack([rows, columns])}
+    return {"image_ids": rows}
 
 
-def _diagonal(count: int, eager: bool) -> Relations:
-    if eager and not in_inference_mode():
-        return dict(_kept_diagonal(count, default_device()))
-    return _new_diagonal(count)
+def with_positives(checked: Relations, images: Any, captions: Any) -> Relations:
+    """Makes `positives`, boolean (N, M), and `pairs`, where each caption has one image.
+
+    Args:
+        checked: What `checked_matches` returns, and other relations.
+        images: N.
+        captions: M.
+    """
+    if "positives" in checked:
+        return checked
+    relations = dict(checked)
+    if "diagonal" in relations:
+        # PyTorch alone computes all of it in each call.
+        keeps = backend() == "torch" and is_concrete(None) and not in_inference_mode()
+        make = _kept_diagonal if keeps else _diagonal
+        return relations | make(captions, default_device())
+    rows, columns = relations.pop("image_ids"), ops.arange(captions, dtype="int32")
+    relations["positives"] = ops.equal(ops.arange(images, dtype="int32")[:, None], rows[None, :])
+    return relations | {"pairs": ops.stack([rows, columns])}
 
 
-@lru_cache(maxsize=16)
-def _kept_diagonal(count: int, device: str) -> Relations:
-    return _new_diagonal(count)
-
-
-def _new_diagonal(count: int) -> Relations:
+def _diagonal(count: int, device: str) -> Relations:
     columns = ops.arange(count, dtype="int32")
     positives = ops.equal(columns[:, None], columns)
-    return {"positives": positives, "pairs": ops.stack([columns, columns]), "diagonal": True}
+    return {"positives": positives, "pairs": ops.stack([columns, columns])}
+
+
+_kept_diagonal = lru_cache(maxsize=16)(_diagonal)
 
 
 def relevance_matrix(loss: str, relevance: Any, shape: tuple[Any, ...]) -> Tensor:

@@ -24,9 +24,11 @@ from keras_xmr.embeddings.validation import (
     items,
     shapes,
 )
+from keras_xmr.layers import compiled
 from keras_xmr.layers.backend import (
     device_of,
     fresh_seed,
+    is_at_hand,
     is_known_not_finite,
     read_as,
     split_seed,
@@ -67,11 +69,11 @@ class Matcher(Part):
     """
 
     CONTRACT = MatcherContract()
-    _takes_training: bool
+    takes_training: bool
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls._takes_training = "training" in inspect.signature(cls.call).parameters
+        cls.takes_training = "training" in inspect.signature(cls.call).parameters
 
     def __init__(self, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(**({"dtype": "float32"} | kwargs))
@@ -116,8 +118,13 @@ class Matcher(Part):
                 image = self.prepare(image, "image", seeds[0], training=training)
             if not self._is_prepared(caption):
                 caption = self.prepare(caption, "text", seeds[1], training=training)
-            scores = self.score_prepared(image, caption, query=query, training=training)
-            if is_known_not_finite(ops.sum(scores)):
+            options: dict[str, Any] = {"query": query, "training": training}
+            if training and self.takes_training:
+                scores = self.score_prepared(image, caption, **options)
+            else:
+                score = self.score_prepared
+                scores = compiled.run(score, (self,), image, caption, **options)
+            if is_at_hand(scores) and is_known_not_finite(ops.sum(scores)):
                 check_ranges(image, caption)
             return scores
 
@@ -144,7 +151,7 @@ class Matcher(Part):
         the scores of a small batch.
         """
         kwargs: dict[str, Any] = {} if query is None else {"query": query}
-        if self._takes_training:
+        if self.takes_training:
             kwargs["training"] = training
         if is_symbolic(image, caption) or in_autocast():
             scores = super().__call__(image, caption, **kwargs)

@@ -253,6 +253,9 @@ class MahalanobisCosine(Matcher):
             for name in loss.contract.shared_parameters:
                 self._shared[name] = getattr(loss, name)
 
+    def variables_of_call(self) -> list[Any]:
+        return [*super().variables_of_call(), *self._shared.values()]
+
     def _scalars(self) -> dict[str, Any]:
         options = {"cosine_scale": self.cosine_scale, "temperature": self.temperature}
         return options | self._shared

@@ -121,9 +121,15 @@ class Part(Declared, RecordedLayer):
     Raises:
         ArgumentError: If an option does not exist, is not of its type, or has no effect with the
             others.
+
+    Attributes:
+        compiled: What its calls have compiled; see `keras_xmr.layers.compiled`.
+        version: A number that changes with each attribute that is set.
     """
 
     _contract: Any
+    compiled: dict[Any, Any]
+    version: int = 0
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         _check_names(cls, kwargs)
@@ -131,7 +137,16 @@ class Part(Declared, RecordedLayer):
         if not options_are_checked(cls):
             _check_options(cls, part._arguments)
         object.__setattr__(part, "_contract", cls.CONTRACT.with_options(part._arguments))
+        object.__setattr__(part, "compiled", {})
         return part
+
+    def _setattr_hook(self, name: str, value: Any) -> Any:
+        object.__setattr__(self, "version", self.version + 1)
+        return super()._setattr_hook(name, value)
+
+    def variables_of_call(self) -> list[Any]:
+        """Returns all variables that its call reads."""
+        return list(self.variables)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Returns the checked output of `call`; with PyTorch in the mode of the module."""
