@@ -396,7 +396,13 @@ class Trainer:
         )
         means = callbacks.EpochMeans(self.checkpoints, self.steps_per_epoch)
         checkpoint = callbacks.Checkpoint(
-            self.checkpoints, watchdog, options.checkpoint_steps, self.notice, means
+            self.checkpoints,
+            watchdog,
+            options.checkpoint_steps,
+            self.notice,
+            means,
+            # A training that repeats a former one with few photos has many short epochs.
+            end=self._kept_epochs * self.steps_per_epoch or None,
         )
         if not self.distribution.is_chief:
             return [means, watchdog, checkpoint]

@@ -26,6 +26,7 @@ class Checkpoint(StepCallback):
         every: Steps between two checkpoints; 0 for none within an epoch.
         notice: Whether SIGTERM has arrived.
         means: Running means of the logs, saved with each checkpoint.
+        end: The step of the only epoch whose end is saved; None for all.
 
     Raises:
         TerminatedError: From within `fit`, after SIGTERM.
@@ -36,6 +37,7 @@ class Checkpoint(StepCallback):
     every: int
     notice: TerminationNotice
     means: EpochMeans
+    end: int | None = None
 
     def on_step(self, step: int) -> None:
         due = self.notice.given or (self.every and step % self.every == 0)
@@ -43,7 +45,10 @@ class Checkpoint(StepCallback):
             self._save()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        self._save()
+        step = self.checkpoints.progress.step = self.step
+        due = self.end in (None, step) or self.notice.given
+        if due or (self.every and step % self.every == 0):
+            self._save()
 
     def _save(self) -> None:
         self.watchdog.inspect()

@@ -142,6 +142,14 @@ def test_the_last_step_of_an_epoch_is_saved_after_its_validation():
     assert saved == [1, 2]
     checkpoint.on_epoch_end(0)
     assert saved == [1, 2, 3]
+    # In an update, whose epochs are short, the last one is saved.
+    checkpoint.end, checkpoint.every = 15, 4
+    for epoch in range(1, 5):
+        for batch in range(3):
+            checkpoint.on_train_batch_end(batch)
+        checkpoint.on_epoch_end(epoch)
+        assert checkpoints.progress.step == 3 * (epoch + 1)
+    assert saved == [1, 2, 3, 4, 8, 12, 15]
 
 
 def test_everything_is_logged(trained):
