@@ -107,12 +107,10 @@ def evaluate_relations(
 def rsum(summary: Mapping[str, float]) -> float:
     """Returns the sum of the six recalls, in percent: from 0 to 600, as papers write it.
 
-    NaN where no query has a relevant item, and so no recall.
+    NaN where a direction has no query with a relevant item, and so no recall.
     """
     names = [full_name(direction, f"recall_{k}") for direction in DIRECTIONS for k in RECALL_AT]
-    if not any(name in summary for name in names):
-        return float("nan")
-    return 100 * sum(summary.get(name, 0.0) for name in names)
+    return 100 * sum(summary.get(name, float("nan")) for name in names)
 
 
 def both_directions(i2t: dict[str, float], t2i: dict[str, float]) -> dict[str, float]:
@@ -157,7 +155,8 @@ def recall(
 def retrieval(scores: Any, judgements: Any = None) -> dict[str, float]:
     """Returns all metrics of both directions, and `rsum`, the sum of the six recalls in percent.
 
-    Queries without a relevant item do not count; where none has one, `rsum` alone is there: NaN.
+    Queries without a relevant item do not count; where no query of a direction has one, its
+    metrics are left out, and `rsum` is NaN.
 
     Args:
         scores: Scores (images, captions), larger is better; or the output of a re-ranker, or
