@@ -12,6 +12,8 @@ from keras_xmr import losses, matchers
 ROWS = matrix.read()
 # JAX compiles each operation of an eager call, and each function again.
 IN_JAX = ("NTXent", "SmoothAP", "SoftContrastive", "HypergraphContrastive", "Cosine", "MaxCosine")
+# TensorFlow rewrites their Python, and of all in the page; it takes four times as long.
+REWRITTEN = (*IN_JAX, "SCAN")
 
 # Together half a minute.
 SLOW = dict.fromkeys(("graph", "gradient", "float64", "state"), pytest.mark.slow)
@@ -39,7 +41,11 @@ def test_an_outcome_is_as_recorded(name, check):
     if not recorded:
         pytest.skip("not recorded")
     try:
-        found = matrix.outcome(check, name)
+        if check == "graph" and name not in REWRITTEN:
+            matrix.one_graph(name, rewrites=False)
+            found = "yes"
+        else:
+            found = matrix.outcome(check, name)
     except Exception as error:
         if recorded != f"no: {type(error).__name__}":
             raise
