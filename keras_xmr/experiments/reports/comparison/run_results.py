@@ -88,7 +88,7 @@ class RunResult:
         except (OSError, ValueError, csv.Error) as error:
             raise ComparisonError(f"{path} is damaged ({error}); {_AGAIN}") from None
 
-    @property
+    @cached_property
     def matcher(self) -> str:
         """The matcher that the model was trained with."""
         matcher: str = own_results(self.results)[0].matcher
