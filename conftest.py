@@ -28,6 +28,9 @@ sys.dont_write_bytecode = False
 
 pytest_plugins = ["golden_numbers"]
 
+# What modules make when they are imported is no garbage; see `pytest_collection_finish`.
+gc.disable()
+
 if TYPE_CHECKING:
     from keras_xmr.experiments.experiment import Experiment
 
@@ -73,6 +76,9 @@ def pytest_collection_finish() -> None:
     graphs.optimize(False)
     gc.collect()
     gc.freeze()
+    # Graphs and models make many objects, and Python would look at all of them at every turn.
+    gc.set_threshold(10_000, 10, 10)
+    gc.enable()
 
 
 @pytest.fixture
