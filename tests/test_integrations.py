@@ -33,7 +33,9 @@ def require(distributions: dict[str, str]) -> None:
             pytest.skip(f"{name} {known} is installed, {least} is needed")
 
 
-def run(page: str, folder: Path, distributions: dict[str, str], before: str = "") -> str:
+def run(
+    page: str, folder: Path, distributions: dict[str, str], before: str = "", after: str = ""
+) -> str:
     """Runs the Python of a page in a process of its own; returns its output.
 
     Args:
@@ -41,11 +43,12 @@ def run(page: str, folder: Path, distributions: dict[str, str], before: str = ""
         folder: The working directory, with the files that the page reads.
         distributions: The packages that it needs, with the least version.
         before: Python to run before.
+        after: Python to run after it.
     """
     require(distributions)
     blocks = re.findall(r"```python\n(.*?)```", (PAGES / page).read_text("utf-8"), re.S)
     script = folder / "page.py"
-    script.write_text("\n".join([before, *blocks]), "utf-8")
+    script.write_text("\n".join([before, *blocks, after]), "utf-8")
     settings = {"PYTHONPATH": PYTHONPATH, "HF_HUB_OFFLINE": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
     inherited = {k: v for k, v in os.environ.items() if k != "KERAS_BACKEND"}
     done = subprocess.run(
@@ -118,6 +121,35 @@ open_clip.create_model_and_transforms = lambda name, weights: create("tiny")
 """
 
 
+# The loop of open_clip itself, which calls the loss by names and wants a dict of losses.
+OPEN_CLIP_LOOP = """
+from types import SimpleNamespace
+from open_clip_train.train import train_one_epoch
+
+class Loader:
+    num_batches, num_samples = 2, 16
+
+    def __iter__(self):
+        return pairs([(images[labels], texts, labels)] * 2, loss)
+
+class Writer(dict):
+    def add_scalar(self, name, value, step):
+        self[name] = value
+
+options = {"device": "cpu", "precision": "fp32", "batch_size": 8, "accum_freq": 1, "rank": 0}
+options |= {"world_size": 1, "log_every_n_steps": 1, "grad_clip_norm": None, "distributed": False}
+options |= dict.fromkeys(("distill", "horovod", "wandb", "log_local"), False)
+options["skip_scheduler"] = True
+before = model.logit_scale.item()
+train = SimpleNamespace(dataloader=Loader(), set_epoch=lambda epoch: None)
+written = Writer()
+train_one_epoch(model, {"train": train}, loss, 0, optimizer, None, None, None,
+                SimpleNamespace(**options), written)
+changed = abs(model.logit_scale.item() - before)
+print(changed, written["train/contrastive_loss"], written["train/loss"])
+"""
+
+
 def numbers(line: str) -> list[float]:
     return [float(word) for word in re.findall(r"\d+\.\d+", line)]
 
@@ -137,9 +169,13 @@ def test_sentence_transformers(tmp_path):
 @pytest.mark.slow
 def test_open_clip(tmp_path):
     packages = {"open_clip_torch": "3.0"}
-    first, last, found = numbers(run("open_clip.md", tmp_path, packages, TINY_CLIP))
+    printed = run("open_clip.md", tmp_path, packages, TINY_CLIP, OPEN_CLIP_LOOP).splitlines()
+    first, last, found = numbers(printed[0])
     assert last < first
     assert found > 0.25  # Chance is a quarter.
+    changed, contrastive, total = map(float, printed[1].split())
+    assert changed > 0
+    assert contrastive == total
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from keras_xmr.losses.base import Loss
 from keras_xmr.losses.captioning import Captioning
 from keras_xmr.losses.cross_entropy import NTXent, SupervisedContrastive
 from keras_xmr.losses.functional import Functional
-from keras_xmr.losses.gather import gather
+from keras_xmr.losses.gather import gather, gather_labels
 from keras_xmr.losses.msrm import HypergraphContrastive, MahalanobisContrastive
 from keras_xmr.losses.pcme import KLDivergence, SoftContrastive, Uniformity
 from keras_xmr.losses.pcmepp import ProbabilisticMatching
@@ -43,4 +43,5 @@ __all__ = [
     "Uniformity",
     "VarianceAwareWeighting",
     "gather",
+    "gather_labels",
 ]

@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike
 
 from keras_xmr.embeddings.validation import as_embedding, items
 from keras_xmr.judgements import check_image_ids
-from keras_xmr.layers.backend import backend, is_concrete
+from keras_xmr.judgements.relation import as_array
+from keras_xmr.layers.backend import backend, device_of, is_concrete
 from keras_xmr.layers.operations import ops
 from keras_xmr.parts.tensors import Tensor
 from keras_xmr.utils.errors import ArgumentError
@@ -38,7 +39,8 @@ def gather(
             JAX and TensorFlow each process has as many, and equally long tokens.
         captions: Embeddings of its captions, m.
         image_ids: The row of each caption's image in this process, int (m,); None if n == m and
-            caption i is of image i. An image in two processes counts as two images.
+            caption i is of image i. An image in two processes counts as two images; of pairs that
+            match across processes see `gather_labels`.
         axis_name: With JAX, the axis of `jax.pmap` or `jax.shard_map`; required there.
         group: With PyTorch, the process group; by default all processes.
 
@@ -66,6 +68,53 @@ def gather(
     return both[0], both[1], join(rows)
 
 
+def gather_labels(labels: Any, *, axis_name: str | None = None, group: Any = None) -> Tensor:
+    """Joins what is known of the items of all processes, such as classes, in the order of `gather`.
+
+    The `positives` of the whole batch follow from it, with pairs that match across processes. With
+    classes, or ids in a whole data set, of N images and M captions they are
+    `gather_labels(of_images)[:, None] == gather_labels(of_captions)`; with a matrix of all pairs of
+    the data set `matrix[gather_labels(of_images)][:, gather_labels(of_captions)]`.
+
+    Args:
+        labels: Numbers, or vectors such as attributes, of the items of this process: (n, ...).
+        axis_name: As of `gather`.
+        group: As of `gather`.
+
+    Returns:
+        Those of all N items, in their type and without a gradient; without further processes, of
+        this one.
+
+    Raises:
+        ArgumentError: If they are no numbers, or as of `gather`.
+    """
+    _check_axis_name(axis_name)
+    if not ops.is_tensor(labels):
+        labels = as_array(labels, "labels")
+        if labels.dtype.kind not in "biuf":
+            raise ArgumentError(
+                f"labels are numbers, not {labels.dtype}; np.unique(all_labels, "
+                "return_inverse=True)[1] numbers those of the data set"
+            )
+    with device_of(labels):
+        labels = ops.stop_gradient(ops.convert_to_tensor(labels))
+        if len(labels.shape) == 0:
+            raise ArgumentError("labels are of the items of a batch, (n, ...), not one number")
+        return _collectives(axis_name, group)[0](labels)
+
+
+def _check_axis_name(axis_name: str | None) -> None:
+    """Checks that an axis is named with JAX alone.
+
+    Raises:
+        ArgumentError: If it is not.
+    """
+    if (backend() == "jax") != (axis_name is not None):
+        raise ArgumentError(
+            "axis_name names the axis of jax.pmap or jax.shard_map, and is needed with JAX alone"
+        )
+
+
 def _checked(
     images: Any, captions: Any, image_ids: ArrayLike | None, axis_name: str | None
 ) -> tuple[list[Any], list[int], Tensor]:
@@ -76,10 +125,7 @@ def _checked(
         raise ArgumentError("the first axis of embeddings is of a known size; set it in the graph")
     if is_concrete(image_ids):
         image_ids = check_image_ids(image_ids, images, captions)
-    if (backend() == "jax") != (axis_name is not None):
-        raise ArgumentError(
-            "axis_name names the axis of jax.pmap or jax.shard_map, and is needed with JAX alone"
-        )
+    _check_axis_name(axis_name)
     return sides, [images, captions], ops.cast(ops.convert_to_tensor(image_ids), "int32")
 
 

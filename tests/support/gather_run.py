@@ -19,6 +19,8 @@ RANDOM = np.random.default_rng(0)
 WIDTH = 6
 # The second process has more images and longer captions.
 IMAGES, OWNERS = (3, 4), (np.array([0, 0, 1, 2]), np.array([0, 1, 1, 2, 3, 3]))
+# Of images: the first of the one process is as the last of the other.
+CLASSES = (torch.tensor([7, 1, 2]), torch.tensor([3, 4, 5, 7]))
 
 
 def points(counts, owners):
@@ -42,17 +44,21 @@ def run_torch(case, rank, folder):
             self.loss = losses.NTXent(learnable=True)
             self.matcher = matchers.SGR(similarity_dimension=5) if case == "sgr" else None
 
-        def forward(self, images, captions, rows):
+        def forward(self, images, captions, rows, classes):
             sides = [self.image(images[0]), self.text(captions[0])]
             if self.matcher is not None:
                 pairs = zip(sides, (images, captions), strict=True)
                 sides = [{"tokens": side, "mask": given[1]} for side, given in pairs]
             images, captions, rows = losses.gather(*sides, rows)
-            return self.loss(images, captions, rows, matcher=self.matcher)
+            value = self.loss(images, captions, rows, matcher=self.matcher)
+            classes = losses.gather_labels(classes)
+            found = classes[:, None] == classes[rows]
+            return value + self.loss(images, captions, positives=found, matcher=self.matcher)
 
     batches = []
     lengths = ((5, 4), (5, 7))  # Of images and captions.
-    for (images, captions, owner), sizes in zip(points(IMAGES, OWNERS), lengths, strict=True):
+    given = zip(points(IMAGES, OWNERS), lengths, CLASSES, strict=True)
+    for (images, captions, owner), sizes, classes in given:
         sides = []
         for values, length in zip((images, captions), sizes, strict=True):
             if case == "sgr":
@@ -62,7 +68,7 @@ def run_torch(case, rank, folder):
             else:
                 mask = None
             sides.append((torch.tensor(values), mask))
-        batches.append((*sides, torch.tensor(owner)))
+        batches.append((*sides, torch.tensor(owner), classes))
     torch.manual_seed(0)
     net = Net().eval()
     net(*batches[rank])  # Before there are processes: alone.
@@ -87,7 +93,7 @@ def run_torch(case, rank, folder):
     del spread
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
-    longest = max(captions[0].shape[1] for _, captions, _ in batches) if case == "sgr" else 0
+    longest = max(captions[0].shape[1] for _, captions, *_ in batches) if case == "sgr" else 0
     whole = []
     for side in range(2):
         parts = [batch[side] for batch in batches]
@@ -103,7 +109,7 @@ def run_torch(case, rank, folder):
         masks = None if case == "points" else torch.cat([mask for _, mask in parts])
         whole.append((torch.cat([values for values, _ in parts]), masks))
     net.zero_grad()
-    expected = net(*whole, torch.tensor(whole_rows()))
+    expected = net(*whole, torch.tensor(whole_rows()), torch.cat(CLASSES))
     expected.backward()
     np.testing.assert_allclose(value, expected.item(), rtol=1e-5)
     for name, p in net.named_parameters():

@@ -47,3 +47,12 @@ def test_one_process_is_the_whole_batch(random):
         losses.gather(images, captions)
     with pytest.raises(ArgumentError, match="is needed with JAX alone"):
         losses.gather(images, captions, rows, axis_name="devices")
+
+
+def test_labels_of_one_process_are_those_that_are_given():
+    given = np.array([[3, 1], [4, 1]])
+    np.testing.assert_array_equal(losses.gather_labels(given), given)
+    with pytest.raises(ArgumentError, match="return_inverse=True"):
+        losses.gather_labels(["cat", "dog"])
+    with pytest.raises(ArgumentError, match="not one number"):
+        losses.gather_labels(3)
