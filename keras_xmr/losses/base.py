@@ -339,6 +339,7 @@ class Loss(Part):
         step: Tensor | None,
     ) -> dict[str, Tensor]:
         if not self.built:
+            self.refuse_late_weights()
             given = (scores, image, caption, relations)
             self.build(*keras.tree.map_structure(_shape, given))
             self.warn_of_late_weights()

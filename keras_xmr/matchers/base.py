@@ -134,6 +134,7 @@ class Matcher(Part):
     def ensure_built(self, image: Embedding, caption: Embedding) -> None:
         """Makes the weights that depend on the shapes of embeddings, if there are none yet."""
         if not self.built:
+            self.refuse_late_weights()
             self.build(shapes_of(image), shapes_of(caption))
             self.warn_of_late_weights()
 

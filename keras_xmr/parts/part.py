@@ -152,6 +152,8 @@ class Part(Declared, RecordedLayer):
         """Returns the checked output of `call`; with PyTorch in the mode of the module."""
         if keras.backend.backend() == "torch":
             kwargs.setdefault("training", self.in_training())
+            if not self.built:
+                self.refuse_late_weights()
         output = super().__call__(*args, **kwargs)
         self.check_output(output)
         return output
@@ -161,6 +163,17 @@ class Part(Declared, RecordedLayer):
         names = [name for name in options_of(cls).model_fields if name in self._arguments]
         options = ", ".join(f"{name}={self._arguments[name]!r}" for name in names if name != "name")
         return f"{cls.__name__}({options})"
+
+    def refuse_late_weights(self) -> None:
+        """Checks that the weights of a first call are not too late for PyTorch's processes.
+
+        Raises:
+            ArgumentError: If DistributedDataParallel holds the part already.
+        """
+        if keras.backend.backend() == "torch":
+            from keras_xmr.parts.torch_modules import refuse_late_parameters
+
+            refuse_late_parameters(self)
 
     def warn_of_late_weights(self) -> None:
         """Warns where an optimizer of PyTorch may lack the weights that a first call has made."""

@@ -15,6 +15,10 @@ from typing import Any
 
 import keras
 import torch
+import torch.distributed as processes
+from torch.nn.parallel import DistributedDataParallel
+
+from keras_xmr.utils.errors import ArgumentError
 
 _SHAPES = "_input_shapes"
 
@@ -103,11 +107,33 @@ def warn_of_late_parameters(layer: Any) -> None:
     if not any(issubclass(type(one), torch.optim.Optimizer) for one in gc.get_objects()):
         return
     warnings.warn(
-        f"{type(layer).__name__} has made parameters in its first call, {count} in all, and an "
+        f"{type(layer).__name__} has made parameters in its first call, {count} tensors, and an "
         "optimizer that was made before lacks them: call it once, or its build, before the "
-        "optimizer is made",
+        "optimizer is made, and before DistributedDataParallel",
         stacklevel=4,
     )
+
+
+def refuse_late_parameters(layer: Any) -> None:
+    """Checks that a layer that makes parameters is not yet in DistributedDataParallel.
+
+    It makes parameters of all processes equal when it is made, and these would differ for ever.
+
+    Raises:
+        ArgumentError: If it is.
+    """
+    if torch.compiler.is_compiling():
+        return
+    if not (processes.is_available() and processes.is_initialized()):
+        return
+    for one in gc.get_objects():
+        if issubclass(type(one), DistributedDataParallel) and any(
+            module is layer for module in one.modules()
+        ):
+            raise ArgumentError(
+                f"{type(layer).__name__} makes parameters in its first call, which would differ "
+                "between processes: call it once, or its build, before DistributedDataParallel"
+            )
 
 
 def _named(layer: Any) -> dict[str, tuple[Any, str]]:

@@ -83,6 +83,23 @@ def test_an_optimizer_that_lacks_parameters_is_noticed(random):
     del optimizer
 
 
+@pytest.mark.slow
+def test_parameters_after_distributed_data_parallel_are_refused(random, tmp_path):
+    _, matcher, sides, _ = states("SGR", random)
+    net = torch.nn.ModuleList([torch.nn.Linear(2, 2), matcher])
+    file = f"file://{tmp_path}/processes"
+    torch.distributed.init_process_group("gloo", init_method=file, rank=0, world_size=1)
+    try:
+        spread = torch.nn.parallel.DistributedDataParallel(net)
+        for _ in range(2):
+            with pytest.raises(ArgumentError, match="before DistributedDataParallel"):
+                matcher(*sides)
+        del spread
+        matcher(*sides)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 def test_every_parameter_is_in_the_list_of_its_parent(random):
     part, _, sides, _ = states("SGRAF", random)
     part(*sides).sum().backward()
