@@ -105,7 +105,8 @@ class Loss(Part):
                 fresh noise are on. None takes the mode that `train` and `eval` of PyTorch have set
                 in the matcher; with TensorFlow and JAX, false. A matcher of one's own keeps its
                 own mode.
-            step: Number of steps trained before, for a loss with `warmup_steps`.
+            step: Number of steps trained before, for a loss with `warmup_steps`; an int, or a
+                tensor.
 
         Returns:
             A scalar, the sum of all terms.
@@ -412,6 +413,9 @@ class Loss(Part):
             return then()
         if isinstance(step, int):
             return first() if step < self.warmup_steps else then()
+        if backend() == "torch" and not is_concrete(step):
+            # The compiler of PyTorch would see another `cond` of Keras in each call.
+            return ops.where(step < self.warmup_steps, first(), then())
         return ops.cond(step < self.warmup_steps, first, then)
 
     def trivial_value(self, scores: Tensor, relations: Relations) -> Tensor | None:

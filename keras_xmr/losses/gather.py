@@ -82,8 +82,8 @@ def gather_labels(labels: Any, *, axis_name: str | None = None, group: Any = Non
         group: As of `gather`.
 
     Returns:
-        Those of all N items, in their type and without a gradient; without further processes, of
-        this one.
+        Labels (N, ...) in the given type, without a gradient. Without further processes, the given
+        labels.
 
     Raises:
         ArgumentError: If they are no numbers, or as of `gather`.
@@ -93,8 +93,8 @@ def gather_labels(labels: Any, *, axis_name: str | None = None, group: Any = Non
         labels = as_array(labels, "labels")
         if labels.dtype.kind not in "biuf":
             raise ArgumentError(
-                f"labels are numbers, not {labels.dtype}; np.unique(all_labels, "
-                "return_inverse=True)[1] numbers those of the data set"
+                f"labels are numbers, not {labels.dtype}; np.unique(names, return_inverse=True)[1] "
+                "numbers the names of a data set"
             )
     with device_of(labels):
         labels = ops.stop_gradient(ops.convert_to_tensor(labels))

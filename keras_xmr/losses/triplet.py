@@ -32,6 +32,7 @@ class Triplet(DirectionsLoss):
             counts, so the divisor is the number of pairs times the number of candidates.
         warmup_steps: Number of first steps in which "hardest" takes all negatives: a model that
             begins with the hardest ones may never leave the state in which all scores are equal.
+            Calls then need `step`, the number of steps trained before.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
@@ -130,7 +131,8 @@ class VarianceAwareWeighting(DirectionsLoss):
             learning (docs/results/hardest_negatives.md).
         reduction: "mean" divides by the number of pairs that match, "sum" does not.
         warmup_steps: Number of first steps in which "hardest" works as "mean": a model that begins
-            with the hardest ones may never leave the state in which all scores are equal.
+            with the hardest ones may never leave the state in which all scores are equal. Calls
+            then need `step`, the number of steps trained before.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 

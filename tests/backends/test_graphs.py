@@ -46,6 +46,29 @@ def test_a_step_of_training_compiles(random, training):
     assert (values[0] != values[1]) == training
 
 
+def test_a_tensor_counts_steps_in_one_graph(random):
+    if BACKEND != "torch":
+        pytest.skip("of PyTorch")
+    import torch
+
+    torch._dynamo.reset()
+    sides = [torch.tensor(random.normal(size=(4, 3)), dtype=torch.float32) for _ in range(2)]
+    loss = losses.Triplet(warmup_steps=2)
+    graphs = []
+
+    def count(module, inputs):
+        graphs.append(module)
+        return module.forward
+
+    step = torch.compile(
+        lambda *given: loss(*given[:2], step=given[2]), fullgraph=True, backend=count
+    )
+    found = [step(*sides, torch.tensor(number)).item() for number in range(4)]
+    assert found == pytest.approx([loss(*sides, step=number).item() for number in range(4)])
+    assert found[0] > found[-1]
+    assert len(graphs) == 1
+
+
 @pytest.mark.parametrize("name", ["SAF", "SGR"])
 def test_a_matcher_of_tokens_compiles_in_training(name, random):
     if BACKEND != "torch":
