@@ -41,13 +41,13 @@ def _squares(left: Tensor, right: Tensor, least: float) -> Tensor:
 def euclidean(left: Tensor, right: Tensor) -> Tensor:
     """Measures Euclidean distances, 1e-6 under the root as in the code of Chun et al. 2021."""
     found = _in_one_step(left, right)
-    return _roots(left, right) if found is None else found
+    return ops.sqrt(_squares(left, right, _LEAST)) if found is None else found
 
 
 def euclidean_logits(left: Tensor, right: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    """Returns shift - scale * `euclidean`, in PyTorch as one step of the gradient."""
+    """Returns shift - scale * `euclidean`."""
     found = _in_one_step(left, right, scale, shift)
-    return shift - scale * _roots(left, right) if found is None else found
+    return shift - scale * euclidean(left, right) if found is None else found
 
 
 _LEAST = 1e-6
@@ -55,27 +55,23 @@ _LEAST = 1e-6
 
 
 def _in_one_step(left: Tensor, right: Tensor, *numbers: Tensor) -> Tensor | None:
-    """Does what `torch_paths.distances` says; None with another framework."""
-    if backend() != "torch":
+    """Does what `torch_paths.distances` says, in one step of the gradient; None with JAX."""
+    if backend() == "jax":
         return None
+    if backend() == "tensorflow":
+        from keras_xmr.layers import tensorflow_paths
+
+        return tensorflow_paths.distances(left, right, _LEAST, *numbers)
     from keras_xmr.layers import torch_paths
 
     return torch_paths.distances(left, right, _LEAST, *numbers)
 
 
-def _roots(left: Tensor, right: Tensor) -> Tensor:
-    if backend() == "tensorflow":
-        from keras_xmr.layers import tensorflow_paths
-
-        return tensorflow_paths.distances(left, right, _LEAST)
-    return ops.sqrt(_squares(left, right, _LEAST))
-
-
 def cosine(left: Tensor, right: Tensor) -> Tensor:
     """Returns cosines of the angles between vectors (N, D) and (M, D).
 
-    Products are divided by lengths, not the vectors, which are mostly more numbers; not so with
-    TensorFlow, which does more of the small steps between. Lengths below 1e-12 count as 1e-12.
+    Products are divided by lengths, not the vectors, which are mostly more numbers; TensorFlow and
+    PyTorch divide vectors, in one step of the gradient. Lengths below 1e-12 count as 1e-12.
     """
     if backend() == "torch":
         from keras_xmr.layers import torch_paths
@@ -84,8 +80,9 @@ def cosine(left: Tensor, right: Tensor) -> Tensor:
         if found is not None:
             return found
     if backend() == "tensorflow":
-        left, right = (side * _inverse_lengths(side) for side in (left, right))
-        return ops.matmul(left, ops.transpose(right))
+        from keras_xmr.layers import tensorflow_paths
+
+        return tensorflow_paths.cosines(left, right)
     products = ops.matmul(left, ops.transpose(right))
     return (products * _inverse_lengths(left)) * ops.transpose(_inverse_lengths(right))
 

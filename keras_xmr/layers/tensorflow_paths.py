@@ -70,29 +70,81 @@ def on_valid_positions(
     return tf.ensure_shape(scattered, features.shape)
 
 
-def distances(left: Tensor, right: Tensor, least: float) -> Tensor:
-    """Returns roots (N, M) of squared distances plus a number, with a shorter gradient."""
+_SMALLEST = 1e-24
+"""Squares of lengths below count as this."""
+
+
+def cosines(left: Tensor, right: Tensor) -> Tensor:
+    """Returns cosines (N, M) of vectors (N, D) and (M, D), with a shorter gradient."""
 
     @tf.custom_gradient
     def measure(left: Tensor, right: Tensor) -> tuple[Tensor, Callable[[Tensor], Any]]:
-        center = tf.stop_gradient(tf.reduce_mean(left, axis=0, keepdims=True))
+        rows, columns = _unit(left), _unit(right)
+
+        def backward(upstream: Tensor) -> tuple[Tensor, Tensor]:
+            return (
+                _slope(tf.matmul(upstream, columns[0]), *rows),
+                _slope(tf.matmul(upstream, rows[0], transpose_a=True), *columns),
+            )
+
+        return tf.matmul(rows[0], columns[0], transpose_b=True), backward
+
+    return measure(left, right)
+
+
+def _unit(vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns vectors divided by their lengths, one over these, and their squares (N, 1)."""
+    squares = tf.reduce_sum(tf.square(vectors), axis=1, keepdims=True)
+    least = tf.maximum(squares, _SMALLEST)
+    inverse = tf.sqrt(least) / least  # NaN, and not 0, where the squares overflow.
+    return vectors * inverse, inverse, squares
+
+
+def _slope(upstream: Tensor, units: Tensor, inverse: Tensor, squares: Tensor) -> Tensor:
+    """Returns the gradient by vectors of a gradient by vectors of length 1."""
+    along = tf.reduce_sum(upstream * units, axis=1, keepdims=True)
+    along = tf.where(squares > _SMALLEST, along, tf.zeros_like(along))
+    return (upstream - units * along) * inverse
+
+
+def distances(left: Tensor, right: Tensor, least: float, *numbers: Tensor) -> Tensor:
+    """Returns roots (N, M) of squared distances plus a number, with a shorter gradient.
+
+    With a scale and a shift, it is shift - scale * root.
+    """
+
+    @tf.custom_gradient
+    def measure(left: Tensor, right: Tensor, *numbers: Tensor) -> tuple[Tensor, Callable[..., Any]]:
+        center = tf.stop_gradient(_mean(left))
         left, right = left - center, right - center
         columns = tf.reduce_sum(tf.square(right), axis=1) + least
         squares = tf.reduce_sum(tf.square(left), axis=1, keepdims=True) + columns
         squares = squares - 2.0 * tf.matmul(left, right, transpose_b=True)
         roots = tf.sqrt(tf.maximum(squares, least))
 
-        def backward(upstream: Tensor) -> tuple[Tensor, Tensor]:
+        def backward(upstream: Tensor) -> tuple[Tensor, ...]:
             ratio = upstream / roots
+            if numbers:
+                ratio = -numbers[0] * ratio
             rows, columns = (tf.reduce_sum(ratio, axis)[:, None] for axis in (1, 0))
-            return (
+            slopes = (
                 rows * left - tf.matmul(ratio, right),
                 columns * right - tf.matmul(ratio, left, transpose_a=True),
             )
+            if not numbers:
+                return slopes
+            return *slopes, -tf.reduce_sum(upstream * roots), tf.reduce_sum(upstream)
 
-        return roots, backward
+        return numbers[1] - numbers[0] * roots if numbers else roots, backward
 
-    return measure(left, right)
+    return measure(left, right, *numbers)
+
+
+def _mean(vectors: Tensor) -> Tensor:
+    """Returns the mean of vectors (1, D), by a product, which takes a third of the time."""
+    count = tf.shape(vectors)[0]
+    ones = tf.ones((1, count), vectors.dtype)
+    return tf.matmul(ones / tf.cast(count, vectors.dtype), vectors)
 
 
 def gather_items(tensor: Tensor) -> Tensor:
