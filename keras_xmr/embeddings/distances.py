@@ -108,8 +108,9 @@ def set_cosines(left: Tensor, right: Tensor) -> Tensor:
 
 def root(squares: Tensor, smallest: float = 0.0) -> Tensor:
     """Takes roots: 0, without a gradient, for squares up to `smallest`, and NaN where they are."""
-    positive = ops.logical_not(squares <= smallest)
-    return ops.where(positive, ops.sqrt(ops.where(positive, squares, 1.0)), 0.0)
+    # In graphs TensorFlow would replace "not (a <= b)" by "a > b", which hides NaN.
+    least = squares <= smallest
+    return ops.where(least, 0.0, ops.sqrt(ops.where(least, 1.0, squares)))
 
 
 def sampled_euclidean(left: Tensor, right: Tensor) -> Tensor:
@@ -156,7 +157,8 @@ def mahalanobis_squared(means: Tensor, gaussians: Gaussian) -> Tensor:
         ops.concatenate([mean_1 * mean_1, -2.0 * mean_1], axis=1),
         ops.transpose(ops.concatenate([precision, mean_2 * precision], axis=1)),
     )
-    return ops.relu(product + ops.sum(mean_2 * mean_2 * precision, axis=1)[None, :])
+    # TensorFlow would compute a product, a sum and `relu` in one step, where NaN becomes 0.
+    return ops.maximum(product + ops.sum(mean_2 * mean_2 * precision, axis=1)[None, :], 0.0)
 
 
 def kl_divergence(left: Gaussian, right: Gaussian) -> Tensor:
