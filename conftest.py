@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -26,10 +25,7 @@ os.environ["PYTHONPATH"] = command_line.PYTHONPATH
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-pytest_plugins = ["golden_numbers"]
-
-# What modules make when they are imported is no garbage; see `pytest_collection_finish`.
-gc.disable()
+pytest_plugins = ["golden_numbers", "rare_garbage"]
 
 if TYPE_CHECKING:
     from keras_xmr.experiments.experiment import Experiment
@@ -72,13 +68,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What tests are made of need not be looked at for garbage, again and again."""
     graphs.optimize(False)
-    gc.collect()
-    gc.freeze()
-    # Graphs and models make many objects, and Python would look at all of them at every turn.
-    gc.set_threshold(10_000, 10, 10)
-    gc.enable()
 
 
 @pytest.fixture

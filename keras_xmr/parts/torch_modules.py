@@ -99,12 +99,27 @@ def register_nested(layer: Any, name: str, value: Any) -> None:
             layer.add_module(f"{name}_{key}", nested)
 
 
+def _has_optimizer() -> bool:
+    """Says whether there is an optimizer of PyTorch, which lists none."""
+    # It marks the step of a class with the first optimizer: mostly, no object is looked at.
+    used = [kind for kind in _kinds(torch.optim.Optimizer) if hasattr(kind.step, "hooked")]
+    made = gc.get_referrers(*used) if used else []
+    return any(issubclass(type(one), torch.optim.Optimizer) for one in made)
+
+
+def _kinds(cls: type[Any]) -> Iterator[type[Any]]:
+    """Yields a class and all that are made of it."""
+    yield cls
+    for other in cls.__subclasses__():
+        yield from _kinds(other)
+
+
 def warn_of_late_parameters(layer: Any) -> None:
     """Warns where an optimizer exists before a layer makes its parameters in its first call."""
     if not torch.is_grad_enabled() or torch.compiler.is_compiling():
         return
     count = len(list(layer.parameters()))
-    if not any(issubclass(type(one), torch.optim.Optimizer) for one in gc.get_objects()):
+    if not _has_optimizer():
         return
     warnings.warn(
         f"{type(layer).__name__} has made parameters in its first call, {count} tensors, and an "

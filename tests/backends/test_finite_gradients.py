@@ -11,6 +11,8 @@ from autodiff import built, differentiated, evaluating
 from keras_xmr import heads
 from keras_xmr.heads import pooling as poolings
 
+pytestmark = pytest.mark.slow  # Together 14 s.
+
 JAX = keras.backend.backend() == "jax"
 HEADS = {
     "AttentivePoint": lambda: heads.AttentivePoint(6, lambda: poolings.Mean(6)),

@@ -16,7 +16,7 @@ IN_JAX = ("NTXent", "SmoothAP", "SoftContrastive", "HypergraphContrastive", "Cos
 REWRITTEN = (*IN_JAX, "SCAN")
 
 # Together half a minute.
-SLOW = dict.fromkeys(("graph", "gradient", "float64", "state"), pytest.mark.slow)
+SLOW = dict.fromkeys(("graph", "gradient", "modes", "float64", "state", "scores"), pytest.mark.slow)
 
 
 def is_quick(name: str, check: str) -> bool:
