@@ -348,13 +348,16 @@ def test_a_run_with_a_damaged_config_is_named(tmp_path, content, says):
         ("logs/training.csv", b"stup,val_rsum\n1,2\n"),
     ],
 )
-def test_damaged_files_of_a_run_are_named(tmp_path, name, content):
-    runs = [finished_run(tmp_path, own, 0, 1.0).path for own in ("a", "b")]
-    (runs[1] / name).parent.mkdir(exist_ok=True)
-    (runs[1] / name).write_bytes(content)
+def test_damaged_files_of_a_run_are_named(finished, tmp_path, name, content):
+    run = Path(shutil.copytree(finished / "fair-seed0", tmp_path / "b"))
+    (run / name).parent.mkdir(exist_ok=True)
+    (run / name).write_bytes(content)
 
     def read():
-        return [own.training_log for (own,) in read_runs(runs)["test"].values()]
+        return [
+            own.training_log
+            for (own,) in read_runs([finished / "good-seed0", run])["test"].values()
+        ]
 
     with pytest.raises(ComparisonError, match=f"b/{name} is damaged"):
         read()
