@@ -171,7 +171,15 @@ def caption_batches(texts: Sequence[str], tokenizer: Tokenizer, batch: int) -> t
     # As a constant of a graph, all of them together could not have more than 2 GB.
     dataset = tf.data.Dataset.range(0, len(texts), batch)
     dataset = dataset.map(_plain(lambda first: _by_numpy(read, first, tf.string, [None])))
-    return finish(dataset.map(_plain(tokenizer), **_PARALLEL))
+    to_ids = _traced(tokenizer)
+    return finish(dataset.map(_plain(lambda texts: to_ids(texts)), **_PARALLEL))
+
+
+@lru_cache(maxsize=4)
+def _traced(tokenizer: Tokenizer) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Returns a tokenizer that is traced once, for the pipelines of all validations."""
+    signature = [tf.TensorSpec([None], tf.string)]
+    return tf.function(tokenizer.__call__, signature, autograph=False)
 
 
 def feature_batches(features: Features, items: np.ndarray, batch: int) -> tf.data.Dataset:
@@ -342,5 +350,7 @@ def finish(dataset: tf.data.Dataset) -> tf.data.Dataset:
     options = tf.data.Options()
     options.deterministic = True
     options.autotune.enabled = False
+    # Has nothing to fuse, and takes a fourth of the time in which a pipeline begins.
+    options.experimental_optimization.apply_default_optimizations = False
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return dataset.prefetch(2).with_options(options)

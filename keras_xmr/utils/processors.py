@@ -62,5 +62,8 @@ def in_threads(work: Callable[[int], Result], count: int, step: int) -> list[Res
     The results are in this order. NumPy lets go of the interpreter while it computes and sorts, so
     that threads are enough.
     """
+    numbers = range(0, count, step)
+    if len(numbers) < 2:  # Starting threads takes longer than small work.
+        return list(map(work, numbers))
     with ThreadPoolExecutor(processor_count()) as pool:
-        return list(pool.map(work, range(0, count, step)))
+        return list(pool.map(work, numbers))
