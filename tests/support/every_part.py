@@ -145,3 +145,23 @@ def relevance(case: Case, random: np.random.Generator) -> dict[str, np.ndarray]:
     if not case.relevance:
         return {}
     return {"relevance": random.uniform(size=(IMAGES, CAPTIONS)).astype(np.float32)}
+
+
+IDLE = {
+    "common/bias": "softmax does not depend on a number that is added to all logits",
+    "slots_norm/beta": "likewise: it adds the same number to the logits of all slots",
+}
+"""Weights whose gradient is 0, by the end of their path: rounding makes it 0, or nearly so."""
+
+IDLE_IN_TRAINING = {
+    "gate/bias": "the statistics of the batch have it, too, and it cancels",
+    "image_attention/mean/bias": "likewise",
+}
+
+
+def check_slopes(paths: list[str], slopes: list[Any], idle: dict[str, str]) -> None:
+    """Checks that those weights, and no others, have no gradient."""
+    sizes = [float(np.abs(slope).max()) for slope in slopes]
+    least = 1e-6 * max(sizes, default=0.0)
+    still = {path for path, size in zip(paths, sizes, strict=True) if size <= least}
+    assert still == {path for path in paths if path.endswith(tuple(idle))}
