@@ -18,6 +18,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from keras_xmr.utils.backend_choice import choose_before_keras
+from keras_xmr.utils.messages import no_attribute
 from keras_xmr.utils.missing import explain, placeholder
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def __getattr__(name: str) -> Any:
     `help` and `dir` work.
     """
     if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise no_attribute(__name__, name, __all__)
     try:
         module = import_module(_FROM.get(name, f"{__name__}.{name}"))
     except ImportError as error:

@@ -149,7 +149,7 @@ def check_fit(part: Any, image: Embedding, caption: Embedding, matcher: Any = No
             "kinds": f", not {made[0].kind} and {made[1].kind}: {_accepted(part)}",
             "keys": ", which neither side has. Heads make them: PIENet, SlotAttention and "
             "DynamicSubEmbeddings residuals (N, K, D)",
-            "scores": ": take a matcher such as keras_xmr.matchers.MeanOnly() for points or "
+            "scores": ": take a matcher such as keras_xmr.matchers.CosineLogits() for points or "
             "MatchProbability() for Gaussians, and keep it: its scale and shift are learned",
         }
         raise ArgumentError(f"{type(part).__name__} {mismatch.text}{hint[mismatch.about]}")
@@ -189,8 +189,8 @@ def _check_precision(image: Embedding, caption: Embedding) -> None:
     dtypes = {keras.backend.standardize_dtype(part.dtype) for key, part in parts if key != "mask"}
     if len({dtype == "float64" for dtype in dtypes if dtype.startswith("float")}) > 1:
         raise ArgumentError(
-            "some tensors of the embeddings are of float64 and others are not; cast them to one "
-            "dtype, such as keras.ops.cast(..., 'float32')"
+            "some tensors of the embeddings are of float64 and others are not; cast all of them to "
+            "one dtype, such as float32"
         )
 
 

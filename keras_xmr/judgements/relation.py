@@ -448,9 +448,15 @@ def check_image_ids(image_ids: ArrayLike | None, images: int, captions: int) -> 
             "(images, captions)"
         )
     if rows.shape != (captions,) or not np.issubdtype(rows.dtype, np.integer):
+        hint = ""
+        if rows.dtype.kind in "OSTU":
+            hint = (
+                ". np.unique(ids, return_inverse=True) numbers ids that are texts, in the order of "
+                "its first array"
+            )
         raise ArgumentError(
             f"image_ids is the row of the image of each of the {captions} captions: whole "
-            f"numbers of shape ({captions},), not {rows.dtype} of shape {rows.shape}"
+            f"numbers of shape ({captions},), not {rows.dtype} of shape {rows.shape}{hint}"
         )
     outside = np.flatnonzero((rows < 0) | (rows >= images))
     if len(outside):

@@ -1,5 +1,7 @@
 """Losses over the scores, the embeddings and the relations of a global batch."""
 
+from typing import TYPE_CHECKING, NoReturn
+
 from keras_xmr.losses.base import Loss
 from keras_xmr.losses.captioning import Captioning
 from keras_xmr.losses.cross_entropy import NTXent, SupervisedContrastive
@@ -14,6 +16,7 @@ from keras_xmr.losses.residuals import MMD, Diversity, DynamicOrthogonality, Set
 from keras_xmr.losses.smooth_ranks import DAA, SmoothAP
 from keras_xmr.losses.triplet import Triplet, VarianceAwareWeighting
 from keras_xmr.parts.contracts import LossContract
+from keras_xmr.utils.messages import no_attribute
 
 InfoNCE = NTXent
 """The name that most papers use."""
@@ -45,3 +48,8 @@ __all__ = [
     "gather",
     "gather_labels",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> NoReturn:
+        raise no_attribute(__name__, name, __all__)

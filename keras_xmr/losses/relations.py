@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import lru_cache
 from typing import Any
 
@@ -126,6 +127,8 @@ def _matrix(values: Any, name: str, shape: tuple[int | None, ...], dtype: str) -
                 f"{name} says of each pair whether it matches, true or false; the rows of images "
                 "are image_ids"
             )
+        if dtype == "bool" and values.size and not values.any():
+            warnings.warn("positives: no pair of the batch matches", stacklevel=5)
     tensor = ops.convert_to_tensor(values, dtype)
     if tuple(tensor.shape) != shape:
         raise ArgumentError(

@@ -1,5 +1,7 @@
 """From two batches of embeddings to a score matrix. One file per family of matchers."""
 
+from typing import TYPE_CHECKING, NoReturn
+
 from keras_xmr.matchers.alignment import SCAN
 from keras_xmr.matchers.base import LogitMatcher, Matcher
 from keras_xmr.matchers.gaussian import (
@@ -29,6 +31,7 @@ from keras_xmr.matchers.point import (
 from keras_xmr.matchers.rectangle import PointToRectangle
 from keras_xmr.matchers.regions import SAF, SGR, SGRAF
 from keras_xmr.parts.contracts import MatcherContract, SearchContract
+from keras_xmr.utils.messages import no_attribute
 
 __all__ = [
     "ELK",
@@ -61,3 +64,8 @@ __all__ = [
     "SymmetricKL",
     "Wasserstein",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> NoReturn:
+        raise no_attribute(__name__, name, __all__)

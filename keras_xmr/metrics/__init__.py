@@ -64,6 +64,7 @@ from keras_xmr.metrics.whole_split import Retrieval
 if TYPE_CHECKING:
     from keras_xmr.metrics.batch_recall import Recall
 from keras_xmr.utils.directions import DIRECTIONS
+from keras_xmr.utils.messages import no_attribute
 
 __all__ = [
     "DIRECTIONS",
@@ -116,5 +117,5 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Imports `Recall`, and Keras with it, on first use."""
     if name != "Recall":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise no_attribute(__name__, name, __all__)
     return import_module("keras_xmr.metrics.batch_recall").Recall

@@ -159,8 +159,9 @@ def compare_systems(
             directions.
         judgements: The relevant pairs; see `keras_xmr.metrics.recall`.
         image_ids: The row of each caption's image, int (captions,): captions of one image are not
-            independent. By default as in the judgements if each caption has one relevant image
-            there; otherwise captions are resampled independently.
+            independent, and match it alone if there are no judgements. By default as in the
+            judgements if each caption has one relevant image there; otherwise captions are
+            resampled independently.
         metrics: Names without the direction, such as `ndcg_10`. Of values of queries any name that
             they have. RSUM is added where the three recalls are among them.
         resamples: Number of resamples of the queries.
@@ -182,7 +183,7 @@ def compare_systems(
         raise ArgumentError(f"metrics are a list of names, such as ['ndcg_10'], not {metrics!r}")
     runs = {name: [_run(run) for run in _runs(system)] for name, system in systems.items()}
     shape = _common_shape([run for of_system in runs.values() for run in of_system])
-    right = as_judgements(judgements, shape)
+    right = as_judgements(image_ids if judgements is None else judgements, shape)
     if not right.grades.nnz:
         raise ArgumentError("no pair is relevant, so nothing can be compared")
     values = [

@@ -137,8 +137,9 @@ def per_query(
     Args:
         scores: Scores, as `recall` takes them.
         judgements: The relevant pairs; see `recall`.
-        image_ids: The row of each caption's image, int (captions,), for labels. By default as in
-            the judgements if each caption has one relevant image there.
+        image_ids: The row of each caption's image, int (captions,), for labels, and in place of
+            judgements where there are none. By default as in the judgements if each caption has
+            one relevant image there.
         labels: Labels of the images, 0 and 1, (images, labels), for PMRP; see `plausible_match`.
         relevance: Semantic relevance (images, captions), for ASP; see `semantic_precision`.
         metrics: Further metrics, such as `DiscountedGain(k=20)`.
@@ -152,7 +153,8 @@ def per_query(
         ValueError: If a score is NaN.
     """
     matrices = ScoreMatrices.of(scores)
-    right = as_judgements(judgements, matrices.image_to_text.shape)
+    given = image_ids if judgements is None else judgements
+    right = as_judgements(given, matrices.image_to_text.shape)
     images, captions = right.shape
     owner = owners(right, image_ids)
     truth = GroundTruth(range(images), range(captions), owner, right)  # type: ignore[arg-type]

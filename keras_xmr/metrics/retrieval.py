@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from keras_xmr.judgements import Judgements
 from keras_xmr.judgements.relation import as_judgements
@@ -121,7 +122,11 @@ def both_directions(i2t: dict[str, float], t2i: dict[str, float]) -> dict[str, f
 
 
 def recall(
-    scores: Any, judgements: Any = None, k: int | Sequence[int] = (1, 5, 10)
+    scores: Any,
+    judgements: Any = None,
+    k: int | Sequence[int] = (1, 5, 10),
+    *,
+    image_ids: ArrayLike | None = None,
 ) -> dict[str, float]:
     """Computes recall at K of both directions: the share of queries with a relevant item among
     the first K.
@@ -133,6 +138,7 @@ def recall(
             the row of each caption's image, or a matrix; None if caption i is of image i. Where
             some pairs were not judged, the lists are condensed to those that were (Sakai 2007).
         k: One K or several, from 1.
+        image_ids: The row of each caption's image, in place of judgements, as losses take it.
 
     Returns:
         Fractions from 0 to 1: `i2t_recall_1` of images as queries, `t2i_recall_1` of captions,
@@ -149,10 +155,12 @@ def recall(
         best = best_ranks(ranks)
         return {f"recall_{n}": np.where(np.isnan(best), np.nan, best <= n) for n in at}
 
-    return _means(scores, judgements, recalls)
+    return _means(scores, _one_of(judgements, image_ids), recalls)
 
 
-def retrieval(scores: Any, judgements: Any = None) -> dict[str, float]:
+def retrieval(
+    scores: Any, judgements: Any = None, *, image_ids: ArrayLike | None = None
+) -> dict[str, float]:
     """Returns all metrics of both directions, and `rsum`, the sum of the six recalls in percent.
 
     Queries without a relevant item do not count; where no query of a direction has one, its
@@ -162,23 +170,31 @@ def retrieval(scores: Any, judgements: Any = None) -> dict[str, float]:
         scores: Scores (images, captions), larger is better; or the output of a re-ranker, or
             `ScoreMatrices`, if other scores rank images.
         judgements: The relevant pairs; see `recall`.
+        image_ids: See `recall`.
 
     Raises:
         ArgumentError: If shapes do not fit.
         ValueError: If a score is NaN.
     """
     matrices = ScoreMatrices.of(scores)
-    right = as_judgements(judgements, matrices.image_to_text.shape)
+    right = as_judgements(_one_of(judgements, image_ids), matrices.image_to_text.shape)
     return evaluate_scores(matrices, right).summary
 
 
-def ndcg(scores: Any, judgements: Any = None, k: int | Sequence[int] = (10,)) -> dict[str, float]:
+def ndcg(
+    scores: Any,
+    judgements: Any = None,
+    k: int | Sequence[int] = (10,),
+    *,
+    image_ids: ArrayLike | None = None,
+) -> dict[str, float]:
     """Computes normalized discounted cumulative gain at K of both directions; see `ndcg_at`.
 
     Args:
         scores: Scores, as `recall` takes them.
         judgements: The relevant pairs and their grades; see `recall`.
         k: One K or several, from 1.
+        image_ids: See `recall`.
 
     Returns:
         Fractions from 0 to 1: `i2t_ndcg_10`, `t2i_ndcg_10` and so on. Queries without a relevant
@@ -189,18 +205,20 @@ def ndcg(scores: Any, judgements: Any = None, k: int | Sequence[int] = (10,)) ->
         ValueError: If a score is NaN.
     """
     at = _checked_k(k)
-    return _means(
-        scores, judgements, lambda ranks: {f"ndcg_{n}": ndcg_at(ranks, int(n)) for n in at}
-    )
+    right = _one_of(judgements, image_ids)
+    return _means(scores, right, lambda ranks: {f"ndcg_{n}": ndcg_at(ranks, int(n)) for n in at})
 
 
-def bpref(scores: Any, judgements: Any) -> dict[str, float]:
+def bpref(
+    scores: Any, judgements: Any = None, *, image_ids: ArrayLike | None = None
+) -> dict[str, float]:
     """Computes binary preference of both directions; see `binary_preference`.
 
     Args:
         scores: Scores, as `recall` takes them.
         judgements: The relevant pairs; see `recall`. If every pair was judged, all others are
             wrong.
+        image_ids: See `recall`.
 
     Returns:
         Fractions from 0 to 1: `i2t_bpref` and `t2i_bpref`. Queries without a right answer do not
@@ -210,7 +228,19 @@ def bpref(scores: Any, judgements: Any) -> dict[str, float]:
         ArgumentError: If shapes do not fit.
         ValueError: If a score is NaN.
     """
-    return _means(scores, judgements, lambda ranks: {"bpref": binary_preference(ranks)})
+    right = _one_of(judgements, image_ids)
+    return _means(scores, right, lambda ranks: {"bpref": binary_preference(ranks)})
+
+
+def _one_of(judgements: Any, image_ids: ArrayLike | None) -> Any:
+    """Returns judgements, or the row of each caption's image in place of them.
+
+    Raises:
+        ArgumentError: If both are given.
+    """
+    if judgements is not None and image_ids is not None:
+        raise ArgumentError("judgements and image_ids both say which pairs match; pass one of them")
+    return image_ids if judgements is None else judgements
 
 
 def _checked_k(k: int | Sequence[int]) -> np.ndarray:

@@ -254,8 +254,15 @@ def _check_options(cls: Any, arguments: Mapping[str, Any]) -> None:
     section = options_of(cls)
     options = {name: arguments[name] for name in section.model_fields if name in arguments}
     try:
-        section.model_validate(options | {"name": snake_case(cls.__name__)})
+        checked = section.model_validate(options | {"name": snake_case(cls.__name__)})
     except ValidationError as error:
         raise ArgumentError(f"{cls.__name__}{first_mistake(error, section)}") from None
+    for name, value in options.items():
+        # Configs have texts converted; the constructor computes with what it is given.
+        if isinstance(value, str) and not isinstance(meant := getattr(checked, name), str):
+            raise ArgumentError(
+                f"{cls.__name__}: {name} is the text {value!r}, not a {type(meant).__name__}: "
+                f"{name}={meant!r}"
+            )
     for name, why in cls.CONTRACT.ineffective(options, section.defaults()):
         raise ArgumentError(f"{cls.__name__}: {name}: {why}")

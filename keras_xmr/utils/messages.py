@@ -35,5 +35,13 @@ def nearest(word: str, names: Iterable[str], least: float = 0.5) -> str:
 
 def most_similar(word: str, names: Iterable[str], least: float = 0.6) -> str:
     """Asks whether the most similar of the names was meant; empty if none is similar."""
-    near = difflib.get_close_matches(cut(word), list(names), n=1, cutoff=least)
-    return f" Did you mean {near[0]!r}?" if near else ""
+    known = {name.lower(): name for name in names}
+    near = difflib.get_close_matches(cut(word).lower(), known, n=1, cutoff=least)
+    return f" Did you mean {known[near[0]]!r}?" if near else ""
+
+
+def no_attribute(module: str, name: str, names: Iterable[str]) -> AttributeError:
+    """Makes the error of a name that a module lacks, with the most similar name that it has."""
+    return AttributeError(
+        f"module {module!r} has no attribute {name!r}.{most_similar(name, names)}"
+    )

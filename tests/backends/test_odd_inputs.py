@@ -331,3 +331,23 @@ def test_a_mask_of_a_recurrent_pooling_fits_its_sequence(random):
     head = evaluating(heads.pooling.BiGRU(6))
     with pytest.raises(ArgumentError, match="5 positions have a mask of 4"):
         head(keras.ops.convert_to_tensor(features), mask=keras.ops.convert_to_tensor(mask))
+
+
+def test_messages_name_what_is_nearest(points):
+    for module, name, near in (
+        (losses, "TripletLoss", "Triplet"),
+        (losses, "infonce", "InfoNCE"),
+        (matchers, "cosine", "Cosine"),
+    ):
+        with pytest.raises(AttributeError, match=f"no attribute '{name}'. Did you mean '{near}'"):
+            getattr(module, name)
+    with pytest.raises(ArgumentError, match=r"np.unique\(ids, return_inverse=True\) numbers"):
+        losses.Triplet()(points, points, [f"photo {n}" for n in range(4)])
+    with pytest.raises(ArgumentError, match=r"CosineLogits\(\) for points"):
+        losses.SoftContrastive()(points, points)
+
+
+def test_a_batch_without_matches_is_noticed(points):
+    with pytest.warns(UserWarning, match="no pair of the batch matches") as warned:
+        losses.Triplet()(points, points, positives=np.zeros((4, 4), bool))
+    assert warned[0].filename == __file__

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse
 from folds import evaluate_folds
 
-from keras_xmr import reranking
+from keras_xmr import compare, metrics, reranking
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import (
     ScoreMatrices,
@@ -188,6 +188,18 @@ def test_reciprocal_rank_is_that_of_the_best_right_answer():
     scores = np.array([[4.0, 3.0, 2.0], [1.0, 3.0, 2.0]])
     right = Judgements(scipy.sparse.csr_array(np.array([[0, 1, 1], [0, 0, 0]])))
     np.testing.assert_allclose(ReciprocalRank()(scores, right), [1 / 2, np.nan])
+
+
+def test_every_metric_takes_image_ids_by_name(random):
+    scores, rows = random.normal(size=(40, 80)), np.arange(80) // 2
+    for metric in (metrics.recall, metrics.retrieval, metrics.ndcg, metrics.bpref):
+        assert metric(scores, image_ids=rows) == metric(scores, rows)
+        with pytest.raises(ArgumentError, match="pass one of them"):
+            metric(scores, rows, image_ids=rows)
+    per_query = metrics.per_query(scores, image_ids=rows)
+    np.testing.assert_equal(per_query, metrics.per_query(scores, rows))
+    found = compare(scores, -scores, image_ids=rows, resamples=20)
+    assert found == compare(scores, -scores, rows, resamples=20)
 
 
 def test_recall_takes_one_k_or_several_whole_ones():

@@ -44,3 +44,5 @@ def test_a_part_within_it_and_the_next_one_are_checked(checks):
     assert [arguments["margin"] for _, arguments in checks] == [0.1]
     with pytest.raises(ArgumentError, match="margin"):
         Doubled(margin="wide")
+    with pytest.raises(ArgumentError, match=r"margin is the text '0.1', not a float: margin=0.1"):
+        Doubled(margin="0.1")
