@@ -27,6 +27,9 @@ class Retrieval:
     A recall within batches grows as batches get smaller; this one does not depend on them. It keeps
     the embeddings of the split in memory, as float32, and its scores while they are ranked.
 
+    For other similarities, score the split in tiles by any matcher and pass the scores to
+    `retrieval`: docs/integrations/embeddings.md.
+
     Args:
         similarity: Cosine, or the inner product of the embeddings.
     """
@@ -74,18 +77,25 @@ class Retrieval:
         self._captions.append(self._prepare(captions))
         self._image_ids += [ids[row] for row in rows.tolist()]
 
-    def result(self) -> dict[str, float]:
+    def result(self, judgements: Any = None) -> dict[str, float]:
         """Returns the metrics of `retrieval`: `i2t_recall_1` and so on, and `rsum`.
 
+        Args:
+            judgements: The relevant pairs, as `recall` takes them: of images in the order in which
+                their ids came first, and of captions in the order in which they came. None if a
+                caption matches its own image alone.
+
         Raises:
-            ArgumentError: Without a batch.
+            ArgumentError: Without a batch, or if shapes do not fit.
         """
         if not self._images:
             raise ArgumentError("there are no batches yet: call update_state first")
         number = {id_: row for row, id_ in enumerate(self._images)}
         scores = np.stack(list(self._images.values())) @ np.concatenate(self._captions).T
-        owner = np.array([number[id_] for id_ in self._image_ids])
-        return retrieval(scores, Judgements.from_pairs(owner, len(number)))
+        if judgements is None:
+            owner = np.array([number[id_] for id_ in self._image_ids])
+            judgements = Judgements.from_pairs(owner, len(number))
+        return retrieval(scores, judgements)
 
     def _joined(self, ids: list[str | float], vectors: np.ndarray) -> dict[Any, np.ndarray]:
         """Returns the images so far and the images of a batch."""

@@ -88,7 +88,10 @@ def test_the_page_of_forms(capsys):
     exec(compile(code, PAGE.name, "exec"), {})
     printed = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in printed] == [
-        *("points", "Gaussians", "sets", "tokens", "scores")
+        *("points", "Gaussians", "sets", "tokens", "scores", "tiles")
     ]
     assert all(float(line.split()[1]) > 0 for line in printed[:4])
     assert printed[4] == "scores (4, 5)"
+    difference, rsum = map(float, printed[5].split()[1:])
+    assert difference < 1e-6
+    assert 0 < rsum <= 600

@@ -251,6 +251,12 @@ def test_batches_of_a_split_give_the_metrics_of_the_whole(random):
         several.update_state(
             1e-200 * images[owner[part]], captions[part], [f"i{n}" for n in owner[part]]
         )
+    matches = owner == np.arange(20)[:, None]
+    matches[3] = True
+    graded = retrieval((cosines[0] @ cosines[1].T).astype(np.float32), matches)
+    assert one.result(matches) == pytest.approx(graded, abs=1e-5)
+    with pytest.raises(keras_xmr.ArgumentError, match="judgements of shape"):
+        one.result(matches[:, 1:])
     for found in (one, several):
         assert found.result() == pytest.approx(expected, abs=1e-5)
     several.reset_state()
