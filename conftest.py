@@ -21,6 +21,8 @@ from plain_install import sitecustomize  # noqa: F401
 
 # Processes that tests start import TensorFlow as in a plain installation, as this one does.
 os.environ["PYTHONPATH"] = command_line.PYTHONPATH
+# Nobody pulls the plug of a test, so no file waits for the disk.
+os.fsync = lambda descriptor: None
 # What Python compiles is kept: they need not compile it again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
