@@ -406,7 +406,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser_of(__doc__).parse_args(arguments)
     options.results.parent.mkdir(parents=True, exist_ok=True)
     if options.photos:
-        with_fewer_photos(options)
+        options = with_fewer_photos(options)
     if options.flickr8k:
         _run_missing(options)
     methods = methods_of(read_lines(options.results))
@@ -419,8 +419,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         write_csv(parts, options.csv.with_name("flickr8k_parts.csv"))
 
 
-def with_fewer_photos(options: argparse.Namespace) -> None:
-    """Lets the options name a folder of Flickr8K with a random part of its training photos."""
+def with_fewer_photos(options: argparse.Namespace) -> argparse.Namespace:
+    """Returns options of a folder of Flickr8K with a random part of its training photos."""
     few = options.work / f"{options.photos}_photos"
     few.mkdir(parents=True, exist_ok=True)
     lists = Flickr8kSource(root=options.flickr8k).train
@@ -430,8 +430,9 @@ def with_fewer_photos(options: argparse.Namespace) -> None:
     names = (options.flickr8k / lists).read_text("utf-8").split()
     drawn = np.random.default_rng(0).permutation(names)[: options.photos]
     (few / lists).write_text("".join(f"{name}\n" for name in drawn), "utf-8")
-    options.flickr8k, options.work = few, few / "work"
-    options.results = options.results.with_name(f"flickr8k_{options.photos}_photos.jsonl")
+    results = options.results.with_name(f"flickr8k_{options.photos}_photos.jsonl")
+    changes = {"flickr8k": few, "work": few / "work", "results": results}
+    return argparse.Namespace(**vars(options) | changes)
 
 
 def _run_missing(options: argparse.Namespace) -> None:

@@ -73,7 +73,7 @@ def main() -> None:
     """Trains what is missing."""
     options = parser_of(__doc__).parse_args()
     if options.photos:
-        with_fewer_photos(options)
+        options = with_fewer_photos(options)
     options.results = options.results.with_name(f"trained_losses_{options.photos or 'all'}.jsonl")
     sets = tuple(options.set)
     for seed in range(options.seeds):

@@ -108,7 +108,7 @@ def test_a_part_of_the_training_photos_is_in_each_larger_part(bench, tmp_path):
     for photos in (1, 2):
         arguments = [f"--flickr8k={tmp_path / 'raw'}", f"--work={tmp_path / 'work'}"]
         options = bench.parser_of(None).parse_args([*arguments, f"--photos={photos}"])
-        bench.with_fewer_photos(options)
+        options = bench.with_fewer_photos(options)
         drawn.append(set((options.flickr8k / "Flickr_8k.trainImages.txt").read_text().split()))
         assert len(drawn[-1]) == photos
         assert drawn[-2] < drawn[-1] <= whole

@@ -53,6 +53,7 @@ OPTIONAL = {
     "judgements": {"eccv_caption"},
     "relevance": {"pycocoevalcap"},
     "metrics": {"keras", "pandas"},
+    "utils": {"threadpoolctl"},
 }
 
 

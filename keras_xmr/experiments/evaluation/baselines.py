@@ -11,12 +11,12 @@ from data_pipelines.records import Records, SplitRecords
 from keras_xmr.experiments.config.model_facts import is_as_published
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.config.train_section import CCAOptions
-from keras_xmr.experiments.evaluation.matrix_threads import matrix_threads
 from keras_xmr.experiments.evaluation.results import Evaluation
 from keras_xmr.judgements import judge
 from keras_xmr.linear.cca import CanonicalCorrelations, Projections
 from keras_xmr.linear.hubness import pair_hubness
 from keras_xmr.metrics import measure
+from keras_xmr.utils.matrix_threads import matrix_threads
 from keras_xmr.utils.vectors import unit_rows
 
 LINEAR = "linear model (CCA)"

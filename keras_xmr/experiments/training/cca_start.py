@@ -16,7 +16,6 @@ from data_pipelines.records import Records, SplitRecords
 from data_pipelines.text import Tokenizer, shortened
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.config.train_section import CCAOptions
-from keras_xmr.experiments.evaluation.matrix_threads import matrix_threads
 from keras_xmr.experiments.training.held_out_ranks import held_out_log_ranks, predict
 from keras_xmr.heads import Head, HeldOutRank
 from keras_xmr.heads.pooling import Projection
@@ -27,6 +26,7 @@ from keras_xmr.linear.cca import CanonicalCorrelations, Projections
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import features_of
 from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.matrix_threads import matrix_threads
 from keras_xmr.utils.progress import Progress
 
 _LOGGER = logging.getLogger(__name__)

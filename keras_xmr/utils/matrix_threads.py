@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from threadpoolctl import threadpool_limits
-
 _FEW = 2_000
 """Number of rows of matrices that one thread multiplies soon enough."""
 
@@ -21,5 +19,7 @@ def matrix_threads(rows: int) -> Iterator[None]:
     Args:
         rows: Number of rows of the matrices; many rows are computed in as many threads as before.
     """
+    from threadpoolctl import threadpool_limits
+
     with threadpool_limits(1 if rows <= _FEW else None):
         yield

@@ -5,7 +5,7 @@ from __future__ import annotations
 import scipy.linalg  # noqa: F401, for its threads
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from keras_xmr.experiments.evaluation.matrix_threads import matrix_threads
+from keras_xmr.utils.matrix_threads import matrix_threads
 
 
 def test_matrices_of_few_rows_are_computed_in_one_thread():
