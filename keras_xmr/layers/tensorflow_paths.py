@@ -20,7 +20,9 @@ def num_replicas() -> int:
 
 
 def read_variables(variables: Any) -> list[Tensor]:
-    """Reads variables once: `keras.ops` would give themselves, and their gradients twice."""
+    """Reads variables once, and tensors as they are: `keras.ops` would give variables themselves,
+    and their gradients twice; `tf.custom_gradient` takes none.
+    """
     return [tf.convert_to_tensor(variable) for variable in variables]
 
 
@@ -89,7 +91,7 @@ def cosines(left: Tensor, right: Tensor) -> Tensor:
 
         return tf.matmul(rows[0], columns[0], transpose_b=True), backward
 
-    return measure(left, right)
+    return measure(*read_variables((left, right)))
 
 
 def _unit(vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -137,7 +139,7 @@ def distances(left: Tensor, right: Tensor, least: float, *numbers: Tensor) -> Te
 
         return numbers[1] - numbers[0] * roots if numbers else roots, backward
 
-    return measure(left, right, *numbers)
+    return measure(*read_variables((left, right, *numbers)))
 
 
 def _mean(vectors: Tensor) -> Tensor:

@@ -91,6 +91,22 @@ def test_nan_is_not_hidden_by_what_compiles_a_part(name, key, random):
     assert np.isnan(keras.ops.convert_to_numpy(case.make()(image, caption, *ids))).any()
 
 
+@pytest.mark.parametrize(
+    "name", ["NTXent", "SoftContrastive_mean", "Cosine", "Triplet", "MeanOnly"]
+)
+def test_embeddings_may_be_variables(name, random):
+    case = (every_part.LOSSES | every_part.MATCHERS)[name]
+    image, caption = every_part.sides(case, random)
+    ids = [every_part.IMAGE_IDS] if name in every_part.LOSSES else []
+    more = {"matcher": evaluating(case.matcher())} if case.matcher else {}
+    part = evaluating(case.make())
+    learned = {key: keras.Variable(array) for key, array in caption.items()}
+    expected, found = (
+        keras.ops.convert_to_numpy(part(image, side, *ids, **more)) for side in (caption, learned)
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
 def test_longer_floats_than_any_framework_has(points):
     long = points.astype(np.longdouble)
     np.testing.assert_allclose(losses.NTXent()(long, points), losses.NTXent()(points, points))

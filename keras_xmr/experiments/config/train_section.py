@@ -218,7 +218,8 @@ class TrainOptions(Section):
     (docs/tables/options.csv)."""
 
     checkpoint_steps: NonNegativeInt = 1000
-    """Steps between two checkpoints, in addition to one at the end of each epoch; 0 for none."""
+    """Steps between two checkpoints, in addition to one at the end of each epoch; 0 for none. A
+    training that repeats the epochs of a former one, in an update, saves the end of the last."""
 
     validate_every: PositiveInt = 1
     """Epochs between two evaluations on the validation split."""
