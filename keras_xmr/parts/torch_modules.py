@@ -141,10 +141,8 @@ def refuse_late_parameters(layer: Any) -> None:
         return
     if not (processes.is_available() and processes.is_initialized()):
         return
-    for one in gc.get_objects():
-        if issubclass(type(one), DistributedDataParallel) and any(
-            module is layer for module in one.modules()
-        ):
+    for one in gc.get_referrers(*_kinds(DistributedDataParallel)):
+        if issubclass(type(one), DistributedDataParallel) and layer in set(one.modules()):
             raise ArgumentError(
                 f"{type(layer).__name__} makes parameters in its first call, which would differ "
                 "between processes: call it once, or its build, before DistributedDataParallel"
