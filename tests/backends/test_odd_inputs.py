@@ -359,8 +359,6 @@ def test_messages_name_what_is_nearest(points):
             getattr(module, name)
     with pytest.raises(ArgumentError, match=r"np.unique\(ids, return_inverse=True\) numbers"):
         losses.Triplet()(points, points, [f"photo {n}" for n in range(4)])
-    with pytest.raises(ArgumentError, match=r"CosineLogits\(\) for points"):
-        losses.SoftContrastive()(points, points)
 
 
 def test_a_batch_without_matches_is_noticed(points):

@@ -182,5 +182,5 @@ def test_a_seed_gives_the_same_samples(random):
 
 
 def test_log_odds_need_a_matcher(unit):
-    with pytest.raises(ArgumentError, match=r"reads scores as log-odds .*MeanOnly\(\)"):
+    with pytest.raises(ArgumentError, match=r"reads scores as log-odds .*CosineLogits\(\)"):
         losses.SoftContrastive()(*unit, IMAGE_IDS)
