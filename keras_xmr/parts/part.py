@@ -259,7 +259,7 @@ def _check_options(cls: Any, arguments: Mapping[str, Any]) -> None:
         raise ArgumentError(f"{cls.__name__}{first_mistake(error, section)}") from None
     for name, value in options.items():
         # Configs have texts converted; the constructor computes with what it is given.
-        if isinstance(value, str) and not isinstance(meant := getattr(checked, name), str):
+        if isinstance(value, str) and isinstance(meant := getattr(checked, name), int | float):
             raise ArgumentError(
                 f"{cls.__name__}: {name} is the text {value!r}, not a {type(meant).__name__}: "
                 f"{name}={meant!r}"
