@@ -13,6 +13,6 @@ BACKEND = os.environ.get("KERAS_BACKEND", "tensorflow")
 if BACKEND != "tensorflow":
     for name in ("tensorflow", "tensorflow_probability", "tf_keras", "keras_hub"):
         sys.modules[name] = None  # type: ignore[assignment]
-if BACKEND == "jax":  # test_gather.py needs two.
+if BACKEND == "jax":  # test_two_devices.py needs them.
     flags = os.environ.get("XLA_FLAGS", ""), "--xla_force_host_platform_device_count=2"
     os.environ["XLA_FLAGS"] = " ".join(flags)
