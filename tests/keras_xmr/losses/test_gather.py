@@ -1,6 +1,6 @@
 """Losses over all processes of PyTorch: see tests/support/gather_run.py.
 
-Two devices of JAX: tests/backends/test_gather.py; replicas of TensorFlow:
+Two devices of JAX: tests/backends/test_two_devices.py; replicas of TensorFlow:
 tests/keras_xmr/experiments/training/test_replicas.py.
 """
 
