@@ -81,16 +81,14 @@ def test_gradients_of_losses(name, random):
     check(value, embeddings, variables)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        # The mean of the two before, which JAX compiles for long.
-        pytest.param(name, marks=pytest.mark.skipif(JAX, reason="is SAF and SGR"))
-        if name == "SGRAF"
-        else name
-        for name in every_part.MATCHERS
-    ],
-)
+# SGRAF is the mean of the two before it.
+MATCHERS = [
+    pytest.param(name, marks=pytest.mark.heavy) if name == "SGRAF" else name
+    for name in every_part.MATCHERS
+]
+
+
+@pytest.mark.parametrize("name", MATCHERS)
 def test_gradients_of_matchers(name, random):
     case = every_part.MATCHERS[name]
     image, caption = every_part.sides(case, random)
@@ -119,7 +117,7 @@ def test_gradients_of_heads(name, random):
 
 
 @pytest.mark.skipif(JAX, reason="takes long to compile; SAF and SGR: test_training_loops.py")
-@pytest.mark.parametrize("name", [*every_part.LOSSES, *every_part.MATCHERS])
+@pytest.mark.parametrize("name", [*every_part.LOSSES, *MATCHERS])
 def test_every_weight_has_a_gradient(name, random):
     keras.utils.set_random_seed(1)  # With others ReLUs let no gradient through for some weights.
     is_loss = name in every_part.LOSSES
