@@ -46,6 +46,7 @@ def test_a_step_of_training_compiles(random, training):
     assert (values[0] != values[1]) == training
 
 
+@pytest.mark.slow
 def test_a_tensor_counts_steps_in_one_graph(random):
     if BACKEND != "torch":
         pytest.skip("of PyTorch")
