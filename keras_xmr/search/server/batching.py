@@ -129,15 +129,16 @@ class BatchingEmbedder:
         max_waiting: int,
         count: Callable[[str, int], None] = lambda kind, size: None,
     ) -> None:
-        self._load, self._loaded, self._loading = load, None, threading.Lock()
+        # Batchers hold this function, not the object that has them: so the model is freed with it.
+        self._embedder = embedder = _once(load)
         self._thread = ThreadPoolExecutor(1, "embedder")
 
         def batcher(kind: str, embed: Callable[[list[Any]], Embedding]) -> Batcher:
             return Batcher(embed, max_batch, max_waiting, partial(count, kind), self._thread)
 
-        self.embed_texts = batcher("texts", lambda texts: self._embedder().embed_texts(texts))
+        self.embed_texts = batcher("texts", lambda texts: embedder().embed_texts(texts))
         self._embed_decoded = batcher(
-            "images", lambda pixels: self._embedder().embed_pixels(np.stack(pixels))
+            "images", lambda pixels: embedder().embed_pixels(np.stack(pixels))
         )
         self._warming, self._is_warm = threading.Lock(), False
 
@@ -178,14 +179,22 @@ class BatchingEmbedder:
         """Ends the thread after all pending requests."""
         self._thread.shutdown()
 
-    def _embedder(self) -> Any:
-        with self._loading:
-            if self._loaded is None:
-                self._loaded = self._load()
-            return self._loaded
-
     def __getattr__(self, name: str) -> Any:
         return getattr(self._embedder(), name)
+
+
+def _once(load: Callable[[], Any]) -> Callable[[], Any]:
+    """Returns a function that loads something when it is first called, in any thread."""
+    loaded: list[Any] = []
+    loading = threading.Lock()
+
+    def get() -> Any:
+        with loading:
+            if not loaded:
+                loaded.append(load())
+            return loaded[0]
+
+    return get
 
 
 def submit(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from threading import Event
 
 import pytest
@@ -15,6 +18,7 @@ from keras_xmr.search import PhotoIndex, Searcher
 from keras_xmr.search.build import build_index, replace_index
 from keras_xmr.search.query import Query
 from keras_xmr.search.server import process
+from keras_xmr.search.server.batching import BatchingEmbedder
 from keras_xmr.search.server.process import create_app
 from keras_xmr.search.server.requests import SearchRequest, Settings
 from keras_xmr.search.server.service import Service
@@ -230,6 +234,30 @@ def test_the_first_upload_does_not_make_texts_wait(tmp_path):
         assert upload.result(20).hits[0].path.startswith("red/")
         warmed.result(20)
     service.close()
+
+
+def test_a_model_that_nothing_uses_is_freed(tmp_path):
+    """At once: a server looks for garbage so rarely that it would keep each model it ever had."""
+    path = small_index(tmp_path).path
+    with no_garbage_collection():
+        embedder = BatchingEmbedder(Slow, 8, 8)
+        searcher = Searcher(PhotoIndex.open(path), embedder)
+        searcher.search(Query(texts=ASKED.texts), ASKED.count)
+        embedder.warm_up_images()
+        model = weakref.ref(embedder._embedder())
+        assert model() is not None
+        del embedder, searcher
+        time.sleep(0.05)
+        assert model() is None
+
+
+@contextmanager
+def no_garbage_collection():
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def test_photos_that_cannot_be_read_are_logged_by_name(service, caplog):

@@ -200,7 +200,7 @@ def test_uploads_decode_two_at_once_apart_from_the_model(client, service, monkey
                 together[0] -= 1
 
     pixels = service.embedder.pixels
-    model = service.embedder._loaded
+    model = service.embedder._embedder()
     monkeypatch.setattr(requests_module, "reduced", slow)
     monkeypatch.setattr(
         model, "pixels", lambda *a: threads.add(threading.current_thread().name) or pixels(*a)
