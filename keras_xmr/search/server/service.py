@@ -32,6 +32,7 @@ from keras_xmr.search.server.requests import (
     read_uploads,
 )
 from keras_xmr.utils.errors import UserError
+from keras_xmr.utils.memory import release_memory
 
 _LOG = logging.getLogger(__name__)
 
@@ -137,7 +138,8 @@ class Service:
         newer = self._open(self.embedder)
         is_better = newer.index.is_finished or not self.index.is_finished
         if is_better and newer.index.is_current():
-            if newer.index.fingerprint != self.index.fingerprint:
+            has_other_model = newer.index.fingerprint != self.index.fingerprint
+            if has_other_model:
                 newer = self._open(None)
                 newer.warm_up()
                 newer.embedder.warm_up_images()
@@ -146,6 +148,8 @@ class Service:
                 )
             self.searcher = newer
             self._sort_by_day.cache_clear()
+            if has_other_model:
+                release_memory()  # Of the former model.
 
     def search_by_uploads(
         self, request: SearchRequest, files: Sequence[UploadFile]

@@ -424,13 +424,13 @@ def test_a_request_keeps_to_one_index(client, service, monkeypatch, tmp_path):
     last = old.photos()[-1]
     (old.root / last.path).unlink()
     build_index(StubEmbedder(), old.root, old.path)
-    embed = service.embedder._loaded.embed_pixels
+    embed = service.embedder._embedder().embed_pixels
 
     def replace_index(pixels):
         service.refresh()  # In the middle of the request.
         return embed(pixels)
 
-    monkeypatch.setattr(service.embedder._loaded, "embed_pixels", replace_index)
+    monkeypatch.setattr(service.embedder._embedder(), "embed_pixels", replace_index)
     found = client.post(
         "/similar",
         files=[("images", ("x.jpg", image_file()))],
