@@ -36,7 +36,7 @@ LOSSES: dict[str, Sequence[str]] = {
     "PCME": (
         *_GAUSSIAN,
         "model.matcher="
-        "{name: match_probability, samples: 7, test_samples: 7, scale: 20, shift: 30}",
+        "{name: match_probability, samples: 7, test_samples: 7, scale: 24.5, shift: 30}",
         f"objective=[{{name: soft_contrastive, reduction: mean}}, {_KL}]",
     ),
     "MSRM": (
@@ -73,7 +73,7 @@ def main() -> None:
     """Trains what is missing."""
     options = parser_of(__doc__).parse_args()
     if options.photos:
-        options = with_fewer_photos(options)
+        with_fewer_photos(options)
     options.results = options.results.with_name(f"trained_losses_{options.photos or 'all'}.jsonl")
     sets = tuple(options.set)
     for seed in range(options.seeds):
