@@ -39,13 +39,13 @@ def page(tmp_path_factory):
 def labelled_later(page, expected):
     """The number of labels as one opens the page later.
 
-    At once, its next process may read before the last one's writes arrive.
+    At once, the process of the page may end before it has sent what it writes.
     """
     for _ in range(10):
+        time.sleep(0.2)
         page.open("")
         if page.text("#labelled") == expected:
             break
-        time.sleep(0.2)
     return page.text("#labelled")
 
 
