@@ -424,7 +424,7 @@ def test_the_keyboard_is_enough(page):
     assert page.text("#facts") != first
     page.press(Keys.ESCAPE)
     assert not page.all("#viewer")
-    assert page.run("return document.activeElement.dataset.place") == "1"
+    page.until("return document.activeElement.dataset.place == '1'")
 
 
 def test_filters_that_nothing_passes(page, dated):
