@@ -56,15 +56,21 @@ _LEAST = 1e-6
 
 def _in_one_step(left: Tensor, right: Tensor, *numbers: Tensor) -> Tensor | None:
     """Does what `torch_paths.distances` says, in one step of the gradient; None with JAX."""
-    if backend() == "jax":
-        return None
+    paths = _paths()
+    return None if paths is None else paths.distances(left, right, _LEAST, *numbers)
+
+
+def _paths() -> Any:
+    """Returns the module of faster operations of a framework; None with JAX."""
+    if backend() == "torch":
+        from keras_xmr.layers import torch_paths
+
+        return torch_paths
     if backend() == "tensorflow":
         from keras_xmr.layers import tensorflow_paths
 
-        return tensorflow_paths.distances(left, right, _LEAST, *numbers)
-    from keras_xmr.layers import torch_paths
-
-    return torch_paths.distances(left, right, _LEAST, *numbers)
+        return tensorflow_paths
+    return None
 
 
 def cosine(left: Tensor, right: Tensor) -> Tensor:
@@ -73,16 +79,10 @@ def cosine(left: Tensor, right: Tensor) -> Tensor:
     Products are divided by lengths, not the vectors, which are mostly more numbers; TensorFlow and
     PyTorch divide vectors, in one step of the gradient. Lengths below 1e-12 count as 1e-12.
     """
-    if backend() == "torch":
-        from keras_xmr.layers import torch_paths
-
-        found = torch_paths.cosines(left, right)
-        if found is not None:
-            return found
-    if backend() == "tensorflow":
-        from keras_xmr.layers import tensorflow_paths
-
-        return tensorflow_paths.cosines(left, right)
+    paths = _paths()
+    found = None if paths is None else paths.cosines(left, right)
+    if found is not None:
+        return found
     products = ops.matmul(left, ops.transpose(right))
     return (products * _inverse_lengths(left)) * ops.transpose(_inverse_lengths(right))
 

@@ -91,6 +91,7 @@ def with_positives(checked: Relations, images: Any, captions: Any) -> Relations:
 
 
 def _diagonal(count: int, device: str) -> Relations:
+    """Makes the relations of pairs in order; what is kept of them is kept for each device."""
     columns = ops.arange(count, dtype="int32")
     positives = ops.equal(columns[:, None], columns)
     return {"positives": positives, "pairs": ops.stack([columns, columns])}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import keras
@@ -103,8 +103,7 @@ def _has_optimizer() -> bool:
     """Says whether there is an optimizer of PyTorch, which lists none."""
     # It marks the step of a class with the first optimizer: mostly, no object is looked at.
     used = [kind for kind in _kinds(torch.optim.Optimizer) if hasattr(kind.step, "hooked")]
-    made = gc.get_referrers(*used) if used else []
-    return any(issubclass(type(one), torch.optim.Optimizer) for one in made)
+    return next(_objects(torch.optim.Optimizer, used), None) is not None
 
 
 def _kinds(cls: type[Any]) -> Iterator[type[Any]]:
@@ -112,6 +111,12 @@ def _kinds(cls: type[Any]) -> Iterator[type[Any]]:
     yield cls
     for other in cls.__subclasses__():
         yield from _kinds(other)
+
+
+def _objects(cls: type[Any], kinds: Iterable[type[Any]]) -> Iterator[Any]:
+    """Returns the objects of a class that are of these kinds of it."""
+    found = gc.get_referrers(*kinds) if kinds else []
+    return (one for one in found if issubclass(type(one), cls))
 
 
 def warn_of_late_parameters(layer: Any) -> None:
@@ -141,8 +146,8 @@ def refuse_late_parameters(layer: Any) -> None:
         return
     if not (processes.is_available() and processes.is_initialized()):
         return
-    for one in gc.get_referrers(*_kinds(DistributedDataParallel)):
-        if issubclass(type(one), DistributedDataParallel) and layer in set(one.modules()):
+    for one in _objects(DistributedDataParallel, list(_kinds(DistributedDataParallel))):
+        if layer in set(one.modules()):
             raise ArgumentError(
                 f"{type(layer).__name__} makes parameters in its first call, which would differ "
                 "between processes: call it once, or its build, before DistributedDataParallel"

@@ -23,8 +23,7 @@ _GAINS = (
     (1_000_000, "17 of 364 to the RSUM"),
 )
 """Gain of `csv_pretrained` over CCA with CSLS on Flickr8K, up to a number of training photos
-(docs/results/methods.md): with 200, 500, 1,000, 2,000, 4,000 and
-5,996."""
+(docs/results/methods.md): with 200, 500, 1,000, 2,000, 4,000 and 5,996."""
 _FEW_FOR_ENCODERS, _MANY_FOR_ENCODERS = 1_500, 5_000
 """Training both encoders loses 10 and 5 of RSUM with 500 and 1,000 photos there, and gains 4 with
 2,000 and 17 with 5,996."""

@@ -111,9 +111,10 @@ def export_saved_model(
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_stale_temporaries(path.parent)
     temporary = temporary_path(path)
-    untraced = _Endpoints(model, tokenizer, options, traces=False)
     try:
-        if earlier is None or not _write_with_weights(earlier, untraced, temporary):
+        if earlier is None or not _write_with_weights(
+            earlier, _Endpoints(model, tokenizer, options, traces=False), temporary
+        ):
             shutil.rmtree(temporary, ignore_errors=True)
             endpoints = _Endpoints(model, tokenizer, options)
             served = _served(endpoints)

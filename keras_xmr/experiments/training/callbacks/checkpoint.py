@@ -13,7 +13,7 @@ from keras_xmr.utils.termination import TerminatedError, TerminationNotice
 
 @dataclass(eq=False)
 class Checkpoint(StepCallback):
-    """Saves every few steps, after every epoch, and on SIGTERM.
+    """Saves every few steps, after every epoch or the last one, and on SIGTERM.
 
     Not where the watchdog finds something wrong.
 
@@ -40,15 +40,16 @@ class Checkpoint(StepCallback):
     end: int | None = None
 
     def on_step(self, step: int) -> None:
-        due = self.notice.given or (self.every and step % self.every == 0)
-        if due and step % self.means.steps_per_epoch:
+        if step % self.means.steps_per_epoch and self._is_due(step):
             self._save()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         step = self.checkpoints.progress.step = self.step
-        due = self.end in (None, step) or self.notice.given
-        if due or (self.every and step % self.every == 0):
+        if self.end in (None, step) or self._is_due(step):
             self._save()
+
+    def _is_due(self, step: int) -> bool:
+        return self.notice.given or bool(self.every and step % self.every == 0)
 
     def _save(self) -> None:
         self.watchdog.inspect()
