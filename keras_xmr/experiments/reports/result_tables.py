@@ -181,7 +181,7 @@ def baseline_lines(results: Results) -> list[str]:
             f"{gap.high:+.1f}) compared with {rsum}."
         )
         if _fact(results, "trained") and gap.low <= 0:
-            line += " No gain of training over it was found."
+            line += " No gain of training over it was found on this split."
         lines.append(line)
     return lines
 

@@ -99,7 +99,7 @@ def test_it_finds_what_is_linear(evaluate):
     opening = r"Given a caption, the model puts a right photo first in \d+ of 100 .* 40 photos"
     assert re.match(opening, lines[0])
     assert lines[-1].startswith(f"Worse than a {baselines.LINEAR} on the same features: RSUM -")
-    assert lines[-1].endswith("No gain of training over it was found.")
+    assert lines[-1].endswith("No gain of training over it was found on this split.")
     verdict = verdict_line(results_of(evaluation))  # Its scores are random.
     assert bad_news(results_of(evaluation), verdict) == [lines[-1], verdict]
 
@@ -129,7 +129,7 @@ def test_it_finds_nothing_in_noise(evaluate, monkeypatch):
     assert found.low < 0 < found.high
     line = plain_lines(results_of(evaluation))[-1]
     assert line.startswith("No better than a")
-    assert line.endswith("No gain of training over it was found.")
+    assert line.endswith("No gain of training over it was found on this split.")
     results = results_of(evaluation)
     assert line in bad_news(results, verdict_line(results))
     monkeypatch.setattr(type(evaluation), "images", 9)
