@@ -8,15 +8,13 @@ Corrections have the settings that were chosen on the development split, with fi
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from birds_tables import append_row
+from hub_corrections import Scored, correct, places, read_lines
 
-if TYPE_CHECKING:
-    from hubs import Scored
+from keras_xmr.reranking import ScoreBank
 
 KINDS = {"two each": ((1.0, 2),), "five or one": ((0.25, 5), (0.75, 1)),
          "five or none": ((0.4, 5), (0.6, 0))}  # fmt: skip
@@ -61,10 +59,6 @@ def run_galleries(
         scored: Scores of dev and test.
         owner: The photo of each caption of test.
     """
-    from hubs import Scored, correct, places, read_lines
-
-    from keras_xmr.reranking import ScoreBank
-
     _, name, seed = key
     done = {tuple(line[c] for c in COLUMNS[:4]) for line in read_lines(path)}
     settings = {
@@ -103,9 +97,3 @@ def recalls_by_photo(line: dict[str, str], owner: np.ndarray) -> np.ndarray:
     found = np.where(queries, 3 - i2t, 0) * len(i2t) / queries.sum()
     by_photo = np.bincount(owner[kept], 3.0 - t2i, minlength=len(i2t))
     return np.asarray(100 * (found + by_photo * len(i2t) / len(t2i)))
-
-
-def read_galleries(path: Path) -> list[dict[str, str]]:
-    """Reads the lines."""
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))

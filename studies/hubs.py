@@ -1,9 +1,10 @@
 """Corrections for hubs, in doses: what they do to the annotated photo, and to other right photos.
 
 Scorers with and without training are fitted to Flickr8K, all on the same frozen features. Their
-scores are kept in `--work`; every correction of `CORRECTIONS` is chosen on the development split,
-by the sum of recalls, and measured on test once: recalls by the annotated pairs, and the hits of
-each caption among as many photos as it has relevant ones, by the crowd and by experts. Some have
+scores are kept in `--work`; every correction of studies/hub_corrections.py is chosen on the
+development split, by the sum of recalls, and measured on test once: recalls by the annotated pairs,
+and the hits of each caption among as many photos as it has relevant ones, by the crowd and by
+experts. Some have
 further doses: parts of the correction, or numbers of rounds. Placebos are improvements without any
 correction: CCA of more photos, and one scorer after another. Galleries of studies/galleries.py are
 measured, too. The same on scenes, with small towers and the full truth. A line per scorer, seed
@@ -16,7 +17,6 @@ and correction is appended to `--results`; what has a line is not run again.
 from __future__ import annotations
 
 import argparse
-import csv
 import functools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,16 +30,20 @@ import numpy as np
 sys.path.append(str(Path(__file__).parent))
 
 from birds_tables import add_paths, append_row
+from galleries import run_galleries
+from hub_corrections import (
+    CORRECTIONS,
+    DOSES,
+    Scored,
+    choose,
+    correct,
+    places,
+    read_lines,
+    rsum,
+)
 
 from keras_xmr.judgements.formats import read_grades
-from keras_xmr.reranking import (
-    CSLS,
-    FastReranking,
-    InvertedSoftmax,
-    QueryBankNormalization,
-    Reranked,
-    ScoreBank,
-)
+from keras_xmr.reranking import Reranked, ScoreBank
 
 RESULTS = Path(__file__).parent / "results" / "hubs.csv"
 GALLERIES = RESULTS.with_name("hubs_galleries.csv")
@@ -57,108 +61,6 @@ TRUTHS = ("right", "annotated", "others", "experts")
 """Hits among the first R photos: of all that the crowd calls right and the annotated one; of the
 annotated one; of others in a list without the annotated one; and of all that experts call right."""
 COLUMNS = ("data", "scorer", "seed", "correction", "setting", "dev", "i2t", "t2i", *TRUTHS)
-_TEMPERATURES = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
-ROUNDS = (1, 2, 5, 20)
-DOSES = (0.25, 0.5, 0.75, 1.5)
-"""Shares of CSLS."""
-
-CORRECTIONS: dict[str, Sequence[tuple[float, ...]]] = {
-    "none": [()],
-    "CSLS, bank": [(5,), (20,), (80,)],
-    "CSLS, test items": [(5,), (20,), (80,)],
-    "inverted softmax, bank": [(t,) for t in _TEMPERATURES],
-    "QB-Norm, bank": [(t,) for t in _TEMPERATURES],
-    "fast re-ranking, test items": list(product(_TEMPERATURES, (0.5, 1))),
-    **{
-        f"Sinkhorn, test items, {n} round{'s' * (n > 1)}": [(t,) for t in _TEMPERATURES]
-        for n in ROUNDS
-    },
-}
-"""By name the settings that are tried: a number of neighbours; or a temperature in standard
-deviations of the scores on dev, and a weight of a score."""
-
-
-@dataclass
-class Scored:
-    """Scores of a split, larger is better.
-
-    Attributes:
-        scores: Scores of photos and captions (N, M).
-        bank: Scores of the training items with both.
-    """
-
-    scores: np.ndarray
-    bank: ScoreBank
-
-
-def correct(name: str, setting: Sequence[float], scored: Scored, unit: float) -> Reranked:
-    """Scores after a correction, of captions for images and of images for captions.
-
-    Args:
-        name: A key of `CORRECTIONS`.
-        setting: One of its settings; of CSLS a share of the correction may follow.
-        scored: The scores.
-        unit: The standard deviation of scores on dev.
-    """
-    scores = scored.scores
-    bank = scored.bank if "bank" in name else None
-    if name == "none":
-        return Reranked(scores, scores)
-    if name.startswith("CSLS"):
-        found = CSLS(bank, neighbours=int(setting[0]))(scores)
-        share = setting[1] if len(setting) > 1 else 1.0
-        return Reranked(*(scores + share * (side - scores) for side in found))
-    temperature = setting[0] * unit
-    if name.startswith("Sinkhorn"):
-        matched = sinkhorn(scores / temperature, int(name.split()[-2]))
-        return Reranked(matched, matched)
-    if name.startswith("inverted"):
-        return InvertedSoftmax(bank, temperature=temperature)(scores)
-    if name.startswith("QB"):
-        return QueryBankNormalization(bank, temperature=temperature)(scores)
-    first, second = 1 / temperature, setting[1] / temperature
-    return FastReranking(gamma1=first, gamma2=second, lambda1=first, lambda2=second)(scores)
-
-
-def sinkhorn(logits: np.ndarray, rounds: int) -> np.ndarray:
-    """Logarithms of a coupling in which every photo, and every caption, has an equal share.
-
-    Rows and columns are normalised in turn (Sinkhorn and Knopp 1967); (N, M).
-    """
-    kernel = np.exp(logits.astype(np.float64) - logits.max())
-    columns = np.ones(kernel.shape[1])
-    for _ in range(rounds):
-        rows = 1 / (kernel @ columns)
-        columns = 1 / (rows @ kernel)
-    matched: np.ndarray = logits + np.log(rows)[:, None] + np.log(columns)
-    return matched
-
-
-def places(found: Reranked, caption_image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of each photo and each caption 0 for rank 1, 1 to rank 5, 2 to rank 10, or else 3."""
-    scores, own = found.text_to_image, (caption_image, np.arange(len(caption_image)))
-    t2i = (scores >= scores[own]).sum(axis=0)
-    scores = found.image_to_text
-    best = np.full(len(scores), -np.inf, scores.dtype)
-    np.maximum.at(best, caption_image, scores[own])
-    i2t = (scores >= best[:, None]).sum(axis=1)
-    i2t, t2i = (np.searchsorted([1, 5, 10], side) for side in (i2t, t2i))
-    return i2t, t2i
-
-
-def rsum(i2t: np.ndarray, t2i: np.ndarray) -> float:
-    """The sum of R@1, R@5 and R@10 of both directions, in percent."""
-    return 100 * float((3 - i2t).mean() + (3 - t2i).mean())
-
-
-def choose(name: str, dev: Scored, caption_image: np.ndarray) -> tuple[float, tuple[float, ...]]:
-    """The largest sum of recalls on dev, and the setting that has it."""
-    unit = float(dev.scores.std())
-    found = (
-        (rsum(*places(correct(name, setting, dev, unit), caption_image)), setting)
-        for setting in CORRECTIONS[name]
-    )
-    return max(found, key=lambda each: each[0])
 
 
 @dataclass
@@ -277,14 +179,6 @@ def pack(values: Sequence[int] | np.ndarray) -> str:
 def unpack(text: str) -> np.ndarray:
     """The numbers of `pack`."""
     return np.array([int(text[n : n + 2], 36) for n in range(0, len(text), 2)])
-
-
-def read_lines(path: Path) -> list[dict[str, str]]:
-    """Reads the results; none if there is no file."""
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 class Writer:
@@ -469,8 +363,6 @@ def cca_of_fewer(path: Path) -> Iterator[tuple[str, int, list[Scored]]]:
 def run_flickr8k(writer: Writer, options: argparse.Namespace) -> None:
     """All corrections on Flickr8K, placebos and galleries."""
     write_scores(options)
-    from galleries import run_galleries
-
     from data_pipelines.records import Records  # It imports TensorFlow, which tables do not need.
 
     records = Records.open(options.work / "records")

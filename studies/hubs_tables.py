@@ -22,7 +22,8 @@ from typing import Any
 import galleries
 import numpy as np
 from comparisons import Compared, Difference, Family, variance_of_seeds
-from hubs import CORRECTIONS, DOSES, GALLERIES, RESULTS, SCORERS, read_lines, rsum, unpack
+from hub_corrections import CORRECTIONS, DOSES, read_lines, rsum
+from hubs import GALLERIES, RESULTS, SCORERS, unpack
 
 SHOWN = ("CSLS, bank", "CSLS, test items", "inverted softmax, bank", "QB-Norm, bank",
          "fast re-ranking, test items", "Sinkhorn, test items, 20 rounds")  # fmt: skip
@@ -151,7 +152,7 @@ def gallery_gains(kind: str, correction: str) -> np.ndarray:
     """The gain of RSUM by photo in a gallery, (draws, photos), the mean of all scorers."""
     found = {
         (line["scorer"], line["seed"], line["gallery"], line["correction"]): line
-        for line in galleries.read_galleries(GALLERIES)
+        for line in read_lines(GALLERIES)
     }
     photos = len(next(iter(found.values()))["i2t"])
     owner = np.repeat(np.arange(photos), 5)

@@ -12,9 +12,8 @@ from keras_xmr.embeddings.kinds import (
     kind,
     log_sigma,
     points,
-    sample,
-    sample_with_common_noise,
 )
+from keras_xmr.embeddings.samples import sample, sample_with_common_noise
 
 __all__ = [
     "Embedding",

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -31,6 +32,10 @@ _SMALLEST, _LARGEST = 1e-30, 1e30
 
 Row = tuple[str, tuple[str, str], float]
 """File and line of a judged pair, its image and its caption, and its grade."""
+
+Unjudged = Literal["left_out", "wrong", "wrong_in_pool"]
+"""The treatment of pairs that a file does not name: not judged, wrong, or wrong if the file names
+both their image and their caption in any pairs."""
 
 
 @dataclass(frozen=True)

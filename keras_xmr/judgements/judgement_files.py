@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import scipy.sparse
@@ -16,6 +15,7 @@ from keras_xmr.judgements.formats import (
     EXTENDED_COCO,
     STANDARD,
     Row,
+    Unjudged,
     extended_coco,
     find_layout,
     is_flickr8k,
@@ -24,13 +24,11 @@ from keras_xmr.judgements.formats import (
     read_grades,
 )
 from keras_xmr.judgements.ground_truth import GroundTruth, check_some_right
+from keras_xmr.judgements.judgement_options import JudgementOptions
 from keras_xmr.judgements.reading import CaptionNames, JudgementsError, add_grade, known_name
 from keras_xmr.judgements.relation import Judgements
 from keras_xmr.judgements.trec import is_qrels, read_qrels
 from keras_xmr.utils.files import NO_ARRAY
-
-if TYPE_CHECKING:
-    from keras_xmr.judgements.judgement_options import JudgementOptions
 
 TRUTH = "truth"
 """The name of the exhaustive truth of a data set."""
@@ -46,10 +44,6 @@ _NOTHING_WRONG = (
     "has no wrong pairs, so nothing can be measured if all other pairs are left out; use "
     "`unjudged: wrong`"
 )
-
-Unjudged = Literal["left_out", "wrong", "wrong_in_pool"]
-"""The treatment of pairs that a file does not name: not judged, wrong, or wrong if the file names
-both their image and their caption in any pairs."""
 
 
 def read_judgements(

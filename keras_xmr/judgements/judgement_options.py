@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_xmr.judgements.formats import EXTENDED_COCO
-from keras_xmr.judgements.judgement_files import Unjudged
+from keras_xmr.judgements.formats import EXTENDED_COCO, Unjudged
 from keras_xmr.parts.section import Section
 
 

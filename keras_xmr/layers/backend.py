@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 from keras_xmr.layers.operations import ops
-from keras_xmr.parts.keras_state import in_stateless
+from keras_xmr.parts.keras_state import GivenSeed, in_stateless
 from keras_xmr.parts.tensors import Seed, Tensor
 from keras_xmr.utils.errors import ArgumentError
 
@@ -201,22 +201,6 @@ def with_gradient(function: Callable[..., Tensor], values: Tensor, *constants: T
         return both[:, 0], lambda upstream: upstream[:, None] * both[:, 1:]
 
     return compute(values)
-
-
-class GivenSeed(keras.random.SeedGenerator):
-    """A seed of Keras that is two given numbers, in place of a state of its own.
-
-    Args:
-        numbers: Two whole numbers, or an int tensor (2,).
-    """
-
-    def __init__(self, numbers: Any) -> None:
-        self._numbers = numbers
-        self._initial_seed = numbers  # Dropout of PyTorch's backend asks for it.
-
-    def next(self, ordered: bool = True) -> Tensor:
-        """Returns the two numbers, uint32 (2,)."""
-        return ops.convert_to_tensor(self._numbers, "uint32")
 
 
 def as_generator(seed: Seed) -> Any:

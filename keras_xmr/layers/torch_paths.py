@@ -13,7 +13,7 @@ import keras
 import torch
 
 from keras_xmr.layers.torch_operations import softplus
-from keras_xmr.parts.keras_state import default_device
+from keras_xmr.parts.keras_state import GivenSeed, default_device
 from keras_xmr.parts.tensors import Tensor as AnyTensor
 
 Tensor = torch.Tensor
@@ -60,8 +60,6 @@ def normal(samples: int, like: Any) -> AnyTensor:
 @torch.compiler.assume_constant_result
 def fixed_normal(shape: tuple[int, ...], seed: tuple[int, int]) -> AnyTensor:
     """Draws normal noise of a known seed, which is a constant in graphs."""
-    from keras_xmr.layers.backend import GivenSeed
-
     noise: AnyTensor = keras.random.normal(shape, seed=GivenSeed(seed))
     return noise
 

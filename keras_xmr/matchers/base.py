@@ -12,10 +12,9 @@ from keras_xmr.embeddings.kinds import (
     Embedding,
     Gaussian,
     kind,
-    sample,
-    sample_with_common_noise,
     shapes_of,
 )
+from keras_xmr.embeddings.samples import sample, sample_with_common_noise
 from keras_xmr.embeddings.validation import (
     as_embedding,
     check_fit,

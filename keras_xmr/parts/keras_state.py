@@ -1,4 +1,4 @@
-"""The state of a call within Keras, which Keras keeps private.
+"""The state of a call and of seeds within Keras, which Keras keeps private.
 
 A test detects changes in a new version; until it passes there, pyproject.toml excludes it.
 """
@@ -10,6 +10,8 @@ from typing import Any
 
 import keras
 from keras.src.backend.common import global_state
+
+from keras_xmr.parts.tensors import Tensor
 
 
 def outer_training() -> bool | None:
@@ -41,3 +43,19 @@ def default_device() -> str:
 def is_symbolic(*embeddings: Mapping[str, Any]) -> bool:
     """Says whether a tensor of some dicts of tensors is one of a functional model."""
     return any(isinstance(one, keras.KerasTensor) for side in embeddings for one in side.values())
+
+
+class GivenSeed(keras.random.SeedGenerator):
+    """A seed of Keras that is two given numbers, in place of a state of its own.
+
+    Args:
+        numbers: Two whole numbers, or an int tensor (2,).
+    """
+
+    def __init__(self, numbers: Any) -> None:
+        self._numbers = numbers
+        self._initial_seed = numbers  # Dropout of PyTorch's backend asks for it.
+
+    def next(self, ordered: bool = True) -> Tensor:
+        """Returns the two numbers, uint32 (2,)."""
+        return keras.ops.convert_to_tensor(self._numbers, "uint32")

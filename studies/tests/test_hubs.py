@@ -6,7 +6,7 @@ import pytest
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import evaluate_scores
 from keras_xmr.reranking import ScoreBank
-from studies import galleries, hubs
+from studies import galleries, hub_corrections, hubs
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +17,7 @@ def scored():
     for _ in range(2):
         scores = random.normal(size=(12, 24)) + 2 * (np.arange(12)[:, None] == owner)
         bank = ScoreBank(random.normal(size=(9, 24)), random.normal(size=(9, 12)))
-        splits.append((hubs.Scored(scores, bank), owner))
+        splits.append((hub_corrections.Scored(scores, bank), owner))
     return splits
 
 
@@ -40,8 +40,8 @@ def test_finished_corrections_are_not_run_again(scored, tmp_path):
     before = results.read_text()
     hubs.Writer(results).run(("flickr8k", "cca", "1"), scored, truths)
     assert results.read_text() == before
-    lines = {line["correction"]: line for line in hubs.read_lines(results)}
-    assert {*hubs.CORRECTIONS, "CSLS, bank, 0.5 of it", "relevant"} <= set(lines)
+    lines = {line["correction"]: line for line in hub_corrections.read_lines(results)}
+    assert {*hub_corrections.CORRECTIONS, "CSLS, bank, 0.5 of it", "relevant"} <= set(lines)
     dev, owner = scored[0]
     plain = evaluate_scores(dev.scores, Judgements.from_pairs(owner, 12)).summary["rsum"]
     assert float(lines["none"]["dev"]) == pytest.approx(plain, abs=0.005)
@@ -54,15 +54,15 @@ def test_finished_corrections_are_not_run_again(scored, tmp_path):
 def test_whole_doses_are_the_correction(scored):
     dev, _ = scored[0]
     for share, name in ((0.0, "none"), (1.0, "CSLS, bank")):
-        whole = hubs.correct(name, (5,), dev, 1.0)
-        dose = hubs.correct("CSLS, bank", (5, share), dev, 1.0)
+        whole = hub_corrections.correct(name, (5,), dev, 1.0)
+        dose = hub_corrections.correct("CSLS, bank", (5, share), dev, 1.0)
         for one, other in zip(whole, dose, strict=True):
             np.testing.assert_allclose(one, other, atol=1e-6)
 
 
 def test_sinkhorn_gives_every_photo_and_caption_its_share():
     logits = np.random.default_rng(2).normal(size=(6, 18))
-    coupling = np.exp(hubs.sinkhorn(logits, 200))
+    coupling = np.exp(hub_corrections.sinkhorn(logits, 200))
     np.testing.assert_allclose(coupling.sum(axis=0), np.full(18, coupling.sum() / 18), rtol=1e-6)
     np.testing.assert_allclose(coupling.sum(axis=1), np.full(6, coupling.sum() / 6), rtol=1e-6)
 
@@ -86,5 +86,5 @@ def test_recalls_by_photo_sum_to_those_of_all_queries():
     t2i = random.integers(0, 4, len(kept))
     line = {"gallery": "five or none", "seed": "2"}
     line |= {"i2t": "".join(map(str, i2t)), "t2i": "".join(map(str, t2i))}
-    expected = hubs.rsum(i2t[queries], t2i)
+    expected = hub_corrections.rsum(i2t[queries], t2i)
     assert galleries.recalls_by_photo(line, owner).mean() == pytest.approx(expected)

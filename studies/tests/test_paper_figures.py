@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
-
-sys.path.append(str(Path(__file__).parents[2] / "studies"))
-
 import paper_figures
 
 

@@ -123,6 +123,16 @@ def test_imports_run_one_way():
     assert not {one for one in imports() if LEVELS[one[0]] >= LEVELS[one[1]]}
 
 
+def test_no_files_import_one_another():
+    later = {
+        module: {name for name in imported(path) if name in modules()} - {module}
+        for module, path in modules().items()
+    }
+    while ends := {module for module, names in later.items() if not names}:
+        later = {module: names - ends for module, names in later.items() if module not in ends}
+    assert not later
+
+
 def test_the_library_knows_no_experiments():
     found = [
         (module, name)

@@ -17,7 +17,8 @@ import numpy as np
 
 from keras_xmr.search.embedder.published_towers import PublishedImages, PublishedTexts
 from keras_xmr.search.embedder.sessions import EmbedderError, Graph, verified
-from keras_xmr.search.embedder.tokenizers import TextTokenizer, make_tokenizer
+from keras_xmr.search.embedder.text_tokenizer import TextTokenizer
+from keras_xmr.search.embedder.tokenizers import make_tokenizer
 from keras_xmr.search.manifests import MANIFEST, read_manifest, write_manifest
 from keras_xmr.utils.files import temporary_path
 from keras_xmr.utils.processors import in_threads

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_xmr.search.embedder.tokenizers import TextTokenizer, lower
+from keras_xmr.search.embedder.text_tokenizer import TextTokenizer, lower
 
 
 class JsonTokenizer(TextTokenizer):

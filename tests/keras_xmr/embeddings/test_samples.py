@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_xmr.embeddings.kinds import sample, sample_with_common_noise
+from keras_xmr.embeddings.samples import sample, sample_with_common_noise
 
 SEED = np.array([1, 2], np.int32)
 

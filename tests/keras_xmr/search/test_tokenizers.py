@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from data_pipelines.text import WordTokenizer, make_vocabulary, split_words
 from keras_xmr.experiments.export.embedder import describe_tokenizer
-from keras_xmr.search.embedder import tokenizers
+from keras_xmr.search.embedder import text_tokenizer, tokenizers
 
 SCRIPTS = (
     "abcxyz ÀÉßΣσςİıǅﬁ '’`´ʼ 0-9 १२६ ñçşığ 犬が走る ไทย עברית العربية हिन्दी 한국어 ελληνικά Привет "
@@ -66,7 +66,7 @@ def characters(step: int) -> list[str]:
 def test_words_are_split_as_in_training():
     for given in (texts(3000), SPECIAL, characters(29)):
         expected = [[word.decode() for word in words] for words in split_words(given).to_list()]
-        assert [tokenizers.split_words(text) for text in given] == expected
+        assert [text_tokenizer.split_words(text) for text in given] == expected
 
 
 def light(tokenizer):
@@ -88,7 +88,7 @@ def assert_equal(tokenizer, *lists):
 
 
 def test_ids_of_words():
-    counts = {word: 5 for text in texts(200) for word in tokenizers.split_words(text)}
+    counts = {word: 5 for text in texts(200) for word in text_tokenizer.split_words(text)}
     tokenizer = WordTokenizer(make_vocabulary(counts, 2), 64)
     same = assert_equal(tokenizer, texts(500), SPECIAL)
     assert same.unknown_words("dogs qqq flurb, qqq") == ("qqq", "flurb")
