@@ -46,8 +46,8 @@ from birds_tables import (
 
 from data_pipelines.batches import image_batches
 from keras_xmr.encoders import InputSpec
+from keras_xmr.experiments.build import weight_of
 from keras_xmr.experiments.config.loader import load_config
-from keras_xmr.experiments.config.schema import weight_of
 from keras_xmr.experiments.evaluation.embed import join
 from keras_xmr.experiments.evaluation.scoring import score_tiles
 from keras_xmr.experiments.experiment import Experiment

@@ -19,7 +19,7 @@ from data_pipelines.text import (
     read_vocabulary,
 )
 from keras_xmr.encoders import InputSpec
-from keras_xmr.experiments.config.schema import Config, weight_of
+from keras_xmr.experiments.config.schema import Config
 from keras_xmr.losses import Loss
 from keras_xmr.matchers import LogitMatcher, Matcher
 from keras_xmr.model.objective import Objective
@@ -124,6 +124,11 @@ def build_model(
         gradient_caching=config.train.gradient_caching,
         name="retriever",
     )
+
+
+def weight_of(loss: Choice) -> float:
+    """Returns the factor of a loss in the objective: 1 for one with an option of that name."""
+    return 1.0 if "weight" in loss.options() else loss.weight  # type: ignore[attr-defined]
 
 
 def word_options(choice: Choice, vocabulary: int, pad: int) -> dict[str, int]:

@@ -264,5 +264,5 @@ def _check_options(cls: Any, arguments: Mapping[str, Any]) -> None:
                 f"{cls.__name__}: {name} is the text {value!r}, not a {type(meant).__name__}: "
                 f"{name}={meant!r}"
             )
-    for name, why in cls.CONTRACT.ineffective(options, section.defaults()):
+    for name, why in checked.ineffective():
         raise ArgumentError(f"{cls.__name__}: {name}: {why}")

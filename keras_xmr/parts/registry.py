@@ -16,7 +16,7 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from functools import cache
@@ -95,6 +95,10 @@ class Choice(BaseModel):
     def contract(self) -> Any:
         """The declaration of the part, with its options."""
         return self.part.CONTRACT.with_options(self.options())
+
+    def ineffective(self) -> Iterator[tuple[str, str]]:
+        """Yields the names of options that were set and have no effect, with advice."""
+        yield from self.part.CONTRACT.ineffective(self.options(), self.defaults())
 
     def build(self, **arguments: Any) -> Any:
         """Returns the part.

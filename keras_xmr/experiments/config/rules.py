@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from typing import Any
 
@@ -29,9 +29,10 @@ _SCHEDULES = Contract(
 def mistakes(config: Config) -> Iterator[Mistake]:
     """Yields every combination that cannot work, with an explanation."""
     yield from _numbers(config, "")
+    yield from _ineffective(config)
     yield from setting_of(config).mistakes()
     training = _phases, _sampler, _compiled, _precomputed, _precomputed_captions, _start
-    for rule in (_data, *training, _judgements, _training_judgements, _paper):
+    for rule in (_matchers, _data, *training, _judgements, _training_judgements, _paper):
         yield from rule(config)
 
 
@@ -54,7 +55,8 @@ def setting_of(config: Config) -> Setting:
     )
 
 
-def _parts(config: Config) -> Iterator[ChosenPart]:
+def _choices(config: Config) -> Iterator[tuple[str, str, Choice]]:
+    """Yields the key, the family and the section of each part of the model and its training."""
     chosen: list[tuple[str, str, Choice | None]] = []
     for side, tower in config.model.towers.items():
         chosen += [
@@ -69,7 +71,33 @@ def _parts(config: Config) -> Iterator[ChosenPart]:
         chosen.append((f"objective.{number}", "loss", loss))
     for key, family, choice in chosen:
         if choice is not None:
-            yield ChosenPart(key, family, choice, choice.contract)
+            yield key, family, choice
+
+
+def _parts(config: Config) -> Iterator[ChosenPart]:
+    for key, family, choice in _choices(config):
+        contract = choice.contract
+        options = choice.model_dump(include=contract.named_options())
+        yield ChosenPart(key, family, choice.name, choice.part, contract, options)
+
+
+def _ineffective(config: Config) -> Iterator[Mistake]:
+    """Yields options that have no effect with others of their part."""
+    for key, _, choice in _choices(config):
+        for name, why in choice.ineffective():
+            yield f"{key}.{name}: {why}"
+
+
+def _matchers(config: Config) -> Iterator[Mistake]:
+    """Yields matchers of the evaluation that occur with other options before."""
+    matchers = [(key, choice) for key, family, choice in _choices(config) if family == "matcher"]
+    first: dict[str, Mapping[str, object]] = {}
+    for key, matcher in matchers:
+        # Initial values of learned scalars make no difference.
+        learned = matcher.contract.learned
+        fixed = {name: value for name, value in matcher.options().items() if name not in learned}
+        if first.setdefault(matcher.name, fixed) != fixed:
+            yield f"{key}.name: {matcher.name!r} occurs twice with different options; remove one"
 
 
 def _data(config: Config) -> Iterator[Mistake]:

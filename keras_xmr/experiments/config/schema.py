@@ -23,12 +23,6 @@ from keras_xmr.parts.option_types import (
 from keras_xmr.parts.registry import Choice, OneOf
 from keras_xmr.parts.section import Section
 
-
-def weight_of(loss: Choice) -> float:
-    """Returns the factor of a loss in the objective: 1 for one with an option of that name."""
-    return 1.0 if "weight" in loss.options() else loss.weight  # type: ignore[attr-defined]
-
-
 _WEIGHT = (
     float,
     Field(default=1.0, ge=0, le=1e9, description="Factor of this loss in the objective."),

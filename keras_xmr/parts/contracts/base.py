@@ -85,9 +85,8 @@ class Contract(BaseModel):
             part: The part, and its key in the config.
             setting: The other parts, and the training.
         """
-        del setting
-        for name, why in self.ineffective(part.choice.options(), part.choice.defaults()):
-            yield f"{part.key}.{name}: {why}"
+        del part, setting
+        yield from ()
 
     def named_options(self) -> set[str]:
         """Returns names of the options in the declaration."""

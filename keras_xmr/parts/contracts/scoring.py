@@ -17,7 +17,7 @@ from keras_xmr.parts.contracts.setting import (
     names_of,
     options_text,
 )
-from keras_xmr.parts.registry import Choice, components
+from keras_xmr.parts.registry import components, options_of
 from keras_xmr.utils.sides import SIDES, Side
 
 Pair = tuple[str, str]
@@ -101,52 +101,34 @@ class MatcherContract(_Reader):
     accepted_parameters: tuple[str, ...] = ()
 
     def mistakes(self, part: ChosenPart, setting: Setting) -> Iterator[Mistake]:
-        """Yields why a matcher does not fit the heads, the losses, or other matchers."""
-        yield from super().mistakes(part, setting)
+        """Yields why a matcher does not fit the heads, the losses, or the matcher of the model."""
         for mismatch in self.mismatches(*setting.embeddings):
             yield self._kind_mistake(part, mismatch, setting)
+        losses = setting.of("loss")
         if part == setting.matcher:
-            if self.log_odds and not any(one.contract.reads_scores for one in setting.of("loss")):
+            if self.log_odds and not any(loss.contract.reads_scores for loss in losses):
                 yield (
                     f"{part.key}.name: {part.name!r} learns a scale and a shift, but no loss of "
                     "the objective reads its scores; choose a matcher without them, such as cosine"
                 )
-        else:
-            yield from self._mistakes_among_others(part, setting)
-        losses = setting.of("loss")
-        learned = {name: loss for loss in losses for name in loss.contract.shared_parameters}
-        for name in self.accepted_parameters:
-            is_set = getattr(part.choice, name, None) != part.choice.defaults().get(name)
-            if name in learned and is_set:
-                yield (
-                    f"{part.key}.{name}: has no effect: the loss {learned[name].name!r} learns it; "
-                    "set it there"
-                )
-
-    def _mistakes_among_others(self, part: ChosenPart, setting: Setting) -> Iterator[Mistake]:
-        """Matchers for evaluation alone occur once, and have no weights of their own."""
-        matchers = setting.of("matcher")
-        before = matchers[: matchers.index(part)]
-        first = next((one for one in before if one.name == part.name), part)
-        if _fixed_options(first.choice) != _fixed_options(part.choice):
-            yield f"{part.key}.name: {part.name!r} occurs twice with different options; remove one"
-        elif (
-            any(spec.kind == "tokens" for spec in setting.embeddings)
-            and part.name != setting.matcher.name
+        elif part.name != setting.matcher.name and any(
+            spec.kind == "tokens" for spec in setting.embeddings
         ):
             yield (
                 f"{part.key}.name: {part.name!r} learns weights, which only a run with it as "
                 "model.matcher has; remove it"
             )
+        learned = {name: loss for loss in losses for name in loss.contract.shared_parameters}
+        for name in self.accepted_parameters:
+            default = options_of(part.cls).defaults().get(name)
+            if name in learned and part.options.get(name) != default:
+                yield (
+                    f"{part.key}.{name}: has no effect: the loss {learned[name].name!r} learns it; "
+                    "set it there"
+                )
 
     def _verb(self) -> str:
         return "scores"
-
-
-def _fixed_options(matcher: Choice) -> dict[str, Any]:
-    """Returns the options of a matcher except initial values of learned scalars."""
-    learned = matcher.contract.learned
-    return {name: value for name, value in matcher.options().items() if name not in learned}
 
 
 def _heads_for(accepts: tuple[Any, ...], kinds: tuple[str, ...]) -> str:
@@ -243,7 +225,6 @@ class LossContract(_Reader):
 
     def mistakes(self, part: ChosenPart, setting: Setting) -> Iterator[Mistake]:
         """Yields why a loss does not fit the heads, the matcher, or the training."""
-        yield from super().mistakes(part, setting)
         matcher = setting.matcher
         for mismatch in self.mismatches(*setting.embeddings, matcher.contract.log_odds):
             yield self._mistake_of(part, mismatch, setting)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from keras_xmr.parts.registry import Choice, components
+from keras_xmr.parts.registry import components
 
 Mistake = str
 """A dotted key, and why its value cannot work: `model.dimension: 7 is odd, but ...`."""
@@ -30,19 +30,18 @@ class ChosenPart(NamedTuple):
     Attributes:
         key: The dotted key of its section.
         family: Its family, a key of `keras_xmr.parts.registry.FAMILIES`.
-        choice: The section.
+        name: Its name in the config.
+        cls: Its class.
         contract: Its declaration, with the options of the section.
+        options: The options that the declaration names; no other decides what fits.
     """
 
     key: str
     family: str
-    choice: Choice
+    name: str
+    cls: Any
     contract: Any
-
-    @property
-    def name(self) -> str:
-        """Its name in the config."""
-        return self.choice.name
+    options: Mapping[str, object]
 
     @property
     def side(self) -> str:
@@ -114,7 +113,7 @@ class Setting:
     def mistakes(self) -> Iterator[Mistake]:
         """Yields what each part says of its setting."""
         for part in self.parts:
-            yield from part.choice.part.mistakes(part, self)
+            yield from part.cls.mistakes(part, self)
 
 
 def names_of(family: str, fits: Callable[[Any], bool]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, cast
 
 from keras_xmr.parts.contracts.base import Contract
 from keras_xmr.parts.contracts.setting import (
@@ -38,7 +38,6 @@ class EncoderContract(Contract):
 
     def mistakes(self, part: ChosenPart, setting: Setting) -> Iterator[Mistake]:
         """Yields why an encoder does not fit its side, the data, or a batch in chunks."""
-        yield from super().mistakes(part, setting)
         yield from _unlike_whole_batches(part, setting)
         if self.side != part.side:
             names = names_of("encoder", lambda other: other.side == part.side)
@@ -50,7 +49,7 @@ class EncoderContract(Contract):
             return
         if self.smallest is not None and setting.image_size < self.smallest:
             others = self.options_for("smallest")
-            name = next((getattr(part.choice, option, "") for option in others), part.name)
+            name = next((part.options.get(option) for option in others), part.name)
             yield (
                 f"data.image.size: {name} sees photos of {self.smallest} pixels and more, not "
                 f"{setting.image_size}; write {self.smallest}"
@@ -88,7 +87,6 @@ class PoolingContract(Contract):
 
     def mistakes(self, part: ChosenPart, setting: Setting) -> Iterator[Mistake]:
         """Yields why a pooling does not fit its tower, the dimension, or a batch in chunks."""
-        yield from super().mistakes(part, setting)
         yield from _unlike_whole_batches(part, setting)
         yield from _of_other_width(part, setting)
         yield from _of_odd_dimension(part, setting)
@@ -99,7 +97,7 @@ class PoolingContract(Contract):
         self, part: ChosenPart, setting: Setting, option: str
     ) -> Iterator[Mistake]:
         """Yields a closed form must leave some numbers to learn, be in both towers, and be set."""
-        width = getattr(part.choice, option, 0)
+        width = cast(int, part.options.get(option, 0))
         if width + self.across >= setting.dimension:
             yield (
                 f"{part.key}.{option}: {width} leaves none of the {setting.dimension} numbers of "
@@ -110,7 +108,7 @@ class PoolingContract(Contract):
         # A tower without a pooling has none of these options.
         poolings = [setting.tower(side).get("pooling") for side in ("image", "text")]
         for shared in self.shared:
-            if len({getattr(one and one.choice, shared, 0) for one in poolings}) > 1:
+            if len({one.options.get(shared, 0) if one else 0 for one in poolings}) > 1:
                 yield (
                     f"{part.key}.{shared}: both towers need the same number, since their vectors "
                     "are compared"
@@ -150,7 +148,6 @@ class HeadContract(Contract):
 
     def mistakes(self, part: ChosenPart, setting: Setting) -> Iterator[Mistake]:
         """Yields why a head does not fit its pooling, the dimension, or the start of training."""
-        yield from super().mistakes(part, setting)
         yield from _of_other_width(part, setting)
         yield from _of_odd_dimension(part, setting)
         key, has_pooling = f"model.{part.side}", "pooling" in setting.tower(part.side)
@@ -206,7 +203,7 @@ def _of_other_width(part: ChosenPart, setting: Setting) -> Iterator[Mistake]:
     encoder = setting.tower(part.side)["encoder"]
     option = encoder.contract.width
     # A class that derives from another may have its declaration, and not its options.
-    width = getattr(encoder.choice, option, None) if option else None
+    width = encoder.options.get(option) if option else None
     width = width[-1] if isinstance(width, tuple) else width
     if not part.contract.keeps_width or width in (None, setting.dimension):
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,10 +23,13 @@ import pytest
 import tensorflow as tf
 from command_line import PYTHONPATH
 from interruptions import last_weights, terminated, weights_in
+from pydantic import BaseModel
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tiny_runs import RECURRENT, copy_of
 
 from data_pipelines.shards import RecordsError
+from keras_xmr import losses
+from keras_xmr.commands import train
 from keras_xmr.experiments.build import build_model, build_tokenizer
 from keras_xmr.experiments.config.loader import dump_config
 from keras_xmr.experiments.config.train_section import PhaseOptions, WatchdogOptions
@@ -42,6 +47,7 @@ from keras_xmr.experiments.training.phases import (
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import evaluate_scores
 from keras_xmr.model.retriever import Retriever
+from keras_xmr.parts.registry import Choice
 from keras_xmr.utils.errors import ConfigError, UserError
 
 TWO_PHASES = (
@@ -478,16 +484,44 @@ def test_devices_must_share_a_batch_evenly(monkeypatch):
         make_strategy(16, 4)
 
 
+@pytest.fixture
+def validated(monkeypatch):
+    """Notes the options of each part that is validated."""
+    options, validate = [], vars(BaseModel)["model_validate"].__func__
+
+    def note(cls, values, **more):
+        options.append((cls.part, values))
+        return validate(cls, values, **more)
+
+    monkeypatch.setattr(Choice, "model_validate", classmethod(note))
+    return options
+
+
 @pytest.mark.slow
-def test_metrics_of_a_config_are_in_the_progress_bar_and_in_tensorboard(start, monkeypatch):
-    shown = []
+def test_a_command_validates_and_builds_a_loss_once_and_shows_metrics(
+    start, monkeypatch, tmp_path, validated
+):
+    shown, built, build = [], [], losses.Triplet.__init__
     monkeypatch.setattr(
         "keras_xmr.utils.progress.Progress.set_postfix",
         lambda self, values, **_: shown.append(values),
     )
+
+    @functools.wraps(build)
+    def note(self, **options):
+        built.append(options)
+        build(self, **options)
+
+    monkeypatch.setattr(losses.Triplet, "__init__", note)
     chosen = "train.metrics=[recall, {name: recall, k: 3, direction: image_to_text}]"
-    run = start(chosen, "train.log_steps=1", "train.phases.0.epochs=1")
-    run.train()
+    loss = "objective=[{name: triplet, margin: 0.3}]"
+    run = start(*models.POINTS, loss, chosen, "train.log_steps=1", "train.phases.0.epochs=1")
+    path = tmp_path / "config.yaml"
+    path.write_text(dump_config(run.config), "utf-8")
+    validated.clear()
+    train.run(Namespace(config=str(path), set=[]))
+    assert [values["margin"] for part, values in validated if part is losses.Triplet] == [0.3]
+    assert [options["margin"] for options in built] == [0.3]
     names = ("recall_1", "recall_3_image_to_text")
     assert len(shown) > 1
     for values in shown:
