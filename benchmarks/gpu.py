@@ -228,8 +228,8 @@ _SAMPLES = ("image_samples", "caption_samples")
 _GAUSSIAN = ("images", "captions", "image_log_variance", "caption_log_variance")
 _SHORTEST = "the shortest code"
 CASES = {
-    "NTXent": Case(
-        _ours("NTXent", temperature=TEMPERATURE),
+    "InfoNCE": Case(
+        _ours("InfoNCE", temperature=TEMPERATURE),
         _shortest("InfoNCE"),
         _SHORTEST,
         lambda b, j, d: 16.0 * b**2,

@@ -59,7 +59,7 @@ CASES: dict[str, Case] = {
         "Triplet", matcher="Cosine", options=(("mining", "sum"),), products=_of_means
     ),
     "triplet, hardest negative": Case("Triplet", matcher="Cosine", products=_of_means),
-    "nt_xent": Case("NTXent", matcher="Cosine", products=_of_means),
+    "info_nce": Case("InfoNCE", matcher="Cosine", products=_of_means),
     "smooth_ap": Case("SmoothAP", matcher="Cosine", products=_of_means),
     "soft_contrastive": Case(
         "SoftContrastive",
@@ -362,7 +362,7 @@ def variance_aware_weighting(inputs: Inputs) -> Tensor:
 PLAIN: dict[str, Callable[[Inputs], Tensor]] = {
     "triplet, all negatives": compute_both_directions(_triplet_sum),
     "triplet, hardest negative": compute_both_directions(triplet_hardest),
-    "nt_xent": compute_both_directions(_cross_entropy),
+    "info_nce": compute_both_directions(_cross_entropy),
     "smooth_ap": compute_both_directions(_smooth_ap),
     "soft_contrastive": soft_contrastive,
     "daa": daa,

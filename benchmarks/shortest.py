@@ -164,7 +164,7 @@ def ours() -> dict[str, Loss]:
     cosine, mean_only = matchers.Cosine(), matchers.MeanOnly()
     soft = losses.SoftContrastive()
     return {
-        "InfoNCE": losses.NTXent(),
+        "InfoNCE": losses.InfoNCE(),
         "hardest triplet": losses.Triplet(),
         "cosines": lambda x, y: keras.ops.sum(cosine(x, y)),
         "soft contrastive": lambda x, y: soft(x, y, matcher=mean_only),

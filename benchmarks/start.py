@@ -355,7 +355,7 @@ def text_index(folder: Path) -> Path:
         text,
         "model.text.pooling=mean",
         *point,
-        "objective=[nt_xent]",
+        "objective=[info_nce]",
         "model.dimension=384",
     ]
     run = _small_experiment(folder, *more, "evaluation.matchers=[]")

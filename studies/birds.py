@@ -474,9 +474,9 @@ _MAHALANOBIS = "objective.0.temperature", (10, 5)
 
 # fmt: off
 ROWS = {
-    "dual_encoder": Row("nt_xent", *_TEMPERATURE, begins="random", csls=True),
-    "nt_xent": Row("nt_xent", *_TEMPERATURE, csls=True),
-    **{f"nt_xent_freed_{side}": Row("nt_xent", "objective.0.temperature", (0.1, 0.05), (
+    "dual_encoder": Row("info_nce", *_TEMPERATURE, begins="random", csls=True),
+    "info_nce": Row("info_nce", *_TEMPERATURE, csls=True),
+    **{f"info_nce_freed_{side}": Row("info_nce", "objective.0.temperature", (0.1, 0.05), (
         "train.phases.0.epochs=1",), freed=side, csls=True) for side in ("text", "image")},
     "vse0": Row("vse0", *_MARGIN),
     "vsepp": Row("vsepp", *_MARGIN),
@@ -503,7 +503,7 @@ ROWS = {
     **{f"pvse_k{k}": Row("pvse", *_MARGIN, (*_sets_of(k), _WARM), local=True) for k in (2, 4)},
 }
 # fmt: on
-_NOT_AGAIN = "nt_xent", "pvse_k2", "dvse_k2", "dvse_k8"
+_NOT_AGAIN = "info_nce", "pvse_k2", "dvse_k2", "dvse_k8"
 ROWS |= {
     f"{name}{RANDOM}": replace(row, begins="random", csls=False)
     for name, row in ROWS.items()
@@ -539,7 +539,7 @@ def read_splits(settings: Callable[[Row, Sequence[str]], Any]) -> Study:
     """Prepares records and features, each once, and reads them; without classes, photos are."""
     # CCA makes the run compute the features of all splits; then it ends, as nothing is trained.
     cca = "train.cca={image_ridges: [10], caption_ridges: [3], exponents: [0.5], directions: [128]}"
-    run = Experiment(settings(ROWS["nt_xent"], ["train.phases=[]", "train.start=cca", cca]))
+    run = Experiment(settings(ROWS["info_nce"], ["train.phases=[]", "train.start=cca", cca]))
     if not run.config.data.is_prepared:
         run.prepare()
     run.train()

@@ -566,7 +566,7 @@ def _features(
     """The splits train, val and test, and the features of all methods but the local ones."""
     # Nothing is trained: its poolings average the features, which the run computes.
     config = _config(
-        "csv_pretrained_nt_xent", seed, options, f"name=features-seed{seed}", "train.phases=[]"
+        "csv_pretrained_info_nce", seed, options, f"name=features-seed{seed}", "train.phases=[]"
     )
     run = _prepared(config)
     run.train()

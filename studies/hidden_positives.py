@@ -330,7 +330,7 @@ def write_cub(options: argparse.Namespace) -> Path:
     image = "data.image={size: 224, resize: 224, crop: center, flip: false, cutout: 0}"
     settings = birds.make_settings(options, f"data.source.root={options.cub}", image)
     sets = ["train.phases=[]", "train.precompute_captions=false"]
-    run = Experiment(settings(birds.ROWS["nt_xent"], sets))
+    run = Experiment(settings(birds.ROWS["info_nce"], sets))
     if not run.config.data.is_prepared:
         run.prepare()
     run.train()

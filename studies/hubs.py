@@ -293,7 +293,7 @@ def scores_of(study: Any, name: str, seed: int) -> dict[str, np.ndarray]:
     train = np.arange(0, len(study.train.classes), BANK)
     captions = np.searchsorted(study.train.caption_image, train)
     plain = name == "dual_encoder"
-    config, begin = ("nt_xent", "random") if plain else (name, "cca")
+    config, begin = ("info_nce", "random") if plain else (name, "cca")
     row = birds.Row(config, "train.phases.0.epochs", (EPOCHS, EPOCHS), begins=begin)
     splits = (study.train, study.val, study.test)
     if name == "cca":

@@ -40,7 +40,7 @@ FLICKR8K = {
     "csv_pretrained_msrm, CSLS": "MSRM with CCA, CSLS",
     "csv_pretrained_trained": "InfoNCE with CCA, CSLS, both encoders train",
     "csv_pretrained_unfrozen": "PCME++ with CCA, CSLS, text encoder trains (one seed)",
-    "csv_pretrained_nt_xent": "InfoNCE with CCA",
+    "csv_pretrained_info_nce": "InfoNCE with CCA",
     "csv_pretrained_pcmepp": "PCME++ with CCA",
     "csv_pretrained_msrm": "MSRM with CCA",
     "csv_pretrained_pcme": "PCME with CCA",
@@ -55,8 +55,8 @@ ORDERS_TITLE = "birds, orders of the papers"
 FREED_TITLE = "birds, R-Precision minus the frozen encoder"
 PROPORTIONS_TITLE = "700 photos, RSUM in proportions minus squashed"
 FREED = {
-    "last text layers train": "nt_xent_freed_text",
-    "last image layers train": "nt_xent_freed_image",
+    "last text layers train": "info_nce_freed_text",
+    "last image layers train": "info_nce_freed_image",
 }
 HEADER = ("data", "comparison", "printed", "difference", "visible from", "p, Holm", "verdict")
 
@@ -87,7 +87,7 @@ def compare() -> tuple[Family, dict[tuple[str, ...], float | None]]:
             found_here = against(runs, above + RANDOM, below + RANDOM)
             add(found_here, ORDERS_TITLE, text, paper=paper)
     for text, row in FREED.items():
-        add(against(runs, row, "nt_xent"), FREED_TITLE, text)
+        add(against(runs, row, "info_nce"), FREED_TITLE, text)
     photos = methods_table.read_lines(proportions.RESULTS)
     for correction in proportions.CORRECTIONS:
         title = "CCA, CSLS" if correction else "CCA"

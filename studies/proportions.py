@@ -73,7 +73,7 @@ def read_features(options: argparse.Namespace, kind: str) -> Any:
         f"model.text.encoder.preset={options.text_preset}",
         "train.phases=[]",
     ]
-    run = Experiment(load_config(find_config("csv_pretrained_nt_xent"), sets))
+    run = Experiment(load_config(find_config("csv_pretrained_info_nce"), sets))
     if not run.config.data.is_prepared:
         run.prepare()
     run.train()

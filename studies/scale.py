@@ -252,7 +252,7 @@ def _measure_evaluation(part: str, size: int) -> list[Line]:
 
 _LOSSES = {
     "triplet": "Triplet",
-    "nt_xent": "NTXent",
+    "info_nce": "InfoNCE",
     "smooth_ap": "SmoothAP",
     "probabilistic": "ProbabilisticMatching",
 }
@@ -295,7 +295,7 @@ def _measure_loss(part: str, size: int) -> list[Line]:
 
 
 def _measure_caching(part: str, size: int) -> list[Line]:
-    """A training step of a small convolutional tower and NT-Xent, whole or in chunks of 128."""
+    """A training step of a small convolutional tower and InfoNCE, whole or in chunks of 128."""
     import keras
     import tensorflow as tf
 
@@ -314,7 +314,7 @@ def _measure_caching(part: str, size: int) -> list[Line]:
         keras.Model(image, x),
         keras.Model(caption, keras.layers.Dense(WIDTH)(caption)),
         matchers.Cosine(),
-        losses.NTXent(),
+        losses.InfoNCE(),
         gradient_caching=128 if part == "cached_step" else None,
     )
     model.compile(optimizer=keras.optimizers.SGD(0.01))

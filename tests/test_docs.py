@@ -98,10 +98,10 @@ def test_the_loss_of_the_tutorial_runs(tmp_path, monkeypatch):
     assert 0 < float(names["value"]) < 10
     overrides = re.findall(r"'(plugins=\S+)' .*?'(objective=.*?)'", page.read_text(), re.S)[0]
     (settings,) = blocks("yaml", page)
-    nt_xent = find_config("scenes_nt_xent")
-    (tmp_path / "mine.yaml").write_text(settings.replace("scenes_nt_xent.yaml", str(nt_xent)))
+    info_nce = find_config("scenes_info_nce")
+    (tmp_path / "mine.yaml").write_text(settings.replace("scenes_info_nce.yaml", str(info_nce)))
     try:
-        config = load_config(nt_xent, overrides)
+        config = load_config(info_nce, overrides)
         assert (config.objective[0].name, config.objective[0].scale) == ("soft_margin", 10)
         assert load_config(tmp_path / "mine.yaml").objective == config.objective
         try_parts(config)

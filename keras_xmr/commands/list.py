@@ -50,7 +50,7 @@ _NOT_ON_SCENES = ("bert", "pretrained", "regions", "seen")
 _ON_SCENES = {
     "vsepp_hardest": "vsepp",
     "vsepp_triplet": "vse0",
-    "vsepp_nt_xent": "nt_xent",
+    "vsepp_info_nce": "info_nce",
     "vsepp_smooth_ap": "smooth_ap",
     "pvse": "pvse_k2",
     "pvse_k4": "pvse",

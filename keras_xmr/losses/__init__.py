@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from keras_xmr.losses.base import Loss
 from keras_xmr.losses.captioning import Captioning
-from keras_xmr.losses.cross_entropy import NTXent, SupervisedContrastive
+from keras_xmr.losses.cross_entropy import InfoNCE, SupervisedContrastive
 from keras_xmr.losses.functional import Functional
 from keras_xmr.losses.gather import gather, gather_labels
 from keras_xmr.losses.msrm import HypergraphContrastive, MahalanobisContrastive
@@ -17,9 +17,6 @@ from keras_xmr.losses.smooth_ranks import DAA, SmoothAP
 from keras_xmr.losses.triplet import Triplet, VarianceAwareWeighting
 from keras_xmr.parts.contracts import LossContract
 from keras_xmr.utils.messages import no_attribute
-
-InfoNCE = NTXent
-"""The name that most papers use."""
 
 __all__ = [
     "DAA",
@@ -35,7 +32,6 @@ __all__ = [
     "Loss",
     "LossContract",
     "MahalanobisContrastive",
-    "NTXent",
     "ProbabilisticMatching",
     "Relations",
     "SetUniformity",

@@ -48,14 +48,13 @@ class _CrossEntropy(DirectionsLoss):
         return 0.5 * ops.sum(direction.weights()[:, None] * entropy)
 
 
-class NTXent(_CrossEntropy):
+class InfoNCE(_CrossEntropy):
     """Cross entropy of a positive against the negatives, mean of both directions.
 
-    The normalised, temperature-scaled cross entropy of Chen et al. 2020, across modalities: the
-    InfoNCE loss of Radford et al. 2021; `InfoNCE` is another name of this class, which messages
-    call NTXent. A query with several positives has one cross entropy for
-    each, against that positive and all negatives, and their mean counts: relevant items do not
-    compete with one another.
+    The loss of Radford et al. 2021: the normalised, temperature-scaled cross entropy of Chen et
+    al. 2020 across modalities. Chen et al. 2020 and Bleeker and de Rijke 2022 call it NT-Xent.
+    A query with several positives has one cross entropy for each, against that positive and all
+    negatives, and their mean counts: relevant items do not compete with one another.
 
     Args:
         temperature: The scores are divided by it.
@@ -94,7 +93,7 @@ class SupervisedContrastive(_CrossEntropy):
     """Cross entropy of each positive against all candidates, mean of both directions.
 
     Khosla et al. 2020, Eq. 2, across modalities: the anchors are the images and the captions in
-    turn, and the candidates of an anchor all items of the other modality. Unlike in `nt_xent` the
+    turn, and the candidates of an anchor all items of the other modality. Unlike in `info_nce` the
     other positives of a query are in the denominator, which draws all of a class together; made
     for data with classes (`judgements: classes`).
 

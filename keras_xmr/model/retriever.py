@@ -31,14 +31,14 @@ from keras_xmr.model.validation import (
     as_objective,
     as_targets,
     as_tower,
+    check_classes,
     check_pairs,
     check_parts,
-    unknown_modules,
 )
 from keras_xmr.model.watch import bad_number
 from keras_xmr.parts.registry import import_parts
 from keras_xmr.parts.tensors import Seed, Tensor
-from keras_xmr.utils.errors import ArgumentError, UserError
+from keras_xmr.utils.errors import ArgumentError
 
 GRADIENT = "gradient_norm"
 
@@ -455,9 +455,7 @@ class Retriever(keras.Model):
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Retriever:
         import_parts()
-        if missing := sorted(set(unknown_modules(config, custom_objects or {}))):
-            imports = "; ".join(f"import {name}" for name in missing)
-            raise UserError(f"the model has parts of other packages; write `{imports}` before")
+        check_classes(config, custom_objects or {})
         parts = {
             name: keras.saving.deserialize_keras_object(config.pop(name), custom_objects)
             for name in _LAYERS

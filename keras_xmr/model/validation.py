@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras_xmr.embeddings.validation import as_embedding, check_fit, described, shapes
 from keras_xmr.matchers import Matcher
 from keras_xmr.model.objective import MatchRule, Objective
-from keras_xmr.utils.errors import ArgumentError
+from keras_xmr.utils.errors import ArgumentError, UserError
 
 _IDS = (
     "the numbers of the images, int (N,): pairs with the same number are of one image, and match; "
@@ -166,15 +166,35 @@ def as_targets(y: Any, judgements: MatchRule) -> dict[str, Any]:
     return {"image_id": ids} if judgements == "pairs" else {"labels": ids[:, None]}
 
 
-def unknown_modules(config: Any, custom_objects: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the modules of the classes in a saved config that Keras does not know."""
+def check_classes(config: dict[str, Any], custom_objects: Mapping[str, Any]) -> None:
+    """Checks that Keras knows every class in a saved config.
+
+    Raises:
+        UserError: If a module of another package was not imported, or the class is of another
+            version of this package.
+    """
+    missing = sorted(set(_unknown_classes(config, custom_objects)))
+    if ours := [f"{module}.{name}" for module, name in missing if module.startswith("keras_xmr.")]:
+        raise UserError(
+            f"the model was saved with another version of keras_xmr: there is no {ours[0]} here. "
+            "Train it again, or load it with that version"
+        )
+    if missing:
+        imports = "; ".join(f"import {module}" for module in dict(missing))
+        raise UserError(f"the model has parts of other packages; write `{imports}` before")
+
+
+def _unknown_classes(
+    config: Any, custom_objects: Mapping[str, Any]
+) -> Iterator[tuple[str, str | None]]:
+    """Yields module and name of the classes in a saved config that Keras does not know."""
     if isinstance(config, list | tuple):
         for inner in config:
-            yield from unknown_modules(inner, custom_objects)
+            yield from _unknown_classes(inner, custom_objects)
     elif isinstance(config, dict):
         name, module = config.get("registered_name"), config.get("module")
         known = keras.saving.get_registered_object(name, custom_objects) if name else True
         if known is None and module and module.partition(".")[0] not in ("keras", "keras_hub"):
-            yield module
+            yield module, config.get("class_name")
         for inner in config.values():
-            yield from unknown_modules(inner, custom_objects)
+            yield from _unknown_classes(inner, custom_objects)

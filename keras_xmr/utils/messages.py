@@ -41,7 +41,7 @@ def most_similar(word: str, names: Iterable[str], least: float = 0.6) -> str:
 
 
 def no_attribute(module: str, name: str, names: Iterable[str]) -> AttributeError:
-    """Makes the error of a name that a module lacks, with the most similar name that it has."""
-    return AttributeError(
-        f"module {module!r} has no attribute {name!r}.{most_similar(name, names)}"
-    )
+    """Makes the error of a name that a module lacks: with the most similar name, or with all."""
+    names = list(names)
+    help_ = most_similar(name, names) or f" There are: {', '.join(names)}."
+    return AttributeError(f"module {module!r} has no attribute {name!r}.{help_}")

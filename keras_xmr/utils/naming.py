@@ -6,5 +6,5 @@ import re
 
 
 def snake_case(name: str) -> str:
-    """Returns `soft_contrastive` for `SoftContrastive`, and likewise `nt_xent` and `adamp`."""
+    """Returns `soft_contrastive` for `SoftContrastive`, and likewise `info_nce` and `adamp`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z](?!$))|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()

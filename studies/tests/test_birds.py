@@ -107,7 +107,7 @@ def test_freed_stages_begin_as_the_frozen_encoder(study, tmp_path):
         "data.image.size=64",
         "data.image.resize=64",
     ]
-    config = study.settings(birds.ROWS["nt_xent_freed_text"], encoders)
+    config = study.settings(birds.ROWS["info_nce_freed_text"], encoders)
     pixels = keras.Input((64, 64, 3), dtype="uint8")
     whole, _ = config.model.image.encoder.build().features(pixels, InputSpec(image_size=64))
     photos = np.random.default_rng(0).integers(0, 256, (2, 64, 64, 3), np.uint8)

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from benchmark_modules import benchmark
 
-from keras_xmr.losses import NTXent, ProbabilisticMatching, SmoothAP, Triplet
+from keras_xmr.losses import InfoNCE, ProbabilisticMatching, SmoothAP, Triplet
 
 study = benchmark("hardest_negative", "studies")
 
@@ -16,7 +16,7 @@ LOSSES = {
     "triplet, hardest": Triplet(mining="hardest", reduction="mean"),
     "triplet, all": Triplet(mining="sum", reduction="mean"),
     "triplet, violating": Triplet(mining="mean", reduction="mean"),
-    "InfoNCE": NTXent(temperature=0.05),
+    "InfoNCE": InfoNCE(temperature=0.05),
     "Smooth-AP": SmoothAP(temperature=0.05),
     "BCE, pseudo-positives": ProbabilisticMatching(pseudo_positives=0.1),
 }

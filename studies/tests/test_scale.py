@@ -25,7 +25,7 @@ def test_fits_are_of_the_two_largest_sizes():
     text = scale.report(lines)
     assert "1e+06 s" in text.replace("1,000,000", "1e+06")
     assert "0.8 GB" in text
-    steps = [Line("nt_xent", n, "step", 1.0, memory=5.0 * n**2) for n in (100, 1000)]
+    steps = [Line("info_nce", n, "step", 1.0, memory=5.0 * n**2) for n in (100, 1000)]
     assert "80 GB at 126,491 items" in scale.report(steps)
 
 

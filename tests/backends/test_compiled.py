@@ -41,7 +41,7 @@ def differentiated(function, arrays, variables):
 
 @pytest.mark.parametrize("how", ["image_ids", "positives"])
 def test_compiled_calls_have_the_value_and_the_gradients(monkeypatch, random, how):
-    loss, matcher = losses.NTXent(learnable=True), matchers.CosineLogits()
+    loss, matcher = losses.InfoNCE(learnable=True), matchers.CosineLogits()
     more = {"image_ids": IDS} if how == "image_ids" else {"positives": np.arange(3)[:, None] == IDS}
 
     def value(images, captions):
@@ -83,7 +83,7 @@ def test_options_and_steps_that_change_count(random):
 
 
 def test_parts_of_ones_own_run_as_they_are_written(random):
-    class Mine(losses.NTXent):
+    class Mine(losses.InfoNCE):
         """Counts its calls."""
 
         calls = 0

@@ -13,7 +13,7 @@ from keras_xmr import losses, matchers
 BACKEND = keras.backend.backend()
 
 
-@pytest.mark.parametrize("name", ["NTXent", "Triplet", "SmoothAP", "SoftContrastive_mean"])
+@pytest.mark.parametrize("name", ["InfoNCE", "Triplet", "SmoothAP", "SoftContrastive_mean"])
 def test_a_graph_takes_matches(name, random):
     case = every_part.LOSSES[name]
     image, caption = tensors(every_part.sides(case, random))

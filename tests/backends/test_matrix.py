@@ -11,7 +11,7 @@ from keras_xmr import losses, matchers
 
 ROWS = matrix.read()
 # JAX compiles each operation of an eager call, and each function again.
-IN_JAX = ("NTXent", "SmoothAP", "SoftContrastive", "HypergraphContrastive", "Cosine", "MaxCosine")
+IN_JAX = ("InfoNCE", "SmoothAP", "SoftContrastive", "HypergraphContrastive", "Cosine", "MaxCosine")
 # TensorFlow rewrites their Python, and of all in the page; it takes four times as long.
 REWRITTEN = (*IN_JAX, "SCAN")
 

@@ -26,7 +26,7 @@ def tensors(side):
 
 def test_scalars_are_parameters_from_the_constructor_on():
     made = (
-        losses.NTXent(learnable=True),
+        losses.InfoNCE(learnable=True),
         matchers.MatchProbability(),
         losses.MahalanobisContrastive(),
     )
@@ -112,17 +112,17 @@ def test_a_copy_does_not_look_for_tensorflow(monkeypatch):
         pytest.fail("looked for TensorFlow")
 
     monkeypatch.setattr(module_utils.LazyModule, "available", property(look))
-    copied = copy.deepcopy(losses.NTXent(temperature=0.1, learnable=True, name="first"))
-    assert repr(copied) == "NTXent(temperature=0.1, learnable=True)"
+    copied = copy.deepcopy(losses.InfoNCE(temperature=0.1, learnable=True, name="first"))
+    assert repr(copied) == "InfoNCE(temperature=0.1, learnable=True)"
     assert copied.name == "first"
 
 
 def test_a_misspelt_option_names_the_nearest():
     with pytest.raises(
-        ArgumentError, match=r"NTXent has no option 'temprature'. Did you mean 'temp"
+        ArgumentError, match=r"InfoNCE has no option 'temprature'. Did you mean 'temp"
     ):
-        losses.NTXent(temprature=0.1)
-    assert repr(losses.NTXent(temperature=0.1)) == "NTXent(temperature=0.1, learnable=False)"
+        losses.InfoNCE(temprature=0.1)
+    assert repr(losses.InfoNCE(temperature=0.1)) == "InfoNCE(temperature=0.1, learnable=False)"
 
 
 def test_tensors_stay_on_their_device(random, monkeypatch):
@@ -131,7 +131,7 @@ def test_tensors_stay_on_their_device(random, monkeypatch):
     # As on a machine with a GPU, where Keras computes on it unless it is told otherwise.
     monkeypatch.setattr(core, "DEFAULT_DEVICE", "meta")
     points = torch.tensor(random.normal(size=(4, 8)), dtype=torch.float32)
-    loss = losses.NTXent(learnable=True)
+    loss = losses.InfoNCE(learnable=True)
     loss.to_empty(device="cpu")
     with torch.no_grad():
         loss.divide.log_temperature.value.zero_()

@@ -22,7 +22,7 @@ def points(random):
 
 def test_masked_arrays_are_refused(points):
     masked = np.ma.masked_array(points, mask=points > 0)
-    for part in (losses.NTXent(), matchers.Cosine()):
+    for part in (losses.InfoNCE(), matchers.Cosine()):
         with pytest.raises(ArgumentError, match="images: 'mean' is masked in places"):
             part(masked, points)
 
@@ -30,8 +30,8 @@ def test_masked_arrays_are_refused(points):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_numbers_beyond_float32_are_refused(points, dtype):
     with pytest.raises(ArgumentError, match="float32 cannot square"):
-        losses.NTXent()(points.astype(dtype) * dtype(1e20), points)
-    assert np.isfinite(evaluated(losses.NTXent(), points * np.float32(1e16), points))
+        losses.InfoNCE()(points.astype(dtype) * dtype(1e20), points)
+    assert np.isfinite(evaluated(losses.InfoNCE(), points * np.float32(1e16), points))
 
 
 @pytest.mark.parametrize("part", [losses.MahalanobisContrastive(), matchers.MatchProbability()])
@@ -54,7 +54,7 @@ def test_a_matcher_refuses_tensors_beyond_float32(points):
         matchers.Cosine()(ones, large)
 
 
-@pytest.mark.parametrize("part", [losses.NTXent(), matchers.MaxCosine(), matchers.JensenShannon()])
+@pytest.mark.parametrize("part", [losses.InfoNCE(), matchers.MaxCosine(), matchers.JensenShannon()])
 def test_empty_embeddings_are_refused(points, part):
     key = {"MaxCosine": "points"}.get(type(part).__name__, "mean")
     keys = (key, "log_variance") if isinstance(part, matchers.JensenShannon) else (key,)
@@ -68,7 +68,7 @@ def test_empty_embeddings_are_refused(points, part):
 def test_numbers_that_are_not_finite_pass(points):
     points[0, 0] = np.inf
     points[1, 1] = 1e20
-    assert np.isnan(evaluated(losses.NTXent(), points, points))
+    assert np.isnan(evaluated(losses.InfoNCE(), points, points))
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_nan_is_not_hidden_by_what_compiles_a_part(name, key, random):
 
 
 @pytest.mark.parametrize(
-    "name", ["NTXent", "SoftContrastive_mean", "Cosine", "Triplet", "MeanOnly"]
+    "name", ["InfoNCE", "SoftContrastive_mean", "Cosine", "Triplet", "MeanOnly"]
 )
 def test_embeddings_may_be_variables(name, random):
     case = (every_part.LOSSES | every_part.MATCHERS)[name]
@@ -109,7 +109,7 @@ def test_embeddings_may_be_variables(name, random):
 
 def test_longer_floats_than_any_framework_has(points):
     long = points.astype(np.longdouble)
-    np.testing.assert_allclose(losses.NTXent()(long, points), losses.NTXent()(points, points))
+    np.testing.assert_allclose(losses.InfoNCE()(long, points), losses.InfoNCE()(points, points))
 
 
 @torch_only
@@ -125,7 +125,7 @@ def test_tensors_that_are_not_dense_are_refused(points):
     }
     for name, tensor in odd.items():
         with pytest.raises(ArgumentError, match=f"images: 'mean' is a .*{name}"):
-            losses.NTXent()(tensor, dense)
+            losses.InfoNCE()(tensor, dense)
 
 
 @pytest.mark.parametrize("name", ["MahalanobisContrastive", "HypergraphContrastive"])
@@ -156,8 +156,8 @@ def test_masks_are_of_tokens(random):
 
 def test_arrays_of_jax_and_of_other_machines(points):
     bfloat16 = points.astype(ml_dtypes.bfloat16)
-    expected = losses.NTXent()(bfloat16.astype(np.float32), points)
-    np.testing.assert_allclose(losses.NTXent()(bfloat16, points.astype(">f4")), expected)
+    expected = losses.InfoNCE()(bfloat16.astype(np.float32), points)
+    np.testing.assert_allclose(losses.InfoNCE()(bfloat16, points.astype(">f4")), expected)
 
 
 def test_what_is_not_named_or_seeded_as_it_must_be(points):
@@ -189,7 +189,7 @@ def test_sparse_tensors_of_other_frameworks_are_refused(points):
 
         given = tf.sparse.from_dense(points)
     with pytest.raises(ArgumentError, match=r"images: 'mean' is a (SparseTensor|BCOO)"):
-        losses.NTXent()(given, points)
+        losses.InfoNCE()(given, points)
 
 
 def test_quintuplets_need_three_pairs(points):
@@ -357,6 +357,8 @@ def test_messages_name_what_is_nearest(points):
     ):
         with pytest.raises(AttributeError, match=f"no attribute '{name}'. Did you mean '{near}'"):
             getattr(module, name)
+    with pytest.raises(AttributeError, match=r"no attribute 'NTXent'. There are: .* InfoNCE, "):
+        losses.NTXent  # noqa: B018
     with pytest.raises(ArgumentError, match=r"np.unique\(ids, return_inverse=True\) numbers"):
         losses.Triplet()(points, points, [f"photo {n}" for n in range(4)])
 

@@ -46,7 +46,7 @@ def test_every_case_runs_here_as_on_a_gpu_and_in_half_precision(gpu):
 
 def test_rows_have_time_and_memory_and_say_what_is_not_there(gpu, monkeypatch):
     monkeypatch.delenv("RELEASED", raising=False)
-    rows = list(gpu.rows(True, ["NTXent", "SmoothAP", "DAA"]))
+    rows = list(gpu.rows(True, ["InfoNCE", "SmoothAP", "DAA"]))
     assert all(row.seconds > 0 and row.memory > 0 for row in rows)
     assert [bool(row.baseline) for row in rows] == [True, True, False]
     assert "not there" in rows[2].against
@@ -54,7 +54,7 @@ def test_rows_have_time_and_memory_and_say_what_is_not_there(gpu, monkeypatch):
 
 def test_no_loss_holds_numbers_of_all_pairs_and_dimensions(gpu):
     batch, dimension = 64, 256
-    for name in ("NTXent", "SoftContrastive with MatchProbability", "DAA"):
+    for name in ("InfoNCE", "SoftContrastive with MatchProbability", "DAA"):
         inputs, case = gpu.made_up(batch, dimension, samples=2), gpu.CASES[name]
         value = case.ours(inputs)
         held = gpu.allocated(lambda v=value, i=inputs, c=case: gpu.gradients(v, i, c), "cpu")

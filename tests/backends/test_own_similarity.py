@@ -35,14 +35,14 @@ def info_nce(scores, temperature):
 
 def test_a_score_matrix_is_enough(random):
     scores = random.normal(size=(4, 5)).astype(np.float32)
-    found = losses.NTXent(temperature=0.5).of_scores(tensors(scores), ROWS)
+    found = losses.InfoNCE(temperature=0.5).of_scores(tensors(scores), ROWS)
     assert float(array(found)) == pytest.approx(info_nce(scores, 0.5), rel=1e-5)
 
 
 def test_a_function_is_a_matcher(random):
     image, caption = random.normal(size=(4, 6)), random.normal(size=(5, 6))
     image, caption = image.astype(np.float32), caption.astype(np.float32)
-    found = losses.NTXent(temperature=0.5)(
+    found = losses.InfoNCE(temperature=0.5)(
         *tensors((image, caption)),
         ROWS,
         matcher=lambda a, b: keras.ops.matmul(a, keras.ops.transpose(b)) / 4.0,
@@ -71,15 +71,15 @@ def test_a_module_is_a_matcher_and_learns(random):
 def test_wrong_calls_name_the_remedy(random):
     points = tensors(random.normal(size=(5, 6)).astype(np.float32))
     with pytest.raises(ArgumentError, match=r"third argument is image_ids.* matcher=\.\.\."):
-        losses.NTXent()(points, points, matchers.Cosine())
+        losses.InfoNCE()(points, points, matchers.Cosine())
     with pytest.raises(ArgumentError, match="the class Cosine itself; make one"):
-        losses.NTXent()(points, points, matcher=matchers.Cosine)
+        losses.InfoNCE()(points, points, matcher=matchers.Cosine)
     with pytest.raises(ArgumentError, match="reads embeddings, not scores"):
         losses.MMD().of_scores(tensors(np.zeros((4, 5), np.float32)))
     with pytest.raises(ArgumentError, match="the sides look transposed"):
-        losses.NTXent().of_scores(np.ones((4, 2), "f"), [0, 0, 1, 1])
+        losses.InfoNCE().of_scores(np.ones((4, 2), "f"), [0, 0, 1, 1])
     with pytest.raises(ArgumentError, match="scores are of the shape"):
-        losses.NTXent().of_scores(points[0])
+        losses.InfoNCE().of_scores(points[0])
 
 
 @torch_only

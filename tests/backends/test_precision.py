@@ -44,7 +44,7 @@ def test_statistics_of_float64_are_kept_in_training(random, name):
         {"tokens": matrix.tensors(side["tokens"], "float64"), "mask": side["mask"] > 0}
         for side in (image, caption)
     ]
-    value = losses.NTXent()(*sides, every_part.IMAGE_IDS, matcher=matcher, training=True)
+    value = losses.InfoNCE()(*sides, every_part.IMAGE_IDS, matcher=matcher, training=True)
     assert keras.backend.standardize_dtype(value.dtype) == "float64"
     after = [matrix.array(one) for one in matcher.non_trainable_variables[: len(before)]]
     assert any(not np.array_equal(*pair) for pair in zip(before, after, strict=True))

@@ -54,7 +54,7 @@ def test_a_loss_with_its_matcher_trains_by_backward(unit):
 def test_learned_numbers_of_a_loss_are_parameters(unit):
     import torch
 
-    loss = losses.NTXent(learnable=True)
+    loss = losses.InfoNCE(learnable=True)
     assert len(list(loss.parameters())) == 1
     loss(*map(torch.tensor, unit), IMAGE_IDS).backward()
     assert all(torch.isfinite(one.grad).all() for one in loss.parameters())
@@ -73,7 +73,9 @@ def test_a_head_is_a_module(random):
 
 
 @torch_only
-@pytest.mark.parametrize("name", ["NTXent", "Triplet", "SmoothAP", "SoftContrastive", "Uniformity"])
+@pytest.mark.parametrize(
+    "name", ["InfoNCE", "Triplet", "SmoothAP", "SoftContrastive", "Uniformity"]
+)
 def test_half_precision_gives_finite_losses(unit, name):
     import torch
 

@@ -46,7 +46,7 @@ FIND = """
 from keras_xmr import Objective
 import keras
 
-names = ("NTXent", "Triplet")
+names = ("InfoNCE", "Triplet")
 losses = [{"module": None, "class_name": n, "registered_name": f"keras_xmr>{n}", "config": {}}
           for n in names]
 made = keras.layers.deserialize({"module": None, "class_name": "Objective",

@@ -40,8 +40,8 @@ class Case:
 GAUSSIANS, SETS, TOKENS = ("gaussian",) * 2, ("set",) * 2, ("tokens",) * 2
 
 LOSSES: dict[str, Case] = {
-    "NTXent": Case(losses.NTXent),
-    "NTXent_learnable": Case(lambda: losses.NTXent(learnable=True)),
+    "InfoNCE": Case(losses.InfoNCE),
+    "InfoNCE_learnable": Case(lambda: losses.InfoNCE(learnable=True)),
     "SupervisedContrastive": Case(losses.SupervisedContrastive),
     "Triplet": Case(losses.Triplet),
     "Triplet_sum": Case(lambda: losses.Triplet(mining="sum", reduction="mean")),

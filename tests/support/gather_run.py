@@ -41,7 +41,7 @@ def run_torch(case, rank, folder):
         def __init__(self):
             super().__init__()
             self.image, self.text = torch.nn.Linear(8, WIDTH), torch.nn.Linear(8, WIDTH)
-            self.loss = losses.NTXent(learnable=True)
+            self.loss = losses.InfoNCE(learnable=True)
             self.matcher = matchers.SGR(similarity_dimension=5) if case == "sgr" else None
 
         def forward(self, images, captions, rows, classes):

@@ -34,7 +34,7 @@ BACKENDS = ("tensorflow", "torch", "jax")
 NAMES = {"tensorflow": "TensorFlow", "torch": "PyTorch", "jax": "JAX"}
 BACKEND = keras.backend.backend()
 # Variants of one class are rows of other tests.
-LOSSES = [name for name in every_part.LOSSES if "_" not in name or name == "NTXent_learnable"]
+LOSSES = [name for name in every_part.LOSSES if "_" not in name or name == "InfoNCE_learnable"]
 MATCHERS = [name for name in every_part.MATCHERS if "_" not in name]
 READS_EMBEDDINGS = "reads embeddings"
 NOT_RUN = "not run"
@@ -286,7 +286,7 @@ def score_matrix(name: str) -> str | None:
     subject = Subject(name)
     sides, loss, matcher = tensors(subject.arrays), subject.loss, subject.matcher
     if loss is None:
-        loss = losses.NTXent()
+        loss = losses.InfoNCE()
     elif not loss.contract.reads_scores or loss.contract.keys:
         return READS_EMBEDDINGS
     more = subject.more | {"image_ids": subject.ids}
@@ -419,7 +419,7 @@ this page; tests repeat them.
   process. With PyTorch in two processes with gloo, with JAX on two devices by `jax.pmap`, with
   TensorFlow in two replicas of `MirroredStrategy`.
 * **score matrix**: `loss.of_scores`, and a function as `matcher`, give the value of the matcher.
-  The scores of each matcher serve `NTXent.of_scores`.
+  The scores of each matcher serve `InfoNCE.of_scores`.
 """
 
 

@@ -50,7 +50,7 @@ LOSSES: dict[str, dict[str, Any]] = {
     "triplet_sum": {"name": "triplet", "mining": "sum"},
     "triplet": {"warmup_steps": 1},
     "smooth_ap": {"temperature": 0.1},
-    "nt_xent": {"learnable": True},
+    "info_nce": {"learnable": True},
     "supervised_contrastive": {"learnable": True},
     "diversity": {},
     "set_uniformity": {},

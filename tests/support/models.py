@@ -15,10 +15,10 @@ from keras_xmr.heads.pooling import Mean
 from keras_xmr.layers import L2Normalize
 from keras_xmr.losses import (
     HypergraphContrastive,
+    InfoNCE,
     KLDivergence,
     Loss,
     MahalanobisContrastive,
-    NTXent,
     ProbabilisticMatching,
     SoftContrastive,
     Uniformity,
@@ -72,7 +72,7 @@ def points(**options: Any) -> Retriever:
         features = keras.layers.Dense(6, use_bias=False, name="encoder")(inputs)
         mean = L2Normalize(dtype="float32")(keras.ops.mean(features, axis=1))
         towers.append(keras.Model(inputs, {"mean": mean}, name=f"{name}_tower"))
-    return Retriever(*towers, Cosine(), Objective([NTXent()], [1.0]), **options)
+    return Retriever(*towers, Cosine(), Objective([InfoNCE()], [1.0]), **options)
 
 
 def msrm_losses(residual: bool = False) -> Losses:

@@ -33,7 +33,7 @@ def config(folder: Path, *overrides: str):
         "model.text.head=point",
         "model.dimension=5",
         "model.matcher=cosine",
-        "objective=[nt_xent]",
+        "objective=[info_nce]",
         "evaluation.matchers=[]",
         "evaluation.batch_size=64",
         "train.batch_size=20",

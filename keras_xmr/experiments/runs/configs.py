@@ -158,7 +158,7 @@ def load_run(folder: Path, overrides: Sequence[str] = ()) -> Config:
         overrides: Changes, as `load_config` takes them.
 
     Raises:
-        ConfigError: If the folder has no run.
+        ConfigError: If the folder has no run, or the run of another version.
     """
     folder = folder if folder.name else folder.absolute()
     path = folder / "config.yaml"
@@ -168,9 +168,16 @@ def load_run(folder: Path, overrides: Sequence[str] = ()) -> Config:
         raise ConfigError(f"{folder}: a run has the name and the place of its folder; copy that")
     # The folder may have been moved, copied or renamed since, or be named from elsewhere.
     place = {"output": folder.parent, "name": folder.name}
-    config = load_config(path, overrides).model_copy(update=place)
-    check_trained_config(RunFolder(config), load_config(path) if overrides else config)
-    return config
+    try:
+        written = load_config(path)
+    except ConfigError as error:
+        raise ConfigError(
+            f"{error}\nIf another version of keras_xmr wrote {path}, train the run again with this "
+            "one, or use it with that one"
+        ) from None
+    config = load_config(path, overrides) if overrides else written
+    check_trained_config(RunFolder(config.model_copy(update=place)), written)
+    return config.model_copy(update=place)
 
 
 def _changes_of(folder: RunFolder, config: Config, free: tuple[str, ...]) -> list[str]:

@@ -126,7 +126,7 @@ def _two_towers(model: str) -> _Parts:
         # Its scores compare captions with one another, and are not log-odds of a match.
         towers["matcher"] = "cosine"
         temperature = math.exp(-float(backbone.clip_head.logit_scale))
-        loss = {"name": "nt_xent", "temperature": temperature}
+        loss = {"name": "info_nce", "temperature": temperature}
     else:
         towers["dimension"] = backbone.vision_encoder.hidden_dim
         head = backbone.siglip_head

@@ -177,7 +177,7 @@ def test_list_shows_every_config(capsys):
     assert set(packaged_configs()) <= {line.split()[0] for line in lines if line}
     first = [line.split()[0] for line in lines[: lines.index("", 2)] if line][1:]
     assert first[0] == "csv_pretrained"
-    assert {"csv_pcme", "csv_clip_nt_xent"} <= set(first)
+    assert {"csv_pcme", "csv_clip_info_nce"} <= set(first)
     assert all(name.startswith("csv_") for name in first)
     cli.main(["main.py", "list", "cub_*"])
     lines = capsys.readouterr().out.splitlines()

@@ -239,7 +239,7 @@ def test_clip_keeps_its_embeddings_and_learns_their_uncertainty(clip):
 
 
 def test_adapters_of_clip_begin_as_clip_and_are_all_that_learns(clip):
-    model = of_clip("csv_clip_nt_xent", clip)
+    model = of_clip("csv_clip_info_nce", clip)
     own, before = own_embeddings(clip), encoders(model)
     np.testing.assert_allclose(model.text_tower(IDS)["mean"], own, rtol=1e-3, atol=1e-4)
     train_two_steps(model)

@@ -13,7 +13,7 @@ POINTS = (
     "model.image.head=point",
     "model.text.head=point",
     "model.matcher=cosine",
-    "objective=[nt_xent]",
+    "objective=[info_nce]",
     "evaluation.matchers=[]",
 )
 

@@ -36,8 +36,8 @@ GAUSSIANS = embedding("gaussian", 4, 1), embedding("gaussian", 6, 2), {}
 SETS = embedding("set", 4, 1), {"mean": CAPTIONS}, {}
 OF_LOGITS = (*POINTS[:2], LOGITS)
 CASES = [
-    (losses.NTXent(), POINTS),
-    (losses.NTXent(temperature=0.2, learnable=True), POINTS),
+    (losses.InfoNCE(), POINTS),
+    (losses.InfoNCE(temperature=0.2, learnable=True), POINTS),
     (losses.SupervisedContrastive(learnable=True), POINTS),
     (losses.Triplet(), POINTS),
     (losses.Triplet(mining="sum", reduction="mean", margin=0.4), POINTS),
@@ -87,7 +87,7 @@ def test_every_loss_has_a_value_for_embeddings_and_survives_its_config(loss, giv
 @pytest.mark.parametrize("images", [IMAGES, tf.constant(IMAGES)])
 def test_embeddings_of_different_precision_are_refused(images):
     double = tf.constant(CAPTIONS, tf.float64)
-    for part in (losses.NTXent(), matchers.Cosine()):
+    for part in (losses.InfoNCE(), matchers.Cosine()):
         with pytest.raises(ArgumentError, match="of float64 and others are not"):
             part(images, double)
     variances = {"mean": IMAGES, "log_variance": tf.constant(IMAGES, tf.float64)}
@@ -170,7 +170,7 @@ def test_gradients_equal_central_differences(random, loss, given):
 
 def test_every_loss_is_among_the_cases():
     # Of captioning there is no value without words.
-    others = {"Captioning", "Functional", "InfoNCE", "Loss", "LossContract", "Relations"}
+    others = {"Captioning", "Functional", "Loss", "LossContract", "Relations"}
     functions = {"gather", "gather_labels"}
     assert {type(loss).__name__ for loss, _ in CASES} == set(losses.__all__) - others - functions
 
@@ -179,7 +179,7 @@ def test_every_loss_is_among_the_cases():
 def test_half_precision_is_summed_in_float32(random, dtype):
     scores = tf.cast(random.normal(size=(4, 6)), dtype)
     sets = {key: tf.cast(part, dtype) for key, part in SETS[0].items()}
-    for loss in (losses.NTXent(), losses.SmoothAP(), losses.Triplet(), losses.Diversity()):
+    for loss in (losses.InfoNCE(), losses.SmoothAP(), losses.Triplet(), losses.Diversity()):
         found, single = (
             sum(
                 loss.terms(
@@ -202,7 +202,7 @@ def test_it_is_the_value_that_a_model_minimises():
 
 
 def test_without_image_ids_rows_belong_together():
-    loss = losses.NTXent()
+    loss = losses.InfoNCE()
     np.testing.assert_array_equal(
         loss(IMAGES, CAPTIONS[:4]), loss(IMAGES, CAPTIONS[:4], [0, 1, 2, 3])
     )
@@ -210,7 +210,7 @@ def test_without_image_ids_rows_belong_together():
 
 @pytest.mark.slow
 def test_it_has_gradients_in_a_graph_too():
-    loss = losses.NTXent()
+    loss = losses.InfoNCE()
 
     @tf.function
     def gradient(images, captions, image_ids):

@@ -1,4 +1,4 @@
-"""The losses over any model's scores: triplet, Smooth-AP, NT-Xent, supervised contrastive."""
+"""The losses over any model's scores: triplet, Smooth-AP, InfoNCE, supervised contrastive."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import ranking_oracles as oracles
 import tensorflow as tf
 
 from keras_xmr.layers import Temperature
-from keras_xmr.losses import NTXent, SmoothAP, SupervisedContrastive, Triplet
+from keras_xmr.losses import InfoNCE, SmoothAP, SupervisedContrastive, Triplet
 from keras_xmr.model.objective import Objective
 
 LOSSES = {
@@ -34,7 +34,7 @@ LOSSES = {
         oracles.triplet(0.3, mining="hardest", mean=True),
     ),
     "smooth_ap": (SmoothAP(temperature=0.2), oracles.smooth_ap(0.2)),
-    "nt_xent": (NTXent(temperature=0.3), oracles.contrastive(0.3, others=False)),
+    "info_nce": (InfoNCE(temperature=0.3), oracles.contrastive(0.3, others=False)),
     "supervised_contrastive": (
         SupervisedContrastive(temperature=0.3),
         oracles.contrastive(0.3, others=True),
@@ -153,7 +153,7 @@ def test_learned_temperature_has_a_floor_from_which_it_rises_again():
 
 
 def test_temperature_is_learned(random):
-    loss = NTXent(temperature=0.5, learnable=True)
+    loss = InfoNCE(temperature=0.5, learnable=True)
     scores = tf.constant(random.normal(size=(6, 6)), tf.float32)
     positives = RELATIONS["siblings"]
     with tf.GradientTape() as tape:
@@ -162,7 +162,7 @@ def test_temperature_is_learned(random):
     by_logarithm = tape.gradient(total, variable.value)
     step = 1e-3
     ahead, behind = (
-        float(value(NTXent(temperature=0.5 * np.exp(s)), scores, positives)) for s in (step, -step)
+        float(value(InfoNCE(temperature=0.5 * np.exp(s)), scores, positives)) for s in (step, -step)
     )
     np.testing.assert_allclose(by_logarithm, (ahead - behind) / (2 * step), rtol=1e-2)
 

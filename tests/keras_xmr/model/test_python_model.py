@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -26,7 +28,7 @@ def tower(shape: int | tuple[int, ...], dimension: int = 5) -> keras.Model:
 
 def model(loss=None, **options) -> keras_xmr.Retriever:
     keras.utils.set_random_seed(0)
-    loss = loss or losses.NTXent()
+    loss = loss or losses.InfoNCE()
     return keras_xmr.Retriever(tower(4), tower(3), matchers.Cosine(), loss, **options)
 
 
@@ -77,7 +79,7 @@ def test_pairs_of_one_image_are_all_right():
     together = made.evaluate(X, IMAGE_IDS, batch_size=PAIRS, verbose=0, return_dict=True)
     embedded = made(X)
     towers = [embedded[side]["mean"] for side in ("image", "caption")]
-    expected = losses.NTXent()(*towers, positives=IMAGE_IDS[:, None] == IMAGE_IDS)
+    expected = losses.InfoNCE()(*towers, positives=IMAGE_IDS[:, None] == IMAGE_IDS)
     np.testing.assert_allclose(together["loss"], expected, rtol=1e-5)
 
 
@@ -105,6 +107,12 @@ def test_daa_is_trained_with_the_relevance_of_own_captions():
     other.compile("sgd")
     with pytest.raises(ArgumentError, match=r"such as DAA.*remove the argument"):
         other.fit(X, IMAGE_IDS, relevance=relevance, **options)
+
+
+def test_a_model_with_a_class_of_another_version_is_refused():
+    former = json.dumps(model().get_config()).replace("InfoNCE", "NTXent")
+    with pytest.raises(UserError, match=r"is no keras_xmr\..*\.NTXent here\. Train it again"):
+        keras_xmr.Retriever.from_config(json.loads(former))
 
 
 @pytest.mark.slow
@@ -155,24 +163,24 @@ def test_evaluate_is_silent_if_asked(fitted, capfd):
 @pytest.mark.slow
 def test_several_losses_sequential_towers_and_a_pair_of_arrays():
     image_tower = keras.Sequential([keras.Input((4,)), keras.layers.Dense(5)])
-    objective = [losses.NTXent(), losses.Uniformity()]
+    objective = [losses.InfoNCE(), losses.Uniformity()]
     made = keras_xmr.Retriever(
         image_tower, tower(3), matchers.Cosine(), objective, judgements="classes"
     )
     made.compile("adam", run_eagerly=True)
     history = made.fit((X["image"], CAPTIONS), IMAGE_IDS % 3, batch_size=12, verbose=0).history
     assert history["loss"][0] == pytest.approx(
-        history["nt_xent"][0] + history["uniformity"][0], rel=1e-5
+        history["info_nce"][0] + history["uniformity"][0], rel=1e-5
     )
 
 
 @pytest.mark.parametrize(
     ("own", "weights", "says"),
     [
-        ([losses.NTXent()], [1.0, 2.0], "1 losses, but 2 weights"),
-        ([losses.NTXent()], [float("nan")], "a number from 0 on, not nan"),
-        ([losses.NTXent()], None, "a list with one per loss, not None"),
-        (["nt_xent"], [1.0], "a list of some of keras_xmr.losses"),
+        ([losses.InfoNCE()], [1.0, 2.0], "1 losses, but 2 weights"),
+        ([losses.InfoNCE()], [float("nan")], "a number from 0 on, not nan"),
+        ([losses.InfoNCE()], None, "a list with one per loss, not None"),
+        (["info_nce"], [1.0], "a list of some of keras_xmr.losses"),
         ([], [], "a list of some of keras_xmr.losses"),
     ],
 )
@@ -185,11 +193,11 @@ def test_an_objective_is_losses_with_weights(own, weights, says):
     ("parts", "says"),
     [
         ((tower(4), tower(3), matchers.Cosine(), "mse"), "a list of some of keras_xmr.losses"),
-        ((tower(4), tower(3), matchers.Cosine(), losses.NTXent), "the class NTXent itself"),
-        ((tower(4), tower(3), matchers.Cosine, losses.NTXent()), "the class Cosine itself"),
-        ((tower(4), tower(3), "cosine", losses.NTXent()), "not 'cosine'"),
+        ((tower(4), tower(3), matchers.Cosine(), losses.InfoNCE), "the class InfoNCE itself"),
+        ((tower(4), tower(3), matchers.Cosine, losses.InfoNCE()), "the class Cosine itself"),
+        ((tower(4), tower(3), "cosine", losses.InfoNCE()), "not 'cosine'"),
         (
-            (tower(4), tower(3), matchers.MatchProbability(), losses.NTXent()),
+            (tower(4), tower(3), matchers.MatchProbability(), losses.InfoNCE()),
             "MatchProbability scores gaussian embeddings, not point and point",
         ),
         (
@@ -197,13 +205,13 @@ def test_an_objective_is_losses_with_weights(own, weights, says):
             "KLDivergence works on gaussian embeddings",
         ),
         ((tower(4), tower(3), matchers.Cosine(), losses.SoftContrastive()), "log-odds of a match"),
-        ((tower(4), tower(3, 7), matchers.Cosine(), losses.NTXent()), "5 dimensions and captions"),
+        ((tower(4), tower(3, 7), matchers.Cosine(), losses.InfoNCE()), "5 dimensions and captions"),
         (
-            (tower((3, 2)), tower(3), matchers.Cosine(), losses.NTXent()),
+            (tower((3, 2)), tower(3), matchers.Cosine(), losses.InfoNCE()),
             r"the image tower: 'mean' has the shape \(None, 3, 5\)",
         ),
         (
-            (tower(4), keras.Sequential(), matchers.Cosine(), losses.NTXent()),
+            (tower(4), keras.Sequential(), matchers.Cosine(), losses.InfoNCE()),
             "the text tower is a functional model",
         ),
     ],

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_xmr.losses import Loss, NTXent, SoftContrastive
+from keras_xmr.losses import InfoNCE, Loss, SoftContrastive
 from keras_xmr.matchers import Cosine
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.parts.contracts import LossContract
@@ -117,7 +117,7 @@ def test_the_first_number_that_is_not_finite_is_noted():
     x, y = models.batch(8)
     broken = {**x, "image": np.full_like(x["image"], np.nan)}
     towers = (models.tower(4, "image"), models.tower(3, "caption"))
-    model = Retriever(*towers, Cosine(), [NTXent(), GivesNan()])
+    model = Retriever(*towers, Cosine(), [InfoNCE(), GivesNan()])
     model.compile(optimizer=keras.optimizers.SGD(0.0))
     model.train_on_batch(x, y)
     # Of all that is not finite, what the embeddings give all losses is named, or one term of one.

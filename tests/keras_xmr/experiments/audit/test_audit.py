@@ -220,6 +220,12 @@ def test_a_run_is_read_from_its_folder_whose_name_it_has(tmp_path):
     assert copied.model == config.model
     with pytest.raises(ConfigError, match="a run has the name and the place of its folder"):
         load_run(config.folder, ["name=other"])
+    former = dump_config(config).replace("name: soft_contrastive", "name: nt_xent")
+    (config.folder / "config.yaml").write_text(former)
+    with pytest.raises(
+        ConfigError, match=r"'nt_xent'.* info_nce(.|\n)*another version .*train the run again"
+    ):
+        load_run(config.folder)
 
 
 def test_a_folder_in_place_of_the_summary_of_a_training_is_said(tmp_path):

@@ -33,7 +33,7 @@ def test_changed_keys_are_named(name, settings, label, says):
 
 
 def test_nothing_is_called_as_published_that_cannot_be_compared():
-    changed = ["name=mine", "objective=[nt_xent]"]
+    changed = ["name=mine", "objective=[info_nce]"]
     config = load_config(find_config("coco_saf"), changed)
     assert config.fidelity == "as published"
     assert fidelity_of(config) is None

@@ -124,7 +124,7 @@ def test_loss_trains_the_model(model, loss, towers_of):
 
 @pytest.mark.slow
 def test_whole_model_is_saved_and_loaded(tmp_path):
-    retriever = methods.build(methods.config("pvse", ["nt_xent", "diversity", "mmd"]))
+    retriever = methods.build(methods.config("pvse", ["info_nce", "diversity", "mmd"]))
     retriever.compile(optimizer=keras.optimizers.SGD(0.05), run_eagerly=True)
     x, y = models.batch(8)
     retriever.train_on_batch(x, y)

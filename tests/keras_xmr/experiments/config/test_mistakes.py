@@ -246,7 +246,7 @@ def test_an_option_may_be_called_weight(package):
     package({"my_methods.py": HEADER + text.replace("RETURNED", VALUE)})
     config = load_config(
         find_config("scenes_vse0"),
-        ["plugins=[my_methods]", *SMALL, "objective=[{name: mine, weight: 2}, nt_xent]"],
+        ["plugins=[my_methods]", *SMALL, "objective=[{name: mine, weight: 2}, info_nce]"],
     )
     assert config.objective[0].options() == {"weight": 2.0}
     assert [weight_of(loss) for loss in config.objective] == [1.0, 1.0]
