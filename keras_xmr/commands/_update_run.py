@@ -56,53 +56,29 @@ def update(config: Config, index: Path | None = None, chooses_again: bool = Fals
         UserError: If the data or the index cannot be read, or the training fails. The run is then
             unchanged.
     """
-    hidden = {name: config.folder.parent / f".{config.name}-{name}" for name in _STAGES}
-    new = config.model_copy(update={"output": hidden["update"]})
-    ready, moving = hidden["ready"], hidden["moving"]
+    parent, name = config.folder.parent, config.name
+    training, ready, moving = (parent / f".{name}-{stage}" for stage in _STAGES)
     index = config.folder / "index" if index is None else index
     fresh = index.with_name(f".{index.name}-update")
     has_index = (index / MANIFEST).exists()
     if has_index:
         # An index that cannot be read is said before minutes of work.
         PhotoIndex.open(index).close()
-    model = None
+    model = report = None
     if not (ready.exists() or moving.exists()):
-        change = data_change(config.data)
-        if change or not config.data.is_prepared:
-            _LOGGER.info("%s", change or f"{config.data.records} has no records")
-            _write_records(config, new)
-        elif not new.output.exists() and _has_other_records(config):
-            _LOGGER.info(
-                "%s was trained on former photos or captions; another run took the new ones over",
-                config.folder,
-            )
-            new.output.mkdir(parents=True)
-        if new.output.exists() or not RunFolder(config).is_trained:
-            choices = RunFolder(config).summary().choices
-            if choices is not None and not chooses_again:
-                RunFolder(new).keep_choices(choices)
-                if (baseline := RunFolder(config).kept_baseline()) is not None:
-                    RunFolder(new).keep_baseline(baseline)
-            trained = Experiment(new)
-            trained.train()
-            # Most of the time of an evaluation goes to damaged items, for the uncertainty report.
-            options = new.evaluation.model_copy(update={"report_card": False})
-            trained.with_evaluation(options).evaluate(is_brief=True)
-            trained.export(config.folder)
-            model = trained.retriever
-            RunFolder(new).choices.unlink(missing_ok=True)
-            os.replace(new.output, ready)
+        _write_changed_records(config, training)
+        if training.exists() or not RunFolder(config).is_trained:
+            model = _train(config, training, chooses_again)
+            os.replace(training, ready)
         else:
             _LOGGER.info("%s is trained on the current data", config.folder)
-    report = None
     if ready.exists():
         # Before the model is replaced, so that both change together.
         if has_index:
-            run = ready / config.name
-            report = _update_index(run, index, fresh, earlier=config.folder, model=model)
+            report = _update_index(ready / name, index, fresh, earlier=config.folder, model=model)
         os.replace(ready, moving)
     if moving.exists():
-        _replace_run(moving / config.name, config)
+        _replace_run(moving / name, config)
         if (fresh / MANIFEST).exists():
             replace_index(fresh, index)
         shutil.rmtree(moving)
@@ -112,6 +88,44 @@ def update(config: Config, index: Path | None = None, chooses_again: bool = Fals
     if has_index and report is None:
         report = _update_index(config.folder, index, fresh)
     return report
+
+
+def _write_changed_records(config: Config, training: Path) -> None:
+    """Writes the records again if the data have changed.
+
+    Args:
+        config: The config of the run.
+        training: The folder of a new training, which exists afterwards if one is pending.
+    """
+    change = data_change(config.data)
+    if change or not config.data.is_prepared:
+        _LOGGER.info("%s", change or f"{config.data.records} has no records")
+        _write_records(config, training)
+    elif not training.exists() and _has_other_records(config):
+        _LOGGER.info(
+            "%s was trained on former photos or captions; another run took the new ones over",
+            config.folder,
+        )
+        training.mkdir(parents=True)
+
+
+def _train(config: Config, folder: Path, chooses_again: bool) -> Retriever:
+    """Trains, evaluates and exports a new model in another folder, and returns it."""
+    new = config.model_copy(update={"output": folder})
+    former, run = RunFolder(config), RunFolder(new)
+    choices = former.summary().choices
+    if choices is not None and not chooses_again:
+        run.keep_choices(choices)
+        if (baseline := former.kept_baseline()) is not None:
+            run.keep_baseline(baseline)
+    trained = Experiment(new)
+    trained.train()
+    # Most of the time of an evaluation goes to damaged items, for the uncertainty report.
+    options = new.evaluation.model_copy(update={"report_card": False})
+    trained.with_evaluation(options).evaluate(is_brief=True)
+    trained.export(config.folder)
+    run.choices.unlink(missing_ok=True)
+    return trained.retriever
 
 
 def _has_other_records(config: Config) -> bool:
@@ -134,7 +148,7 @@ def _replace_run(source: Path, config: Config) -> None:
             os.replace(path, old)
 
 
-def _write_records(config: Config, new: Config) -> None:
+def _write_records(config: Config, training: Path) -> None:
     """Writes the records again, which replace the old ones when they are complete."""
     data = config.data
     fresh = data.records.with_name(f".{data.records.name}-update")
@@ -144,8 +158,8 @@ def _write_records(config: Config, new: Config) -> None:
     ).prepare()
     # An interrupted training of an update had other records. While its folder exists, a training
     # is pending.
-    shutil.rmtree(new.output, ignore_errors=True)
-    new.output.mkdir(parents=True)
+    shutil.rmtree(training, ignore_errors=True)
+    training.mkdir(parents=True)
     with locked(data.records):
         # Features belong to the content of photos and captions, most of which are as before.
         if (features := data.records / FEATURES).exists():
