@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from keras_xmr.judgements.arguments import as_judgements, check_image_ids
 from keras_xmr.judgements.exchange import Beir, from_qrels, read_beir, to_qrels, write_beir
 from keras_xmr.judgements.formats import EXTENDED_COCO, extended_coco
 from keras_xmr.judgements.ground_truth import (
@@ -22,7 +23,7 @@ from keras_xmr.judgements.judgement_files import (
     read_judgements,
 )
 from keras_xmr.judgements.reading import JudgementsError
-from keras_xmr.judgements.relation import Judgements, as_judgements, check_image_ids, multi_hot
+from keras_xmr.judgements.relation import Judgements, multi_hot
 from keras_xmr.judgements.trec import write_qrels
 
 if TYPE_CHECKING:

@@ -7,13 +7,12 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
 
 import numpy as np
 import scipy.sparse
-from numpy.typing import ArrayLike
 
 from keras_xmr.utils.errors import ArgumentError
+from keras_xmr.utils.foreign_arrays import as_array
 
 # Punctuation of Unicode that is part of a word: "c#", "R&B", "50%".
 _SPOKEN = frozenset("#&%@_")
@@ -44,42 +43,12 @@ class Judgements:
     judged: scipy.sparse.csr_array | None = None
 
     def __post_init__(self) -> None:
-        try:
-            if np.iscomplexobj(self.grades):
-                raise ArgumentError("grades are real numbers, not complex ones")
-            grades = scipy.sparse.csr_array(self.grades, dtype=np.float32)
-        except (TypeError, ValueError) as error:
-            raise ArgumentError(f"grades are a sparse matrix (images, captions): {error}") from None
-        if grades.ndim != 2:
-            raise ArgumentError(f"grades are a matrix (images, captions), not {grades.shape}")
-        grades.sum_duplicates()
-        grades.eliminate_zeros()
-        if grades.nnz and not 0 < grades.data.min() <= grades.data.max() < np.inf:
-            raise ArgumentError("a grade is below 0, infinite or NaN; wrong pairs have no grade")
-        masks = (self.image_query_mask, self.caption_query_mask)
-        for mask, count in zip(masks, grades.shape, strict=True):
-            if mask is not None and np.shape(mask) != (count,):
-                raise ArgumentError(
-                    f"a mask of shape {np.shape(mask)} is not one of {count} queries"
-                )
-            if mask is not None and np.asarray(mask).dtype != bool:
-                raise ArgumentError(
-                    "a mask has True or False for each query, not numbers; of row numbers, make "
-                    "one by np.isin(np.arange(queries), rows)"
-                )
+        grades = _checked_grades(self.grades)
+        _check_mask(self.image_query_mask, grades.shape[0])
+        _check_mask(self.caption_query_mask, grades.shape[1])
         object.__setattr__(self, "grades", grades)
         if self.judged is not None:
-            try:
-                judged = scipy.sparse.csr_array(self.judged, dtype=bool)
-            except (TypeError, ValueError) as error:
-                raise ArgumentError(f"judged pairs are a sparse matrix: {error}") from None
-            if judged.shape != grades.shape:
-                raise ArgumentError(
-                    f"grades of shape {grades.shape}, judged pairs of {judged.shape}"
-                )
-            judged = (judged + (grades > 0)).tocsr()
-            judged.eliminate_zeros()
-            object.__setattr__(self, "judged", judged)
+            object.__setattr__(self, "judged", _checked_judged(self.judged, grades))
 
     @classmethod
     def from_grades(
@@ -332,6 +301,46 @@ class Judgements:
         )
 
 
+def _checked_grades(grades: object) -> scipy.sparse.csr_array:
+    """Returns grades as a matrix in rows, without pairs that have none."""
+    try:
+        if np.iscomplexobj(grades):
+            raise ArgumentError("grades are real numbers, not complex ones")
+        matrix = scipy.sparse.csr_array(grades, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"grades are a sparse matrix (images, captions): {error}") from None
+    if matrix.ndim != 2:
+        raise ArgumentError(f"grades are a matrix (images, captions), not {matrix.shape}")
+    matrix.sum_duplicates()
+    matrix.eliminate_zeros()
+    if matrix.nnz and not 0 < matrix.data.min() <= matrix.data.max() < np.inf:
+        raise ArgumentError("a grade is below 0, infinite or NaN; wrong pairs have no grade")
+    return matrix
+
+
+def _check_mask(mask: np.ndarray | None, count: int) -> None:
+    if mask is not None and np.shape(mask) != (count,):
+        raise ArgumentError(f"a mask of shape {np.shape(mask)} is not one of {count} queries")
+    if mask is not None and np.asarray(mask).dtype != bool:
+        raise ArgumentError(
+            "a mask has True or False for each query, not numbers; of row numbers, make one by "
+            "np.isin(np.arange(queries), rows)"
+        )
+
+
+def _checked_judged(judged: object, grades: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
+    """Returns the judged pairs as a matrix in rows, with the relevant ones."""
+    try:
+        matrix = scipy.sparse.csr_array(judged, dtype=bool)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"judged pairs are a sparse matrix: {error}") from None
+    if matrix.shape != grades.shape:
+        raise ArgumentError(f"grades of shape {grades.shape}, judged pairs of {matrix.shape}")
+    matrix = (matrix + (grades > 0)).tocsr()
+    matrix.eliminate_zeros()
+    return matrix
+
+
 def _checked_pairs(
     pairs: np.ndarray, grades: np.ndarray, shape: tuple[int, int]
 ) -> tuple[np.ndarray, np.ndarray, tuple[int, int]]:
@@ -373,147 +382,6 @@ def multi_hot(labels: Sequence[Sequence[int]] | np.ndarray, count: int) -> scipy
     matrix.sum_duplicates()
     matrix.data[:] = 1
     return matrix
-
-
-def as_array(given: Any, name: str) -> np.ndarray:
-    """Returns an array of numbers, of nested sequences of them, or of a tensor of any framework.
-
-    Tensors may be on any device and may require a gradient. What is in the memory of the processor
-    is not copied, except bfloat16, which NumPy does not have: it becomes float32.
-
-    Args:
-        given: The array: anything with `__array__` or `__dlpack__`, or sequences of such.
-        name: Its name in errors, for instance "scores".
-
-    Raises:
-        ArgumentError: If sequences are of different lengths, a value is masked, or a tensor cannot
-            be read as an array.
-    """
-    try:
-        if isinstance(given, list | tuple):
-            given = [_in_memory(part, name) for part in given]
-        array = np.asarray(_in_memory(given, name))
-    except (TypeError, ValueError, RuntimeError, BufferError) as error:
-        raise ArgumentError(f"{name}: {error}") from None
-    # Such as bfloat16 of TensorFlow and JAX.
-    is_foreign = array.dtype.kind == "V" and np.can_cast(array.dtype, np.float32)
-    return array.astype(np.float32) if is_foreign else array
-
-
-def _in_memory(given: Any, name: str) -> Any:
-    """Returns what NumPy can read: a tensor of PyTorch is detached and moved, others by DLPack
-    if needed.
-
-    No framework is imported.
-    """
-    if np.ma.is_masked(given):
-        raise ArgumentError(
-            f"{name} are masked in places, where NumPy would read what is under the mask; fill "
-            "them, by -inf where no rank is wanted"
-        )
-    if callable(getattr(given, "detach", None)):
-        given = given.detach().cpu()
-        return given.float() if str(given.dtype).endswith("bfloat16") else given
-    if isinstance(given, np.ndarray) or not hasattr(given, "__dlpack__"):
-        return given
-    try:
-        return np.asarray(given) if hasattr(given, "__array__") else np.from_dlpack(given)
-    except (TypeError, ValueError, RuntimeError, BufferError):
-        return np.from_dlpack(given, device="cpu", copy=True)  # From another device.
-
-
-def check_image_ids(image_ids: ArrayLike | None, images: int, captions: int) -> np.ndarray:
-    """Checks the image of each caption; returns it as int64 (captions,).
-
-    Args:
-        image_ids: The row of each caption's image, from 0; None if caption i is of image i.
-        images: Number of images.
-        captions: Number of captions.
-
-    Raises:
-        ArgumentError: If it is not a valid image of every caption.
-    """
-    if image_ids is None:
-        if images != captions:
-            raise ArgumentError(
-                f"{images} images and {captions} captions: give image_ids, the row of each "
-                "caption's image, such as [0, 0, 1] for two captions of image 0 and one of image 1"
-            )
-        return np.arange(images)
-    rows = as_array(image_ids, "image_ids")
-    if rows.shape == (images,) and images > captions and rows.dtype.kind in "iu":
-        raise ArgumentError(
-            f"image_ids has {images} numbers, one per caption, and there are {images} images and "
-            f"{captions} captions: the sides look transposed. Images come first, and scores are "
-            "(images, captions)"
-        )
-    if rows.shape != (captions,) or not np.issubdtype(rows.dtype, np.integer):
-        hint = ""
-        if rows.dtype.kind in "OSTU":
-            hint = (
-                ". np.unique(ids, return_inverse=True) numbers ids that are texts, in the order of "
-                "its first array"
-            )
-        raise ArgumentError(
-            f"image_ids is the row of the image of each of the {captions} captions: whole "
-            f"numbers of shape ({captions},), not {rows.dtype} of shape {rows.shape}{hint}"
-        )
-    outside = np.flatnonzero((rows < 0) | (rows >= images))
-    if len(outside):
-        first = outside[0]
-        raise ArgumentError(
-            f"image_ids[{first}] is {rows[first]}, but there are {images} images, with the rows "
-            f"0 to {images - 1}"
-        )
-    return rows.astype(np.int64)
-
-
-def as_judgements(judgements: Any, shape: tuple[int, ...]) -> Judgements:
-    """Converts judgements in any of the supported forms.
-
-    Args:
-        judgements: `Judgements`; the row of each caption's image, int (captions,); a matrix
-            (images, captions) of grades, or of true and false, dense or sparse, where NaN is a
-            pair that was not judged; or None if caption i is of image i.
-        shape: Images, captions.
-
-    Raises:
-        ArgumentError: If it has another form or shape.
-    """
-    if len(shape) != 2:
-        raise ArgumentError(f"scores are a matrix (images, captions), not of shape {tuple(shape)}")
-    images, captions = shape
-    if not isinstance(judgements, Judgements):
-        if judgements is None or as_array(judgements, "judgements").ndim == 1:
-            rows = check_image_ids(judgements, images, captions)
-            return Judgements.from_pairs(rows, images)
-        judgements = _convert_matrix(judgements)
-    if judgements.shape != (images, captions):
-        hint = ""
-        if judgements.shape == (captions, images):
-            hint = ": the scores look transposed, they are (images, captions)"
-        raise ArgumentError(
-            f"scores of {images} images and {captions} captions, but judgements of shape "
-            f"{judgements.shape}{hint}"
-        )
-    return judgements
-
-
-def _convert_matrix(grades: Any) -> Judgements:
-    if not scipy.sparse.issparse(grades):
-        grades = as_array(grades, "judgements")
-        if grades.ndim != 2 or grades.dtype.kind not in "biuf":
-            raise ArgumentError(
-                "judgements are Judgements, the row of each caption's image, or a matrix (images, "
-                f"captions) of grades, not {grades.dtype} of shape {grades.shape}"
-            )
-    try:
-        if isinstance(grades, np.ndarray) and (judged := ~np.isnan(grades)).sum() < grades.size:
-            pairs, shape = np.argwhere(judged), (grades.shape[0], grades.shape[1])
-            return Judgements.from_grades(pairs, grades[judged], shape, fully_judged=False)
-        return Judgements(scipy.sparse.csr_array(grades))
-    except ValueError as error:
-        raise ArgumentError(f"judgements: {error}") from None
 
 
 def _words(text: str) -> str:

@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike
 
 from keras_xmr.embeddings.validation import as_embedding, items
 from keras_xmr.judgements import check_image_ids
-from keras_xmr.judgements.relation import as_array
 from keras_xmr.layers.backend import backend, device_of, is_concrete
 from keras_xmr.layers.operations import ops
 from keras_xmr.parts.tensors import Tensor
 from keras_xmr.utils.errors import ArgumentError
+from keras_xmr.utils.foreign_arrays import as_array
 
 
 def gather(

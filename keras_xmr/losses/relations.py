@@ -11,11 +11,12 @@ from numpy.typing import ArrayLike
 
 from keras_xmr.embeddings.kinds import Tensor
 from keras_xmr.embeddings.validation import to_numpy
-from keras_xmr.judgements.relation import as_array, check_image_ids
+from keras_xmr.judgements.arguments import check_image_ids
 from keras_xmr.layers.backend import backend, in_inference_mode, is_concrete
 from keras_xmr.layers.operations import ops
 from keras_xmr.parts.keras_state import default_device
 from keras_xmr.utils.errors import ArgumentError
+from keras_xmr.utils.foreign_arrays import as_array
 
 Relations = dict[str, Tensor]
 """Relations of the pairs of a batch: `positives`, boolean (N, M), true where an image and a caption

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from keras_xmr.judgements import as_judgements
-from keras_xmr.judgements.relation import as_array
 from keras_xmr.metrics.bootstrap import RESAMPLES, Estimate
 from keras_xmr.metrics.estimates import compare_estimates, estimate_means
 from keras_xmr.metrics.measure import owners, per_query
@@ -23,6 +22,7 @@ from keras_xmr.metrics.results import ANNOTATED, Result, Results, rows_of
 from keras_xmr.metrics.score_matrices import ScoreMatrices, ScoreTiles
 from keras_xmr.utils.directions import DIRECTIONS, SHORT, full_name, split_name
 from keras_xmr.utils.errors import ArgumentError
+from keras_xmr.utils.foreign_arrays import as_array
 from keras_xmr.utils.messages import nearest
 from keras_xmr.utils.tables import Table
 

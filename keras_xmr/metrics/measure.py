@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from keras_xmr.judgements import GroundTruth, Judgements, as_judgements, check_image_ids
-from keras_xmr.judgements.relation import as_array
 from keras_xmr.metrics.label_matches import match_by_labels
 from keras_xmr.metrics.query_metrics import QueryMetric
 from keras_xmr.metrics.ranking import RECALL_AT, RELEVANT_AT, QueryMetrics
@@ -22,6 +21,7 @@ from keras_xmr.metrics.semantic import precision_by_relevance
 from keras_xmr.utils.directions import full_name
 from keras_xmr.utils.errors import ArgumentError
 from keras_xmr.utils.files import atomic_write
+from keras_xmr.utils.foreign_arrays import as_array
 from keras_xmr.utils.naming import snake_case
 
 SHOWN = (

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from keras_xmr.judgements.relation import as_array
 from keras_xmr.utils.directions import DIRECTIONS
 from keras_xmr.utils.errors import ArgumentError
+from keras_xmr.utils.foreign_arrays import as_array
 
 Place = tuple[int, int]
 """The row and the column of a tile among the tiles."""

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from keras_xmr.judgements import Judgements, check_image_ids
-from keras_xmr.judgements.relation import as_array
 from keras_xmr.metrics.retrieval import retrieval
 from keras_xmr.metrics.score_matrices import real_numbers
 from keras_xmr.utils.errors import ArgumentError
+from keras_xmr.utils.foreign_arrays import as_array
 from keras_xmr.utils.vectors import unit_rows
 
 _ROUNDING = 0.02

@@ -10,10 +10,11 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike
 
-from keras_xmr.judgements.relation import as_array, check_image_ids
+from keras_xmr.judgements.arguments import check_image_ids
 from keras_xmr.relevance.ngram_weights import WeightedCaptions, weigh
 from keras_xmr.relevance.tokenizers import TOKENIZERS
 from keras_xmr.utils.errors import ArgumentError
+from keras_xmr.utils.foreign_arrays import as_array
 
 if TYPE_CHECKING:
     from keras_xmr.parts.option_types import RelevanceMeasure, RelevanceTokenizer

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keras_xmr.judgements.relation import as_array
 from keras_xmr.linear.hubness import highest, hubness, in_blocks
 from keras_xmr.reranking.base import (
     Reranked,
@@ -23,6 +22,7 @@ from keras_xmr.reranking.base import (
 )
 from keras_xmr.reranking.fast import log_sums
 from keras_xmr.utils.errors import ArgumentError
+from keras_xmr.utils.foreign_arrays import as_array
 
 if TYPE_CHECKING:
     from keras_xmr.parts.option_types import PositiveFloat, PositiveInt

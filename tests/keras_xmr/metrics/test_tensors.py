@@ -7,10 +7,11 @@ import pytest
 from finished_runs import OWNER, scores
 
 import keras_xmr
-from keras_xmr.judgements.relation import Judgements, as_array
+from keras_xmr.judgements.relation import Judgements
 from keras_xmr.metrics import recall, retrieval
 from keras_xmr.reranking import FastReranking
 from keras_xmr.utils.errors import ArgumentError
+from keras_xmr.utils.foreign_arrays import as_array
 
 SCORES = scores(1.5, 1)
 
