@@ -301,7 +301,7 @@ class Judgements:
         )
 
 
-def _checked_grades(grades: object) -> scipy.sparse.csr_array:
+def _checked_grades(grades: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
     """Returns grades as a matrix in rows, without pairs that have none."""
     try:
         if np.iscomplexobj(grades):
@@ -328,7 +328,9 @@ def _check_mask(mask: np.ndarray | None, count: int) -> None:
         )
 
 
-def _checked_judged(judged: object, grades: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
+def _checked_judged(
+    judged: scipy.sparse.csr_array, grades: scipy.sparse.csr_array
+) -> scipy.sparse.csr_array:
     """Returns the judged pairs as a matrix in rows, with the relevant ones."""
     try:
         matrix = scipy.sparse.csr_array(judged, dtype=bool)
