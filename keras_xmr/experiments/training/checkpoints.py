@@ -6,7 +6,8 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -102,11 +103,14 @@ class Checkpoints:
         absent = {id(weight) for weight in frozen}
         variables = [v.value for v in _variables(model) if id(v) not in absent]
         self._model = {"progress": self.progress, "model": variables}
-        self._best, self._best_manager = self._manage(folder / "best", model=variables)
+        self._best = tf.train.Checkpoint(model=variables)
         values = [weight.value for weight in frozen]
         self._frozen = tf.train.Checkpoint(frozen=values)
         self._has_frozen = not values
         self._shared = [*variables, *values]
+        if distribution.is_chief:
+            for unfinished in (*folder.glob("*_temp"), *folder.glob("best/*_temp")):
+                shutil.rmtree(unfinished)
 
     def read_step(self) -> int:
         """Returns the step of the newest checkpoint that is whole.
@@ -137,9 +141,7 @@ class Checkpoints:
         # Lists of variables, not the objects that hold them: the variables that Keras tracks
         # of an object depend on earlier freezing in this process.
         self._optimizer = [variable.value for variable in optimizer.variables]
-        self._checkpoint, self._manager = self._manage(
-            self.folder, **self._model, optimizer=self._optimizer
-        )
+        self._checkpoint = tf.train.Checkpoint(**self._model, optimizer=self._optimizer)
         self.distribution.share([*self._shared, *self._optimizer])
 
     def restore(self) -> None:
@@ -163,10 +165,10 @@ class Checkpoints:
             return
         self.progress.means = dict(means)
         if not self._has_frozen:
-            self._write("frozen", self._frozen.write)
+            with _written(self.folder / "frozen") as path:
+                self._frozen.write(path)
             self._has_frozen = True
-        step = self.progress.step
-        self._newest = self._write(f"ckpt-{step}", lambda _: self._manager.save(step))
+        self._newest = _save(self._checkpoint, self.folder, self.progress.step)
 
     def save_best(self) -> None:
         """Saves the weights of the model as the weights of `progress.best_step`.
@@ -174,8 +176,8 @@ class Checkpoints:
         Raises:
             CheckpointError: If they cannot be written.
         """
-        step = self.progress.best_step
-        self._write(f"best/ckpt-{step}", lambda _: self._best_manager.save(step))
+        if self.distribution.is_chief:
+            _save(self._best, self.folder / "best", self.progress.best_step)
 
     def write_best(self, path: Path) -> None:
         """Writes the best weights to a file that appears whole; the model has them afterwards.
@@ -195,49 +197,26 @@ class Checkpoints:
             reserve(temporary, sum(sizes) + _HDF5_OVERHEAD * (1 + len(sizes)))
             self.plain.save_weights(temporary)
 
-    def _manage(self, folder: Path, **state: Any) -> tuple[Any, Any]:
-        """Returns a checkpoint of some state, and the manager of a folder; of the chief alone.
-
-        The files count, and not what the manager has written about them: that may be damaged.
-        """
-        checkpoint = tf.train.Checkpoint(**state)
-        _ = checkpoint.save_counter  # Made by all workers, too.
-        if not self.distribution.is_chief:
-            return checkpoint, None
-        for unfinished in folder.glob("*_temp"):
-            shutil.rmtree(unfinished)
-        paths = _paths(folder)
-        while self._newest in paths and paths[-1] != self._newest:
-            _remove(paths.pop())  # Damaged.
-        if paths:
-            names = [Path(path).name for path in paths]
-            lines = [f'model_checkpoint_path: "{names[-1]}"']
-            lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
-            # Without a time it would manage none of them.
-            lines += [
-                f"all_model_checkpoint_timestamps: {time}" for time in range(1, 1 + len(names))
-            ]
-            atomic_write(folder / "checkpoint", "\n".join(lines).encode())
-        return checkpoint, tf.train.CheckpointManager(checkpoint, str(folder), _KEPT)
-
     def _find_newest(self) -> str:
-        """Returns the newest checkpoint that is not damaged; warns of those that are.
+        """Returns the newest checkpoint that is not damaged; removes newer ones with a warning.
 
         Raises:
             CheckpointError: If all are damaged or missing.
         """
-        reasons: list[str] = []
+        damaged: dict[str, str] = {}
         for path in reversed(_paths(self.folder)):
-            damage = _damage(path)
-            if not damage:
-                if reasons:
-                    _LOGGER.warning("%s; resuming from %s", "; ".join(reasons), path)
-                return path
-            reasons.append(f"{path} is damaged: {damage}")
+            if damage := _damage(path):
+                damaged[path] = f"{path} is damaged: {damage}"
+                continue
+            if damaged:
+                _LOGGER.warning("%s; resuming from %s", "; ".join(damaged.values()), path)
+            for newer in damaged:
+                _remove(newer)
+            return path
+        reasons = "; ".join(damaged.values()) or "the folder has none"
         raise CheckpointError(
-            f"no checkpoint of {self.folder} can be read: "
-            f"{'; '.join(reasons) or 'the folder has none'}. Delete that folder to train from "
-            "the start"
+            f"no checkpoint of {self.folder} can be read: {reasons}. Delete that folder to train "
+            "from the start"
         )
 
     def _restore(self, checkpoint: tf.train.Checkpoint, variables: list[tf.Variable]) -> None:
@@ -266,18 +245,30 @@ class Checkpoints:
                 f"(--set name=...), or delete {self.folder} to train from the start"
             ) from None
 
-    def _write(self, name: str, write: Callable[[str], str]) -> str:
-        """Writes a checkpoint to a path in the folder, whole or not at all."""
-        path = str(self.folder / name)
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            return str(write(path))
-        except (OSError, tf.errors.OpError) as error:
-            _remove(path)
-            raise CheckpointError(
-                f"the checkpoint {path} cannot be written: {disk_error_message(error) or error}. "
-                "The training resumes from the previous checkpoint, if there is one"
-            ) from error
+
+def _save(checkpoint: tf.train.Checkpoint, folder: Path, step: int) -> str:
+    """Writes the checkpoint of a step, removes those that are too old, and returns its path."""
+    with _written(folder / f"ckpt-{step}") as path:
+        checkpoint.write(path)
+        # For `tf.train.latest_checkpoint`.
+        atomic_write(folder / "checkpoint", f'model_checkpoint_path: "ckpt-{step}"\n'.encode())
+    for old in _paths(folder)[:-_KEPT]:
+        _remove(old)
+    return path
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[str]:
+    """Makes a folder for a checkpoint that is written in a block, whole or not at all."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield str(path)
+    except (OSError, tf.errors.OpError) as error:
+        _remove(str(path))
+        raise CheckpointError(
+            f"the checkpoint {path} cannot be written: {disk_error_message(error) or error}. "
+            "The training resumes from the previous checkpoint, if there is one"
+        ) from error
 
 
 def _variables(model: Retriever) -> list[keras.Variable]:
