@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 LONGEST = (
     "test_other_backends.py",
     "test_closed_form_first.py",
-    "test_matrix.py",
+    "test_backend_matrix.py",
     "test_saved_model.py",
     "test_replicas.py",
     "test_workers.py",
@@ -60,7 +60,7 @@ LONGEST = (
     "test_two_towers.py",
     "test_frozen_features.py",
     "test_gather.py",
-    "test_embedder.py",
+    "test_run_embedder.py",
     "test_docs.py",
 )
 

@@ -18,8 +18,8 @@ import tensorflow as tf
 from measuring import Row, by_products, compare, show
 
 from keras_xmr import matchers
-from keras_xmr.experiments.evaluation.embed import Ragged
 from keras_xmr.experiments.evaluation.scoring import MatcherScores, score_tiles
+from keras_xmr.experiments.evaluation.split_embeddings import Ragged
 from keras_xmr.matchers.alignment import attend, linear
 
 IMAGES, CAPTIONS, DIMENSION, SAMPLES, POINTS = 200, 1000, 1024, 7, 4

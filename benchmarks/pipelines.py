@@ -21,7 +21,7 @@ from measuring import Peak, Row, compare, show
 from PIL import Image
 
 from data_pipelines.batches import training_batches
-from data_pipelines.images import decode_for_training
+from data_pipelines.image_decoding import decode_for_training
 from data_pipelines.options import DataOptions, ImageOptions
 from data_pipelines.prepare import prepare
 from data_pipelines.records import Records

@@ -188,8 +188,8 @@ def served(index: Path) -> Iterator[Row]:
 def indexed(index: Path, folder: Path) -> Row:
     """Photos through `index`, beside the image tower alone."""
     from keras_xmr.search import PhotoIndex
-    from keras_xmr.search.build import build_index
     from keras_xmr.search.embedder import Embedder
+    from keras_xmr.search.index_build import build_index
 
     random, root = np.random.default_rng(2), (folder / "larger").resolve()
     root.mkdir()
@@ -329,9 +329,9 @@ def text_index(folder: Path) -> Path:
     """
     import keras_hub
 
-    from keras_xmr.experiments.export.embedder import run_embedder
-    from keras_xmr.search.build import build_index
+    from keras_xmr.experiments.export.run_embedder import run_embedder
     from keras_xmr.search.embedder import Embedder
+    from keras_xmr.search.index_build import build_index
 
     preset = folder / "preset"
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *_TEXT.split()]

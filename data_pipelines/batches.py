@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from data_pipelines.features import Features
-from data_pipelines.images import decode_for_evaluation, decode_for_training
+from data_pipelines.image_decoding import decode_for_evaluation, decode_for_training
 from data_pipelines.options import ImageOptions, TextOptions
 from data_pipelines.records import SplitRecords
 from data_pipelines.samplers import Sampler

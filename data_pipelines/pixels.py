@@ -12,8 +12,8 @@ An image file is decoded by the standard of its format to RGB with 8 bits per ch
 Records store JPEG files. So a file that is not an upright JPEG in RGB or grey is encoded as one
 (`stored_jpeg`), and a model sees pixels of that JPEG: the centre, resized (`evaluation_pixels`).
 
-`data_pipelines.images` computes the same in TensorFlow graphs, for batches and exported models.
-This module does not import TensorFlow.
+`data_pipelines.image_decoding` computes the same in TensorFlow graphs, for batches and exported
+models. This module does not import TensorFlow.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from data_pipelines.images import checked_jpeg
+from data_pipelines.image_decoding import checked_jpeg
 from data_pipelines.options import DataOptions
 from data_pipelines.photo_files import UnreadableError, content_digest
 from data_pipelines.shard_plan import ShardTask

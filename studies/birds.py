@@ -7,7 +7,7 @@ validation classes choose the epoch, and the test classes are measured once. A l
 appended to `--results`; what has a line is not run again, so a study that was stopped goes on.
 
     python studies/birds.py --cub data/raw/cub      # what is missing
-    python studies/pages.py methods_page            # the tables
+    python studies/result_pages.py methods_page            # the tables
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ from data_pipelines.batches import image_batches
 from keras_xmr.encoders import InputSpec
 from keras_xmr.experiments.build import weight_of
 from keras_xmr.experiments.config.loader import load_config
-from keras_xmr.experiments.evaluation.embed import join
 from keras_xmr.experiments.evaluation.scoring import score_tiles
+from keras_xmr.experiments.evaluation.split_embeddings import join
 from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.training.phases import phase_schedule
 from keras_xmr.heads.pooling import Projection

@@ -58,10 +58,10 @@ from data_pipelines.records import SplitRecords
 from data_pipelines.sources.coco import Flickr8kSource
 from keras_xmr.experiments.config.loader import find_config, load_config, packaged_configs
 from keras_xmr.experiments.config.schema import Config
-from keras_xmr.experiments.evaluation.embed import embed_split
 from keras_xmr.experiments.evaluation.evaluate import evaluate_matrices, evaluate_split
-from keras_xmr.experiments.evaluation.results import EmbeddedSplit, Evaluation
 from keras_xmr.experiments.evaluation.scoring import score_tiles
+from keras_xmr.experiments.evaluation.split_embeddings import embed_split
+from keras_xmr.experiments.evaluation.split_evaluation import EmbeddedSplit, Evaluation
 from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.metrics.chance import chance
 from keras_xmr.metrics.score_matrices import ScoreMatrices

@@ -15,7 +15,7 @@ written in NumPy, so that a training takes a second; a test compares them with `
 The tracked results also have DiVE and SAF, whose script is in commit 537237f3.
 
     OPENBLAS_NUM_THREADS=1 python studies/hardest_negative.py
-    python studies/pages.py hardest_page        # the tables
+    python studies/result_pages.py hardest_page        # the tables
 """
 
 from __future__ import annotations

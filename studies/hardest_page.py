@@ -2,7 +2,7 @@
 
 All comparisons of the page are one family.
 
-    python studies/pages.py hardest_page
+    python studies/result_pages.py hardest_page
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ Rates are chosen on validation with seed 0, and test is measured once per furthe
 run is appended to `--results`; what has a line is not run again.
 
     python studies/hidden_positives.py --cub data/raw/cub       # writes features of birds, trains
-    python studies/hidden_positives.py --flickr8k data/hubs/vectors.npz    # of studies/hubs.py
-    python studies/pages.py hardest_page                                   # the tables
+    python studies/hidden_positives.py --flickr8k data/hubs/vectors.npz    # of studies/hub_doses.py
+    python studies/result_pages.py hardest_page                                   # the tables
 """
 
 from __future__ import annotations
@@ -373,7 +373,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--cub", type=Path, help="folder of CUB-200-2011 with captions")
-    parser.add_argument("--flickr8k", type=Path, help="vectors.npz of studies/hubs.py")
+    parser.add_argument("--flickr8k", type=Path, help="vectors.npz of studies/hub_doses.py")
     parser.add_argument("--starts", type=lambda text: text.split(","), default=list(STARTS))
     options = add_paths(parser, RESULTS).parse_args(arguments)
     for data, path in (

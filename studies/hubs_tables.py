@@ -8,7 +8,7 @@ with one of the annotated photo. The excess of a correction is its gain in other
 placebos with its gain in annotated ones have. Captions are drawn, for placebos and corrections
 together, and seeds.
 
-    python studies/pages.py hubs_tables
+    python studies/result_pages.py hubs_tables
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import galleries
 import numpy as np
 from comparisons import Compared, Difference, Family, variance_of_seeds
 from hub_corrections import CORRECTIONS, DOSES, read_lines, rsum
-from hubs import GALLERIES, RESULTS, SCORERS, unpack
+from hub_doses import GALLERIES, RESULTS, SCORERS, unpack
 
 SHOWN = ("CSLS, bank", "CSLS, test items", "inverted softmax, bank", "QB-Norm, bank",
          "fast re-ranking, test items", "Sinkhorn, test items, 20 rounds")  # fmt: skip

@@ -1,6 +1,6 @@
 """Methods on photos: comparisons of Flickr8K and of birds, which are corrected as one family.
 
-python studies/pages.py methods_page
+python studies/result_pages.py methods_page
 """
 
 from __future__ import annotations

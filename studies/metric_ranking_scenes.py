@@ -13,7 +13,7 @@ Those that are true count as relevant in addition to the annotated ones, in mAP@
 A line per training is appended to the results; a seed that has lines is not trained again.
 
     OPENBLAS_NUM_THREADS=1 python studies/metric_ranking_scenes.py
-    python studies/pages.py metrics_page     # the tables
+    python studies/result_pages.py metrics_page     # the tables
 """
 
 from __future__ import annotations

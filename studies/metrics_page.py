@@ -1,6 +1,6 @@
 """The page on what annotated metrics reward; its comparisons are one family.
 
-python studies/pages.py metrics_page
+python studies/result_pages.py metrics_page
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-import hubs
+import hub_doses
 import metrics_reward as study
 import numpy as np
 from comparisons import Compared, Difference, Family, Permuted
@@ -44,9 +44,10 @@ def methods() -> list[Method]:
 @cache
 def judged(corrected: bool = True) -> study.Judged:
     """R-Precision of methods by what the crowd judged: all, or those without a correction."""
-    lines = {line["correction"]: line for line in hubs.read_lines(hubs.RESULTS) if not line["seed"]}
+    lines = hub_doses.read_lines(hub_doses.RESULTS)
+    right = {line["correction"]: line["right"] for line in lines if not line["seed"]}
     kept = [method for method in methods() if corrected or not is_corrected(method.name)]
-    return study.Judged(kept, "crowd", hubs.unpack(lines["relevant"]["right"]))
+    return study.Judged(kept, "crowd", hub_doses.unpack(right["relevant"]))
 
 
 def is_corrected(name: str) -> bool:

@@ -13,7 +13,7 @@ things of a scene, and largest values over them. There the orders of the losses 
 compared, and the order of all twelve, in which the towers differ by far more than the losses: a tau
 of all twelve mixes both. Their results are from studies/metric_ranking_scenes.py.
 
-    python studies/pages.py metrics_page     # the tables
+    python studies/result_pages.py metrics_page     # the tables
 """
 
 from __future__ import annotations

@@ -91,8 +91,8 @@ def compare(
     import tensorflow as tf
 
     from keras_xmr.experiments.build import PHOTOS, restore_tokenizer
-    from keras_xmr.experiments.evaluation.embed import tower_graph
-    from keras_xmr.experiments.export.embedder import run_embedder
+    from keras_xmr.experiments.evaluation.split_embeddings import tower_graph
+    from keras_xmr.experiments.export.run_embedder import run_embedder
     from keras_xmr.experiments.runs.configs import load_run
     from keras_xmr.experiments.runs.loading import load_retriever
     from keras_xmr.experiments.trained_model import TrainedModel
@@ -166,7 +166,7 @@ def searched(
 ) -> dict[str, float]:
     """Returns recalls of text to photo by searches in an index of the photos, in percent."""
     from keras_xmr.search import PhotoIndex, Query, Searcher
-    from keras_xmr.search.build import build_index
+    from keras_xmr.search.index_build import build_index
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()

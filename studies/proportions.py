@@ -7,7 +7,7 @@ folds: 460 photos train, 100 choose ridges and directions, and 140 are ranked. T
 proportions is cut to its central square, as `csv_pretrained` does. The ranks are in `--results`.
 
     python studies/proportions.py --photos data/raw/flickr8k_mini     # features and folds
-    python studies/pages.py methods_page                              # the table
+    python studies/result_pages.py methods_page                              # the table
 """
 
 from __future__ import annotations

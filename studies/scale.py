@@ -189,7 +189,7 @@ def _measure_vectors(part: str, size: int) -> list[Line]:
 def _measure_descriptions(part: str, size: int) -> list[Line]:
     """The photos of an index: written and read whole, and near-duplicates among them."""
     from keras_xmr.search.descriptions import near_duplicates
-    from keras_xmr.search.photos import Photo, PhotoTable
+    from keras_xmr.search.photo_table import Photo, PhotoTable
     from keras_xmr.utils.vectors import chunks
 
     random = np.random.default_rng(0)
@@ -348,10 +348,10 @@ def _measure_workers(part: str, size: int) -> list[Line]:
     from PIL import Image
     from start import untrained_run
 
-    from keras_xmr.experiments.export.embedder import run_embedder
+    from keras_xmr.experiments.export.run_embedder import run_embedder
     from keras_xmr.search.embedder import Embedder
     from keras_xmr.search.photo_embedding import PhotoEmbedder
-    from keras_xmr.search.photos import find_photos
+    from keras_xmr.search.photo_table import find_photos
     from keras_xmr.utils.progress import Progress
 
     cores = sorted(os.sched_getaffinity(0))

@@ -1,14 +1,14 @@
 """What the sigma of a caption says beyond its score, its hubness and its density.
 
-Models that studies/hubs.py trained on Flickr8K rank photos for the test captions that the crowd
-judged. For each such caption this writes how many photos the crowd calls right, with and without
-the annotated one, and how many other ones the experts call right; sigma by model and seed; and
-controls: few words, density among the training captions, a ridge regression of the number on the
-features of the caption alone, and, by model and seed, the score of the first photo and the mean and
-the ten highest scores with training photos. `--results` has a line per quantity.
+Models of studies/hub_doses.py, trained on Flickr8K, rank photos for the test captions that the
+crowd judged. For each such caption this writes how many photos the crowd calls right, with and
+without the annotated one, and how many other ones the experts call right; sigma by model
+and seed; and controls: few words, density among the training captions, a ridge regression of the
+number on the features of the caption alone, and, by model and seed, the score of the first photo
+and the mean and the ten highest scores with training photos. `--results` has a line per quantity.
 
-    python studies/sigma.py --flickr8k data/raw/flickr8k --work data/hubs    # after studies/hubs.py
-    python studies/pages.py sigma_page                                        # the tables
+    python studies/sigma.py --flickr8k data/raw/flickr8k --work data/hubs    # after hub_doses.py
+    python studies/result_pages.py sigma_page                                # the tables
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 sys.path.append(str(Path(__file__).parent))
 
 from birds_tables import add_paths
-from hubs import Truths, people
+from hub_doses import Truths, people
 
 from keras_xmr.utils.vectors import unit_rows
 

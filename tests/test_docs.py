@@ -160,7 +160,7 @@ TESTED = {
     "plugins.md": 3,  # keras_xmr/experiments/config/test_plugins.py
     "compare.md": 1,  # keras_xmr/metrics/test_compare.py
     "metrics_from_arrays.md": 1,  # keras_xmr/metrics/test_compare.py
-    "encoders.md": 1,  # keras_xmr/test_pretrained.py
+    "encoders.md": 1,  # keras_xmr/experiments/test_published_models.py
     "inference.md": 5,  # keras_xmr/experiments/export/test_saved_model.py, test_onnx.py
     "measure.md": 2,  # and keras_xmr/experiments/reports/comparison/test_comparison.py
     "exchange.md": 1,  # test_integrations.py
@@ -172,7 +172,7 @@ TESTED = {
     "lightning.md": 1,  # test_integrations.py
     "keras.md": 1,  # backends/test_tutorials.py
     "flax.md": 1,  # test_integrations.py
-    "search.md": 1,  # keras_xmr/experiments/export/test_embedder.py
+    "search.md": 1,  # keras_xmr/experiments/export/test_run_embedder.py
     "python.md": len(blocks("python", PYTHON)),
 }
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from data_pipelines.images import checked_jpeg
+from data_pipelines.image_decoding import checked_jpeg
 from data_pipelines.options import DataOptions, PrepareOptions
 from data_pipelines.photo_files import UnreadableError
 from data_pipelines.prepare import prepare

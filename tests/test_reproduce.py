@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
-import presets
 import pytest
 import raw_data
+import tiny_presets
 
 from keras_xmr.commands import command_names
 from keras_xmr.commands._comparison import plan_runs
@@ -72,7 +72,7 @@ def _heavy_if_other(line: list[str]) -> Any:
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reproduce")
     raw_data.write_raw_data(folder)
-    presets.bert(folder / "bert")
+    tiny_presets.bert(folder / "bert")
     return folder
 
 

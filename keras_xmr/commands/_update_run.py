@@ -13,12 +13,12 @@ from data_pipelines.source_changes import data_change
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.export.calibration import calibration_of
-from keras_xmr.experiments.export.embedder import run_embedder
+from keras_xmr.experiments.export.run_embedder import run_embedder
 from keras_xmr.experiments.reports.evaluation_report import PAGE
 from keras_xmr.experiments.runs.folder import RunFolder
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.search.build import Report, build_index, replace_index
 from keras_xmr.search.embedder import Embedder
+from keras_xmr.search.index_build import Report, build_index, replace_index
 from keras_xmr.search.manifests import MANIFEST
 from keras_xmr.search.photo_embedding import Store
 from keras_xmr.search.photo_index import PhotoIndex

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Embeds the photos."""
-    from keras_xmr.search.photos import check_root
+    from keras_xmr.search.photo_table import check_root
 
     # Errors in these are reported before a model is loaded.
     run = None if arguments.run is None else find_run(arguments)
@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     if (embedder := published(arguments)) is None:
         import_tensorflow()
-        from keras_xmr.experiments.export.embedder import run_embedder
+        from keras_xmr.experiments.export.run_embedder import run_embedder
 
         embedder = run_embedder(run or find_run(arguments), arguments.precision)
     embedded = embed_folder(embedder, arguments.images, arguments.output)

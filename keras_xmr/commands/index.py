@@ -36,8 +36,8 @@ from keras_xmr.utils.program import next_commands, update_hint
 from keras_xmr.utils.tables import on_one_line
 
 if TYPE_CHECKING:
-    from keras_xmr.search.build import Calibrate, Report
     from keras_xmr.search.embedder import Embedder
+    from keras_xmr.search.index_build import Calibrate, Report
     from keras_xmr.search.photo_embedding import Store
 
 _LOGGER = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Builds the index, and prints a summary."""
     from keras_xmr.search.backends import backend_class
-    from keras_xmr.search.photos import check_root, read_tags
+    from keras_xmr.search.photo_table import check_root, read_tags
 
     # Errors in these are reported before a model is loaded.
     if arguments.run is None and arguments.model is None:
@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> None:
     import_tensorflow()
     from data_pipelines.source_changes import data_change
     from keras_xmr.experiments.export.calibration import calibration_of
-    from keras_xmr.experiments.export.embedder import run_embedder
+    from keras_xmr.experiments.export.run_embedder import run_embedder
     from keras_xmr.experiments.runs.configs import load_run
     from keras_xmr.search.photo_embedding import Store
 
@@ -107,7 +107,7 @@ def _build(
     store: Store | None = None,
 ) -> None:
     """Builds an index, and prints a summary."""
-    from keras_xmr.search.build import build_index
+    from keras_xmr.search.index_build import build_index
 
     backend, uri = arguments.backend or "exact", arguments.uri
     report = build_index(embedder, root, path, backend, tags, calibrate, uri, store=store)
@@ -118,7 +118,7 @@ def _update(arguments: argparse.Namespace) -> None:
     """Updates an index by its own embedder."""
     from keras_xmr.search import PhotoIndex
     from keras_xmr.search.embedder import Embedder
-    from keras_xmr.search.photos import check_root, read_tags
+    from keras_xmr.search.photo_table import check_root, read_tags
 
     if arguments.index is None:
         raise ConfigError("one of --run, --model, or --index of an index to update is missing")

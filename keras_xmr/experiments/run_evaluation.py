@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from data_pipelines.sources import Split
 from keras_xmr.experiments.config.model_facts import is_as_published
 from keras_xmr.experiments.evaluation.baselines import add_baselines
-from keras_xmr.experiments.evaluation.embed import embed_split, embed_unknown
 from keras_xmr.experiments.evaluation.evaluate import evaluate_split
 from keras_xmr.experiments.evaluation.inspection import compute_attention
 from keras_xmr.experiments.evaluation.relevance_files import write_caption_relevance
-from keras_xmr.experiments.evaluation.results import Evaluation
 from keras_xmr.experiments.evaluation.scoring import score_tiles
+from keras_xmr.experiments.evaluation.split_embeddings import embed_split, embed_unknown
+from keras_xmr.experiments.evaluation.split_evaluation import Evaluation
 from keras_xmr.experiments.evaluation.tuning import search_scales
 from keras_xmr.experiments.evaluation.uncertainty.damage import probe
 from keras_xmr.experiments.reports.rerank_scales import scale_pictures, search_lines, search_tables

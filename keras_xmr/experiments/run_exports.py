@@ -6,8 +6,8 @@ import logging
 from pathlib import Path
 
 from keras_xmr.experiments.config.model_facts import why_not_indexed
-from keras_xmr.experiments.export.embedder import run_embedder
 from keras_xmr.experiments.export.onnx_export import check_packages, export_onnx
+from keras_xmr.experiments.export.run_embedder import run_embedder
 from keras_xmr.experiments.export.saved_model import (
     export_keras,
     export_saved_model,

@@ -15,7 +15,7 @@ from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.evaluation.advice import advice, larger_split
 from keras_xmr.experiments.evaluation.evaluation_files import save_scores
 from keras_xmr.experiments.evaluation.meaning import meaning_lines, what_to_do
-from keras_xmr.experiments.evaluation.results import Evaluation
+from keras_xmr.experiments.evaluation.split_evaluation import Evaluation
 from keras_xmr.experiments.evaluation.table import results_of
 from keras_xmr.experiments.reports.evaluation_report import PAGE, write_report
 from keras_xmr.experiments.reports.result_tables import (

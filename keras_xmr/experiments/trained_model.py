@@ -18,8 +18,8 @@ from data_pipelines.text import Tokenizer
 from keras_xmr.experiments.build import PHOTOS, restore_tokenizer
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.evaluation.arrays import TILE
-from keras_xmr.experiments.evaluation.embed import Arrays, embed_batches, embed_captions
 from keras_xmr.experiments.evaluation.scoring import MatcherScores
+from keras_xmr.experiments.evaluation.split_embeddings import Arrays, embed_batches, embed_captions
 from keras_xmr.experiments.runs.configs import load_run
 from keras_xmr.experiments.runs.folder import RunFolder
 from keras_xmr.experiments.runs.loading import load_retriever

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 from keras_xmr.layers import Temperature
 from keras_xmr.layers.operations import ops
-from keras_xmr.losses.directions import Direction, DirectionsLoss
+from keras_xmr.losses.direction_losses import Direction, DirectionsLoss
 from keras_xmr.parts.option_types import LayerOptions, PositiveFloat
 from keras_xmr.parts.tensors import Tensor
 

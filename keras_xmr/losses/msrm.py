@@ -14,7 +14,7 @@ from keras_xmr.embeddings import Embedding, Gaussian, distances
 from keras_xmr.embeddings.kinds import tensors
 from keras_xmr.layers import HypergraphConvolution
 from keras_xmr.layers.operations import ops
-from keras_xmr.losses.directions import Direction, DirectionsLoss
+from keras_xmr.losses.direction_losses import Direction, DirectionsLoss
 from keras_xmr.losses.relations import Relations
 from keras_xmr.parts.contracts import LossContract
 from keras_xmr.parts.option_types import LayerOptions, NonNegativeFloat, PositiveFloat, PositiveInt

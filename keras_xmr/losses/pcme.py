@@ -9,7 +9,7 @@ from keras_xmr.embeddings.kinds import vectors
 from keras_xmr.layers.backend import backend
 from keras_xmr.layers.operations import ops
 from keras_xmr.losses.base import Loss, dtype_of, even_log_odds
-from keras_xmr.losses.directions import ItemsLoss, reduce
+from keras_xmr.losses.direction_losses import ItemsLoss, reduce
 from keras_xmr.losses.relations import Relations
 from keras_xmr.parts.contracts import LossContract
 from keras_xmr.parts.option_types import LayerOptions, PositiveFloat, Reduction, TwoOrMore

@@ -7,7 +7,7 @@ from typing import Unpack
 from keras_xmr.embeddings import Embedding
 from keras_xmr.layers.operations import ops
 from keras_xmr.losses.base import Loss
-from keras_xmr.losses.directions import LOWEST
+from keras_xmr.losses.direction_losses import LOWEST
 from keras_xmr.losses.relations import Relations
 from keras_xmr.parts.contracts import LossContract
 from keras_xmr.parts.option_types import (

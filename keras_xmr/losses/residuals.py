@@ -9,7 +9,7 @@ from keras_xmr.embeddings.kinds import Point, PointSet, tensors, vectors
 from keras_xmr.layers import l2_normalize
 from keras_xmr.layers.operations import ops
 from keras_xmr.losses.base import Loss, dtype_of
-from keras_xmr.losses.directions import ItemsLoss, reduce
+from keras_xmr.losses.direction_losses import ItemsLoss, reduce
 from keras_xmr.losses.relations import Relations
 from keras_xmr.parts.contracts import LossContract
 from keras_xmr.parts.option_types import LayerOptions, NonNegativeFloat, PositiveFloat, Reduction

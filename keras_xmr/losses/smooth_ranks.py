@@ -10,7 +10,7 @@ from keras_xmr.embeddings.kinds import vectors
 from keras_xmr.layers.backend import with_gradient
 from keras_xmr.layers.operations import ops
 from keras_xmr.losses.base import dtype_of
-from keras_xmr.losses.directions import Direction, DirectionsLoss
+from keras_xmr.losses.direction_losses import Direction, DirectionsLoss
 from keras_xmr.parts.contracts import LossContract
 from keras_xmr.parts.option_types import LayerOptions, PositiveFloat
 from keras_xmr.parts.tensors import Tensor

@@ -7,7 +7,7 @@ from typing import Literal, Unpack
 from keras_xmr.embeddings import Point, PointSet, distances, points
 from keras_xmr.layers.operations import ops
 from keras_xmr.losses.base import dtype_of
-from keras_xmr.losses.directions import LOWEST, Direction, DirectionsLoss
+from keras_xmr.losses.direction_losses import LOWEST, Direction, DirectionsLoss
 from keras_xmr.parts.contracts import LossContract
 from keras_xmr.parts.option_types import LayerOptions, NonNegativeInt, PositiveFloat, Reduction
 from keras_xmr.parts.tensors import Tensor

@@ -29,7 +29,7 @@ from keras_xmr.matchers.point import (
     SmoothChamfer,
 )
 from keras_xmr.matchers.rectangle import PointToRectangle
-from keras_xmr.matchers.regions import SAF, SGR, SGRAF
+from keras_xmr.matchers.sgraf import SAF, SGR, SGRAF
 from keras_xmr.parts.contracts import MatcherContract, SearchContract
 from keras_xmr.utils.messages import no_attribute
 

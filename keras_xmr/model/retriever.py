@@ -12,9 +12,18 @@ from keras_xmr import embeddings
 from keras_xmr.embeddings.kinds import Embedding, Gaussian, shapes_of, tensors
 from keras_xmr.layers.tensorflow_paths import num_replicas, split_seed
 from keras_xmr.losses import Loss
-from keras_xmr.losses.directions import Direction
+from keras_xmr.losses.direction_losses import Direction
 from keras_xmr.matchers import Matcher
 from keras_xmr.metrics import Recall
+from keras_xmr.model.arguments import (
+    as_inputs,
+    as_objective,
+    as_targets,
+    as_tower,
+    check_classes,
+    check_pairs,
+    check_parts,
+)
 from keras_xmr.model.gradient_caching import Chunks, check_towers, dense
 from keras_xmr.model.objective import MatchRule, Objective, relations, targets_read
 from keras_xmr.model.pairs import relevant_pairs
@@ -26,15 +35,6 @@ from keras_xmr.model.replicas import (
     sum_over_replicas,
 )
 from keras_xmr.model.required_backend import check_backend
-from keras_xmr.model.validation import (
-    as_inputs,
-    as_objective,
-    as_targets,
-    as_tower,
-    check_classes,
-    check_pairs,
-    check_parts,
-)
 from keras_xmr.model.watch import bad_number
 from keras_xmr.parts.registry import import_parts
 from keras_xmr.parts.tensors import Seed, Tensor

@@ -3,6 +3,7 @@
 It imports NumPy and SciPy alone.
 """
 
+from keras_xmr.relevance.caption_words import TOKENIZERS, java_tokenize, ptb_tokenize
 from keras_xmr.relevance.matrix import (
     BatchRelevance,
     RelevanceMatrix,
@@ -19,7 +20,6 @@ from keras_xmr.relevance.ngram_weights import (
     reference_groups,
     weigh,
 )
-from keras_xmr.relevance.tokenizers import TOKENIZERS, java_tokenize, ptb_tokenize
 
 __all__ = [
     "TOKENIZERS",

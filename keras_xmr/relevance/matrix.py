@@ -11,8 +11,8 @@ import scipy.sparse
 from numpy.typing import ArrayLike
 
 from keras_xmr.judgements.arguments import check_image_ids
+from keras_xmr.relevance.caption_words import TOKENIZERS
 from keras_xmr.relevance.ngram_weights import WeightedCaptions, weigh
-from keras_xmr.relevance.tokenizers import TOKENIZERS
 from keras_xmr.utils.errors import ArgumentError
 from keras_xmr.utils.foreign_arrays import as_array
 

@@ -4,7 +4,7 @@ Opening an index, and everything but embedding, needs no TensorFlow.
 """
 
 from keras_xmr.search.photo_index import PhotoIndex
-from keras_xmr.search.photos import Photo
+from keras_xmr.search.photo_table import Photo
 from keras_xmr.search.query import (
     MAX_COUNT,
     MAX_PARTS,

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from data_pipelines.pixels import naming, open_image, orientation
-from keras_xmr.search.photos import FileState, Photo, PhotoTable
+from keras_xmr.search.photo_table import FileState, Photo, PhotoTable
 from keras_xmr.utils.vectors import chunks
 
 _EXIF, _TAKEN = 0x8769, 0x9003

@@ -17,7 +17,7 @@ from data_pipelines.photo_files import UnreadableError, content_digest
 from data_pipelines.pixels import stored_jpeg, stored_pixels
 from keras_xmr.search.descriptions import describe
 from keras_xmr.search.embedder import Embedder
-from keras_xmr.search.photos import FileState, Photo, check_root, find_photos, read_photo
+from keras_xmr.search.photo_table import FileState, Photo, check_root, find_photos, read_photo
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import LockedError, replace_atomically
 from keras_xmr.utils.installing import install_command

@@ -15,7 +15,7 @@ from data_pipelines.photo_files import UnreadableError, inside
 from keras_xmr.search.augmentations import AUGMENTATIONS
 from keras_xmr.search.backends import Backend, backend_class
 from keras_xmr.search.manifests import MANIFEST, read_manifest
-from keras_xmr.search.photos import FileState, Photo, PhotoTable, find_photos, read_photo
+from keras_xmr.search.photo_table import FileState, Photo, PhotoTable, find_photos, read_photo
 from keras_xmr.search.prediction_sets import PredictionSets
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import NO_ARRAY, has_lock, verify

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import keras
 import numpy as np
 import pytest
-from presets import bert, resnet
+from tiny_presets import bert, resnet
 
 from keras_xmr.encoders import InputSpec
 from keras_xmr.judgements import judge

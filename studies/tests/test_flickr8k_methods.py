@@ -8,8 +8,8 @@ import json
 
 import datasets
 import numpy as np
-import presets
 import pytest
+import tiny_presets
 from benchmark_modules import benchmark
 
 bench = benchmark("flickr8k_methods", "studies")
@@ -124,9 +124,9 @@ def test_runs_are_measured_once_beside_baselines(bench, tables, tmp_path, capsys
     monkeypatch.setitem(bench.EMBEDDERS, "dual_encoder", encoder)
     arguments = [f"--flickr8k={tmp_path / 'raw'}", f"--work={tmp_path / 'work'}", "--seeds=1"]
     arguments += [f"--results={tmp_path / 'results.jsonl'}", f"--csv={tmp_path / 'table.csv'}"]
-    arguments += [f"--image-preset={presets.resnet(tmp_path / 'resnet')}"]
+    arguments += [f"--image-preset={tiny_presets.resnet(tmp_path / 'resnet')}"]
     arguments += [
-        f"--text-preset={presets.bert(tmp_path / 'bert')}",
+        f"--text-preset={tiny_presets.bert(tmp_path / 'bert')}",
         "--methods=csv_pretrained_msrm",
     ]
     arguments += [f"--set={key}={value}" for key, value in SMALL.items()]

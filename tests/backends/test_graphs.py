@@ -6,7 +6,7 @@ import every_part
 import keras
 import numpy as np
 import pytest
-from matrix import compiled, tensors
+from backend_matrix import compiled, tensors
 
 from keras_xmr import losses, matchers
 

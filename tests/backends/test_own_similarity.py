@@ -8,7 +8,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from matrix import array, tensors
+from backend_matrix import array, tensors
 
 from keras_xmr import losses, matchers
 from keras_xmr.utils.errors import ArgumentError

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import backend_matrix
 import every_part
 import keras
-import matrix
 import numpy as np
 import pytest
 
@@ -27,26 +27,28 @@ FUNCTIONS = {
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_operations_keep_float64(random, name):
     numbers = random.uniform(0.1, 2.0, size=5)
-    with matrix.enable_float64():
-        given = matrix.tensors(numbers, "float64")
+    with backend_matrix.enable_float64():
+        given = backend_matrix.tensors(numbers, "float64")
         function = getattr(ops, name)
         found = function(given, given) if name == "logaddexp" else function(given)
-        np.testing.assert_allclose(matrix.array(found), FUNCTIONS[name](numbers), rtol=1e-14)
+        np.testing.assert_allclose(
+            backend_matrix.array(found), FUNCTIONS[name](numbers), rtol=1e-14
+        )
 
 
-@pytest.mark.skipif(matrix.BACKEND == "jax", reason="JAX compiles each operation of a call")
+@pytest.mark.skipif(backend_matrix.BACKEND == "jax", reason="JAX compiles each operation of a call")
 @pytest.mark.parametrize("name", ["NAAF", "SAF"])
 def test_statistics_of_float64_are_kept_in_training(random, name):
     image, caption = every_part.sides(every_part.MATCHERS[name], random)
     matcher = getattr(matchers, name)()
-    before = [matrix.array(one).copy() for one in matcher.non_trainable_variables]
+    before = [backend_matrix.array(one).copy() for one in matcher.non_trainable_variables]
     sides = [
-        {"tokens": matrix.tensors(side["tokens"], "float64"), "mask": side["mask"] > 0}
+        {"tokens": backend_matrix.tensors(side["tokens"], "float64"), "mask": side["mask"] > 0}
         for side in (image, caption)
     ]
     value = losses.InfoNCE()(*sides, every_part.IMAGE_IDS, matcher=matcher, training=True)
     assert keras.backend.standardize_dtype(value.dtype) == "float64"
-    after = [matrix.array(one) for one in matcher.non_trainable_variables[: len(before)]]
+    after = [backend_matrix.array(one) for one in matcher.non_trainable_variables[: len(before)]]
     assert any(not np.array_equal(*pair) for pair in zip(before, after, strict=True))
     assert all(np.isfinite(one).all() for one in after)
 
@@ -68,7 +70,9 @@ GRADIENTS = {
 }
 
 
-@pytest.mark.skipif(matrix.BACKEND != "torch", reason="gradients of their own are PyTorch's")
+@pytest.mark.skipif(
+    backend_matrix.BACKEND != "torch", reason="gradients of their own are PyTorch's"
+)
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_first_and_second_gradients_of_scores_are_exact(name):
     import torch
@@ -85,7 +89,9 @@ def test_first_and_second_gradients_of_scores_are_exact(name):
     assert torch.autograd.gradcheck(distances.euclidean_logits, given)
 
 
-@pytest.mark.skipif(matrix.BACKEND != "tensorflow", reason="a gradient of its own is TensorFlow's")
+@pytest.mark.skipif(
+    backend_matrix.BACKEND != "tensorflow", reason="a gradient of its own is TensorFlow's"
+)
 def test_first_and_second_gradients_of_distances_are_exact(random):
     import tensorflow as tf
 

@@ -14,7 +14,7 @@ from PIL import Image, features
 from pydantic import TypeAdapter
 
 from data_pipelines import pixels
-from data_pipelines.images import checked_jpeg
+from data_pipelines.image_decoding import checked_jpeg
 from data_pipelines.options import DataOptions
 from data_pipelines.photo_files import UnreadableError
 from data_pipelines.prepare import prepare

@@ -15,13 +15,13 @@ import tensorflow as tf
 from PIL import Image, ImageOps
 
 from data_pipelines import pixels
-from data_pipelines.image_headers import read_orientation
-from data_pipelines.images import (
+from data_pipelines.image_decoding import (
     checked_jpeg,
     decode,
     decode_any_for_evaluation,
     decode_for_evaluation,
 )
+from data_pipelines.image_headers import read_orientation
 from data_pipelines.options import ImageOptions
 from data_pipelines.photo_files import UnreadableError
 from data_pipelines.pixels import MAX_PIXELS, evaluation_pixels, read_pixels

@@ -7,7 +7,7 @@ from small_index import StubEmbedder, write_photos
 
 from data_pipelines.training_words import untrained_words
 from keras_xmr.search import PhotoIndex, Query, Searcher
-from keras_xmr.search.build import build_index
+from keras_xmr.search.index_build import build_index
 from keras_xmr.utils.errors import UserError
 
 WORDS = "two dogs play in the snow a child 's red berry dishes n't beach surfing 狗 雪"

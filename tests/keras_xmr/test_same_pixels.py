@@ -16,9 +16,9 @@ from tiny_runs import untrained
 
 import keras_xmr
 from data_pipelines.pixels import read_pixels, stored_jpeg
-from keras_xmr.experiments.evaluation.embed import embed_split
+from keras_xmr.experiments.evaluation.split_embeddings import embed_split
 from keras_xmr.experiments.experiment import Experiment
-from keras_xmr.experiments.export.embedder import run_embedder
+from keras_xmr.experiments.export.run_embedder import run_embedder
 from keras_xmr.experiments.export.saved_model import versions
 from keras_xmr.search.photo_embedding import embed_folder
 

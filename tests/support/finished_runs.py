@@ -11,7 +11,7 @@ import scipy.sparse
 from keras_xmr.experiments.config.fidelity import Fidelity
 from keras_xmr.experiments.config.loader import dump_config, find_config, load_config
 from keras_xmr.experiments.evaluation.evaluation_files import write_results
-from keras_xmr.experiments.evaluation.results import evaluate_split_scores
+from keras_xmr.experiments.evaluation.split_evaluation import evaluate_split_scores
 from keras_xmr.experiments.evaluation.table import results_of
 from keras_xmr.experiments.runs.folder import RunFolder
 from keras_xmr.judgements import GroundTruth, Judgements

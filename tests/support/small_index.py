@@ -12,8 +12,8 @@ from PIL import Image
 
 from data_pipelines.pixels import evaluation_pixels
 from keras_xmr.search import PhotoIndex
-from keras_xmr.search.build import build_index
 from keras_xmr.search.embedder.embedder import PixelSettings, Ranking
+from keras_xmr.search.index_build import build_index
 
 COLOURS = {
     "red": (200, 20, 20),

@@ -18,7 +18,7 @@ from filelock import FileLock
 
 from keras_xmr.experiments import run_evaluation
 from keras_xmr.experiments.build import build_model, build_tokenizer
-from keras_xmr.experiments.evaluation.results import Evaluation
+from keras_xmr.experiments.evaluation.split_evaluation import Evaluation
 from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.run_texts import report
 from keras_xmr.experiments.runs.beginning import begin_training

@@ -1,7 +1,8 @@
 """Losses and matchers of gathered embeddings, in two processes, devices or replicas.
 
-Run by tests/support/matrix.py as `python two_processes.py RANK FOLDER NAME ...`: the value and the
-gradients of each part equal those of the whole batch. With PyTorch there are two such processes.
+Run by tests/support/backend_matrix.py as `python two_processes.py RANK FOLDER NAME ...`: the
+value and the gradients of each part equal those of the whole batch. With PyTorch there are two such
+processes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 import every_part
 import keras
 import numpy as np
-from matrix import BACKEND, array, tensors
+from backend_matrix import BACKEND, array, tensors
 
 from keras_xmr import losses
 

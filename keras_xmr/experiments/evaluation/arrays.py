@@ -9,12 +9,12 @@ import numpy as np
 import tensorflow as tf
 
 from data_pipelines.batches import finish
-from keras_xmr.experiments.evaluation.embed import Arrays, embed_batches
 from keras_xmr.experiments.evaluation.scoring import score_bytes, score_tiles
+from keras_xmr.experiments.evaluation.split_embeddings import Arrays, embed_batches
 from keras_xmr.judgements import Judgements, check_image_ids
 from keras_xmr.metrics import retrieval
+from keras_xmr.model.arguments import check_sides
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.model.validation import check_sides
 from keras_xmr.utils.errors import ArgumentError
 from keras_xmr.utils.waiting import bars
 

@@ -11,7 +11,7 @@ from data_pipelines.records import Records, SplitRecords
 from keras_xmr.experiments.config.model_facts import is_as_published
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.config.train_section import CCAOptions
-from keras_xmr.experiments.evaluation.results import Evaluation
+from keras_xmr.experiments.evaluation.split_evaluation import Evaluation
 from keras_xmr.judgements import judge
 from keras_xmr.linear.cca import CanonicalCorrelations, Projections
 from keras_xmr.linear.hubness import pair_hubness

@@ -16,13 +16,13 @@ from keras_xmr.experiments.config.evaluation_section import EvaluationOptions, L
 from keras_xmr.experiments.config.fidelity import fidelity_of
 from keras_xmr.experiments.config.model_facts import is_as_published
 from keras_xmr.experiments.config.schema import Config
-from keras_xmr.experiments.evaluation.embed import EmbeddedSplit, embed_split
-from keras_xmr.experiments.evaluation.results import (
+from keras_xmr.experiments.evaluation.scoring import check_time, fits_in_memory, score_tiles
+from keras_xmr.experiments.evaluation.split_embeddings import EmbeddedSplit, embed_split
+from keras_xmr.experiments.evaluation.split_evaluation import (
     Evaluation,
     add_relevance,
     evaluate_split_scores,
 )
-from keras_xmr.experiments.evaluation.scoring import check_time, fits_in_memory, score_tiles
 from keras_xmr.judgements import (
     TRUTH,
     GroundTruth,

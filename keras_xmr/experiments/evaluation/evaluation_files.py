@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_xmr.experiments.evaluation.results import Evaluation
+from keras_xmr.experiments.evaluation.split_evaluation import Evaluation
 from keras_xmr.judgements import GroundTruth, write_ground_truth
 from keras_xmr.metrics import write_queries
 from keras_xmr.metrics.results import Results

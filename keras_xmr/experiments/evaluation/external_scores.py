@@ -11,11 +11,6 @@ import yaml
 
 from keras_xmr.experiments.config.schema import RelevanceOptions
 from keras_xmr.experiments.evaluation.evaluation_files import EXTERNAL, write_results
-from keras_xmr.experiments.evaluation.results import (
-    Evaluation,
-    add_relevance,
-    evaluate_split_scores,
-)
 from keras_xmr.experiments.evaluation.score_files import (
     Similarity,
     is_run,
@@ -24,6 +19,11 @@ from keras_xmr.experiments.evaluation.score_files import (
     read_run,
     similarity,
     write_trec,
+)
+from keras_xmr.experiments.evaluation.split_evaluation import (
+    Evaluation,
+    add_relevance,
+    evaluate_split_scores,
 )
 from keras_xmr.experiments.evaluation.table import results_of
 from keras_xmr.judgements import (

@@ -8,11 +8,11 @@ from typing import Any
 import keras
 import numpy as np
 
-from data_pipelines.images import decode_for_evaluation
+from data_pipelines.image_decoding import decode_for_evaluation
 from data_pipelines.records import SplitRecords
 from keras_xmr.experiments.config.model_facts import attends
 from keras_xmr.experiments.config.schema import Config
-from keras_xmr.experiments.evaluation.results import Attention
+from keras_xmr.experiments.evaluation.split_evaluation import Attention
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import features_of
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from pydantic import ByteSize
 
 from keras_xmr.experiments.config.evaluation_section import EvaluationOptions
-from keras_xmr.experiments.evaluation.embed import Arrays, Ragged, reordered
+from keras_xmr.experiments.evaluation.split_embeddings import Arrays, Ragged, reordered
 from keras_xmr.matchers import Matcher
 from keras_xmr.metrics import ScoreMatrices, ScoreTiles
 from keras_xmr.metrics.score_matrices import TileWork, place_in

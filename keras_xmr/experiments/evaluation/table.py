@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from keras_xmr.experiments.config.paper_section import ReportedResults
-from keras_xmr.experiments.evaluation.results import Evaluation
+from keras_xmr.experiments.evaluation.split_evaluation import Evaluation
 from keras_xmr.experiments.evaluation.uncertainty.assessment import correlation_interval
 from keras_xmr.judgements import GroundTruth
 from keras_xmr.metrics import METRICS, RSUM, Measured, RetrievalMetrics, chance

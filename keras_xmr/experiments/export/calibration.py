@@ -14,7 +14,7 @@ from data_pipelines.records import Records, SplitRecords
 from data_pipelines.shards import RecordsError
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.evaluation.evaluate import ground_truth
-from keras_xmr.experiments.export.embedder import open_records
+from keras_xmr.experiments.export.run_embedder import open_records
 from keras_xmr.experiments.runs.configs import load_run
 from keras_xmr.search.embedder import Embedder
 from keras_xmr.search.photo_embedding import Store

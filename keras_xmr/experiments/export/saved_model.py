@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
-from data_pipelines.images import decode_any_for_evaluation
+from data_pipelines.image_decoding import decode_any_for_evaluation
 from data_pipelines.options import ImageOptions
 from data_pipelines.pixels import encode, evaluation_pixels
 from data_pipelines.text import Tokenizer

@@ -8,12 +8,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.patches import Ellipse
 
-from keras_xmr.experiments.evaluation.results import (
-    Arrays,
-    Attention,
-    Evaluation,
-    MatcherEvaluation,
-)
 from keras_xmr.experiments.evaluation.score_curves import (
     ZETAS,
     plausible_counts,
@@ -21,6 +15,12 @@ from keras_xmr.experiments.evaluation.score_curves import (
     precision_by_top,
     relevance_by_rank,
     set_correlation,
+)
+from keras_xmr.experiments.evaluation.split_evaluation import (
+    Arrays,
+    Attention,
+    Evaluation,
+    MatcherEvaluation,
 )
 from keras_xmr.experiments.evaluation.uncertainty.probes import PAIRS
 from keras_xmr.experiments.reports.metric_tables import CHANCE

@@ -17,7 +17,7 @@ from keras_xmr.experiments.evaluation.evaluation_files import (
     write_answers,
     write_results,
 )
-from keras_xmr.experiments.evaluation.results import Evaluation
+from keras_xmr.experiments.evaluation.split_evaluation import Evaluation
 from keras_xmr.experiments.reports.evaluation_plots import (
     curve_pictures,
     rank_pictures,

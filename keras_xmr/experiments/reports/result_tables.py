@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from keras_xmr.experiments.evaluation.results import tie_warning
+from keras_xmr.experiments.evaluation.split_evaluation import tie_warning
 from keras_xmr.experiments.evaluation.table import REPORTED
 from keras_xmr.experiments.reports.metric_tables import (
     judgements_title,

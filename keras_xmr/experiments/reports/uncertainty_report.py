@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from keras_xmr.experiments.evaluation.results import Evaluation
+from keras_xmr.experiments.evaluation.split_evaluation import Evaluation
 from keras_xmr.experiments.evaluation.uncertainty.assessment import (
     Bins,
     Reliability,

@@ -10,8 +10,8 @@ from data_pipelines.records import Records
 from data_pipelines.samplers import OfflineNegativeSampler
 from data_pipelines.text import Tokenizer
 from keras_xmr.experiments.config.schema import Config
-from keras_xmr.experiments.evaluation.embed import embed_split
 from keras_xmr.experiments.evaluation.scoring import score_tiles
+from keras_xmr.experiments.evaluation.split_embeddings import embed_split
 from keras_xmr.experiments.training.distribution import Distribution
 from keras_xmr.metrics import ScoreTiles
 from keras_xmr.model.retriever import Retriever

@@ -21,7 +21,7 @@ from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.config.train_section import PhaseOptions
 from keras_xmr.experiments.evaluation.advice import expected_gain
 from keras_xmr.experiments.evaluation.evaluate import evaluate_split
-from keras_xmr.experiments.evaluation.results import Evaluation
+from keras_xmr.experiments.evaluation.split_evaluation import Evaluation
 from keras_xmr.experiments.runs.folder import RunFolder
 from keras_xmr.experiments.runs.loading import load_initial_weights, load_trained
 from keras_xmr.experiments.runs.weight_files import finish_training

@@ -9,7 +9,7 @@ config (`mistakes`) or in calls from Python (`mismatches`). Needs no TensorFlow.
 """
 
 from keras_xmr.parts.contracts.base import Contract, Declared, first_mistake
-from keras_xmr.parts.contracts.scoring import LossContract, MatcherContract, SearchContract
+from keras_xmr.parts.contracts.scoring_parts import LossContract, MatcherContract, SearchContract
 from keras_xmr.parts.contracts.setting import (
     ChosenPart,
     EmbeddingSpec,
@@ -18,7 +18,7 @@ from keras_xmr.parts.contracts.setting import (
     names_of,
     options_text,
 )
-from keras_xmr.parts.contracts.towers import EncoderContract, HeadContract, PoolingContract
+from keras_xmr.parts.contracts.tower_parts import EncoderContract, HeadContract, PoolingContract
 
 __all__ = [
     "ChosenPart",

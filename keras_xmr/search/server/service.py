@@ -112,7 +112,7 @@ class Service:
         Raises:
             UserError: If the update fails, or the server stops.
         """
-        from keras_xmr.search.build import build_index
+        from keras_xmr.search.index_build import build_index
 
         model: Any = self.embedder
         broken = self.index.broken()

@@ -42,7 +42,7 @@ assert keras_xmr.commands.is_command("search")
 slow = {"tqdm", "importlib.metadata", "importlib.resources", "email", "asyncio", "subprocess"}
 slow |= {"PIL", "numpy.ma"}
 assert not slow & (sys.modules.keys() - before), slow & sys.modules.keys()
-import keras_xmr.search.build, keras_xmr.search.search, keras_xmr.search.embedder
+import keras_xmr.search.index_build, keras_xmr.search.search, keras_xmr.search.embedder
 import keras_xmr.search.photo_embedding, keras_xmr.search.embedder.published
 loaded = {name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names
 heavy = {"tensorflow", "keras", "scipy", "yaml", "matplotlib", "onnx", "h5py", "absl", "rich"}

@@ -34,7 +34,8 @@ def call(monkeypatch, tmp_path, capsys):
 
     data = SimpleNamespace(records=Path("nowhere"), is_prepared=False)
     monkeypatch.setattr(
-        "keras_xmr.experiments.export.embedder.run_embedder", lambda run, precision: StubEmbedder()
+        "keras_xmr.experiments.export.run_embedder.run_embedder",
+        lambda run, precision: StubEmbedder(),
     )
     monkeypatch.setattr(
         "keras_xmr.experiments.runs.configs.load_run", lambda *_: SimpleNamespace(data=data)

@@ -11,9 +11,9 @@ import h5py
 import keras
 import keras_hub
 import numpy as np
-import presets
 import pytest
 import tensorflow as tf
+import tiny_presets
 
 from keras_xmr.encoders import EncoderError, InputSpec, KerasHubImage, KerasHubText
 from keras_xmr.encoders.pretrained.weights import WeightsError, load_weights
@@ -32,7 +32,7 @@ def folder(tmp_path_factory):
 
     def make(name):
         path = root / name
-        return path if path.exists() else getattr(presets, name)(path)
+        return path if path.exists() else getattr(tiny_presets, name)(path)
 
     return make
 
@@ -228,7 +228,7 @@ def test_wrong_tokenizers_are_refused(folder, tmp_path):
     encoder = KerasHubText(preset=str(folder("bert")))
     with pytest.raises(UserError, match=r"does not hold the tokenizer .* train again"):
         encoder.restore_tokenizer(tmp_path, 64)
-    encoder = KerasHubText(preset=str(presets.bert(tmp_path / "wrong", vocabulary_size=20)))
+    encoder = KerasHubText(preset=str(tiny_presets.bert(tmp_path / "wrong", vocabulary_size=20)))
     with pytest.raises(
         EncoderError, match=r"tokenizer has 74 tokens, but the backbone .* knows 20"
     ):
@@ -468,7 +468,7 @@ def test_without_tensorflow_text_a_tokenizer_says_what_else_there_is(folder, mon
 
 
 def test_a_folder_of_transformers_is_converted(tmp_path):
-    weights = presets.transformers_bert(tmp_path / "bert")
+    weights = tiny_presets.transformers_bert(tmp_path / "bert")
     encoder = KerasHubText(preset=str(tmp_path / "bert"))
     tokenizer = encoder.tokenizer(64)
     assert tokenizer.max_words == 10
@@ -481,7 +481,7 @@ def test_a_folder_of_transformers_is_converted(tmp_path):
     (kernel,) = (w for w in network.weights if w.path.endswith("query/kernel"))
     expected = weights["bert.encoder.layer.0.attention.self.query.weight"].T.reshape(8, 2, 4)
     np.testing.assert_array_equal(kernel, expected)
-    presets.transformers_bert(tmp_path / "less", leave_out="encoder.layer.0.output.dense.bias")
+    tiny_presets.transformers_bert(tmp_path / "less", leave_out="encoder.layer.0.output.dense.bias")
     with pytest.raises(EncoderError, match=r"weights: .*less: .*layer\.0\.output\.dense\.bias"):
         text_model(KerasHubText(preset=str(tmp_path / "less")))
 

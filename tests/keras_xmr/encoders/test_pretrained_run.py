@@ -11,8 +11,8 @@ import keras
 import keras_hub
 import models
 import numpy as np
-import presets
 import pytest
+import tiny_presets
 
 from data_pipelines.batches import training_batches
 from data_pipelines.samplers import PairSampler
@@ -46,7 +46,7 @@ def encoders(model):
 def trained(tmp_path_factory):
     """A run in two phases, and the weights of its encoders when each phase began."""
     folder = tmp_path_factory.mktemp("run")
-    bert = presets.bert(folder / "bert", layers=1)
+    bert = tiny_presets.bert(folder / "bert", layers=1)
     config = models.tiny_config(
         folder,
         f"model.text.encoder={{name: keras_hub_text, preset: {bert}, output: average, "
@@ -97,7 +97,7 @@ def test_a_bag_keeps_the_words_of_the_training_with_the_run(trained):
 
 def test_frozen_encoders_stay_and_free_ones_learn_at_their_own_rate(trained, tmp_path):
     run, (first, second) = trained
-    own = keras_hub.models.Backbone.from_preset(str(presets.bert(tmp_path / "bert", layers=1)))
+    own = keras_hub.models.Backbone.from_preset(str(tiny_presets.bert(tmp_path / "bert", layers=1)))
     np.testing.assert_array_equal(first["text"][0], own.token_embedding.embeddings)
     for side in ("text", "image"):
         for before, after in zip(first[side], second[side], strict=True):
@@ -158,7 +158,7 @@ def test_another_tokenizer_is_refused(trained, tmp_path):
 
 def test_a_run_that_prepared_its_records_goes_on_with_its_tokenizer(tmp_path, monkeypatch):
     """In the layout of transformers every tokenizer that is built gets a new name from Keras."""
-    presets.transformers_bert(tmp_path / "bert")
+    tiny_presets.transformers_bert(tmp_path / "bert")
     config = models.tiny_config(
         tmp_path,
         f"model.text.encoder={{name: keras_hub_text, preset: {tmp_path / 'bert'}}}",
@@ -189,7 +189,7 @@ def test_a_run_that_prepared_its_records_goes_on_with_its_tokenizer(tmp_path, mo
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory):
-    return presets.clip(tmp_path_factory.mktemp("presets") / "clip")
+    return tiny_presets.clip(tmp_path_factory.mktemp("presets") / "clip")
 
 
 IDS = np.array([[193, 5, 9, 194], [193, 7, 194, -1], [193, 0, 0, 194], [193, 190, 194, -1]])

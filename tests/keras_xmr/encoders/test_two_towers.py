@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 import two_towers
 
-from data_pipelines.images import decode_for_evaluation
+from data_pipelines.image_decoding import decode_for_evaluation
 from data_pipelines.options import ImageOptions
 from keras_xmr.encoders import EncoderError, KerasHubText
 from keras_xmr.encoders.pretrained.presets import Preset

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse
 
 from keras_xmr.experiments.config.loader import find_config, load_config
-from keras_xmr.experiments.evaluation.results import evaluate_split_scores
+from keras_xmr.experiments.evaluation.split_evaluation import evaluate_split_scores
 from keras_xmr.experiments.evaluation.table import results_of
 from keras_xmr.experiments.reports.metric_tables import glossary, measured_tables
 from keras_xmr.judgements import GroundTruth, Judgements, as_judgements

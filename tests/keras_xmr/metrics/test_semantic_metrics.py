@@ -9,7 +9,7 @@ import scipy.sparse
 from folds import evaluate_folds
 
 from keras_xmr.experiments.config.schema import RelevanceOptions
-from keras_xmr.experiments.evaluation.results import add_relevance
+from keras_xmr.experiments.evaluation.split_evaluation import add_relevance
 from keras_xmr.experiments.training.train import _batch_relevance
 from keras_xmr.judgements import GroundTruth, Judgements, multi_hot
 from keras_xmr.metrics import (

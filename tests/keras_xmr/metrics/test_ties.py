@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from finished_runs import CAPTIONS, IMAGES, ground_truth, scores
 
-from keras_xmr.experiments.evaluation.results import evaluate_split_scores, tied_share
+from keras_xmr.experiments.evaluation.split_evaluation import evaluate_split_scores, tied_share
 from keras_xmr.experiments.evaluation.table import results_of
 from keras_xmr.experiments.reports.result_tables import verdict_line
 from keras_xmr.metrics import ScoreMatrices

@@ -13,11 +13,11 @@ from datasets import encoded
 from PIL import Image
 from small_index import StubEmbedder, photo, small_index, write_photos
 
-from keras_xmr.search import PhotoIndex, Query, Searcher, build
-from keras_xmr.search.build import build_index
+from keras_xmr.search import PhotoIndex, Query, Searcher, index_build
+from keras_xmr.search.index_build import build_index
 from keras_xmr.search.manifests import write_manifest
 from keras_xmr.search.photo_index import VERSION
-from keras_xmr.search.photos import read_tags
+from keras_xmr.search.photo_table import read_tags
 from keras_xmr.search.prediction_sets import PredictionSets
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import checksum
@@ -139,7 +139,7 @@ def test_a_photo_that_breaks_is_gone(root):
 
 @pytest.mark.slow
 def test_a_killed_build_goes_on(root, monkeypatch):
-    monkeypatch.setattr(build, "_LEAST", 4)
+    monkeypatch.setattr(index_build, "_LEAST", 4)
     stub = StubEmbedder()
     embed = stub.embed_pixels
 

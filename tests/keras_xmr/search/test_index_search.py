@@ -15,9 +15,9 @@ from small_index import COLOURS, StubEmbedder, photo, small_index, write_photos
 from keras_xmr.commands._results_page import results_table
 from keras_xmr.search import MAX_TEXT, Filters, PhotoIndex, Query, Searcher, search
 from keras_xmr.search.backends import Exact
-from keras_xmr.search.build import build_index
+from keras_xmr.search.index_build import build_index
 from keras_xmr.search.manifests import write_manifest
-from keras_xmr.search.photos import PhotoTable
+from keras_xmr.search.photo_table import PhotoTable
 from keras_xmr.search.prediction_sets import PredictionSets
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import locked

@@ -9,7 +9,7 @@ import pytest
 
 from keras_xmr.search import descriptions
 from keras_xmr.search.descriptions import near_duplicates
-from keras_xmr.search.photos import Photo, PhotoTable
+from keras_xmr.search.photo_table import Photo, PhotoTable
 
 
 def photos(count: int, seed: int, clusters: int) -> Iterator[Photo]:

@@ -14,7 +14,7 @@ from data_pipelines.features import FeatureStore
 from data_pipelines.prepare import prepare
 from keras_xmr.search import photo_embedding
 from keras_xmr.search.photo_embedding import PhotoEmbedder, Store
-from keras_xmr.search.photos import find_photos
+from keras_xmr.search.photo_table import find_photos
 from keras_xmr.utils.files import locked
 from keras_xmr.utils.progress import Progress
 

@@ -16,9 +16,9 @@ from PIL import Image
 from small_index import photo
 
 from keras_xmr.search import PhotoIndex, Query, Searcher
-from keras_xmr.search.build import build_index
 from keras_xmr.search.embedder import Embedder, EmbedderError
 from keras_xmr.search.embedder.published import published_embedder
+from keras_xmr.search.index_build import build_index
 from keras_xmr.utils.errors import ConfigError
 
 IDS = {"A RED dog": [3, 5, 8], "unheard of": [2, 2], "": [], "a a a a a a a a a a a": [3] * 11}

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from data_pipelines.text import WordTokenizer, make_vocabulary, split_words
-from keras_xmr.experiments.export.embedder import describe_tokenizer
+from keras_xmr.experiments.export.run_embedder import describe_tokenizer
 from keras_xmr.search.embedder import text_tokenizer, tokenizers
 
 SCRIPTS = (

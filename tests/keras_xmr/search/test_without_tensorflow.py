@@ -13,8 +13,8 @@ import published_models
 import pytest
 from small_index import photo
 
-from keras_xmr.experiments.export.embedder import run_embedder
-from keras_xmr.search.build import build_index
+from keras_xmr.experiments.export.run_embedder import run_embedder
+from keras_xmr.search.index_build import build_index
 
 ROOT = Path(__file__).parents[3]
 

@@ -13,8 +13,8 @@ from data_pipelines.records import Records
 from data_pipelines.sources import Split
 from data_pipelines.text import Tokenizer
 from keras_xmr.experiments.config.schema import Config
-from keras_xmr.experiments.evaluation.embed import embed_batches, embed_captions
-from keras_xmr.experiments.evaluation.results import Arrays, EmbeddedSplit
+from keras_xmr.experiments.evaluation.split_embeddings import embed_batches, embed_captions
+from keras_xmr.experiments.evaluation.split_evaluation import Arrays, EmbeddedSplit
 from keras_xmr.experiments.evaluation.uncertainty.probes import (
     Probes,
     drop_from_captions,

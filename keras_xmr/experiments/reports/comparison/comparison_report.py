@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_xmr.experiments.evaluation.evaluation_files import RESULTS
-from keras_xmr.experiments.evaluation.results import tie_warning
+from keras_xmr.experiments.evaluation.split_evaluation import tie_warning
 from keras_xmr.experiments.reports.comparison.method_tables import (
     ALPHA,
     HEADLINES,

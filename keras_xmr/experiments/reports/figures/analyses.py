@@ -11,8 +11,8 @@ import numpy as np
 
 from keras_xmr.embeddings import distances
 from keras_xmr.embeddings.kinds import points
-from keras_xmr.experiments.evaluation.embed import embed_split
-from keras_xmr.experiments.evaluation.results import Arrays, EmbeddedSplit
+from keras_xmr.experiments.evaluation.split_embeddings import embed_split
+from keras_xmr.experiments.evaluation.split_evaluation import Arrays, EmbeddedSplit
 from keras_xmr.experiments.reports.figures.base import FigureOptions, Run
 from keras_xmr.experiments.reports.pictures import SIZE
 from keras_xmr.losses.pcme import sample_weights

@@ -12,10 +12,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from data_pipelines.batches import image_batches
-from data_pipelines.images import decode_for_evaluation
+from data_pipelines.image_decoding import decode_for_evaluation
 from keras_xmr.embeddings.kinds import points
-from keras_xmr.experiments.evaluation.embed import embed_split
-from keras_xmr.experiments.evaluation.results import Arrays
+from keras_xmr.experiments.evaluation.split_embeddings import embed_split
+from keras_xmr.experiments.evaluation.split_evaluation import Arrays
 from keras_xmr.experiments.reports.figures.base import FigureOptions, Run
 from keras_xmr.model.towers import features_of
 from keras_xmr.utils.errors import UserError

@@ -9,8 +9,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.patches import Ellipse
 
-from data_pipelines.images import decode_for_evaluation
-from keras_xmr.experiments.evaluation.embed import embed_captions, embed_split
+from data_pipelines.image_decoding import decode_for_evaluation
+from keras_xmr.experiments.evaluation.split_embeddings import embed_captions, embed_split
 from keras_xmr.experiments.reports.figures.base import FigureOptions, Run
 from keras_xmr.utils.errors import UserError
 

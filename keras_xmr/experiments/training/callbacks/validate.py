@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import keras
 import numpy as np
 
-from keras_xmr.experiments.evaluation.results import Evaluation
+from keras_xmr.experiments.evaluation.split_evaluation import Evaluation
 from keras_xmr.experiments.training.callbacks.step import StepCallback
 from keras_xmr.experiments.training.checkpoints import Checkpoints
 from keras_xmr.metrics import verdict

@@ -10,7 +10,11 @@ import pytest
 
 from keras_xmr.experiments.config.loader import find_config, load_config
 from keras_xmr.experiments.config.paper_section import ReportedResults
-from keras_xmr.experiments.evaluation.results import EmbeddedSplit, Evaluation, MatcherEvaluation
+from keras_xmr.experiments.evaluation.split_evaluation import (
+    EmbeddedSplit,
+    Evaluation,
+    MatcherEvaluation,
+)
 from keras_xmr.experiments.evaluation.table import results_of
 from keras_xmr.experiments.reports.result_tables import reported_tables
 from keras_xmr.judgements import GroundTruth, Judgements

@@ -7,8 +7,8 @@ import re
 from types import SimpleNamespace
 
 import keras
-import presets
 import pytest
+import tiny_presets
 
 from data_pipelines.text import SPECIAL
 from keras_xmr.encoders.convolutional import KerasApplications
@@ -62,7 +62,7 @@ def sooner():
 
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory):
-    return presets.bert(tmp_path_factory.mktemp("bert") / "preset")
+    return tiny_presets.bert(tmp_path_factory.mktemp("bert") / "preset")
 
 
 @functools.cache

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from keras_xmr.experiments.evaluation import baselines
-from keras_xmr.experiments.evaluation.results import evaluate_split_scores
+from keras_xmr.experiments.evaluation.split_evaluation import evaluate_split_scores
 from keras_xmr.experiments.evaluation.table import results_of
 from keras_xmr.experiments.reports.result_tables import (
     bad_news,

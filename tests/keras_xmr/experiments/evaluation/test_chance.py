@@ -10,7 +10,7 @@ import scipy.sparse
 
 from keras_xmr.experiments.config.loader import find_config, load_config
 from keras_xmr.experiments.evaluation.advice import advice, advice_before_training, larger_split
-from keras_xmr.experiments.evaluation.results import evaluate_split_scores
+from keras_xmr.experiments.evaluation.split_evaluation import evaluate_split_scores
 from keras_xmr.experiments.evaluation.table import results_of
 from keras_xmr.experiments.reports.result_tables import verdict_line
 from keras_xmr.judgements import GroundTruth, Judgements

@@ -16,12 +16,12 @@ from data_pipelines.records import Records
 from data_pipelines.shards import RecordsError
 from keras_xmr import matchers
 from keras_xmr.experiments.config.evaluation_section import LabelFiles
-from keras_xmr.experiments.evaluation.embed import embed_split
 from keras_xmr.experiments.evaluation.evaluate import evaluate_split, labels_of_files
 from keras_xmr.experiments.evaluation.external_scores import ExternalScores
 from keras_xmr.experiments.evaluation.external_scores import run as run_external_scores
 from keras_xmr.experiments.evaluation.score_curves import set_correlation, set_similarity
 from keras_xmr.experiments.evaluation.scoring import MatcherScores
+from keras_xmr.experiments.evaluation.split_embeddings import embed_split
 from keras_xmr.experiments.evaluation.table import results_of
 from keras_xmr.experiments.evaluation.uncertainty.assessment import bins, rank_correlation
 from keras_xmr.experiments.experiment import Experiment

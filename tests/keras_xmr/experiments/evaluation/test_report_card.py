@@ -12,11 +12,15 @@ import pytest
 
 from data_pipelines.text import dropped
 from keras_xmr.experiments.config.loader import find_config, load_config
-from keras_xmr.experiments.evaluation.results import EmbeddedSplit, Evaluation, MatcherEvaluation
 from keras_xmr.experiments.evaluation.score_curves import (
     plausible_counts,
     plausible_match_by_zeta,
     relevance_by_rank,
+)
+from keras_xmr.experiments.evaluation.split_evaluation import (
+    EmbeddedSplit,
+    Evaluation,
+    MatcherEvaluation,
 )
 from keras_xmr.experiments.evaluation.table import results_of
 from keras_xmr.experiments.evaluation.uncertainty.assessment import (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from keras_xmr.experiments.evaluation.results import EmbeddedSplit, Evaluation
+from keras_xmr.experiments.evaluation.split_evaluation import EmbeddedSplit, Evaluation
 from keras_xmr.experiments.evaluation.uncertainty.probes import (
     PAIRS,
     Probes,

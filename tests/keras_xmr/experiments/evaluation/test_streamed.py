@@ -13,9 +13,9 @@ from tiny_runs import copy_of, sharing
 from keras_xmr import matchers
 from keras_xmr.commands._cli import main
 from keras_xmr.experiments.config.evaluation_section import EvaluationOptions
-from keras_xmr.experiments.evaluation.embed import join
 from keras_xmr.experiments.evaluation.evaluate import evaluate_split
 from keras_xmr.experiments.evaluation.scoring import check_time, fits_in_memory, score_tiles
+from keras_xmr.experiments.evaluation.split_embeddings import join
 from keras_xmr.experiments.evaluation.table import results_of
 from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.metrics import ScoreMatrices, ScoreTiles

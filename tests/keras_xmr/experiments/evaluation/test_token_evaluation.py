@@ -11,8 +11,13 @@ import token_models
 from data_pipelines.options import ImageOptions
 from data_pipelines.text import SPECIAL, WordTokenizer
 from keras_xmr.experiments.config.loader import find_config, load_config
-from keras_xmr.experiments.evaluation.embed import _GRAPHS, Ragged, embed_batches, embed_captions
 from keras_xmr.experiments.evaluation.scoring import MatcherScores
+from keras_xmr.experiments.evaluation.split_embeddings import (
+    _GRAPHS,
+    Ragged,
+    embed_batches,
+    embed_captions,
+)
 from keras_xmr.experiments.export.saved_model import export_saved_model
 from keras_xmr.matchers import SAF
 from keras_xmr.utils.errors import ConfigError

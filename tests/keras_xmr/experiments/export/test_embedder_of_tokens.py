@@ -9,13 +9,13 @@ from models import tiny_config
 from tiny_runs import untrained
 
 from keras_xmr.experiments.build import restore_tokenizer
-from keras_xmr.experiments.evaluation.embed import embed_split
 from keras_xmr.experiments.evaluation.scoring import score_tiles
+from keras_xmr.experiments.evaluation.split_embeddings import embed_split
 from keras_xmr.experiments.experiment import Experiment
-from keras_xmr.experiments.export.embedder import run_embedder
+from keras_xmr.experiments.export.run_embedder import run_embedder
 from keras_xmr.experiments.runs.loading import load_retriever
 from keras_xmr.search import PhotoIndex, Query, Searcher
-from keras_xmr.search.build import build_index
+from keras_xmr.search.index_build import build_index
 
 MATCHERS = {
     "scan": "{name: scan, smoothing: 9}",

@@ -23,7 +23,7 @@ from interruptions import weights_in
 from PIL import Image
 from tiny_runs import copy_of, untrained
 
-from data_pipelines.images import decode_any_for_evaluation
+from data_pipelines.image_decoding import decode_any_for_evaluation
 from data_pipelines.pixels import evaluation_pixels
 from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.export import saved_model

@@ -13,7 +13,7 @@ import pytest
 
 from keras_xmr.experiments.config.fidelity_table import rows
 from keras_xmr.experiments.config.loader import packaged_ablations, packaged_configs
-from keras_xmr.experiments.evaluation.results import EmbeddedSplit
+from keras_xmr.experiments.evaluation.split_evaluation import EmbeddedSplit
 from keras_xmr.experiments.reports.figures import (
     FIGURES,
     FigureOptions,

@@ -11,8 +11,8 @@ from tiny_runs import untrained
 
 from keras_xmr.commands import _cli as cli
 from keras_xmr.commands._ensemble import evaluate_ensemble
-from keras_xmr.experiments.evaluation.embed import embed_split
 from keras_xmr.experiments.evaluation.scoring import score_tiles
+from keras_xmr.experiments.evaluation.split_embeddings import embed_split
 from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.reports.comparison.run_results import read_runs
 from keras_xmr.metrics import ScoreMatrices, mean_scores

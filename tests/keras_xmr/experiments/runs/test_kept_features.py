@@ -19,10 +19,10 @@ from PIL import Image
 
 from keras_xmr.encoders import SmallCNN, WordEmbedding
 from keras_xmr.experiments.evaluation.baselines import LINEAR, add_baselines
-from keras_xmr.experiments.evaluation.embed import embed_split
+from keras_xmr.experiments.evaluation.split_embeddings import embed_split
 from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.export.calibration import calibrate_run
-from keras_xmr.experiments.export.embedder import run_embedder
+from keras_xmr.experiments.export.run_embedder import run_embedder
 from keras_xmr.experiments.runs.frozen_features import CaptionEncoder, with_features
 from keras_xmr.metrics.results import Results
 from keras_xmr.search.photo_embedding import embed_folder

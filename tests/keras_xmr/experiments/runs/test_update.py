@@ -22,7 +22,7 @@ from keras_xmr.commands._update_run import update
 from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.runs.configs import load_run
 from keras_xmr.search import PhotoIndex
-from keras_xmr.search.build import build_index
+from keras_xmr.search.index_build import build_index
 from keras_xmr.utils.errors import UserError
 
 pytestmark = pytest.mark.slow

@@ -33,7 +33,7 @@ from keras_xmr.commands import train
 from keras_xmr.experiments.build import build_model, build_tokenizer
 from keras_xmr.experiments.config.loader import dump_config
 from keras_xmr.experiments.config.train_section import PhaseOptions, WatchdogOptions
-from keras_xmr.experiments.evaluation.results import EmbeddedSplit
+from keras_xmr.experiments.evaluation.split_evaluation import EmbeddedSplit
 from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.training import callbacks
 from keras_xmr.experiments.training.checkpoints import Progress

@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 from small_index import StubEmbedder, photo, small_index
 
 from keras_xmr.search import PhotoIndex, Searcher
-from keras_xmr.search.build import build_index, replace_index
+from keras_xmr.search.index_build import build_index, replace_index
 from keras_xmr.search.query import Query
 from keras_xmr.search.server import process
 from keras_xmr.search.server.batching import BatchingEmbedder
@@ -65,8 +65,9 @@ def change(root, step: int) -> None:
 
 @pytest.mark.slow
 def test_answers_are_of_the_old_or_the_new_index(service, monkeypatch):
-    monkeypatch.setattr("keras_xmr.search.build._LEAST", 1)  # The index is written photo by photo.
-    monkeypatch.setattr("keras_xmr.search.build._SHARE", 1000)
+    # The index is written photo by photo.
+    monkeypatch.setattr("keras_xmr.search.index_build._LEAST", 1)
+    monkeypatch.setattr("keras_xmr.search.index_build._SHARE", 1000)
     stopped, states = threading.Event(), {answer(service)}
 
     def ask() -> list[tuple]:

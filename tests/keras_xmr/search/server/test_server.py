@@ -17,7 +17,7 @@ from fastapi.testclient import TestClient
 from PIL import Image
 from small_index import StubEmbedder, small_index
 
-from keras_xmr.search.build import build_index
+from keras_xmr.search.index_build import build_index
 from keras_xmr.search.server import requests as requests_module
 from keras_xmr.search.server.batching import Batcher
 from keras_xmr.search.server.process import create_app

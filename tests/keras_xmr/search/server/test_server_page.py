@@ -17,7 +17,7 @@ from small_index import StubEmbedder, photo, small_index
 
 from keras_xmr.search import PhotoIndex, Searcher
 from keras_xmr.search.backends import Exact
-from keras_xmr.search.photos import PhotoTable
+from keras_xmr.search.photo_table import PhotoTable
 from keras_xmr.search.server.process import create_app, listen
 from keras_xmr.search.server.requests import Settings
 from keras_xmr.search.server.service import Service

@@ -20,7 +20,11 @@ from keras_xmr.experiments.evaluation.evaluation_files import (
     first_answers,
     write_answers,
 )
-from keras_xmr.experiments.evaluation.results import EmbeddedSplit, Evaluation, MatcherEvaluation
+from keras_xmr.experiments.evaluation.split_evaluation import (
+    EmbeddedSplit,
+    Evaluation,
+    MatcherEvaluation,
+)
 from keras_xmr.experiments.reports.comparison.comparison_report import signed
 from keras_xmr.experiments.reports.comparison.run_results import read_runs
 from keras_xmr.experiments.reports.comparison.side_by_side import side_by_side, wins

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from data_pipelines.images import (
+from data_pipelines.image_decoding import (
     DCT,
     checked_jpeg,
     cutout,

@@ -16,7 +16,7 @@ from data_pipelines.records import SplitRecords
 from data_pipelines.text import Tokenizer
 from keras_xmr import embeddings
 from keras_xmr.experiments.config.schema import Config
-from keras_xmr.experiments.evaluation.results import Arrays, EmbeddedSplit
+from keras_xmr.experiments.evaluation.split_evaluation import Arrays, EmbeddedSplit
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import run_images, tower_on_features
 from keras_xmr.utils.progress import Progress

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from benchmark_modules import benchmark
 
-from studies import pages
+from studies import result_pages
 
 DOCS = Path(__file__).parents[2] / "docs"
 RESULTS = DOCS / "results"
@@ -28,29 +28,29 @@ def linked(text: str) -> set[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", pages.PAGES)
+@pytest.mark.parametrize("name", result_pages.PAGES)
 def test_tables_and_pictures_are_made_of_tracked_results(name, tmp_path):
-    pages.write([name], tmp_path)
+    result_pages.write([name], tmp_path)
     tables = list(tmp_path.rglob("*.csv"))
     assert tables
     for path in tables:
         tracked = DOCS / path.relative_to(tmp_path)
         assert path.read_text("utf-8") == tracked.read_text("utf-8"), path.name
-    text = (RESULTS / pages.PAGES[name]).read_text("utf-8")
+    text = (RESULTS / result_pages.PAGES[name]).read_text("utf-8")
     shown = set(re.findall(r"!\[[^\]]*\]\((\w+\.png)\)", text))
     assert shown
     assert shown <= {path.name for path in tmp_path.rglob("*.png")}
-    assert f"python studies/pages.py {name}" in text
+    assert f"python studies/result_pages.py {name}" in text
 
 
-@pytest.mark.parametrize("page", pages.PAGES.values())
+@pytest.mark.parametrize("page", result_pages.PAGES.values())
 def test_figures_of_a_page_are_in_tables_that_it_links(page):
     text = (RESULTS / page).read_text("utf-8")
     assert decimals(text) - linked(text) == set()
 
 
 def test_figures_of_the_first_pages_are_in_the_tables_of_the_result_pages():
-    texts = [(RESULTS / page).read_text("utf-8") for page in pages.PAGES.values()]
+    texts = [(RESULTS / page).read_text("utf-8") for page in result_pages.PAGES.values()]
     known = set().union(*map(linked, texts))
     assert decimals((RESULTS / "index.md").read_text("utf-8")) <= known
     readme = (DOCS.parent / "README.md").read_text("utf-8")
@@ -65,7 +65,7 @@ def test_a_figure_that_nobody_measured_is_found():
 
 
 def test_a_page_begins_with_its_message_and_picture_and_ends_with_its_command():
-    for page in pages.PAGES.values():
+    for page in result_pages.PAGES.values():
         lines = (RESULTS / page).read_text("utf-8").splitlines()
         assert lines[2].startswith("**"), page
         assert any(line.startswith("![") for line in lines[3:10]), page

@@ -1,8 +1,8 @@
 """What holds for each loss and each matcher, with each backend: checks, and the page of them.
 
-`KERAS_BACKEND=torch python tests/support/matrix.py` does all checks with PyTorch, records them in
-docs/tables/matrix.csv and writes docs/reference/matrix.md; names of parts, and `--checks`, limit
-it to these.
+`KERAS_BACKEND=torch python tests/support/backend_matrix.py` does all checks with PyTorch, records
+them in docs/tables/matrix.csv and writes docs/reference/matrix.md; names of parts, and `--checks`,
+limit it to these.
 """
 
 from __future__ import annotations
@@ -401,8 +401,8 @@ def write(name: str, found: dict[str, str]) -> None:
 HEADER = """# Losses and matchers by backend
 
 Each cell is a check with small random embeddings; ✓ where it holds with TensorFlow, PyTorch and
-JAX. `KERAS_BACKEND=torch python tests/support/matrix.py` does all checks with PyTorch and writes
-this page; tests repeat them.
+JAX. `KERAS_BACKEND=torch python tests/support/backend_matrix.py` does all checks with PyTorch and
+writes this page; tests repeat them.
 
 * **eager**: a call returns finite numbers of float32.
 * **one graph**: `torch.compile(fullgraph=True)`, `jax.jit` and `tf.function` give the value of the

@@ -10,8 +10,8 @@ correction: CCA of more photos, and one scorer after another. Galleries of studi
 measured, too. The same on scenes, with small towers and the full truth. A line per scorer, seed
 and correction is appended to `--results`; what has a line is not run again.
 
-    python studies/hubs.py --flickr8k data/raw/flickr8k      # what is missing
-    python studies/pages.py hubs_tables                      # the tables
+    python studies/hub_doses.py --flickr8k data/raw/flickr8k      # what is missing
+    python studies/result_pages.py hubs_tables                      # the tables
 """
 
 from __future__ import annotations

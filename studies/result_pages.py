@@ -1,7 +1,7 @@
 """Writes every table and picture of the result pages from the tracked raw results.
 
-python studies/pages.py                  # all pages
-python studies/pages.py methods_page     # one
+python studies/result_pages.py                  # all pages
+python studies/result_pages.py methods_page     # one
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from keras_xmr.search.embedder import Embedder
 from keras_xmr.search.manifests import MANIFEST, read_manifest, write_manifest, write_numbered
 from keras_xmr.search.photo_embedding import PhotoEmbedder, Store
 from keras_xmr.search.photo_index import PATHS, PHOTOS, REFERENCE, VERSION, PhotoIndex
-from keras_xmr.search.photos import FileState, Photo, PhotoTable, find_photos
+from keras_xmr.search.photo_table import FileState, Photo, PhotoTable, find_photos
 from keras_xmr.search.prediction_sets import PredictionSets
 from keras_xmr.utils.errors import UserError
 from keras_xmr.utils.files import checksum, locked, remove_stale_temporaries

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import datasets
 import numpy as np
-import presets
 import pytest
+import tiny_presets
 import two_towers
 
 import keras_xmr
 from keras_xmr.commands._cli import main
 from keras_xmr.experiments.config.loader import load_config
-from keras_xmr.experiments.export.embedder import run_embedder
+from keras_xmr.experiments.export.run_embedder import run_embedder
 from keras_xmr.experiments.runs.configs import load_run
 from keras_xmr.experiments.runs.pretrained import pretrained_run
 from keras_xmr.metrics.results import Results
@@ -125,7 +125,7 @@ def test_it_is_exported(cases, here):
 @pytest.fixture(scope="module")
 def preset(cases):
     """A folder as KerasHub writes it; its one layer is sooner written as ONNX than two."""
-    return presets.siglip(cases["clip"].folder.parent / "preset")
+    return tiny_presets.siglip(cases["clip"].folder.parent / "preset")
 
 
 @pytest.mark.heavy
@@ -160,7 +160,7 @@ def test_without_internet_it_says_what_to_fetch_and_where_to_put_it(monkeypatch,
 
 
 def test_what_is_no_model_of_photos_and_texts_is_refused(tmp_path):
-    presets.vit(tmp_path / "vit")
+    tiny_presets.vit(tmp_path / "vit")
     with pytest.raises(UserError, match="is a ViTBackbone, which does not embed photos and texts"):
         pretrained_run(tmp_path / "vit", tmp_path)
     with pytest.raises(UserError, match=r"--model: .* nor a folder.* clip_vit_base_patch32"):

@@ -6,7 +6,7 @@ import pytest
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import evaluate_scores
 from keras_xmr.reranking import ScoreBank
-from studies import galleries, hub_corrections, hubs
+from studies import galleries, hub_corrections, hub_doses
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def test_hits_are_the_r_precision_of_the_library():
     scores, judged = random.normal(size=(20, 15)), random.random((20, 15)) < 0.6
     right = judged & (random.random((20, 15)) < 0.3)
     pairs = np.argwhere(judged)
-    truth = hubs.Truth.of({(int(c), int(i)): bool(right[i, c]) for i, c in pairs})
+    truth = hub_doses.Truth.of({(int(c), int(i)): bool(right[i, c]) for i, c in pairs})
     judgements = Judgements.from_grades(pairs, right[judged], scores.shape, fully_judged=False)
     values = evaluate_scores(scores, judgements).text_to_image.values["r_precision"]
     np.testing.assert_allclose(truth.hits(scores) / truth.relevant, values[truth.captions])
@@ -35,10 +35,10 @@ def test_hits_are_the_r_precision_of_the_library():
 def test_finished_corrections_are_not_run_again(scored, tmp_path):
     results = tmp_path / "hubs.csv"
     pairs = {(caption, image): image < 3 for caption in range(24) for image in range(12)}
-    truths = hubs.Truths.of(pairs, scored[1][1])
-    hubs.Writer(results).run(("flickr8k", "cca", "1"), scored, truths)
+    truths = hub_doses.Truths.of(pairs, scored[1][1])
+    hub_doses.Writer(results).run(("flickr8k", "cca", "1"), scored, truths)
     before = results.read_text()
-    hubs.Writer(results).run(("flickr8k", "cca", "1"), scored, truths)
+    hub_doses.Writer(results).run(("flickr8k", "cca", "1"), scored, truths)
     assert results.read_text() == before
     lines = {line["correction"]: line for line in hub_corrections.read_lines(results)}
     assert {*hub_corrections.CORRECTIONS, "CSLS, bank, 0.5 of it", "relevant"} <= set(lines)
@@ -46,7 +46,7 @@ def test_finished_corrections_are_not_run_again(scored, tmp_path):
     plain = evaluate_scores(dev.scores, Judgements.from_pairs(owner, 12)).summary["rsum"]
     assert float(lines["none"]["dev"]) == pytest.approx(plain, abs=0.005)
     # The annotated photo is right, too, and left out of the list of others.
-    relevant = {name: hubs.unpack(lines["relevant"][name]) for name in ("right", "others")}
+    relevant = {name: hub_doses.unpack(lines["relevant"][name]) for name in ("right", "others")}
     assert set(relevant["right"]) == {3, 4}
     assert set(relevant["others"]) == {2, 3}
 

@@ -14,18 +14,18 @@ import scipy.stats
 import tensorflow as tf
 from tiny_runs import copy_of
 
-from keras_xmr.experiments.evaluation.embed import embed_split
 from keras_xmr.experiments.evaluation.scoring import score_tiles
+from keras_xmr.experiments.evaluation.split_embeddings import embed_split
 from keras_xmr.experiments.export.calibration import (
     calibrate_run,
     calibration_of,
     standardised_split,
 )
-from keras_xmr.experiments.export.embedder import choose_example, run_embedder
+from keras_xmr.experiments.export.run_embedder import choose_example, run_embedder
 from keras_xmr.parts.registry import components
 from keras_xmr.search import PhotoIndex, Query, Searcher
-from keras_xmr.search.build import build_index
 from keras_xmr.search.embedder import Embedder, EmbedderError
+from keras_xmr.search.index_build import build_index
 from keras_xmr.utils.errors import UserError
 
 
