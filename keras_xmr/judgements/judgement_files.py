@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse
@@ -24,11 +25,13 @@ from keras_xmr.judgements.formats import (
     read_grades,
 )
 from keras_xmr.judgements.ground_truth import GroundTruth, check_some_right
-from keras_xmr.judgements.judgement_options import JudgementOptions
 from keras_xmr.judgements.reading import CaptionNames, JudgementsError, add_grade, known_name
 from keras_xmr.judgements.relation import Judgements
 from keras_xmr.judgements.trec import is_qrels, read_qrels
 from keras_xmr.utils.files import NO_ARRAY
+
+if TYPE_CHECKING:
+    from keras_xmr.judgements.judgement_options import JudgementOptions
 
 TRUTH = "truth"
 """The name of the exhaustive truth of a data set."""
