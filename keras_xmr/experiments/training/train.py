@@ -139,16 +139,11 @@ def train(
             on_closed_form,
         )
         done = checkpoints.read_step() if begun else 0
-        if not trainer.spans():
-            trainer.begin_without_phases()
-        for span in trainer.spans():
-            if done >= span.end:
-                continue
-            trainer.start(span, done)
-            while (step := checkpoints.progress.step) < span.end and not trainer.is_over():
-                trainer.mine_negatives(step)
-                batches = training_batches(
-                    trainer.records.split("train"),
+
+        def batches(records: Records, step: int) -> object:
+            return distribution.distribute(
+                training_batches(
+                    records.split("train"),
                     sampler,
                     tokenizer,
                     config.data.image,
@@ -161,8 +156,9 @@ def train(
                     judged=grades,
                     multiple=_MULTIPLE if options.jit_compile else 1,
                 )
-                trainer.fit(distribution.distribute(batches), span)
-        trainer.finish(done)
+            )
+
+        trainer.run(done, batches)
     return model
 
 

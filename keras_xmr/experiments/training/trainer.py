@@ -1,4 +1,4 @@
-"""The trainer: one run of a training, phase after phase, with what happens between phases."""
+"""The trainer: one training, phase after phase, with what happens between phases."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import logging
 import shutil
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from data_pipelines.records import Records, records_error
 from data_pipelines.samplers import OfflineNegativeSampler, Sampler
 from data_pipelines.text import Tokenizer
 from keras_xmr.experiments.config.schema import Config
-from keras_xmr.experiments.config.train_section import PhaseOptions
 from keras_xmr.experiments.evaluation.advice import expected_gain
 from keras_xmr.experiments.evaluation.evaluate import evaluate_split
 from keras_xmr.experiments.evaluation.split_evaluation import Evaluation
@@ -40,6 +38,7 @@ from keras_xmr.experiments.training.phases import (
     learning_rate_factors,
     phase_schedule,
 )
+from keras_xmr.experiments.training.plan import Plan, Span
 from keras_xmr.experiments.training.stored_features import (
     encoders_of_features,
     expected_duration,
@@ -60,19 +59,21 @@ from keras_xmr.utils.waiting import bars
 _LOGGER = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Span:
-    """The steps of one phase: from `start` up to, but not including, `end`."""
-
-    number: int
-    phase: PhaseOptions
-    start: int
-    end: int
-
-
 @dataclass(eq=False)
 class Trainer:
-    """The state of one training."""
+    """One training, from where it was stopped to its last weights.
+
+    Args:
+        config: The config.
+        folder: Where checkpoints and logs go.
+        whole_records: The records, without features of frozen encoders.
+        tokenizer: Makes word ids of the captions.
+        sampler: Makes batches of the training split.
+        checkpoints: The checkpoints, and the model.
+        more_callbacks: Called after the callbacks of the training itself.
+        grades: How far people judged pairs to match, if the training learns from that.
+        on_closed_form: Called with the model whose closed form is finished, on the chief.
+    """
 
     config: Config
     folder: RunFolder
@@ -87,55 +88,42 @@ class Trainer:
     def __post_init__(self) -> None:
         self.records = self.whole_records
         self.model = self.checkpoints.model
-        self.steps_per_epoch = self.sampler.steps
         self.distribution = self.checkpoints.distribution
         self.notice = TerminationNotice()
         self.choices = self.folder.kept_choices()
+        self.plan = Plan(self.config.train, self.sampler.steps, self.choices)
         self.validation = self._validation()
         options = self.config.train
         self.bar = callbacks.ProgressBar(
-            self.sampler, self._epochs, options.log_steps, options.patience is not None
+            self.sampler, self.plan.epochs, options.log_steps, options.patience is not None
         )
         self.callbacks = [*self._callbacks(), *self.more_callbacks]
 
-    @property
-    def _epochs(self) -> int:
-        return self._kept_epochs or sum(phase.epochs for phase in self.config.train.phases)
+    def run(self, done: int, batches: Callable[[Records, int], object]) -> None:
+        """Trains all phases that are left, and gives the model the weights that the config chooses.
 
-    @property
-    def _kept_epochs(self) -> int:
-        """Number of epochs of a training that keeps the choices of a former one; 0 of others."""
-        return 0 if self.choices is None else self.choices.epochs
-
-    @property
-    def _validate_every(self) -> int:
-        return self._kept_epochs or self.config.train.validate_every
-
-    def spans(self) -> list[Span]:
-        """Returns the phases, and when they begin and end; none if nothing is to be trained."""
-        repeats = self.choices is None or self.choices.is_trained
-        phases = self.config.train.phases if repeats else ()
-        steps = accumulate((phase.epochs * self.steps_per_epoch for phase in phases), initial=0)
-        numbered = zip(enumerate(phases), pairwise(steps), strict=True)
-        return [Span(number, phase, *ends) for (number, phase), ends in numbered]
-
-    def is_over(self) -> bool:
-        """Returns whether validation has not gained for as long as `train.patience` says.
-
-        A training that keeps the choices of a former one ends after as many epochs as that had
-        until its best validation.
+        Args:
+            done: Steps that were done before this process began.
+            batches: Makes batches of records, from a step on.
         """
-        patience, progress = self.config.train.patience, self.checkpoints.progress
-        if self._kept_epochs:
-            over = progress.step >= self._kept_epochs * self.steps_per_epoch
-        elif patience is None or self.validation is None:
-            return False
-        else:
-            waited = progress.step - progress.best_step
-            over = waited >= patience * self.config.train.validate_every * self.steps_per_epoch
+        if not self.plan.spans:
+            self._begin_without_phases()
+        for span in self.plan.spans:
+            if done >= span.end:
+                continue
+            self._start(span, done)
+            while (step := self.checkpoints.progress.step) < span.end and not self._is_over():
+                self._mine_negatives(step)
+                self._fit(batches(self.records, step), span)
+        self._finish(done)
+
+    def _is_over(self) -> bool:
+        """Returns what the chief says of the end of the training: it alone validates."""
+        progress, validates = self.checkpoints.progress, self.validation is not None
+        over = self.plan.is_over(progress.step, progress.best_step, validates)
         return bool(self.distribution.from_chief([int(over)])[0])
 
-    def start(self, span: Span, done: int) -> None:
+    def _start(self, span: Span, done: int) -> None:
         """Compiles the model for a phase, and restores its checkpoint, if there is one.
 
         Args:
@@ -146,7 +134,7 @@ class Trainer:
         frozen = [side for side in SIDES if phase.freezes_encoder(side)]
         freeze(self.model, phase.freeze)
         take_towers(self.model, self.config, frozen)
-        schedule = phase_schedule(phase, self.steps_per_epoch)
+        schedule = phase_schedule(phase, self.plan.steps_per_epoch)
         optimizer = self.config.train.optimizer.build(learning_rate=schedule)
         optimizer.set_factors(learning_rate_factors(self.model, phase))
         metrics = [Recall(m.k, m.direction) for m in self.config.train.metrics]
@@ -168,7 +156,7 @@ class Trainer:
             span.number + 1,
             len(self.config.train.phases),
             phase.epochs,
-            self.steps_per_epoch,
+            self.plan.steps_per_epoch,
             phase.learning_rate,
             ", ".join(phase.freeze) or "nothing",
             self._expectation(),
@@ -177,8 +165,8 @@ class Trainer:
     def _expectation(self) -> str:
         """Says when a training with `train.patience` ends, and the gain that is to be expected."""
         patience = self.config.train.patience
-        if self._kept_epochs:
-            return f". It ends after {self._kept_epochs} epochs, as the one before the update"
+        if repeated := self.plan.repeated_epochs:
+            return f". It ends after {repeated} epochs, as the one before the update"
         if patience is None or self.validation is None:
             return ""
         epochs = patience * self.config.train.validate_every
@@ -206,7 +194,7 @@ class Trainer:
             self.on_closed_form(self.model)
             self.model.feature_tower, self.model.caption_feature_tower = towers
 
-    def begin_without_phases(self) -> None:
+    def _begin_without_phases(self) -> None:
         """Starts, and ends, a training without phases."""
         options = self.config.train
         if options.start == "cca" and (options.precompute_features or options.precompute_captions):
@@ -259,7 +247,7 @@ class Trainer:
         """
         encoders = encoders_of_features(self.model, self.whole_records, self.tokenizer, self.config)
         if self.distribution.is_chief and not self.checkpoints.progress.step:
-            epochs = self._epochs if self.spans() else 0
+            epochs = self.plan.epochs if self.plan.spans else 0
             if duration := expected_duration(
                 self.model, encoders, self.whole_records, self.config, epochs
             ):
@@ -267,34 +255,26 @@ class Trainer:
         with self.distribution.chief_first():
             self.records = with_training_features(self.whole_records, encoders)
 
-    def mine_negatives(self, step: int) -> None:
+    def _mine_negatives(self, step: int) -> None:
         """Finds the hard negatives of the epoch of a step, for a sampler that takes them."""
         if not isinstance(self.sampler, OfflineNegativeSampler):
             return
-        epoch = step // self.steps_per_epoch
+        epoch = step // self.plan.steps_per_epoch
         reads = (self.records, self.tokenizer, self.config)
         file = self.checkpoints.folder / "offline_negatives.npz"
         mine_negatives(self.sampler, epoch, self.model, *reads, self.distribution, file)
 
-    def fit(self, batches: object, span: Span) -> None:
-        """Trains to the end of the phase, or of an epoch that was begun or whose negatives end."""
-        step = self.checkpoints.progress.step
-        left = -step % self.steps_per_epoch
-        first = step // self.steps_per_epoch
-        last = span.end // self.steps_per_epoch
-        every = self._validate_every
-        if left or isinstance(self.sampler, OfflineNegativeSampler):
-            last = first + 1
-        elif self._kept_epochs or self.config.train.patience is not None:
-            # Asked after the next validation.
-            last = min(last, (first // every + 1) * every)
+    def _fit(self, batches: object, span: Span) -> None:
+        """Trains some epochs of a phase."""
+        step, one = self.checkpoints.progress.step, isinstance(self.sampler, OfflineNegativeSampler)
+        first, last, steps = self.plan.epochs_at_once(step, span, one)
         try:
             with self.notice:
                 self.model.fit(
                     batches,
                     initial_epoch=first,
                     epochs=last,
-                    steps_per_epoch=left or self.steps_per_epoch,
+                    steps_per_epoch=steps,
                     callbacks=callbacks.UnreadLogs(
                         self.callbacks, add_history=True, model=self.model
                     ),
@@ -304,12 +284,12 @@ class Trainer:
         except tf.errors.OpError as error:
             raise records_error(error) or error from None
 
-    def finish(self, done: int) -> None:
+    def _finish(self, done: int) -> None:
         """Saves the last weights, and loads those that the config chooses."""
         self.bar.close()
         self.model.feature_tower = None
         self.model.caption_feature_tower = None
-        if done and (done >= self.spans()[-1].end or self.is_over()):
+        if done and (done >= self.plan.spans[-1].end or self._is_over()):
             self.checkpoints.restore_model()
         if not self.distribution.is_chief:
             return
@@ -344,7 +324,9 @@ class Trainer:
             "is_complete": is_complete,
             "records": self.whole_records.digest,
         }
-        if progress.cca and (choices := choices_made(self.model, progress, self.steps_per_epoch)):
+        if progress.cca and (
+            choices := choices_made(self.model, progress, self.plan.steps_per_epoch)
+        ):
             summary["choices"] = choices
         if self.grades is not None and progress.cca:
             split = self.whole_records.split("train")
@@ -376,9 +358,9 @@ class Trainer:
             self._validate,
             self.checkpoints,
             options.monitor,
-            self._validate_every,
-            self.steps_per_epoch,
-            self._epochs * self.steps_per_epoch,
+            self.plan.validate_every,
+            self.plan.steps_per_epoch,
+            self.plan.steps,
             self.model.objective.warmup_steps,
             has_closed_form or any(isinstance(layer, Adapter) for layer in all_layers(self.model)),
         )
@@ -394,7 +376,7 @@ class Trainer:
         watchdog = callbacks.Watchdog(
             options.watchdog, options.log_steps, trivial, self.checkpoints
         )
-        means = callbacks.EpochMeans(self.checkpoints, self.steps_per_epoch)
+        means = callbacks.EpochMeans(self.checkpoints, self.plan.steps_per_epoch)
         checkpoint = callbacks.Checkpoint(
             self.checkpoints,
             watchdog,
@@ -402,7 +384,7 @@ class Trainer:
             self.notice,
             means,
             # A training that repeats a former one with few photos has many short epochs.
-            end=self._kept_epochs * self.steps_per_epoch or None,
+            end=self.plan.steps if self.plan.repeated_epochs else None,
         )
         if not self.distribution.is_chief:
             return [means, watchdog, checkpoint]
@@ -411,7 +393,7 @@ class Trainer:
             self.bar,
             watchdog,
             self.validation,
-            callbacks.CsvLog(self.folder.training_log, self.steps_per_epoch),
+            callbacks.CsvLog(self.folder.training_log, self.plan.steps_per_epoch),
             callbacks.TensorBoard(
                 self.folder.logs, self.sampler, options.log_steps, self.validation
             ),

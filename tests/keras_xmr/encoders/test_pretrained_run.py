@@ -63,7 +63,7 @@ def trained(tmp_path_factory):
         "data.source={name: scenes, train: 16, val: 8, test: 8, captions_per_image: 2}",
     )
     begun = []
-    start = Trainer.start
+    start = Trainer._start
 
     def watched(trainer, *arguments):
         begun.append(encoders(trainer.model))
@@ -72,7 +72,7 @@ def trained(tmp_path_factory):
     run = Experiment(config)
     run.prepare()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Trainer, "start", watched)
+        patch.setattr(Trainer, "_start", watched)
         # Few steps are sooner done than traced; the tokenizer needs its graph.
         patch.setattr(Retriever, "compile", partialmethod(Retriever.compile, run_eagerly=True))
         run.train()

@@ -42,7 +42,7 @@ def test_it_begins_with_the_weights_and_the_words_of_the_run(trained, tmp_path, 
         raise BegunError
 
     found = []
-    monkeypatch.setattr("keras_xmr.experiments.training.trainer.Trainer.fit", fit)
+    monkeypatch.setattr("keras_xmr.experiments.training.trainer.Trainer._fit", fit)
     run = tuned(trained, tmp_path, "data.text.min_count=50")
     with pytest.raises(BegunError):
         run.train()
