@@ -266,8 +266,8 @@ def daa(inputs: Inputs) -> Tensor:
     relevant = tf.repeat(tf.repeat(relevance(batch), count, 0), count, 1)
     total = 0.0
     for s, c in ((scores, relevant), (tf.transpose(scores), tf.transpose(relevant))):
-        mine, right_ones = ranks(s, 0.01), ranks(c, 0.003)
-        ratio = tf.minimum(mine, right_ones) / tf.maximum(mine, right_ones)
+        found, expected = ranks(s, 0.01), ranks(c, 0.003)
+        ratio = tf.minimum(found, expected) / tf.maximum(found, expected)
         total += 1 - tf.reduce_mean(ratio)
     return total
 

@@ -256,9 +256,9 @@ def in_turns(
     """Runs two programs of Python in turns, so that other work on the machine meets both."""
     ended(ours), ended(theirs)  # Files are read once.
     times = [(ended(ours), ended(theirs)) for _ in range(REPEATS)]
-    mine, other = (_row(what, list(each)) for each in zip(*times, strict=True))
+    own, other = (_row(what, list(each)) for each in zip(*times, strict=True))
     return replace(
-        mine,
+        own,
         baseline=other.seconds,
         baseline_processor=other.processor,
         baseline_memory=other.memory,

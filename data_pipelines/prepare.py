@@ -110,7 +110,7 @@ def _prepare(options: DataOptions) -> Records:
 def check_origin(options: DataOptions) -> None:
     """Checks that existing records, finished or not, were made from the source of a config.
 
-    Its folder (`root`) may differ: records can be used without it.
+    The folder of the source (`root`) may differ: records can be used without it.
 
     Raises:
         RecordsError: If they were made from another source.

@@ -133,7 +133,7 @@ class DataReport:
             problems = Problems(Counter(self.problems), self.examples)
             lines.append(str(problems))
             if problems.total > len(self.problems):
-                most = f"up to {problems.keep} of each kind"
+                most = f"up to {problems.most_examples} of each kind"
                 lines.append(f"{REPORT} in the folder of the records names them, {most}")
         return "\n".join(lines)
 

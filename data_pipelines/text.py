@@ -281,7 +281,8 @@ def dropped(texts: Sequence[str], share: float) -> list[str]:
     for text in texts:
         words = text.split()
         order = random.permutation(len(words))
-        left.append(_keep(words, order[min(round(share * len(words)), max(len(words) - 1, 0)) :]))
+        removed = min(round(share * len(words)), max(len(words) - 1, 0))
+        left.append(_words_at(words, order[removed:]))
     return left
 
 
@@ -291,9 +292,9 @@ def shortened(texts: Iterable[str]) -> list[str]:
     for text in texts:
         words = text.split()
         count = max(round(random.uniform(0.1, 0.7) * len(words)), 1)
-        left.append(_keep(words, random.permutation(len(words))[:count]))
+        left.append(_words_at(words, random.permutation(len(words))[:count]))
     return left
 
 
-def _keep(words: Sequence[str], places: np.ndarray) -> str:
+def _words_at(words: Sequence[str], places: np.ndarray) -> str:
     return " ".join(words[place] for place in np.sort(places))

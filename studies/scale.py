@@ -447,14 +447,14 @@ def fits(lines: Iterable[Line]) -> dict[tuple[str, str, str], tuple[float, float
     found = {}
     for part in (part for part in PARTS if part != _WORKERS):
         for what in dict.fromkeys(line.what for line in lines if line.part == part):
-            mine = sorted(
+            matching = sorted(
                 (line for line in lines if (line.part, line.what) == (part, what)),
                 key=lambda line: line.size,
             )[-2:]
             for name in ("processor", "memory", "disk"):
-                values = [getattr(line, name) for line in mine]
-                if len(mine) == 2 and all(value > 0 for value in values):
-                    found[part, what, name] = power([line.size for line in mine], values)
+                values = [getattr(line, name) for line in matching]
+                if len(matching) == 2 and all(value > 0 for value in values):
+                    found[part, what, name] = power([line.size for line in matching], values)
     return found
 
 

@@ -43,14 +43,25 @@ def test_the_docstring_of_a_function_says_what_it_does():
     assert [place for place, text in docstrings() if not begins_with_a_verb(text)] == []
 
 
+def sources() -> Iterator[tuple[Path, str]]:
+    for package in ("keras_xmr", "data_pipelines"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            yield path.relative_to(ROOT), path.read_text("utf-8")
+
+
 def test_nouns_are_repeated_where_a_pronoun_would_send_the_reader_back():
     found = [
-        f"{path.relative_to(ROOT)}: {line.strip()}"
-        for package in ("keras_xmr", "data_pipelines")
-        for path in sorted((ROOT / package).rglob("*.py"))
-        for line in path.read_text("utf-8").splitlines()
+        f"{path}: {line.strip()}"
+        for path, text in sources()
+        for line in text.splitlines()
         if re.search(r"\b(that|those) of\b", line, re.I)
     ]
+    assert found == []
+
+
+def test_no_docstring_and_no_paragraph_begins_with_a_pronoun():
+    pronoun = r'(?:"""|\n\n *)(?:It|Its|They|Their|Them|Those|These|Such (?:is|are)|That is)\b.*'
+    found = [f"{path}: {place}" for path, text in sources() for place in re.findall(pronoun, text)]
     assert found == []
 
 

@@ -95,13 +95,13 @@ class Problems:
 
     counts: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[str]] = field(default_factory=dict)
-    keep: int = 200
+    most_examples: int = 200
 
     def add(self, reason: str, example: str) -> None:
         """Counts one item under `reason`, and keeps the first examples."""
         self.counts[reason] += 1
         kept = self.examples.setdefault(reason, [])
-        if len(kept) < self.keep:
+        if len(kept) < self.most_examples:
             # An unpaired surrogate could neither be printed nor written to the manifest.
             kept.append(example.encode("utf-8", "backslashreplace").decode())
 

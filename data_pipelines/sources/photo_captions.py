@@ -24,8 +24,8 @@ _CAMERA_TEXT = re.compile(r"default|untitled|sony dsc|.*(digital camera|camera p
 def embedded_captions(path: Path) -> list[str]:
     """Reads the captions in the metadata of a photo, without repetitions.
 
-    These are `dc:description` of XMP, the caption of IPTC, and `ImageDescription`, `XPTitle` and
-    `XPComment` of EXIF, without the default texts of cameras. Only the header is read.
+    Captions are `dc:description` of XMP, the caption of IPTC, and `ImageDescription`, `XPTitle`
+    and `XPComment` of EXIF, without the default texts of cameras. Only the header is read.
 
     Args:
         path: The file of the photo.

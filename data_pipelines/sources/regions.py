@@ -67,8 +67,7 @@ class RegionsSource(FolderSource):
     top, right and bottom, relative to the image, or in pixels if there is a
     `{train,dev,test}_sizes.npy` of shape (n, 2) with widths and heights.
 
-    Both kinds of releases are supported: those that repeat every image for each caption, and those
-    that hold it once.
+    A release may repeat every image for each caption, or hold each image once.
     """
 
     holds: ClassVar[Literal["images", "regions"]] = "regions"

@@ -98,9 +98,9 @@ def unreadable(path: Path, error: Exception) -> UnreadableError:
 class WebDatasetSource(ShardedSource):
     """Tar files of img2dataset: `000000000.jpg`, `.txt` and `.json` of each image.
 
-    They are read by offset, and never unpacked. The key of an image is the common name of its files
-    up to the first dot. Images without a caption are skipped. Of several files of an item of one
-    kind, and of several images, all but the first are skipped and counted.
+    The archives are read by offset, and never unpacked. The key of an image is the common name of
+    its files up to the first dot. Images without a caption are skipped. Of several files of an item
+    of one kind, and of several images, all but the first are skipped and counted.
     """
 
     name: Literal["webdataset"] = "webdataset"
@@ -318,8 +318,8 @@ _ROWS = 64
 class ParquetSource(TableSource):
     """Parquet files, such as img2dataset writes with `output_format: parquet`.
 
-    Its columns are `key`, `caption` and `jpg`; on the hub of Hugging Face they are often `image`
-    and `caption`.
+    The columns are `key`, `caption` and `jpg`; on the hub of Hugging Face often `image` and
+    `caption`.
     """
 
     FORMAT = "Parquet"

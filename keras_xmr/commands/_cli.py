@@ -156,8 +156,8 @@ def _parse(name: str, command: ModuleType, words: Sequence[str]) -> argparse.Nam
     )
     command.add_arguments(parser)
     # argparse makes an empty list of such a value.
-    if bare := [word for word in words if word.startswith("--") and word.endswith("=--")]:
-        raise ConfigError(f"{cut(bare[0].removesuffix('=--'))}: '--' is not a value")
+    if empty := [word for word in words if word.startswith("--") and word.endswith("=--")]:
+        raise ConfigError(f"{cut(empty[0].removesuffix('=--'))}: '--' is not a value")
     try:
         arguments, unknown = parser.parse_known_args(words)
     except ConfigError:

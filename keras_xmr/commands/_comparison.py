@@ -67,7 +67,7 @@ def plan_runs(
 ) -> list[PlannedRun]:
     """Returns the runs of configs and seeds, each with its folder: `<config>-seed<seed>`.
 
-    They are in the order of the seeds, so that an interrupted comparison has all methods.
+    Runs are in the order of the seeds, so that an interrupted comparison has all methods.
 
     Args:
         patterns: Files or names of configs, or patterns of them.

@@ -1,7 +1,7 @@
 """Runs the demo on built-in synthetic scenes, in minutes and without internet.
 
-It is `run` with the config scenes_pcme: 4,000 scenes of coloured shapes with captions from exact
-to vague.
+The command is `run` with the config scenes_pcme: 4,000 scenes of coloured shapes with captions from
+exact to vague.
 
 examples:
   keras-xmr demo

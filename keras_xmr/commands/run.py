@@ -1,6 +1,6 @@
 """Prepares the records if they are missing, trains, evaluates and exports.
 
-This is the default command. All of its output is in saved_models/<name>/. The same command resumes
+`run` is the default command. All output is in saved_models/<name>/. The same command resumes
 a run that was interrupted. Several machines train together if TF_CONFIG names them
 (docs/how_to/many_machines.md).
 

@@ -103,7 +103,7 @@ def run(arguments: argparse.Namespace) -> None:
 def _running_server(arguments: argparse.Namespace) -> str:
     """Returns the address of the only server that runs for an index in saved_models; may be empty.
 
-    It answers at once, since it has loaded the model.
+    A server answers at once, since it has loaded the model.
     """
     from keras_xmr.search.server.running import server_address
 

@@ -23,8 +23,8 @@ _SLICE = 32
 def squared_euclidean(left: Tensor, right: Tensor) -> Tensor:
     """Returns squared Euclidean distances of vectors (N, D) and (M, D), never below 0.
 
-    Both sides are first moved by the mean of the left one, which leaves the distances as they
-    are and keeps the digits that would cancel.
+    Left and right vectors are first moved by the mean of the left ones, which leaves the distances
+    as they are and keeps the digits that would cancel.
     """
     return _squares(left, right, 0.0)
 

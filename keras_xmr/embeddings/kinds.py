@@ -143,6 +143,6 @@ def deviation(embedding: Gaussian) -> Tensor:
 def log_sigma(embedding: Gaussian) -> Tensor:
     """Returns the uncertainty of each item: log of the geometric mean of sigma, (B,).
 
-    It grows with the volume of the distribution (Chun et al. 2021, section 3.2.1).
+    The uncertainty grows with the volume of the distribution (Chun et al. 2021, section 3.2.1).
     """
     return 0.5 * keras.ops.mean(embedding["log_variance"], axis=-1)

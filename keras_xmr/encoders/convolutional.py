@@ -101,8 +101,9 @@ _GROUPS = 8
 class SmallCNN(Encoder):
     """Residual blocks of convolutions with group normalisation, on smaller and smaller pictures.
 
-    It learns from scratch in minutes on a CPU. Two more channels hold the position of each pixel,
-    without which a convolution cannot distinguish left and right. The output is batch-normalised.
+    The network learns from scratch in minutes on a CPU. Two more channels hold the position of each
+    pixel, without which a convolution cannot distinguish left and right. The output is
+    batch-normalised.
 
     Args:
         channels: Channels of each stage, multiples of 8. The first stage has patches, every

@@ -217,8 +217,8 @@ BAG_LENGTH = 0.5
 class KerasHubText(_KerasHub):
     """A text backbone of KerasHub: the BERT family, or the text tower of CLIP or SigLIP.
 
-    Its tokenizer is used in training, in evaluation and in the exported model. While it is frozen
-    it works as in inference.
+    The tokenizer of the backbone is used in training, in evaluation and in the exported model. A
+    frozen backbone works as in inference.
 
     Args:
         preset: A name of KerasHub, such as `bert_base_en_uncased` or `clip_vit_base_patch16`, an

@@ -53,10 +53,10 @@ def evaluate_splits(run: RunContents, is_brief: bool = False) -> Iterator[str]:
 def _add_baselines(run: RunContents, evaluation: Evaluation) -> None:
     """Adds simpler models, whose options are chosen once per run."""
     # A published model may be measured on other data each time.
-    keeps = not is_as_published(run.config)
-    kept = run.folder.kept_baseline() if keeps else None
+    is_trained = not is_as_published(run.config)
+    kept = run.folder.kept_baseline() if is_trained else None
     chosen = add_baselines(evaluation, run.embedded_records, run.config, kept)
-    if keeps and chosen is not None and chosen != kept:
+    if is_trained and chosen is not None and chosen != kept:
         run.folder.keep_baseline(chosen)
 
 

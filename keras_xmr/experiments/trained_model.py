@@ -58,7 +58,7 @@ def load(folder: str | Path) -> TrainedModel:
 def pretrained(model: str | Path, output: str | Path = OUTPUT) -> TrainedModel:
     """Loads a published model without training.
 
-    Its run is created in `output` if it is missing; every command for runs accepts it.
+    The run of the model is created in `output` if it is missing; every command for runs accepts it.
 
     Args:
         model: A CLIP or SigLIP by the name of a preset of KerasHub, such as

@@ -47,8 +47,8 @@ class Point(PooledHead):
 class PointWithFeatures(Point):
     """`Point` with the local features of the encoder, which the loss `captioning` needs.
 
-    They are `features`, float32 (B, L, F), with zeros outside the mask. They are neither
-    stored nor exported.
+    The key `features` has the local features, float32 (B, L, F), with zeros outside the mask, and
+    is neither stored nor exported.
     """
 
     CONTRACT = HeadContract(keys=("features",))

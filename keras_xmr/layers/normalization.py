@@ -91,7 +91,7 @@ def batch_normalization(*, masked: bool = False, **options: Any) -> keras.layers
 def _keeps(layer: keras.layers.Layer, values: Any) -> bool:
     """Says whether Keras computes a layer in the type of the values, and in any graph.
 
-    It casts float64 to the type of the layer, and graphs of PyTorch cannot have its statistics.
+    Keras casts float64 to the type of the layer, and graphs of PyTorch cannot have its statistics.
     """
     if layer.compute_dtype != "float32":
         return True

@@ -62,7 +62,7 @@ _FAILED = -1
 def announce_error(group: Any = None) -> None:
     """Tells processes that ask for the items before them that this one had an error.
 
-    They would end with an error of the connection, or wait.
+    Processes that are not told would end with an error of the connection, or wait.
     """
     if count(group) > 1:
         _all(torch.tensor([_FAILED], device=_device(group)), group)

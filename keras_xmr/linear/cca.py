@@ -59,9 +59,9 @@ class CanonicalCorrelations:
     weights (Gong et al. 2014, section 3.1). Every pair counts once: an image as often as it has
     captions.
 
-    They are computed as the eigenvectors of (A + r I)^-1 C (B + s I)^-1 C^T, so that all settings
-    with the same s share the product with B, which is the largest matrix, and all with the same r
-    and s share the eigenvectors.
+    Directions are computed as the eigenvectors of (A + r I)^-1 C (B + s I)^-1 C^T, so that all
+    settings with the same s share the product with B, which is the largest matrix, and all with the
+    same r and s share the eigenvectors.
 
     Args:
         images: Image vectors (N, F).

@@ -193,7 +193,7 @@ class Loss(Part):
         Checks take longer than some steps of a small batch. A graph has them once, and in one of
         PyTorch nothing can be kept.
         """
-        keeps = backend() != "torch" or is_concrete(next(iter(image.values())))
+        is_remembered = backend() != "torch" or is_concrete(next(iter(image.values())))
         contract = getattr(matcher, "contract", None)
         form = [
             (key, one.shape, one.dtype)
@@ -201,9 +201,9 @@ class Loss(Part):
             for key, one in tensors(side).items()
         ]
         last = self._last_form
-        if not (keeps and last and last[0] is contract and last[1] == form):
+        if not (is_remembered and last and last[0] is contract and last[1] == form):
             self._check(image, caption, matcher)
-            if keeps:
+            if is_remembered:
                 object.__setattr__(self, "_last_form", (contract, form))
 
     def _check(self, image: Embedding, caption: Embedding, matcher: Any) -> None:

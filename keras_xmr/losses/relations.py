@@ -83,8 +83,8 @@ def with_positives(checked: Relations, images: Any, captions: Any) -> Relations:
     relations = dict(checked)
     if "diagonal" in relations:
         # PyTorch alone computes all of it in each call.
-        keeps = backend() == "torch" and is_concrete(None) and not in_inference_mode()
-        make = _kept_diagonal if keeps else _diagonal
+        is_kept = backend() == "torch" and is_concrete(None) and not in_inference_mode()
+        make = _kept_diagonal if is_kept else _diagonal
         return relations | make(captions, default_device())
     rows, columns = relations.pop("image_ids"), ops.arange(captions, dtype="int32")
     relations["positives"] = ops.equal(ops.arange(images, dtype="int32")[:, None], rows[None, :])

@@ -83,7 +83,7 @@ class DynamicOrthogonality(_ResidualsLoss):
     et al. 2023, Eq. 4; without that mask it is L_ort of its ablation. A masked sub-embedding is 0,
     and orthogonal to all. A side without residuals adds nothing.
 
-    Its effect depends on the activation and the normalisation of the head
+    The effect of the loss depends on the activation and the normalisation of the head
     (docs/tables/options.csv).
 
     Inner products make sub-embeddings short, not different, and leave one embedding per image.

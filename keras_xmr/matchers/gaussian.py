@@ -182,7 +182,7 @@ class ReverseKL(_ClosedForm):
 class SymmetricKL(_ClosedForm):
     """Minus the mean of both Kullback-Leibler divergences.
 
-    It ranks as the "js" of the released code of Chun et al. 2021, an affine function of it.
+    The score ranks as the "js" of the released code of Chun et al. 2021, an affine function of it.
     """
 
     SEARCH = SearchContract(augmentation="kl_both", exact=True)

@@ -1,7 +1,7 @@
 """Paired bootstrap: significance of differences between two systems.
 
-Both systems answer the same queries, so a resample of the queries is drawn once and both are
-measured on it: the difficulty of a query cancels out of their difference. For systems that were
+The systems answer the same queries, so a resample of the queries is drawn once and both systems
+are measured on it: the difficulty of a query cancels out of their difference. For systems that were
 trained with several seeds, the variance over seeds is included with Student's t.
 """
 

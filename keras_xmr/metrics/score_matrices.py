@@ -155,12 +155,12 @@ def real_numbers(given: Any, name: str) -> np.ndarray:
 class ScoreMatrices:
     """Scores (images, captions), larger is better, for both directions.
 
-    They are arrays, or tiles that are computed on demand: then `is_dense` is false, and code that
+    Scores are arrays, or tiles that are computed on demand: then `is_dense` is false, and code that
     needs a whole matrix computes it. Ranks need the tiles alone.
 
     Attributes:
-        image_to_text: Its rows rank captions for an image.
-        other: Scores (images, captions); its columns rank images for a caption, if these differ,
+        image_to_text: Scores (images, captions); the rows rank captions for an image.
+        other: Scores (images, captions); the columns rank images for a caption, if these differ,
             as with a matcher that scores by direction, or after re-ranking.
     """
 
@@ -187,7 +187,7 @@ class ScoreMatrices:
 
     @property
     def text_to_image(self) -> Matrix:
-        """Its columns rank images for a caption."""
+        """Scores (images, captions); the columns rank images for a caption."""
         return self.image_to_text if self.other is None else self.other
 
     @property

@@ -216,8 +216,8 @@ def _asp_of_first(
     scores = np.take_along_axis(scores, order, axis=1).ravel()
     metrics = {}
     for n in sorted(top, reverse=True):  # The first few are among the first many.
-        keep = ideal <= n
-        query, ideal, scores = query[keep], ideal[keep], scores[keep]
+        is_first = ideal <= n
+        query, ideal, scores = query[is_first], ideal[is_first], scores[is_first]
         counts = np.bincount(query, minlength=queries)
         row_begins = (np.cumsum(counts) - counts).astype(np.int32)[query]
         begins = np.ones(len(query), bool)

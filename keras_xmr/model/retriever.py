@@ -15,15 +15,6 @@ from keras_xmr.losses import Loss
 from keras_xmr.losses.direction_losses import Direction
 from keras_xmr.matchers import Matcher
 from keras_xmr.metrics import Recall
-from keras_xmr.model.arguments import (
-    as_inputs,
-    as_objective,
-    as_targets,
-    as_tower,
-    check_classes,
-    check_pairs,
-    check_parts,
-)
 from keras_xmr.model.gradient_caching import Chunks, check_towers, dense
 from keras_xmr.model.objective import MatchRule, Objective, relations, targets_read
 from keras_xmr.model.pairs import relevant_pairs
@@ -35,6 +26,15 @@ from keras_xmr.model.replicas import (
     sum_over_replicas,
 )
 from keras_xmr.model.required_backend import check_backend
+from keras_xmr.model.retriever_arguments import (
+    as_inputs,
+    as_objective,
+    as_targets,
+    as_tower,
+    check_classes,
+    check_pairs,
+    check_parts,
+)
 from keras_xmr.model.watch import bad_number
 from keras_xmr.parts.registry import import_parts
 from keras_xmr.parts.tensors import Seed, Tensor
@@ -441,7 +441,7 @@ class Retriever(keras.Model):
         """Returns the same model, of the same layers, that was never compiled: for saving
         and loading.
 
-        It shares its weights with this one.
+        The returned model shares its weights with this one.
         """
         with self.distribute_strategy.scope():
             plain = Retriever(**{name: getattr(self, name) for name in (*_LAYERS, *_OPTIONS)})

@@ -205,7 +205,7 @@ class Part(Declared, RecordedLayer):
 
     @property
     def contract(self) -> Any:
-        """Its declaration, with its options."""
+        """The declaration of the part, with its options."""
         return self._contract
 
 

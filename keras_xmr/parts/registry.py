@@ -60,7 +60,7 @@ _CHECKED: ContextVar[type | None] = ContextVar("_CHECKED", default=None)
 def options_are_checked(cls: type) -> bool:
     """Returns whether a section of a config that is building this class has checked its options.
 
-    It says so once: a part of the same class that the constructor makes is checked.
+    The answer is yes once: a part of the same class that the constructor makes is checked.
     """
     is_checked = _CHECKED.get() is cls
     if is_checked:
@@ -121,7 +121,7 @@ class Choice(BaseModel):
 class OneChoice(abc.ABC):
     """Annotation of a field that holds one of several config sections, chosen by its `name`.
 
-    They are looked up when a value is validated. A name alone is a section without options.
+    Sections are looked up when a value is validated. A name alone is a section without options.
     """
 
     @abc.abstractmethod

@@ -137,7 +137,8 @@ def warn_of_late_parameters(layer: Any) -> None:
 def refuse_late_parameters(layer: Any) -> None:
     """Checks that a layer that makes parameters is not yet in DistributedDataParallel.
 
-    It makes parameters of all processes equal when it is made, and these would differ for ever.
+    DistributedDataParallel makes parameters of all processes equal when it is made; parameters that
+    are made later would differ for ever.
 
     Raises:
         ArgumentError: If it is.

@@ -1,6 +1,6 @@
 """Semantic relevance of captions to images, by the captions of the images: CIDEr and TF-IDF.
 
-It imports NumPy and SciPy alone.
+The package imports NumPy and SciPy alone.
 """
 
 from keras_xmr.relevance.caption_words import TOKENIZERS, java_tokenize, ptb_tokenize

@@ -71,13 +71,13 @@ _LAST_LINE = "last line"
 def ptb_tokenize(captions: Iterable[str]) -> list[list[str]]:
     """Splits captions into words by the rules that `pycocoevalcap`'s `PTBTokenizer` applies.
 
-    Those are the rules of the Penn Treebank as Stanford CoreNLP 3.4.1 has them: contractions are
+    The rules are of the Penn Treebank as Stanford CoreNLP 3.4.1 has them: contractions are
     split ("isn't" is "is n't", "dog's" is "dog 's", "cannot" is "can not"), hyphens and slashes
     inside of words stay, so do the periods of abbreviations ("mr.", "u.s.", "p.m."), brackets
     become words ("-lrb-"). Everything is lower case, and punctuation is left out.
 
     On 3,500 captions of Flickr8k its words equal the words of the Java program without exception.
-    It differs in rare cases: web and mail addresses, smileys, markup, currencies other than "$",
+    Words differ in rare cases: web and mail addresses, smileys, markup, currencies other than "$",
     fractions other than "½", abbreviations beyond some forty ("mt.", "etc.", but not "no. 5"), and
     "!" or "?" between two letters.
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FREQUENT = 256
 """Number of most frequent terms that are multiplied as dense matrices.
 
-They are nearly all of the products of sparse matrices, and few entries of the dense ones.
+Frequent terms are nearly all of the products of sparse matrices, and few entries of dense ones.
 """
 
 TILE = 256

@@ -191,7 +191,7 @@ def weigh(
 def average_references(weighted: WeightedCaptions) -> WeightedCaptions:
     """Averages the references of each image once, for images with many; CIDEr-D stays as it is.
 
-    Its length penalty depends on the candidate.
+    The length penalty of CIDEr-D depends on the candidate.
     """
     if weighted.length_penalty is not None:
         return weighted

@@ -27,8 +27,8 @@ class Reranked(NamedTuple):
 class Reranker(abc.ABC):
     """Base class of re-rankers of a score matrix.
 
-    Its options are the keyword-only parameters of its constructor. The whole query set is used
-    at once (transductive): a score depends on the other images and captions.
+    Options of a re-ranker are the keyword-only parameters of its constructor. The whole query set
+    is used at once (transductive): a score depends on the other images and captions.
     """
 
     def __call__(self, scores: np.ndarray) -> Reranked:

@@ -33,8 +33,8 @@ class FastReranking(Reranker):
         image_to_text[i, j] = gamma2 A_ij - log sum_l exp(gamma1 A_lj)
         text_to_image[i, j] = lambda2 A_ij - log sum_l exp(lambda1 A_il)
 
-    These are the logarithms of Eq. 14, so the ranking is the same, and safe for any scale. With
-    gamma1 = gamma2, exp(image_to_text) is a softmax over images, and likewise for lambda. Sums
+    The formulas are the logarithms of Eq. 14, so the ranking is the same, and safe for any scale.
+    With gamma1 = gamma2, exp(image_to_text) is a softmax over images, and likewise for lambda. Sums
     are kept in float64 between blocks; memory holds the two results and about 1% more.
 
     The presets are for cosines. For scores of another range, such as log-odds, the scales

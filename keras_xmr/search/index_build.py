@@ -300,7 +300,7 @@ class _Builder:
         self.report.kept = len(kept)
         self.report.removed = len(known) - len(kept) - len(changed)
         is_other = bool(moved or self.report.removed or is_moved)
-        self._keep(sorted(kept | {known[path] for path in changed}), moved)
+        self._keep_rows(sorted(kept | {known[path] for path in changed}), moved)
         if is_other:
             self.content |= {"root": str(self.root), "finished": False}
             self._save()
@@ -336,7 +336,7 @@ class _Builder:
                 f"{kept:,} of these {len(self.photos):,}; use another folder with --index"
             )
 
-    def _keep(self, rows: Sequence[int], moved: Mapping[int, Photo] | None = None) -> None:
+    def _keep_rows(self, rows: Sequence[int], moved: Mapping[int, Photo] | None = None) -> None:
         """Keeps some of the photos, perhaps with other descriptions."""
         if moved:
             self.photos = self.photos.replaced(moved)
@@ -367,7 +367,7 @@ class _Builder:
                 old = changed.intersection(path for path, _ in some)
                 if old:
                     paths = self.photos.paths
-                    self._keep([row for row, path in enumerate(paths) if path not in old])
+                    self._keep_rows([row for row, path in enumerate(paths) if path not in old])
                 if embedded.photos:
                     self._append(embedded.photos, embedded.arrays)
                 self._save()

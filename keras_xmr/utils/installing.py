@@ -13,8 +13,8 @@ _CLONE = Path(__file__).resolve().parents[2]
 def install_command(extra: str) -> str:
     """Returns the command that installs an extra of this package.
 
-    It names the clone that this process runs in, or the wheel that this package was installed from,
-    if pip has noted it: no registry has the package.
+    The command names the clone that this process runs in, or the wheel that this package was
+    installed from, if pip has noted it: no registry has the package.
     """
     source = str(_CLONE) if (_CLONE / "pyproject.toml").is_file() else _source()
     name, _, address = (source or _NAME).partition(" @ ")

@@ -21,8 +21,8 @@ def program() -> str:
     """Returns the start of the command line: `keras-xmr`, `python main.py` or `python -m
     keras_xmr`.
 
-    It is as for this process, so that it works again in the same folder; in other processes, such
-    as a notebook, it is the installed command.
+    The words are as for this process, so that they work again in the same folder; in other
+    processes, such as a notebook, they are the installed command.
     """
     started, script = sys.orig_argv, Path(sys.argv[0])
     if script.stem == NAME:

@@ -32,7 +32,7 @@ def sub_embeddings(
         value = np.tanh(local @ weights["fc"] + weights["fc_bias"])
         masked = value
         if reading == "coordinates":
-            masked = np.array([x if keep else 0.0 for x, keep in zip(value, kept, strict=True)])
+            masked = np.array([x if stays else 0.0 for x, stays in zip(value, kept, strict=True)])
         elif reading != "none":
             masked = value if kept[k] else np.zeros_like(value)
         total = pooled + (masked if reading == "sub_embeddings" else value)

@@ -153,8 +153,8 @@ def smooth_asp_loss(scores: np.ndarray, relevance: np.ndarray, temperature: floa
 
     precision = []
     for scored, related in zip(scores.astype(float), relevance.astype(float), strict=True):
-        mine, right = ranks(scored), ranks(related)
-        precision.append(np.mean(np.minimum(mine, right) / np.maximum(mine, right)))
+        found, right = ranks(scored), ranks(related)
+        precision.append(np.mean(np.minimum(found, right) / np.maximum(found, right)))
     return 1 - float(np.mean(precision))
 
 

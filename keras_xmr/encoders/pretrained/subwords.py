@@ -30,8 +30,9 @@ _PUNCTUATION = r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~]"""
 class SubwordTokenizer(Tokenizer):
     """A tokenizer of KerasHub: WordPiece, byte-pair encoding or SentencePiece.
 
-    It consists of operations of TensorFlow Text, in every place: a process that runs an exported
-    model has to `import tensorflow_text`. Captions are padded with -1, since 0 can be a token.
+    The tokenizer consists of operations of TensorFlow Text, in every place: a process that runs an
+    exported model has to `import tensorflow_text`. Captions are padded with -1, since 0 can be a
+    token.
 
     Args:
         tokenizer: The tokenizer.

@@ -112,7 +112,7 @@ def load_weights(network: keras.Model, path: Path) -> None:
 def whole(missing: Callable[[], str]) -> Iterator[None]:
     """Makes an error of the warning with which Keras passes over layers that a file lacks.
 
-    It also warns of containers with layers that it has loaded elsewhere.
+    Keras also warns of containers with layers that were loaded elsewhere.
 
     Args:
         missing: Returns which layers are missing; empty if none.

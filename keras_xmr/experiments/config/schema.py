@@ -160,7 +160,7 @@ class Config(Section):
     def judgements_of(self, split: str) -> tuple[JudgementOptions, ...]:
         """Returns `evaluation.judgements` of a split, with files in place of names of the data set.
 
-        Those that come with the data set are for the test split alone.
+        Judgements that come with the data set are for the test split alone.
         """
         files = self.data.source.judgement_files()
         return tuple(

@@ -54,7 +54,7 @@ class Draft:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its name, and the names of its files."""
+        """The name of the config, and the names of its files."""
         name = self.data.get("name")
         named = [name] if isinstance(name, str) else []
         return *named, *(path.stem for path in self.files)

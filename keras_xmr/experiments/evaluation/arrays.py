@@ -13,8 +13,8 @@ from keras_xmr.experiments.evaluation.scoring import score_bytes, score_tiles
 from keras_xmr.experiments.evaluation.split_embeddings import Arrays, embed_batches
 from keras_xmr.judgements import Judgements, check_image_ids
 from keras_xmr.metrics import retrieval
-from keras_xmr.model.arguments import check_sides
 from keras_xmr.model.retriever import Retriever
+from keras_xmr.model.retriever_arguments import check_sides
 from keras_xmr.utils.errors import ArgumentError
 from keras_xmr.utils.waiting import bars
 

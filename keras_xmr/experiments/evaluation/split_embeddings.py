@@ -82,7 +82,7 @@ def embed_captions(
 ) -> Arrays:
     """Embeds captions in order.
 
-    They are taken by length, so that a batch is padded to about the length of all its captions.
+    Captions are taken by length, so that a batch is padded to about the length of all its captions.
 
     Args:
         model: The model.
@@ -191,7 +191,7 @@ def tower_graph(
 ) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
     """Returns a tower as a graph, without the parts of embeddings that only losses need.
 
-    It is made once, for batches of any size, and shared by evaluation and search.
+    The graph is made once, for batches of any size, and shared by evaluation and search.
 
     Args:
         tower: The tower.

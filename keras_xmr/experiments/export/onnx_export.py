@@ -55,9 +55,9 @@ def export_onnx(
 ) -> list[Path]:
     """Writes `image_tower.onnx` and `text_tower.onnx`, each compared with its tower.
 
-    Their inputs: `images`, pixels uint8 (N, size, size, 3) or regions float32 (N, R, F); and word
+    Inputs: `images`, pixels uint8 (N, size, size, 3) or regions float32 (N, R, F); and word
     ids `input_ids` and their `attention_mask`, int64 (N, L), 1 for ids and 0 for padding, of which
-    the ids have no effect. They give the tensors of the embedding.
+    the ids have no effect. Outputs are the tensors of the embedding.
 
     Args:
         model: The model, in float32.

@@ -59,7 +59,7 @@ def check_equal(what: str, name: str, expected: np.ndarray, exported: np.ndarray
 def export_keras(model: Retriever, path: Path) -> None:
     """Writes `model.keras`, without the optimizer.
 
-    It loads with `keras_xmr.load_model(path)`, with safe mode on.
+    The file loads with `keras_xmr.load_model(path)`, with safe mode on.
 
     Args:
         model: The model.

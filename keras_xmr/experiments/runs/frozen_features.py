@@ -1,7 +1,7 @@
 """Features of frozen encoders, computed once and stored next to the records.
 
-They are in `<records>/features/<digest>/`, where the digest is of all that they depend on but the
-items. So other runs with the same encoder use them too, and so does a run with other photos.
+The folder is `<records>/features/<digest>/`, where the digest is of all that features depend on but
+the items. So other runs with the same encoder use them too, and so does a run with other photos.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def with_features(
 ) -> Records:
     """Adds to the records the features of the frozen encoders of a trained model.
 
-    They are those that its training read, where every phase froze the encoder. Images and words
+    The training read the same features, where every phase froze the encoder. Images and words
     are read where the training read them, and in splits without features.
 
     Args:

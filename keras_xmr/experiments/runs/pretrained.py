@@ -27,7 +27,7 @@ OUTPUT = Path("saved_models")
 def pretrained_run(model: str | Path, output: Path = OUTPUT) -> Path:
     """Returns the folder of the run of a published model, which is made if it is not there yet.
 
-    It has a copy of the weights, and all commands that take a run take it; a named folder has to
+    The run has a copy of the weights, and all commands for runs take it; a named folder has to
     stay, for the description of the model. Nothing is trained: where there are photos with
     captions, three fifths of them test, and a fifth calibrates an index.
 

@@ -47,7 +47,7 @@ def finish_training(
 def trained_weights(folder: RunFolder, config: Config) -> Path:
     """Returns the file with the weights that a config chooses, the best or the last.
 
-    That is `model.keras`, if it has them, and no other file does.
+    The file is `model.keras`, if it has the weights and no other file does.
     """
     name = _chosen(folder, config)
     path = folder.path / name
@@ -143,7 +143,7 @@ def write_model(folder: RunFolder, write: Callable[[Path], None], config: Config
 def superfluous(folder: RunFolder) -> list[Path]:
     """Returns files and folders that a finished training and its exported model do not need.
 
-    They are what a training is resumed from, and files of weights that `model.keras` has, too.
+    A training is resumed from some; the others are files of weights that `model.keras` has, too.
     """
     if not (folder.is_complete and folder.model.is_file()):
         return []

@@ -28,7 +28,8 @@ def held_out_log_ranks(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Logarithms of the ranks of annotated items, by CCA of the other folds.
 
-    Both galleries are of the fold, and of several captions of an image the best one counts.
+    Galleries of images and of captions are of the fold, and of several captions of an image the
+    best one counts.
 
     Args:
         images: Image vectors (N, F).

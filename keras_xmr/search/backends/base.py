@@ -308,17 +308,17 @@ class Exact(Backend):
             self._parts.append(vectors.copy())
 
     def search(self, queries: np.ndarray, k: int, allowed: np.ndarray | None = None) -> Neighbours:
-        keep = self.find_kept(allowed)
-        is_all = keep is self._kept and len(self) == len(self._ids)
+        is_kept = self.find_kept(allowed)
+        is_all = is_kept is self._kept and len(self) == len(self._ids)
         best_of = [Best(k) for _ in queries]
         numbers = len(self._ids) * math.prod(self.shape)
         streamed = numbers > _BLOCK and queries.shape[0] * queries.shape[1] <= _FEW
         size, begin = max(1, _BLOCK // math.prod(self.shape)), 0
         for vectors in (some for part in self._parts for some in chunks(part, size)):
             block = slice(begin, begin := begin + len(vectors))
-            if not (is_all or keep[block].any()):
+            if not (is_all or is_kept[block].any()):
                 continue
-            kept = None if is_all else keep[block]
+            kept = None if is_all else is_kept[block]
             scores = inner_products(queries, vectors, streamed)
             for found, row in zip(best_of, scores, strict=True):
                 found.add(self._ids[block], row, kept)

@@ -73,15 +73,15 @@ class _Faiss(Backend):
         self._index.add(rows)
 
     def search(self, queries: np.ndarray, k: int, allowed: np.ndarray | None = None) -> Neighbours:
-        keep, rows = self.find_kept(allowed), self.shape[0]
-        count = (len(self) if allowed is None else int(keep.sum())) * rows
+        is_kept, rows = self.find_kept(allowed), self.shape[0]
+        count = (len(self) if allowed is None else int(is_kept.sum())) * rows
         if not count:
             return no_neighbours(queries, k)
         if allowed is not None and count <= _FEW:
-            scores = inner_products(queries, self._vectors(keep))
-            return best(np.broadcast_to(self._ids[keep], scores.shape), scores, k)
+            scores = inner_products(queries, self._vectors(is_kept))
+            return best(np.broadcast_to(self._ids[is_kept], scores.shape), scores, k)
         wanted = min(k * rows, count)
-        selector = self._selector(keep)
+        selector = self._selector(is_kept)
         key = (wanted, *self.options.values())
         if selector is not None:
             parameters = self._parameters(selector, wanted)
@@ -98,26 +98,26 @@ class _Faiss(Backend):
         chosen = best if is_one else best_items
         return chosen(ids.reshape(len(queries), -1), scores.reshape(len(queries), -1), k)
 
-    def _selector(self, keep: np.ndarray) -> Any:
+    def _selector(self, is_kept: np.ndarray) -> Any:
         """Returns the selector of the rows of some items; None for all, which is faster."""
-        if len(self) == len(self._ids) and keep is self._kept:
+        if len(self) == len(self._ids) and is_kept is self._kept:
             return None
         known = self._packed
-        if known is None or known[0] is not keep:
-            packed = np.packbits(self._rows(keep), bitorder="little")
-            known = keep, faiss.IDSelectorBitmap(packed)
-            if keep is self._kept:
+        if known is None or known[0] is not is_kept:
+            packed = np.packbits(self._rows(is_kept), bitorder="little")
+            known = is_kept, faiss.IDSelectorBitmap(packed)
+            if is_kept is self._kept:
                 self._packed = known
         return known[1]
 
-    def _rows(self, keep: np.ndarray) -> np.ndarray:
+    def _rows(self, is_kept: np.ndarray) -> np.ndarray:
         """Returns the rows of some items, as bool."""
         # A copy of 100,000 numbers would take as long as a search.
-        return keep if self.shape[0] == 1 else np.repeat(keep, self.shape[0])
+        return is_kept if self.shape[0] == 1 else np.repeat(is_kept, self.shape[0])
 
-    def _vectors(self, keep: np.ndarray) -> np.ndarray:
+    def _vectors(self, is_kept: np.ndarray) -> np.ndarray:
         """Returns the vectors (N, K, D) of some items, by bool."""
-        places = np.flatnonzero(self._rows(keep))
+        places = np.flatnonzero(self._rows(is_kept))
         vectors: np.ndarray = self._index.reconstruct_batch(places)
         return vectors.reshape(-1, *self.shape)
 

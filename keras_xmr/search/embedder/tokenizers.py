@@ -1,7 +1,7 @@
 """Tokenizers of texts to search for, without TensorFlow.
 
-They give the ids of the tokenizers of training (`data_pipelines.text`, and of KerasHub), for
-every text. In regular expressions of TensorFlow `\\s` is ASCII alone, which is written out here.
+Ids are as of the tokenizers of training (`data_pipelines.text`, and KerasHub), for every text. In
+regular expressions of TensorFlow `\\s` is ASCII alone, which is written out here.
 """
 
 from __future__ import annotations

@@ -127,8 +127,8 @@ class Service:
     def refresh(self) -> None:
         """Opens the index on the disk, if it has changed and is finished, or none was before.
 
-        It is read completely before it answers requests, and if another model has made it, that
-        model is loaded before, too. The old ones are not closed: requests may still use them.
+        The index is read completely before it answers requests, and if another model has made it,
+        that model is loaded before, too. The old ones are not closed: requests may still use them.
 
         Raises:
             UserError: If it cannot be opened, or its model cannot be loaded.

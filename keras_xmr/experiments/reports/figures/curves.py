@@ -166,7 +166,7 @@ def differing_option(configs: Sequence[Mapping[str, Any]]) -> str:
 def _are_opposite(pairs: Sequence[Sequence[Any]]) -> bool:
     """Returns whether one of two numbers falls where the other grows.
 
-    Such are weights that share a sum, as eta and 1 - eta in Wei et al. 2023, Eq. 12.
+    Weights that share a sum do, as eta and 1 - eta in Wei et al. 2023, Eq. 12.
     """
     if not all(len(pair) == 2 and all(isinstance(x, int | float) for x in pair) for pair in pairs):
         return False

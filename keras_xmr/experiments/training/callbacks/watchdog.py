@@ -26,7 +26,7 @@ class TrainingStoppedError(UserError):
 class Watchdog(StepCallback):
     """Stops or warns when a loss is not finite, when sigma collapses, when a loss stays flat.
 
-    It warns of an epoch without any gradient as well.
+    An epoch without any gradient leads to a warning as well.
 
     Args:
         options: The watched faults, and the action per fault.
@@ -75,8 +75,8 @@ class Watchdog(StepCallback):
                 f"step {step}: {name} is not finite.{self._rest(step)}",
             )
         values = dict(zip(self.model.watched, self.model.last_values.numpy().tolist(), strict=True))
-        self._look_at_sigma(values)
-        self._look_for_flat(values)
+        self._watch_sigma(values)
+        self._watch_flatness(values)
 
     def _rest(self, step: int) -> str:
         """Returns the checkpoint that is kept, and advice, for the first step that is not
@@ -96,7 +96,7 @@ class Watchdog(StepCallback):
         written = f"The checkpoint of step {kept} is kept" if kept else "No checkpoint was written"
         return f" {written}.{remedy}"
 
-    def _look_at_sigma(self, values: dict[str, float]) -> None:
+    def _watch_sigma(self, values: dict[str, float]) -> None:
         low, high = np.log(self.options.sigma)
         for side in ("image", "text"):
             value = values.get(f"{side}_log_sigma")
@@ -112,7 +112,7 @@ class Watchdog(StepCallback):
                 f"{math.exp(value):.3g}; {remedy}",
             )
 
-    def _look_for_flat(self, values: dict[str, float]) -> None:
+    def _watch_flatness(self, values: dict[str, float]) -> None:
         for name, trivial in self.trivial.items():
             since = self._flat_since.setdefault(name, self.step)
             if abs(values[name] - trivial) > self.options.flat_tolerance * abs(trivial):
