@@ -223,7 +223,7 @@ class Loss(Part):
     def _checked_relations(
         self, image_ids: ArrayLike | None, positives: Any, relevance: Any, shape: tuple[Any, Any]
     ) -> Relations:
-        """Checks the arguments; `with_positives` makes of them what losses read."""
+        """Checks the arguments, from which `with_positives` makes the relations of a loss."""
         if 0 in shape:
             raise ArgumentError("a loss needs at least one image and one caption")
         relations = checked_matches(image_ids, positives, *shape)

@@ -48,8 +48,8 @@ class Direction:
         queries: The embedding of the Q queries.
         candidates: The embedding of the C candidates.
         relations: The relations of queries and candidates, (Q, C).
-        shared: Both directions' common tensors, once computed. None shares none: tensors made in a
-            branch of a graph are out of scope in another branch.
+        shared: Tensors that both directions read, once computed. None where they cannot be kept:
+            tensors made in a branch of a graph are out of scope in another branch.
         is_reversed: Whether captions are the queries.
     """
 

@@ -60,7 +60,8 @@ _CHECKED: ContextVar[type | None] = ContextVar("_CHECKED", default=None)
 def options_are_checked(cls: type) -> bool:
     """Returns whether a section of a config that is building this class has checked its options.
 
-    The answer is yes once: a part of the same class that the constructor makes is checked.
+    The first call within the section returns True, and all later ones False: the options of
+    another part of this class, which the constructor makes, have not been checked.
     """
     is_checked = _CHECKED.get() is cls
     if is_checked:

@@ -57,8 +57,13 @@ LOSSES: dict[str, dict[str, Any]] = {
     "mmd": {},
     "dynamic_orthogonality": {},
     "variance_aware_weighting": {},
+    "probabilistic_matching": {},
+    "mahalanobis_contrastive": {},
+    "hypergraph_contrastive": {},
+    "daa": {},
 }
-"""The losses, and the options that they are tried with."""
+"""The losses, and the options that they are tried with; `captioning` and
+`adaptive_offline_quintuplet` need other batches."""
 
 
 def config(model: str, losses: Sequence[str]) -> Config:

@@ -141,8 +141,9 @@ def _training_judgements(config: Config) -> Iterator[Mistake]:
 
 
 def _precomputed(config: Config) -> Iterator[Mistake]:
-    """Yields features that are computed once need a frozen encoder, and fixed pixels where no
-    phase reads others.
+    """Yields why features cannot be computed once.
+
+    The encoder must be frozen, and pixels the same where no phase reads others.
     """
     if not config.train.precompute_features:
         return
@@ -187,7 +188,7 @@ def _always_trained(config: Config, side: str, key: str) -> Iterator[Mistake]:
 
 
 def _start(config: Config) -> Iterator[Mistake]:
-    """Yields a start at CCA needs linear maps in both towers, and no weights of a run."""
+    """Yields why a training cannot start at CCA: by its towers, or by the weights of a run."""
     if config.train.start != "cca":
         return
     if config.train.initial_weights is not None:

@@ -69,7 +69,7 @@ class _Reader(Contract):
         return "works on"
 
     def _kind_mistake(self, part: ChosenPart, mismatch: Mismatch, setting: Setting) -> Mistake:
-        """Returns a part that does not accept the kinds of embedding of the heads."""
+        """Says that a part does not accept the embeddings of the heads, and what to write."""
         kinds = tuple(spec.kind for spec in setting.embeddings)
         others = self.options_for("accepts")
         hint = f"; write {options_text(others)}" if others else _heads_for(self.accepts, kinds)
