@@ -159,7 +159,7 @@ class Writer:
                 f"{folder}: all features of a word are 0, as behind the last word of a caption; "
                 f"train without {self._option}"
             )
-        parts = np.split(half, np.cumsum(lengths)[:-1])
+        pieces = np.split(half, np.cumsum(lengths)[:-1])
         try:
             path = folder / TOKENS
             with path.open("r+b" if path.exists() else "wb") as file:
@@ -170,7 +170,7 @@ class Writer:
             raise RecordsError(disk_message(folder, error)) from error
         self._keys.append(keys)
         self._lengths.append(lengths)
-        self._crc.append(np.array([zlib.crc32(p.tobytes()) for p in parts], np.uint32))
+        self._crc.append(np.array([zlib.crc32(p.tobytes()) for p in pieces], np.uint32))
         self._width, self._end, self._is_new = half.shape[1], self._end + len(half), True
         if time.monotonic() - self._saved > _SAVE_EVERY:
             self.save()

@@ -160,10 +160,10 @@ def cutout(
 def _erased(image: tf.Tensor, area: tuple[float, float], draw: tf.Tensor) -> tf.Tensor:
     """Erases the rectangle that is given by the last four of five uniform random numbers."""
     height, width = image.shape[0], image.shape[1]
-    part = area[0] + draw[1] * (area[1] - area[0])
+    share = area[0] + draw[1] * (area[1] - area[0])
     aspect = tf.exp((2 * draw[2] - 1) * tf.math.log(1 / 0.3))
-    h = tf.minimum(tf.round(tf.sqrt(part * aspect * height * width)), height)
-    w = tf.minimum(tf.round(tf.sqrt(part / aspect * height * width)), width)
+    h = tf.minimum(tf.round(tf.sqrt(share * aspect * height * width)), height)
+    w = tf.minimum(tf.round(tf.sqrt(share / aspect * height * width)), width)
     top, left = tf.floor(draw[3] * (height - h + 1)), tf.floor(draw[4] * (width - w + 1))
     return tf.where(rectangle(image, top, left, h, w), tf.constant(_ERASED, tf.uint8), image)
 

@@ -26,10 +26,10 @@ class _Bytes:
     def number(self, at: tf.Tensor, width: int, little: tf.Tensor | bool = False) -> tf.Tensor:
         """Reads a whole number, int32, of at most four bytes."""
         at = tf.clip_by_value(at, 0, self.size)
-        part = self._values[at : at + width]
-        part = tf.cond(tf.convert_to_tensor(little), lambda: part[::-1], lambda: part)
+        encoded = self._values[at : at + width]
+        encoded = tf.cond(tf.convert_to_tensor(little), lambda: encoded[::-1], lambda: encoded)
         powers = tf.constant([256**place for place in reversed(range(width))], tf.int64)
-        number = tf.reduce_sum(tf.cast(part, tf.int64) * powers)
+        number = tf.reduce_sum(tf.cast(encoded, tf.int64) * powers)
         return tf.cast(tf.minimum(number, 2**30), tf.int32)
 
 

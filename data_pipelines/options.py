@@ -16,7 +16,7 @@ MANIFEST = "manifest.json"
 """File in a folder of records that is written last."""
 
 _Share = Annotated[float, Field(gt=0, le=1)]
-_Part = Annotated[float, Field(gt=0, lt=1)]
+_Fraction = Annotated[float, Field(gt=0, lt=1)]
 
 
 class ImageOptions(Section):
@@ -54,7 +54,7 @@ class ImageOptions(Section):
     cutout: Annotated[float, Field(ge=0, le=1)] = 0.2
     """Probability that a rectangle of a training image is erased (Cutout, random erasing)."""
 
-    cutout_area: tuple[_Part, _Part] = (0.02, 1 / 3)
+    cutout_area: tuple[_Fraction, _Fraction] = (0.02, 1 / 3)
     """Smallest and largest share of the image that is erased."""
 
     @property

@@ -61,8 +61,8 @@ class SplitIndex:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> SplitIndex:
         """Builds the index of a shard from its `arrays`."""
-        texts = [_parts(arrays[n].tobytes(), arrays[f], bytes.decode) for n, f in _TEXTS.items()]
-        labels = _parts(arrays["labels"].tolist(), arrays["first_label"], tuple)
+        texts = [_items_of(arrays[n].tobytes(), arrays[f], bytes.decode) for n, f in _TEXTS.items()]
+        labels = _items_of(arrays["labels"].tolist(), arrays["first_label"], tuple)
         columns = {name: arrays[name] for name in OF_IMAGES}
         return cls(columns, texts[0], labels, texts[1], texts[2], arrays["first_caption"])
 
@@ -78,15 +78,17 @@ class SplitIndex:
         return arrays
 
     @classmethod
-    def join(cls, parts: Sequence[SplitIndex]) -> SplitIndex:
+    def join(cls, shards: Sequence[SplitIndex]) -> SplitIndex:
         """Joins the indices of the shards of a split."""
-        columns = {name: np.concatenate([p.columns[name] for p in parts]) for name in OF_IMAGES}
-        columns["shard"] = np.repeat(np.arange(len(parts)), [len(part.keys) for part in parts])
+        columns = {
+            name: np.concatenate([shard.columns[name] for shard in shards]) for name in OF_IMAGES
+        }
+        columns["shard"] = np.repeat(np.arange(len(shards)), [len(shard.keys) for shard in shards])
         lists: dict[str, Any] = {
-            name: [*chain.from_iterable(getattr(part, name) for part in parts)]
+            name: [*chain.from_iterable(getattr(shard, name) for shard in shards)]
             for name in ("keys", "labels", "caption_keys", "texts")
         }
-        counts = np.concatenate([np.diff(part.first_caption) for part in parts])
+        counts = np.concatenate([np.diff(shard.first_caption) for shard in shards])
         return cls(columns, **lists, first_caption=_starts(counts))
 
     def with_captions(self, more: Mapping[str, Sequence[tuple[str, str]]]) -> SplitIndex:
@@ -106,7 +108,7 @@ class SplitIndex:
         return replace(self, caption_keys=keys, texts=texts, first_caption=_starts(counts))
 
 
-def _parts(content: Any, first: np.ndarray, item: Callable[[Any], Any]) -> list[Any]:
+def _items_of(content: Any, first: np.ndarray, item: Callable[[Any], Any]) -> list[Any]:
     return [item(content[begin:end]) for begin, end in pairwise(first.tolist())]
 
 

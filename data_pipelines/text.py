@@ -195,12 +195,12 @@ class CaptionIds:
     @classmethod
     def from_texts(cls, texts: Sequence[str], tokenizer: Tokenizer) -> CaptionIds:
         """Tokenises captions: some 10 us per caption, against 240 us one by one."""
-        parts, lengths = [np.zeros(0, np.int32)], [np.zeros(1, np.int64)]
+        ids, lengths = [np.zeros(0, np.int32)], [np.zeros(1, np.int64)]
         for chunk in chunks(texts, AT_ONCE):
             words = tokenizer.words(chunk)
-            parts.append(words.flat_values.numpy())
+            ids.append(words.flat_values.numpy())
             lengths.append(words.row_lengths().numpy())
-        return cls(np.concatenate(parts), np.cumsum(np.concatenate(lengths)), tokenizer)
+        return cls(np.concatenate(ids), np.cumsum(np.concatenate(lengths)), tokenizer)
 
     def batch(
         self, captions: np.ndarray, share: float = 0.0, draws: np.ndarray | None = None

@@ -52,8 +52,8 @@ def untrained_words(text: str, known: Collection[str]) -> tuple[str, ...]:
 
 def _words(text: str) -> Iterator[str]:
     """Yields the words of a text with a letter, without what follows an apostrophe."""
-    for part in _APOSTROPHES.sub("'", text).split():
-        for piece in "".join(c if _is_of_word(c) else " " for c in part).split():
+    for spaced in _APOSTROPHES.sub("'", text).split():
+        for piece in "".join(c if _is_of_word(c) else " " for c in spaced).split():
             word = piece.strip("'").partition("'")[0]
             if any(map(str.isalpha, word)):
                 yield word

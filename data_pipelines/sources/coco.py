@@ -236,12 +236,12 @@ class CocoSource(FolderSource):
 
 
 def _annotation_file(
-    path: Path, holds: str, parts: tuple[str, ...] = ("images", "annotations")
+    path: Path, holds: str, keys: tuple[str, ...] = ("images", "annotations")
 ) -> dict[str, Any]:
     content = load_json(path, holds)
-    for part in parts:
-        if not isinstance(content, dict) or not isinstance(content.get(part), list):
-            raise SourceError(f"{path} does not hold {holds}: it has no list {part!r}")
+    for key in keys:
+        if not isinstance(content, dict) or not isinstance(content.get(key), list):
+            raise SourceError(f"{path} does not hold {holds}: it has no list {key!r}")
     return content
 
 

@@ -194,12 +194,12 @@ def _check_same_data(runs: Sequence[PlannedRun]) -> None:
 
     opened = {run.config.name: Records.open(path) for path, run in owners.items()}
     for split in set.intersection(*(set(run.config.evaluation.splits) for run in runs)):
-        parts = ((name, records.split(split)) for name, records in opened.items())
+        splits = ((name, records.split(split)) for name, records in opened.items())
         check_same_ids(
             split,
             (
-                (name, {"image": part.image_keys, "caption": part.caption_keys})
-                for name, part in parts
+                (name, {"image": opened_split.image_keys, "caption": opened_split.caption_keys})
+                for name, opened_split in splits
             ),
         )
 

@@ -58,13 +58,17 @@ def evaluate_ensemble(config: Config, runs: Sequence[Path], output: Path | None 
     _warn_of_scales(members)
     main = Experiment(config)
     for split in config.evaluation.splits:
-        part = main.records.split(split)
+        main_split = main.records.split(split)
         limit = config.evaluation.time_limit
-        scores = mean_scores(matrices for _, matrices in scores_of_runs(main, members, part, limit))
+        scores = mean_scores(
+            matrices for _, matrices in scores_of_runs(main, members, main_split, limit)
+        )
         _LOGGER.info("== evaluate: %s, the mean of %d runs", split, len(members))
-        evaluation = evaluate_matrices([("ensemble", scores)], main.records, part, ensemble_config)
+        evaluation = evaluate_matrices(
+            [("ensemble", scores)], main.records, main_split, ensemble_config
+        )
         atomic_write(folder.config, dump_config(ensemble_config).encode("utf-8"))
-        print_paragraphs(report(evaluation, part, ensemble_config, folder.evaluation(split)))
+        print_paragraphs(report(evaluation, main_split, ensemble_config, folder.evaluation(split)))
     return folder.path
 
 
@@ -95,8 +99,8 @@ def scores_of_runs(
     _check_different(runs)
     for run in runs:
         _LOGGER.info("== scores of %s", run.folder.path)
-        part = split if run is main else run.records.split(split.split)
-        if part.image_keys != split.image_keys or part.captions != split.captions:
+        own_split = split if run is main else run.records.split(split.split)
+        if own_split.image_keys != split.image_keys or own_split.captions != split.captions:
             raise UserError(
                 f"{run.folder.path} has other images or captions in the split {split.split!r} "
                 f"than {main.folder.path}; an ensemble needs the same pairs in all runs"
@@ -106,7 +110,7 @@ def scores_of_runs(
         scores = run.score(split.split)
         unique = names.count(run.config.name) == 1
         name = run.config.name if unique else str(run.folder.path)
-        check_time(name, scores, part.caption_image, False, time_limit)
+        check_time(name, scores, own_split.caption_image, False, time_limit)
         yield name, scores.dense()
 
 

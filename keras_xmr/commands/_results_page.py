@@ -24,7 +24,7 @@ def results_table(title: str, result: SearchResult) -> str:
     columns = {
         "photo": [hit.path for hit in hits],
         "score": [f"{hit.score:.3f}" for hit in hits],
-        "match": [part for hit in hits for part in _percent(hit)],
+        "match": [cell for hit in hits for cell in _percent(hit)],
         "taken": [hit.taken[:10] for hit in hits] if any(hit.taken for hit in hits) else [],
         "": [_like(hit) for hit in hits],
     }
@@ -71,7 +71,7 @@ def _figure(index: PhotoIndex, hit: Hit) -> dict[str, str]:
         image = data_url(index.thumbnail(hit.id, 200), "image/jpeg")
     except UserError as error:
         problem = str(error)
-    match = [f"match {part}" for part in _percent(hit)]
+    match = [f"match {cell}" for cell in _percent(hit)]
     facts = [f"score {hit.score:.3f}", *match, hit.taken[:10], _like(hit), *hit.tags]
     return {
         "path": hit.path,

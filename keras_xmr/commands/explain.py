@@ -59,19 +59,19 @@ def explain(key: str = "", plugins: Sequence[str] = ()) -> str:
     """
     use_plugins(plugins)
     sections: list[type[BaseModel]] = [Config]
-    for part in [part for part in key.split(".") if part]:
+    for word in [word for word in key.split(".") if word]:
         fields = {n: f for section in sections for n, f in section.model_fields.items()}
-        if inner := sections_at(part, sections):
+        if inner := sections_at(word, sections):
             sections = inner
-        elif key.startswith("evaluation.") and _short(part) in METRICS:
-            return "\n".join(_explain_metric(part))
-        elif part in fields:
-            return "\n".join(_explain_field(part, fields[part], 0))
+        elif key.startswith("evaluation.") and _short(word) in METRICS:
+            return "\n".join(_explain_metric(word))
+        elif word in fields:
+            return "\n".join(_explain_field(word, fields[word], 0))
         else:
             names = [name for section in sections if (name := section_name(section))]
             more = " Components of your packages need --plugin." if names else ""
             raise ConfigError(
-                f"explain: unknown key {cut(repr(part))}.{nearest(part, names or fields)}{more}"
+                f"explain: unknown key {cut(repr(word))}.{nearest(word, names or fields)}{more}"
             )
     lines = []
     for section in sections:

@@ -133,7 +133,7 @@ def _run_here(config: str, runs: Mapping[str, str]) -> str:
     """Returns whether a config was run; if not, its relative on the scenes, and the differences."""
     if config in runs:
         return f"run here: {runs[config]}"
-    method = "_".join(part for part in config.split("_")[1:] if part not in _NOT_ON_SCENES)
+    method = "_".join(word for word in config.split("_")[1:] if word not in _NOT_ON_SCENES)
     counterpart = f"scenes_{_ON_SCENES.get(method, method)}"
     if counterpart not in runs:
         return "not run here"

@@ -141,8 +141,8 @@ def _answers_of_server(
     results, answers = TypeAdapter(SearchResult), []
     for title, query in _queries(arguments):
         query.check()
-        parts = {"texts": query.texts, "unlike": query.unlike}
-        answer = send_search(address, body | parts)
+        texts = {"texts": query.texts, "unlike": query.unlike}
+        answer = send_search(address, body | texts)
         try:
             answers.append((title, results.validate_python(answer)))
         except ValidationError:
@@ -167,8 +167,8 @@ def _queries(arguments: argparse.Namespace) -> Iterator[tuple[str, Query]]:
     unlike = tuple(arguments.unlike)
     if arguments.queries is None:
         images = tuple(_image(path) for path in arguments.image)
-        parts = [*arguments.texts, *(str(path) for path in arguments.image)]
-        title = " + ".join(parts) + "".join(f", not {text}" for text in unlike)
+        positive = [*arguments.texts, *(str(path) for path in arguments.image)]
+        title = " + ".join(positive) + "".join(f", not {text}" for text in unlike)
         yield title, Query(texts=tuple(arguments.texts), images=images, unlike=unlike)
         return
     if arguments.texts or arguments.image:

@@ -200,9 +200,9 @@ def _overlap(left: Gaussian, right: Gaussian, weight: float) -> Tensor:
     """
     variance_1, variance_2 = (ops.exp(side["log_variance"]) for side in (left, right))
     sums = []
-    for part in _slices(left["mean"].shape[-1]):
-        delta = left["mean"][:, None, part] - right["mean"][None, :, part]
-        variance = 0.5 * (variance_1[:, None, part] + variance_2[None, :, part])
+    for columns in _slices(left["mean"].shape[-1]):
+        delta = left["mean"][:, None, columns] - right["mean"][None, :, columns]
+        variance = 0.5 * (variance_1[:, None, columns] + variance_2[None, :, columns])
         values = weight * delta * delta / variance + ops.log(variance)
         sums.append(ops.sum(values, axis=-1))
     return add_up(sums)

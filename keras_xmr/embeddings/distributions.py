@@ -46,7 +46,7 @@ def diagonal_normal(mean: Tensor, deviations: Tensor) -> Any:
     if backend() == "torch":
         from torch.distributions import Independent, Normal
 
-        return Independent(Normal(*(cast(Any, part) for part in (mean, deviations))), 1)
+        return Independent(Normal(*(cast(Any, parameter) for parameter in (mean, deviations))), 1)
     # Code without samples, such as most searches, does not wait for this import.
     distributions = _jax_substrate() if backend() == "jax" else _tensorflow_probability()
     return distributions.MultivariateNormalDiag(mean, deviations)

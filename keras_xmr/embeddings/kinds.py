@@ -132,7 +132,7 @@ def for_matching(embedding: Embedding) -> Embedding:
     """Drops keys that only losses need: what is left is scored, stored and exported."""
     if "points" in embedding:
         return {"points": embedding["points"]}
-    return {key: part for key, part in tensors(embedding).items() if key not in _FOR_LOSSES}
+    return {key: tensor for key, tensor in tensors(embedding).items() if key not in _FOR_LOSSES}
 
 
 def deviation(embedding: Gaussian) -> Tensor:

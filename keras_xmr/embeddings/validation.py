@@ -52,10 +52,10 @@ def as_embedding(given: Any, name: str) -> Embedding:
     """
     if is_plain(given, 2):
         return {"mean": given}
-    parts = dict(given) if isinstance(given, Mapping) else {"mean": given}
-    if odd := [key for key in parts if not isinstance(key, str)]:
+    arrays = dict(given) if isinstance(given, Mapping) else {"mean": given}
+    if odd := [key for key in arrays if not isinstance(key, str)]:
         raise ArgumentError(f"{name}: {odd[0]!r} is no name of a tensor; {shapes()}")
-    embedding: dict[str, Tensor] = {key: _tensor(v, key, name) for key, v in parts.items()}
+    embedding: dict[str, Tensor] = {key: _tensor(v, key, name) for key, v in arrays.items()}
     try:
         kind(embedding)
     except ValueError as error:
@@ -185,8 +185,10 @@ def _check_precision(image: Embedding, caption: Embedding) -> None:
     Raises:
         ArgumentError: If they are not: TensorFlow multiplies no tensors of different precision.
     """
-    parts = (*tensors(image).items(), *tensors(caption).items())
-    dtypes = {keras.backend.standardize_dtype(part.dtype) for key, part in parts if key != "mask"}
+    arrays = (*tensors(image).items(), *tensors(caption).items())
+    dtypes = {
+        keras.backend.standardize_dtype(array.dtype) for key, array in arrays if key != "mask"
+    }
     if len({dtype == "float64" for dtype in dtypes if dtype.startswith("float")}) > 1:
         raise ArgumentError(
             "some tensors of the embeddings are of float64 and others are not; cast all of them to "

@@ -37,17 +37,17 @@ def evaluate_splits(run: RunContents, is_brief: bool = False) -> Iterator[str]:
         _LOGGER.info("== evaluate: %s", split)
         model, records, tokenizer = run.retriever, run.embedded_records, run.tokenizer
         evaluation = evaluate_split(model, records, split, tokenizer, config)
-        part, kept = (each.split(split) for each in (run.records, records))
+        own_split, kept = (each.split(split) for each in (run.records, records))
         _add_baselines(run, evaluation)
-        evaluation.attention = compute_attention(model, part, config, kept)
+        evaluation.attention = compute_attention(model, own_split, config, kept)
         if config.model.dimension == 2:
             evaluation.unknown = embed_unknown(model, tokenizer)
         if config.evaluation.report_card:
             evaluation.probes = probe(model, tokenizer, config, records, split, evaluation.embedded)
-        meaning = meaning_of(config, run.folder, run.records, len(part))
-        steps = next_steps(config, run.records, tokenizer, part)
+        meaning = meaning_of(config, run.folder, run.records, len(own_split))
+        steps = next_steps(config, run.records, tokenizer, own_split)
         folder = run.folder.evaluation(split)
-        yield report(evaluation, part, config, folder, meaning, steps, is_brief)
+        yield report(evaluation, own_split, config, folder, meaning, steps, is_brief)
 
 
 def _add_baselines(run: RunContents, evaluation: Evaluation) -> None:
@@ -62,8 +62,8 @@ def _add_baselines(run: RunContents, evaluation: Evaluation) -> None:
 
 def score_split(run: RunContents, split: Split) -> ScoreMatrices:
     """Returns the scores of a split by the matcher of the model, as tiles."""
-    part = run.embedded_records.split(split)
-    embedded = embed_split(run.retriever, part, run.tokenizer, run.config)
+    own_split = run.embedded_records.split(split)
+    embedded = embed_split(run.retriever, own_split, run.tokenizer, run.config)
     tile = run.config.evaluation.tile
     return score_tiles(run.retriever.matcher, embedded.images, embedded.captions, tile)
 
@@ -71,8 +71,8 @@ def score_split(run: RunContents, split: Split) -> ScoreMatrices:
 def tune_reranker(run: RunContents) -> None:
     """Searches the scales of fast re-ranking on the validation split, and prints the best."""
     _LOGGER.info("== tune the re-ranker: val")
-    part = run.records.split("val")
-    judgements = judge(run.config.data.judgements, part.caption_image, part.labels, len(part))
+    val = run.records.split("val")
+    judgements = judge(run.config.data.judgements, val.caption_image, val.labels, len(val))
     search = search_scales(score_split(run, "val").dense(), judgements)
     tables = search_tables(search, f"val: fast re-ranking of {run.config.model.matcher.name}")
     print_paragraphs(*map(str, tables), "\n".join(search_lines(search)))

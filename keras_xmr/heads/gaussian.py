@@ -160,8 +160,8 @@ class Gaussian(Head):
 
     def attention_maps(self, features: Tensor, mask: Tensor | None = None) -> dict[str, Tensor]:
         maps = super().attention_maps(features, mask)
-        for name, part in (("mean", "mean_attention"), ("sigma", "log_variance_attention")):
-            if (attention := getattr(self, part, None)) is not None:
+        for name, attribute in (("mean", "mean_attention"), ("sigma", "log_variance_attention")):
+            if (attention := getattr(self, attribute, None)) is not None:
                 maps[name] = attention(features, mask=mask)[1]
         return maps
 

@@ -206,14 +206,14 @@ class Judgements:
         captions = scipy.sparse.csr_array(caption_labels, dtype=np.int32).T.tocsc()
         image_sizes, caption_sizes = images.sum(axis=1), captions.sum(axis=0)
         known = caption_sizes > 0
-        parts = []
+        blocks = []
         for first in range(0, images.shape[0], _ROWS):
             rows = slice(first, first + _ROWS)
             shared = (images[rows] @ captions).toarray()
             differ = image_sizes[rows, None] + caption_sizes - 2 * shared
             match = (differ <= zeta) & known & (image_sizes[rows, None] > 0)
-            parts.append(scipy.sparse.csr_array(match.astype(np.float32)))
-        return cls(scipy.sparse.vstack(parts, format="csr"))
+            blocks.append(scipy.sparse.csr_array(match.astype(np.float32)))
+        return cls(scipy.sparse.vstack(blocks, format="csr"))
 
     @property
     def shape(self) -> tuple[int, int]:

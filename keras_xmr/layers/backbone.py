@@ -131,7 +131,7 @@ class TextBackbone(Backbone):
     def call(self, ids: Tensor, training: bool | None = None) -> tuple[Tensor, Tensor]:
         # XLA knows the length of every batch, and has to compute the padding.
         if training and self.trainable and self._length is None and ids.shape[1] is None:
-            return run_by_length(lambda part: self._features(part, True), ids, -1)
+            return run_by_length(lambda some: self._features(some, True), ids, -1)
         return self._features(ids, training)
 
     def _features(self, ids: Tensor, training: bool | None) -> tuple[Tensor, Tensor]:

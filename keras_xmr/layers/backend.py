@@ -40,8 +40,8 @@ def map_tiles(function: Callable[[Any], list[Tensor]], tiles: Any, outputs: int)
     if backend() == "jax":
         return list(ops.map(lambda tile: tuple(function(tile)), tiles))
     count = keras.tree.flatten(tiles)[0].shape[0]
-    parts = [function(keras.tree.map_structure(lambda t, i=i: t[i], tiles)) for i in range(count)]
-    return [ops.stack(part, axis=0) for part in zip(*parts, strict=True)]
+    results = [function(keras.tree.map_structure(lambda t, i=i: t[i], tiles)) for i in range(count)]
+    return [ops.stack(result, axis=0) for result in zip(*results, strict=True)]
 
 
 def read_variables(*variables: Any) -> list[Tensor]:

@@ -57,7 +57,7 @@ def map_in_order(function: Callable[[Any], list[Tensor]], tiles: Any, outputs: i
         tiles: Tensors (T, ...), in any structure.
         outputs: Number of tensors that it makes.
     """
-    dtype = next(part.dtype for part in tf.nest.flatten(tiles) if part.dtype.is_floating)
+    dtype = next(tensor.dtype for tensor in tf.nest.flatten(tiles) if tensor.dtype.is_floating)
     signature = [tf.TensorSpec(None, dtype)] * outputs
     return tf.map_fn(function, tiles, fn_output_signature=signature, parallel_iterations=1)
 

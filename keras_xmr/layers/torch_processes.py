@@ -33,8 +33,8 @@ def gather_items(tensor: Tensor, group: Any = None) -> Tensor:
     spare = [n for most, n in zip(largest, tensor.shape, strict=True) for n in (most - n, 0)]
     values = torch.nn.functional.pad(tensor.to(_sent(tensor)), spare[::-1])
     gathered = _Gather.apply(values, group)
-    parts = [part[: sizes[0]] for part, sizes in zip(gathered, shapes, strict=True)]
-    joined: Tensor = torch.cat(parts).to(tensor.dtype)
+    unpadded = [one[: sizes[0]] for one, sizes in zip(gathered, shapes, strict=True)]
+    joined: Tensor = torch.cat(unpadded).to(tensor.dtype)
     return joined
 
 
@@ -80,9 +80,9 @@ def _sent(tensor: Tensor) -> torch.dtype:
 
 
 def _all(tensor: Tensor, group: Any) -> list[Tensor]:
-    parts = [torch.empty_like(tensor) for _ in range(count(group))]
-    processes.all_gather(parts, tensor.contiguous(), group=group)
-    return parts
+    tensors = [torch.empty_like(tensor) for _ in range(count(group))]
+    processes.all_gather(tensors, tensor.contiguous(), group=group)
+    return tensors
 
 
 class _Gather(torch.autograd.Function):

@@ -42,6 +42,6 @@ def highest(scores: np.ndarray, count: int) -> np.ndarray:
     return np.sort(np.partition(scores, start, axis=1)[:, start:], axis=1)
 
 
-def in_blocks(part: Callable[[slice], Any], count: int) -> list[Any]:
-    """Calls `part` with slices of `count` rows, in threads."""
-    return in_threads(lambda first: part(slice(first, first + _ROWS)), count, _ROWS)
+def in_blocks(function: Callable[[slice], Any], count: int) -> list[Any]:
+    """Calls `function` with slices of `count` rows, in threads."""
+    return in_threads(lambda first: function(slice(first, first + _ROWS)), count, _ROWS)

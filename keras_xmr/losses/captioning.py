@@ -74,7 +74,9 @@ class Captioning(Loss):
         self, scores: Tensor, image: Point, caption: Embedding, relations: Relations
     ) -> dict[str, Tensor]:
         image_rows = ops.argmax(ops.cast(relations["positives"], "int32"), axis=0)
-        read = [ops.take(part, image_rows, axis=0) for part in self.decoder.read(image["features"])]
+        read = [
+            ops.take(tensor, image_rows, axis=0) for tensor in self.decoder.read(image["features"])
+        ]
         ids = ops.cast(caption["word_ids"], "int32")
         counts = ops.logical_and(ids >= 0, ops.not_equal(ids, self.pad))
         ids = ops.maximum(ids, 0)

@@ -131,7 +131,9 @@ class Direction:
             return rows, columns, ops.ones_like(rows, dtype=self.dtype)
         positives = self.positives
         if keras.backend.backend() != "tensorflow" and not is_concrete(positives):
-            rows, columns = (ops.reshape(part, (-1,)) for part in _all_pairs(*positives.shape))
+            rows, columns = (
+                ops.reshape(indices, (-1,)) for indices in _all_pairs(*positives.shape)
+            )
             return rows, columns, ops.cast(ops.reshape(positives, (-1,)), self.dtype)
         rows, columns = ops.nonzero(positives)
         return rows, columns, ops.ones_like(rows, dtype=self.dtype)

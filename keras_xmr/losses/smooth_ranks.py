@@ -85,15 +85,15 @@ def _in_blocks(function: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> T
     """
     count, candidates = inputs[0].shape
     if count is None or candidates is None:
-        return ops.map(lambda row: function(*(part[None] for part in row))[0], inputs)
+        return ops.map(lambda row: function(*(values[None] for values in row))[0], inputs)
     blocks = -(-count // max(1, _AT_ONCE // candidates**2))
     if blocks == 1:
         return function(*inputs)
     # Blocks are as equal as can be; the last one is made whole by the first rows.
     size = -(-count // blocks)
     spare = -count % size
-    whole = [ops.concatenate([part, part[:spare]], axis=0) for part in inputs]
-    stacked = tuple(ops.reshape(part, (-1, size, candidates)) for part in whole)
+    whole = [ops.concatenate([values, values[:spare]], axis=0) for values in inputs]
+    stacked = tuple(ops.reshape(values, (-1, size, candidates)) for values in whole)
     mapped = ops.map(lambda block: function(*block), stacked)
     return ops.reshape(mapped, (count + spare, -1))[:count]
 

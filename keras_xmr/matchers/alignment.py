@@ -130,7 +130,7 @@ def score_in_tiles(
         for name, values in caption.items()
     }
     tiled = map_tiles(
-        lambda part: scored(*keras.tree.flatten((weights, image, part))), tiles, 1 + numbers
+        lambda texts: scored(*keras.tree.flatten((weights, image, texts))), tiles, 1 + numbers
     )
     scores = ops.reshape(ops.transpose(tiled[0], (1, 0, 2)), (ops.shape(tiled[0])[1], -1))
     back = ops.argsort(order)

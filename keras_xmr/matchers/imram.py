@@ -61,8 +61,8 @@ class IMRAM(Matcher):
         self.memory = {}
         for direction in self._directions if self.steps > 1 else ():
             self.memory[direction] = [
-                self.add_weight(shape, initializer, name=f"{direction}_{part}_{name}")
-                for part in ("memory", "gate")
+                self.add_weight(shape, initializer, name=f"{direction}_{layer}_{name}")
+                for layer in ("memory", "gate")
                 for name, shape, initializer in (
                     ("kernel", (2 * width, width), "glorot_uniform"),
                     ("bias", (width,), "zeros"),

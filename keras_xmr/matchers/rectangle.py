@@ -45,7 +45,7 @@ class PointToRectangle(Matcher):
     def call(self, image: Point, caption: Point) -> Tensor:
         dimension = image["mean"].shape[-1]
         slices = (slice(first, first + _SLICE) for first in range(0, dimension, _SLICE))
-        return -0.5 * add_up(self._distances(image, caption, part) for part in slices)
+        return -0.5 * add_up(self._distances(image, caption, columns) for columns in slices)
 
     def score_bound(self, similarity: Tensor, image: Any, caption: Any) -> Tensor:
         """Scores the least distances that an image this far from a query's point can have.
@@ -62,11 +62,11 @@ class PointToRectangle(Matcher):
         costs = ((apart - t) ** 2 + self.inside_weight * t * t for t in inside)
         return -0.5 * add_up(costs)
 
-    def _distances(self, image: Point, caption: Point, part: slice) -> Tensor:
+    def _distances(self, image: Point, caption: Point, columns: slice) -> Tensor:
         """Returns the distances of both directions in some coordinates, added up (N, M)."""
-        apart = ops.abs(image["mean"][:, None, part] - caption["mean"][None, :, part])
+        apart = ops.abs(image["mean"][:, None, columns] - caption["mean"][None, :, columns])
         costs = []
-        for offset in (_offset(image)[:, None, part], _offset(caption)[None, :, part]):
+        for offset in (_offset(image)[:, None, columns], _offset(caption)[None, :, columns]):
             inside = ops.minimum(apart, offset)
             outside = apart - inside
             squares = outside * outside + self.inside_weight * inside * inside

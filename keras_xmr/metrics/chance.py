@@ -109,7 +109,7 @@ def chance_from_counts(
 def _with_means(summary: dict[str, float]) -> dict[str, float]:
     """Returns a summary with the metrics that are means of others, such as `pmrp`."""
     means = {
-        name: float(np.mean([summary[part] for part in metric.mean_of]))
+        name: float(np.mean([summary[one] for one in metric.mean_of]))
         for name, metric in METRICS.items()
         if metric.mean_of and set(metric.mean_of) <= summary.keys()
     }

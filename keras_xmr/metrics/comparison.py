@@ -311,7 +311,7 @@ def _runs(scores: Any) -> Sequence[Any]:
     """
     if isinstance(scores, list) and not scores:
         raise ArgumentError("a system has no scores: the list is empty; give a matrix for each run")
-    if type(scores) is tuple and any(_rank(part) != 1 for part in scores):
+    if type(scores) is tuple and any(_rank(one) != 1 for one in scores):
         raise ArgumentError(
             "a tuple may be several runs, or the scores of both directions: give several runs as a "
             "list, and both directions as ScoreMatrices(image_to_text, text_to_image)"

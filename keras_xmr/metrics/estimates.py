@@ -138,7 +138,7 @@ def _combine(whole: dict[str, np.ndarray], replace: bool = True) -> None:
     if set(recalls) <= whole.keys():
         whole[RSUM] = 100 * np.sum([whole[name] for name in recalls], axis=0)
     for direction, metric in itertools.product(DIRECTIONS, METRICS.values()):
-        names = [name for part in metric.mean_of if (name := full_name(direction, part)) in whole]
+        names = [name for one in metric.mean_of if (name := full_name(direction, one)) in whole]
         if names:
             mean = np.mean([whole[name] for name in names], axis=0)
             whole[full_name(direction, metric.name)] = mean

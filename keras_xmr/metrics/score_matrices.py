@@ -180,9 +180,11 @@ class ScoreMatrices:
             return scores
         if isinstance(scores, ScoreTiles):
             return cls(scores)
-        parts = [as_array(part, "scores") for part in scores] if isinstance(scores, tuple) else []
-        is_pair = [part.ndim for part in parts] == [2, 2]
-        matrices = parts if is_pair else [scores]
+        arrays = (
+            [as_array(array, "scores") for array in scores] if isinstance(scores, tuple) else []
+        )
+        is_pair = [array.ndim for array in arrays] == [2, 2]
+        matrices = arrays if is_pair else [scores]
         return cls(*(real_numbers(matrix, "scores") for matrix in matrices))
 
     @property

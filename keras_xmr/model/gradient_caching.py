@@ -75,9 +75,9 @@ class Chunks:
                 embedded = self._embed_chunk(number)
             targets = [embedded[position] for position in read]
             slope_chunks = [self._chunk(slopes[position], number) for position in read]
-            parts = tape.gradient(targets, variables, output_gradients=slope_chunks)
-            parts = dense(parts, variables)
-            return number + 1, [total + part for total, part in zip(sums, parts, strict=True)]
+            added = tape.gradient(targets, variables, output_gradients=slope_chunks)
+            added = dense(added, variables)
+            return number + 1, [total + one for total, one in zip(sums, added, strict=True)]
 
         zeros = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
         return self._each(zeros, body)

@@ -282,12 +282,12 @@ def _normalised(ngrams: NGrams, idf: np.ndarray) -> scipy.sparse.csr_array:
     counts, orders = ngrams.counts, ngrams.orders
     num_orders = int(orders.max(initial=1))
     weights = counts.data * idf[counts.indices].astype(np.float32)
-    part = np.repeat(np.arange(counts.shape[0], dtype=np.int64), np.diff(counts.indptr))
-    part = part * num_orders + (orders[counts.indices] - 1)
-    squares = np.bincount(part, np.square(weights), minlength=counts.shape[0] * num_orders)
+    row = np.repeat(np.arange(counts.shape[0], dtype=np.int64), np.diff(counts.indptr))
+    row = row * num_orders + (orders[counts.indices] - 1)
+    squares = np.bincount(row, np.square(weights), minlength=counts.shape[0] * num_orders)
     inverse = np.zeros(len(squares), np.float32)
     np.divide(1.0, np.sqrt(squares), out=inverse, where=squares > 0, casting="same_kind")
-    weights *= inverse[part]
+    weights *= inverse[row]
     return scipy.sparse.csr_array((weights, counts.indices, counts.indptr), shape=counts.shape)
 
 

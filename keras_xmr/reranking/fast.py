@@ -142,7 +142,7 @@ def log_sums(scores: np.ndarray, scales: Mapping[int, float]) -> dict[int, np.nd
                     partial[1][first : first + _ROWS, left // _COLUMNS] = sums
 
     in_threads(add, images, _ROWS)
-    return {axis: _block_log_sums(parts, 1, axis) for axis, parts in partial.items()}
+    return {axis: _block_log_sums(blocks, 1, axis) for axis, blocks in partial.items()}
 
 
 def _block_log_sums(

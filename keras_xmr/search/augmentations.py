@@ -89,8 +89,8 @@ def _squares(vectors: np.ndarray) -> np.ndarray:
     return np.sum(vectors * vectors, axis=-1, keepdims=True)
 
 
-def _join(*parts: np.ndarray) -> np.ndarray:
-    return np.concatenate(parts, axis=-1)
+def _join(*arrays: np.ndarray) -> np.ndarray:
+    return np.concatenate(arrays, axis=-1)
 
 
 def _add_one(vectors: np.ndarray, one: float = 1.0) -> np.ndarray:

@@ -157,8 +157,8 @@ def _near_pairs(pieces: np.ndarray) -> np.ndarray:
             begins = begins[ordered[begins] == ordered[begins + distance]]
             if not len(begins):
                 break
-            for part in chunks(begins, 1 << 20):
-                earlier, later = order[part], order[part + distance]
+            for some in chunks(begins, 1 << 20):
+                earlier, later = order[some], order[some + distance]
                 different = _BITS[pieces[earlier] ^ pieces[later]].sum(axis=1, dtype=np.uint8)
                 near = different <= _DIFFERENT
                 found.append(np.stack([later[near], earlier[near]], axis=1))

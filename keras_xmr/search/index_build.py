@@ -453,9 +453,9 @@ class _Builder:
 
     def _compute_vectors(self, index: PhotoIndex, ids: np.ndarray) -> np.ndarray:
         embedded = (
-            self.model.prepare(index.embeddings(part), "image") for part in chunks(ids, 1024)
+            self.model.prepare(index.embeddings(some), "image") for some in chunks(ids, 1024)
         )
-        return np.concatenate([index.augmentation.gallery_vectors(part) for part in embedded])
+        return np.concatenate([index.augmentation.gallery_vectors(some) for some in embedded])
 
 
 def _refuse_non_finite(arrays: Mapping[str, np.ndarray], items: list[Photo]) -> None:

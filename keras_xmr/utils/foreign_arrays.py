@@ -25,7 +25,7 @@ def as_array(given: Any, name: str) -> np.ndarray:
     """
     try:
         if isinstance(given, list | tuple):
-            given = [_in_memory(part, name) for part in given]
+            given = [_in_memory(one, name) for one in given]
         array = np.asarray(_in_memory(given, name))
     except (TypeError, ValueError, RuntimeError, BufferError) as error:
         raise ArgumentError(f"{name}: {error}") from None

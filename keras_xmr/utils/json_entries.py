@@ -37,8 +37,8 @@ def join_lists(content: Any) -> Any:
     if not isinstance(content, dict):
         return content
     return {
-        key: [item for part in value for item in part]
-        if isinstance(value, Repeated) and all(isinstance(part, list) for part in value)
+        key: [item for one in value for item in one]
+        if isinstance(value, Repeated) and all(isinstance(one, list) for one in value)
         else value
         for key, value in content.items()
     }
@@ -111,8 +111,8 @@ def _key(image: Any, name: str) -> str:
 
 def karpathy_path(image: Any) -> PurePosixPath:
     """Returns the file of an image, with its folder if the entry names it."""
-    parts = [image.get("filepath"), image.get("filename")] if isinstance(image, dict) else []
-    return PurePosixPath(*(part for part in parts if isinstance(part, str)))
+    names = [image.get("filepath"), image.get("filename")] if isinstance(image, dict) else []
+    return PurePosixPath(*(one for one in names if isinstance(one, str)))
 
 
 def has_words(text: str) -> bool:

@@ -25,11 +25,11 @@ def select(embedding: Arrays, items: Any) -> dict[str, np.ndarray]:
     return {name: values[items] for name, values in embedding.items()}
 
 
-def concatenate(parts: Sequence[Arrays]) -> dict[str, np.ndarray]:
+def concatenate(embeddings: Sequence[Arrays]) -> dict[str, np.ndarray]:
     """Concatenates embeddings; tokens are padded to the longest."""
     joined = {}
-    for name in parts[0]:
-        arrays = [part[name] for part in parts]
+    for name in embeddings[0]:
+        arrays = [embedding[name] for embedding in embeddings]
         if name in ("tokens", "mask"):
             longest = max(array.shape[1] for array in arrays)
             arrays = [_pad(array, longest) for array in arrays]

@@ -93,12 +93,14 @@ class SubwordTokenizer(Tokenizer):
     def text(self, ids: np.ndarray) -> str:
         """Returns one caption from its ids (L,), without padding."""
         known = np.asarray(ids, np.int32)
-        parts = [known[known >= 0]]
+        captions = [known[known >= 0]]
         if type(self.tokenizer).__name__ == "CLIPTokenizer":
             # KerasHub would forget the spaces, which are marks at the ends of words.
-            closed = [i == self.start or self.vocabulary[i].endswith("</w>") for i in parts[0]]
-            parts = np.split(parts[0], np.flatnonzero(closed) + 1)
-        return " ".join(self._detokenize(part[None]).numpy()[0].decode("utf-8") for part in parts)
+            closed = [i == self.start or self.vocabulary[i].endswith("</w>") for i in captions[0]]
+            captions = np.split(captions[0], np.flatnonzero(closed) + 1)
+        return " ".join(
+            self._detokenize(caption[None]).numpy()[0].decode("utf-8") for caption in captions
+        )
 
     def files(self) -> Mapping[str, bytes]:
         """Returns the config and the vocabulary of the tokenizer."""

@@ -221,13 +221,13 @@ class TwoTowers:
 
     def _load(self, backbone: Any) -> None:
         tensors = safetensors.numpy.load_file(preset_file(self.source, WEIGHTS))
-        parts = dict(_PLACES[self.kind])
+        places = dict(_PLACES[self.kind])
         for side, tower in (("vision", backbone.vision_encoder), ("text", backbone.text_encoder)):
             for number in range(tower.num_layers):
-                for name, part in _BLOCK[self.kind].items():
-                    block = f"{side}_encoder.encoder_layers.{number}.{part}"
-                    parts[f"{side}_model.encoder.layers.{number}.{name}"] = block
-        take_all(backbone, tensors, parts)
+                for name, place in _BLOCK[self.kind].items():
+                    block = f"{side}_encoder.encoder_layers.{number}.{place}"
+                    places[f"{side}_model.encoder.layers.{number}.{name}"] = block
+        take_all(backbone, tensors, places)
         # Files of old versions have the numbers of positions, too.
         if spare := [name for name in tensors if not name.endswith("position_ids")]:
             raise ValueError(f"{WEIGHTS} holds {min(spare)}, which config.json does not mention")

@@ -20,25 +20,25 @@ class WeightsError(ValueError):
     """A file of weights cannot be loaded; the message names the layers."""
 
 
-def take_all(network: Any, tensors: dict[str, np.ndarray], parts: Mapping[str, str]) -> None:
+def take_all(network: Any, tensors: dict[str, np.ndarray], places: Mapping[str, str]) -> None:
     """Moves tensors in the layouts of PyTorch into parts of a network.
 
     Args:
         network: The network, which has been built.
         tensors: Tensors by name; loses the tensors of the parts.
-        parts: The path of each variable or layer in the network, by its name among the tensors.
+        places: The path of each variable or layer in the network, by its name among the tensors.
 
     Raises:
         ValueError: If a tensor is missing, or of another size.
     """
-    for name, path in parts.items():
-        part = network
+    for name, path in places.items():
+        layer = network
         for step in path.split("."):
-            part = part[int(step)] if step.isdecimal() else getattr(part, step)
-        if isinstance(part, keras.layers.MultiHeadAttention):
-            _take_attention(part, tensors, name)
+            layer = layer[int(step)] if step.isdecimal() else getattr(layer, step)
+        if isinstance(layer, keras.layers.MultiHeadAttention):
+            _take_attention(layer, tensors, name)
         else:
-            _take(part, tensors, name)
+            _take(layer, tensors, name)
 
 
 _ATTENTION = {
@@ -50,21 +50,21 @@ _ATTENTION = {
 
 
 def _take_attention(
-    part: keras.layers.MultiHeadAttention, tensors: dict[str, np.ndarray], name: str
+    layer: keras.layers.MultiHeadAttention, tensors: dict[str, np.ndarray], name: str
 ) -> None:
     for ending in ("weight", "bias") if f"{name}.in_proj_weight" in tensors else ():
         thirds = np.split(tensors.pop(f"{name}.in_proj_{ending}"), 3)
         tensors |= {f"{name}.{n}.{ending}": t for n, t in zip(_ATTENTION, thirds, strict=False)}
     for theirs, ours in _ATTENTION.items():
-        _take(getattr(part, ours), tensors, f"{name}.{theirs}")
+        _take(getattr(layer, ours), tensors, f"{name}.{theirs}")
 
 
-def _take(part: Any, tensors: dict[str, np.ndarray], name: str) -> None:
+def _take(layer: Any, tensors: dict[str, np.ndarray], name: str) -> None:
     """Moves the tensors of a variable or a layer."""
     # A matrix without a bias is (in, out) already.
-    is_one = isinstance(part, keras.Variable) or name in tensors
+    is_one = isinstance(layer, keras.Variable) or name in tensors
     endings = ("",) if is_one else (".weight", ".bias")
-    variables = [part] if isinstance(part, keras.Variable) else part.weights
+    variables = [layer] if isinstance(layer, keras.Variable) else layer.weights
     for variable, ending in zip(variables, endings, strict=False):
         if name + ending not in tensors:
             raise ValueError(f"it has no tensor {name}{ending}")
@@ -142,14 +142,14 @@ def differences(network: keras.Model, path: Path) -> str:
     missing = [layer.name for place, layer in layers.items() if place not in saved]
     further = [layer.name for place, layer in saved.items() if place not in layers]
     matching = len(layers) - len(wrong) - len(missing)
-    parts = [f"{matching} of {len(layers)} layers with weights match"]
+    phrases = [f"{matching} of {len(layers)} layers with weights match"]
     if wrong:
-        parts.append(f"of another shape: {_listed(wrong)}")
+        phrases.append(f"of another shape: {_listed(wrong)}")
     if missing:
-        parts.append(f"not in the file: {_listed(missing)}")
+        phrases.append(f"not in the file: {_listed(missing)}")
     if further:
-        parts.append(f"only in the file: {_listed(further)}")
-    return "; ".join(parts) if wrong or missing else ""
+        phrases.append(f"only in the file: {_listed(further)}")
+    return "; ".join(phrases) if wrong or missing else ""
 
 
 def _saved_and_own(path: Path, network: keras.Model) -> tuple[dict[str, _Layer], dict[str, _Layer]]:

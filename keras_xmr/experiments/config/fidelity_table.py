@@ -145,15 +145,15 @@ def _at(data: Any, key: str) -> Any:
     """Returns the value of a dotted key; None if there is none. A part that is only named is a
     section.
     """
-    for part in key.split("."):
+    for word in key.split("."):
         if isinstance(data, list):
             sections = [{"name": one} if isinstance(one, str) else one for one in data]
             named = (
-                one for one in sections if isinstance(one, Mapping) and one.get("name") == part
+                one for one in sections if isinstance(one, Mapping) and one.get("name") == word
             )
             data = next(named, None)
         elif isinstance(data, Mapping):
-            data = data.get(part)
+            data = data.get(word)
         else:
             return None
     return data

@@ -347,10 +347,10 @@ def _explain(draft: Draft, error: Mapping[str, Any], of: int = 0) -> str:
 def _unknown_key(data: Any, key: Key) -> str:
     """Returns what is wrong with a key that its section does not have."""
     sections: list[type[BaseModel]] = [Config]
-    for part in key[:-1]:
-        data = data[part]
-        if isinstance(part, str):
-            sections = sections_at(part, sections)
+    for step in key[:-1]:
+        data = data[step]
+        if isinstance(step, str):
+            sections = sections_at(step, sections)
         if isinstance(data, dict):
             name = data.get("name")
             sections = [one for one in sections if section_name(one) in (None, name)]
@@ -365,24 +365,24 @@ def _unknown_key(data: Any, key: Key) -> str:
     return f"unknown key.{nearest(str(key[-1]), names)}"
 
 
-def sections_at(part: str, sections: Sequence[type[BaseModel]]) -> list[type[BaseModel]]:
+def sections_at(name: str, sections: Sequence[type[BaseModel]]) -> list[type[BaseModel]]:
     """Selects sections by a name, or all that a key of this name in some sections can hold."""
-    fields = [s.model_fields[part] for s in sections if part in s.model_fields]
-    named = [section for section in sections if section_name(section) == part]
+    fields = [s.model_fields[name] for s in sections if name in s.model_fields]
+    named = [section for section in sections if section_name(section) == name]
     return named or [inner for field in fields for inner in sections_of(field)]
 
 
-def sections_of(part: Any) -> list[type[BaseModel]]:
+def sections_of(annotated: Any) -> list[type[BaseModel]]:
     """Returns all config sections that a field, or a type, can hold."""
-    if isinstance(part, type) and issubclass(part, BaseModel):
-        return [part]
-    if hasattr(part, "metadata") and hasattr(part, "annotation"):
-        inner, marks = part.annotation, part.metadata
-    elif typing.get_origin(part) is typing.Annotated:
-        inner, marks = typing.get_args(part)[0], typing.get_args(part)[1:]
+    if isinstance(annotated, type) and issubclass(annotated, BaseModel):
+        return [annotated]
+    if hasattr(annotated, "metadata") and hasattr(annotated, "annotation"):
+        inner, marks = annotated.annotation, annotated.metadata
+    elif typing.get_origin(annotated) is typing.Annotated:
+        inner, marks = typing.get_args(annotated)[0], typing.get_args(annotated)[1:]
     else:
-        is_several = typing.get_origin(part) in (tuple, typing.Union, types.UnionType, list)
-        items = typing.get_args(part) if is_several else ()
+        is_several = typing.get_origin(annotated) in (tuple, typing.Union, types.UnionType, list)
+        items = typing.get_args(annotated) if is_several else ()
         return [model for item in items for model in sections_of(item)]
     choosing = next((mark for mark in marks if hasattr(mark, "choices")), None)
     return list(choosing.choices().values()) if choosing else sections_of(inner)

@@ -318,12 +318,12 @@ def _merge(base: Draft, other: Draft) -> None:
 
 def _assign_dotted(draft: Draft, file: Draft, name: str, value: Any) -> None:
     """Changes the key that a dotted key of a file names."""
-    place, parts = file.places[(name,)], key_parts(name)
-    if parts in file.places:
+    place, path = file.places[(name,)], key_parts(name)
+    if path in file.places:
         raise ConfigError(f"{place}: {name}: duplicate key")
-    _assign(draft, parts, value, place)
+    _assign(draft, path, value, place)
     inner = {key[1:]: where for key, where in file.places.items() if key[0:1] == (name,)}
-    draft.places |= {(*parts, *rest): where for rest, where in inner.items()}
+    draft.places |= {(*path, *rest): where for rest, where in inner.items()}
 
 
 def apply_override(draft: Draft, override: str) -> None:
@@ -356,45 +356,45 @@ def assign_yaml(draft: Draft, key: Key, text: str, place: str) -> None:
 
 def key_parts(name: str) -> Key:
     """Returns the parts of a dotted key; digits count the items of a list."""
-    parts = name.split(".")
-    return tuple(int(p) if p.isascii() and p.isdigit() and len(p) < 10 else p for p in parts)
+    words = name.split(".")
+    return tuple(int(p) if p.isascii() and p.isdigit() and len(p) < 10 else p for p in words)
 
 
-def _assign(draft: Draft, parts: Key, value: Any, place: str) -> None:
+def _assign(draft: Draft, key: Key, value: Any, place: str) -> None:
     """Sets the key of these parts, opening the sections on the way to it."""
-    if len(parts) > _DEPTH:
+    if len(key) > _DEPTH:
         raise ConfigError(f"{place}: keys may be nested at most {_DEPTH} levels deep")
     section: Any = draft.data
-    for depth, part in enumerate(parts[:-1], 1):
-        section = _open(section, part)
+    for depth, step in enumerate(key[:-1], 1):
+        section = _open(section, step)
         if section is None:
-            raise ConfigError(f"{place}: {dotted(parts[:depth])} does not exist")
-        draft.places.setdefault(parts[:depth], place)
-    last = parts[-1]
+            raise ConfigError(f"{place}: {dotted(key[:depth])} does not exist")
+        draft.places.setdefault(key[:depth], place)
+    last = key[-1]
     if isinstance(section, list):
         if not isinstance(last, int) or last > len(section):
-            raise ConfigError(f"{place}: {dotted(parts[:-1])} has {len(section)} items")
+            raise ConfigError(f"{place}: {dotted(key[:-1])} has {len(section)} items")
         section[last : last + 1] = [value]
     else:
         section[str(last)] = value
-    draft.forget(parts)
-    draft.places[parts] = place
+    draft.forget(key)
+    draft.places[key] = place
 
 
-def _open(section: Any, part: Any) -> Any:
+def _open(section: Any, step: Any) -> Any:
     """Returns the section at a part of a key, created if missing; None if it cannot exist.
 
     A component that is written as its name alone becomes a section.
     """
-    fits = part in range(len(section)) if isinstance(section, list) else isinstance(part, str)
+    fits = step in range(len(section)) if isinstance(section, list) else isinstance(step, str)
     if not fits:
         return None
-    old = section[part] if isinstance(section, list) else section.get(part)
+    old = section[step] if isinstance(section, list) else section.get(step)
     if not isinstance(old, dict | list):
-        section[part] = {"name": old} if isinstance(old, str) else {}
-    return section[part]
+        section[step] = {"name": old} if isinstance(old, str) else {}
+    return section[step]
 
 
 def dotted(key: Key) -> str:
     """Returns a key as it is written: `train.phases.0`."""
-    return ".".join(cut(str(part)) for part in key)
+    return ".".join(cut(str(step)) for step in key)

@@ -85,10 +85,10 @@ def add_baselines(
         The options of the linear model; None without one.
     """
     split: Any = evaluation.split
-    part = records.split(split)
-    if not (evaluation.matchers[0].scores.is_dense and _has_features(part)):
+    own_split = records.split(split)
+    if not (evaluation.matchers[0].scores.is_dense and _has_features(own_split)):
         return None
-    tested = _means_of_split(part, config)
+    tested = _means_of_split(own_split, config)
     with matrix_threads(max(len(records.split(name)) for name in records.splits)):
         options, scores = _linear_scores(tested, records, config, kept)
     if _is_joint(config) and not is_as_published(config):
@@ -117,21 +117,23 @@ def _linear_scores(
     """
     if "train" not in records.splits:
         return None, {}
-    part = records.split("train")
-    if part.num_captions > _MOST or not _has_features(part):
+    train_split = records.split("train")
+    if train_split.num_captions > _MOST or not _has_features(train_split):
         return None, {}
-    train = _means_of_split(part, config)
+    train = _means_of_split(train_split, config)
     if not all(np.ptp(means, axis=0).any() for means in train):
         return None, {}  # Where all are alike, nothing correlates.
     rooted = bool(min(train[0].min(), tested[0].min()) >= 0)
-    cca = CanonicalCorrelations(*_unit(train, rooted), part.caption_image)
+    cca = CanonicalCorrelations(*_unit(train, rooted), train_split.caption_image)
     best = _choose(cca, records, config, rooted, kept)
     images, captions = cca.project(best, *_unit(tested, rooted))
     scores = {LINEAR: images @ captions.T}
     if count := getattr(config.model.image.pooling, "local_scaling", 0):
         # Each image with its first caption, as the model has them.
-        firsts = np.unique(part.caption_image, return_index=True)[1][:: -(-len(part) // count)]
-        neighbours = train[0][part.caption_image[firsts]], train[1][firsts]
+        firsts = np.unique(train_split.caption_image, return_index=True)[1][
+            :: -(-len(train_split) // count)
+        ]
+        neighbours = train[0][train_split.caption_image[firsts]], train[1][firsts]
         near = cca.project(best, *_unit(neighbours, rooted))
         scores[LINEAR_CSLS] = scores[LINEAR] - pair_hubness((images, captions), near)
     return CCAOptions(**best.options), scores

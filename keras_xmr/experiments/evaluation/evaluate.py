@@ -90,9 +90,9 @@ def evaluate_split(
     if brief:
         config = _brief(config)
     options = config.evaluation
-    part = records.split(split)
-    dense = plan_memory(config, records, part)
-    embedded = embed_split(model, part, tokenizer, config)
+    split_records = records.split(split)
+    dense = plan_memory(config, records, split_records)
+    embedded = embed_split(model, split_records, tokenizer, config)
     matchers = {config.model.matcher.name: model.matcher}
     for choice in options.matchers:
         further = further_matcher(choice, model.matcher, model.objective.losses_)
@@ -103,7 +103,7 @@ def evaluate_split(
     }
     for name, matrices in () if brief else tiles.items():
         limits = (options.time_limit, options.folds)
-        check_time(name, matrices, part.caption_image, not dense, *limits)
+        check_time(name, matrices, split_records.caption_image, not dense, *limits)
     seconds: dict[str, float] = {}
 
     def scored(name: str, matrices: ScoreMatrices) -> ScoreMatrices:
@@ -113,7 +113,7 @@ def evaluate_split(
         return found
 
     scores = ((name, scored(name, found) if dense else found) for name, found in tiles.items())
-    evaluation = evaluate_matrices(scores, records, part, config, embedded)
+    evaluation = evaluate_matrices(scores, records, split_records, config, embedded)
     for matcher in evaluation.matchers:
         matcher.seconds = seconds.get(matcher.name)
     return evaluation
@@ -136,7 +136,7 @@ def _brief(config: Config) -> Config:
     return config.model_copy(update={"evaluation": options})
 
 
-def plan_memory(config: Config, records: Records, part: SplitRecords) -> bool:
+def plan_memory(config: Config, records: Records, split_records: SplitRecords) -> bool:
     """Checks if the score matrices of a split fit in memory; see `fits_in_memory`.
 
     Raises:
@@ -145,14 +145,18 @@ def plan_memory(config: Config, records: Records, part: SplitRecords) -> bool:
     options = config.evaluation
     names = {config.model.matcher.name, *(choice.name for choice in options.matchers)}
     matrices = sum(1 + components("matcher")[name].CONTRACT.directed for name in names)
-    labels = records.label_kind == "set" or (options.labels is not None and part.split == "test")
-    return fits_in_memory(options, (len(part), part.num_captions), matrices, labels)
+    labels = records.label_kind == "set" or (
+        options.labels is not None and split_records.split == "test"
+    )
+    return fits_in_memory(
+        options, (len(split_records), split_records.num_captions), matrices, labels
+    )
 
 
 def evaluate_matrices(
     scores: Iterable[tuple[str, ScoreMatrices]],
     records: Records,
-    part: SplitRecords,
+    split_records: SplitRecords,
     config: Config,
     embedded: EmbeddedSplit | None = None,
 ) -> Evaluation:
@@ -161,22 +165,22 @@ def evaluate_matrices(
     Args:
         scores: Names and scores; the verdict is about the first.
         records: The records of the data set.
-        part: The split.
+        split_records: The split.
         config: The config, with metrics and judgements.
         embedded: The embeddings that were scored, for their uncertainty; None without embeddings.
     """
     options = config.evaluation
-    extra = config.judgements_of(part.split)
-    known = ground_truth(records, part, config.data.judgements, extra)
+    extra = config.judgements_of(split_records.split)
+    known = ground_truth(records, split_records, config.data.judgements, extra)
     known.measures = build_metrics(options.metrics)
-    if options.labels is not None and part.split == "test":
+    if options.labels is not None and split_records.split == "test":
         known.labels = labels_of_files(options.labels, known)
     if known.has_label_vectors and not options.plausible_match:
         known.labels = ()
     if options.semantic_precision:
         add_relevance(known, config.relevance)
     rerankers = build_rerankers(options.rerankers)
-    evaluation = evaluate_split_scores(part.split, scores, known, options.folds, rerankers)
+    evaluation = evaluate_split_scores(split_records.split, scores, known, options.folds, rerankers)
     evaluation.paper, evaluation.fidelity = config.paper, fidelity_of(config)
     evaluation.is_trained = not is_as_published(config)
     if embedded is not None:

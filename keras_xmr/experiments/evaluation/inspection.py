@@ -21,29 +21,40 @@ PHOTOS = 4
 
 
 def compute_attention(
-    model: Retriever, part: SplitRecords, config: Config, kept: SplitRecords | None = None
+    model: Retriever, split_records: SplitRecords, config: Config, kept: SplitRecords | None = None
 ) -> Attention | None:
     """Returns attention maps of the image head on photos spread over a split.
 
     Args:
         model: The model.
-        part: The split.
+        split_records: The split.
         config: The config of the run.
         kept: The split with features in place of its images, if these are kept.
 
     Returns:
         The maps; None for a model of regions or without attention over places.
     """
-    if not (len(part) and attends(config)):
+    if not (len(split_records) and attends(config)):
         return None
-    chosen = np.linspace(0, len(part) - 1, min(PHOTOS, len(part))).round().astype(int).tolist()
-    seen = [decode_for_evaluation(part.encoded(i), config.data.image).numpy() for i in chosen]
+    chosen = (
+        np.linspace(0, len(split_records) - 1, min(PHOTOS, len(split_records)))
+        .round()
+        .astype(int)
+        .tolist()
+    )
+    seen = [
+        decode_for_evaluation(split_records.encoded(i), config.data.image).numpy() for i in chosen
+    ]
     attention = ImageAttention(model.image_tower)
     if kept is not None and kept.holds == "regions":
         maps = attention.of_features(kept.regions(np.array(chosen)))
     else:
         maps = attention(np.stack(seen))
-    return Attention([part.image_keys[i] for i in chosen], np.stack(seen), maps) if maps else None
+    return (
+        Attention([split_records.image_keys[i] for i in chosen], np.stack(seen), maps)
+        if maps
+        else None
+    )
 
 
 class ImageAttention:

@@ -143,10 +143,10 @@ def embed_batches(
         batch: Number of items per batch.
         unit: Name of the items, for the progress bar.
     """
-    parts = _one_by_one(tower, dataset, total, unit)
+    batches = _one_by_one(tower, dataset, total, unit)
     if embeddings.kind(tower.output) == "tokens":
         # Batches of different lengths, which `predict` cannot join.
-        masked = ((part["tokens"], part["mask"] > 0) for part in parts)
+        masked = ((one["tokens"], one["mask"] > 0) for one in batches)
         return join([(tokens[counts], counts.sum(axis=1)) for tokens, counts in masked])
     wanted = embeddings.for_matching(tower.output)
     strategy = tower.distribute_strategy
@@ -163,8 +163,8 @@ def embed_batches(
             callback = keras.callbacks.LambdaCallback(on_predict_batch_end=advance)
             return dict(tower.predict(dataset, verbose=0, callbacks=[callback]))
     # Of several workers, of whom `predict` would be the work of all, this one evaluates alone.
-    embedded = list(parts)
-    return {key: np.concatenate([part[key] for part in embedded]) for key in wanted}
+    embedded = list(batches)
+    return {key: np.concatenate([one[key] for one in embedded]) for key in wanted}
 
 
 def _bar(total: int, unit: str) -> Progress:

@@ -132,15 +132,15 @@ def _rows(
     key = {"split": ""} | key
     yield from rows_of(summary, ends, counts, further, **key)
     for direction, queries in metrics.directions.items():
-        for part in by_positives(queries):
-            means = {full_name(direction, name): mean for name, mean in part.means.items()}
-            counts = {direction: part.queries}
-            yield from rows_of(means, counts=counts, queries=range_of(part), **key)
+        for group in by_positives(queries):
+            means = {full_name(direction, name): mean for name, mean in group.means.items()}
+            counts = {direction: group.queries}
+            yield from rows_of(means, counts=counts, queries=range_of(group), **key)
 
 
-def range_of(part: PositivesBin) -> str:
+def range_of(group: PositivesBin) -> str:
     """Returns the numbers of relevant items of a bin, such as `3 to 4`."""
-    return f"{part.least} to {part.most}" if part.least < part.most else str(part.most)
+    return f"{group.least} to {group.most}" if group.least < group.most else str(group.most)
 
 
 def _chance_rows(metrics: RetrievalMetrics, judgements: str) -> Iterator[Result]:
@@ -151,9 +151,9 @@ def _chance_rows(metrics: RetrievalMetrics, judgements: str) -> Iterator[Result]
     both = metrics.directions
     for direction, others in zip(DIRECTIONS, reversed(DIRECTIONS), strict=True):
         candidates = len(both[others].positives)
-        for part in by_positives(both[direction]):
-            share = {full_name(direction, "recall_1"): part.positives / candidates}
-            yield from rows_of(share, queries=range_of(part), **key)
+        for group in by_positives(both[direction]):
+            share = {full_name(direction, "recall_1"): group.positives / candidates}
+            yield from rows_of(share, queries=range_of(group), **key)
 
 
 def _facts(evaluation: Evaluation) -> Iterator[Result]:

@@ -97,20 +97,20 @@ def standardised_split(
         exhaustive truth if it is known; and the photo that each caption was written for
         (captions,).
     """
-    part: SplitRecords = records.split(split)
-    images = draw(len(part), _MOST)
-    captions = np.flatnonzero(np.isin(part.caption_image, images))
-    known = ground_truth(records, part, config.data.judgements)
+    split_records: SplitRecords = records.split(split)
+    images = draw(len(split_records), _MOST)
+    captions = np.flatnonzero(np.isin(split_records.caption_image, images))
+    known = ground_truth(records, split_records, config.data.judgements)
     truth = known.extra.get("truth", known.judgements)
     right = truth.grades[images][:, captions].toarray().T > 0
     photos = _embed_photos(embedder, records, split, images)
-    texts = [part.texts[int(caption)] for caption in captions]
+    texts = [split_records.texts[int(caption)] for caption in captions]
     embedded = _in_batches(embedder.embed_texts, texts, _TEXTS, "  embedding captions", "captions")
     scores = [
         standardise(embedder.score(photos, some).T, embedder.score(reference, some).T)
         for some in split_items(embedded, 256)
     ]
-    groups = np.searchsorted(images, part.caption_image[captions])
+    groups = np.searchsorted(images, split_records.caption_image[captions])
     return np.concatenate(scores), right, groups
 
 
@@ -118,10 +118,10 @@ def _embed_photos(
     embedder: Embedder, records: Records, split: Any, images: np.ndarray
 ) -> dict[str, np.ndarray]:
     """Returns embeddings of photos of a split, by stored features if there are any."""
-    part: SplitRecords = records.split(split)
+    split_records: SplitRecords = records.split(split)
     store = Store.of_embedder(embedder)
     opened = None if store is None else store.open()
-    keys = part.index.columns["digest"]
+    keys = split_records.index.columns["digest"]
 
     def embed(numbers: np.ndarray) -> dict[str, np.ndarray]:
         rows = np.full(len(numbers), -1) if opened is None else opened.rows(keys[numbers])
@@ -130,7 +130,12 @@ def _embed_photos(
             return embedder.embed_features(features.astype(np.float32))
         options = embedder.pixel_options
         return embedder.embed_pixels(
-            np.stack([stored_pixels(part.encoded(int(n)), f"photo {n}", options) for n in numbers])
+            np.stack(
+                [
+                    stored_pixels(split_records.encoded(int(n)), f"photo {n}", options)
+                    for n in numbers
+                ]
+            )
         )
 
     size, title = embedder.batch_size, f"  embedding photos of {split}"
@@ -145,9 +150,9 @@ def _in_batches(
     unit: str,
 ) -> dict[str, np.ndarray]:
     """Embeds items in batches, and shows the progress."""
-    parts = []
+    embedded = []
     with Progress(description, len(items), unit) as bar:
         for batch in chunks(items, size):
-            parts.append(embed(batch))
+            embedded.append(embed(batch))
             bar.update(len(batch))
-    return concatenate(parts)
+    return concatenate(embedded)

@@ -13,7 +13,7 @@ from keras_xmr import embeddings
 from keras_xmr.embeddings.kinds import tensors
 from keras_xmr.experiments.export.onnx_export import write_graph
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.search.embedder import embedder as parts
+from keras_xmr.search.embedder import embedder as files
 
 _ITEMS = 3
 """Number of items by which files are compared with the model."""
@@ -28,9 +28,9 @@ def write_matcher(model: Retriever, target: Path) -> dict[str, float]:
     }
     specs = {side: _specs(output) for side, output in outputs.items()}
     samples = {side: _sample(spec, number) for number, (side, spec) in enumerate(specs.items())}
-    sides = {"image": parts.GALLERY, "text": parts.QUERY}
-    side: parts.Side
-    for side, path in parts.PREPARE.items():
+    sides = {"image": files.GALLERY, "text": files.QUERY}
+    side: files.Side
+    for side, path in files.PREPARE.items():
         prepared = matcher.prepare(_tensors(samples[side]), side)
         if prepared.keys() - samples[side].keys():
             names = list(specs[side])
@@ -42,10 +42,10 @@ def write_matcher(model: Retriever, target: Path) -> dict[str, float]:
             write_graph(
                 "the matcher",
                 prepare,
-                _named(specs[side], parts.GALLERY),
+                _named(specs[side], files.GALLERY),
                 target / path,
                 (),
-                {f"{parts.GALLERY}{name}": value for name, value in samples[side].items()},
+                {f"{files.GALLERY}{name}": value for name, value in samples[side].items()},
                 is_exact=True,
             )
     directed: Any = "text" if matcher.contract.directed else None
@@ -63,7 +63,7 @@ def write_matcher(model: Retriever, target: Path) -> dict[str, float]:
         for side, values in samples.items()
         for name, value in values.items()
     }
-    write_graph("the matcher", score, inputs, target / parts.SCORE, (), sample, is_exact=True)
+    write_graph("the matcher", score, inputs, target / files.SCORE, (), sample, is_exact=True)
     _write_bound(model, target)
     return {name: float(value) for name, value in matcher.search_constants().items()}
 
@@ -85,20 +85,20 @@ def _write_bound(model: Retriever, target: Path) -> None:
     if matcher.score_bound(tf.constant(similar), *prepared.values()) is None:
         return
     specs = {
-        side: {name: tf.TensorSpec([None, *v.shape[1:]], v.dtype) for name, v in part.items()}
-        for side, part in prepared.items()
+        side: {name: tf.TensorSpec([None, *v.shape[1:]], v.dtype) for name, v in embedding.items()}
+        for side, embedding in prepared.items()
     }
 
     def bound(similarity: tf.Tensor, *values: tf.Tensor) -> dict[str, tf.Tensor]:
         return {"bound": matcher.score_bound(similarity, *_split(values, specs))}
 
-    names = (parts.GALLERY, parts.QUERY)
+    names = (files.GALLERY, files.QUERY)
     inputs = [tf.TensorSpec([None], tf.float32, name="similarity")]
     sample = {"similarity": similar}
-    for name, (side, part) in zip(names, specs.items(), strict=True):
-        inputs += _named(part, name)
+    for name, (side, embedding) in zip(names, specs.items(), strict=True):
+        inputs += _named(embedding, name)
         sample |= {f"{name}{key}": np.asarray(value) for key, value in prepared[side].items()}
-    write_graph("the matcher", bound, inputs, target / parts.BOUND, (), sample, is_exact=True)
+    write_graph("the matcher", bound, inputs, target / files.BOUND, (), sample, is_exact=True)
 
 
 def _specs(output: Mapping[str, Any], is_fixed: bool = False) -> dict[str, tf.TensorSpec]:

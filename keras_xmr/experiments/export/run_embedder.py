@@ -38,7 +38,7 @@ from keras_xmr.experiments.runs.loading import load_retriever
 from keras_xmr.experiments.runs.weight_files import verify_tokenizer, weights_checksum
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import tower_on_features
-from keras_xmr.search.embedder import embedder as parts
+from keras_xmr.search.embedder import embedder as files
 from keras_xmr.search.embedder.embedder import Embedder
 from keras_xmr.search.embedder.tokenizers import make_tokenizer
 from keras_xmr.search.manifests import write_manifest
@@ -173,7 +173,7 @@ def _write(
     constants = write_matcher(model, target)
     example, words = _training_captions(config)
     if words:
-        (target / parts.WORDS).write_text("".join(f"{word}\n" for word in words), "utf-8")
+        (target / files.WORDS).write_text("".join(f"{word}\n" for word in words), "utf-8")
     matcher: Any = config.model.matcher
     content = {
         "name": config.name,
@@ -191,7 +191,7 @@ def _write(
         "example": example,
         "files": {path.name: checksum(path) for path in sorted(target.iterdir())},
     }
-    write_manifest(target, parts.VERSION, content)
+    write_manifest(target, files.VERSION, content)
     return content
 
 
@@ -202,12 +202,12 @@ def _halve(target: Path, content: dict[str, Any]) -> None:
         ExportError: If embeddings of some texts and pixels change by more than rounding.
     """
     before = _some_embeddings(Embedder(target, content))
-    for name in (parts.IMAGE_TOWER, parts.TEXT_TOWER, parts.HEAD):
+    for name in (files.IMAGE_TOWER, files.TEXT_TOWER, files.HEAD):
         if (target / name).exists():
             halve_weights(target / name)
             content["files"][name] = checksum(target / name)
     content["precision"] = "float16"
-    write_manifest(target, parts.VERSION, content)
+    write_manifest(target, files.VERSION, content)
     for name, values in _some_embeddings(Embedder(target, content)).items():
         similarity = np.sum(unit_rows(values) * unit_rows(before[name]), axis=-1)
         if not similarity.min(initial=1.0) >= _LEAST_SIMILAR:
@@ -220,12 +220,12 @@ def _halve(target: Path, content: dict[str, Any]) -> None:
 def _store_apart(target: Path, content: dict[str, Any]) -> None:
     """Stores the weights of both towers in files of their own."""
     content["weights"] = {}
-    for name in (parts.IMAGE_TOWER, parts.TEXT_TOWER):
+    for name in (files.IMAGE_TOWER, files.TEXT_TOWER):
         path = target / name
         weights = store_weights_apart(path)
         content["weights"][name] = [each.name for each in weights]
         content["files"] |= {each.name: checksum(each) for each in (path, *weights)}
-    write_manifest(target, parts.VERSION, content)
+    write_manifest(target, files.VERSION, content)
 
 
 def _some_embeddings(embedder: Embedder) -> dict[str, np.ndarray]:
@@ -312,7 +312,7 @@ def _write_towers(
         return path if path is not None and path.exists() else None
 
     ids = tokenizer(tf.constant(_TEXTS)).numpy()
-    text, head, image = parts.TEXT_TOWER, parts.HEAD, parts.IMAGE_TOWER
+    text, head, image = files.TEXT_TOWER, files.HEAD, files.IMAGE_TOWER
     write_text_tower(model.text_tower, tokenizer.pad, ids, target / text, earlier_file(text))
     tower, sample = model.image_tower, some_inputs(model.image_tower)
     features = None

@@ -291,8 +291,8 @@ def _served(endpoints: _Endpoints) -> tf.Module:
 
 def _variables(model: Retriever) -> list[Any]:
     """Returns the variables of Keras that the endpoints of a model read."""
-    parts = (model.image_tower, model.text_tower, model.matcher)
-    variables = [variable for part in parts for variable in part.variables]
+    layers = (model.image_tower, model.text_tower, model.matcher)
+    variables = [variable for layer in layers for variable in layer.variables]
     # Variables of losses that the matcher shares; other layers of losses are not served.
     shared = [
         getattr(loss, name)

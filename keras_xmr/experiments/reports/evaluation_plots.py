@@ -206,12 +206,12 @@ def attention_picture(attention: Attention) -> Picture:
     maximum.
     """
     photos = len(attention.keys)
-    # With a number where a map has several parts.
+    # With a number where a map has several of a photo.
     maps = [
         {
-            f"{name} {number}" if len(parts[i]) > 1 else name: part
-            for name, parts in attention.maps.items()
-            for number, part in enumerate(parts[i], 1)
+            f"{name} {number}" if len(of_photos[i]) > 1 else name: one
+            for name, of_photos in attention.maps.items()
+            for number, one in enumerate(of_photos[i], 1)
         }
         for i in range(photos)
     ]

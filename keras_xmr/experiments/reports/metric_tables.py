@@ -185,10 +185,10 @@ def best_cell(unit: str, values: Sequence[float]) -> str | None:
 
 def _breakdown(title: str, label: str, results: Results) -> Table | None:
     """Recalls by the number of relevant items; None if all queries have similarly many."""
-    parts = Results(row for row in results if row.queries not in (ALL, FOLDS))
+    groups = Results(row for row in results if row.queries not in (ALL, FOLDS))
     body, most = [], 0
     for direction in DIRECTIONS:
-        of_side = parts.select(direction=direction)
+        of_side = groups.select(direction=direction)
         bins = [row.queries for row in of_side if row.metric == SHOWN[0] and label_of(row) == label]
         most = max(most, len(bins))
         for queries in bins:

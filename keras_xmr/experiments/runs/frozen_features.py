@@ -238,12 +238,12 @@ class ImageEncoder(_FrozenEncoder):
     def expect(self, records: Records, splits: Sequence[Split]) -> tuple[int, float]:
         """Returns the number of images with missing features, and the expected seconds."""
         records, store = records.without_features(), self.store()
-        parts = [records.split(split) for split in splits]
-        missing = sum(len(store.missing(part.index.columns["digest"])) for part in parts)
+        opened = [records.split(split) for split in splits]
+        missing = sum(len(store.missing(one.index.columns["digest"])) for one in opened)
         if not missing:
             return 0, 0.0
-        with parts[0].naming_damage():
-            pixels = next(iter(image_batches(parts[0], self.config.data.image, _TRIED)))
+        with opened[0].naming_damage():
+            pixels = next(iter(image_batches(opened[0], self.config.data.image, _TRIED)))
         return missing, missing / len(pixels) * _seconds(lambda: self.encode(pixels))
 
     def _features(self, pixels: tf.Tensor, training: bool) -> tf.Tensor:
@@ -252,20 +252,20 @@ class ImageEncoder(_FrozenEncoder):
     def write(self, records: Records, splits: Sequence[Split]) -> Any:
         """Computes the missing features of some splits; returns a function that opens a split."""
         records, size = records.without_features(), self.config.evaluation.batch_size
-        parts = [records.split(split) for split in splits]
+        opened = [records.split(split) for split in splits]
         store = self.store()
-        missing = {part.split: store.missing(part.index.columns["digest"]) for part in parts}
+        missing = {one.split: store.missing(one.index.columns["digest"]) for one in opened}
         total = sum(map(len, missing.values()))
         _log_size(total, self._records, self.folder, self.shape)
         if not total:
             return self.open
         with self.writing() as writer, Progress("computing features", total, "images") as bar:
-            for part in parts:
-                images = missing[part.split]
-                batches = image_batches(part, self.config.data.image, size, images)
-                with part.naming_damage():
+            for one in opened:
+                images = missing[one.split]
+                batches = image_batches(one, self.config.data.image, size, images)
+                with one.naming_damage():
                     for numbers, pixels in zip(chunks(images, size), batches, strict=True):
-                        keys = part.index.columns["digest"][numbers]
+                        keys = one.index.columns["digest"][numbers]
                         writer.add(keys, self.encode(pixels).numpy())
                         bar.update(len(numbers))
         return self.open
@@ -313,7 +313,7 @@ class CaptionEncoder(_FrozenEncoder):
         )
         self.encode = tf.function(
             lambda ids, training=False: run_by_length(
-                lambda part: encode(part, training), ids, tokenizer.pad
+                lambda some: encode(some, training), ids, tokenizer.pad
             ),
             reduce_retracing=True,
             autograph=False,

@@ -91,14 +91,14 @@ def _config(model: str, folder: Path) -> Config:
     )
 
 
-_Parts = tuple[dict[str, Any], int, dict[str, Any], dict[str, Any]]
+_Sections = tuple[dict[str, Any], int, dict[str, Any], dict[str, Any]]
 """Sections of a config: of pixels, the most words, of towers with their matcher, the loss."""
 
 _PAIRS = {"name": "probabilistic_matching", "pseudo_positives": 0}
 """The binary cross entropy of all pairs, by which SigLIP is trained."""
 
 
-def _two_towers(model: str) -> _Parts:
+def _two_towers(model: str) -> _Sections:
     preset = Preset(model, "both")
     if preset.kind not in (CLIP, SIGLIP):
         raise UserError(

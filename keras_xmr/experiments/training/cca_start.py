@@ -245,12 +245,12 @@ def _shortened(
     images, first = np.unique(split.caption_image[order], return_index=True)
     texts = shortened(split.texts[caption] for caption in order[first])
     batches = caption_batches(texts, tokenizer, config.evaluation.batch_size)
-    parts = []
+    features = []
     with Progress("computing features of shortened captions", len(texts), "captions") as bar:
-        for part in _tower_averages(model.text_tower, None, batches):
-            parts.append(part)
-            bar.update(len(part))
-    return np.concatenate(parts), images
+        for batch in _tower_averages(model.text_tower, None, batches):
+            features.append(batch)
+            bar.update(len(batch))
+    return np.concatenate(features), images
 
 
 def averages(

@@ -273,9 +273,9 @@ def _written(path: Path) -> Iterator[str]:
 
 def _variables(model: Retriever) -> list[keras.Variable]:
     """Returns all variables of a model that a checkpoint stores."""
-    parts = (model.image_tower, model.text_tower, model.matcher, model.objective)
+    layers = (model.image_tower, model.text_tower, model.matcher, model.objective)
     notes = [model.global_step, model.last_values, model.first_nonfinite_step, model.bad_number]
-    return [*(variable for part in parts for variable in part.variables), *notes]
+    return [*(variable for layer in layers for variable in layer.variables), *notes]
 
 
 def _paths(folder: Path) -> list[str]:
@@ -288,8 +288,8 @@ def _paths(folder: Path) -> list[str]:
 def _remove(checkpoint: str) -> None:
     """Removes all files of a checkpoint, also of an interrupted writing."""
     path = Path(checkpoint)
-    for part in path.parent.glob(f"{path.name}[._]*"):
-        shutil.rmtree(part, ignore_errors=True) if part.is_dir() else part.unlink()
+    for file in path.parent.glob(f"{path.name}[._]*"):
+        shutil.rmtree(file, ignore_errors=True) if file.is_dir() else file.unlink()
 
 
 def _damage(checkpoint: str) -> str:

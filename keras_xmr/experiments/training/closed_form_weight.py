@@ -66,8 +66,8 @@ class Weighing:
     rsum: float
 
     def __str__(self) -> str:
-        parts = f"closed form {100 * self.weight:.0f} %, trained {100 * (1 - self.weight):.0f} %"
-        return f"{parts}, {'with' if self.local_scaling else 'without'} correction for hubs (CSLS)"
+        shares = f"closed form {100 * self.weight:.0f} %, trained {100 * (1 - self.weight):.0f} %"
+        return f"{shares}, {'with' if self.local_scaling else 'without'} correction for hubs (CSLS)"
 
 
 def choose_weight(
@@ -93,7 +93,7 @@ def choose_weight(
     """
     poolings = weighted_poolings(model)
     split = averages_of_split(model, records.split("val"), tokenizer, config)
-    sides = [_parts(p, a) for p, a in zip(poolings, (split.images, split.captions), strict=True)]
+    sides = [_vectors(p, a) for p, a in zip(poolings, (split.images, split.captions), strict=True)]
     fixed, learned = (images @ captions.T for images, captions in zip(*sides, strict=True))
     sums = {
         weight: _rsum(weight * fixed + (1 - weight) * learned, split.judgements)
@@ -109,8 +109,8 @@ def choose_weight(
         # A caption of each image; of more images than are kept every second one, and so on.
         every = -(-len(train) // scalings[0].items)
         kept = averages(model, train, tokenizer, config, train.first_caption[:-1:every], every)
-        joined = [_joined(_parts(p, a), best) for p, a in zip(poolings, kept, strict=True)]
-        hubness = _scale_locally(scalings, joined, [_joined(parts, best) for parts in sides])
+        joined = [_joined(_vectors(p, a), best) for p, a in zip(poolings, kept, strict=True)]
+        hubness = _scale_locally(scalings, joined, [_joined(vectors, best) for vectors in sides])
         scaled = _rsum(best * fixed + (1 - best) * learned - hubness, split.judgements)
         is_used = scaled >= sums[best] if local_scaling is None else local_scaling
         for scaling in scalings:
@@ -142,15 +142,15 @@ def _rsum(scores: np.ndarray, judgements: Judgements) -> float:
     return evaluate_scores(scores, judgements).summary[RSUM]
 
 
-def _joined(parts: Sequence[np.ndarray], weight: float) -> np.ndarray:
-    """Returns both parts of some vectors, of which the closed form has a weight: float32."""
-    fixed, learned = parts
+def _joined(vectors: Sequence[np.ndarray], weight: float) -> np.ndarray:
+    """Joins fixed and learned vectors, of which the closed form has a weight: float32."""
+    fixed, learned = vectors
     both = [np.sqrt(weight) * fixed, np.sqrt(1 - weight) * learned]
     return np.concatenate(both, axis=1).astype(np.float32)
 
 
-def _parts(pooling: Projection, averages: np.ndarray) -> list[np.ndarray]:
-    """Returns both parts of the vectors of some averages, each on the unit sphere."""
+def _vectors(pooling: Projection, averages: np.ndarray) -> list[np.ndarray]:
+    """Returns the fixed and the learned vectors of some averages, each on the unit sphere."""
     inputs = standardised(pooling, averages)
     kernels = pooling.closed_form_kernel, pooling.kernel
     return [unit_rows(inputs @ kernel.numpy()) for kernel in kernels]

@@ -167,22 +167,22 @@ class Distribution:
         if self.is_chief:
             self.wait()
 
-    def check_same(self, parts: Mapping[str, str]) -> None:
+    def check_same(self, texts: Mapping[str, str]) -> None:
         """Checks that all workers were started with the same.
 
         Args:
-            parts: Texts, by their name for the user.
+            texts: Texts, by their name for the user.
 
         Raises:
             UserError: On all workers, if one has another text than the chief.
         """
         if self.is_alone:
             return
-        digests = [hashlib.sha256(text.encode()).digest()[:8] for text in parts.values()]
+        digests = [hashlib.sha256(text.encode()).digest()[:8] for text in texts.values()]
         digest = np.frombuffer(b"".join(digests), np.int64)
         (expected,) = self.from_chief([digest])
         (differ,) = self._summed([np.not_equal(digest, expected).astype(np.int64)])
-        if wrong := [name for name, count in zip(parts, differ.numpy(), strict=True) if count]:
+        if wrong := [name for name, count in zip(texts, differ.numpy(), strict=True) if count]:
             raise UserError(
                 f"the workers do not have the same {wrong[0]}; start all of them with the same "
                 "config, on copies of the same records"

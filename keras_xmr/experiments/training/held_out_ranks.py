@@ -119,7 +119,7 @@ def predict(
     @cache
     def error(strength: float) -> float:
         """Returns the sum of squared errors of held-out folds."""
-        fits = (_ridge(strength / width, *parts) for parts in others)
+        fits = (_ridge(strength / width, *moments) for moments in others)
         return sum(
             float(np.square(inputs[held] @ slope + intercept - values[held]).sum())
             for held, (slope, intercept) in zip(folds, fits, strict=True)
@@ -144,8 +144,8 @@ def _lowest(error: Callable[[float], float]) -> float:
 
 def _sums(inputs: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, ...]:
     """Returns the number of rows, and sums of inputs, of values and of their products."""
-    parts = (len(inputs), inputs.sum(axis=0), values.sum(), inputs.T @ inputs, inputs.T @ values)
-    return tuple(map(np.asarray, parts))
+    moments = (len(inputs), inputs.sum(axis=0), values.sum(), inputs.T @ inputs, inputs.T @ values)
+    return tuple(map(np.asarray, moments))
 
 
 def _ridge(

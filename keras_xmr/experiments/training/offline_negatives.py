@@ -56,7 +56,7 @@ def mine_negatives(
         file.parent.mkdir(parents=True, exist_ok=True)
         with replace_atomically(file) as temporary, temporary.open("wb") as opened:
             np.savez(opened, epoch=epoch, captions=found[0], images=found[1])
-    sampler.negatives = tuple(np.asarray(part) for part in distribution.from_chief(found))
+    sampler.negatives = tuple(np.asarray(indices) for indices in distribution.from_chief(found))
 
 
 def _read(file: Path, epoch: int, found: list[np.ndarray]) -> bool:

@@ -83,7 +83,7 @@ class Plan:
     def epochs_at_once(self, step: int, span: Span, one: bool) -> tuple[int, int, int]:
         """Returns the epochs to train from a step on before anything else is done.
 
-        Steps go to the end of the phase, or of an epoch that was begun, or to the next validation
+        Epochs go to the end of the phase, or of an epoch that was begun, or to the next validation
         where that may end the training.
 
         Args:

@@ -141,9 +141,9 @@ class Projection(Pooling):
             return learned
         fixed = ops.matmul(standardised, self.closed_form_kernel)
         weight = 0.0 if training else self.closed_form_weight
-        parts = (fixed, weight), (learned, 1.0 - weight)
+        maps = (fixed, weight), (learned, 1.0 - weight)
         joined = ops.concatenate(
-            [l2_normalize(part) * share**0.5 for part, share in parts], axis=-1
+            [l2_normalize(vectors) * share**0.5 for vectors, share in maps], axis=-1
         )
         if self.local_scaling is None:
             return joined

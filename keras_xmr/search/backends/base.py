@@ -328,8 +328,8 @@ class Exact(Backend):
         if not self._kept.all():
             begins = np.cumsum([0, *map(len, self._parts)])
             self._parts = [
-                part[self._kept[begin : begin + len(part)]]
-                for begin, part in zip(begins, self._parts, strict=False)
+                block[self._kept[begin : begin + len(block)]]
+                for begin, block in zip(begins, self._parts, strict=False)
             ]
             self._ids = self._ids[self._kept]
             self._kept = np.ones(len(self._ids), bool)

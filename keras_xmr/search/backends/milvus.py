@@ -93,10 +93,10 @@ class Milvus(Backend):
         if not len(items):
             return no_neighbours(queries, k)
         # Without a filter, Milvus has few other items.
-        parts = [(items, "")]
+        requests = [(items, "")]
         if allowed is not None:
-            parts = [(part, self._filter(part)) for part in chunks(items, _AT_ONCE)]
-        results = [self._search(queries, k, *part) for part in parts]
+            requests = [(some, self._filter(some)) for some in chunks(items, _AT_ONCE)]
+        results = [self._search(queries, k, *some) for some in requests]
         ids, scores = (np.concatenate(arrays, axis=1) for arrays in zip(*results, strict=True))
         return best_items(ids, scores, k)
 
@@ -252,8 +252,8 @@ class Milvus(Backend):
             self._delete(np.union1d(stored[~saved, 0], np.intersect1d(stored[:, 0], removed)))
 
     def _delete(self, items: np.ndarray) -> None:
-        for part in chunks(items, _AT_ONCE):
-            self._client.delete(self._name, filter=self._filter(part))
+        for some in chunks(items, _AT_ONCE):
+            self._client.delete(self._name, filter=self._filter(some))
 
     def _keys(self, items: np.ndarray) -> np.ndarray:
         """Returns the keys of the rows of items, one item after another."""

@@ -86,11 +86,11 @@ class PublishedTexts(_Tower):
     def __call__(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Returns `mean` (N, D) of `input_ids` and `attention_mask` (N, L)."""
         step = 1 if self._takes_one else max(1, len(inputs["input_ids"]))
-        parts = [
+        vectors = [
             self._run({name: values[begin : begin + step] for name, values in inputs.items()})
             for begin in range(0, len(inputs["input_ids"]), step)
         ]
-        return {"mean": np.concatenate(parts)}
+        return {"mean": np.concatenate(vectors)}
 
 
 class PublishedImages(_Tower):

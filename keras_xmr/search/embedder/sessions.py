@@ -38,7 +38,7 @@ def runtime() -> Any:
             f"{install_command('search')}"
         ) from None
     version = str(onnxruntime.__version__)
-    if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
+    if tuple(int(number) for number in version.split(".")[:2]) < _OLDEST:
         raise EmbedderError(
             f"onnxruntime {version} is too old; searches need {'.'.join(map(str, _OLDEST))} or "
             f"later: {install_command('search')}"

@@ -121,8 +121,8 @@ def lower(text: str) -> str:
     """Converts a text to lower case, as TensorFlow does."""
     if text.isascii() or not _class(_FIXED).search(text):
         return text.lower()
-    parts = regex.split(f"([{_FIXED}])", text)
-    return "".join(part if number % 2 else part.lower() for number, part in enumerate(parts))
+    pieces = regex.split(f"([{_FIXED}])", text)
+    return "".join(piece if number % 2 else piece.lower() for number, piece in enumerate(pieces))
 
 
 def fold(text: str) -> str:

@@ -167,33 +167,33 @@ class ClipPairs(TextTokenizer):
     def _merge(self, word: str) -> list[int]:
         """Returns the ids of the pieces of a word, of which the first pair is merged first."""
         letters = _byte_letters()
-        parts: list[str] = [letters[byte] for byte in word.encode()]
-        parts[-1] += "</w>"
-        after = [*range(1, len(parts)), -1]
-        before = list(range(-1, len(parts) - 1))
+        pieces: list[str] = [letters[byte] for byte in word.encode()]
+        pieces[-1] += "</w>"
+        after = [*range(1, len(pieces)), -1]
+        before = list(range(-1, len(pieces) - 1))
         queue: list[tuple[int, int, str, str]] = []
 
         def offer(left: int) -> None:
             if left >= 0 and (right := after[left]) >= 0:
-                rank = self._ranks.get((parts[left], parts[right]))
+                rank = self._ranks.get((pieces[left], pieces[right]))
                 if rank is not None:
-                    heapq.heappush(queue, (rank, left, parts[left], parts[right]))
+                    heapq.heappush(queue, (rank, left, pieces[left], pieces[right]))
 
-        for left in range(len(parts) - 1):
+        for left in range(len(pieces) - 1):
             offer(left)
         while queue:
             _, left, first, second = heapq.heappop(queue)
             right = after[left]
-            if right < 0 or (parts[left], parts[right]) != (first, second):
+            if right < 0 or (pieces[left], pieces[right]) != (first, second):
                 continue  # One of both has been merged with another.
-            parts[left], parts[right] = first + second, ""
+            pieces[left], pieces[right] = first + second, ""
             after[left] = after[right]
             if after[left] >= 0:
                 before[after[left]] = left
             offer(before[left])
             offer(left)
         # A small vocabulary may lack bytes.
-        return [self._ids[part] for part in parts if part in self._ids]
+        return [self._ids[piece] for piece in pieces if piece in self._ids]
 
 
 def _clip_words(text: str) -> Iterator[str]:
@@ -201,11 +201,11 @@ def _clip_words(text: str) -> Iterator[str]:
     # CLIP reads digits one by one.
     text = _pattern(r"(\p{N})").sub(r" \1 ", lower(without_newer(text)))
     text = _pattern(rf"( )([^{SPACE}{_BLANKS}])").sub(rf"{_MARK}\1\2", text)
-    for part in _split_at(_SPECIAL, text):
-        if _pattern(_SPECIAL).fullmatch(part):
-            yield part
+    for section in _split_at(_SPECIAL, text):
+        if _pattern(_SPECIAL).fullmatch(section):
+            yield section
             continue
-        for piece in _split_at(_PIECES, part):
+        for piece in _split_at(_PIECES, section):
             for word in _split_at(_LAST_BLANK, piece):
                 if word != _MARK and (stripped := word.strip(" \t\n\v\f\r")):
                     yield stripped

@@ -95,10 +95,10 @@ class Batcher:
         except Exception:
             _LOG.exception("a batch of %d could not be counted", len(items))
         try:
-            embedding, parts, end = self._embed(items), [], 0
+            embedding, embeddings, end = self._embed(items), [], 0
             for request_items, _ in batch:
                 begin, end = end, end + len(request_items)
-                parts.append(select(embedding, slice(begin, end)))
+                embeddings.append(select(embedding, slice(begin, end)))
         except Exception as error:
             if len(batch) == 1:
                 batch[0][1].set_exception(error)
@@ -106,8 +106,8 @@ class Batcher:
             for request in batch:
                 self._process([request])
             return
-        for (_, future), part in zip(batch, parts, strict=True):
-            future.set_result(part)
+        for (_, future), own in zip(batch, embeddings, strict=True):
+            future.set_result(own)
 
 
 class BatchingEmbedder:

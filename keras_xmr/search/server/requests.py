@@ -96,7 +96,7 @@ def validation_sentence(details: Sequence[Any]) -> str:
     first = details[0]
     if "Expected UploadFile" in first["msg"]:
         return "images: each must be a file of the form, with a file name"
-    where = [str(part) for part in first["loc"] if part not in ("body", "query", "path")]
+    where = [str(step) for step in first["loc"] if step not in ("body", "query", "path")]
     reason = first["msg"].removeprefix("Value error, ")
     return f"{'.'.join(where)[:100] or 'the request'}: {reason}"
 

@@ -91,11 +91,11 @@ def bins(
     """
     known = ~np.isnan(metric)
     uncertainty, metric = uncertainty[known], metric[known].astype(float)
-    parts = equal_parts(uncertainty, count)
+    groups = equal_parts(uncertainty, count)
     correlation = rank_correlation(uncertainty, metric)
     return Bins(
-        [float(uncertainty[part].mean()) for part in parts],
-        [float(metric[part].mean()) for part in parts],
+        [float(uncertainty[group].mean()) for group in groups],
+        [float(metric[group].mean()) for group in groups],
         correlation,
         correlation_interval(correlation, min(len(metric), independent or len(metric))),
     )
@@ -182,10 +182,10 @@ def bin_intervals(
     """
     known = ~np.isnan(metric)
     uncertainty, metric, groups = uncertainty[known], metric[known], groups[known]
-    parts = equal_parts(uncertainty, count)
-    columns = np.full((len(metric), len(parts)), np.nan)
-    for number, part in enumerate(parts):
-        columns[part, number] = metric[part]
+    members = equal_parts(uncertainty, count)
+    columns = np.full((len(metric), len(members)), np.nan)
+    for number, some in enumerate(members):
+        columns[some, number] = metric[some]
     means = resampled_means(columns, groups, resamples=_RESAMPLES)
     tail = (1 - LEVEL) / 2
     low, high = np.nanquantile(means, [tail, 1 - tail], axis=0)

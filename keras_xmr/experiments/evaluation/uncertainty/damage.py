@@ -86,8 +86,8 @@ def probe(
 def _batches(pixels: np.ndarray, size: int) -> tf.data.Dataset:
     """Makes batches of pixels without a copy of all of them in the graph."""
 
-    def parts() -> Iterator[np.ndarray]:
+    def batches() -> Iterator[np.ndarray]:
         yield from chunks(pixels, size)
 
     spec = tf.TensorSpec([None, *pixels.shape[1:]], tf.uint8)
-    return finish(tf.data.Dataset.from_generator(parts, output_signature=spec))
+    return finish(tf.data.Dataset.from_generator(batches, output_signature=spec))

@@ -137,11 +137,11 @@ def leave_out_words(
     """
     shorter, owners, words = [], [], []
     for number, text in enumerate(texts):
-        parts = text.split()
-        for place, part in enumerate(parts):
-            word = part.strip(string.punctuation).lower()
-            if word and len(parts) > 1:
-                shorter.append(" ".join([*parts[:place], *parts[place + 1 :]]))
+        written = text.split()
+        for place, one in enumerate(written):
+            word = one.strip(string.punctuation).lower()
+            if word and len(written) > 1:
+                shorter.append(" ".join([*written[:place], *written[place + 1 :]]))
                 owners.append(number)
                 words.append(word)
     if not shorter:

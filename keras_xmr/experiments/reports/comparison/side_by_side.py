@@ -171,7 +171,11 @@ def _open_photos(run: RunResult, image_ids: Sequence[str]) -> Any:
         from data_pipelines.records import Records  # It imports TensorFlow.
 
         split: Any = run.split
-        part = Records.open(folder).split(split)
+        split_records = Records.open(folder).split(split)
     except (OSError, KeyError, TypeError, UserError):
         return None
-    return part if part.holds == "images" and part.image_keys == image_ids else None
+    return (
+        split_records
+        if split_records.holds == "images" and split_records.image_keys == image_ids
+        else None
+    )

@@ -33,16 +33,16 @@ def draw_weights(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
     Chun et al. 2021, Eq. 5: of images with their first captions, and with captions of other images.
     """
     run = runs[0]
-    part = run.embedded_records.split(options.split)
+    split = run.embedded_records.split(options.split)
     matcher = run.retriever.matcher
     if not hasattr(matcher, "samples") or not hasattr(matcher, "logits"):
         raise UserError(
             f"{run.config.name} draws no samples of Gaussians; take a run with the matcher "
             "match_probability, such as scenes_pcme"
         )
-    embedded = embed_split(run.retriever, part, run.tokenizer, run.config)
-    images = draw(len(part), _ITEMS)
-    captions = np.unique(np.asarray(part.caption_image), return_index=True)[1][images]
+    embedded = embed_split(run.retriever, split, run.tokenizer, run.config)
+    images = draw(len(split), _ITEMS)
+    captions = np.unique(np.asarray(split.caption_image), return_index=True)[1][images]
     drawing, axes = plt.subplots(1, 2, figsize=(2 * SIZE[0], SIZE[1]), sharey=True)
     titles = ("images and their captions", "images and captions of others")
     others = np.roll(captions, 1)
@@ -101,9 +101,9 @@ def draw_entropy(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
     drawing, axis = plt.subplots(figsize=(6, 4.2))
     most = 1
     for run in runs:
-        part = run.embedded_records.split(options.split)
-        embedded = embed_split(run.retriever, part, run.tokenizer, run.config)
-        means = entropy_by_captions(embedded, np.asarray(part.caption_image), run.config.name)
+        split = run.embedded_records.split(options.split)
+        embedded = embed_split(run.retriever, split, run.tokenizer, run.config)
+        means = entropy_by_captions(embedded, np.asarray(split.caption_image), run.config.name)
         numbers = np.arange(1, len(means) + 1)
         axis.plot(numbers, means, "o-", label=run.config.name)
         most = max(most, len(means))
@@ -165,17 +165,17 @@ def draw_caption_list(runs: Sequence[Run], options: FigureOptions) -> plt.Figure
     Li et al. 2022, Fig. 1a: the relevance of the config, which is CIDEr by default.
     """
     run = runs[0]
-    part = run.records.split(options.split)
-    if not 0 <= options.item < len(part):
-        raise UserError(f"--item: the split has the images 0 to {len(part) - 1}")
-    texts, owners = list(part.texts), np.asarray(part.caption_image)
+    split = run.records.split(options.split)
+    if not 0 <= options.item < len(split):
+        raise UserError(f"--item: the split has the images 0 to {len(split) - 1}")
+    texts, owners = list(split.texts), np.asarray(split.caption_image)
     measure, tokenizer = run.config.relevance.measure, run.config.relevance.tokenizer
-    relevance = relevance_matrix(texts, owners, len(part), measure, tokenizer)
+    relevance = relevance_matrix(texts, owners, len(split), measure, tokenizer)
     row = relevance.dense()[options.item]
     first = np.argsort(-row, kind="stable")[:_LISTED]
     own = [texts[caption] for caption in np.flatnonzero(owners == options.item)]
     pairs = [(f"{row[c]:.3f}  {texts[c]}", owners[c] == options.item) for c in first]
-    lines = [(part.image_keys[options.item], False), *((text, True) for text in own)]
+    lines = [(split.image_keys[options.item], False), *((text, True) for text in own)]
     lines += [("", False), (f"{_LISTED} captions by {measure}", False), *pairs]
     drawing, axis = plt.subplots(figsize=(9, 0.26 * len(lines) + 0.4))
     axis.axis("off")

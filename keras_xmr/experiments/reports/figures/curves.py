@@ -71,8 +71,8 @@ def draw_asp_of_first(runs: Sequence[Run], options: FigureOptions) -> plt.Figure
     drawing, axes = _sides("N: the most relevant candidates")
     for run in runs:
         summary = summary_of(run, options)
-        part = run.records.split(options.split)
-        for direction, candidates in zip(axes, (part.num_captions, len(part)), strict=True):
+        split = run.records.split(options.split)
+        for direction, candidates in zip(axes, (split.num_captions, len(split)), strict=True):
             curve = precision_by_top(summary)[direction]
             if full_name(direction, "asp") not in summary:
                 raise UserError(
@@ -118,8 +118,8 @@ def draw_pmrp_by_zeta(runs: Sequence[Run], options: FigureOptions) -> plt.Figure
     """Draws R-Precision by the labels that may differ, a curve per run (Wang et al., Fig. 7)."""
     drawing, axes = _sides("zeta: labels that may differ")
     for run in runs:
-        part = run.records.split(options.split)
-        truth = ground_truth(run.records, part, run.config.data.judgements)
+        split = run.records.split(options.split)
+        truth = ground_truth(run.records, split, run.config.data.judgements)
         if (files := run.config.evaluation.labels) is not None:
             truth.labels = labels_of_files(files, truth)
         if not truth.has_label_vectors:

@@ -32,10 +32,10 @@ def draw_heat_maps(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
     The regions are the boxes of a detector, or the cells of a grid of features.
     """
     run = runs[0]
-    part = run.records.split(options.split)
-    if not 0 <= options.item < len(part):
-        raise UserError(f"--item: the split has the images 0 to {len(part) - 1}")
-    features, boxes = regions_of(run, part, options.item)
+    split = run.records.split(options.split)
+    if not 0 <= options.item < len(split):
+        raise UserError(f"--item: the split has the images 0 to {len(split) - 1}")
+    features, boxes = regions_of(run, split, options.item)
     head = run.retriever.image_tower.get_layer("head")
     if head.global_pooling is None:
         raise UserError(f"{run.config.name} pools no regions, so they have no vectors to compare")
@@ -44,10 +44,10 @@ def draw_heat_maps(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
     members = _vectors(embedded.images, np.array([options.item]), run)[0]
     # A region alone, pooled as the image is: its vector in the space of the embeddings.
     vectors = unit_rows(np.asarray(head.global_pooling(features[:, None]), np.float64))
-    own = np.flatnonzero(np.asarray(part.caption_image) == options.item)
+    own = np.flatnonzero(np.asarray(split.caption_image) == options.item)
     cosines = np.einsum("kd,njd->knj", members, _vectors(embedded.captions, own, run))
-    best = [part.texts[int(own[place])] for place in cosines.max(axis=2).argmax(axis=1)]
-    picture = _picture(run, part, options)
+    best = [split.texts[int(own[place])] for place in cosines.max(axis=2).argmax(axis=1)]
+    picture = _picture(run, split, options)
     cells = 1 + len(members)
     rows, columns = math.ceil(cells / _COLUMNS), min(cells, _COLUMNS)
     drawing, axes = plt.subplots(rows, columns, figsize=(3 * columns, 3.5 * rows), squeeze=False)
@@ -57,7 +57,7 @@ def draw_heat_maps(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
         whole = axis.imshow(picture)
         axis.set(xticks=[], yticks=[])
         if number == 0:
-            axis.set_title(part.image_keys[options.item], fontsize=8)
+            axis.set_title(split.image_keys[options.item], fontsize=8)
             continue
         heat = heat_map(vectors @ members[number - 1], boxes, picture.shape[:2])
         axis.imshow(heat, cmap="jet", alpha=0.5, extent=whole.get_extent())
@@ -93,26 +93,26 @@ def heat_map(similarity: np.ndarray, boxes: np.ndarray, size: tuple[int, int]) -
     return heat
 
 
-def regions_of(run: Run, part: Any, item: int) -> tuple[np.ndarray, np.ndarray]:
+def regions_of(run: Run, split: Any, item: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns the local features (R, F) of an image, and their boxes from 0 to 1, (R, 4).
 
     Raises:
         UserError: If the regions have no boxes, or features of photos no places.
     """
-    if part.holds == "regions":
+    if split.holds == "regions":
         if not getattr(run.config.data.source, "boxes", False):
             raise UserError(
                 f"the regions of {run.config.name} have no boxes; prepare and train it with "
                 "--set data.source.boxes=true, which needs the files of boxes"
             )
-        raw = part.regions(np.array([item]))[0]
+        raw = split.regions(np.array([item]))[0]
         places = raw[:, -5:-1]
         tower = run.retriever.image_tower_input_model
         outputs = features_of(tower)(raw[None], training=False)
         features = outputs[0] if isinstance(outputs, list | tuple) else outputs
         return np.asarray(features)[0], places
     size = run.config.evaluation.batch_size
-    batch = next(iter(image_batches(part, run.config.data.image, size).skip(item // size)))
+    batch = next(iter(image_batches(split, run.config.data.image, size).skip(item // size)))
     outputs = features_of(run.retriever.image_tower)(batch[item % size][None], training=False)
     features = np.asarray(outputs[0] if isinstance(outputs, list | tuple) else outputs)[0]
     side = math.isqrt(len(features))
@@ -137,12 +137,12 @@ def _vectors(embedding: Arrays, items: np.ndarray, run: Run) -> np.ndarray:
     return unit_rows(np.asarray(points(dict(embedding))[items]))
 
 
-def _picture(run: Run, part: Any, options: FigureOptions) -> np.ndarray:
+def _picture(run: Run, split: Any, options: FigureOptions) -> np.ndarray:
     """Returns the pixels of the image: of the records, of the folder of photos, or grey."""
-    if part.holds == "images":
-        encoded = part.encoded(options.item)
+    if split.holds == "images":
+        encoded = split.encoded(options.item)
         return np.asarray(decode_for_evaluation(encoded, run.config.data.image))
-    key = Path(part.image_keys[options.item])
+    key = Path(split.image_keys[options.item])
     if options.photos is not None:
         from PIL import Image
 

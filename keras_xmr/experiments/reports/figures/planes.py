@@ -27,13 +27,13 @@ def draw_plane(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
     Without classes, the captions of an image are a class. The generic caption has 99 %.
     """
     run = runs[0]
-    part = run.embedded_records.split(options.split)
-    embedded = embed_split(run.retriever, part, run.tokenizer, run.config)
+    split = run.embedded_records.split(options.split)
+    embedded = embed_split(run.retriever, split, run.tokenizer, run.config)
     images, captions = _in_the_plane(embedded.images), _in_the_plane(embedded.captions)
-    owner = np.asarray(part.caption_image)
-    classes = np.array([label[0] if len(label) == 1 else -1 for label in part.labels])
+    owner = np.asarray(split.caption_image)
+    classes = np.array([label[0] if len(label) == 1 else -1 for label in split.labels])
     if run.records.label_kind != "class":
-        classes = np.arange(len(part))
+        classes = np.arange(len(split))
     drawn = np.unique(classes[classes >= 0])[: options.classes]
     drawing, axes = plt.subplots(1, 2, figsize=(10, 5.2))
     for number, name in enumerate(drawn.tolist()):
@@ -67,11 +67,11 @@ def draw_mixtures(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
     Embeddings of more than two dimensions are projected to the plane of most of their variance.
     """
     run = runs[0]
-    part = run.records.split(options.split)
-    if part.holds != "images" or len(part) < options.item + 2:
+    split = run.records.split(options.split)
+    if split.holds != "images" or len(split) < options.item + 2:
         raise UserError("a mixture needs two photos after --item; regions cannot be mixed")
     first, second = (
-        np.asarray(decode_for_evaluation(part.encoded(item), run.config.data.image))
+        np.asarray(decode_for_evaluation(split.encoded(item), run.config.data.image))
         for item in (options.item, options.item + 1)
     )
     middle = first.shape[1] // 2

@@ -58,9 +58,9 @@ def sub_embeddings(run: Run, options: FigureOptions) -> np.ndarray:
     Raises:
         UserError: If the model has none, or the split has fewer images.
     """
-    part = run.embedded_records.split(options.split)
-    if not 0 <= options.item < len(part):
-        raise UserError(f"--item: the split has the images 0 to {len(part) - 1}")
+    split = run.embedded_records.split(options.split)
+    if not 0 <= options.item < len(split):
+        raise UserError(f"--item: the split has the images 0 to {len(split) - 1}")
     model = run.retriever
     if "residuals" not in model.image_tower.output:
         raise UserError(
@@ -68,9 +68,9 @@ def sub_embeddings(run: Run, options: FigureOptions) -> np.ndarray:
             "dynamic_sub_embeddings or pie_net"
         )
     tower, size = model.image_tower_input_model, run.config.evaluation.batch_size
-    if part.holds == "regions" and len(tower.input.shape) == 4:
+    if split.holds == "regions" and len(tower.input.shape) == 4:
         tower = tower_on_features(tower)
-    batches = image_batches(part, run.config.data.image, size)
+    batches = image_batches(split, run.config.data.image, size)
     batch = next(iter(batches.skip(options.item // size)))
     found = tower(batch, training=False)["residuals"]
     return np.asarray(found[options.item % size], np.float64)
@@ -79,13 +79,13 @@ def sub_embeddings(run: Run, options: FigureOptions) -> np.ndarray:
 def draw_scale_grid(runs: Sequence[Run], options: FigureOptions) -> plt.Figure:
     """Draws R@1 after fast re-ranking for every pair of scales (Fig. 7)."""
     run = runs[0]
-    part = run.records.split(options.split)
+    split = run.records.split(options.split)
     scores = np.asarray(run.score(options.split).image_to_text)
     scales = options.grid or SCALES
     drawing, axes = plt.subplots(1, 2, figsize=(9.2, 4.2))
     names = ("gamma 1", "gamma 2"), ("lambda 1", "lambda 2")
     for axis, direction, (sums, own) in zip(axes, DIRECTION_TITLES, names, strict=True):
-        values = recall_by_scales(scores, np.asarray(part.caption_image), direction, scales)
+        values = recall_by_scales(scores, np.asarray(split.caption_image), direction, scales)
         shown = axis.imshow(100 * values, origin="lower", cmap="viridis")
         step = max(1, len(scales) // 9)
         places = range(0, len(scales), step)
