@@ -72,8 +72,10 @@ def read_orientation(data: tf.Tensor) -> tf.Tensor:
     numbers = tf.range(tf.minimum(file.number(table, 2, little), _MOST_ENTRIES))
 
     def value(number: tf.Tensor) -> tf.Tensor:
-        tag, kind, value = (file.number(table + 2 + 12 * number + p, 2, little) for p in (0, 2, 8))
-        return tf.where((tag == _ORIENTATION) & (kind == _SHORT), value, 0)
+        tag, field_type, value = (
+            file.number(table + 2 + 12 * number + p, 2, little) for p in (0, 2, 8)
+        )
+        return tf.where((tag == _ORIENTATION) & (field_type == _SHORT), value, 0)
 
     values = tf.concat([tf.map_fn(value, numbers), [0]], axis=0)
     first = values[tf.argmax(values != 0)]

@@ -309,16 +309,16 @@ def _scaled(image: Image.Image, width: int, height: int, resample: Image.Resampl
     return image.resize((width, image.height), resample).resize((width, height), resample)
 
 
-def encode(image: Image.Image, kind: str = "JPEG", **options: Any) -> bytes:
+def encode(image: Image.Image, file_format: str = "JPEG", **options: Any) -> bytes:
     """Encodes an image as a file.
 
     Args:
         image: The image.
-        kind: Format of the file.
+        file_format: Format of the file.
         **options: Options of Pillow for this format.
     """
     buffer = io.BytesIO()
-    image.save(buffer, kind, **options)
+    image.save(buffer, file_format, **options)
     return buffer.getvalue()
 
 
@@ -330,8 +330,8 @@ def orientation(exif: bytes) -> int:
         (start,) = struct.unpack_from(f"{order}I", exif, 4)
         (count,) = struct.unpack_from(f"{order}H", exif, start)
         for entry in range(start + 2, start + 2 + 12 * count, 12):
-            tag, kind, number, value = struct.unpack_from(f"{order}HHIHxx", exif, entry)
-            if (tag, kind, number) == (_ORIENTATION, _SHORT, 1):
+            tag, field_type, number, value = struct.unpack_from(f"{order}HHIHxx", exif, entry)
+            if (tag, field_type, number) == (_ORIENTATION, _SHORT, 1):
                 return value if 1 <= value <= 8 else 1
     except struct.error:
         pass  # The data end too early.

@@ -187,17 +187,17 @@ def _too_many_skipped(
 
 
 def _workers(
-    tasks: list[ShardTask], options: DataOptions, limit: int, report: ReportProgress
+    tasks: list[ShardTask], options: DataOptions, limit: int, on_progress: ReportProgress
 ) -> Workers | RayCluster:
     if options.prepare.cluster != "local":
-        return RayCluster(options, limit, report)
+        return RayCluster(options, limit, on_progress)
     missing = [task.images for task in tasks if not task.path.with_suffix(".npz").exists()]
     processors = options.prepare.workers or processor_count()
     slots = min(processors, len(missing))
     is_worth_it = options.prepare.workers is not None or sum(missing) >= _WORTH
     if slots > 1 and is_worth_it:
-        return Workers(options, limit, report, slots, processes=True)
-    return Workers(options, limit, report, processors, processes=False)
+        return Workers(options, limit, on_progress, slots, processes=True)
+    return Workers(options, limit, on_progress, processors, processes=False)
 
 
 def _finish(

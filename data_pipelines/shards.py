@@ -236,7 +236,7 @@ def origin_of(options: DataOptions) -> dict[str, Any]:
 
 
 def write_shard(
-    options: DataOptions, limit: int, task: ShardTask, report: ReportProgress
+    options: DataOptions, limit: int, task: ShardTask, on_progress: ReportProgress
 ) -> Skipped:
     """Writes one shard, unless it is finished.
 
@@ -244,19 +244,19 @@ def write_shard(
         options: The `data` section of a config.
         limit: Maximum number of skipped images.
         task: The shard.
-        report: Callback after every image.
+        on_progress: Callback after every image.
 
     Returns:
         The skipped images. The shard is not finished if they are more than the limit.
 
     Raises:
         RecordsError: If a finished shard has other content, or the disk is full.
-        StoppedError: From `report`.
+        StoppedError: From `on_progress`.
     """
     with disk_errors(task.path.parent):
         shard = Shard.open(task.path)
         if shard is None:
-            return _write(options, limit, task, report)
+            return _write(options, limit, task, on_progress)
     if shard.about["fingerprint"] != task.fingerprint:
         raise RecordsError(
             f"{task.path} was written from other images or captions than the source has now. "
@@ -268,11 +268,13 @@ def write_shard(
             f"{task.path} was written from other contents of {len(changed):,} images, such as "
             f"{changed[0]}. Delete it and run the command `prepare`, which writes it again"
         )
-    report(task.images)
+    on_progress(task.images)
     return shard.about["skipped"]
 
 
-def _write(options: DataOptions, limit: int, task: ShardTask, report: ReportProgress) -> Skipped:
+def _write(
+    options: DataOptions, limit: int, task: ShardTask, on_progress: ReportProgress
+) -> Skipped:
     begin, temporary, end = time.time_ns(), temporary_path(task.path), 0
     skipped: Skipped = []
     written: list[tuple[Entry, tuple[int, ...], list[tuple[int, ...]]]] = []
@@ -293,7 +295,7 @@ def _write(options: DataOptions, limit: int, task: ShardTask, report: ReportProg
                     shape = [image.features.shape] if isinstance(image, RegionArray) else []
                     written.append((entry, row, shape))
                     end += HEADER + len(record) + _FOOTER
-                report(1)
+                on_progress(1)
         about = {
             "bytes": end,
             "sha256": checksum(temporary),

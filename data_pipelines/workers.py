@@ -26,7 +26,7 @@ class Workers:
     Args:
         options: The `data` section of a config.
         limit: Maximum number of skipped images per shard.
-        report: Called with the number of images that are finished.
+        on_progress: Called with the number of images that are finished.
         slots: Maximum number of shards that are written at once.
         processes: Whether they are written by other processes.
     """
@@ -38,12 +38,12 @@ class Workers:
         self,
         options: DataOptions,
         limit: int,
-        report: ReportProgress,
+        on_progress: ReportProgress,
         slots: int,
         processes: bool,
     ) -> None:
         self._folder = options.records
-        self._report = report
+        self._on_progress = on_progress
         self._write: Any
         if processes:
             # Not forked: TensorFlow has started threads.
@@ -61,7 +61,7 @@ class Workers:
         with _without_script():
             future: Future[Skipped | UserError] = self._pool.submit(self._write, task)
         if isinstance(self._pool, ProcessPoolExecutor):
-            future.add_done_callback(partial(_report_done, self._report, task.images))
+            future.add_done_callback(partial(_report_done, self._on_progress, task.images))
         return future
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ class Workers:
     def _report_or_stop(self, count: int) -> None:
         if self._stop.is_set():
             raise StoppedError
-        self._report(count)
+        self._on_progress(count)
 
 
 @contextmanager
@@ -93,18 +93,18 @@ def _without_script() -> Iterator[None]:
         vars(main).update(names)
 
 
-def _report_done(report: ReportProgress, images: int, future: Future[Any]) -> None:
+def _report_done(on_progress: ReportProgress, images: int, future: Future[Any]) -> None:
     if not (future.cancelled() or future.exception()):
-        report(images)
+        on_progress(images)
 
 
 def _write_in_process(options: DataOptions, limit: int, task: ShardTask) -> Skipped:
-    def report(count: int) -> None:
+    def stop_if_asked(count: int) -> None:
         del count
         if is_stopped():
             raise StoppedError
 
-    return write_shard(options, limit, task, report)
+    return write_shard(options, limit, task, stop_if_asked)
 
 
 class RayCluster:
@@ -116,13 +116,13 @@ class RayCluster:
     Args:
         options: The `data` section of a config; `prepare.cluster` is the address of the cluster.
         limit: Maximum number of skipped images per shard.
-        report: Called with the number of images that are finished.
+        on_progress: Called with the number of images that are finished.
 
     Raises:
         UserError: If Ray is not installed, or the cluster cannot be reached.
     """
 
-    def __init__(self, options: DataOptions, limit: int, report: ReportProgress) -> None:
+    def __init__(self, options: DataOptions, limit: int, on_progress: ReportProgress) -> None:
         address = options.prepare.cluster
         try:
             import ray
@@ -142,24 +142,24 @@ class RayCluster:
                     f"({error}); `ray start --head` starts one"
                 ) from None
         self.broken: tuple[type[Exception], ...] = (ray.exceptions.RayError,)
-        self._report = report
+        self._on_progress = on_progress
         write = ray.remote(max_retries=3)(_write_remotely)
         self._write = partial(write.remote, os.getcwd(), options, limit)
         self._pending: list[Any] = []
 
     def submit(self, task: ShardTask) -> Future[Skipped | UserError]:
         """Begins to write a shard; see `write_shard`. The result may be an error."""
-        reference = self._write(task)
-        self._pending.append(reference)
-        future: Future[Skipped | UserError] = reference.future()
-        future.add_done_callback(partial(_report_done, self._report, task.images))
+        handle = self._write(task)
+        self._pending.append(handle)
+        future: Future[Skipped | UserError] = handle.future()
+        future.add_done_callback(partial(_report_done, self._on_progress, task.images))
         return future
 
     def close(self) -> None:
         """Cancels unfinished shards, and leaves the cluster."""
         if self._ray.is_initialized():
-            for reference in self._pending:
-                self._ray.cancel(reference, force=True)
+            for handle in self._pending:
+                self._ray.cancel(handle, force=True)
             if not self._was_initialized:
                 self._ray.shutdown()
 

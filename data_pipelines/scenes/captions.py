@@ -119,9 +119,9 @@ def _together(
     most: int | None,
     properties: int,
     about: Callable[[Thing, np.random.Generator, int], Description] = _about,
-    kind: type[Only | Together] = Together,
+    group: type[Only | Together] = Together,
 ) -> ContentMaker:
-    return lambda scene, rng: kind(
+    return lambda scene, rng: group(
         tuple(about(thing, rng, properties) for thing in _some_things(scene, rng, most))
     )
 

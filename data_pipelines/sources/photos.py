@@ -150,16 +150,16 @@ class PhotoFolderSource(PhotosSource):
             shown = list(map(folder.relative_to(self.root).joinpath, names))
             shown.sort(key=lambda path: (composed(path.stem), path.suffix))
             for files in _groups(shown):
-                photos = [path.as_posix() for path in files if _kind(path) in _READ]
+                photos = [path.as_posix() for path in files if _suffix(path) in _READ]
                 for path in files:
-                    if _kind(path) in RAW_SUFFIXES:
+                    if _suffix(path) in RAW_SUFFIXES:
                         problems.add("RAW file, which is not supported", path.as_posix())
                 captions: dict[str, str] = {}
                 for path in files:
-                    kind, name = _kind(path), path.as_posix()
-                    if captions.setdefault(kind, name) != name and kind in _CAPTIONS:
+                    suffix, name = _suffix(path), path.as_posix()
+                    if captions.setdefault(suffix, name) != name and suffix in _CAPTIONS:
                         problems.add("second caption file of a photo", name)
-                named = [captions[kind] for kind in _CAPTIONS if kind in captions]
+                named = [captions[suffix] for suffix in _CAPTIONS if suffix in captions]
                 for other in named[1:] if photos else ():
                     self._count_unread(named[0], other, problems)
                 yield photos, next(iter(named), None)
@@ -209,13 +209,13 @@ def _groups(files: list[Path]) -> Iterator[list[Path]]:
     """
     for _, group in groupby(files, key=lambda path: composed(path.stem)):
         alike = sorted(group, key=lambda path: path.stem)
-        if len({path.stem for path in alike if _kind(path) in _READ}) < 2:
+        if len({path.stem for path in alike if _suffix(path) in _READ}) < 2:
             yield alike
         else:
             yield from (list(same) for _, same in groupby(alike, key=lambda path: path.stem))
 
 
-def _kind(path: Path) -> str:
+def _suffix(path: Path) -> str:
     return path.suffix.lower()
 
 
@@ -226,7 +226,7 @@ def _read(path: Path) -> list[str]:
         ValueError: If its format does not fit its name.
     """
     text = decode(file_bytes(path))
-    texts = _values(parse_json(text)) if _kind(path) == ".json" else lines_of(text)
+    texts = _values(parse_json(text)) if _suffix(path) == ".json" else lines_of(text)
     return [caption for caption in map(str.strip, texts) if caption]
 
 
@@ -295,7 +295,7 @@ class CsvSource(PhotosSource):
         named = {composed(os.path.normpath(os.path.join(folder, image))) for image in captions}
         for below, names in visible_files(Path(folder)):
             for photo in map(below.joinpath, names):
-                if _kind(photo) in _READ and composed(str(photo)) not in named:
+                if _suffix(photo) in _READ and composed(str(photo)) not in named:
                     problems.add("image without captions", os.path.relpath(photo, folder))
         for image, its_captions in captions.items():
             split = self.split_of(image, splits, problems)

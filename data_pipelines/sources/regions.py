@@ -155,7 +155,7 @@ class RegionsSource(FolderSource):
         if not self.boxes:
             return features, None, None
         images, regions = features.shape[:2]
-        path, sizes_path = (self.root / f"{name}_{kind}.npy" for kind in ("boxes", "sizes"))
+        path, sizes_path = (self.root / f"{name}_{ending}.npy" for ending in ("boxes", "sizes"))
         boxes = _load(path, f"boxes {(images, regions, 4)}")
         if boxes.shape != (images, regions, 4):
             raise SourceError(

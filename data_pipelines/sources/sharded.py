@@ -149,29 +149,29 @@ class WebDatasetSource(ShardedSource):
     ) -> Iterator[tuple[str, tarfile.TarInfo, Any]]:
         """Yields the key, the image and the caption of every item; counts those without."""
         for key, members in groupby(filter(tarfile.TarInfo.isreg, tar), _key):
-            by_kind: dict[str, tarfile.TarInfo] = {}
+            by_suffix: dict[str, tarfile.TarInfo] = {}
             for member in members:
-                if by_kind.setdefault(_kind(member), member) is not member:
+                if by_suffix.setdefault(_suffix(member), member) is not member:
                     problems.add("repeated file of an item", f"{member.name} in {path}")
-            images = [by_kind[kind] for kind in _IMAGES if kind in by_kind]
+            images = [by_suffix[suffix] for suffix in _IMAGES if suffix in by_suffix]
             if not images:
                 problems.add("item without an image", f"{key} in {path}")
                 continue
             for other in images[1:]:
                 problems.add("second image of an item", f"{other.name} in {path}")
             try:
-                caption = self._caption(tar, by_kind)
+                caption = self._caption(tar, by_suffix)
             except (ValueError, KeyError, RecursionError) as error:
                 problems.add("malformed caption", f"{key} in {path}: {error}")
             else:
                 yield key, images[0], caption
 
-    def _caption(self, tar: tarfile.TarFile, by_kind: dict[str, tarfile.TarInfo]) -> Any:
-        if "txt" in by_kind:
-            return decode(_bytes(tar, by_kind["txt"])).strip()
-        if "json" not in by_kind:
+    def _caption(self, tar: tarfile.TarFile, by_suffix: dict[str, tarfile.TarInfo]) -> Any:
+        if "txt" in by_suffix:
+            return decode(_bytes(tar, by_suffix["txt"])).strip()
+        if "json" not in by_suffix:
             return []
-        content = parse_json(_bytes(tar, by_kind["json"]))
+        content = parse_json(_bytes(tar, by_suffix["json"]))
         if not isinstance(content, dict):
             raise ValueError("not a JSON object")
         caption = content[self.caption]
@@ -202,7 +202,7 @@ def _fault(path: Path, offset: int) -> str | None:
     return None
 
 
-def _kind(member: tarfile.TarInfo) -> str:
+def _suffix(member: tarfile.TarInfo) -> str:
     return member.name.rpartition(".")[2].lower()
 
 
@@ -287,10 +287,10 @@ class TableSource(ShardedSource):
                     f"{path} has no column {column!r}, but {', '.join(map(repr, names))}; "
                     f"name one with data.source.{option}"
                 )
-        kind = str(schema.field(self.image_column).type)
-        if "binary" not in kind and "extension" not in kind:
+        column_type = str(schema.field(self.image_column).type)
+        if "binary" not in column_type and "extension" not in column_type:
             raise SourceError(
-                f"the column {self.image_column!r} of {path} holds {kind}, not the bytes of "
+                f"the column {self.image_column!r} of {path} holds {column_type}, not the bytes of "
                 f"images; its columns are {', '.join(map(repr, names))}, and "
                 "data.source.image_column names the one with images"
             )

@@ -10,8 +10,8 @@ from typing import Any
 def memory_error_message(error: Exception) -> str | None:
     """Returns the message for an error of Python, NumPy or TensorFlow about memory, or None."""
     tensorflow: Any = sys.modules.get("tensorflow")
-    kinds = (MemoryError, *([tensorflow.errors.ResourceExhaustedError] if tensorflow else []))
-    if not isinstance(error, kinds):
+    errors = (MemoryError, *([tensorflow.errors.ResourceExhaustedError] if tensorflow else []))
+    if not isinstance(error, errors):
         return None
     shape = re.search(r"shape ?[\[(][\d, ]+[\])]", str(error))
     purpose = f" for an array of {shape[0]}" if shape else ""

@@ -38,9 +38,9 @@ def add_value(options: Options, flag: str, placeholder: str, text: str, **more: 
     options.add_argument(flag, metavar=placeholder, help=text, **more)
 
 
-def add_path(options: Options, flag: str, kind: str, text: str, **more: Any) -> None:
-    """Adds an option for a path; `kind` is its placeholder in the help: FILE or FOLDER."""
-    add_value(options, flag, kind, text, type=user_path, **more)
+def add_path(options: Options, flag: str, placeholder: str, text: str, **more: Any) -> None:
+    """Adds an option for a path; `placeholder` is its placeholder in the help: FILE or FOLDER."""
+    add_value(options, flag, placeholder, text, type=user_path, **more)
 
 
 def add_list(options: Options, flag: str, placeholder: str, text: str, **more: Any) -> None:

@@ -18,7 +18,7 @@ from keras_xmr.experiments.reports.evaluation_report import PAGE
 from keras_xmr.experiments.runs.folder import RunFolder
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.search.embedder import Embedder
-from keras_xmr.search.index_build import Report, build_index, replace_index
+from keras_xmr.search.index_build import BuildSummary, build_index, replace_index
 from keras_xmr.search.manifests import MANIFEST
 from keras_xmr.search.photo_embedding import Store
 from keras_xmr.search.photo_index import PhotoIndex
@@ -33,7 +33,9 @@ _OUTDATED = (
 _STAGES = ("update", "ready", "moving")
 
 
-def update(config: Config, index: Path | None = None, chooses_again: bool = False) -> Report | None:
+def update(
+    config: Config, index: Path | None = None, chooses_again: bool = False
+) -> BuildSummary | None:
     """Updates a run after changes of its photos and captions.
 
     If they have changed, the records are written again, and a new model is trained, evaluated and
@@ -64,7 +66,7 @@ def update(config: Config, index: Path | None = None, chooses_again: bool = Fals
     if has_index:
         # An index that cannot be read is said before minutes of work.
         PhotoIndex.open(index).close()
-    model = report = None
+    model = summary = None
     if not (ready.exists() or moving.exists()):
         _write_changed_records(config, training)
         if training.exists() or not RunFolder(config).is_trained:
@@ -75,7 +77,7 @@ def update(config: Config, index: Path | None = None, chooses_again: bool = Fals
     if ready.exists():
         # Before the model is replaced, so that both change together.
         if has_index:
-            report = _update_index(ready / name, index, fresh, earlier=config.folder, model=model)
+            summary = _update_index(ready / name, index, fresh, earlier=config.folder, model=model)
         os.replace(ready, moving)
     if moving.exists():
         _replace_run(moving / name, config)
@@ -85,9 +87,9 @@ def update(config: Config, index: Path | None = None, chooses_again: bool = Fals
         for split in config.evaluation.splits:
             page = RunFolder(config).evaluation(split) / PAGE
             _LOGGER.info("%s has the new model; report: %s", config.folder, page)
-    if has_index and report is None:
-        report = _update_index(config.folder, index, fresh)
-    return report
+    if has_index and summary is None:
+        summary = _update_index(config.folder, index, fresh)
+    return summary
 
 
 def _write_changed_records(config: Config, training: Path) -> None:
@@ -174,7 +176,7 @@ def _update_index(
     fresh: Path,
     earlier: Path | None = None,
     model: Retriever | None = None,
-) -> Report:
+) -> BuildSummary:
     """Updates an index; for another model a new one is built, which replaces it later.
 
     Args:
@@ -193,19 +195,19 @@ def _update_index(
     old.close()
     if old.fingerprint == embedder.fingerprint:
         return build_index(embedder, old.root, path, backend, tags, calibrate, store=store)
-    report = build_index(
+    summary = build_index(
         embedder, old.root, fresh, backend, tags, calibrate, uri, replaced=old, store=store
     )
-    report.path = path
+    summary.path = path
     # Each photo is new in an index of another model; counted are those that the old one lacks.
     built = PhotoIndex.open(fresh)
     now = _files(built)
     built.close()
-    report.added = len(now.keys() - before.keys())
-    report.removed = len(before.keys() - now.keys())
-    report.changed = sum(now[path] != before[path] for path in now.keys() & before.keys())
-    report.kept = len(now) - report.added - report.changed
-    return report
+    summary.added = len(now.keys() - before.keys())
+    summary.removed = len(before.keys() - now.keys())
+    summary.changed = sum(now[path] != before[path] for path in now.keys() & before.keys())
+    summary.kept = len(now) - summary.added - summary.changed
+    return summary
 
 
 def _files(index: PhotoIndex) -> dict[str, bytes]:

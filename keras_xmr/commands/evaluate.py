@@ -66,8 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     scores = parser.add_argument_group(_SCORES)
     for name, text in _FILES.items():
         add_path(scores, f"--{name}", "FILE", text)
-    text, kind = "similarity of embeddings; default cosine", one_of("cosine", "dot")
-    add_value(scores, "--similarity", "cosine|dot", text, type=kind)
+    text, choice = "similarity of embeddings; default cosine", one_of("cosine", "dot")
+    add_value(scores, "--similarity", "cosine|dot", text, type=choice)
     add_value(scores, "--split", "NAME", "split of a Karpathy file; default test")
     add_list(
         scores,

@@ -112,10 +112,10 @@ def _explain_section(section: type[BaseModel], indent: int) -> list[str]:
 
 def _explain_field(name: str, field: FieldInfo, indent: int) -> list[str]:
     if sections_of(field):
-        kind = "a list of sections" if get_origin(field.annotation) is tuple else "a section"
+        content = "a list of sections" if get_origin(field.annotation) is tuple else "a section"
     else:
-        kind = _named(field.annotation)
-    head = f"{' ' * indent}{name}: {kind}"
+        content = _named(field.annotation)
+    head = f"{' ' * indent}{name}: {content}"
     if field.is_required():
         head += ", needed"
     elif field.default is not PydanticUndefined and not isinstance(field.default, BaseModel):
@@ -128,9 +128,9 @@ def _wrapped(text: str, indent: int) -> list[str]:
     return textwrap.wrap(text, _WIDTH, initial_indent=space, subsequent_indent=space)
 
 
-def _named(kind: Any) -> str:
+def _named(annotation: Any) -> str:
     """Returns a type as written in YAML: `float`, `[int, int]`, `{str: float}` or `int | null`."""
-    origin, inner = get_origin(kind), get_args(kind)
+    origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _named(inner[0])
     if origin is Literal:
@@ -141,7 +141,7 @@ def _named(kind: Any) -> str:
         return f"[{', '.join('...' if one is ... else _named(one) for one in inner)}]"
     if origin is dict:
         return f"{{{': '.join(map(_named, inner))}}}"
-    return "null" if kind is NoneType else str(kind.__name__)
+    return "null" if annotation is NoneType else str(annotation.__name__)
 
 
 def _plain(value: Any) -> str:

@@ -37,7 +37,7 @@ from keras_xmr.utils.tables import on_one_line
 
 if TYPE_CHECKING:
     from keras_xmr.search.embedder import Embedder
-    from keras_xmr.search.index_build import Calibrate, Report
+    from keras_xmr.search.index_build import BuildSummary, Calibrate
     from keras_xmr.search.photo_embedding import Store
 
 _LOGGER = logging.getLogger(__name__)
@@ -110,8 +110,8 @@ def _build(
     from keras_xmr.search.index_build import build_index
 
     backend, uri = arguments.backend or "exact", arguments.uri
-    report = build_index(embedder, root, path, backend, tags, calibrate, uri, store=store)
-    print("\n".join(report_lines(report, embedder.example)), flush=True)
+    summary = build_index(embedder, root, path, backend, tags, calibrate, uri, store=store)
+    print("\n".join(summary_lines(summary, embedder.example)), flush=True)
 
 
 def _update(arguments: argparse.Namespace) -> None:
@@ -130,22 +130,22 @@ def _update(arguments: argparse.Namespace) -> None:
     _build(arguments, embedder, root, arguments.index, tags)
 
 
-def report_lines(report: Report, example: str = "") -> list[str]:
+def summary_lines(summary: BuildSummary, example: str = "") -> list[str]:
     """Returns the summary of a build; `example` is a query to try."""
-    done = {"new": report.added, "changed": report.changed, "removed": report.removed}
+    done = {"new": summary.added, "changed": summary.changed, "removed": summary.removed}
     counts = ", ".join(f"{count:,} {name}" for name, count in done.items() if count)
-    photos = "photo" if report.photos == 1 else "photos"
-    lines = [f"{report.photos:,} {photos} ({counts or 'nothing new'}) in {report.path}"]
-    if report.duplicates:
-        lines.append(f"near-duplicates of an earlier one: {report.duplicates:,}")
+    photos = "photo" if summary.photos == 1 else "photos"
+    lines = [f"{summary.photos:,} {photos} ({counts or 'nothing new'}) in {summary.path}"]
+    if summary.duplicates:
+        lines.append(f"near-duplicates of an earlier one: {summary.duplicates:,}")
     for text, names in (
-        ("skipped, since they cannot be read", list(report.broken.values())),
-        ("damaged files of the index, replaced or removed", report.damaged),
-        ("in the tags, but not in the index", report.tagged),
+        ("skipped, since they cannot be read", list(summary.broken.values())),
+        ("damaged files of the index, replaced or removed", summary.damaged),
+        ("in the tags, but not in the index", summary.tagged),
     ):
         lines += [f"{text}: {len(names):,}"] if names else []
         lines += [f"  {on_one_line(name)}" for name in first_of(list(map(str, names)), _SHOWN)]
-    if not report.photos:
+    if not summary.photos:
         return lines
-    index, query = shlex.quote(str(report.path)), shlex.quote(example or "your query")
+    index, query = shlex.quote(str(summary.path)), shlex.quote(example or "your query")
     return [*lines, *next_commands([f"search --index={index} {query}", f"serve --index={index}"])]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 
 from keras_xmr.commands._options import add_path
-from keras_xmr.commands.index import report_lines
+from keras_xmr.commands.index import summary_lines
 from keras_xmr.experiments.config.model_facts import is_as_published
 from keras_xmr.experiments.runs.configs import load_run
 from keras_xmr.utils.errors import UserError
@@ -41,5 +41,5 @@ def run(arguments: argparse.Namespace) -> None:
 
     from keras_xmr.commands._update_run import update
 
-    report = update(config, arguments.index, arguments.choose)
-    print("\n".join(report_lines(report)) if report else f"{config.folder} is up to date")
+    summary = update(config, arguments.index, arguments.choose)
+    print("\n".join(summary_lines(summary)) if summary else f"{config.folder} is up to date")

@@ -290,7 +290,7 @@ class KerasHubText(_KerasHub):
         preset = Preset(self.preset, "text")
         tokenizer = preset.tokenizer()
         is_gemma = type(tokenizer).__name__ == "GemmaTokenizer"
-        siglip2 = is_gemma and preset.kind == SIGLIP
+        siglip2 = is_gemma and preset.class_name == SIGLIP
         return SubwordTokenizer(tokenizer, max_words, preset.max_tokens(), siglip2)
 
     def restore_tokenizer(self, run: Path, max_words: int) -> Tokenizer:

@@ -280,11 +280,11 @@ def _documents(path: Path) -> dict[str, str]:
     return texts
 
 
-def _warn_of_missing(path: Path, ids: Collection[str], kind: str) -> None:
+def _warn_of_missing(path: Path, ids: Collection[str], item: str) -> None:
     """Warns of ids that a file lacks."""
     if ids:
         _LOGGER.warning(
-            "%d %s are not in %s, such as %r, and are left out", len(ids), kind, path, min(ids)
+            "%d %s are not in %s, such as %r, and are left out", len(ids), item, path, min(ids)
         )
 
 
@@ -299,7 +299,7 @@ def is_turned(direction: str) -> bool:
     return direction == "text_to_image"
 
 
-def numbers_of_ids(ids: Sequence[object], kind: str) -> dict[str, int]:
+def numbers_of_ids(ids: Sequence[object], item: str) -> dict[str, int]:
     """Returns the number of each id, as a text, in order.
 
     Raises:
@@ -307,7 +307,7 @@ def numbers_of_ids(ids: Sequence[object], kind: str) -> dict[str, int]:
     """
     numbers = {str(id_): number for number, id_ in enumerate(ids)}
     if len(numbers) < len(ids):
-        raise ArgumentError(f"two {kind}s have the same id")
+        raise ArgumentError(f"two {item}s have the same id")
     return numbers
 
 

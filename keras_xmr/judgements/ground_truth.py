@@ -38,7 +38,7 @@ class GroundTruth:
         caption_image: The image that each caption was written for (the first, if there are
             several), int64 (captions,).
         judgements: The relevant pairs.
-        kind: Their source: the annotated "pairs", or the "classes" of the images.
+        rule: The source of the relevant pairs: annotated "pairs", or the "classes" of the images.
         texts: The captions, or empty strings.
         labels: The labels of each image, as numbers from 0; empty tuples without labels.
         extra: Further judgements, by name.
@@ -53,7 +53,7 @@ class GroundTruth:
     caption_ids: Sequence[str]
     caption_image: np.ndarray
     judgements: Judgements
-    kind: str = "pairs"
+    rule: str = "pairs"
     texts: Sequence[str] = ()
     labels: Sequence[tuple[int, ...]] = ()
     extra: dict[str, Judgements] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class GroundTruth:
             caption_ids=[self.caption_ids[i] for i in captions],
             caption_image=np.searchsorted(images, self.caption_image[captions]),
             judgements=self.judgements.select(images, captions),
-            kind=self.kind,
+            rule=self.rule,
             texts=[self.texts[i] for i in captions] if self.texts else (),
             labels=[self.labels[i] for i in images] if self.labels else (),
             extra={name: j.select(images, captions) for name, j in self.extra.items()},
@@ -105,17 +105,17 @@ class GroundTruth:
 
 
 def judge(
-    kind: str, caption_image: np.ndarray, labels: Sequence[tuple[int, ...]], num_images: int
+    rule: str, caption_image: np.ndarray, labels: Sequence[tuple[int, ...]], num_images: int
 ) -> Judgements:
     """Returns judgements from the annotated pairs, or from all pairs of one class.
 
     Args:
-        kind: "pairs" or "classes".
+        rule: "pairs" or "classes".
         caption_image: The image that each caption was written for, int (captions,).
         labels: The class of each image, as a tuple of one number; for "classes" alone.
         num_images: Number of images.
     """
-    if kind == "pairs":
+    if rule == "pairs":
         return Judgements.from_pairs(caption_image, num_images)
     classes = np.array([of_image[0] for of_image in labels])
     return Judgements.from_classes(classes, classes[caption_image])
@@ -185,7 +185,7 @@ def write_ground_truth(path: Path, truth: GroundTruth) -> None:
     labels = truth.labels or [()] * len(truth.image_ids)
     captions = zip(truth.caption_ids, truth.caption_image.tolist(), truth.texts, strict=True)
     content = {
-        "judgements": truth.kind,
+        "judgements": truth.rule,
         "images": [
             {"id": id_, **({"labels": list(of_image)} if of_image else {})}
             for id_, of_image in zip(truth.image_ids, labels, strict=True)
@@ -275,11 +275,11 @@ def _parse_coco(path: Path, content: dict[str, Any]) -> GroundTruth:
                 "in the list 'images'"
             )
         owner.append(number[image])
-    kind = content.get("judgements", "pairs")
+    rule = content.get("judgements", "pairs")
     labels = [_labels(image.get("labels", ())) for image in images]
-    if kind not in ("pairs", "classes") or (kind == "classes" and not all(labels)):
+    if rule not in ("pairs", "classes") or (rule == "classes" and not all(labels)):
         raise JudgementsError(
-            f"{path}: 'judgements' is {kind!r}; it should be 'pairs', or 'classes' with 'labels' "
+            f"{path}: 'judgements' is {rule!r}; it should be 'pairs', or 'classes' with 'labels' "
             "in every image"
         )
     caption_image = np.array(owner, np.int64)
@@ -287,8 +287,8 @@ def _parse_coco(path: Path, content: dict[str, Any]) -> GroundTruth:
         image_ids,
         caption_ids,
         caption_image,
-        judge(kind, caption_image, labels, len(image_ids)),
-        kind,
+        judge(rule, caption_image, labels, len(image_ids)),
+        rule,
         [_text(annotation["caption"]) for annotation in annotations],
         labels if any(labels) else (),
     )
@@ -352,11 +352,11 @@ def _text(value: object) -> str:
     return string(value)
 
 
-def _ids(path: Path, kind: str, ids: Iterable[Any]) -> list[str]:
+def _ids(path: Path, item: str, ids: Iterable[Any]) -> list[str]:
     texts = [_text(identifier(id_)) for id_ in ids]
     if len(set(texts)) < len(texts):
         twice = next(id_ for id_ in texts if texts.count(id_) > 1)
-        raise JudgementsError(f"{path}: the {kind} id {twice!r} is given twice")
+        raise JudgementsError(f"{path}: the {item} id {twice!r} is given twice")
     if not texts:
-        raise JudgementsError(f"{path} has no {kind}s")
+        raise JudgementsError(f"{path} has no {item}s")
     return texts

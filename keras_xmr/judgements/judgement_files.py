@@ -129,11 +129,11 @@ def read_graded_pairs(
         image = images.get(known_name(ids[0], images))
         numbers = ([] if image is None else [image], captions.numbers(ids[1]))
         known = zip(("image", "caption"), ids, numbers, (image_ids, caption_ids), strict=True)
-        for kind, id_, places, names in known:
+        for item, id_, places, names in known:
             if is_own and not places:
                 first = ", ".join(map(repr, names[:3]))
                 raise JudgementsError(
-                    f"{where}: unknown {kind} {id_!r}; there are {len(names):,}, the first {first}"
+                    f"{where}: unknown {item} {id_!r}; there are {len(names):,}, the first {first}"
                 )
         for pair in itertools.product(*numbers):
             if is_own:

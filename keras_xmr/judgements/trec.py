@@ -122,11 +122,11 @@ def read_trec_pairs(
             turned, decided = fits.pop(), number
             yield from ((line, turned, pair) for line, pair in undecided)
         elif len(fits) == 1 and turned not in fits:
-            kind, other = (
+            item, other = (
                 ("a caption", "an image") if turned is False else ("an image", "a caption")
             )
             raise JudgementsError(
-                f"{path}:{number}: the query {words[0]!r} is {kind}, but in line "
+                f"{path}:{number}: the query {words[0]!r} is {item}, but in line "
                 f"{decided} it is {other}; write a file per direction"
             )
         if turned is None:

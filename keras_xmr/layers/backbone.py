@@ -53,7 +53,7 @@ class Backbone(RecordedLayer):
         self._serialized = json.dumps(serialized)
         # Its config is recorded, and not the backbone itself, of which parts may be needed alone.
         self._arguments.pop("backbone", None)
-        self.kind = serialized["class_name"]
+        self.class_name = serialized["class_name"]
         self.output_kind = output
         self.projection = projection
         # A model of the needed layers: weight decay would train an unused head.
@@ -118,7 +118,7 @@ class TextBackbone(Backbone):
         super().__init__(backbone, **kwargs)
         # SigLIP looks at the padding, too: it always reads as many tokens as it can.
         self._length = None
-        if self.kind == "SigLIPTextEncoder":
+        if self.class_name == "SigLIPTextEncoder":
             self._length = self.option("max_sequence_length")
 
     def features_of(self, backbone: Any) -> Tensor | list[Tensor]:
@@ -153,7 +153,7 @@ class TextBackbone(Backbone):
             width, count = means.shape[-1], len(self.layers or (1,))
             of_layers = l2_normalize(ops.reshape(means, (-1, count, width // count)))
             return ops.reshape(of_layers, (-1, 1, width)), ops.ones_like(mask[:, :1])
-        if len(features.shape) == 3 and self.kind.removesuffix("Backbone") in _POOL_FIRST:
+        if len(features.shape) == 3 and self.class_name.removesuffix("Backbone") in _POOL_FIRST:
             features = features[:, 0]
         elif len(features.shape) == 3:
             last = last_positions(mask)[..., None]
@@ -261,8 +261,8 @@ class ImageBackbone(Backbone):
         self.grid = grid
         self.mirror = mirror
         self.seed = keras.random.SeedGenerator() if mirror else None
-        self._class_token = self.kind in _CLASS_TOKEN
-        if self.kind == "ViTBackbone":
+        self._class_token = self.class_name in _CLASS_TOKEN
+        if self.class_name == "ViTBackbone":
             self._class_token = self.option("use_class_token")
         if frozen_levels:
             below = keras.Model(backbone.inputs, backbone.pyramid_outputs[f"P{frozen_levels}"])

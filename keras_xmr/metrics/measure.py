@@ -330,8 +330,8 @@ def write_queries(
         arrays["captions"] = np.array(truth.texts, np.str_)
     for name, result in measured.items():
         arrays |= _arrays(name, result.metrics)
-        for kind, metrics in result.extra.items():
-            arrays |= _arrays(f"{name}/{kind}", metrics)
+        for judgements, metrics in result.extra.items():
+            arrays |= _arrays(f"{name}/{judgements}", metrics)
     arrays |= {name: np.array(text) for name, text in (notes or {}).items()}
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)

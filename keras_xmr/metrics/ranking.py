@@ -102,12 +102,12 @@ def positive_ranks(scores: np.ndarray, judgements: Judgements) -> Ranks:
     return counter.ranks()
 
 
-def refuse_nan(values: np.ndarray, kind: str, queries: np.ndarray | range) -> None:
+def refuse_nan(values: np.ndarray, name: str, queries: np.ndarray | range) -> None:
     """Checks a block of values (queries, candidates).
 
     Args:
         values: The block.
-        kind: The kind of the values, for the message.
+        name: The name of the values, for the message.
         queries: The numbers of its queries.
 
     Raises:
@@ -115,7 +115,7 @@ def refuse_nan(values: np.ndarray, kind: str, queries: np.ndarray | range) -> No
     """
     # NaN makes the sum NaN, and costs no array; the sum of infinities is NaN too.
     if np.isnan(np.einsum("ij->", values)) and (nan := np.isnan(values).any(axis=1)).any():
-        raise ValueError(f"a {kind} of query {queries[int(nan.argmax())]} is NaN")
+        raise ValueError(f"a {name} of query {queries[int(nan.argmax())]} is NaN")
 
 
 def evaluate_direction(ranks: Ranks, precision_at: Sequence[int] = RELEVANT_AT) -> QueryMetrics:

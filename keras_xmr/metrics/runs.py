@@ -77,10 +77,10 @@ def from_run(
     scores = np.full((len(images), len(captions)), -np.inf)
     for query, document, score in entries(run, "score"):
         ids = (document, query) if turned else (query, document)
-        for kind, id_, known in zip(("image", "caption"), ids, (images, captions), strict=True):
+        for item, id_, known in zip(("image", "caption"), ids, (images, captions), strict=True):
             if id_ not in known:
                 raise ArgumentError(
-                    f"unknown {kind} {id_!r}: queries are {'captions' if turned else 'images'}; "
+                    f"unknown {item} {id_!r}: queries are {'captions' if turned else 'images'}; "
                     "see `direction`"
                 )
         place = images[ids[0]], captions[ids[1]]

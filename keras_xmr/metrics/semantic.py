@@ -139,11 +139,11 @@ def _terms_at_random(
     return np.asarray(terms / counts)
 
 
-def _floats(rows: np.ndarray, kind: str, first: int) -> np.ndarray:
+def _floats(rows: np.ndarray, name: str, first: int) -> np.ndarray:
     block = np.ascontiguousarray(rows)
     if block.dtype not in (np.float32, np.float64):
         block = block.astype(np.float64)
-    refuse_nan(block, kind, range(first, first + len(block)))
+    refuse_nan(block, name, range(first, first + len(block)))
     return block
 
 

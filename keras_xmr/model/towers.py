@@ -189,8 +189,8 @@ def _is_convolutional(network: keras.Model) -> bool:
     """Returns whether many layers of a network convolve images that are not small."""
     if len(network.input.shape) != 4 or math.prod(network.input.shape[1:3]) < 128 * 128:
         return False
-    kinds = (keras.layers.Conv2D, keras.layers.DepthwiseConv2D)
-    return sum(isinstance(layer, kinds) for layer in all_layers(network)) > 10
+    convolutions = (keras.layers.Conv2D, keras.layers.DepthwiseConv2D)
+    return sum(isinstance(layer, convolutions) for layer in all_layers(network)) > 10
 
 
 def tower_on_features(tower: keras.Model) -> keras.Model:

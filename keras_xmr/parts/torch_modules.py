@@ -102,20 +102,20 @@ def register_nested(layer: Any, name: str, value: Any) -> None:
 def _has_optimizer() -> bool:
     """Says whether there is an optimizer of PyTorch, which lists none."""
     # It marks the step of a class with the first optimizer: mostly, no object is looked at.
-    used = [kind for kind in _kinds(torch.optim.Optimizer) if hasattr(kind.step, "hooked")]
+    used = [cls for cls in _subclasses(torch.optim.Optimizer) if hasattr(cls.step, "hooked")]
     return next(_objects(torch.optim.Optimizer, used), None) is not None
 
 
-def _kinds(cls: type[Any]) -> Iterator[type[Any]]:
+def _subclasses(cls: type[Any]) -> Iterator[type[Any]]:
     """Yields a class and all that are made of it."""
     yield cls
     for other in cls.__subclasses__():
-        yield from _kinds(other)
+        yield from _subclasses(other)
 
 
-def _objects(cls: type[Any], kinds: Iterable[type[Any]]) -> Iterator[Any]:
-    """Returns the objects of a class that are of these kinds of it."""
-    found = gc.get_referrers(*kinds) if kinds else []
+def _objects(cls: type[Any], classes: Iterable[type[Any]]) -> Iterator[Any]:
+    """Returns the objects of a class that are of these classes."""
+    found = gc.get_referrers(*classes) if classes else []
     return (one for one in found if issubclass(type(one), cls))
 
 
@@ -147,7 +147,7 @@ def refuse_late_parameters(layer: Any) -> None:
         return
     if not (processes.is_available() and processes.is_initialized()):
         return
-    for one in _objects(DistributedDataParallel, list(_kinds(DistributedDataParallel))):
+    for one in _objects(DistributedDataParallel, list(_subclasses(DistributedDataParallel))):
         if layer in set(one.modules()):
             raise ArgumentError(
                 f"{type(layer).__name__} makes parameters in its first call, which would differ "

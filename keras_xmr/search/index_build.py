@@ -38,7 +38,7 @@ _LEAST, _SHARE = 512, 10
 
 
 @dataclass
-class Report:
+class BuildSummary:
     """Summary of a build of an index.
 
     Attributes:
@@ -77,7 +77,7 @@ def build_index(
     uri: str = "",
     replaced: PhotoIndex | None = None,
     store: Store | None = None,
-) -> Report:
+) -> BuildSummary:
     """Builds or updates the index of a folder of photos.
 
     Photos are identified by their path, size and times and, if these differ, their content: only
@@ -152,7 +152,7 @@ class _Builder:
     ) -> None:
         self.model, self.root, self.path, self.uri = model, root, path, uri
         self.store = store
-        self.report = Report(path)
+        self.summary = BuildSummary(path)
         self.photos = PhotoTable.of(())
         self.arrays: dict[str, np.ndarray] = {}
         if (path / MANIFEST).exists():
@@ -165,7 +165,9 @@ class _Builder:
         """Gives files other names than an index has, to lie next to them."""
         self.content["number"] = max(self.content["number"], replaced.content["number"])
 
-    def build(self, calibrate: Calibrate | None, tags: Mapping[str, list[str]] | None) -> Report:
+    def build(
+        self, calibrate: Calibrate | None, tags: Mapping[str, list[str]] | None
+    ) -> BuildSummary:
         """Builds the index, and returns a summary."""
         if tags is not None:
             self.content["tags"] = dict(tags)
@@ -178,7 +180,7 @@ class _Builder:
         self._load()
         self._embed(*self._compare())
         self._finish()
-        return self.report
+        return self.summary
 
     def _empty(self, backend: str) -> dict[str, Any]:
         search = self.model.search
@@ -218,7 +220,7 @@ class _Builder:
         try:
             _ = PhotoIndex(self.path, self.content).reference
         except UserError:
-            self.report.damaged += [self.path / name for name in self.content["reference"]]
+            self.summary.damaged += [self.path / name for name in self.content["reference"]]
             self.content |= {"prediction_sets": None, "reference": {}}
 
     def _install_embedder(self) -> None:
@@ -229,7 +231,7 @@ class _Builder:
                 Embedder.open(target).check()
                 return
             except UserError:
-                self.report.damaged.append(target)
+                self.summary.damaged.append(target)
         self.model.install(target)
 
     def _calibrate(self, calibrate: Calibrate) -> None:
@@ -246,7 +248,7 @@ class _Builder:
             if PhotoIndex(self.path, self.content).training_words is not None:
                 return
         except UserError:
-            self.report.damaged += [self.path / name for name in self.content["words"]]
+            self.summary.damaged += [self.path / name for name in self.content["words"]]
         self.content.pop("words", None)
         if words := self.model.training_words:
             content = encode_words(words)
@@ -260,7 +262,7 @@ class _Builder:
             self.arrays = index.embeddings(index.ids)
             self.photos = index.photos()
         except UserError:
-            self.report.damaged += [self.path / name for name in self.content["files"]]
+            self.summary.damaged += [self.path / name for name in self.content["files"]]
             self.arrays, self.content["files"] = {}, {}
 
     def _compare(self) -> tuple[dict[str, FileState], set[str]]:
@@ -297,9 +299,9 @@ class _Builder:
         for path in [path for path in broken if path not in others or path in new]:
             del broken[path]
         changed = {p for p in new if p in known and known[p] not in kept and not is_moved}
-        self.report.kept = len(kept)
-        self.report.removed = len(known) - len(kept) - len(changed)
-        is_other = bool(moved or self.report.removed or is_moved)
+        self.summary.kept = len(kept)
+        self.summary.removed = len(known) - len(kept) - len(changed)
+        is_other = bool(moved or self.summary.removed or is_moved)
         self._keep_rows(sorted(kept | {known[path] for path in changed}), moved)
         if is_other:
             self.content |= {"root": str(self.root), "finished": False}
@@ -362,8 +364,8 @@ class _Builder:
                 for path, why in embedded.broken.items():
                     self.content["broken"][path] = {"why": why, "status": list(new[path])}
                 count = sum(path in changed for path in embedded.paths)
-                self.report.changed += count
-                self.report.added += len(embedded.photos) - count
+                self.summary.changed += count
+                self.summary.added += len(embedded.photos) - count
                 old = changed.intersection(path for path, _ in some)
                 if old:
                     paths = self.photos.paths
@@ -408,10 +410,10 @@ class _Builder:
         self.content["duplicates"] = {str(number): first for number, first in duplicates.items()}
         self.content["finished"] = True
         self._write_manifest()
-        self.report.photos, self.report.duplicates = len(self.photos), len(duplicates)
-        self.report.broken = {p: entry["why"] for p, entry in self.content["broken"].items()}
+        self.summary.photos, self.summary.duplicates = len(self.photos), len(duplicates)
+        self.summary.broken = {p: entry["why"] for p, entry in self.content["broken"].items()}
         paths = set(self.photos.paths)
-        self.report.tagged = [path for path in self.content["tags"] if path not in paths]
+        self.summary.tagged = [path for path in self.content["tags"] if path not in paths]
 
     def _near_duplicates(self) -> dict[int, int]:
         """Finds near-duplicates, of photos that are new alone if no other was removed."""
@@ -425,15 +427,15 @@ class _Builder:
         return near_duplicates(self.photos, known, compared)
 
     def _update_vectors(self, index: PhotoIndex) -> None:
-        folder, kind = index.vectors_path, backend_class(self.content["backend"])
+        folder, backend = index.vectors_path, backend_class(self.content["backend"])
         vectors: Backend | None = None
         if (folder / MANIFEST).exists():
             try:
-                vectors = kind.open(folder, writing=True)
+                vectors = backend.open(folder, writing=True)
                 vectors.remove(np.setdiff1d(vectors.ids, index.ids))
             except DamagedError:
                 shutil.rmtree(folder)
-                self.report.damaged.append(folder)
+                self.summary.damaged.append(folder)
         missing = np.setdiff1d(index.ids, [] if vectors is None else vectors.ids)
 
         def sample(size: int) -> np.ndarray:
@@ -444,7 +446,7 @@ class _Builder:
             added = self._compute_vectors(index, ids)
             if vectors is None:
                 options = {"uri": self.uri} if self.uri else {}
-                vectors = kind(folder, added.shape[1:], **options)
+                vectors = backend(folder, added.shape[1:], **options)
                 vectors.begin(len(missing), sample)
             vectors.add(ids, added)
         if vectors is not None:

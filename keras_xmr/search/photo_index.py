@@ -323,7 +323,7 @@ class PhotoIndex:
             "changed": sum(known[path] != now[path] for path in now.keys() & known.keys()),
             "gone": len(known.keys() - now.keys()),
         }
-        changed = ", ".join(f"{count:,} {kind}" for kind, count in counts.items() if count)
+        changed = ", ".join(f"{count:,} {change}" for change, count in counts.items() if count)
         return changed and f"Photos of {self.root} since the index was made: {changed}."
 
     def is_current(self) -> bool:

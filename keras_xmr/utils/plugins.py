@@ -95,5 +95,5 @@ def _import(name: str) -> list[ModuleType]:
                 f"module {name!r} does not exist; install its package, or add its folder to "
                 "PYTHONPATH"
             ) from None
-        kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
-        raise PluginError(f"{name} cannot be imported: {kind}{error}") from error
+        prefix = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+        raise PluginError(f"{name} cannot be imported: {prefix}{error}") from error

@@ -204,7 +204,7 @@ class Preset:
         return TwoTowers.read(self.source) if may_be else None
 
     @cached_property
-    def kind(self) -> str:
+    def class_name(self) -> str:
         """The name of the class of its backbone.
 
         Raises:
@@ -212,7 +212,7 @@ class Preset:
         """
         with self._advice():
             if self._converted is not None:
-                return CLIP if self._converted.kind == "clip" else SIGLIP
+                return CLIP if self._converted.model_type == "clip" else SIGLIP
             return str(preset_loader(self.source).check_backbone_class().__name__)
 
     @contextmanager

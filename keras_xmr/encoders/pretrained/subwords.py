@@ -76,14 +76,14 @@ class SubwordTokenizer(Tokenizer):
     def pieces(self, texts: tf.Tensor | Sequence[str]) -> tf.RaggedTensor:
         """Ids int32 (N, tokens) of whole captions, without the first and the last."""
         texts = tf.convert_to_tensor(texts, tf.string)
-        kind = type(self.tokenizer).__name__
-        if self.siglip2 or kind in ("CLIPTokenizer", "SigLIPTokenizer"):
+        class_name = type(self.tokenizer).__name__
+        if self.siglip2 or class_name in ("CLIPTokenizer", "SigLIPTokenizer"):
             # What their preprocessors do before they call the tokenizer.
             texts = tf.strings.lower(texts, encoding="utf-8")
-        if kind == "CLIPTokenizer":
+        if class_name == "CLIPTokenizer":
             # CLIP reads digits one by one, which KerasHub does outside of TensorFlow alone.
             texts = tf.strings.regex_replace(texts, r"(\pN)", r" \1 ")
-        if kind == "SigLIPTokenizer":
+        if class_name == "SigLIPTokenizer":
             texts = tf.strings.regex_replace(texts, _PUNCTUATION, "")
             texts = tf.strings.strip(tf.strings.regex_replace(texts, r"\s+", " "))
         ids = tf.cast(self._tokenize(texts), tf.int32)

@@ -110,11 +110,11 @@ class TwoTowers:
 
     def __init__(self, source: str, config: Mapping[str, Any]) -> None:
         self.source = source
-        self.kind: str = config["model_type"]
+        self.model_type: str = config["model_type"]
         self._config = config
         self._text, self._image = (
             defaults | (config.get(f"{side}_config") or {})
-            for side, defaults in _DEFAULTS[self.kind].items()
+            for side, defaults in _DEFAULTS[self.model_type].items()
         )
         self.max_tokens: int = self._text["max_position_embeddings"]
 
@@ -126,13 +126,13 @@ class TwoTowers:
             ValueError: If it is a model of the same family which KerasHub does not have.
         """
         config = json.loads(preset_file(source, "config.json").read_text("utf-8"))
-        kind = config.get("model_type")
-        if kind == "siglip2":
+        model_type = config.get("model_type")
+        if model_type == "siglip2":
             raise ValueError(
                 "this SigLIP 2 sees photos of any shape (NaFlex), which KerasHub's does not; take "
                 "one of a fixed size, such as google/siglip2-base-patch16-224"
             )
-        return cls(source, config) if kind in _DEFAULTS else None
+        return cls(source, config) if model_type in _DEFAULTS else None
 
     def backbone(self, load_weights: bool, dtype: str) -> keras_hub.models.Backbone:
         """Returns the backbone, with the weights of the files or with random ones."""
@@ -148,7 +148,7 @@ class TwoTowers:
             "embedding_dim": self._text["hidden_size"],
             "max_sequence_length": self.max_tokens,
         }
-        if self.kind == "clip":
+        if self.model_type == "clip":
             backbone = models.CLIPBackbone(
                 models.CLIPVisionEncoder(**image, dtype=dtype),
                 models.CLIPTextEncoder(**text, dtype=dtype),
@@ -176,18 +176,18 @@ class TwoTowers:
         """
         import keras_hub
 
-        if self.kind == "clip":
+        if self.model_type == "clip":
             model = json.loads(preset_file(self.source, "tokenizer.json").read_text("utf-8"))
             vocabulary, merges = model["model"]["vocab"], model["model"]["merges"]
             pairs = [pair if isinstance(pair, str) else " ".join(pair) for pair in merges]
             return keras_hub.tokenizers.CLIPTokenizer(vocabulary, pairs, pad_with_end_token=True)
-        for name, kind in (
+        for name, role in (
             ("spiece.model", "SigLIPTokenizer"),
             ("tokenizer.model", "GemmaTokenizer"),
         ):
             with suppress(FileNotFoundError):
                 pieces = preset_file(self.source, name).read_bytes()
-                return getattr(keras_hub.tokenizers, kind)(pieces)
+                return getattr(keras_hub.tokenizers, role)(pieces)
         raise FileNotFoundError(
             "it has no model of SentencePiece: spiece.model of SigLIP, or tokenizer.model of "
             "SigLIP 2"
@@ -208,23 +208,23 @@ class TwoTowers:
         if len(sizes) > 1 or settings.get("resample", 3) not in _RESAMPLE:
             raise ValueError("preprocessor_config.json scales photos in a way that is not known")
         side = sizes.pop()
-        kind = "CLIPImageConverter" if self.kind == "clip" else "SigLIPImageConverter"
+        class_name = "CLIPImageConverter" if self.model_type == "clip" else "SigLIPImageConverter"
         mean, deviation = settings["image_mean"], settings["image_std"]
-        return getattr(keras_hub.layers, kind)(
+        return getattr(keras_hub.layers, class_name)(
             image_size=(side, side),
             scale=[settings.get("rescale_factor", 1 / 255) / d for d in deviation],
             offset=[-m / d for m, d in zip(mean, deviation, strict=True)],
-            crop_to_aspect_ratio=settings.get("do_center_crop", self.kind == "clip"),
+            crop_to_aspect_ratio=settings.get("do_center_crop", self.model_type == "clip"),
             interpolation=_RESAMPLE[settings.get("resample", 3)],
             antialias=True,
         )
 
     def _load(self, backbone: Any) -> None:
         tensors = safetensors.numpy.load_file(preset_file(self.source, WEIGHTS))
-        places = dict(_PLACES[self.kind])
+        places = dict(_PLACES[self.model_type])
         for side, tower in (("vision", backbone.vision_encoder), ("text", backbone.text_encoder)):
             for number in range(tower.num_layers):
-                for name, place in _BLOCK[self.kind].items():
+                for name, place in _BLOCK[self.model_type].items():
                     block = f"{side}_encoder.encoder_layers.{number}.{place}"
                     places[f"{side}_model.encoder.layers.{number}.{name}"] = block
         take_all(backbone, tensors, places)

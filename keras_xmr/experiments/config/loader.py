@@ -43,7 +43,7 @@ from keras_xmr.utils.plugins import PluginError, add_plugins, remove_plugins
 from keras_xmr.utils.program import program
 
 _SHOWN = 20
-_Kind = TypeVar("_Kind", bound=BaseModel)
+_Model = TypeVar("_Model", bound=BaseModel)
 _ABLATIONS = "ablations"
 _PATH = "a path is a text; put it in quotes"
 
@@ -264,12 +264,12 @@ def _changed(path: Path, overrides: Sequence[str]) -> Draft:
     return draft
 
 
-def _validated(kind: type[_Kind], draft: Draft, data: Any, key: Key = (), of: int = 0) -> _Kind:
+def _validated(model: type[_Model], draft: Draft, data: Any, key: Key = (), of: int = 0) -> _Model:
     """Returns a section from its data, which is at a key of a draft; messages omit `of` parts
     of keys.
     """
     try:
-        return kind.model_validate(data)
+        return model.model_validate(data)
     except ValidationError as error:
         items = [{**item, "loc": (*key, *item["loc"])} for item in error.errors(include_url=False)]
         raise _error_of([_explain(draft, i, of) for i in items if not _follows(i)]) from None
@@ -324,19 +324,19 @@ def _follows(error: Mapping[str, Any]) -> bool:
 
 def _explain(draft: Draft, error: Mapping[str, Any], of: int = 0) -> str:
     """Returns one mistake of pydantic as a line for the user, without `of` parts of the key."""
-    key, kind, context = error["loc"], error["type"], error.get("ctx", {})
+    key, error_type, context = error["loc"], error["type"], error.get("ctx", {})
     value = error["input"]
-    if kind == "extra_forbidden":
+    if error_type == "extra_forbidden":
         text = _unknown_key(draft.data, key)
-    elif kind == "missing":
+    elif error_type == "missing":
         text = "this key is needed"
-    elif kind == "literal_error":
+    elif error_type == "literal_error":
         names = [n.strip(" '") for n in context["expected"].replace(" or ", ", ").split(",")]
         text = f"got {cut(repr(value))}.{nearest(str(value), names)}"
-    elif kind == "too_short":
+    elif error_type == "too_short":
         least = context["min_length"]
         text = f"got {cut(repr(value))}: it needs at least {least} item{'s' * (least > 1)}"
-    elif kind == "value_error":
+    elif error_type == "value_error":
         text = str(context["error"])
     else:
         message = _PATH if error["type"] == "path_type" else error["msg"]

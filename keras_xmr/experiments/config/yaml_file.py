@@ -280,13 +280,13 @@ def _scalar(node: yaml.Node, about: str) -> Any:
     Raises:
         ConfigError: If it is not one of them; the message begins with `about`.
     """
-    kind = node.tag.removeprefix(_TAG)
+    tag = node.tag.removeprefix(_TAG)
     if not isinstance(node, yaml.ScalarNode) or node.tag not in _SCALARS:
-        raise ConfigError(f"{about}: values of the type {cut(repr(kind))} are not supported")
+        raise ConfigError(f"{about}: values of the type {cut(repr(tag))} are not supported")
     try:
         value: Any = _Loader.yaml_constructors[node.tag](_CONSTRUCTOR, node)
     except (ValueError, LookupError):
-        raise ConfigError(f"{about}: {cut(repr(node.value))} is not a valid {kind}") from None
+        raise ConfigError(f"{about}: {cut(repr(node.value))} is not a valid {tag}") from None
     if isinstance(value, str):
         if _NO_TEXT.search(value):
             shown = cut(repr(value))

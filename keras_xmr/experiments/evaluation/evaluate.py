@@ -42,7 +42,7 @@ from keras_xmr.reranking import build_rerankers
 def ground_truth(
     records: Records,
     split: SplitRecords,
-    kind: str,
+    rule: str,
     extra: Sequence[str | JudgementOptions] = (),
 ) -> GroundTruth:
     """Returns the ground truth of a split.
@@ -50,15 +50,15 @@ def ground_truth(
     Args:
         records: The records of the data set.
         split: The split.
-        kind: The kind of judgements: "pairs" or "classes".
+        rule: The kind of judgements: "pairs" or "classes".
         extra: Further judgements; see `add_judgements`.
     """
     known = GroundTruth(
         image_ids=split.image_keys,
         caption_ids=split.caption_keys,
         caption_image=split.caption_image,
-        judgements=judge(kind, split.caption_image, split.labels, len(split)),
-        kind=kind,
+        judgements=judge(rule, split.caption_image, split.labels, len(split)),
+        rule=rule,
         texts=split.texts,
         labels=split.labels if records.label_kind != "none" else (),
     )

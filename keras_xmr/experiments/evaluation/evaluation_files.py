@@ -82,17 +82,17 @@ KEPT = 6
 """Number of answers that are kept per query."""
 
 WRONG, TRUE, RIGHT = 0, 1, 2
-"""Kinds of answers: neither, true but not annotated, annotated."""
+"""Verdicts on answers: neither, true but not annotated, annotated."""
 
-KINDS = ("wrong", "true", "right")
-"""The names of the kinds on pages."""
+VERDICTS = ("wrong", "true", "right")
+"""The names of the verdicts on pages."""
 
 
 def write_answers(evaluation: Evaluation, folder: Path) -> None:
-    """Writes `answers-<split>.npz`: numbers and kinds of the first answers of the model's matcher.
+    """Writes `answers-<split>.npz`: numbers and verdicts of first answers by the model's matcher.
 
-    For `i2t` and `t2i` numbers int32 (queries, `KEPT`), and under `i2t_kind` their kinds. Of images
-    with sets of labels also `i2t_zeta`, the number of labels in which query and
+    For `i2t` and `t2i` numbers int32 (queries, `KEPT`), and under `i2t_kind` the verdicts. Of
+    images with sets of labels also `i2t_zeta`, the number of labels in which query and
     answer differ (Wang et al. 2023, Fig. 3); -1 where one of them has none. Scores that do not fit
     in memory are left out.
 
@@ -106,9 +106,9 @@ def write_answers(evaluation: Evaluation, folder: Path) -> None:
     arrays: dict[str, np.ndarray] = {}
     for direction, matrix in zip(DIRECTIONS, scores.by_query, strict=True):
         queries = np.arange(len(matrix))
-        first, kinds = first_answers(evaluation, direction, queries, np.asarray(matrix))
+        first, verdicts = first_answers(evaluation, direction, queries, np.asarray(matrix))
         short = SHORT[direction]
-        arrays |= {short: first.astype(np.int32), f"{short}_kind": kinds.astype(np.int8)}
+        arrays |= {short: first.astype(np.int32), f"{short}_kind": verdicts.astype(np.int8)}
         if evaluation.ground_truth.has_label_vectors:
             arrays[f"{short}_zeta"] = zeta_of_answers(evaluation.ground_truth, direction, first)
     with replace_atomically(folder / f"answers-{evaluation.split}.npz", ".npz") as temporary:
@@ -141,7 +141,7 @@ def first_answers(
     some = np.argpartition(costs, count - 1, axis=1)[:, :count]
     order = np.argsort(np.take_along_axis(costs, some, axis=1), axis=1, kind="stable")
     first = np.take_along_axis(some, order, axis=1)
-    return first, _kinds_of_answers(evaluation, direction, queries, first)
+    return first, _verdicts_on_answers(evaluation, direction, queries, first)
 
 
 def zeta_of_answers(truth: GroundTruth, direction: str, answers: np.ndarray) -> np.ndarray:
@@ -167,15 +167,15 @@ def zeta_of_answers(truth: GroundTruth, direction: str, answers: np.ndarray) -> 
     return zeta
 
 
-def _kinds_of_answers(
+def _verdicts_on_answers(
     evaluation: Evaluation, direction: str, queries: np.ndarray, answers: np.ndarray
 ) -> np.ndarray:
-    kinds = np.full(answers.shape, WRONG)
+    verdicts = np.full(answers.shape, WRONG)
     rows = np.repeat(queries, answers.shape[1])
-    for kind, judgements in ((TRUE, evaluation.truth), (RIGHT, evaluation.judgements)):
+    for verdict, judgements in ((TRUE, evaluation.truth), (RIGHT, evaluation.judgements)):
         if judgements is not None:
             pairs = (
                 (rows, answers.ravel()) if direction == "image_to_text" else (answers.ravel(), rows)
             )
-            kinds[np.asarray(judgements.grades[pairs]).reshape(answers.shape) > 0] = kind
-    return kinds
+            verdicts[np.asarray(judgements.grades[pairs]).reshape(answers.shape) > 0] = verdict
+    return verdicts

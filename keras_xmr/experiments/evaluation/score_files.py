@@ -89,12 +89,12 @@ def load_scores(path: Path, shape: tuple[int, int], described_by: Path) -> np.nd
     return real_numbers(scores, str(path))
 
 
-def load_embeddings(path: Path, kind: str, count: int, described_by: Path) -> np.ndarray:
+def load_embeddings(path: Path, items: str, count: int, described_by: Path) -> np.ndarray:
     """Embeddings of all images or of all captions, a matrix with one row per item.
 
     Args:
         path: The file.
-        kind: "images" or "captions".
+        items: "images" or "captions".
         count: Number of items.
         described_by: The file of the ground truth, for error messages.
 
@@ -104,9 +104,9 @@ def load_embeddings(path: Path, kind: str, count: int, described_by: Path) -> np
     embeddings = load_matrix(path)
     if len(embeddings) != count:
         raise ScoresError(
-            f"{path} is {_size(embeddings)}, but {described_by} has {count:,} {kind}: one row per "
+            f"{path} is {_size(embeddings)}, but {described_by} has {count:,} {items}: one row per "
             "item is expected, in its order"
-            + (_EQUAL_CAPTIONS if described_by.suffix == ".csv" and kind == "captions" else "")
+            + (_EQUAL_CAPTIONS if described_by.suffix == ".csv" and items == "captions" else "")
         )
     return embeddings
 
@@ -213,10 +213,10 @@ def read_run(path: Path, image_ids: Sequence[str], caption_ids: Sequence[str]) -
     scores = np.full((len(rows), len(columns)), -np.inf)
     for line, turned, words in read_trec_pairs(path, 6, _LAYOUT, rows, columns):
         image, caption = (words[2], words[0]) if turned else (words[0], words[2])
-        for kind, id_, known in (("image", image, rows), ("caption", caption, columns)):
+        for item, id_, known in (("image", image, rows), ("caption", caption, columns)):
             if id_ not in known:
                 raise ScoresError(
-                    f"{path}:{line}: unknown {kind} {id_!r}; the ground truth has "
+                    f"{path}:{line}: unknown {item} {id_!r}; the ground truth has "
                     f"{len(known):,}, such as {next(iter(known))!r}"
                 )
         place = rows[image], columns[caption]
@@ -307,14 +307,14 @@ def write_trec(
     right = as_judgements(judgements, scores.image_to_text.shape)
     named = ("image", image_ids), ("caption", caption_ids)
     ids = [
-        [f"{kind}{n}" for n in range(count)] if given is None else list(map(str, given))
-        for (kind, given), count in zip(named, right.shape, strict=True)
+        [f"{item}{n}" for n in range(count)] if given is None else list(map(str, given))
+        for (item, given), count in zip(named, right.shape, strict=True)
     ]
     if (found := tuple(map(len, ids))) != right.shape:
         raise ArgumentError(f"scores of shape {right.shape}, but ids of {found}")
-    for (kind, _), names in zip(named, ids, strict=True):
+    for (item, _), names in zip(named, ids, strict=True):
         if len(set(names)) < len(names):
-            raise ArgumentError(f"two {kind}s have the same id; a run file needs one for each")
+            raise ArgumentError(f"two {item}s have the same id; a run file needs one for each")
     folder.mkdir(parents=True, exist_ok=True)
     paths: list[Path] = []
     known = {"": right, **{f"-{name}": j for name, j in (further or {}).items()}}

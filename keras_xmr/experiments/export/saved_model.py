@@ -342,10 +342,12 @@ def some_inputs(tower: Any) -> np.ndarray:
     return random.normal(size=shape).astype(np.float32)
 
 
-def _file(image: Image.Image, kind: str, **options: Any) -> bytes:
+def _file(image: Image.Image, file_format: str, **options: Any) -> bytes:
     # Of JPEG files in which colour is coarser than brightness, a part is not decoded quite as
     # the whole is.
-    return encode(image, kind, **({"subsampling": 0} if kind == "JPEG" else {}), **options)
+    return encode(
+        image, file_format, **({"subsampling": 0} if file_format == "JPEG" else {}), **options
+    )
 
 
 def versions(folder: Path) -> list[Path]:

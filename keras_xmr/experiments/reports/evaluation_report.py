@@ -12,7 +12,7 @@ import numpy as np
 from data_pipelines.records import SplitRecords
 from keras_xmr.experiments.evaluation.baselines import WORDS as BASELINE_WORDS
 from keras_xmr.experiments.evaluation.evaluation_files import (
-    KINDS,
+    VERDICTS,
     first_answers,
     write_answers,
     write_results,
@@ -231,10 +231,13 @@ def _answered(
     image_to_text, text_to_image = DIRECTIONS
     other, direction = ("text", image_to_text) if side == "image" else ("image", text_to_image)
     rows = evaluation.matchers[0].scores.select_queries(direction, queries)
-    first, kinds = first_answers(evaluation, direction, queries, rows)
+    first, verdicts = first_answers(evaluation, direction, queries, rows)
     answers = [
-        [{"kind": KINDS[kind], **items[other](n)} for n, kind in zip(*of_query, strict=True)]
-        for of_query in zip(first.tolist(), kinds.tolist(), strict=True)
+        [
+            {"kind": VERDICTS[verdict], **items[other](n)}
+            for n, verdict in zip(*of_query, strict=True)
+        ]
+        for of_query in zip(first.tolist(), verdicts.tolist(), strict=True)
     ]
     return [
         items[side](query) | {"answers": of_query}

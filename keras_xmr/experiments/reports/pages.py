@@ -45,6 +45,6 @@ def joined(table: Table) -> Table:
     return replace(table, rows=rows)
 
 
-def data_url(content: bytes, kind: str) -> str:
-    """Returns a data URL of a file; `kind` is its MIME type."""
-    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+def data_url(content: bytes, media_type: str) -> str:
+    """Returns a data URL of a file; `media_type` is its MIME type."""
+    return f"data:{media_type};base64,{base64.b64encode(content).decode()}"

@@ -46,7 +46,7 @@ class Picture:
         name: Its file, without `.png` or `.csv`.
         title: Its title.
         see: The explanation below it.
-        figure: The drawing.
+        drawing: The figure of matplotlib.
         header: The columns of its numbers.
         rows: Its numbers.
     """
@@ -54,7 +54,7 @@ class Picture:
     name: str
     title: str
     see: str
-    figure: plt.Figure
+    drawing: plt.Figure
     header: Sequence[str]
     rows: Iterable[Sequence[object]] = field(default_factory=list)
 
@@ -64,7 +64,7 @@ class Picture:
         Returns:
             Title, explanation and address of the picture, for a page.
         """
-        png = save_plot(self.figure, folder / f"{self.name}.png")
+        png = save_plot(self.drawing, folder / f"{self.name}.png")
         atomic_write(folder / f"{self.name}.csv", to_csv([self.header, *self.rows], digits=6))
         url = data_url(png.read_bytes(), "image/png")
         return {"title": self.title, "see": self.see, "url": url}
@@ -82,14 +82,14 @@ def labelled(names: tuple[object, ...], *values: Iterable[object]) -> Rows:
     return [(*names, *cells) for cells in zip(*values, strict=True)]
 
 
-def save_plot(figure: plt.Figure, path: Path) -> Path:
-    """Writes a figure as PNG, closes it, and returns the path."""
-    figure.tight_layout()
+def save_plot(drawing: plt.Figure, path: Path) -> Path:
+    """Writes a drawing as PNG, closes it, and returns the path."""
+    drawing.tight_layout()
     try:
         with replace_atomically(path, path.suffix) as temporary:
-            figure.savefig(temporary, dpi=110)
+            drawing.savefig(temporary, dpi=110)
     finally:
-        plt.close(figure)
+        plt.close(drawing)
     return path
 
 

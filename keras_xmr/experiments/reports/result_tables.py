@@ -313,15 +313,15 @@ def _reported_rows(group: Results, results: Results, names: list[str]) -> Iterat
     for method, matcher in dict.fromkeys((row.method, row.matcher) for row in group):
         printed = group.select(method=method, matcher=matcher)
         known = ours.select(matcher=matcher).summary()
-        for kind in ("paper", "ours", "difference"):
-            cells = {row.name: _cell(kind, row, known.get(row.name)) for row in printed}
-            yield [f"{matcher}: {kind}", *(cells.get(name, "-") for name in names)]
+        for column in ("paper", "ours", "difference"):
+            cells = {row.name: _cell(column, row, known.get(row.name)) for row in printed}
+            yield [f"{matcher}: {column}", *(cells.get(name, "-") for name in names)]
 
 
-def _cell(kind: str, printed: Result, ours: float | None) -> str:
-    if kind == "paper":
+def _cell(column: str, printed: Result, ours: float | None) -> str:
+    if column == "paper":
         return shown_value(printed.unit, printed.value)
-    if kind == "ours" or ours is None:
+    if column == "ours" or ours is None:
         return shown_value(printed.unit, ours)
     difference = ours - printed.value
     text = shown_value(printed.unit, difference)

@@ -100,28 +100,29 @@ _PAIRS = {"name": "probabilistic_matching", "pseudo_positives": 0}
 
 def _two_towers(model: str) -> _Sections:
     preset = Preset(model, "both")
-    if preset.kind not in (CLIP, SIGLIP):
+    if preset.class_name not in (CLIP, SIGLIP):
         raise UserError(
-            f"{model} is a {preset.kind}, which does not embed photos and texts in one space; "
-            "take a CLIP or a SigLIP, such as clip_vit_base_patch32 or siglip2_base_patch16_224"
+            f"{model} is a {preset.class_name}, which does not embed photos and texts in one "
+            "space; take a CLIP or a SigLIP, such as clip_vit_base_patch32 or "
+            "siglip2_base_patch16_224"
         )
     converter, backbone = preset.image_converter(), preset.backbone("preset")
     words = preset.max_tokens()
     preset.tokenizer()
-    side = backbone.vision_encoder.image_shape[0]
+    size = backbone.vision_encoder.image_shape[0]
     image = {
-        "size": side,
-        "resize": side,
+        "size": size,
+        "resize": size,
         "fit": "center" if converter.crop_to_aspect_ratio else "stretch",
         "interpolation": converter.interpolation,
     }
     tower = {"pooling": {"name": "mean", "projection": False}, "head": "point"}
     towers: dict[str, Any] = {
-        kind: {"encoder": {"name": f"keras_hub_{kind}", "preset": model, "output": "pooled"}}
+        side: {"encoder": {"name": f"keras_hub_{side}", "preset": model, "output": "pooled"}}
         | tower
-        for kind in ("image", "text")
+        for side in ("image", "text")
     }
-    if preset.kind == CLIP:
+    if preset.class_name == CLIP:
         towers["dimension"] = backbone.projection_dim
         # Its scores compare captions with one another, and are not log-odds of a match.
         towers["matcher"] = "cosine"

@@ -147,10 +147,10 @@ class Declared:
         yield from part.contract.mistakes(part, setting)
 
 
-def first_mistake(error: ValidationError, kind: type[BaseModel]) -> str:
+def first_mistake(error: ValidationError, model: type[BaseModel]) -> str:
     """Returns the first mistake in the fields of a model, as the end of a sentence."""
     mistake = error.errors(include_url=False)[0]
     field = ".".join(map(str, mistake["loc"]))
     if mistake["type"] == "extra_forbidden":
-        return f" has no field {field!r}.{nearest(field, kind.model_fields)}"
+        return f" has no field {field!r}.{nearest(field, model.model_fields)}"
     return f": {field}: got {mistake['input']!r}: {mistake['msg'][:1].lower()}{mistake['msg'][1:]}"

@@ -119,7 +119,7 @@ class BatchingEmbedder:
         load: Loads the embedder when it is first needed.
         max_batch: Maximum texts or images per call.
         max_waiting: Maximum pending requests for texts, and for images.
-        count: Called with the kind and size of every batch.
+        count: Called with `texts` or `images` and the size of every batch.
     """
 
     def __init__(
@@ -127,14 +127,14 @@ class BatchingEmbedder:
         load: Callable[[], Any],
         max_batch: int,
         max_waiting: int,
-        count: Callable[[str, int], None] = lambda kind, size: None,
+        count: Callable[[str, int], None] = lambda items, size: None,
     ) -> None:
         # Batchers hold this function, not the object that has them: so the model is freed with it.
         self._embedder = embedder = _once(load)
         self._thread = ThreadPoolExecutor(1, "embedder")
 
-        def batcher(kind: str, embed: Callable[[list[Any]], Embedding]) -> Batcher:
-            return Batcher(embed, max_batch, max_waiting, partial(count, kind), self._thread)
+        def batcher(items: str, embed: Callable[[list[Any]], Embedding]) -> Batcher:
+            return Batcher(embed, max_batch, max_waiting, partial(count, items), self._thread)
 
         self.embed_texts = batcher("texts", lambda texts: embedder().embed_texts(texts))
         self._embed_decoded = batcher(

@@ -58,8 +58,8 @@ class OverloadedError(UserError):
 
 def add_error_handlers(app: FastAPI) -> None:
     """Converts every error to a JSON object with a sentence under `error`."""
-    for kind in (UserError, RequestValidationError, HTTPException, Exception):
-        app.add_exception_handler(kind, _respond)
+    for error in (UserError, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(error, _respond)
 
 
 def _respond(request: Request, error: Exception) -> Response:

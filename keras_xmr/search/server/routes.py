@@ -146,7 +146,7 @@ def _jpeg(data: bytes) -> Response:
 
 
 _TEMPLATES = Environment(loader=PackageLoader("keras_xmr.search.server"), autoescape=True)
-_KINDS = {
+_MEDIA_TYPES = {
     "page.css": "text/css",
     **dict.fromkeys(("gallery.js", "viewer.js", "page.js"), "text/javascript"),
     "icon.svg": "image/svg+xml",
@@ -166,11 +166,11 @@ def page(service: TheService) -> HTMLResponse:
 @router.get("/static/{name}", include_in_schema=False)
 def static(name: str) -> Response:
     """Returns a file of the page."""
-    if name not in _KINDS:
+    if name not in _MEDIA_TYPES:
         raise NotFoundError("unknown page")
     # The page requests `?v=`, which changes with the file.
     return Response(
-        _content(name), media_type=_KINDS[name], headers={"Cache-Control": "max-age=86400"}
+        _content(name), media_type=_MEDIA_TYPES[name], headers={"Cache-Control": "max-age=86400"}
     )
 
 

@@ -291,7 +291,7 @@ class Service:
             load,
             self.settings.max_batch,
             self.settings.max_waiting,
-            lambda kind, size: self.metrics.batches.labels(kind).observe(size),
+            lambda items, size: self.metrics.batches.labels(items).observe(size),
         )
 
 
@@ -338,5 +338,5 @@ class ServerMetrics:
         """Adds a number that is computed at every export."""
         self._new(Gauge, name, text).set_function(value)
 
-    def _new(self, kind: Any, name: str, text: str, *labels: str, **options: Any) -> Any:
-        return kind(f"keras_xmr_{name}", text, labels, registry=self.registry, **options)
+    def _new(self, metric: Any, name: str, text: str, *labels: str, **options: Any) -> Any:
+        return metric(f"keras_xmr_{name}", text, labels, registry=self.registry, **options)

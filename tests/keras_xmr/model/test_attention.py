@@ -125,9 +125,9 @@ def test_the_picture_has_every_weight(random):
     rows = list(picture.rows)
     assert len(rows) == 2 * 4 * 16
     assert ("b.jpg", "embedding 2", 1, 3, maps["embedding"][1, 1, 1, 3]) in rows
-    titles = [axis.get_title() for axis in picture.figure.axes[:5]]
+    titles = [axis.get_title() for axis in picture.drawing.axes[:5]]
     assert titles == ["photo", *(f"embedding {number}" for number in (1, 2, 3)), "pooling"]
-    photo, heat = picture.figure.axes[1].images
+    photo, heat = picture.drawing.axes[1].images
     assert photo.get_extent() == heat.get_extent()
     hottest, coldest = (heat.cmap(heat.norm(value)) for value in (heat.get_array().max(), 0))
     assert hottest[0] > hottest[2]

@@ -241,8 +241,8 @@ def mix_images(
     others = np.roll(a, 1)
     inner = [(a, b), (others, np.roll(b, 1)), (a,), (others,)]
     return {
-        name: np.mean([divergence(select(whole, rows), outer[kind]) for rows in sides], axis=0)
-        for (name, kind), sides in zip(PAIRS.items(), inner, strict=True)
+        name: np.mean([divergence(select(whole, rows), outer[of]) for rows in sides], axis=0)
+        for (name, of), sides in zip(PAIRS.items(), inner, strict=True)
     }
 
 

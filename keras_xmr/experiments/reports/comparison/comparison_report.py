@@ -105,7 +105,7 @@ def _per_query(runs: Sequence[RunResult], judgements: str, metric: str) -> np.nd
 def common_judgements(methods: Methods) -> list[str]:
     """Returns the kinds of judgements that all runs were measured against."""
     runs = [run.queries.values for of_method in methods.values() for run in of_method]
-    return [kind for kind in runs[0] if all(kind in values for values in runs)]
+    return [name for name in runs[0] if all(name in values for values in runs)]
 
 
 class SplitComparison:

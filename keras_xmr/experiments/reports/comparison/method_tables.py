@@ -100,14 +100,14 @@ class MethodsTable:
         return self.results[0].queries == FOLDS
 
     @property
-    def kind(self) -> str:
+    def subject(self) -> str:
         """The judgements, and whether figures are means over folds."""
         title = judgements_title(self.judgements, self.results)
         return f"{FOLDS}, {title}" if self.is_over_folds else title
 
     def title(self, split: str) -> str:
         """Returns the title of the table."""
-        title = f"{split}, {self.kind}"
+        title = f"{split}, {self.subject}"
         if not self.is_own:
             title += ", other matchers than in training"
         reranker = self.results[0].reranker

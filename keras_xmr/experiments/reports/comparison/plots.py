@@ -142,7 +142,7 @@ def _bars(table: MethodsTable, means: Results) -> Picture:
         axis.axis("off")
     header = ("metric", "method", "mean", "low", "high")
     name, see = f"bars-{table.judgements}", explain("compared_bars", table.runs)
-    return Picture(name, f"metrics, {table.kind}", see, drawing, header, rows)
+    return Picture(name, f"metrics, {table.subject}", see, drawing, header, rows)
 
 
 def _tells(cells: Sequence[Mapping[str, Sequence[Result]]], metric: str) -> bool:

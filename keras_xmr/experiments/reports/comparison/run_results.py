@@ -60,7 +60,7 @@ class Queries:
     def ids(self) -> dict[str, list[str]]:
         """The ids of the images and of the captions, as text."""
         both = {"image": self.image_ids, "caption": self.caption_ids}
-        return {kind: list(map(str, ids)) for kind, ids in both.items()}
+        return {item: list(map(str, ids)) for item, ids in both.items()}
 
 
 @dataclass(frozen=True)
@@ -119,9 +119,10 @@ class RunResult:
                 notes = {n: str(a) for n, a in arrays.items() if "/" not in n and n not in known}
                 values: dict[str, dict[str, np.ndarray]] = {}
                 for key in (key for key in arrays if "/" in key):
-                    matrix, *kind, metric = key.split("/")
+                    matrix, *judgements, metric = key.split("/")
                     if matrix == self.matcher:
-                        values.setdefault(kind[0] if kind else ANNOTATED, {})[metric] = arrays[key]
+                        of_judgements = values.setdefault(next(iter(judgements), ANNOTATED), {})
+                        of_judgements[metric] = arrays[key]
             queries = Queries(values, notes=notes, **known)
             is_whole = notes["results_sha256"] == checksum(self._evaluation / RESULTS)
         except FileNotFoundError:
@@ -208,11 +209,11 @@ def check_comparable(configs: Mapping[str, Mapping[str, Any]]) -> None:
         ConfigError: If they have no split in common, measure in different ways, or a config lacks
             one of these keys.
     """
-    kinds: dict[str, type] = {_SPLITS: list, "seed": int}
+    types: dict[str, type] = {_SPLITS: list, "seed": int}
     for name, config in configs.items():
         for key in (_SPLITS, _ASP, *_MEANING, *_MEANING_OF_ASP, "seed"):
             try:
-                is_known = isinstance(_at(config, key), kinds.get(key, object))
+                is_known = isinstance(_at(config, key), types.get(key, object))
             except (KeyError, TypeError):
                 is_known = False
             if not is_known:
@@ -249,7 +250,7 @@ def check_same_ids(split: str, tested: Iterable[tuple[str, Mapping[str, Sequence
 
     Args:
         split: The split.
-        tested: The name of each run, with its ids of each kind: "image" and "caption".
+        tested: The name of each run, with its ids of each item: "image" and "caption".
 
     Raises:
         ComparisonError: If ids differ.
@@ -257,12 +258,12 @@ def check_same_ids(split: str, tested: Iterable[tuple[str, Mapping[str, Sequence
     runs = iter(tested)
     first, own = next(runs)
     for other, theirs in runs:
-        for kind in own:
-            if own[kind] == theirs[kind]:
+        for item in own:
+            if own[item] == theirs[item]:
                 continue
-            why = f"the {kind} ids are in another order"
-            if odd := sorted(set(own[kind]) ^ set(theirs[kind])):
-                why = f"{len(odd)} {kind} ids are in only one of them, such as {odd[0]!r}"
+            why = f"the {item} ids are in another order"
+            if odd := sorted(set(own[item]) ^ set(theirs[item])):
+                why = f"{len(odd)} {item} ids are in only one of them, such as {odd[0]!r}"
             raise ComparisonError(
                 f"{first} and {other} have different {split} sets: {why}. "
                 "Only runs on the same data can be compared"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from keras_xmr.experiments.evaluation.evaluation_files import KINDS
+from keras_xmr.experiments.evaluation.evaluation_files import VERDICTS
 from keras_xmr.experiments.reports.comparison.run_results import Methods, RunResult
 from keras_xmr.experiments.reports.pages import data_url
 from keras_xmr.utils.directions import DIRECTIONS, SHORT, full_name
@@ -115,13 +115,13 @@ def side_by_side(
         small = thumbnail(photos.encoded(number), image_ids[number], _SIDE)
         return {"key": image_ids[number], "url": data_url(small, "image/jpeg")}
 
-    def show_answer(direction: str, number: int, kind: int, zeta: int) -> dict[str, Any]:
+    def show_answer(direction: str, number: int, verdict: int, zeta: int) -> dict[str, Any]:
         answer = (
             {"photo": photo(number)}
             if direction == "text_to_image"
             else {"text": str(texts[number])}
         )
-        return {"kind": KINDS[kind], "zeta": zeta if zeta >= 0 else None, **answer}
+        return {"kind": VERDICTS[verdict], "zeta": zeta if zeta >= 0 else None, **answer}
 
     def show_query(win: Win) -> dict[str, Any]:
         models = []

@@ -69,7 +69,7 @@ def evaluate(random, monkeypatch):
             caption_ids=[str(i) for i in range(80)],
             caption_image=split.caption_image,
             judgements=judge("pairs", split.caption_image, None, 40),
-            kind="pairs",
+            rule="pairs",
         )
         evaluation = evaluate_split_scores("test", [("cosine", scores)], truth)
         options = SimpleNamespace(folds=0)

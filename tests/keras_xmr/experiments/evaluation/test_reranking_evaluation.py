@@ -236,7 +236,7 @@ def test_the_scales_are_drawn_as_a_heat_map(retrieval, tmp_path):
     pictures = {picture.name: picture for picture in scale_pictures(search)}
     assert set(pictures) == {"rerank_scales_gamma", "rerank_scales_lambda"}
     picture = pictures["rerank_scales_gamma"]
-    shown = picture.figure.axes[0].images[0].get_array()
+    shown = picture.drawing.axes[0].images[0].get_array()
     best = search.settings["gamma"][0]
     gain = 100 * (sum(best.recalls) - sum(search.plain["gamma"].recalls))
     assert shown.max() == pytest.approx(gain)

@@ -62,9 +62,9 @@ def test_the_plane(random):
     evaluation = Evaluation("test", [], embedded, truth, unknown=gaussians(random, 1))
     (plane,) = shape_pictures(evaluation)
     rows = list(plane.rows)
-    assert len(rows) == len(plane.figure.axes[0].patches) == 3 + 6 + 1
+    assert len(rows) == len(plane.drawing.axes[0].patches) == 3 + 6 + 1
     assert rows[-1][1] == "<unk>"
-    ellipse = plane.figure.axes[0].patches[0]
+    ellipse = plane.drawing.axes[0].patches[0]
     # Half of a Gaussian in the plane lies within 1.1774 deviations.
     sigma = np.exp(0.5 * embedded.images["log_variance"][0, 0])
     assert ellipse.width == pytest.approx(2 * 1.17741 * sigma, rel=1e-4)

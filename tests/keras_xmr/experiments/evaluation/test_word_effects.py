@@ -70,6 +70,6 @@ def test_the_picture_has_the_ends_of_the_order_and_the_table_all_words():
     effects = leave_out_words(embed, texts)
     picture = _words(Probes(words=effects).words)
     assert len(picture.rows) == 32
-    labels = [label.get_text() for label in picture.figure.axes[0].get_yticklabels()]
+    labels = [label.get_text() for label in picture.drawing.axes[0].get_yticklabels()]
     assert len(labels) == 14
     assert labels[0] == "dog (150)"
