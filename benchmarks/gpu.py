@@ -13,10 +13,9 @@ Known differences (see also tests/backends/test_other_libraries.py):
 
 The shortest code is in `shortest.py`. Where `--released` names a folder of checkouts, others are
 losses released with papers: pcme and pcmepp (naver-ai), 2022-NeurIPS-DAA (leolee99), SGRAF
-(Paranioar).
-On a GPU the golden numbers of `tests/backends` run there too, with PyTorch and with JAX. Values and
-gradients of each case are compared with those of the processor, in float32 and under autocast to
-bfloat16.
+(Paranioar). On a GPU the golden numbers of `tests/backends` run there too, with PyTorch and with
+JAX. Values and gradients of each case are compared with gradients of the processor, in float32 and
+under autocast to bfloat16.
 
 usage: python benchmarks/gpu.py [--device=cuda] [--released=FOLDER]
 """

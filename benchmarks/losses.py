@@ -161,7 +161,7 @@ def ours(name: str, inputs: Any) -> Callable[[Any], Any]:
     shapes = {side: {"mean": (None, inputs[side]["mean"].shape[1])} for side in SIDES}
     loss.build(None, shapes["image"], shapes["caption"])
     for weight in loss.trainable_weights:
-        if len(weight.shape) == 2:  # Those of the hypergraph begin as the printed formula's.
+        if len(weight.shape) == 2:  # Weights of the hypergraph begin as the formula's.
             weight.assign(tf.eye(weight.shape[0]))
 
     def value(inputs: Any) -> Any:

@@ -100,7 +100,7 @@ _PRODUCTS = {
 
 
 def rows(smoke: bool = False, names: list[str] | None = None) -> Iterator[Row]:
-    """All matchers, or some of those of points, Gaussians and sets."""
+    """All matchers, or some matchers of points, Gaussians and sets."""
     images, captions, dimension = (4, 10, 16) if smoke else (IMAGES, CAPTIONS, DIMENSION)
     for name in names or PLAIN:
         ours, plain = both(name, *made_up(images, captions, dimension))
@@ -145,7 +145,7 @@ def made_up(images: int, captions: int, dimension: int) -> list[Arrays]:
 def both(
     name: str, images: Arrays, captions: Arrays
 ) -> tuple[Callable[[], np.ndarray], Callable[[int], np.ndarray]]:
-    """Functions that score all pairs, and those of some images by the formula."""
+    """Functions that score all pairs, and functions of some images by the formula."""
     matcher = getattr(matchers, name)()
     reads, formula = PLAIN[name]
     sides = [{key: side[key] for key in reads} for side in (images, captions)]

@@ -115,7 +115,7 @@ def opened(
 
 
 def beside_faiss(backend: Backend, vectors: np.ndarray, queries: np.ndarray, size: str) -> Row:
-    """The graph, beside that of faiss, called directly with the same options."""
+    """The graph, beside the graph of faiss, called directly with the same options."""
     import faiss
 
     graph = faiss.IndexHNSWFlat(vectors.shape[2], GRAPH["neighbours"], faiss.METRIC_INNER_PRODUCT)
@@ -131,7 +131,7 @@ def beside_faiss(backend: Backend, vectors: np.ndarray, queries: np.ndarray, siz
         f"faiss {faiss.__version__}, breadth 64",
         items=len(queries),
     )
-    why = "The graph is that of faiss; around it are ids of photos, and a look for ties."
+    why = "The graph is made by faiss; around it are ids of photos, and a look for ties."
     return replace(row, at_least=1 / 1.1, why=why)
 
 

@@ -194,7 +194,7 @@ class CaptionIds:
 
     @classmethod
     def from_texts(cls, texts: Sequence[str], tokenizer: Tokenizer) -> CaptionIds:
-        """Tokenises captions: some 10 us per caption, against 240 us one by one."""
+        """Tokenises captions, many at once: one by one takes far longer."""
         ids, lengths = [np.zeros(0, np.int32)], [np.zeros(1, np.int64)]
         for chunk in chunks(texts, AT_ONCE):
             words = tokenizer.words(chunk)

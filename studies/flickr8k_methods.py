@@ -142,7 +142,7 @@ def csls(
     """Cosines, less half of the mean cosine of each item with its 10 nearest training items.
 
     Cross-domain similarity local scaling (Conneau et al. 2018, section 2.3), (N, M) of unit
-    vectors; the neighbours of images are captions, and those of captions are images.
+    vectors; the neighbours of images are captions, and neighbours of captions are images.
     """
     of_images, of_captions = (
         np.partition(own @ others.T, -min(10, len(others)), axis=1)[:, -10:].mean(axis=1)
@@ -462,7 +462,7 @@ def _config(method: str, seed: int, options: argparse.Namespace, *last: str) -> 
     Args:
         method: The name of the config.
         seed: The seed.
-        options: Those of the command line.
+        options: Options of the command line.
         *last: Further texts `key=value`, which come last.
     """
     work = options.work
@@ -496,7 +496,7 @@ def train(
     Args:
         method: The name of a config.
         seed: The seed.
-        options: Those of the command line.
+        options: Options of the command line.
         with_csls: Whether to measure with the correction for hubs, too.
 
     Returns:

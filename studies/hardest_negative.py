@@ -139,7 +139,7 @@ class Loss:
     """A loss by its gradient to the scores, as the loss of that name in `keras_xmr.losses`.
 
     Attributes:
-        later: The gradient of images as queries; that of captions is added.
+        later: The gradient of images as queries; the gradient of captions as queries is added.
         first: The same in the first third of the training, if it is another.
         log_odds: Whether the scores are log-odds.
     """
@@ -315,7 +315,7 @@ class Towers:
 
 @dataclass(frozen=True)
 class Task:
-    """One training; `labels` are annotated, complete or wrong, `share` that of wrong captions."""
+    """One training; `labels` are annotated, complete or wrong, `share` is of wrong captions."""
 
     grade: int | None
     loss: str
@@ -422,7 +422,7 @@ def tasks() -> Iterator[Task]:
 
 
 def gaps(lines: Sequence[dict[str, Any]], metric: str) -> Iterator[tuple[str, int, np.ndarray]]:
-    """By loss and grade its metric minus that of triplets on all negatives, of each whole seed.
+    """Metrics by loss and grade, minus the metric of triplets on all negatives, of whole seeds.
 
     Trained with the annotated pairs; a seed is whole if it has every loss in every grade.
     """

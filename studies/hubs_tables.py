@@ -58,7 +58,7 @@ def relevant(data: str, seed: str, truth: str) -> np.ndarray:
 
 
 def hits(scorer: str, seed: str, correction: str, truth: str, data: str = "flickr8k") -> np.ndarray:
-    """Hits of each caption, (captions,); those of CCA, which has no seeds, with any."""
+    """Hits of each caption, (captions,); hits of CCA, which has no seeds, with any."""
     seed = "1" if scorer == "cca" else seed
     return unpack(lines()[data, scorer, seed, correction][truth])
 

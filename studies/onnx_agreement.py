@@ -2,7 +2,7 @@
 
 Photos of the test split of Flickr8K are embedded by the model of a finished run and by its
 embedders with weights in float32 and in float16, and so are their captions. Recalls of text to
-photo are those of searches in an index; those of photo to text come from the scores of its matcher.
+photo are of searches in an index; recalls of photo to text come from the scores of its matcher.
 Times are processor seconds of all threads, of the same items after a first batch.
 
     python studies/onnx_agreement.py --run=saved_models/csv_pretrained --flickr8k=FOLDER

@@ -14,7 +14,7 @@ def matrix_threads(rows: int) -> Iterator[None]:
     """Lets NumPy and SciPy compute with matrices of few rows in one thread.
 
     Threads of OpenBLAS wait for each other without giving their processor to others. Where other
-    programs use it, or a container has less of it, small matrices take 30 times the work.
+    programs use it, or a container has less of it, small matrices take many times the work.
 
     Args:
         rows: Number of rows of the matrices; many rows are computed in as many threads as before.

@@ -1,7 +1,7 @@
 """Names current work on a terminal, and hides all progress of some work.
 
-Progress bars are in another file: importing `tqdm` takes 45 ms of processor time, which a search
-from the prompt need not spend.
+Progress bars are in another file: importing `tqdm` takes time that a search from the
+prompt need not spend.
 """
 
 from __future__ import annotations

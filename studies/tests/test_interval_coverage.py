@@ -1,7 +1,7 @@
 """How often intervals of tables and reports hold the truth, by simulation.
 
-Those of means, differences and seeds are in keras_xmr/metrics/test_coverage.py; here are the kinds
-that metrics of queries without judgements, sums of both directions, correlations, gains and
+Intervals of means, differences and seeds are in keras_xmr/metrics/test_coverage.py; here are the
+kinds that metrics of queries without judgements, sums of both directions, correlations, gains and
 proportions have.
 """
 

@@ -25,8 +25,7 @@ from keras_xmr.utils.progress import Progress
 class Ragged:
     """Items of different lengths, one after another: memory follows the tokens, not the longest.
 
-    25,000 captions of 13 tokens of 1,024 numbers are 1.3 GB (twice that while they are joined);
-    padded to 60 tokens they would be 6.1 GB.
+    Joining takes twice that memory.
 
     Args:
         values: The tokens of all items (tokens, ...).

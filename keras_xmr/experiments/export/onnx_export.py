@@ -216,7 +216,7 @@ def _write(
     import tf2onnx
 
     # Inputs of the graph, which become its constants afterwards: `tower.export` of Keras gives them
-    # to tf2onnx as constants, of which it makes some fifty copies (8.5 GB for 143 MB, here 1.7 GB).
+    # to tf2onnx as constants, of which it makes some fifty copies.
     weights = _named_weights(variables)
     weight_specs = [
         tf.TensorSpec(weight.shape, weight.dtype, name) for name, weight in weights.items()

@@ -99,8 +99,7 @@ _IN_ARCHIVE = "model.weights.h5"
 def _weights_file(path: Path) -> Iterator[Path]:
     """Yields a file of weights alone: of `model.keras`, a temporary copy of the weights in it.
 
-    Keras reads weights within an archive from its beginning for each of them: eight seconds of
-    processor time for 125 MB.
+    Keras reads weights within an archive from the beginning of the archive for each of them.
     """
     if path.suffix != ".keras":
         yield path

@@ -43,7 +43,7 @@ PREPARE: dict[Side, str] = {"image": "prepare_image.onnx", "text": "prepare_text
 
 
 _TEXTS = 32
-"""Texts that are embedded at once: MiniLM takes a third longer for 4, and twice as long for 512."""
+"""Texts that are embedded at once: fewer and more take longer per text."""
 
 
 @dataclass(frozen=True)
@@ -303,9 +303,8 @@ class Embedder:
     def _run_images(self, pixels: np.ndarray, wanted: Sequence[str]) -> dict[str, np.ndarray]:
         """Runs the image tower on one photo per thread.
 
-        The activations of one stay in the cache: EfficientNet-Lite0 takes half of the processor
-        time that it takes for 16 photos at once. Its memory is freed after the last one: a server
-        rarely embeds photos.
+        The activations of one photo stay in the cache, which takes less processor time than many
+        photos at once. Memory is freed after the last one: a server rarely embeds photos.
         """
         with self._lock:
             tower = self._image_tower

@@ -69,8 +69,8 @@ class Graph:
     Args:
         path: The file.
         threads: Number of threads of one call; 0 for one per core.
-        is_brief: Whether it will run a few times: it is loaded as it is. MiniLM takes a quarter of
-            the time to load, and twice as long per text.
+        is_brief: Whether it will run a few times: it is loaded as it is, which takes
+            less time, and runs slower.
         remedy: What to do if it cannot be used.
 
     Attributes:
