@@ -32,7 +32,7 @@ from metrics_reward import LABELS, SCENES
 
 from keras_xmr.experiments.audit.candidates import combine_scores
 from keras_xmr.judgements import Judgements
-from keras_xmr.judgements.arguments import as_judgements
+from keras_xmr.judgements.accepted_forms import as_judgements
 from keras_xmr.judgements.relation import multi_hot
 from keras_xmr.metrics import (
     ScoreMatrices,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from keras_xmr.judgements.arguments import as_judgements, check_image_ids
+from keras_xmr.judgements.accepted_forms import as_judgements, check_image_ids
 from keras_xmr.judgements.exchange import Beir, from_qrels, read_beir, to_qrels, write_beir
 from keras_xmr.judgements.formats import EXTENDED_COCO, extended_coco
 from keras_xmr.judgements.ground_truth import (

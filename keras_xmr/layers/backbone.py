@@ -37,7 +37,7 @@ class Backbone(RecordedLayer):
 
     def __init__(
         self,
-        backbone: Any,
+        backbone: keras.Model,
         *,
         output: Output = "tokens",
         projection: int | None = None,
@@ -63,7 +63,7 @@ class Backbone(RecordedLayer):
         if projection is not None:
             self.linear = self.new_dense(projection, "projection", use_bias=False)
 
-    def features_of(self, backbone: Any) -> Tensor | list[Tensor]:
+    def features_of(self, backbone: keras.Model) -> Tensor | list[Tensor]:
         """Returns the symbolic output of the backbone that is needed."""
         pools = type(backbone).__name__ in ("SigLIPTextEncoder", "SigLIPVisionEncoder")
         if pools and self.output_kind != "pooled":
@@ -74,17 +74,17 @@ class Backbone(RecordedLayer):
         """Returns an argument that the backbone was made with."""
         return json.loads(self._serialized)["config"][name]
 
-    def run(self, inputs: dict[str, Any], training: bool | None) -> Tensor:
+    def run(self, inputs: Tensor | dict[str, Tensor], training: bool | None) -> Tensor:
         """Returns the network, as in inference while it is frozen."""
         return self.network(inputs, training=bool(training) and self.trainable)
 
-    def one(self, vector: Any) -> Tensor:
+    def one(self, vector: Tensor) -> Tensor:
         """Returns a pooled vector (B, F) as the only position (B, 1, D)."""
         if self.projection is not None:
             vector = self.linear(vector)
         return vector[:, None]
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         return super().get_config() | {"backbone": json.loads(self._serialized)}
 
 
@@ -107,7 +107,7 @@ class TextBackbone(Backbone):
 
     def __init__(
         self,
-        backbone: Any,
+        backbone: keras.Model,
         *,
         layers: tuple[int, ...] | None = None,
         pad: int | None = None,
@@ -121,7 +121,7 @@ class TextBackbone(Backbone):
         if self.class_name == "SigLIPTextEncoder":
             self._length = self.option("max_sequence_length")
 
-    def features_of(self, backbone: Any) -> Tensor | list[Tensor]:
+    def features_of(self, backbone: keras.Model) -> Tensor | list[Tensor]:
         if self.layers is not None:
             outputs = [backbone.get_layer(_LAYER.format(n - 1)).output for n in self.layers]
             return outputs[0] if len(outputs) == 1 else ops.concatenate(outputs, axis=-1)
@@ -165,7 +165,7 @@ _LAYER = "transformer_layer_{}"
 
 
 def run_by_length(
-    encode: Callable[[Any], tuple[Any, Any]], ids: Tensor, padding: int
+    encode: Callable[[Tensor], tuple[Tensor, Tensor]], ids: Tensor, padding: int
 ) -> tuple[Tensor, Tensor]:
     """Encodes captions of like length together, so that less of a batch is padding.
 
@@ -198,7 +198,7 @@ _GROUPS = 4
 """Groups of a batch that are padded to separate lengths."""
 
 
-def number_of_layers(backbone: Any) -> int:
+def number_of_layers(backbone: keras.Model) -> int:
     """Returns the number of transformer layers of a backbone of KerasHub, by their names."""
     names = {layer.name for layer in backbone.layers}
     return next(n for n in itertools.count() if _LAYER.format(n) not in names)
@@ -240,7 +240,7 @@ class ImageBackbone(Backbone):
 
     def __init__(
         self,
-        backbone: Any,
+        backbone: keras.Model,
         *,
         scale: float | list[float] | None = None,
         offset: float | list[float] | None = None,
@@ -288,7 +288,7 @@ class ImageBackbone(Backbone):
                 if isinstance(layer, keras.layers.BatchNormalization):
                     layer.trainable = False
 
-    def features_of(self, backbone: Any) -> Tensor | list[Tensor]:
+    def features_of(self, backbone: keras.Model) -> Tensor | list[Tensor]:
         if self.levels is not None:
             return [backbone.pyramid_outputs[f"P{level}"] for level in self.levels]
         return super().features_of(backbone)

@@ -83,7 +83,7 @@ def is_concrete(value: object) -> bool:
     return not isinstance(value, jax.core.Tracer)
 
 
-def device_of(values: Tensor) -> AbstractContextManager[Any]:
+def device_of(values: object) -> AbstractContextManager[object]:
     """Computes on the device of a tensor, or of the first of a dict of them.
 
     Keras with PyTorch would move all tensors to its default device.

@@ -17,6 +17,7 @@ from keras_xmr.parts.keras_state import default_device
 
 Tensor = torch.Tensor
 Axis = int | tuple[int, ...] | None
+Type = str | torch.dtype
 
 _SMALL = 40.0
 """Where softplus(x) is x to the last digit of float64."""
@@ -26,10 +27,10 @@ def __getattr__(name: str) -> Any:
     return getattr(keras.ops, name)
 
 
-def _unary(name: str) -> Callable[[Any], Tensor]:
+def _unary(name: str) -> Callable[[object], Tensor]:
     function, of_keras = getattr(torch, name), getattr(keras.ops, name)
 
-    def operation(x: Any) -> Tensor:
+    def operation(x: object) -> Tensor:
         result: Tensor = function(x) if isinstance(x, Tensor) else of_keras(x)
         return result
 
@@ -66,7 +67,7 @@ def logaddexp(x1: Tensor, x2: Tensor) -> Tensor:
     return torch.logaddexp(x1, x2)
 
 
-def sum(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def sum(x: object, axis: Axis = None, keepdims: bool = False) -> Tensor:
     if not (isinstance(x, Tensor) and x.is_floating_point()):
         result: Tensor = keras.ops.sum(x, axis, keepdims)
         return result
@@ -89,7 +90,7 @@ def norm(x: Tensor, axis: int, keepdims: bool = False) -> Tensor:
     return torch.linalg.vector_norm(x, dim=axis, keepdim=keepdims)
 
 
-def maximum(x1: Any, x2: Any) -> Tensor:
+def maximum(x1: object, x2: object) -> Tensor:
     if isinstance(x1, Tensor) and isinstance(x2, Tensor):
         return torch.maximum(x1, x2)
     if isinstance(x1, Tensor) and isinstance(x2, float):
@@ -98,7 +99,7 @@ def maximum(x1: Any, x2: Any) -> Tensor:
     return result
 
 
-def minimum(x1: Any, x2: Any) -> Tensor:
+def minimum(x1: object, x2: object) -> Tensor:
     if isinstance(x1, Tensor) and isinstance(x2, Tensor):
         return torch.minimum(x1, x2)
     result: Tensor = keras.ops.minimum(x1, x2)
@@ -121,7 +122,7 @@ def subtract_product(x: Tensor, x1: Tensor, x2: Tensor, factor: float) -> Tensor
     return torch.addmm(x, x1, x2, alpha=-factor)
 
 
-def where(condition: Tensor, x1: Any, x2: Any) -> Tensor:
+def where(condition: Tensor, x1: Tensor | float, x2: Tensor | float) -> Tensor:
     return torch.where(condition, x1, x2)
 
 
@@ -129,7 +130,7 @@ def equal(x1: Tensor, x2: Tensor) -> Tensor:
     return torch.eq(x1, x2)
 
 
-def convert_to_tensor(x: Any, dtype: Any = None) -> Tensor:
+def convert_to_tensor(x: object, dtype: Type | None = None) -> Tensor:
     if dtype is None and isinstance(x, keras.Variable):
         value: Tensor = x.value
         if str(value.device) == default_device():
@@ -138,7 +139,7 @@ def convert_to_tensor(x: Any, dtype: Any = None) -> Tensor:
     return converted
 
 
-def cast(x: Any, dtype: Any) -> Tensor:
+def cast(x: object, dtype: Type) -> Tensor:
     x = convert_to_tensor(x) if isinstance(x, keras.Variable) else x
     if not isinstance(x, Tensor):
         result: Tensor = keras.ops.cast(x, dtype)
@@ -146,18 +147,18 @@ def cast(x: Any, dtype: Any) -> Tensor:
     return x.to(dtype if isinstance(dtype, torch.dtype) else getattr(torch, dtype))
 
 
-def shape(x: Any) -> Any:
+def shape(x: object) -> tuple[int, ...]:
     return tuple(x.shape) if isinstance(x, Tensor) else keras.ops.shape(x)
 
 
-def reshape(x: Any, newshape: Any) -> Tensor:
+def reshape(x: object, newshape: Sequence[int]) -> Tensor:
     if not isinstance(x, Tensor):
         result: Tensor = keras.ops.reshape(x, newshape)
         return result
     return x.reshape(newshape)
 
 
-def transpose(x: Any, axes: Sequence[int] | None = None) -> Tensor:
+def transpose(x: object, axes: Sequence[int] | None = None) -> Tensor:
     if not isinstance(x, Tensor):
         result: Tensor = keras.ops.transpose(x, axes)
         return result
@@ -172,18 +173,19 @@ def diagonal(x: Tensor) -> Tensor:
     return torch.diagonal(x)
 
 
-def concatenate(xs: Sequence[Any], axis: int = -1) -> Tensor:
-    if not all(isinstance(x, Tensor) for x in xs):
+def concatenate(xs: Sequence[object], axis: int = -1) -> Tensor:
+    tensors = [x for x in xs if isinstance(x, Tensor)]
+    if len(tensors) < len(xs):
         result: Tensor = keras.ops.concatenate(xs, axis)
         return result
-    return torch.cat(tuple(xs), axis)
+    return torch.cat(tensors, axis)
 
 
 def stack(x: Sequence[Tensor], axis: int = 0) -> Tensor:
     return torch.stack(tuple(x), axis)
 
 
-def take(x: Any, indices: Any, axis: int | None = None) -> Tensor:
+def take(x: object, indices: object, axis: int | None = None) -> Tensor:
     """Takes items at indices from 0 on."""
     if not (isinstance(x, Tensor) and isinstance(indices, Tensor) and indices.ndim == 1):
         result: Tensor = keras.ops.take(x, indices, axis)
@@ -195,16 +197,16 @@ def take_along_axis(x: Tensor, indices: Tensor, axis: int) -> Tensor:
     return torch.take_along_dim(x, indices.long(), axis)
 
 
-def stop_gradient(variable: Any) -> Tensor:
+def stop_gradient(variable: object) -> Tensor:
     if not isinstance(variable, Tensor):
         result: Tensor = keras.ops.stop_gradient(variable)
         return result
     return variable.detach()
 
 
-def zeros_like(x: Tensor, dtype: Any = None) -> Tensor:
+def zeros_like(x: Tensor, dtype: str | None = None) -> Tensor:
     return torch.zeros_like(x, dtype=getattr(torch, dtype) if dtype else None)
 
 
-def ones_like(x: Tensor, dtype: Any = None) -> Tensor:
+def ones_like(x: Tensor, dtype: str | None = None) -> Tensor:
     return torch.ones_like(x, dtype=getattr(torch, dtype) if dtype else None)

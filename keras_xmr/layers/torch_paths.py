@@ -26,7 +26,7 @@ def is_concrete(value: object) -> bool:
     return not isinstance(value, Tensor) or not value.is_meta
 
 
-def is_plain(value: Any, rank: int) -> bool:
+def is_plain(value: object, rank: int) -> bool:
     """Says whether a value is a dense tensor of some rank, type and device that losses take."""
     return (
         isinstance(value, Tensor)
@@ -41,13 +41,13 @@ def is_plain(value: Any, rank: int) -> bool:
 _TYPES = (torch.float32, torch.float64)
 
 
-def device_of(values: Any) -> AbstractContextManager[Any]:
+def device_of(values: object) -> AbstractContextManager[object]:
     """Does what `keras_xmr.layers.backend.device_of` says."""
     if isinstance(values, Mapping):
         values = next(iter(values.values()), None)
     if not isinstance(values, Tensor) or str(values.device) in ("meta", default_device()):
         return nullcontext()
-    device: AbstractContextManager[Any] = keras.device(str(values.device))
+    device: AbstractContextManager[object] = keras.device(str(values.device))
     return device
 
 
@@ -70,18 +70,20 @@ class _WithGradient(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(function: Any, values: Tensor, *constants: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        function: Callable[..., Tensor], values: Tensor, *constants: Tensor
+    ) -> tuple[Tensor, Tensor]:
         both = function(values, *constants)
         return both[:, 0], both[:, 1:]
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         ctx.function = inputs[0]
         ctx.mark_non_differentiable(output[1])
         ctx.save_for_backward(output[1], *inputs[1:])
 
     @staticmethod
-    def backward(ctx: Any, upstream: Tensor, _: Any) -> Any:
+    def backward(ctx: Any, upstream: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         gradient, values, *constants = ctx.saved_tensors
         if torch.is_grad_enabled():
             # A further derivative is wanted, which what was saved does not have.
@@ -147,12 +149,17 @@ class _Distances(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, left: Tensor, right: Tensor, least: float, scale: Any, shift: Any
+        ctx: Any,
+        left: Tensor,
+        right: Tensor,
+        least: float,
+        scale: Tensor | None,
+        shift: Tensor | None,
     ) -> Tensor:
         found, *sides = _distances(left, right, least)
         ctx.least = least
         ctx.save_for_backward(left, right, scale, found, *sides)
-        return found if scale is None else shift - scale * found
+        return found if scale is None or shift is None else shift - scale * found
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
@@ -220,7 +227,11 @@ def cosines(left: AnyTensor, right: AnyTensor) -> AnyTensor | None:
 
 
 def distances(
-    left: AnyTensor, right: AnyTensor, least: float, scale: Any = None, shift: Any = None
+    left: AnyTensor,
+    right: AnyTensor,
+    least: float,
+    scale: AnyTensor | None = None,
+    shift: AnyTensor | None = None,
 ) -> AnyTensor | None:
     """Returns roots (N, M) of squared distances plus a number; None where `cosines` is None.
 
@@ -236,7 +247,7 @@ def softplus_sums(scores: AnyTensor, weight: float) -> tuple[AnyTensor, AnyTenso
     return _SoftplusSums.apply(scores, weight) if _is_eager(scores, scores) else None
 
 
-def _is_eager(left: Any, right: Any) -> bool:
+def _is_eager(left: object, right: object) -> bool:
     return (
         is_concrete(left)
         and isinstance(left, Tensor)

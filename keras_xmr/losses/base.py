@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from numbers import Integral
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 import keras
 import numpy as np
@@ -38,7 +38,7 @@ from keras_xmr.losses.relations import (
 from keras_xmr.parts.contracts import LossContract, MatcherContract
 from keras_xmr.parts.option_types import LayerOptions
 from keras_xmr.parts.part import Part
-from keras_xmr.parts.tensors import Shape, Tensor, add_up
+from keras_xmr.parts.tensors import Seed, Shape, Step, Tensor, add_up
 from keras_xmr.utils.errors import ArgumentError
 
 
@@ -61,7 +61,7 @@ class Loss(Part):
 
     CONTRACT = LossContract()
     warmup_steps: int = 0
-    _last_form: tuple[Any, Any] | None = None
+    _last_form: tuple[object, list[tuple[object, ...]]] | None = None
 
     def __init__(self, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(**({"dtype": "float32"} | kwargs))
@@ -69,16 +69,16 @@ class Loss(Part):
 
     def __call__(
         self,
-        images: Any,
-        captions: Any,
+        images: object,
+        captions: object,
         image_ids: ArrayLike | None = None,
         *,
-        positives: Any = None,
-        relevance: Any = None,
+        positives: object = None,
+        relevance: object = None,
         matcher: Any = None,
-        seed: Any = None,
+        seed: Seed = None,
         training: bool | None = None,
-        step: Any = None,
+        step: Step = None,
     ) -> Tensor:
         """Computes the loss of a batch of embeddings, a differentiable scalar.
 
@@ -145,12 +145,12 @@ class Loss(Part):
 
     def of_scores(
         self,
-        scores: Any,
+        scores: object,
         image_ids: ArrayLike | None = None,
         *,
-        positives: Any = None,
-        relevance: Any = None,
-        step: Any = None,
+        positives: object = None,
+        relevance: object = None,
+        step: Step = None,
     ) -> Tensor:
         """Computes the loss of a score matrix, a differentiable scalar.
 
@@ -174,20 +174,20 @@ class Loss(Part):
 
     def _of_scores(
         self,
-        scores: Any,
+        given: object,
         image: Embedding,
         caption: Embedding,
         image_ids: ArrayLike | None,
-        positives: Any,
-        relevance: Any,
-        step: Any,
+        positives: object,
+        relevance: object,
+        step: Step,
     ) -> Tensor:
-        scores = as_scores(scores)
+        scores = as_scores(given)
         shape = scores.shape[0], scores.shape[1]
         relations = self._checked_relations(image_ids, positives, relevance, shape)
         return self._value(scores, image, caption, relations, step)
 
-    def _check_once(self, image: Embedding, caption: Embedding, matcher: Any) -> None:
+    def _check_once(self, image: Embedding, caption: Embedding, matcher: object) -> None:
         """Does what `_check` does, unless the last call was of the same shapes and contracts.
 
         Checks take longer than some steps of a small batch. A graph has them once, and in one of
@@ -206,7 +206,7 @@ class Loss(Part):
             if is_remembered:
                 object.__setattr__(self, "_last_form", (contract, form))
 
-    def _check(self, image: Embedding, caption: Embedding, matcher: Any) -> None:
+    def _check(self, image: Embedding, caption: Embedding, matcher: object) -> None:
         """Checks that embeddings fit the loss and its matcher.
 
         Raises:
@@ -221,7 +221,11 @@ class Loss(Part):
             )
 
     def _checked_relations(
-        self, image_ids: ArrayLike | None, positives: Any, relevance: Any, shape: tuple[Any, Any]
+        self,
+        image_ids: ArrayLike | None,
+        positives: object,
+        relevance: object,
+        shape: tuple[int | None, int | None],
     ) -> Relations:
         """Checks the arguments, from which `with_positives` makes the relations of a loss."""
         if 0 in shape:
@@ -251,7 +255,7 @@ class Loss(Part):
         image: Embedding,
         caption: Embedding,
         relations: Relations,
-        step: Any,
+        step: Step,
         *,
         matcher: Any = None,
         training: bool = False,
@@ -290,13 +294,13 @@ class Loss(Part):
         image: Embedding,
         caption: Embedding,
         relations: Relations,
-        step: Any,
+        step: Step,
         *,
         matcher: Any,
         training: bool,
     ) -> Tensor:
         if scores is not None:
-            shape: tuple[Any, Any] = scores.shape[0], scores.shape[1]
+            shape: tuple[int | None, int | None] = scores.shape[0], scores.shape[1]
         else:
             shape = items(image), items(caption)
             if matcher is None:
@@ -312,7 +316,7 @@ class Loss(Part):
         image: Embedding,
         caption: Embedding,
         relations: Relations,
-        step: Tensor | None = None,
+        step: Step = None,
     ) -> dict[str, Tensor]:
         """Computes the terms of the loss of a batch, as a model does, which scores it once.
 
@@ -337,7 +341,7 @@ class Loss(Part):
         image: Embedding,
         caption: Embedding,
         relations: Relations,
-        step: Tensor | None,
+        step: Step,
     ) -> dict[str, Tensor]:
         if not self.built:
             self.refuse_late_weights()
@@ -362,7 +366,7 @@ class Loss(Part):
             f"{type(self).__name__} implements no compute(self, scores, image, caption, relations)"
         )
 
-    def check_output(self, output: Any) -> None:
+    def check_output(self, output: object) -> None:
         """Checks the terms that `compute` has returned.
 
         Raises:
@@ -400,7 +404,7 @@ class Loss(Part):
                 )
 
     def switch_after_warm_up(
-        self, step: Tensor | None, first: Callable[[], Tensor], then: Callable[[], Tensor]
+        self, step: Step, first: Callable[[], Tensor], then: Callable[[], Tensor]
     ) -> Tensor:
         """Computes one loss in the first `warmup_steps` of a training, and another afterwards.
 
@@ -431,7 +435,7 @@ class Loss(Part):
         return None
 
 
-def _scores_of(matcher: Callable[[Any, Any], Any], images: Any, captions: Any) -> Any:
+def _scores_of(matcher: Callable[..., object], images: object, captions: object) -> object:
     """Computes scores by a matcher of one's own.
 
     Raises:
@@ -458,14 +462,14 @@ def _shape(value: object) -> Shape | None:
     return tuple(value.shape) if hasattr(value, "shape") else None
 
 
-def _as_tensor(value: Any) -> Tensor | None:
+def _as_tensor(value: object) -> Tensor | None:
     """Converts to a tensor, of float32 where it was in half precision."""
     if value is None or isinstance(value, keras.KerasTensor):
         return value
     if not ops.is_tensor(value):
         value = np.asarray(value)
         return ops.convert_to_tensor(value, "float32" if value.dtype.kind == "f" else None)
-    tensor: Tensor = value
+    tensor = cast(Tensor, value)
     half = dtype_of(tensor) in ("float16", "bfloat16")
     return ops.cast(tensor, "float32") if half else tensor
 

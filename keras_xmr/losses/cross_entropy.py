@@ -9,7 +9,7 @@ from keras_xmr.layers import Temperature
 from keras_xmr.layers.operations import ops
 from keras_xmr.losses.direction_losses import Direction, DirectionsLoss
 from keras_xmr.parts.option_types import LayerOptions, PositiveFloat
-from keras_xmr.parts.tensors import Tensor
+from keras_xmr.parts.tensors import Step, Tensor
 
 
 class _CrossEntropy(DirectionsLoss):
@@ -35,7 +35,7 @@ class _CrossEntropy(DirectionsLoss):
     def entropy_of_pairs(self, direction: Direction) -> Tensor:
         """Makes the cross entropy of each of the pairs that the direction lists, (P,)."""
 
-    def direction_loss(self, direction: Direction, term: str, step: Tensor | None) -> Tensor:
+    def direction_loss(self, direction: Direction, term: str, step: Step) -> Tensor:
         if direction.is_diagonal:
             # Every query has one positive, and every loss is the plain cross entropy.
             log_p = ops.log_softmax(direction.original_scores, axis=int(not direction.is_reversed))

@@ -14,7 +14,7 @@ from keras_xmr.losses.base import Loss, dtype_of
 from keras_xmr.losses.relations import Relations
 from keras_xmr.parts.contracts import LossContract
 from keras_xmr.parts.option_types import Reduction
-from keras_xmr.parts.tensors import add_up
+from keras_xmr.parts.tensors import Step, add_up
 
 LOWEST = -1e30
 """Below every score, and still finite: the difference of two infinities is not a number."""
@@ -193,7 +193,7 @@ class DirectionsLoss(Loss):
         """Returns scores (..., images, captions) in place of the scores of the matcher."""
         return None
 
-    def direction_loss(self, direction: Direction, term: str, step: Tensor | None) -> Tensor:
+    def direction_loss(self, direction: Direction, term: str, step: Step) -> Tensor:
         """Returns the loss of one direction, a scalar.
 
         Args:
@@ -209,7 +209,7 @@ class DirectionsLoss(Loss):
         image: Embedding,
         caption: Embedding,
         relations: Relations,
-        step: Tensor | None = None,
+        step: Step = None,
     ) -> dict[str, Tensor]:
         if not self.contract.reads_scores:
             scores = self.similarities(image, caption)

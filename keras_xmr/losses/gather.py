@@ -9,6 +9,7 @@ from typing import Any
 import keras
 from numpy.typing import ArrayLike
 
+from keras_xmr.embeddings import Embedding
 from keras_xmr.embeddings.validation import as_embedding, items
 from keras_xmr.judgements import check_image_ids
 from keras_xmr.layers.backend import backend, device_of, is_concrete
@@ -19,12 +20,12 @@ from keras_xmr.utils.foreign_arrays import as_array
 
 
 def gather(
-    images: Any,
-    captions: Any,
+    images: object,
+    captions: object,
     image_ids: ArrayLike | None = None,
     *,
     axis_name: str | None = None,
-    group: Any = None,
+    group: object = None,
 ) -> tuple[Any, Any, Tensor]:
     """Makes one batch of the embeddings of all processes, so that all items are negatives.
 
@@ -68,7 +69,7 @@ def gather(
     return both[0], both[1], join(rows)
 
 
-def gather_labels(labels: Any, *, axis_name: str | None = None, group: Any = None) -> Tensor:
+def gather_labels(labels: object, *, axis_name: str | None = None, group: object = None) -> Tensor:
     """Joins what is known of the items of all processes, such as classes, in the order of `gather`.
 
     The `positives` of the whole batch follow from it, with pairs that match across processes. With
@@ -97,10 +98,10 @@ def gather_labels(labels: Any, *, axis_name: str | None = None, group: Any = Non
                 "numbers the names of a data set"
             )
     with device_of(labels):
-        labels = ops.stop_gradient(ops.convert_to_tensor(labels))
-        if len(labels.shape) == 0:
+        tensor: Tensor = ops.stop_gradient(ops.convert_to_tensor(labels))
+        if len(tensor.shape) == 0:
             raise ArgumentError("labels are of the items of a batch, (n, ...), not one number")
-        return _collectives(axis_name, group)[0](labels)
+        return _collectives(axis_name, group)[0](tensor)
 
 
 def _check_axis_name(axis_name: str | None) -> None:
@@ -116,21 +117,22 @@ def _check_axis_name(axis_name: str | None) -> None:
 
 
 def _checked(
-    images: Any, captions: Any, image_ids: ArrayLike | None, axis_name: str | None
-) -> tuple[list[Any], list[int], Tensor]:
+    images: object, captions: object, image_ids: ArrayLike | None, axis_name: str | None
+) -> tuple[list[Embedding], list[int], Tensor]:
     """Returns the embeddings of both sides, their numbers of items, and the rows of images."""
-    sides: list[Any] = [as_embedding(images, "images"), as_embedding(captions, "captions")]
-    images, captions = (items(side) for side in sides)
-    if images is None or captions is None:
+    sides = [as_embedding(images, "images"), as_embedding(captions, "captions")]
+    number_of_images, number_of_captions = map(items, sides)
+    if number_of_images is None or number_of_captions is None:
         raise ArgumentError("the first axis of embeddings is of a known size; set it in the graph")
+    counts = [number_of_images, number_of_captions]
     if is_concrete(image_ids):
-        image_ids = check_image_ids(image_ids, images, captions)
+        image_ids = check_image_ids(image_ids, *counts)
     _check_axis_name(axis_name)
-    return sides, [images, captions], ops.cast(ops.convert_to_tensor(image_ids), "int32")
+    return sides, counts, ops.cast(ops.convert_to_tensor(image_ids), "int32")
 
 
 def _collectives(
-    axis_name: str | None, group: Any
+    axis_name: str | None, group: object
 ) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
     """Functions that join tensors (n, ...), and that count the items of processes before this."""
     if backend() == "torch":
@@ -151,6 +153,6 @@ def _collectives(
     return gather_equal_counts, lambda items, _: items_before(items)
 
 
-def _as_given(given: Any, embedding: dict[str, Tensor]) -> Any:
+def _as_given(given: object, embedding: dict[str, Tensor]) -> Embedding | Tensor:
     """Returns a dict if a dict was given, and a tensor otherwise."""
     return embedding if isinstance(given, dict) else next(iter(embedding.values()))

@@ -18,7 +18,7 @@ from keras_xmr.losses.direction_losses import Direction, DirectionsLoss
 from keras_xmr.losses.relations import Relations
 from keras_xmr.parts.contracts import LossContract
 from keras_xmr.parts.option_types import LayerOptions, NonNegativeFloat, PositiveFloat, PositiveInt
-from keras_xmr.parts.tensors import Shape, Shapes, Tensor
+from keras_xmr.parts.tensors import Shape, Shapes, Step, Tensor
 from keras_xmr.utils.errors import ArgumentError
 
 
@@ -60,7 +60,7 @@ class MahalanobisContrastive(_QueryLoss):
         super().__init__(**kwargs)
         self.temperature = self.learned("temperature", temperature)
 
-    def direction_loss(self, direction: Direction, term: str, step: Tensor | None) -> Tensor:
+    def direction_loss(self, direction: Direction, term: str, step: Step) -> Tensor:
         distance = query_distances(direction.queries, direction.candidates)
         _check_candidates(self, distance)
         return match_loss(
@@ -135,7 +135,7 @@ class HypergraphContrastive(_QueryLoss):
             for convolution in convolutions:
                 convolution.build((shapes or {})["mean"])
 
-    def direction_loss(self, direction: Direction, term: str, step: Tensor | None) -> Tensor:
+    def direction_loss(self, direction: Direction, term: str, step: Step) -> Tensor:
         distance = query_distances(direction.queries, direction.candidates)
         _check_candidates(self, distance)
         alpha = ops.cast(self.alpha, distance.dtype) if self.learn_alpha else self.alpha

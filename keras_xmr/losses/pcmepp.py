@@ -10,7 +10,7 @@ from keras_xmr.losses.base import Loss, dtype_of, even_log_odds
 from keras_xmr.losses.relations import Relations
 from keras_xmr.parts.contracts import LossContract
 from keras_xmr.parts.option_types import LayerOptions, NonNegativeFloat, NonNegativeInt
-from keras_xmr.parts.tensors import add_up
+from keras_xmr.parts.tensors import Step, add_up
 
 
 class ProbabilisticMatching(Loss):
@@ -55,7 +55,7 @@ class ProbabilisticMatching(Loss):
         image: Embedding,
         caption: Embedding,
         relations: Relations,
-        step: Tensor | None = None,
+        step: Step = None,
     ) -> dict[str, Tensor]:
         targets = relations.get("targets")
         if targets is None:

@@ -17,7 +17,7 @@ from keras_xmr.parts.option_types import (
     PositiveFloat,
     Reduction,
 )
-from keras_xmr.parts.tensors import Tensor, add_up
+from keras_xmr.parts.tensors import Step, Tensor, add_up
 from keras_xmr.utils.errors import ArgumentError
 
 _ANCHORS, _HARD_CAPTIONS, _HARD_IMAGES = range(3)
@@ -86,7 +86,7 @@ class AdaptiveOfflineQuintuplet(Loss):
         image: Embedding,
         caption: Embedding,
         relations: Relations,
-        step: Tensor | None = None,
+        step: Step = None,
     ) -> dict[str, Tensor]:
         third = min(scores.shape) // 3
         if not third:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from keras_xmr.embeddings.kinds import Tensor
 from keras_xmr.embeddings.validation import to_numpy
-from keras_xmr.judgements.arguments import check_image_ids
+from keras_xmr.judgements.accepted_forms import check_image_ids
 from keras_xmr.layers.backend import backend, in_inference_mode, is_concrete
 from keras_xmr.layers.operations import ops
 from keras_xmr.parts.keras_state import default_device

@@ -13,7 +13,7 @@ from keras_xmr.losses.base import dtype_of
 from keras_xmr.losses.direction_losses import Direction, DirectionsLoss
 from keras_xmr.parts.contracts import LossContract
 from keras_xmr.parts.option_types import LayerOptions, PositiveFloat
-from keras_xmr.parts.tensors import Tensor
+from keras_xmr.parts.tensors import Step, Tensor
 
 _AT_ONCE = 2**21
 """Comparisons of two candidates that are held at once."""
@@ -153,7 +153,7 @@ class DAA(DirectionsLoss):
             return distances.cosine(left, right)
         return ops.matmul(left, ops.transpose(right))
 
-    def direction_loss(self, direction: Direction, term: str, step: Tensor | None) -> Tensor:
+    def direction_loss(self, direction: Direction, term: str, step: Step) -> Tensor:
         if self.directions not in ("both", term):
             return ops.zeros((), direction.dtype)
         scores = direction.scores
@@ -187,7 +187,7 @@ class SmoothAP(DirectionsLoss):
         super().__init__(**kwargs)
         self.temperature = temperature
 
-    def direction_loss(self, direction: Direction, term: str, step: Tensor | None) -> Tensor:
+    def direction_loss(self, direction: Direction, term: str, step: Step) -> Tensor:
         pairs = direction.positive_pairs()
         above = ops.sigmoid((pairs.scores - pairs.positive_scores) / self.temperature)
         # The positive itself is among the candidates too, with a sigmoid of one half.

@@ -10,7 +10,7 @@ from keras_xmr.losses.base import dtype_of
 from keras_xmr.losses.direction_losses import LOWEST, Direction, DirectionsLoss
 from keras_xmr.parts.contracts import LossContract
 from keras_xmr.parts.option_types import LayerOptions, NonNegativeInt, PositiveFloat, Reduction
-from keras_xmr.parts.tensors import Tensor
+from keras_xmr.parts.tensors import Step, Tensor
 
 
 class Triplet(DirectionsLoss):
@@ -59,7 +59,7 @@ class Triplet(DirectionsLoss):
         self.reduction = reduction
         self.warmup_steps = warmup_steps
 
-    def direction_loss(self, direction: Direction, term: str, step: Tensor | None) -> Tensor:
+    def direction_loss(self, direction: Direction, term: str, step: Step) -> Tensor:
         totals = {"sum": self._over_all, "mean": self._over_violating}
         then = totals.get(self.mining, self._over_hardest)
         total = self.switch_after_warm_up(
@@ -176,7 +176,7 @@ class VarianceAwareWeighting(DirectionsLoss):
         cosines = ops.transpose(cosines, (1, 3, 0, 2))
         return ops.reshape(cosines, (size, ops.shape(images)[0], ops.shape(captions)[0]))
 
-    def direction_loss(self, direction: Direction, term: str, step: Tensor | None) -> Tensor:
+    def direction_loss(self, direction: Direction, term: str, step: Step) -> Tensor:
         """Adds up all sub-embeddings and all P pairs of a query (row) and a positive."""
         scores, positives = direction.scores, direction.positives
         if self.sigma == "shared" and term == "text_to_image":

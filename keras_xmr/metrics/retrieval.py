@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from keras_xmr.judgements import Judgements
-from keras_xmr.judgements.arguments import as_judgements
+from keras_xmr.judgements.accepted_forms import as_judgements
 from keras_xmr.metrics.ranking import (
     RECALL_AT,
     RELEVANT_AT,

@@ -13,7 +13,7 @@ from keras import ops
 from keras_xmr.embeddings.kinds import Embedding, for_matching, tensors
 from keras_xmr.embeddings.validation import described
 from keras_xmr.losses import Loss, Relations
-from keras_xmr.parts.tensors import Tensor, add_up
+from keras_xmr.parts.tensors import Shapes, Step, Tensor, add_up
 from keras_xmr.utils.errors import ArgumentError
 from keras_xmr.utils.naming import snake_case
 
@@ -36,7 +36,7 @@ class Objective(keras.layers.Layer):
         ArgumentError: If these are not losses, each with a finite weight of at least 0.
     """
 
-    def __init__(self, losses: Sequence[Loss], weights: Sequence[float], **kwargs: Any) -> None:
+    def __init__(self, losses: Sequence[Loss], weights: Sequence[float], **kwargs: object) -> None:
         super().__init__(**({"dtype": "float32"} | kwargs))
         _check(losses, weights)
         self.losses_ = list(losses)
@@ -52,10 +52,10 @@ class Objective(keras.layers.Layer):
 
     def build(
         self,
-        scores_shape: Any = None,
-        image_shape: Any = None,
-        caption_shape: Any = None,
-        relations_shape: Any = None,
+        scores_shape: tuple[int | None, int | None] | None = None,
+        image_shape: Shapes | None = None,
+        caption_shape: Shapes | None = None,
+        relations_shape: dict[str, tuple[int | None, int | None]] | None = None,
     ) -> None:
         """Builds the losses; see `Loss`."""
         for loss in self.losses_:
@@ -68,7 +68,7 @@ class Objective(keras.layers.Layer):
         image: Embedding,
         caption: Embedding,
         relations: Relations,
-        step: Tensor | None = None,
+        step: Step = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Returns the objective, and for the log every loss and every term of one, not weighted.
 
@@ -109,7 +109,7 @@ class Objective(keras.layers.Layer):
         values = {name: loss.trivial_value(scores, relations) for name, loss in named}
         return {name: float(value) for name, value in values.items() if value is not None}
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         losses = [keras.saving.serialize_keras_object(loss) for loss in self.losses_]
         return super().get_config() | {"losses": losses, "weights": self.weights_}
 
@@ -119,8 +119,8 @@ class Objective(keras.layers.Layer):
         return cls(losses, **config)
 
 
-def _check(losses: Any, weights: Any) -> None:
-    wrong = [losses]
+def _check(losses: Sequence[Loss], weights: Sequence[float]) -> None:
+    wrong: list[object] = [losses]
     if isinstance(losses, list | tuple):
         wrong = [loss for loss in losses if not isinstance(loss, Loss)]
     if wrong or not losses:
@@ -148,7 +148,11 @@ def _unique(names: list[str]) -> list[str]:
 MatchRule = Literal["pairs", "classes"]
 
 
-def relations(y: dict[str, Any], judgements: MatchRule) -> Relations:
+Targets = dict[str, Tensor]
+"""What identifies the images of a batch; see `relations`."""
+
+
+def relations(y: Targets, judgements: MatchRule) -> Relations:
     """Relations of the N images and the M captions of a global batch.
 
     Args:
@@ -175,7 +179,7 @@ def relations(y: dict[str, Any], judgements: MatchRule) -> Relations:
     return batch_relations
 
 
-def targets_read(y: dict[str, Any], judgements: MatchRule, objective: Any) -> dict[str, Any]:
+def targets_read(y: Targets, judgements: MatchRule, objective: Objective) -> Targets:
     """Selects the targets that `relations` reads for an objective."""
     ids = "image_id" if judgements == "pairs" else "labels"
     names = {ids, f"caption_{ids}", "judged"}
@@ -184,5 +188,5 @@ def targets_read(y: dict[str, Any], judgements: MatchRule, objective: Any) -> di
     return {name: value for name, value in y.items() if name in names}
 
 
-def _ids(y: dict[str, Any], judgements: MatchRule, prefix: str = "") -> Any:
+def _ids(y: Targets, judgements: MatchRule, prefix: str = "") -> Tensor:
     return y[f"{prefix}image_id"] if judgements == "pairs" else y[f"{prefix}labels"][:, 0]

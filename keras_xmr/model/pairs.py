@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import keras
 import numpy as np
@@ -11,11 +12,14 @@ from numpy.typing import ArrayLike
 
 from keras_xmr.utils.errors import ArgumentError
 
+Relevance = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""The relevance (N, M) of captions to images, of the numbers of both."""
+
 
 def relevant_pairs(
     x: dict[str, Any],
     image_ids: ArrayLike,
-    relevance: Any,
+    relevance: ArrayLike | Relevance,
     *,
     batch_size: int = 32,
     shuffle: bool = True,
@@ -46,7 +50,7 @@ def relevant_pairs(
 
     def relevance_of(images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         if matrix is None:
-            return np.asarray(relevance(images, captions), np.float32)
+            return np.asarray(cast(Relevance, relevance)(images, captions), np.float32)
         return matrix[np.ix_(images, captions)]
 
     def batch(rows: tf.Tensor) -> tuple[Any, dict[str, tf.Tensor]]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeVar
 
+import keras
 import tensorflow as tf
 
 from keras_xmr import embeddings
@@ -12,8 +13,10 @@ from keras_xmr.embeddings.kinds import Embedding, tensors
 from keras_xmr.layers.tensorflow_paths import gather_items, num_replicas
 from keras_xmr.parts.tensors import Tensor
 
+_Tree = TypeVar("_Tree")
 
-def gather(tree: Any) -> Any:
+
+def gather(tree: _Tree) -> _Tree:
     """Concatenates the tensors (n, ...) of all replicas; gradients flow back to floats."""
     # One by one: the gradient of several at once would need them to be of one shape.
     return tf.nest.map_structure(gather_items, tree)
@@ -44,7 +47,7 @@ def pad_to_longest(embedding: Embedding) -> Embedding:
 
 def sum_over_replicas(
     tensors: Sequence[Tensor], scalars: Sequence[Tensor]
-) -> tuple[list[Tensor], Any]:
+) -> tuple[list[Tensor], Sequence[Tensor]]:
     """Sums float tensors and scalars over the replicas, all at once."""
     if num_replicas() == 1:
         return list(tensors), scalars
@@ -54,7 +57,7 @@ def sum_over_replicas(
     return sums, tf.unstack(values)
 
 
-def accept_summed_gradients(optimizer: Any) -> None:
+def accept_summed_gradients(optimizer: keras.Optimizer) -> None:
     """Makes an optimizer accept gradients as sums over all replicas, without summing them again.
 
     Keras has no option for it. Its `LossScaleOptimizer` even relies on it: by the gradients of
@@ -63,5 +66,5 @@ def accept_summed_gradients(optimizer: Any) -> None:
     Args:
         optimizer: Any optimizer of Keras, or one in a `LossScaleOptimizer`.
     """
-    inner: Any = getattr(optimizer, "inner_optimizer", optimizer)
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
     inner._all_reduce_sum_gradients = list

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import keras
 import tensorflow as tf
+from numpy.typing import ArrayLike
 
 from keras_xmr import embeddings
 from keras_xmr.embeddings.kinds import Embedding, Gaussian, shapes_of, tensors
@@ -16,8 +17,8 @@ from keras_xmr.losses.direction_losses import Direction
 from keras_xmr.matchers import Matcher
 from keras_xmr.metrics import Recall
 from keras_xmr.model.gradient_caching import Chunks, check_towers, dense
-from keras_xmr.model.objective import MatchRule, Objective, relations, targets_read
-from keras_xmr.model.pairs import relevant_pairs
+from keras_xmr.model.objective import MatchRule, Objective, Targets, relations, targets_read
+from keras_xmr.model.pairs import Relevance, relevant_pairs
 from keras_xmr.model.replicas import (
     accept_summed_gradients,
     first_local_item,
@@ -27,6 +28,7 @@ from keras_xmr.model.replicas import (
 )
 from keras_xmr.model.required_backend import check_backend
 from keras_xmr.model.retriever_arguments import (
+    Inputs,
     as_inputs,
     as_objective,
     as_targets,
@@ -97,7 +99,7 @@ class Retriever(keras.Model):
         clip_norm: float | None = None,
         seed: int = 0,
         gradient_caching: int | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         check_backend()
         super().__init__(**kwargs)
@@ -143,7 +145,7 @@ class Retriever(keras.Model):
             image_shape, caption_shape = map(shapes_of, outputs)
             self.objective.build(pairs, image_shape, caption_shape, {"positives": pairs})
 
-    def _add_state(self, name: str, dtype: str, *shape: int) -> Any:
+    def _add_state(self, name: str, dtype: str, *shape: int) -> keras.Variable:
         """Adds a variable that records training; the same on every replica."""
         return self.add_weight(
             name=name,
@@ -173,21 +175,21 @@ class Retriever(keras.Model):
         """
         return {"image": self.image_tower_input_model, "caption": self.caption_tower_input_model}
 
-    def call(self, inputs: Any, training: bool = False) -> dict[str, Embedding]:
-        inputs = as_inputs(inputs)
+    def call(self, inputs: Inputs, training: bool = False) -> dict[str, Embedding]:
+        sides = as_inputs(inputs)
         return {
-            "image": self.image_tower_input_model(inputs["image"], training=training),
-            "caption": self.caption_tower_input_model(inputs["caption"], training=training),
+            "image": self.image_tower_input_model(sides["image"], training=training),
+            "caption": self.caption_tower_input_model(sides["caption"], training=training),
         }
 
     def compile(
         self,
-        optimizer: Any = "rmsprop",
-        loss: Any = None,
+        optimizer: str | dict[str, object] | keras.Optimizer = "rmsprop",
+        loss: object = None,
         *,
         metrics: Sequence[Recall] | None = None,
-        jit_compile: Any = False,
-        **kwargs: Any,
+        jit_compile: bool | str = False,
+        **kwargs: object,
     ) -> None:
         """Configures the training, as `keras.Model.compile` does.
 
@@ -216,24 +218,24 @@ class Retriever(keras.Model):
         self.recalls = metrics
         accept_summed_gradients(self.optimizer)
 
-    def get_compile_config(self) -> dict[str, Any] | None:
+    def get_compile_config(self) -> dict[str, object] | None:
         config = super().get_compile_config()
         metrics = [keras.saving.serialize_keras_object(metric) for metric in self.recalls]
         return config | {"metrics": metrics} if config and metrics else config
 
-    def compile_from_config(self, config: dict[str, Any]) -> None:
+    def compile_from_config(self, config: dict[str, object]) -> None:
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
 
     def fit(
         self,
-        x: Any = None,
+        x: object = None,
         y: Any = None,
         batch_size: int | None = None,
-        *args: Any,
-        relevance: Any = None,
-        **kwargs: Any,
-    ) -> Any:
+        *args: object,
+        relevance: ArrayLike | Relevance | None = None,
+        **kwargs: object,
+    ) -> keras.callbacks.History:
         """Trains the model on arrays of pairs, or on a data set, as `keras.Model.fit` does.
 
         Args:
@@ -258,11 +260,13 @@ class Retriever(keras.Model):
                 "relevance is for a loss that reads it, such as DAA(), which is trained on arrays "
                 "of pairs with the numbers of their images; remove the argument"
             )
-        options = {"batch_size": batch_size or 32, "shuffle": kwargs.pop("shuffle", True)}
-        pairs = relevant_pairs(as_inputs(x), y, relevance, seed=self.seed, **options)
+        shuffle, size = bool(kwargs.pop("shuffle", True)), batch_size or 32
+        pairs = relevant_pairs(
+            as_inputs(x), y, relevance, batch_size=size, shuffle=shuffle, seed=self.seed
+        )
         return super().fit(pairs, None, None, *args, **kwargs)
 
-    def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
+    def _maybe_symbolic_build(self, iterator: object = None, data_batch: object = None) -> None:
         """Builds the optimizer; the model is built already.
 
         Under a strategy Keras would take a batch of the data away for this, and average its
@@ -281,10 +285,10 @@ class Retriever(keras.Model):
 
     def compute_loss(
         self,
-        x: Any = None,
-        y: Any = None,
+        x: Inputs | None = None,
+        y: object = None,
         y_pred: Any = None,
-        sample_weight: Any = None,
+        sample_weight: object = None,
         training: bool = True,
     ) -> Tensor:
         """Returns the share of this replica in the objective over the global batch.
@@ -306,7 +310,7 @@ class Retriever(keras.Model):
         return loss, log, gradients
 
     def _objective(
-        self, embedded: dict[str, Embedding], x: Any, y: Any, training: bool
+        self, embedded: Mapping[str, Embedding], x: Inputs | None, y: object, training: bool
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Returns the share of this replica in the objective, and in the numbers of the log."""
         y = targets_read(as_targets(y, self.judgements), self.judgements, self.objective)
@@ -327,7 +331,7 @@ class Retriever(keras.Model):
         replicas = num_replicas()
         return loss / replicas, {name: value / replicas for name, value in log.items()}
 
-    def _batch(self, image: Embedding, caption: Embedding, y: Any, training: bool) -> Direction:
+    def _batch(self, image: Embedding, caption: Embedding, y: Targets, training: bool) -> Direction:
         """Returns all images of the global batch as queries, with their scores."""
         has_replicas, count = num_replicas() > 1, tf.shape(next(iter(image.values())))[0]
         if has_replicas:
@@ -358,7 +362,7 @@ class Retriever(keras.Model):
         for recall in self.recalls:
             recall.update_state(batch.positives, batch.scores, columns)
 
-    def train_step(self, data: Any) -> dict[str, Tensor]:
+    def train_step(self, data: object) -> dict[str, Tensor]:
         """Returns one step on a batch `(x, y)` of this replica."""
         x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
         loss, log, gradients = self._gradients(x, y)
@@ -371,7 +375,7 @@ class Retriever(keras.Model):
         self.optimizer.apply(gradients, self.trainable_variables)
         return self._step_logs()
 
-    def _gradients(self, x: Any, y: Any) -> tuple[Tensor, dict[str, Tensor], list[Tensor]]:
+    def _gradients(self, x: Inputs, y: object) -> tuple[Tensor, dict[str, Tensor], list[Tensor]]:
         """Returns the share of this replica in the objective and in the log, and its gradients.
 
         With gradient caching the embeddings come from chunks, to which the gradients by them go
@@ -396,7 +400,7 @@ class Retriever(keras.Model):
                 totals[id(weight)] += gradient
         return loss, log, list(totals.values())
 
-    def test_step(self, data: Any) -> dict[str, Tensor]:
+    def test_step(self, data: object) -> dict[str, Tensor]:
         """Returns one step of `evaluate` on a batch `(x, y)` of this replica."""
         x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
         loss, log = self._objective(self(x, training=False), x, y, training=False)
@@ -448,12 +452,14 @@ class Retriever(keras.Model):
             plain.global_step.assign(self.global_step)
         return plain
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         parts = {n: keras.saving.serialize_keras_object(getattr(self, n)) for n in _LAYERS}
         return {name: getattr(self, name) for name in _OPTIONS} | parts
 
     @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Retriever:
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: Mapping[str, Any] | None = None
+    ) -> Retriever:
         import_parts()
         check_classes(config, custom_objects or {})
         parts = {
@@ -463,6 +469,6 @@ class Retriever(keras.Model):
         return cls(**parts, **config)
 
 
-def _two_items(output: Any) -> Tensor:
+def _two_items(output: keras.KerasTensor) -> Tensor:
     """Returns two items like the output of a tower, all 0; unknown sizes are 2."""
     return tf.zeros([2 if size is None else size for size in output.shape], output.dtype)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -11,8 +11,9 @@ import tensorflow as tf
 
 from keras_xmr.embeddings.validation import as_embedding, check_fit, described, shapes
 from keras_xmr.matchers import Matcher
-from keras_xmr.model.objective import MatchRule, Objective
+from keras_xmr.model.objective import MatchRule, Objective, Targets
 from keras_xmr.utils.errors import ArgumentError, UserError
+from keras_xmr.utils.sides import Side
 
 _IDS = (
     "the numbers of the images, int (N,): pairs with the same number are of one image, and match; "
@@ -20,7 +21,11 @@ _IDS = (
 )
 
 
-def as_tower(tower: Any, side: str) -> keras.Model:
+Inputs = Mapping[str, object] | Sequence[object]
+"""The inputs of both towers, under `image` and `caption`, or as a pair."""
+
+
+def as_tower(tower: Any, side: Side) -> keras.Model:
     """Converts a model to a tower with an embedding as output; a tensor (N, D) becomes points.
 
     Args:
@@ -60,7 +65,7 @@ def as_objective(losses: Any) -> Objective:
 
 
 def check_parts(
-    image_tower: keras.Model, text_tower: keras.Model, matcher: Any, objective: Objective
+    image_tower: keras.Model, text_tower: keras.Model, matcher: object, objective: Objective
 ) -> None:
     """Checks that the matcher and the losses work on the outputs of the towers.
 
@@ -77,7 +82,7 @@ def check_parts(
         check_fit(loss, image, caption, matcher)
 
 
-def as_inputs(x: Any) -> dict[str, Any]:
+def as_inputs(x: object) -> dict[str, Any]:
     """Converts the inputs of a model, a dict with `image` and `caption` or a pair, to a dict.
 
     Raises:
@@ -93,7 +98,7 @@ def as_inputs(x: Any) -> dict[str, Any]:
     return dict(x)
 
 
-def check_sides(x: Mapping[str, Any], towers: Mapping[str, keras.Model]) -> dict[str, int]:
+def check_sides(x: Mapping[str, object], towers: Mapping[str, keras.Model]) -> dict[str, int]:
     """Checks that arrays are valid inputs of towers; returns their numbers of items.
 
     Args:
@@ -116,7 +121,7 @@ def check_sides(x: Mapping[str, Any], towers: Mapping[str, keras.Model]) -> dict
     return sizes
 
 
-def check_pairs(x: Any, y: Any, towers: Mapping[str, keras.Model]) -> None:
+def check_pairs(x: object, y: Any, towers: Mapping[str, keras.Model]) -> None:
     """Checks arrays that a model is to be fitted to; a data set checks itself when it is read.
 
     Args:
@@ -143,7 +148,7 @@ def _is_text(array: Any) -> bool:
     return str(array.dtype).startswith(("<U", "|S", "object")) or array.dtype == tf.string
 
 
-def as_targets(y: Any, judgements: MatchRule) -> dict[str, Any]:
+def as_targets(y: object, judgements: MatchRule) -> Targets:
     """Converts targets to a dict: `image_id` (N,), or with classes `labels` (N, 1).
 
     Args:
@@ -166,7 +171,7 @@ def as_targets(y: Any, judgements: MatchRule) -> dict[str, Any]:
     return {"image_id": ids} if judgements == "pairs" else {"labels": ids[:, None]}
 
 
-def check_classes(config: dict[str, Any], custom_objects: Mapping[str, Any]) -> None:
+def check_classes(config: Mapping[str, object], custom_objects: Mapping[str, object]) -> None:
     """Checks that Keras knows every class in a saved config.
 
     Raises:
@@ -185,7 +190,7 @@ def check_classes(config: dict[str, Any], custom_objects: Mapping[str, Any]) -> 
 
 
 def _unknown_classes(
-    config: Any, custom_objects: Mapping[str, Any]
+    config: object, custom_objects: Mapping[str, object]
 ) -> Iterator[tuple[str, str | None]]:
     """Yields module and name of the classes in a saved config that Keras does not know."""
     if isinstance(config, list | tuple):

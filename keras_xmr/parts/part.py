@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import cache
 from typing import Any, Unpack
@@ -15,6 +15,7 @@ from keras_xmr.parts.contracts import Declared, first_mistake
 from keras_xmr.parts.keras_state import outer_training
 from keras_xmr.parts.option_types import LayerOptions
 from keras_xmr.parts.registry import options_are_checked, options_of
+from keras_xmr.parts.tensors import Shape, Shapes
 from keras_xmr.utils.errors import ArgumentError
 from keras_xmr.utils.messages import nearest
 from keras_xmr.utils.naming import snake_case
@@ -26,7 +27,7 @@ class RecordedLayer(keras.layers.Layer):
     Subclasses are registered with Keras under the name of their package.
     """
 
-    _arguments: dict[str, Any]
+    _arguments: dict[str, object]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -46,12 +47,12 @@ class RecordedLayer(keras.layers.Layer):
 
             prepare_module(self)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+    def __deepcopy__(self, memo: dict[int, object]) -> object:
         make, arguments = self.__reduce__()
         copied = memo[id(self)] = make(*deepcopy(arguments, memo))
         return copied
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
         """Pickles the layer as Keras saves it; with PyTorch by its options and its state."""
         if keras.backend.backend() != "torch":
             return super().__reduce__()
@@ -62,14 +63,14 @@ class RecordedLayer(keras.layers.Layer):
     def _track_variables(self) -> None:
         """Makes nothing: PyTorch has each variable as a parameter as soon as it is added."""
 
-    def _setattr_hook(self, name: str, value: Any) -> Any:
+    def _setattr_hook(self, name: str, value: object) -> tuple[str, object]:
         if keras.backend.backend() == "torch" and isinstance(value, list | tuple | dict):
             from keras_xmr.parts.torch_modules import register_nested
 
             register_nested(self, name, value)
         return super()._setattr_hook(name, value)
 
-    def rebuild(self, shapes: dict[str, Any]) -> None:
+    def rebuild(self, shapes: dict[str, Shape | Shapes]) -> None:
         """Makes all weights for the shapes that another layer was built for.
 
         Args:
@@ -85,7 +86,7 @@ class RecordedLayer(keras.layers.Layer):
         """Makes nothing: layers within this one build themselves when they are first called."""
 
     def new_dense(
-        self, units: int, name: str, width: int | None = None, **options: Any
+        self, units: int, name: str, width: int | None = None, **options: object
     ) -> keras.layers.Dense:
         """Makes a linear layer in the precision of this one; with its weights, for a `width`."""
         dense = keras.layers.Dense(units, dtype=self.dtype_policy, name=name, **options)
@@ -94,24 +95,24 @@ class RecordedLayer(keras.layers.Layer):
         return dense
 
     def new_norm(
-        self, name: str, epsilon: float = 1e-5, dtype: Any = "float32"
+        self, name: str, epsilon: float = 1e-5, dtype: object = "float32"
     ) -> keras.layers.LayerNormalization:
         """Makes a layer normalisation over the last axis."""
         return keras.layers.LayerNormalization(epsilon=epsilon, dtype=dtype, name=name)
 
-    def add_scalar(self, name: str, value: float, **options: Any) -> keras.Variable:
+    def add_scalar(self, name: str, value: float, **options: object) -> keras.Variable:
         """Adds a weight that is one number, which is trained unless `trainable` is false."""
         initializer = keras.initializers.Constant(value)
         return self.add_weight(shape=(), initializer=initializer, name=name, **options)
 
     def add_fixed(
-        self, name: str, shape: tuple[int, ...], initializer: Any = "zeros", **options: Any
+        self, name: str, shape: tuple[int, ...], initializer: object = "zeros", **options: object
     ) -> keras.Variable:
         """Adds a weight that is not trained, in float32 unless `dtype` is given."""
         options = {"dtype": "float32", **options}
         return self.add_weight(shape, initializer, trainable=False, name=name, **options)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         return super().get_config() | self._arguments
 
 
@@ -128,7 +129,7 @@ class Part(Declared, RecordedLayer):
     """
 
     _contract: Any
-    compiled: dict[Any, Any]
+    compiled: dict[object, Any]
     version: int = 0
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
@@ -140,11 +141,11 @@ class Part(Declared, RecordedLayer):
         object.__setattr__(part, "compiled", {})
         return part
 
-    def _setattr_hook(self, name: str, value: Any) -> Any:
+    def _setattr_hook(self, name: str, value: object) -> tuple[str, object]:
         object.__setattr__(self, "version", self.version + 1)
         return super()._setattr_hook(name, value)
 
-    def variables_of_call(self) -> list[Any]:
+    def variables_of_call(self) -> list[keras.Variable]:
         """Returns all variables that its call reads."""
         return list(self.variables)
 
@@ -159,7 +160,7 @@ class Part(Declared, RecordedLayer):
         return output
 
     def __repr__(self) -> str:
-        cls: Any = type(self)
+        cls: type = type(self)
         names = [name for name in options_of(cls).model_fields if name in self._arguments]
         options = ", ".join(f"{name}={self._arguments[name]!r}" for name in names if name != "name")
         return f"{cls.__name__}({options})"
@@ -182,7 +183,7 @@ class Part(Declared, RecordedLayer):
 
             warn_of_late_parameters(self)
 
-    def check_output(self, output: Any) -> None:
+    def check_output(self, output: object) -> None:
         """Checks the output of `call`.
 
         Raises:
@@ -209,7 +210,9 @@ class Part(Declared, RecordedLayer):
         return self._contract
 
 
-def _arguments(cls: type, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(
+    cls: type, args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> dict[str, object]:
     """Names the arguments of a constructor; none if they do not fit its signature."""
     signature = inspect.signature(cls.__init__)  # type: ignore[misc]
     try:
@@ -233,7 +236,7 @@ def _inherited(cls: type) -> set[str]:
 _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def _check_names(cls: type, given: Mapping[str, Any]) -> None:
+def _check_names(cls: type, given: Mapping[str, object]) -> None:
     """Checks that arguments of a constructor exist.
 
     Raises:
@@ -250,7 +253,7 @@ _OF_KERAS = {"activity_regularizer", "autocast", "dtype", "name", "trainable"}
 """Arguments of every layer of Keras that parts pass on."""
 
 
-def _check_options(cls: Any, arguments: Mapping[str, Any]) -> None:
+def _check_options(cls: type, arguments: Mapping[str, object]) -> None:
     section = options_of(cls)
     options = {name: arguments[name] for name in section.model_fields if name in arguments}
     try:

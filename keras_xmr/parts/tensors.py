@@ -64,6 +64,10 @@ Seed = int | tuple[int, int] | Tensor | keras.random.SeedGenerator | None
 gives others each time; with PyTorch also None, for its own generator."""
 
 
+Step = int | Tensor | None
+"""Number of steps trained before; None outside of a training."""
+
+
 def add_up(tensors: Iterable[Tensor]) -> Tensor:
     """Adds up one tensor or more, in their order."""
     return reduce(add, tensors)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import gc
 import json
 import warnings
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import keras
 import torch
@@ -21,15 +21,16 @@ from torch.nn.parallel import DistributedDataParallel
 from keras_xmr.utils.errors import ArgumentError
 
 _SHAPES = "_input_shapes"
+_Class = TypeVar("_Class")
 
 
 class _Parameters(torch.nn.ParameterDict):
     """The parameters of a layer by the names of its variables, which Keras has by their paths."""
 
-    def __setitem__(self, path: str, value: Any) -> None:
+    def __setitem__(self, path: str, value: torch.nn.Parameter) -> None:
         super().__setitem__(_name(path), value)
 
-    def __getitem__(self, path: str) -> Any:
+    def __getitem__(self, path: str) -> torch.nn.Parameter:
         return super().__getitem__(_name(path))
 
     def __contains__(self, path: object) -> bool:
@@ -43,7 +44,7 @@ def _name(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-def prepare_module(layer: Any) -> None:
+def prepare_module(layer: keras.layers.Layer) -> None:
     """Makes a layer that begins hold its parameters as they come, and name them in its state."""
     layer._torch_params = _Parameters()
     layer.register_state_dict_post_hook(_write_names)
@@ -51,8 +52,12 @@ def prepare_module(layer: Any) -> None:
 
 
 def restore(
-    cls: Any, options: dict[str, Any], state: Any, modes: dict[str, bool], kept: dict[str, Any]
-) -> Any:
+    cls: type[keras.layers.Layer],
+    options: dict[str, object],
+    state: dict[str, torch.Tensor],
+    modes: dict[str, bool],
+    kept: dict[str, tuple[bool, torch.device, torch.dtype]],
+) -> keras.layers.Layer:
     """Returns a layer of its options, its state, and what modules of PyTorch have besides.
 
     Args:
@@ -73,7 +78,9 @@ def restore(
     return layer
 
 
-def reduced(layer: Any) -> tuple[Any, Any]:
+def reduced(
+    layer: keras.layers.Layer,
+) -> tuple[Callable[..., keras.layers.Layer], tuple[object, ...]]:
     """Returns how `restore` makes a copy of a layer.
 
     Keras' own way, and its `get_config`, import TensorFlow where that is installed.
@@ -84,15 +91,20 @@ def reduced(layer: Any) -> tuple[Any, Any]:
     return restore, (type(layer), of_keras | layer._arguments, layer.state_dict(), modes, kept)
 
 
-def _parameters(layer: Any) -> Iterator[tuple[str, Any]]:
+def _parameters(layer: keras.layers.Layer) -> Iterator[tuple[str, torch.nn.Parameter]]:
     """Yields the parameters of a layer, named without counters of the process."""
     for name, parameter in layer.named_parameters():
         start, _, path = name.partition("_torch_params.")
         yield start + _name(path), parameter
 
 
-def register_nested(layer: Any, name: str, value: Any) -> None:
+def register_nested(
+    layer: keras.layers.Layer,
+    name: str,
+    value: list[object] | tuple[object, ...] | dict[str, object],
+) -> None:
     """Registers the layers within a list or a dict, which PyTorch does not look into."""
+    values: Iterable[tuple[object, object]]
     values = value.items() if isinstance(value, dict) else enumerate(value)
     for key, nested in values:
         if isinstance(nested, torch.nn.Module):
@@ -106,20 +118,20 @@ def _has_optimizer() -> bool:
     return next(_objects(torch.optim.Optimizer, used), None) is not None
 
 
-def _subclasses(cls: type[Any]) -> Iterator[type[Any]]:
+def _subclasses(cls: type[_Class]) -> Iterator[type[_Class]]:
     """Yields a class and all that are made of it."""
     yield cls
     for other in cls.__subclasses__():
         yield from _subclasses(other)
 
 
-def _objects(cls: type[Any], classes: Iterable[type[Any]]) -> Iterator[Any]:
+def _objects(cls: type[_Class], classes: Sequence[type[_Class]]) -> Iterator[_Class]:
     """Returns the objects of a class that are of these classes."""
     found = gc.get_referrers(*classes) if classes else []
     return (one for one in found if issubclass(type(one), cls))
 
 
-def warn_of_late_parameters(layer: Any) -> None:
+def warn_of_late_parameters(layer: keras.layers.Layer) -> None:
     """Warns where an optimizer exists before a layer makes its parameters in its first call."""
     if not torch.is_grad_enabled() or torch.compiler.is_compiling():
         return
@@ -134,7 +146,7 @@ def warn_of_late_parameters(layer: Any) -> None:
     )
 
 
-def refuse_late_parameters(layer: Any) -> None:
+def refuse_late_parameters(layer: keras.layers.Layer) -> None:
     """Checks that a layer that makes parameters is not yet in DistributedDataParallel.
 
     DistributedDataParallel makes parameters of all processes equal when it is made; parameters that
@@ -155,39 +167,41 @@ def refuse_late_parameters(layer: Any) -> None:
             )
 
 
-def _named(layer: Any) -> dict[str, tuple[Any, str]]:
+def _named(layer: keras.layers.Layer) -> dict[str, tuple[keras.Variable, str]]:
     """Names the variables of a layer, by path; the name of nested variables is empty."""
     nested = {variable.path: (variable, "") for variable in layer.variables}
     variables = [*layer._trainable_variables, *layer._non_trainable_variables]
     return nested | {variable.path: (variable, variable.name) for variable in variables}
 
 
-def _key(layer: Any, path: str, name: str) -> str | None:
+def _key(layer: keras.layers.Layer, path: str, name: str) -> str | None:
     """Returns the name by which a layer holds a variable; None for one of a nested layer."""
     if isinstance(layer.torch_params, _Parameters):
         return name or None
     return path if path in layer.torch_params else None
 
 
-def _layers(module: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+def _layers(module: torch.nn.Module, prefix: str) -> Iterator[tuple[str, keras.layers.Layer]]:
     """Yields all layers with parameters within a module, and where they begin in a state."""
     for name, layer in module.named_modules():
         if isinstance(layer, keras.layers.Layer) and layer.torch_params:
             yield prefix + (f"{name}." if name else ""), layer
 
 
-def _as_shapes(read: Any) -> Any:
+def _as_shapes(read: object) -> object:
     """Returns shapes, which JSON has as lists, as tuples."""
     if isinstance(read, dict):
         return {name: _as_shapes(value) for name, value in read.items()}
     return tuple(read) if isinstance(read, list) else read
 
 
-def _write_names(module: Any, state: Any, prefix: str, _: Any) -> None:
+def _write_names(
+    module: keras.layers.Layer, state: dict[str, torch.Tensor], prefix: str, _: object
+) -> None:
     for start, layer in _layers(module, prefix):
         for path, (_, name) in _named(layer).items():
             key = _key(layer, path, name)
-            value: Any = key and state.pop(f"{start}_torch_params.{key}", None)
+            value = state.pop(f"{start}_torch_params.{key}", None) if key else None
             if value is not None and name:
                 state[start + name] = value
     if module._build_shapes_dict and module.builds():
@@ -195,7 +209,9 @@ def _write_names(module: Any, state: Any, prefix: str, _: Any) -> None:
         state[prefix + _SHAPES] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
 
 
-def _read_names(module: Any, state: Any, prefix: str, *unused: Any) -> None:
+def _read_names(
+    module: keras.layers.Layer, state: dict[str, torch.Tensor], prefix: str, *unused: object
+) -> None:
     shapes = state.pop(prefix + _SHAPES, None)
     if shapes is not None and not module.built:
         module.rebuild(_as_shapes(json.loads(bytes(shapes.tolist()))))

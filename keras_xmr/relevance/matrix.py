@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike
 
-from keras_xmr.judgements.arguments import check_image_ids
+from keras_xmr.judgements.accepted_forms import check_image_ids
 from keras_xmr.relevance.caption_words import TOKENIZERS
 from keras_xmr.relevance.ngram_weights import WeightedCaptions, weigh
 from keras_xmr.utils.errors import ArgumentError
