@@ -143,7 +143,7 @@ def image_batches(
         records: The records of the split.
         options: How images are decoded.
         batch: B.
-        images: Their numbers, in order; None for all.
+        images: Numbers of the images, in order; None for all.
     """
     if records.image_features is not None:
         numbers = np.arange(len(records)) if images is None else images

@@ -199,7 +199,7 @@ class Features:
     """Features of the items of a split, in their order.
 
     Attributes:
-        store: Their store.
+        store: Store of the features.
         rows: The row of each item there, int64 (N,).
         more: Further features of the only token of each item, which are cheap, (N, G); or None.
     """

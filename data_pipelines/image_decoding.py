@@ -30,7 +30,7 @@ def checked_jpeg(data: bytes, name: str, store_side: int | None = None) -> bytes
 
     Args:
         data: The bytes of the file.
-        name: Its name, for the error message.
+        name: Name of the image, for the error message.
         store_side: Maximum length of the short side; None keeps all pixels.
 
     Raises:

@@ -83,7 +83,7 @@ def evaluation_pixels(data: bytes, name: str, options: PixelOptions) -> np.ndarr
 
     Args:
         data: The bytes of the file.
-        name: Its name, for the error message.
+        name: Name of the file, for the error message.
         options: Options of storing and decoding.
 
     Returns:
@@ -103,7 +103,7 @@ def stored_jpeg(data: bytes, name: str, store_side: int | None = None) -> bytes:
 
     Args:
         data: The bytes of the file.
-        name: Its name, for the error message.
+        name: Name of the file, for the error message.
         store_side: Maximum length of the short side; None keeps all pixels.
 
     Raises:
@@ -126,7 +126,7 @@ def stored_pixels(jpeg: bytes, name: str, options: PixelOptions) -> np.ndarray:
 
     Args:
         jpeg: The bytes of the file, from `stored_jpeg`.
-        name: Its name, for the error message.
+        name: Name of the file, for the error message.
         options: Options of decoding.
 
     Returns:
@@ -152,7 +152,7 @@ def read_pixels(data: bytes, name: str) -> np.ndarray:
     Args:
         data: The bytes of a JPEG, PNG, GIF, BMP, WebP, TIFF or AVIF file, or of a HEIC file where
             `pillow-heif` is installed.
-        name: Its name, for the error message.
+        name: Name of the file, for the error message.
 
     Raises:
         UnreadableError: If it is not such a file, is broken, or has too many pixels.
@@ -368,7 +368,7 @@ def thumbnail(data: bytes, name: str, size: int) -> bytes:
 
     Args:
         data: The bytes of its file.
-        name: Its name, for the message.
+        name: Name of the file, for the message.
         size: The longer side, in pixels.
 
     Raises:
@@ -389,7 +389,7 @@ def reduced(data: bytes, name: str, most: int) -> bytes:
 
     Args:
         data: The bytes of the file.
-        name: Its name, for the message.
+        name: Name of the file, for the message.
         most: Maximum number of pixels.
 
     Raises:

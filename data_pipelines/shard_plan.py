@@ -22,7 +22,7 @@ class ShardTask:
 
     Attributes:
         path: Path of the shard.
-        split: Its split.
+        split: The split.
         images: Number of images.
         captions: Number of their captions.
         fingerprint: Hash of their keys, captions and labels.

@@ -120,11 +120,11 @@ class Shard:
     """A finished shard.
 
     Attributes:
-        path: Its path.
-        about: Its `version`, the options that it depends on as `origin`, the `fingerprint` of its
+        path: The path.
+        about: The `version`, the options that it depends on as `origin`, the `fingerprint` of its
             images, its size in `bytes`, its `sha256`, the `skipped` images, and the `shapes` of
             regions.
-        index: Its images and captions.
+        index: The images and captions.
         sha256: Checksum of its description.
         read_at: Time at which its images were read from the source, in nanoseconds.
     """

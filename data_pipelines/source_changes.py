@@ -29,7 +29,7 @@ def source_change(options: DataOptions, records: Records) -> str | None:
 
     Args:
         options: The `data` section of a config.
-        records: Its records.
+        records: The records.
 
     Returns:
         A sentence about the differences, without a full stop; None without any.

@@ -59,8 +59,9 @@ def test_nouns_are_repeated_where_a_pronoun_would_send_the_reader_back():
     assert found == []
 
 
-def test_no_docstring_and_no_paragraph_begins_with_a_pronoun():
-    pronoun = r'(?:"""|\n\n *)(?:It|Its|They|Their|Them|Those|These|Such (?:is|are)|That is)\b.*'
+def test_no_docstring_paragraph_or_argument_begins_with_a_pronoun():
+    begin = r'(?:"""|\n\n *|\n +[a-z_]+: |(?:Returns|Yields|Raises):\n *)'
+    pronoun = rf"{begin}(?:It|Its|They|Their|Them|Those|These|Such (?:is|are)|That is)\b.*"
     found = [f"{path}: {place}" for path, text in sources() for place in re.findall(pronoun, text)]
     assert found == []
 

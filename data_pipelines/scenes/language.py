@@ -134,9 +134,9 @@ class Description:
     """Properties of one thing; None leaves a property open.
 
     Attributes:
-        shape: Its shape.
-        colour: Its colour.
-        size: Its size.
+        shape: The shape.
+        colour: The colour.
+        size: The size.
         place: Where in the picture its centre lies.
     """
 

@@ -53,10 +53,10 @@ class Entry:
     Attributes:
         key: Unique in the data set: a file name or the id of the data set.
         split: The split of the image.
-        captions: Its captions, in the order of the data set.
+        captions: The captions, in the order of the data set.
         labels: Class ids (one, or several for a multi-label data set); empty without labels.
-        file: Its file, relative to a folder of the source.
-        position: Its row, if a file or a seed has many images.
+        file: The file, relative to a folder of the source.
+        position: Row in the file, if a file or a seed has many images.
     """
 
     key: str

@@ -231,7 +231,7 @@ def _run(command: Sequence[str], **options: Any) -> int:
     """Runs a command, which is ended before this process ends early.
 
     Returns:
-        Its exit code.
+        The exit code.
 
     Raises:
         SystemExit: If this process receives SIGTERM.

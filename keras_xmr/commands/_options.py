@@ -207,7 +207,7 @@ def read_experiment(
     """Reads a config, and checks that results can be written before TensorFlow is imported.
 
     Args:
-        arguments: Those that `read_config` reads.
+        arguments: Arguments that `read_config` reads.
         run: Whether the command writes into the folder of the run.
         records: Whether it writes records, if they are missing.
         trains: Whether it trains.

@@ -42,7 +42,7 @@ def as_embedding(given: Any, name: str) -> Embedding:
 
     Args:
         given: A tensor or an array, or a dict of them; see `keras_xmr.embeddings.kinds`.
-        name: Its name in errors, for instance "images".
+        name: Name of the embedding in errors, for instance "images".
 
     Returns:
         A dict of float32 tensors. Tensors that are valid already are returned unchanged.

@@ -35,7 +35,7 @@ class _KerasHub(Encoder):
         Args:
             make: The class of the layer.
             backbone: The backbone.
-            linear: Its linear layer into a joint space, where pooled vectors go, or None.
+            linear: The linear layer into a joint space, where pooled vectors go, or None.
             inputs: The inputs of the layer.
             **options: Further options of the layer.
         """

@@ -94,7 +94,7 @@ def build_model(
     Args:
         config: The config.
         records: The records, for the shape of region features; or `PHOTOS`.
-        tokenizer: Its vocabulary sizes the word embedding.
+        tokenizer: The tokenizer, whose vocabulary sizes the word embedding.
         pretrained: Whether weights and word vectors are loaded from where the config says; not
             needed if the weights of the whole model are loaded afterwards.
 

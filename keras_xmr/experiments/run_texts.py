@@ -46,7 +46,7 @@ def report(
     Args:
         evaluation: The evaluation.
         split: The split.
-        config: Its `name` is the title, and it says whether scores are kept.
+        config: The config: `name` is the title, and the config says whether scores are kept.
         folder: Where the files go.
         meaning: What the figures mean for the reader, in sentences.
         steps: What the reader can do now, in sentences.
@@ -72,7 +72,7 @@ def meaning_of(config: Config, folder: RunFolder, records: Records, images: int)
 
     Args:
         config: The config of the run.
-        folder: Its folder, which says how the training ended.
+        folder: The folder, which says how the training ended.
         records: The records that it was trained on.
         images: Number of evaluated images.
     """
@@ -123,7 +123,7 @@ def what_next(config: Config, folder: RunFolder) -> str:
 
     Args:
         config: The config of the run.
-        folder: Its folder.
+        folder: The folder.
     """
     reports = [str(folder.evaluation(s) / PAGE) for s in config.evaluation.splits]
     lines = [f"model     {folder.model}, and for TF Serving {folder.serving}"]

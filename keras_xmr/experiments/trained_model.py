@@ -80,7 +80,7 @@ class TrainedModel:
 
     Args:
         config: The config of the run.
-        retriever: Its Keras model.
+        retriever: The Keras model.
         tokenizer: Converts captions to word ids.
     """
 

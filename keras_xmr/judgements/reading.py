@@ -39,7 +39,7 @@ def read_lines(path: Path, expected: str) -> Iterator[tuple[int, str]]:
 
     Args:
         path: The file, UTF-8.
-        expected: Its expected content, for messages.
+        expected: The expected content, for messages.
 
     Raises:
         JudgementsError: If it cannot be read.
@@ -96,7 +96,7 @@ def add_grade(
     Args:
         grades: The grades so far.
         pair: The pair.
-        grade: Its grade.
+        grade: The grade.
         where: File and line, for messages.
         names: The names of its image and its caption, likewise.
 

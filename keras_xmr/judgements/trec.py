@@ -81,7 +81,7 @@ def read_trec_lines(path: Path, count: int, layout: str) -> Iterator[tuple[int, 
     Args:
         path: The file.
         count: Number of words of a line.
-        layout: Their meaning, for messages.
+        layout: Meaning of the words, for messages.
 
     Raises:
         JudgementsError: If the file cannot be read, or a line has more or fewer words.
@@ -106,7 +106,7 @@ def read_trec_pairs(
     Args:
         path: The file.
         count: Number of words of a line.
-        layout: Their meaning, for messages.
+        layout: Meaning of the words, for messages.
         images: The ids of the images.
         captions: The ids of the captions.
 

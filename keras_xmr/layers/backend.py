@@ -31,7 +31,7 @@ def map_tiles(function: Callable[[Any], list[Tensor]], tiles: Any, outputs: int)
         outputs: Number of tensors that it makes.
 
     Returns:
-        Those tensors of all tiles, with T as first axis.
+        The tensors of all tiles, with T as first axis.
     """
     if backend() == "tensorflow":
         from keras_xmr.layers.tensorflow_paths import map_in_order

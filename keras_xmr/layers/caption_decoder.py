@@ -60,7 +60,7 @@ class CaptionDecoder(RecordedLayer):
         """Encodes images (N, R, F); regions of zeros are padding.
 
         Returns:
-            Their states (N, R, H), the last of them (N, H), and the mask, boolean (N, R).
+            The states (N, R, H), the last of them (N, H), and the mask, boolean (N, R).
         """
         mask = ops.any(ops.not_equal(features, 0), axis=-1)
         states, last = self.region_gru(self.region_linear(features), mask=mask)

@@ -39,8 +39,8 @@ class GlobalAttention(RecordedLayer):
 
     Inputs are tokens (B, L, D), their mask float (B, L), whether this is a training, and its seed:
     an int, two numbers, a `keras.random.SeedGenerator`, or with PyTorch None. The output is (B, D).
-    They are of the global batch, which every replica has, so dropout must not draw from a state of
-    the replica.
+    Tokens are of the global batch, which every replica has, so dropout must not draw from a state
+    of the replica.
     """
 
     def __init__(

@@ -101,7 +101,7 @@ def _states(
             state.
         initial: Initial states, (B, units).
         recurrent: The recurrent kernel, (units, 3 units).
-        bias: Its bias, (3 units,).
+        bias: The bias, (3 units,).
         packing: The positions.
     """
 

@@ -22,7 +22,7 @@ class Recall(keras.metrics.Metric):
     Args:
         k: The number of first answers that count.
         direction: Which queries count; "both" takes the mean of both directions.
-        name: Its name in the log; `recall_10` for a k of 10, and after it the direction.
+        name: The name in the log; `recall_10` for a k of 10, and after it the direction.
         **kwargs: Passed on to `keras.metrics.Metric`.
 
     Raises:

@@ -29,7 +29,7 @@ class Difference:
     Attributes:
         value: The difference of their means over the queries.
         low: Lower end of the interval, of `LEVEL` without a correction.
-        high: Its upper end.
+        high: The upper end.
         p_value: Two-sided: the smallest alpha for which the interval of 1 - alpha excludes 0.
     """
 
@@ -124,7 +124,7 @@ class Seeds:
         variance: Variance of the mean over the runs: s^2 / n.
         interaction: The part of it that is there because seeds differ on other queries, which the
             resamples of the queries hold already.
-        freedom: Its degrees of freedom, n - 1.
+        freedom: The degrees of freedom, n - 1.
     """
 
     variance: float

@@ -140,7 +140,7 @@ def verdict(metrics: RetrievalMetrics, caption_image: np.ndarray) -> Verdict:
     """Compares a model with chance.
 
     Args:
-        metrics: Its metrics.
+        metrics: The metrics.
         caption_image: The image that each caption was written for, int (captions,).
     """
     total = metrics.summary["rsum"]

@@ -39,7 +39,7 @@ class PositivesBin:
         least: The smallest number of relevant items of a query of this bin.
         most: The largest.
         queries: Number of queries, at least 1.
-        positives: Their mean number of relevant items.
+        positives: The mean number of relevant items.
         means: Mean of each metric over them, by its name.
     """
 

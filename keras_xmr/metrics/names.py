@@ -16,12 +16,12 @@ class Metric:
     """A metric of a direction.
 
     Attributes:
-        name: Its name in a summary, without the direction.
+        name: The name in a summary, without the direction.
         title: Heads its column.
         unit: Fractions are shown in percent.
-        table: Its table in an evaluation: the first, the one of many relevant items or of curves
+        table: The table in an evaluation: the first, the one of many relevant items or of curves
             over N or K; or none.
-        compared: Its place in comparisons: in the tables, in plots and matrices of differences too,
+        compared: The place in comparisons: in the tables, in plots and matrices of differences too,
             or not at all.
         mean_of: The metrics that it is the mean of; empty if it has a value for every query.
     """
@@ -102,7 +102,7 @@ def shown_value(unit: str, value: float | None) -> str:
     """Formats a value as in tables.
 
     Args:
-        unit: Its unit; fractions are in percent.
+        unit: The unit; fractions are in percent.
         value: The value; None if it is missing.
     """
     if value is None:
@@ -118,7 +118,7 @@ def in_percent(unit: str, value: float) -> float:
     """Converts a value, a difference or a deviation as tables show it: fractions to percent.
 
     Args:
-        unit: Its unit.
+        unit: The unit.
         value: The value as a summary has it. RSUM, ranks and counts stay.
     """
     return 100 * value if unit == "fraction" else value

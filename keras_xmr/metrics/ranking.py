@@ -31,7 +31,7 @@ class Ranks:
         ranks: Ranks of the relevant items of all queries, from 1, ascending within a query:
             int64 (relevant items,).
         starts: The index of the first of each query: int64 (queries + 1,).
-        grades: Their grades, float32 (relevant items,).
+        grades: Grades of the relevant items, float32 (relevant items,).
         candidates: Number of judged candidates per query, int64 (queries,).
         fully_judged: Whether every candidate was judged; otherwise ranks are among those that were.
     """

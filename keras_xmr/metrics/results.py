@@ -99,7 +99,7 @@ class Results(Sequence[Result]):
     """A long table of results, which does not change.
 
     Args:
-        rows: Its rows.
+        rows: The rows.
     """
 
     def __init__(self, rows: Iterable[Result] = ()) -> None:

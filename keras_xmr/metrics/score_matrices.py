@@ -124,7 +124,7 @@ def real_numbers(given: Any, name: str) -> np.ndarray:
 
     Args:
         given: The array, or a tensor of any framework; see `as_array`.
-        name: Its name in errors.
+        name: Name of the array in errors.
 
     Raises:
         ArgumentError: If they are other numbers, or ranks could be of rounded ones.

@@ -23,7 +23,7 @@ class Chunks:
 
     Args:
         tower: A tower that embeds each item independently of the others.
-        inputs: Its inputs, of B items.
+        inputs: The inputs, of B items.
         size: Items in a chunk; the last one may have less.
     """
 
@@ -61,7 +61,7 @@ class Chunks:
         """Gradients by the trainable variables of the tower; `embed` comes first.
 
         Args:
-            upstream: Those by the embeddings of all items; None where it is missing.
+            upstream: Gradients by the embeddings of all items; None where it is missing.
         """
         variables = self.tower.trainable_variables
         slopes = tf.nest.flatten(upstream)

@@ -24,7 +24,7 @@ class Objective(keras.layers.Layer):
 
     Args:
         losses: The losses.
-        weights: Their weights.
+        weights: Weights of the losses.
         **kwargs: Passed on to `keras.layers.Layer`.
 
     Attributes:

@@ -76,7 +76,7 @@ class Retriever(keras.Model):
     Attributes:
         global_step: Steps trained, over all phases.
         watched: Names of the numbers that are monitored in each step.
-        last_values: Those numbers in the last step.
+        last_values: The numbers in the last step.
         first_nonfinite_step: The first step in which one of them was not finite; 0 for none.
         bad_number: The index of that number: a loss, or a term of one, where others were finite.
         feature_tower: Where not None, the model is called on local features of images in place

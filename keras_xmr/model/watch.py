@@ -18,7 +18,7 @@ def bad_number(finite: Tensor, names: Sequence[str], losses: int) -> Tensor:
 
     Args:
         finite: Whether each number is, bool (N,).
-        names: Their names: the objective, then `loss` and `loss/term` of each loss, then others.
+        names: Names of the numbers: objective, `loss` and `loss/term` of each loss, then others.
         losses: Number of the names of losses and their terms.
     """
     numbers = range(1, losses + 1)

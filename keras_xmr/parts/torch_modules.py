@@ -61,9 +61,9 @@ def restore(
     """Returns a layer of its options, its state, and what modules of PyTorch have besides.
 
     Args:
-        cls: Its class.
+        cls: The class.
         options: The arguments of its constructor.
-        state: Its `state_dict`.
+        state: The `state_dict`.
         modes: Whether each module within the layer is in training, by name.
         kept: Whether each parameter has a gradient, its device and its type, by name.
     """

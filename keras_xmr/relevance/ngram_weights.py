@@ -137,7 +137,7 @@ class WeightedCaptions:
     Attributes:
         references: Weights of each caption as a reference: sparse float32 (captions, terms), in
             rows.
-        candidates: Its weights as the caption to be judged, likewise. The same
+        candidates: Weights of each caption as the one to be judged, likewise. The same
             object as `references` for a symmetric measure.
         averaging: Sparse float32 (images, captions): row i holds 1 / n for the n references of
             image i.

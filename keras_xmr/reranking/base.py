@@ -16,8 +16,8 @@ class Reranked(NamedTuple):
     """Two score matrices (images, captions), of the dtype of the scores they come from.
 
     Attributes:
-        image_to_text: Its rows rank captions for an image.
-        text_to_image: Its columns rank images for a caption.
+        image_to_text: Scores, whose rows rank captions for an image.
+        text_to_image: Scores, whose columns rank images for a caption.
     """
 
     image_to_text: np.ndarray

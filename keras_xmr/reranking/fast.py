@@ -152,7 +152,7 @@ def _block_log_sums(
 
     Args:
         block: Numbers (rows, columns), finite.
-        scale: Their scale.
+        scale: The scale.
         axis: The axis that is summed over.
         out: Buffer of the exponentials, of the shape and dtype of the block.
     """

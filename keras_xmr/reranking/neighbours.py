@@ -57,7 +57,7 @@ class _NeighbourReranker(Reranker):
         Args:
             scores: Scores (queries, candidates).
             first: The first K candidates of each query, best first, int (queries, K).
-            values: Their scores (queries, K).
+            values: The scores (queries, K).
 
         Returns:
             Places in `first`, the new best first, int (queries, K).

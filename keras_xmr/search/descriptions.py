@@ -23,7 +23,7 @@ def describe(path: str, data: bytes, state: FileState, pixels: np.ndarray) -> Ph
         path: Path relative to the root.
         data: The bytes of its file.
         state: The state of its file.
-        pixels: Its pixels, uint8 (H, W, 3).
+        pixels: The pixels, uint8 (H, W, 3).
 
     Raises:
         UnreadableError: If its header cannot be read.

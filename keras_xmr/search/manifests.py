@@ -73,7 +73,7 @@ def write_numbered(
         writers: By the ends of their names, functions that write a file at a path.
 
     Returns:
-        Their checksums by name, for the manifest.
+        The checksums by name, for the manifest.
     """
     files = {}
     for end, write in writers.items():

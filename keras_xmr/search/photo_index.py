@@ -43,7 +43,7 @@ class PhotoIndex:
 
     Args:
         path: The folder of the index.
-        content: Its manifest.
+        content: The manifest.
 
     Attributes:
         path: The folder of the index.

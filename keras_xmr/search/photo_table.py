@@ -32,7 +32,7 @@ class Photo:
     """A photo of an index.
 
     Attributes:
-        id: Its number, which is unique in the index for all time.
+        id: Number of the photo, which is unique in the index for all time.
         path: Path relative to the root of the photos, with `/`.
         bytes: Length of its file.
         modified: When the content of its file was changed, in nanoseconds.

@@ -141,7 +141,7 @@ class Hit:
         width: In pixels, the right way up.
         height: Likewise.
         duplicate_of: The id of its first near-duplicate.
-        tags: Its tags.
+        tags: The tags.
     """
 
     id: int

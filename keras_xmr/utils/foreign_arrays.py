@@ -17,7 +17,7 @@ def as_array(given: Any, name: str) -> np.ndarray:
 
     Args:
         given: The array: anything with `__array__` or `__dlpack__`, or sequences of such.
-        name: Its name in errors, for instance "scores".
+        name: Name of the array in errors, for instance "scores".
 
     Raises:
         ArgumentError: If sequences are of different lengths, a value is masked, or a tensor cannot

@@ -14,9 +14,9 @@ class Table:
     """A table with a title: a header, and rows of as many cells.
 
     Attributes:
-        title: Its title.
+        title: The title.
         header: The titles of its columns.
-        rows: Its cells.
+        rows: Cells of the rows.
         best: The best cell of a column, by the place of the column, where rows are compared;
             None where all are equal.
     """

@@ -102,7 +102,7 @@ class TwoTowers:
 
     Args:
         source: The folder, or the address (`hf://user/model`).
-        config: Its `config.json`.
+        config: The `config.json`.
 
     Attributes:
         max_tokens: How many tokens of a caption its text tower reads.

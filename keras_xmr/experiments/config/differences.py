@@ -13,8 +13,8 @@ class Difference(NamedTuple):
 
     Attributes:
         key: The dotted key.
-        old: Its value in the first config, as a text.
-        new: Its value in the second.
+        old: The value in the first config, as a text.
+        new: The value in the second.
     """
 
     key: str

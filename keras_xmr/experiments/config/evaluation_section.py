@@ -47,7 +47,7 @@ class EvaluationOptions(Section):
 
     matchers: tuple[Annotated[Choice, OneOf("matcher")], ...] = ()
     """Further matchers for the evaluation, in addition to the one that the model was trained with.
-    Those that have a scale and a shift take the trained ones."""
+    Matchers with a scale and a shift take the trained ones."""
 
     rerankers: tuple[Annotated[Choice, OneOf("reranker")], ...] = ()
     """Re-rankers of the scores of every matcher. Each uses all queries of a split at once

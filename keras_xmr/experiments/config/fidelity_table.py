@@ -84,8 +84,8 @@ def fidelity(names: Sequence[str], data: Mapping[str, Any]) -> str | dict[str, s
     """Describes what a config changes of its papers, as the key `fidelity` has it.
 
     Args:
-        names: Its name, and the names of the files that it includes.
-        data: Its content, as YAML.
+        names: Name of the config, and names of the files that it includes.
+        data: The content, as YAML.
 
     Returns:
         `as published`; the changes by the items of the papers; `no paper: ` and a description; or

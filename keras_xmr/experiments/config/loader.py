@@ -53,7 +53,7 @@ def override(key: str, value: Any) -> str:
 
     Args:
         key: The dotted key.
-        value: Its value: text, number, boolean, path, or lists and mappings of them.
+        value: The value: text, number, boolean, path, or lists and mappings of them.
     """
     plain = json.loads(json.dumps(value, default=str))
     (text,) = yaml.safe_dump([plain], default_flow_style=True, width=math.inf).splitlines()

@@ -88,7 +88,7 @@ class ExportOptions(Section):
 
     keep_training_files: bool = False
     """Whether checkpoints and the files of the best and the last weights stay after the export.
-    They take several times the size of `model.keras`, which has the chosen weights, too."""
+    These files take several times the size of `model.keras`, which has the chosen weights, too."""
 
     keep: PositiveInt = 2
     """Number of SavedModel versions that are kept. Every export writes the next one, so that a

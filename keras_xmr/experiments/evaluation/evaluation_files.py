@@ -26,7 +26,7 @@ def write_results(evaluation: Evaluation, results: Results, folder: Path) -> Pat
 
     Args:
         evaluation: The evaluation.
-        results: Its long table.
+        results: The long table.
         folder: The folder of the files.
 
     Returns:
@@ -126,7 +126,7 @@ def first_answers(
         evaluation: The evaluation, for its judgements.
         direction: `image_to_text` or `text_to_image`.
         queries: Numbers of the queries, int (queries,).
-        scores: Their scores (queries, candidates).
+        scores: The scores (queries, candidates).
 
     Returns:
         Numbers of the candidates, and `WRONG`, `TRUE` or `RIGHT`: int (queries, at most `KEPT`).

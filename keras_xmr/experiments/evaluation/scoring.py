@@ -194,7 +194,7 @@ def check_time(
 
     Args:
         name: The matcher.
-        scores: Its scores.
+        scores: The scores.
         caption_image: The image that each caption was written for, int (captions,).
         streamed: Whether ranks are counted tile by tile.
         hours: The time limit; None for none.

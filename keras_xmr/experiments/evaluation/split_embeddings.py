@@ -137,7 +137,7 @@ def embed_batches(
 
     Args:
         tower: The tower.
-        dataset: Its inputs, batch by batch.
+        dataset: The inputs, batch by batch.
         total: Number of items.
         batch: Number of items per batch.
         unit: Name of the items, for the progress bar.

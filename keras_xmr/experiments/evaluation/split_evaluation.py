@@ -65,7 +65,7 @@ class Attention:
 
     Attributes:
         keys: The names of the photos.
-        pixels: Their pixels as the model reads them, uint8 (N, size, size, 3).
+        pixels: Photos as the model reads them, uint8 (N, size, size, 3).
         maps: By name, maps (N, K, n, n).
     """
 
@@ -79,9 +79,9 @@ class MatcherEvaluation:
     """Results of one matcher on a split.
 
     Attributes:
-        name: Its name in the config.
-        scores: Its scores.
-        measured: Their metrics.
+        name: The name in the config.
+        scores: The scores.
+        measured: Metrics of the scores.
         tied: Share of the pairs that it ties; see `tied_share`.
         seconds: The time that all scores took; None where they were not made here, or are made
             tile by tile.
@@ -225,7 +225,7 @@ def evaluate_split_scores(
     Args:
         split: The split.
         scores: Names and scores; the verdict is about the first.
-        truth: Its ground truth.
+        truth: The ground truth.
         folds: Number of folds over which means are taken in addition; 0 for none.
         rerankers: Re-rankers by name.
 

@@ -68,7 +68,7 @@ def calibrate_run(config: Config, embedder: Embedder) -> tuple[PredictionSets, A
 
     Args:
         config: The config of the run.
-        embedder: Its embedder.
+        embedder: The embedder.
 
     Returns:
         The prediction sets, and the embeddings of training photos by which scores are standardised.
@@ -87,8 +87,8 @@ def standardised_split(
 
     Args:
         config: The config of a run.
-        embedder: Its embedder.
-        records: Its records.
+        embedder: The embedder.
+        records: The records.
         split: The split.
         reference: Embeddings of the photos by which scores are standardised.
 

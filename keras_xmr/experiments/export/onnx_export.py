@@ -184,7 +184,7 @@ def write_graph(
     Args:
         name: What it is, for messages.
         function: The function.
-        specs: Its inputs, with names.
+        specs: The inputs, with names.
         path: The file; it appears whole or not at all.
         variables: Variables of Keras that it reads.
         inputs: Some inputs by name, for the comparison: of all items, and of the first alone.

@@ -87,7 +87,7 @@ def write_report(
 
     Args:
         evaluation: The evaluation.
-        results: Its long table.
+        results: The long table.
         records: The split, for the examples.
         name: Name of the run.
         folder: The folder of the files.

@@ -40,7 +40,7 @@ def judgements_title(name: str, results: Iterable[Result] = ()) -> str:
     """Returns the title of judgements, which marks condensed lists.
 
     Args:
-        name: Their name.
+        name: The name.
         results: The results by them, if known.
     """
     title = _NAMES.get(name, name)
@@ -151,7 +151,7 @@ def metrics_table(title: str, rows: Rows, metrics: Sequence[str]) -> Table:
     """Returns a table with a column per metric, and the best cell of each in bold.
 
     Args:
-        title: Its title.
+        title: The title.
         rows: Results by label and metric.
         metrics: Names such as `i2t_recall_1`.
     """
@@ -174,7 +174,7 @@ def best_cell(unit: str, values: Sequence[float]) -> str | None:
     """Returns the best of some figures, as in tables; None if all are equal there.
 
     Args:
-        unit: Their unit.
+        unit: The unit.
         values: The figure of each row.
     """
     shown = {shown_value(unit, value): value for value in values}

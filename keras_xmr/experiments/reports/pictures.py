@@ -43,12 +43,12 @@ class Picture:
     """A drawing with its numbers and an explanation.
 
     Attributes:
-        name: Its file, without `.png` or `.csv`.
-        title: Its title.
+        name: The file, without `.png` or `.csv`.
+        title: The title.
         see: The explanation below it.
         drawing: The figure of matplotlib.
         header: The columns of its numbers.
-        rows: Its numbers.
+        rows: The numbers.
     """
 
     name: str

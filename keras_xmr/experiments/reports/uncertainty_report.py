@@ -48,7 +48,7 @@ class SideReport:
     Args:
         evaluation: The evaluation.
         side: The queries, "image" or "text".
-        sigma: Their uncertainties.
+        sigma: The uncertainties.
 
     Attributes:
         selective: Risk and coverage in the order of sigma.

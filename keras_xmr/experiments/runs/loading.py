@@ -72,8 +72,8 @@ def load_trained(model: Retriever, config: Config, folder: RunFolder) -> None:
 
     Args:
         model: The model, without an optimizer.
-        config: Its `export.weights` is "best" or "last"; without a validation split there are
-            only the last ones.
+        config: The config, whose `export.weights` is "best" or "last"; without a validation split
+            there are only the last ones.
         folder: The run.
 
     Raises:
@@ -181,7 +181,7 @@ def load_initial_weights(model: Retriever, config: Config) -> None:
 
     Args:
         model: The model, without an optimizer.
-        config: Its config.
+        config: The config.
 
     Raises:
         UserError: If they are missing, damaged, or of another model.

@@ -46,7 +46,7 @@ def make_strategy(
     Args:
         batch_size: The global batch, which the devices share.
         count: Number of devices of this machine; None takes all.
-        cluster: Those that train together; None is this process alone.
+        cluster: Workers that train together; None is this process alone.
 
     Raises:
         UserError: If there are fewer devices, or if they cannot share the batch evenly.

@@ -72,7 +72,7 @@ def random_view(
 
     Args:
         features: Local features (B, L, F), one view after the other.
-        mask: Their mask (B, L), or None.
+        mask: The mask (B, L), or None.
         views: Number of views.
         seed: Draws the views.
     """

@@ -56,7 +56,7 @@ class Projection(Pooling):
         views: Number of views of an item in its positions, one after the other, as with `mirror` of
             an encoder. Training draws one of them at random; otherwise all are averaged.
         local_scaling: Most training items of the other side that are kept for CSLS; 0 for none.
-            It uses four of the D numbers.
+            CSLS uses four of the D numbers.
         **kwargs: Passed on to `keras.layers.Layer`.
 
     Raises:

@@ -61,7 +61,7 @@ class Contract(BaseModel):
 
         Args:
             options: The options.
-            defaults: Their defaults.
+            defaults: The defaults.
         """
         for name, others in self.only_with.items():
             if options.get(name) == defaults.get(name) or _hold(others, options):

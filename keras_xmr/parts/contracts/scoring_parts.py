@@ -39,7 +39,7 @@ class Mismatch(NamedTuple):
 
     Attributes:
         about: The mismatch: the kinds of the embeddings, their keys, or the scores.
-        text: Its requirement, as the end of a sentence that begins with its name.
+        text: The requirement, as the end of a sentence that begins with its name.
     """
 
     about: Literal["kinds", "keys", "scores"]

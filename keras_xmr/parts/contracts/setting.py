@@ -16,8 +16,8 @@ class EmbeddingSpec(NamedTuple):
     """The kind and keys of an embedding.
 
     Attributes:
-        kind: Its kind.
-        keys: Its keys beyond those that the kind has, or all.
+        kind: The kind.
+        keys: The keys beyond those that the kind has, or all.
     """
 
     kind: str
@@ -29,10 +29,10 @@ class ChosenPart(NamedTuple):
 
     Attributes:
         key: The dotted key of its section.
-        family: Its family, a key of `keras_xmr.parts.registry.FAMILIES`.
-        name: Its name in the config.
-        cls: Its class.
-        contract: Its declaration, with the options of the section.
+        family: The family, a key of `keras_xmr.parts.registry.FAMILIES`.
+        name: The name in the config.
+        cls: The class.
+        contract: The declaration, with the options of the section.
         options: The options that the declaration names; no other decides what fits.
     """
 

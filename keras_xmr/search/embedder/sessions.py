@@ -75,7 +75,7 @@ class Graph:
 
     Attributes:
         path: The file.
-        inputs: Its inputs by name, with their shapes and types.
+        inputs: The inputs by name, with their shapes and types.
         outputs: The names of its outputs.
 
     Raises:

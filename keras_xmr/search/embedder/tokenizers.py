@@ -278,9 +278,9 @@ def make_tokenizer(kind: str, files: Mapping[str, bytes], options: Mapping[str, 
     """Makes a tokenizer.
 
     Args:
-        kind: Its kind: words, wordpiece, clip, sentencepiece, or json of published models.
-        files: Its files: content by name.
-        options: Its options.
+        kind: The kind: words, wordpiece, clip, sentencepiece, or json of published models.
+        files: The files: content by name.
+        options: The options.
 
     Raises:
         ValueError: If the kind is unknown, or a file or an option does not fit.

@@ -297,7 +297,7 @@ class Upload:
     """An uploaded image.
 
     Attributes:
-        name: Its name by the client, shortened.
+        name: The name by the client, shortened.
         data: The bytes of the file, or of a smaller JPEG.
         error: The reason if it is invalid, else empty.
     """

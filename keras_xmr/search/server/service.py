@@ -256,7 +256,7 @@ class Service:
 
         Args:
             id_: The photo.
-            size: Its longer side, in pixels.
+            size: The longer side, in pixels.
 
         Raises:
             NotFoundError: If the photo is unknown, or its file is missing or broken.

@@ -28,7 +28,7 @@ class Bins:
         log_sigma: Mean uncertainty of each bin.
         value: Mean of a metric over the queries of each bin.
         correlation: Spearman correlation of uncertainty and metric over all queries.
-        interval: Its 95 % interval (Bonett and Wright 2000).
+        interval: The 95 % interval (Bonett and Wright 2000).
     """
 
     log_sigma: list[float]
@@ -198,7 +198,7 @@ class Reliability:
 
     Attributes:
         count: Number of answers per bin (bins,).
-        predicted: Their mean probability; NaN in an empty bin.
+        predicted: The mean probability; NaN in an empty bin.
         observed: The share of them that is relevant; NaN in an empty bin.
     """
 

@@ -44,10 +44,10 @@ def probe(
         model: The model.
         tokenizer: Makes word ids of captions.
         config: The config of the run.
-        records: Its records, with stored features of its frozen encoders if there are any.
+        records: The records, with stored features of its frozen encoders if there are any.
             Damaged items have none.
         split: The split.
-        embedded: Its embeddings, if known.
+        embedded: The embeddings, if known.
 
     Returns:
         The results; empty for a model of regions, or without sigma.

@@ -32,7 +32,7 @@ class Occlusion:
         shares: The share of each item that was removed.
         ratio: The geometric mean of the multiples per share.
         low: Lower end of its 95 % interval.
-        high: Its upper end.
+        high: The upper end.
         items: Number of items.
     """
 
@@ -55,7 +55,7 @@ class WordEffect(NamedTuple):
         word: The word, in lower case.
         ratio: The geometric mean of the multiples; above 1 the word makes captions less certain.
         low: Lower end of its 95 % interval.
-        high: Its upper end.
+        high: The upper end.
         captions: Number of captions with the word.
     """
 

@@ -46,7 +46,7 @@ def comparison_pictures(
 
     Args:
         methods: The runs of each method.
-        tables: Their tables.
+        tables: The tables.
         compared: The means of the methods, and their differences.
         judgements: The most complete judgements.
     """

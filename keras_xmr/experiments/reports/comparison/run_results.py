@@ -46,7 +46,7 @@ class Queries:
         caption_ids: The ids of the captions, str (captions,).
         notes: Texts by name, such as the `fidelity` of the run.
         caption_image: The image that each caption was written for, int (captions,); or None.
-        captions: Their texts, str (captions,); or None.
+        captions: Texts of the captions, str (captions,); or None.
     """
 
     values: dict[str, dict[str, np.ndarray]]

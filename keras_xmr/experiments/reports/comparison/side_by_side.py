@@ -33,7 +33,7 @@ class Win:
         winner: The method that answers it better.
         loser: The other one.
         number: The number of the image or caption.
-        query: Its id.
+        query: Id of the query.
         text: The caption; empty for images, or if it is not known.
         ranks: The harmonic means over runs of the rank of the first relevant item: the winner's
             and the loser's.

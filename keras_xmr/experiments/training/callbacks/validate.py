@@ -26,7 +26,7 @@ class Validation(StepCallback):
 
     Args:
         evaluate: Evaluates the model.
-        checkpoints: Their progress knows the best value so far.
+        checkpoints: Checkpoints, whose progress knows the best value so far.
         monitor: The metric, larger is better.
         every: Epochs between two validations.
         steps_per_epoch: Steps per epoch.
