@@ -415,7 +415,8 @@ def _untrained(run: Any) -> Any:
 
 def _small_experiment(folder: Path, *overrides: str) -> Any:
     """The demo with few scenes, prepared."""
-    from keras_xmr.experiments.config.loader import find_config, load_config
+    from keras_xmr.experiments.config.loader import load_config
+    from keras_xmr.experiments.config.packaged_configs import find_config
     from keras_xmr.experiments.experiment import Experiment
 
     sizes = "data.source={name: scenes, train: 32, val: 8, test: 8}"

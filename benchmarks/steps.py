@@ -153,7 +153,8 @@ class Step:
 
         from data_pipelines.text import WordTokenizer
         from keras_xmr.experiments.build import build_model
-        from keras_xmr.experiments.config.loader import find_config, load_config
+        from keras_xmr.experiments.config.loader import load_config
+        from keras_xmr.experiments.config.packaged_configs import find_config
         from keras_xmr.parts.registry import components
 
         method, self.sizes = METHODS[name], sizes

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from comparisons import Difference, variance_of_seeds
 
-from keras_xmr.experiments.config.loader import find_config, load_config
+from keras_xmr.experiments.config.loader import load_config
+from keras_xmr.experiments.config.packaged_configs import find_config
 
 METRICS = tuple(f"{s}_{m}" for s in ("i2t", "t2i") for m in ("r_precision", "recall_1", "map_at_r"))
 _RUN = ("kind", "row", "labels", "seed", "rate", "knob", "epoch", "val", "seconds")

@@ -56,7 +56,8 @@ from methods_table import (
 from data_pipelines.batches import feature_batches, image_batches
 from data_pipelines.records import SplitRecords
 from data_pipelines.sources.coco import Flickr8kSource
-from keras_xmr.experiments.config.loader import find_config, load_config, packaged_configs
+from keras_xmr.experiments.config.loader import load_config
+from keras_xmr.experiments.config.packaged_configs import find_config, packaged_configs
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.evaluation.evaluate import evaluate_matrices, evaluate_split
 from keras_xmr.experiments.evaluation.scoring import score_tiles

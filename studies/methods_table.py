@@ -26,7 +26,8 @@ import numpy as np
 from birds_tables import print_table
 
 from keras_xmr.experiments.config.fidelity import fidelity_text
-from keras_xmr.experiments.config.loader import find_config, load_config
+from keras_xmr.experiments.config.loader import load_config
+from keras_xmr.experiments.config.packaged_configs import find_config
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.metrics import chance_from_counts
 from keras_xmr.metrics.bootstrap import Estimate, Seeds, mean_of_runs, resampled_means

@@ -60,7 +60,8 @@ def read_features(options: argparse.Namespace, kind: str) -> Any:
     """The features of all photos of a kind and of their captions, by the names of photos."""
     from flickr8k_methods import Pairs, _pairs
 
-    from keras_xmr.experiments.config.loader import find_config, load_config
+    from keras_xmr.experiments.config.loader import load_config
+    from keras_xmr.experiments.config.packaged_configs import find_config
     from keras_xmr.experiments.experiment import Experiment
 
     folder = write_folder(options.photos, kind, options.work / kind)

@@ -16,7 +16,8 @@ from imported_names import missing_names
 from tiny_runs import copy_of
 
 import keras_xmr
-from keras_xmr.experiments.config.loader import find_config, load_config
+from keras_xmr.experiments.config.loader import load_config
+from keras_xmr.experiments.config.packaged_configs import find_config
 from keras_xmr.experiments.export.saved_model import export_keras
 from keras_xmr.experiments.training.dry_run import try_parts
 from keras_xmr.utils.errors import UserError

@@ -17,8 +17,9 @@ from tqdm import tqdm
 
 from data_pipelines.text import SPECIAL, Tokenizer, WordTokenizer
 from keras_xmr.experiments.build import build_model, further_matcher
-from keras_xmr.experiments.config.loader import dump_config, packaged_ablations, packaged_configs
+from keras_xmr.experiments.config.loader import dump_config
 from keras_xmr.experiments.config.model_section import TowerOptions
+from keras_xmr.experiments.config.packaged_configs import packaged_ablations, packaged_configs
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.training.phases import freeze, learning_rate_factors, phase_schedule
 from keras_xmr.matchers import Matcher

@@ -20,7 +20,8 @@ import tiny_presets
 from keras_xmr.commands import command_names
 from keras_xmr.commands._comparison import plan_runs
 from keras_xmr.experiments.config.fidelity import fidelity_text
-from keras_xmr.experiments.config.loader import find_config, load_config, packaged_configs
+from keras_xmr.experiments.config.loader import load_config
+from keras_xmr.experiments.config.packaged_configs import find_config, packaged_configs
 from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.metrics.results import Results
 

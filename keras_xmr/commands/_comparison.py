@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from keras_xmr.experiments.config.loader import find_configs, load_config
+from keras_xmr.experiments.config.loader import load_config
+from keras_xmr.experiments.config.packaged_configs import find_configs
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.reports.comparison.comparison_report import (
     SplitComparison,

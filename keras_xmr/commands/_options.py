@@ -189,7 +189,8 @@ def read_runs(arguments: argparse.Namespace) -> tuple[Config, list[Path]]:
 def _load_config(arguments: argparse.Namespace) -> Config:
     """Loads the config of `--config`. Searches need none of its packages."""
     hide_log_lines()
-    from keras_xmr.experiments.config.loader import find_config, load_config
+    from keras_xmr.experiments.config.loader import load_config
+    from keras_xmr.experiments.config.packaged_configs import find_config
 
     return load_config(find_config(arguments.config), _overrides(arguments))
 

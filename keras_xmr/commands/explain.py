@@ -21,7 +21,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from keras_xmr.commands._options import add_list
-from keras_xmr.experiments.config.loader import section_name, sections_at, sections_of, use_plugins
+from keras_xmr.experiments.config.loader import use_plugins
+from keras_xmr.experiments.config.mistake_texts import section_name, sections_at, sections_of
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.metrics.names import METRICS
 from keras_xmr.utils.directions import split_name

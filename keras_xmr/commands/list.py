@@ -19,13 +19,12 @@ from typing import Any
 
 from keras_xmr.experiments.config.differences import differences
 from keras_xmr.experiments.config.fidelity import fidelity_text
-from keras_xmr.experiments.config.loader import (
+from keras_xmr.experiments.config.loader import draft_fidelity, load_config
+from keras_xmr.experiments.config.packaged_configs import (
     config_name,
     config_title,
-    draft_fidelity,
     find_config,
     find_configs,
-    load_config,
     packaged_ablations,
     packaged_configs,
     packaged_runs,

@@ -13,7 +13,8 @@ from __future__ import annotations
 import argparse
 
 from keras_xmr.commands._options import add_config, add_path, read_experiment
-from keras_xmr.experiments.config.loader import find_config, load_relevance
+from keras_xmr.experiments.config.loader import load_relevance
+from keras_xmr.experiments.config.packaged_configs import find_config
 from keras_xmr.utils.errors import ConfigError
 
 

@@ -19,8 +19,9 @@ from data_pipelines.text import Tokenizer
 from keras_xmr.experiments import run_evaluation, run_exports
 from keras_xmr.experiments.build import build_tokenizer, encoder_tokenizer, restore_tokenizer
 from keras_xmr.experiments.config.evaluation_section import EvaluationOptions
-from keras_xmr.experiments.config.loader import find_config, load_config, override
+from keras_xmr.experiments.config.loader import load_config, override
 from keras_xmr.experiments.config.model_facts import is_as_published
+from keras_xmr.experiments.config.packaged_configs import find_config
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.evaluation.advice import advice_before_training
 from keras_xmr.experiments.evaluation.evaluate import plan_memory

@@ -9,7 +9,8 @@ import numpy as np
 import scipy.sparse
 
 from keras_xmr.experiments.config.fidelity import Fidelity
-from keras_xmr.experiments.config.loader import dump_config, find_config, load_config
+from keras_xmr.experiments.config.loader import dump_config, load_config
+from keras_xmr.experiments.config.packaged_configs import find_config
 from keras_xmr.experiments.evaluation.evaluation_files import write_results
 from keras_xmr.experiments.evaluation.split_evaluation import evaluate_split_scores
 from keras_xmr.experiments.evaluation.table import results_of

@@ -8,7 +8,8 @@ from typing import Any
 
 import keras
 
-from keras_xmr.experiments.config.loader import find_config, load_config
+from keras_xmr.experiments.config.loader import load_config
+from keras_xmr.experiments.config.packaged_configs import find_config
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.model.objective import Objective
 from keras_xmr.model.retriever import Retriever

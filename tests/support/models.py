@@ -8,7 +8,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_xmr.experiments.config.loader import find_config, load_config
+from keras_xmr.experiments.config.loader import load_config
+from keras_xmr.experiments.config.packaged_configs import find_config
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.heads import Gaussian
 from keras_xmr.heads.pooling import Mean

@@ -11,7 +11,8 @@ from pydantic import BaseModel, ValidationError
 
 from data_pipelines.options import ImageOptions, TextOptions
 from keras_xmr.experiments.config.evaluation_section import EvaluationOptions
-from keras_xmr.experiments.config.loader import find_config, load_config
+from keras_xmr.experiments.config.loader import load_config
+from keras_xmr.experiments.config.packaged_configs import find_config
 from keras_xmr.experiments.config.rules import TOWER_PARTS, mistakes
 from keras_xmr.experiments.config.schema import Config, RelevanceOptions
 from keras_xmr.experiments.config.train_section import PhaseOptions, TrainOptions

@@ -8,7 +8,8 @@ from pathlib import Path
 import datasets
 import numpy as np
 
-from keras_xmr.experiments.config.loader import find_config, load_config
+from keras_xmr.experiments.config.loader import load_config
+from keras_xmr.experiments.config.packaged_configs import find_config
 from keras_xmr.experiments.config.schema import Config
 
 

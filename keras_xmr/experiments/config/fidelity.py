@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from keras_xmr.experiments.config.differences import differences
-from keras_xmr.experiments.config.loader import (
+from keras_xmr.experiments.config.loader import load_config
+from keras_xmr.experiments.config.packaged_configs import (
     find_config,
-    load_config,
     packaged_ablations,
     packaged_configs,
 )

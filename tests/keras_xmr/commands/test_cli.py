@@ -19,12 +19,8 @@ import keras_xmr
 from keras_xmr.commands import _cli as cli
 from keras_xmr.commands import command_names, load_command
 from keras_xmr.commands._cli import overview
-from keras_xmr.experiments.config.loader import (
-    dump_config,
-    find_config,
-    load_config,
-    packaged_configs,
-)
+from keras_xmr.experiments.config.loader import dump_config, load_config
+from keras_xmr.experiments.config.packaged_configs import find_config, packaged_configs
 from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.utils.termination import TerminatedError
 

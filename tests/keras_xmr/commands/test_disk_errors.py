@@ -17,7 +17,8 @@ from keras_xmr.commands import _cli as cli
 from keras_xmr.commands._comparison import compare
 from keras_xmr.commands._ensemble import _claim
 from keras_xmr.commands._options import new_experiment
-from keras_xmr.experiments.config.loader import find_config, load_config
+from keras_xmr.experiments.config.loader import load_config
+from keras_xmr.experiments.config.packaged_configs import find_config
 from keras_xmr.experiments.config.schema import RelevanceOptions
 from keras_xmr.experiments.evaluation import external_scores
 from keras_xmr.experiments.evaluation.relevance_files import write_file_relevance

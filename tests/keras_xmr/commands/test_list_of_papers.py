@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from keras_xmr.commands import list as listing
-from keras_xmr.experiments.config import loader
+from keras_xmr.experiments.config import packaged_configs as known
 from keras_xmr.utils.errors import ConfigError
 
 
 @pytest.fixture
 def few(monkeypatch):
     """The configs of a few rows, in place of all."""
-    configs, ablations = loader.packaged_configs(), loader.packaged_ablations()
+    configs, ablations = known.packaged_configs(), known.packaged_ablations()
     rows = ("cub_pcme", "scenes_dive", "f30k_dvse_regions", "f30k_pvse", "cub_msrm_seen")
     changed = ("f30k_dvse_regions_no_mask", "scenes_dvse_no_mask")
     monkeypatch.setattr(listing, "packaged_configs", lambda: {n: configs[n] for n in rows})
@@ -64,8 +64,8 @@ def test_every_row_says_whether_it_was_run_and_at_which_size(few, monkeypatch, c
 
 
 def test_what_was_run_has_a_config_and_a_page_with_its_row():
-    configs = loader.packaged_configs() | loader.packaged_ablations()
-    for name, run in loader.packaged_runs().items():
+    configs = known.packaged_configs() | known.packaged_ablations()
+    for name, run in known.packaged_runs().items():
         assert name in configs
         page = Path(__file__).parents[3] / re.search(r"\((docs/[\w/]+\.(?:md|csv))\)", run)[1]
         text = page.read_text("utf-8")

@@ -17,7 +17,8 @@ import tiny_presets
 from data_pipelines.batches import training_batches
 from data_pipelines.samplers import PairSampler
 from keras_xmr.experiments.build import build_model, build_tokenizer
-from keras_xmr.experiments.config.loader import find_config, load_config
+from keras_xmr.experiments.config.loader import load_config
+from keras_xmr.experiments.config.packaged_configs import find_config
 from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.runs.beginning import begin_training, check_tokenizer
 from keras_xmr.experiments.training.phases import freeze

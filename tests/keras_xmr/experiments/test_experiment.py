@@ -8,7 +8,8 @@ import models
 import pytest
 
 from keras_xmr.experiments import experiment as module
-from keras_xmr.experiments.config.loader import find_config, load_config
+from keras_xmr.experiments.config.loader import load_config
+from keras_xmr.experiments.config.packaged_configs import find_config
 from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.utils.errors import ArgumentError, ConfigError, UserError
 

@@ -8,7 +8,8 @@ import datasets
 import numpy as np
 import pytest
 
-from keras_xmr.experiments.config.loader import find_config, load_config
+from keras_xmr.experiments.config.loader import load_config
+from keras_xmr.experiments.config.packaged_configs import find_config
 from keras_xmr.experiments.runs.loading import check_files
 from keras_xmr.judgements import (
     GroundTruth,

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_xmr.experiments.config.loader import find_config, load_config
+from keras_xmr.experiments.config.loader import load_config
+from keras_xmr.experiments.config.packaged_configs import find_config
 from keras_xmr.experiments.runs.beginning import keep_judgements
 from keras_xmr.experiments.training.judged import judged_training
 from keras_xmr.judgements.judgement_files import (

@@ -10,7 +10,8 @@ import torch_layout
 
 from keras_xmr.embeddings.kinds import for_matching
 from keras_xmr.encoders import VSRN, InputSpec
-from keras_xmr.experiments.config.loader import find_config, load_config
+from keras_xmr.experiments.config.loader import load_config
+from keras_xmr.experiments.config.packaged_configs import find_config
 from keras_xmr.heads import Point, PointWithFeatures
 from keras_xmr.heads.pooling import Mean
 from keras_xmr.losses import Captioning

@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from keras_xmr import matchers
 from keras_xmr.experiments.build import further_matcher
-from keras_xmr.experiments.config.loader import find_config, load_config
+from keras_xmr.experiments.config.loader import load_config
+from keras_xmr.experiments.config.packaged_configs import find_config
 from keras_xmr.layers import HypergraphConvolution
 from keras_xmr.losses import HypergraphContrastive, MahalanobisContrastive
 from keras_xmr.losses.msrm import match_loss, query_distances

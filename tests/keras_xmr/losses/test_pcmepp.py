@@ -7,7 +7,8 @@ import pytest
 import scipy.optimize
 import tensorflow as tf
 
-from keras_xmr.experiments.config.loader import find_config, load_config
+from keras_xmr.experiments.config.loader import load_config
+from keras_xmr.experiments.config.packaged_configs import find_config
 from keras_xmr.losses import ProbabilisticMatching
 from keras_xmr.losses.pcmepp import add_pseudo_positives
 from keras_xmr.matchers import ClosedFormSampled

@@ -8,7 +8,8 @@ import pytest
 import ranking_oracles as oracles
 import tensorflow as tf
 
-from keras_xmr.experiments.config.loader import find_config, load_config
+from keras_xmr.experiments.config.loader import load_config
+from keras_xmr.experiments.config.packaged_configs import find_config
 from keras_xmr.losses import (
     MMD,
     Diversity,

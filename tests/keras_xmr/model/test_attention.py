@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_xmr.experiments.config.loader import find_config, load_config
+from keras_xmr.experiments.config.loader import load_config
 from keras_xmr.experiments.config.model_facts import attends
+from keras_xmr.experiments.config.packaged_configs import find_config
 from keras_xmr.experiments.evaluation.inspection import ImageAttention
 from keras_xmr.experiments.evaluation.split_evaluation import Attention
 from keras_xmr.experiments.reports.evaluation_plots import attention_picture

@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from keras_xmr.experiments.config.loader import find_config, load_config
+from keras_xmr.experiments.config.loader import load_config
+from keras_xmr.experiments.config.packaged_configs import find_config
 from keras_xmr.reranking import (
     CSLS,
     InvertedSoftmax,

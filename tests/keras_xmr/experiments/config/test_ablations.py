@@ -8,11 +8,11 @@ import re
 import pytest
 import yaml
 
-from keras_xmr.experiments.config.loader import (
+from keras_xmr.experiments.config.loader import load_config
+from keras_xmr.experiments.config.packaged_configs import (
     config_title,
     find_config,
     find_configs,
-    load_config,
     packaged_ablations,
     packaged_configs,
 )

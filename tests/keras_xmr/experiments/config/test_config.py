@@ -9,12 +9,8 @@ from pathlib import Path
 import pytest
 
 from keras_xmr.commands.explain import explain
-from keras_xmr.experiments.config.loader import (
-    dump_config,
-    find_config,
-    load_config,
-    packaged_configs,
-)
+from keras_xmr.experiments.config.loader import dump_config, load_config
+from keras_xmr.experiments.config.packaged_configs import find_config, packaged_configs
 from keras_xmr.parts.registry import FAMILIES, components, options_of, summary_of
 from keras_xmr.utils.errors import ConfigError
 

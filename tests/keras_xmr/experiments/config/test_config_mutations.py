@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from keras_xmr.experiments.config.loader import dump_config, find_config, load_config
+from keras_xmr.experiments.config.loader import dump_config, load_config
+from keras_xmr.experiments.config.packaged_configs import find_config
 from keras_xmr.utils.errors import ConfigError
 
 DEMO = find_config("scenes_pcme")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from keras_xmr.experiments.config.fidelity import fidelity_of, fidelity_text
-from keras_xmr.experiments.config.loader import dump_config, find_config, load_config
+from keras_xmr.experiments.config.loader import dump_config, load_config
+from keras_xmr.experiments.config.packaged_configs import find_config
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from keras_xmr.experiments.config.fidelity_table import VERDICTS, fidelity, rows
-from keras_xmr.experiments.config.loader import packaged_ablations, packaged_configs
+from keras_xmr.experiments.config.packaged_configs import packaged_ablations, packaged_configs
 from keras_xmr.experiments.config.yaml_file import read_yaml
 
 ROOT = Path(__file__).parents[4]

@@ -10,7 +10,8 @@ import keras
 import pytest
 
 from keras_xmr.experiments.build import weight_of
-from keras_xmr.experiments.config.loader import find_config, load_config
+from keras_xmr.experiments.config.loader import load_config
+from keras_xmr.experiments.config.packaged_configs import find_config
 from keras_xmr.experiments.experiment import Experiment
 from keras_xmr.experiments.training.dry_run import try_parts
 from keras_xmr.experiments.training.train import train

@@ -8,7 +8,8 @@ import finished_runs
 import numpy as np
 import pytest
 
-from keras_xmr.experiments.config.loader import find_config, load_config
+from keras_xmr.experiments.config.loader import load_config
+from keras_xmr.experiments.config.packaged_configs import find_config
 from keras_xmr.experiments.config.paper_section import ReportedResults
 from keras_xmr.experiments.evaluation.split_evaluation import (
     EmbeddedSplit,

@@ -17,7 +17,8 @@ from keras_xmr import commands
 from keras_xmr.commands import _cli as cli
 from keras_xmr.commands.explain import explain
 from keras_xmr.experiments.build import build_model
-from keras_xmr.experiments.config.loader import find_config, load_config
+from keras_xmr.experiments.config.loader import load_config
+from keras_xmr.experiments.config.packaged_configs import find_config
 from keras_xmr.experiments.evaluation.split_evaluation import evaluate_split_scores
 from keras_xmr.experiments.evaluation.table import results_of
 from keras_xmr.experiments.reports.metric_tables import measured_tables

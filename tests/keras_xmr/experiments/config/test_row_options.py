@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keras_xmr.experiments.config.loader import (
+from keras_xmr.experiments.config.loader import load_config
+from keras_xmr.experiments.config.packaged_configs import (
     find_config,
-    load_config,
     packaged_ablations,
     packaged_configs,
 )

@@ -13,9 +13,9 @@ import tiny_presets
 from data_pipelines.text import SPECIAL
 from keras_xmr.encoders.convolutional import KerasApplications
 from keras_xmr.experiments import build
-from keras_xmr.experiments.config.loader import (
+from keras_xmr.experiments.config.loader import load_config
+from keras_xmr.experiments.config.packaged_configs import (
     find_config,
-    load_config,
     packaged_ablations,
     packaged_configs,
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from keras_xmr.experiments.config.loader import find_config, load_config
+from keras_xmr.experiments.config.loader import load_config
+from keras_xmr.experiments.config.packaged_configs import find_config
 from keras_xmr.utils.errors import ConfigError
 
 POINTS = (

@@ -13,7 +13,8 @@ import pytest
 from data_pipelines.prepare import prepare
 from keras_xmr.commands._comparison import compare
 from keras_xmr.experiments.config.evaluation_section import LabelFiles
-from keras_xmr.experiments.config.loader import find_config, load_config
+from keras_xmr.experiments.config.loader import load_config
+from keras_xmr.experiments.config.packaged_configs import find_config
 from keras_xmr.experiments.evaluation.evaluate import evaluate_matrices, ground_truth
 from keras_xmr.experiments.evaluation.external_scores import ExternalScores, run
 from keras_xmr.experiments.evaluation.table import results_of

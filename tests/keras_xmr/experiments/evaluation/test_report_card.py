@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from data_pipelines.text import dropped
-from keras_xmr.experiments.config.loader import find_config, load_config
+from keras_xmr.experiments.config.loader import load_config
+from keras_xmr.experiments.config.packaged_configs import find_config
 from keras_xmr.experiments.evaluation.score_curves import (
     plausible_counts,
     plausible_match_by_zeta,

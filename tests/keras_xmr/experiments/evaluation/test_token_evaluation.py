@@ -10,7 +10,8 @@ import token_models
 
 from data_pipelines.options import ImageOptions
 from data_pipelines.text import SPECIAL, WordTokenizer
-from keras_xmr.experiments.config.loader import find_config, load_config
+from keras_xmr.experiments.config.loader import load_config
+from keras_xmr.experiments.config.packaged_configs import find_config
 from keras_xmr.experiments.evaluation.scoring import MatcherScores
 from keras_xmr.experiments.evaluation.split_embeddings import (
     _GRAPHS,

@@ -12,7 +12,7 @@ import oracles
 import pytest
 
 from keras_xmr.experiments.config.fidelity_table import rows
-from keras_xmr.experiments.config.loader import packaged_ablations, packaged_configs
+from keras_xmr.experiments.config.packaged_configs import packaged_ablations, packaged_configs
 from keras_xmr.experiments.evaluation.split_evaluation import EmbeddedSplit
 from keras_xmr.experiments.reports.figures import (
     FIGURES,

@@ -12,7 +12,8 @@ import pytest
 import yaml
 from finished_runs import finished_run
 
-from keras_xmr.experiments.config.loader import find_config, load_config
+from keras_xmr.experiments.config.loader import load_config
+from keras_xmr.experiments.config.packaged_configs import find_config
 from keras_xmr.experiments.config.schema import Config
 from keras_xmr.experiments.runs.beginning import begin_training, write_tokenizer
 from keras_xmr.experiments.runs.configs import (

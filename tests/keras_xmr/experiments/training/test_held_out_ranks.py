@@ -10,7 +10,8 @@ import pytest
 import scipy.stats
 
 from data_pipelines.text import shortened
-from keras_xmr.experiments.config.loader import find_config, load_config
+from keras_xmr.experiments.config.loader import load_config
+from keras_xmr.experiments.config.packaged_configs import find_config
 from keras_xmr.experiments.config.train_section import CCAOptions
 from keras_xmr.experiments.training import cca_start
 from keras_xmr.experiments.training.cca_start import Averages, ClosedForm, begin_at_cca

@@ -22,7 +22,8 @@ from data_pipelines.prepare import prepare
 from keras_xmr.commands import _cli as cli
 from keras_xmr.commands._comparison import _run, compare, plan_runs
 from keras_xmr.experiments.config.fidelity import fidelity_of
-from keras_xmr.experiments.config.loader import dump_config, find_config, load_config
+from keras_xmr.experiments.config.loader import dump_config, load_config
+from keras_xmr.experiments.config.packaged_configs import find_config
 from keras_xmr.experiments.reports.comparison.comparison_report import (
     SplitComparison,
     compare_runs,
