@@ -78,6 +78,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     graphs.optimize(False)
+    graphs.compile_parts(False)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import backend_matrix
+import graphs
 import pytest
 
 from keras_xmr import losses, matchers
@@ -17,6 +18,12 @@ REWRITTEN = (*IN_JAX, "SCAN")
 
 # Together half a minute.
 SLOW = dict.fromkeys(("graph", "gradient", "modes", "float64", "state", "scores"), pytest.mark.slow)
+
+
+@pytest.fixture(autouse=True)
+def as_users_have_it():
+    with graphs.compiled_parts():
+        yield
 
 
 def is_quick(name: str, check: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import graphs
 import keras
 import numpy as np
 import pytest
@@ -13,6 +14,12 @@ from keras_xmr.layers import compiled
 BACKEND = keras.backend.backend()
 IDS = np.array([0, 0, 1, 2])
 COMPILES = BACKEND != "torch"
+
+
+@pytest.fixture(autouse=True)
+def as_users_have_it():
+    with graphs.compiled_parts():
+        yield
 
 
 def points(random, *sizes):

@@ -1,4 +1,4 @@
-"""Whether TensorFlow makes graphs in tests, and optimises them."""
+"""Whether TensorFlow makes graphs in tests, compiles parts, and optimises graphs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,32 @@ def optimize(on: bool) -> None:
     if "tensorflow" in sys.modules:
         optimizer = sys.modules["tensorflow"].config.optimizer
         optimizer.set_experimental_options({"disable_meta_optimizer": not on})
+
+
+_LAYERS = "keras_xmr.layers.compiled"
+_NEVER = 10**9
+_usual: dict[str, int] = {}
+
+
+def compile_parts(on: bool) -> None:
+    """Sets whether TensorFlow compiles losses and matchers that are called a third time.
+
+    That takes longer than the few calls of a test. Others than TensorFlow compile as ever.
+    """
+    if _LAYERS in sys.modules:
+        calls = sys.modules[_LAYERS]._CALLS_BEFORE
+        usual = _usual.setdefault("tensorflow", calls["tensorflow"])
+        calls["tensorflow"] = usual if on else _NEVER
+
+
+@contextmanager
+def compiled_parts() -> Iterator[None]:
+    """Losses and matchers are compiled, as in a process of its own."""
+    compile_parts(True)
+    try:
+        yield
+    finally:
+        compile_parts(False)
 
 
 @contextmanager
